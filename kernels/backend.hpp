@@ -1,0 +1,39 @@
+// Makes the device and the operations that were asked for.
+#pragma once
+
+#include <kernels/device.hpp>
+#include <kernels/ops.hpp>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace maniple {
+
+enum class BackendKind { automatic, cpu, reference, cuda };
+// Instruction paths of the CPU backend, best first. The path decides the last bits, so all ranks of a job take the same one.
+enum class CpuPath { automatic, amx, avx512_bf16, avx512, avx2, portable };
+
+std::string_view name_of(CpuPath path);  // "avx512_bf16"
+// Throws Error (usage) for an unknown name.
+CpuPath parse_cpu_path(std::string_view name);
+BackendKind parse_backend_kind(std::string_view name);
+// Paths that this processor can run, best first by a table of processors (not by a timing: the choice must be repeatable).
+std::vector<CpuPath> available_cpu_paths();
+
+struct BackendOptions {
+  BackendKind kind = BackendKind::automatic;
+  CpuPath cpu_path = CpuPath::automatic;  // automatic: the first of available_cpu_paths()
+  int threads = 1;                        // of this rank, the calling thread included
+  std::vector<int> cpus = {};                  // logical CPUs the threads are pinned to, one each; empty: not pinned
+};
+
+struct Backend {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+};
+
+// Throws Error (preflight) when the machine lacks what was asked for.
+Backend make_backend(const BackendOptions& options);
+
+}  // namespace maniple

@@ -1,0 +1,10 @@
+#include <kernels/support/check.hpp>
+
+namespace maniple {
+
+void broken_invariant(const char* what, const std::source_location& where) {
+  throw Error(ExitCode::internal, fmt::format("{} ({}:{})", what, where.file_name(), where.line()),
+              "this is a bug in maniple, not a mistake of yours", "please report it with the command line and this message");
+}
+
+}  // namespace maniple

@@ -1,0 +1,63 @@
+// Element types and the conversions between them (round to nearest, ties to even).
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace maniple {
+
+enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8 };
+
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+    case DType::int32: return 4;
+    case DType::bf16:
+    case DType::fp16: return 2;
+    case DType::uint8: return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp32: return "fp32";
+    case DType::bf16: return "bf16";
+    case DType::fp16: return "fp16";
+    case DType::int32: return "int32";
+    case DType::uint8: return "uint8";
+  }
+  return "?";
+}
+
+// The upper half of an fp32.
+struct BFloat16 {
+  uint16_t bits = 0;
+
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    const uint32_t wide = std::bit_cast<uint32_t>(value);
+    const bool nan = (wide & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? static_cast<uint16_t>((wide >> 16) | 0x40u) : static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+// IEEE binary16, as some checkpoints store it.
+struct Float16 {
+  uint16_t bits = 0;
+
+  explicit operator float() const {
+    const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu;
+    if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
+      const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+      return sign ? -magnitude : magnitude;
+    }
+    const uint32_t wide_exponent = exponent == 31 ? 255u : exponent + 112u;
+    return std::bit_cast<float>(sign | (wide_exponent << 23) | (mantissa << 13));
+  }
+};
+
+}  // namespace maniple
