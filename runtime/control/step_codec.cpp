@@ -1,0 +1,257 @@
+#include <xxhash.h>
+
+#include <bit>
+#include <cstring>
+#include <kernels/support/check.hpp>
+#include <runtime/control/step_codec.hpp>
+#include <utility>
+
+namespace maniple {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
+constexpr uint8_t version = 1;
+constexpr size_t hash_bytes = sizeof(uint64_t);
+
+enum class Kind : uint8_t { plan = 1, result = 2 };
+
+constexpr auto last_command = static_cast<uint8_t>(Command::abort);
+
+uint64_t hash_of(std::span<const std::byte> body) { return XXH64(body.data(), body.size(), 0); }
+
+// Writer and Reader have the same operations on the same fields, so that each struct's wire format is written
+// once, below.
+class Writer {
+ public:
+  explicit Writer(Kind kind) {
+    fixed(magic);
+    fixed(version);
+    fixed(kind);
+  }
+
+  template <typename T>
+  void fixed(T value) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    message_.insert(message_.end(), bytes, bytes + sizeof(T));
+  }
+
+  void command(Command command) { fixed(command); }
+  void number(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) message_.push_back(static_cast<std::byte>(value | 0x80));
+    message_.push_back(static_cast<std::byte>(value));
+  }
+  void number(uint32_t value) { number(uint64_t{value}); }
+  void number(int32_t value) { number(static_cast<uint32_t>(value)); }
+  void flagged(uint32_t value, bool flag) { number(uint64_t{value} << 1 | uint64_t{flag}); }
+  void relative(uint32_t value, uint32_t base) {  // zigzag
+    const auto difference = static_cast<int32_t>(value - base);
+    number((static_cast<uint32_t>(difference) << 1) ^ static_cast<uint32_t>(difference >> 31));
+  }
+
+  template <typename T, typename Each>
+  void each(const std::vector<T>& items, size_t /*min_bytes*/, Each&& transfer) {
+    number(uint64_t{items.size()});
+    for (const T& item : items) transfer(item);
+  }
+
+  std::vector<std::byte> finish() {
+    message_.resize(message_.size() + hash_bytes);
+    if (message_.size() > max_message_bytes)
+      fail(ExitCode::internal, "a step message of {} bytes exceeds the limit of {}", message_.size(),
+           max_message_bytes);
+    seal(message_);
+    return std::move(message_);
+  }
+
+ private:
+  std::vector<std::byte> message_;
+};
+
+class Reader {
+ public:
+  Reader(std::span<const std::byte> message, Kind kind) {
+    check(message.size() >= hash_bytes && message.size() <= max_message_bytes, "its size");
+    rest_ = message.last(hash_bytes);
+    uint64_t hash = 0;
+    fixed(hash);
+    rest_ = message.first(message.size() - hash_bytes);
+    check(hash == hash_of(rest_), "its hash");
+    expect(magic, "magic number");
+    expect(version, "version");
+    expect(kind, "kind");
+  }
+
+  template <typename T>
+  void fixed(T& value) {
+    check(rest_.size() >= sizeof(T), "it ends early");
+    std::memcpy(&value, rest_.data(), sizeof(T));
+    rest_ = rest_.subspan(sizeof(T));
+  }
+
+  void command(Command& command) {
+    uint8_t value = 0;
+    fixed(value);
+    check(value <= last_command, "unknown command");
+    command = static_cast<Command>(value);
+  }
+
+  void number(uint64_t& value) { value = varint(UINT64_MAX); }
+  void number(uint32_t& value) { value = static_cast<uint32_t>(varint(UINT32_MAX)); }
+  void number(int32_t& value) { value = static_cast<int32_t>(static_cast<uint32_t>(varint(UINT32_MAX))); }
+  void flagged(uint32_t& value, bool& flag) {
+    const uint64_t both = varint((uint64_t{1} << 33) - 1);
+    value = static_cast<uint32_t>(both >> 1);
+    flag = (both & 1) != 0;
+  }
+  void relative(uint32_t& value, uint32_t base) {
+    const auto zigzag = static_cast<uint32_t>(varint(UINT32_MAX));
+    value = base + ((zigzag >> 1) ^ (0U - (zigzag & 1)));
+  }
+
+  // An item takes at least min_bytes, so a count that the rest cannot hold is refused before anything is
+  // allocated.
+  template <typename T, typename Each>
+  void each(std::vector<T>& items, size_t min_bytes, Each&& transfer) {
+    items.resize(varint(rest_.size() / min_bytes));
+    for (T& item : items) transfer(item);
+  }
+
+  void finish() const { check(rest_.empty(), "bytes are left over"); }
+
+ private:
+  static void check(bool holds, const char* what) {
+    if (!holds)
+      throw Error(ExitCode::fault, fmt::format("a step message is malformed: {}", what),
+                  "the network damaged it, or the ranks run different builds",
+                  "install one build on every node");
+  }
+
+  template <typename T>
+  void expect(T expected, const char* what) {
+    T value{};
+    fixed(value);
+    check(value == expected, what);
+  }
+
+  uint64_t varint(uint64_t most) {
+    uint64_t value = 0;
+    uint8_t byte = 0x80;
+    for (int shift = 0; byte >= 0x80; shift += 7) {
+      check(shift < 64, "an integer is too long");
+      fixed(byte);
+      value |= uint64_t{byte & 0x7fU} << shift;
+      check(byte != 0 || shift == 0, "an integer is not in its shortest form");
+      check(shift < 63 || byte <= 1, "an integer is too large");
+    }
+    check(value <= most, "a number is out of range");
+    return value;
+  }
+
+  std::span<const std::byte> rest_;
+};
+
+// The wire format of each struct, for both directions. The literal beside each() is the least size of an item
+// in bytes.
+template <typename Archive>
+auto number_in(Archive& archive) {
+  return [&archive](auto& value) { archive.number(value); };
+}
+
+template <typename Archive, typename Fields>
+void transfer_sampling(Archive& archive, Fields& sampling) {
+  archive.fixed(sampling.temperature);
+  archive.number(sampling.top_k);
+  archive.fixed(sampling.top_p);
+  archive.fixed(sampling.min_p);
+  archive.fixed(sampling.seed);
+  archive.number(sampling.logprobs);
+}
+
+// Seats mostly ascend by one, so a decode step takes three bytes for each sequence.
+template <typename Archive, typename Fields>
+void transfer_sequences(Archive& archive, Fields& sequences) {
+  Seat next = 0;
+  archive.each(sequences, 3, [&](auto& sequence) {
+    archive.relative(sequence.seat, next);
+    next = sequence.seat + 1;
+    archive.number(sequence.query_length);
+    archive.flagged(sequence.sample_count, sequence.tokens_known);
+  });
+}
+
+template <typename Archive, typename Fields>
+void transfer_plan(Archive& archive, Fields& plan) {
+  archive.number(plan.step);
+  archive.number(plan.replica);
+  archive.command(plan.command);
+  archive.each(plan.released, 1, number_in(archive));
+  archive.each(plan.admissions, 25, [&](auto& admission) {
+    archive.number(admission.seat);
+    archive.number(admission.cached_length);
+    transfer_sampling(archive, admission.sampling);
+    archive.each(admission.blocks, 1, number_in(archive));
+  });
+  archive.each(plan.new_blocks, 2, [&](auto& fresh) {
+    archive.number(fresh.seat);
+    archive.each(fresh.ids, 1, number_in(archive));
+  });
+  transfer_sequences(archive, plan.sequences);
+  archive.each(plan.known_tokens, 1, number_in(archive));
+  archive.fixed(plan.state_hash);
+}
+
+template <typename Archive, typename Fields>
+void transfer_result(Archive& archive, Fields& result) {
+  archive.number(result.step);
+  archive.each(result.counts, 1, number_in(archive));
+  archive.each(result.tokens, 6, [&](auto& token) {
+    archive.number(token.id);
+    archive.fixed(token.logprob);
+    archive.number(token.alternatives);
+  });
+  archive.each(result.alternatives, 5, [&](auto& alternative) {
+    archive.number(alternative.id);
+    archive.fixed(alternative.logprob);
+  });
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const StepPlan& plan) {
+  Writer writer(Kind::plan);
+  transfer_plan(writer, plan);
+  return writer.finish();
+}
+
+std::vector<std::byte> encode(const StepResult& result) {
+  Writer writer(Kind::result);
+  transfer_result(writer, result);
+  return writer.finish();
+}
+
+StepPlan decode_plan(std::span<const std::byte> message) {
+  Reader reader(message, Kind::plan);
+  StepPlan plan;
+  transfer_plan(reader, plan);
+  reader.finish();
+  return plan;
+}
+
+StepResult decode_result(std::span<const std::byte> message) {
+  Reader reader(message, Kind::result);
+  StepResult result;
+  transfer_result(reader, result);
+  reader.finish();
+  return result;
+}
+
+void seal(std::span<std::byte> message) {
+  const size_t body = message.size() - hash_bytes;
+  const uint64_t hash = hash_of(message.first(body));
+  std::memcpy(message.data() + body, &hash, hash_bytes);
+}
+
+}  // namespace maniple

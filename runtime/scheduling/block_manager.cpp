@@ -1,0 +1,186 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <kernels/support/check.hpp>
+#include <ranges>
+#include <runtime/scheduling/block_manager.hpp>
+
+namespace maniple {
+
+static_assert(std::endian::native == std::endian::little,
+              "the hash and the step codec are defined little-endian");
+
+uint64_t block_hash(std::optional<uint64_t> prefix, std::span<const int32_t> tokens) {
+  std::vector<int64_t> words;
+  words.reserve(tokens.size() + 1);
+  if (prefix) words.push_back(static_cast<int64_t>(*prefix));
+  words.insert(words.end(), tokens.begin(), tokens.end());
+  return XXH64(words.data(), words.size() * sizeof(int64_t), 0);
+}
+
+BlockManager::BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix_cache, HashFunction hash)
+    : block_size_(block_size), prefix_cache_(prefix_cache), hash_(hash), blocks_(num_blocks) {
+  for (int32_t id = 0; id < static_cast<int32_t>(num_blocks); ++id)
+    at(id).where = free_.insert(free_.end(), id);
+}
+
+uint32_t BlockManager::cached_length(const Sequence& sequence) const {
+  return static_cast<uint32_t>(find_prefix(sequence).blocks.size()) * block_size_;
+}
+
+bool BlockManager::admit(Sequence& sequence) {
+  require(sequence.blocks.size() == 0, "a sequence that holds blocks is admitted");
+  Prefix prefix = find_prefix(sequence);
+  const size_t fresh = blocks_for(sequence.tokens.size(), block_size_) - prefix.blocks.size();
+  const auto shared_from_free =
+      std::ranges::count_if(prefix.blocks, [&](int32_t id) { return at(id).place == Place::free; });
+  if (fresh + static_cast<size_t>(shared_from_free) > free_.size()) return false;
+  for (const int32_t id : prefix.blocks) {
+    hold(id);
+    sequence.blocks.append(id);
+  }
+  sequence.chain = prefix.chain;
+  sequence.num_computed = static_cast<uint32_t>(prefix.blocks.size()) * block_size_;
+  hold_new(sequence, fresh);
+  return true;
+}
+
+bool BlockManager::grow(Sequence& sequence) {
+  const size_t fresh = blocks_for(sequence.tokens.size(), block_size_) - sequence.blocks.size();
+  if (fresh > free_.size()) return false;
+  hold_new(sequence, fresh);
+  return true;
+}
+
+void BlockManager::publish(Sequence& sequence) {
+  if (!prefix_cache_) return;
+  PrefixChain& chain = sequence.chain;
+  for (; (chain.blocks + 1) * block_size_ <= sequence.num_computed; ++chain.blocks) {
+    const auto tokens = tokens_of(sequence, chain.blocks);
+    const uint64_t hash = hash_(chain.hash, tokens);
+    const int32_t own = sequence.blocks[chain.blocks];
+    const auto [entry, is_new] = published_.try_emplace(hash, own);
+    if (!is_new &&
+        !holds(at(entry->second), chain.serial, tokens)) {  // a collision, or a child of a forgotten block
+      forget(entry->second);
+      published_[hash] = own;
+    }
+    Block& block = at(published_[hash]);
+    if (block.serial == 0) {
+      block.serial = ++last_serial_;
+      block.parent = chain.serial;
+      block.hash = hash;
+      block.tokens.assign(tokens.begin(), tokens.end());
+    }
+    chain.hash = hash;
+    chain.serial = block.serial;
+  }
+}
+
+void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
+  for (const int32_t id : sequence.blocks.ids() | std::views::reverse) {
+    Block& block = at(id);
+    require(block.holders > 0, "a block is released that nobody holds");
+    if (--block.holders > 0) continue;
+    block.free_after_step = last_step_in_flight;
+    move(id, Place::quarantined);
+  }
+  sequence.blocks.clear();
+  sequence.chain = {};
+  sequence.num_computed = 0;
+  answered(last_answered_);
+}
+
+// The tail of a chain was released before its head, so it is reused before its head; what cannot be a prefix
+// is reused first.
+void BlockManager::answered(uint64_t step) {
+  last_answered_ = step;
+  while (!quarantined_.empty() && at(quarantined_.front()).free_after_step <= last_answered_)
+    move(quarantined_.front(), Place::free, !published(quarantined_.front()));
+}
+
+bool BlockManager::forget_prefixes() {
+  if (!held_.empty()) return false;
+  for (int32_t id = 0; id < static_cast<int32_t>(blocks_.size()); ++id) forget(id);
+  return true;
+}
+
+std::list<int32_t>& BlockManager::list(Place place) {
+  return place == Place::free ? free_ : place == Place::held ? held_ : quarantined_;
+}
+
+void BlockManager::move(int32_t id, Place place, bool to_front) {
+  Block& block = at(id);
+  std::list<int32_t>& to = list(place);
+  to.splice(to_front ? to.begin() : to.end(), list(block.place), block.where);
+  block.place = place;
+}
+
+void BlockManager::hold(int32_t id) {
+  if (at(id).holders++ == 0) move(id, Place::held);
+}
+
+void BlockManager::hold_new(Sequence& sequence, size_t count) {
+  for (; count > 0; --count) {
+    const int32_t id = free_.front();
+    forget(id);
+    hold(id);
+    sequence.blocks.append(id);
+  }
+}
+
+void BlockManager::forget(int32_t id) {
+  Block& block = at(id);
+  if (block.serial == 0) return;
+  published_.erase(block.hash);
+  block.serial = 0;
+  block.tokens.clear();
+}
+
+// The parent's serial stands for the whole prefix, so a hash collision costs a hit and can never give a wrong
+// one.
+bool BlockManager::holds(const Block& block, uint64_t parent, std::span<const int32_t> tokens) const {
+  return block.parent == parent && std::ranges::equal(block.tokens, tokens);
+}
+
+std::span<const int32_t> BlockManager::tokens_of(const Sequence& sequence, size_t index) const {
+  return std::span(sequence.tokens).subspan(index * block_size_, block_size_);
+}
+
+BlockManager::Prefix BlockManager::find_prefix(const Sequence& sequence) const {
+  Prefix found;
+  const size_t most = prefix_cache_ && !published_.empty() ? (sequence.tokens.size() - 1) / block_size_ : 0;
+  PrefixChain& chain = found.chain;
+  for (; chain.blocks < most; ++chain.blocks) {
+    const auto tokens = tokens_of(sequence, chain.blocks);
+    const uint64_t hash = hash_(chain.hash, tokens);
+    const auto hit = published_.find(hash);
+    if (hit == published_.end() || !holds(at(hit->second), chain.serial, tokens)) break;
+    found.blocks.push_back(hit->second);
+    chain.hash = hash;
+    chain.serial = at(hit->second).serial;
+  }
+  return found;
+}
+
+void BlockManager::check_integrity(std::span<const Sequence* const> sequences) const {
+  std::vector<uint32_t> holders(blocks_.size());
+  for (const Sequence* sequence : sequences)
+    for (const int32_t id : sequence->blocks.ids()) ++holders[static_cast<size_t>(id)];
+  size_t published_blocks = 0;
+  for (int32_t id = 0; id < static_cast<int32_t>(blocks_.size()); ++id) {
+    const Block& block = at(id);
+    require(block.holders == holders[static_cast<size_t>(id)], "a block counts other holders than there are");
+    require((block.holders > 0) == (block.place == Place::held), "a block is in the wrong place");
+    require(*block.where == id, "a block is listed under another id");
+    if (block.serial == 0) continue;
+    ++published_blocks;
+    require(published_.at(block.hash) == id, "a published block cannot be found");
+    require(block.tokens.size() == block_size_, "a published block is not full");
+  }
+  require(published_blocks == published_.size(), "a block is found that is not published");
+  require(free_.size() + held_.size() + quarantined_.size() == blocks_.size(), "a block is lost");
+}
+
+}  // namespace maniple

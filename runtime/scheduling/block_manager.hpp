@@ -1,0 +1,95 @@
+// Who holds which KV block, and which blocks can be shared because they hold the same prefix. After
+// nano-vLLM's BlockManager; where it differs and why: README.md.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <runtime/scheduling/sequence.hpp>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace maniple {
+
+// XXH64, seed 0, over the prefix hash (8 bytes little-endian; absent for the first block), then each token as
+// a signed 64-bit little-endian integer: nano-vLLM's hash of a block.
+uint64_t block_hash(std::optional<uint64_t> prefix, std::span<const int32_t> tokens);
+
+class BlockManager {
+ public:
+  using HashFunction = uint64_t (*)(std::optional<uint64_t> prefix, std::span<const int32_t> tokens);
+
+  BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix_cache, HashFunction hash = block_hash);
+
+  // Leading tokens that published blocks already hold: whole blocks, and never all tokens, so that one is
+  // left to compute.
+  uint32_t cached_length(const Sequence& sequence) const;
+
+  // Gives a sequence without blocks those for all its tokens, shared where published, and sets num_computed
+  // to what these hold. False, and nothing changed, if there are too few.
+  bool admit(Sequence& sequence);
+  // Gives a sequence the blocks that its tokens need beyond those it has. False, and nothing changed, if
+  // there are too few.
+  bool grow(Sequence& sequence);
+  // After the forward: publishes the blocks that the computed tokens have filled. Not before, or another
+  // sequence of the same step could read them before they are written.
+  void publish(Sequence& sequence);
+  // Takes the sequence's blocks. Those that nobody else holds can be read (as a prefix) at once, and written
+  // once the plan of last_step_in_flight is answered.
+  void release(Sequence& sequence, uint64_t last_step_in_flight);
+  void answered(uint64_t step);
+
+  // Forgets all published blocks. False, and nothing changed, while blocks are held.
+  bool forget_prefixes();
+
+  uint32_t block_size() const { return block_size_; }
+  size_t num_blocks() const { return blocks_.size(); }
+  size_t num_free() const { return free_.size(); }
+  size_t num_quarantined() const { return quarantined_.size(); }
+  std::vector<int32_t> free_order() const { return {free_.begin(), free_.end()}; }
+  uint32_t holders(int32_t block) const { return at(block).holders; }
+  bool published(int32_t block) const { return at(block).serial != 0; }
+
+  // For tests: throws if the books do not balance, given every sequence that holds blocks.
+  void check_integrity(std::span<const Sequence* const> holders) const;
+
+ private:
+  enum class Place : uint8_t { free, held, quarantined };
+  struct Block {
+    uint32_t holders = 0;
+    Place place = Place::free;
+    std::list<int32_t>::iterator where;  // in the list of its place
+    uint64_t free_after_step = 0;        // while quarantined
+    uint64_t serial = 0;                 // of its publication, never used twice; 0: not published
+    uint64_t parent = 0;                 // serial of the block before it, 0 for a first block
+    uint64_t hash = 0;
+    std::vector<int32_t> tokens;  // kept to verify a hit
+  };
+  struct Prefix {
+    std::vector<int32_t> blocks;
+    PrefixChain chain;
+  };
+
+  Block& at(int32_t block) { return blocks_[static_cast<size_t>(block)]; }
+  const Block& at(int32_t block) const { return blocks_[static_cast<size_t>(block)]; }
+  std::list<int32_t>& list(Place place);
+  void move(int32_t block, Place place, bool to_front = false);
+  void hold(int32_t block);
+  void hold_new(Sequence& sequence, size_t count);
+  void forget(int32_t block);
+  bool holds(const Block& block, uint64_t parent, std::span<const int32_t> tokens) const;
+  std::span<const int32_t> tokens_of(const Sequence& sequence, size_t index) const;
+  Prefix find_prefix(const Sequence& sequence) const;
+
+  uint32_t block_size_;
+  bool prefix_cache_;
+  HashFunction hash_;
+  uint64_t last_answered_ = 0;
+  uint64_t last_serial_ = 0;
+  std::vector<Block> blocks_;
+  std::list<int32_t> free_, held_, quarantined_;  // together all blocks; free: reused from the front
+  std::unordered_map<uint64_t, int32_t> published_;
+};
+
+}  // namespace maniple

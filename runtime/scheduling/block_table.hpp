@@ -1,0 +1,44 @@
+// The KV blocks of one sequence, in order, with a running hash: the scheduler and every rank keep one for
+// each running sequence, and comparing the hashes costs nothing that grows with the number of blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace maniple {
+
+// Mixes value into hash (the finaliser of splitmix64). Catches drift; not for adversaries.
+inline uint64_t mix(uint64_t hash, uint64_t value) {
+  uint64_t x = hash + 0x9e3779b97f4a7c15ULL + value;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+class BlockTable {
+ public:
+  void append(int32_t block) {
+    ids_.push_back(block);
+    hash_ = mix(hash_, static_cast<uint64_t>(block));
+  }
+  void clear() {
+    ids_.clear();
+    hash_ = 0;
+  }
+  size_t size() const { return ids_.size(); }
+  int32_t operator[](size_t index) const { return ids_[index]; }
+  std::span<const int32_t> ids() const { return ids_; }
+  uint64_t hash() const { return hash_; }
+
+ private:
+  std::vector<int32_t> ids_;
+  uint64_t hash_ = 0;
+};
+
+constexpr size_t blocks_for(size_t tokens, size_t block_size) {
+  return (tokens + block_size - 1) / block_size;
+}
+
+}  // namespace maniple

@@ -1,0 +1,279 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <kernels/support/check.hpp>
+#include <ranges>
+#include <runtime/scheduling/scheduler.hpp>
+#include <utility>
+
+namespace maniple {
+
+namespace {
+
+RankSampling for_ranks(const SamplingParams& params) {
+  return {.temperature = params.temperature,
+          .top_k = params.top_k,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .seed = params.seed,
+          .logprobs = params.logprobs};
+}
+
+bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::ranges::find(ids, id) != ids.end(); }
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerConfig config)
+    : config_(std::move(config)), blocks_(config_.num_blocks, config_.block_size, config_.prefix_cache) {
+  if (config_.max_num_seqs < 1 || config_.block_size < 1 || config_.num_blocks < 1 ||
+      config_.max_model_len < 2)
+    fail(ExitCode::usage,
+         "sequences at once ({}), block size ({}) and kv blocks ({}) must be at least 1, the maximum length "
+         "({}) 2",
+         config_.max_num_seqs, config_.block_size, config_.num_blocks, config_.max_model_len);
+  if (config_.max_num_batched_tokens < config_.max_num_seqs)
+    fail(ExitCode::usage,
+         "tokens of a step ({}) must be at least the number of sequences at once ({}), or some would starve",
+         config_.max_num_batched_tokens, config_.max_num_seqs);
+  for (Seat seat = config_.max_num_seqs; seat > 0; --seat) free_seats_.push_back(seat - 1);
+}
+
+std::optional<Rejection> Scheduler::add(Request request) {
+  if (auto reason = reason_to_reject(request)) return Rejection{std::move(*reason)};
+  auto sequence = std::make_shared<Sequence>();
+  sequence->id = request.id;
+  sequence->num_prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  sequence->tokens = std::move(request.prompt);
+  sequence->sampling = std::move(request.sampling);
+  sequences_.emplace(sequence->id, sequence);
+  waiting_.push_back(std::move(sequence));
+  return std::nullopt;
+}
+
+// The last token of a request is never computed, so it needs no cache slot.
+std::optional<std::string> Scheduler::reason_to_reject(const Request& request) const {
+  const uint64_t prompt = request.prompt.size();
+  if (sequences_.contains(request.id)) return fmt::format("request {} is being served already", request.id);
+  if (prompt == 0) return "the prompt is empty";
+  if (prompt + 1 > config_.max_model_len)
+    return fmt::format("the prompt ({} tokens) and one token to generate exceed the maximum length ({})",
+                       prompt, config_.max_model_len);
+  const uint64_t longest = std::min<uint64_t>(prompt + request.sampling.max_tokens, config_.max_model_len);
+  const size_t needed = blocks_for(longest - 1, config_.block_size);
+  if (needed > config_.num_blocks)
+    return fmt::format(
+        "{} tokens need {} kv blocks of {} and there are {}; lower max_tokens ({}) or the prompt ({})",
+        longest, needed, config_.block_size, config_.num_blocks, request.sampling.max_tokens, prompt);
+  return invalid_reason(request.sampling);
+}
+
+std::optional<StepPlan> Scheduler::schedule() {
+  Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
+  if (config_.policy == Policy::mixed) plan_decodes(draft);
+  plan_chunks(draft);
+  plan_admissions(draft);
+  if (config_.policy == Policy::prefill_first && draft.sequences.empty()) plan_decodes(draft);
+  if (draft.sequences.empty()) return std::nullopt;
+  draft.plan.step = ++last_step_;
+  draft.plan.replica = config_.replica;
+  draft.plan.released = std::exchange(released_, {});
+  in_flight_.push_back({last_step_, std::move(draft.sequences), draft.plan.sequences});
+  return std::move(draft.plan);
+}
+
+// Preemption shortens running_ from behind while this walks it.
+void Scheduler::plan_decodes(Draft& draft) {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const SequencePtr sequence = running_[i];
+    if (sequence->in_flight || !sequence->decoding()) continue;
+    const size_t had = sequence->blocks.size();
+    if (!make_room(draft, sequence)) return;
+    if (const auto fresh = sequence->blocks.ids().subspan(had); !fresh.empty())
+      draft.plan.new_blocks.push_back({sequence->seat, {fresh.begin(), fresh.end()}});
+    plan(draft, sequence, 1);
+  }
+}
+
+void Scheduler::plan_chunks(Draft& draft) {
+  for (const SequencePtr& sequence : running_) {
+    if (draft.budget == 0) return;
+    if (sequence->in_flight || sequence->decoding()) continue;
+    plan(draft, sequence, std::min(sequence->num_known - sequence->num_computed, draft.budget));
+  }
+}
+
+// First come, first served; not in a step in which a running sequence lacked a block.
+void Scheduler::plan_admissions(Draft& draft) {
+  while (!draft.under_pressure && draft.budget > 0 && !waiting_.empty() && !free_seats_.empty()) {
+    const SequencePtr sequence = waiting_.front();
+    const bool whole_only = config_.policy == Policy::prefill_first && !draft.sequences.empty();
+    if (whole_only && sequence->num_tokens() - blocks_.cached_length(*sequence) > draft.budget) return;
+    if (!blocks_.admit(*sequence)) return;
+    waiting_.pop_front();
+    seat(draft, sequence);
+    plan(draft, sequence, std::min(sequence->num_known - sequence->num_computed, draft.budget));
+  }
+}
+
+void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
+  sequence->status = SequenceStatus::running;
+  sequence->num_known = sequence->num_tokens();
+  sequence->seat = free_seats_.back();
+  free_seats_.pop_back();
+  running_.push_back(sequence);
+  cached_tokens_ += sequence->num_computed;
+  const auto blocks = sequence->blocks.ids();
+  draft.plan.admissions.push_back({.seat = sequence->seat,
+                                   .cached_length = sequence->num_computed,
+                                   .sampling = for_ranks(sequence->sampling),
+                                   .blocks = {blocks.begin(), blocks.end()}});
+}
+
+void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {
+  const uint32_t start = sequence->num_computed;
+  const uint32_t end = start + query_length;
+  const bool known = !sequence->decoding();
+  if (known)
+    draft.plan.known_tokens.insert(draft.plan.known_tokens.end(), sequence->tokens.begin() + start,
+                                   sequence->tokens.begin() + end);
+  draft.plan.sequences.push_back({.seat = sequence->seat,
+                                  .query_length = query_length,
+                                  .sample_count = end == sequence->num_tokens() ? 1U : 0U,
+                                  .tokens_known = known});
+  draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
+  draft.budget -= query_length;
+  draft.sequences.push_back(sequence);
+  sequence->in_flight = true;
+}
+
+// Preempts the newest until the sequence has its blocks; the newest may be the sequence itself. Blocks in
+// quarantine come back when the plans in flight are answered: preempting more meanwhile would empty the
+// running set for nothing.
+bool Scheduler::make_room(Draft& draft, const SequencePtr& sequence) {
+  while (!blocks_.grow(*sequence)) {
+    draft.under_pressure = true;
+    if (blocks_.num_quarantined() > 0) return false;
+    const SequencePtr newest = *std::ranges::find_if(running_ | std::views::reverse,
+                                                     [](const SequencePtr& s) { return !s->in_flight; });
+    preempt(newest);
+    if (newest == sequence) return false;
+  }
+  return true;
+}
+
+// Its tokens are kept and computed again on readmission, mostly from the prefix cache.
+void Scheduler::preempt(const SequencePtr& sequence) {
+  ++preemptions_;
+  leave_seat(*sequence);
+  sequence->status = SequenceStatus::waiting;
+  waiting_.push_front(sequence);
+}
+
+void Scheduler::leave_seat(Sequence& sequence) {
+  blocks_.release(sequence, in_flight_.empty() ? 0 : in_flight_.back().step);
+  free_seats_.push_back(sequence.seat);
+  released_.push_back(sequence.seat);
+  std::erase_if(running_, [&](const SequencePtr& s) { return s.get() == &sequence; });
+}
+
+std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
+  check_answer(result);
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  blocks_.answered(step.step);
+  std::vector<TokenEvent> events;
+  auto token = result.tokens.begin();
+  auto alternative = result.alternatives.begin();
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    Sequence& sequence = *step.sequences[i];
+    sequence.in_flight = false;
+    if (sequence.status != SequenceStatus::finished) {
+      sequence.num_computed += step.planned[i].query_length;
+      blocks_.publish(sequence);
+    }
+    for (uint32_t n = 0; n < result.counts[i]; ++n, ++token) {
+      const auto first = std::exchange(alternative, alternative + token->alternatives);
+      if (sequence.status == SequenceStatus::finished) continue;
+      sequence.tokens.push_back(token->id);
+      const FinishReason reason = reason_to_stop(sequence);
+      events.push_back({sequence.id, token->id, token->logprob, {first, alternative}, reason});
+      if (reason != FinishReason::none) retire(step.sequences[i], reason);
+    }
+  }
+  return events;
+}
+
+void Scheduler::check_answer(const StepResult& result) const {
+  if (in_flight_.empty() || in_flight_.front().step != result.step)
+    fail(ExitCode::fault, "a result for step {} arrived and one for step {} is due", result.step,
+         in_flight_.empty() ? 0 : in_flight_.front().step);
+  const bool counts_fit =
+      std::ranges::equal(result.counts, in_flight_.front().planned, {}, {}, &SequenceStep::sample_count);
+  uint64_t tokens = 0, alternatives = 0;
+  for (const uint32_t count : result.counts) tokens += count;
+  for (const SampledToken& token : result.tokens) alternatives += token.alternatives;
+  if (!counts_fit || tokens != result.tokens.size() || alternatives != result.alternatives.size())
+    fail(ExitCode::fault, "the result of step {} ({} tokens) does not answer its plan ({} sequences)",
+         result.step, result.tokens.size(), in_flight_.front().planned.size());
+}
+
+// vLLM's order, except that the maximum length ends a request even before min_tokens.
+FinishReason Scheduler::reason_to_stop(const Sequence& sequence) const {
+  const SamplingParams& params = sequence.sampling;
+  const int32_t last = sequence.tokens.back();
+  if (sequence.num_completion_tokens() >= params.min_tokens) {
+    if (!params.ignore_eos && contains(config_.eos_token_ids, last)) return FinishReason::stop;
+    if (contains(params.stop_token_ids, last)) return FinishReason::stop;
+  }
+  if (sequence.num_completion_tokens() >= params.max_tokens) return FinishReason::length;
+  if (sequence.num_tokens() >= config_.max_model_len) return FinishReason::length;
+  return FinishReason::none;
+}
+
+bool Scheduler::finish(RequestId request, FinishReason reason) {
+  const auto found = sequences_.find(request);
+  if (found == sequences_.end()) return false;
+  retire(SequencePtr(found->second), reason);
+  return true;
+}
+
+void Scheduler::retire(const SequencePtr& sequence, FinishReason reason) {
+  if (sequence->status == SequenceStatus::running)
+    leave_seat(*sequence);
+  else
+    std::erase(waiting_, sequence);
+  sequence->status = SequenceStatus::finished;
+  sequence->finish_reason = reason;
+  sequences_.erase(sequence->id);
+}
+
+StepPlan Scheduler::command(Command command) {
+  StepPlan plan;
+  plan.step = ++last_step_;
+  plan.replica = config_.replica;
+  plan.command = command;
+  return plan;
+}
+
+SchedulerCounts Scheduler::counts() const {
+  return {.waiting = waiting_.size(),
+          .running = running_.size(),
+          .free_blocks = blocks_.num_free() + blocks_.num_quarantined(),
+          .preemptions = preemptions_,
+          .cached_tokens = cached_tokens_};
+}
+
+const Sequence* Scheduler::find(RequestId request) const {
+  const auto found = sequences_.find(request);
+  return found == sequences_.end() ? nullptr : found->second.get();
+}
+
+void Scheduler::check_integrity() const {
+  std::vector<const Sequence*> holders;
+  for (const auto& [id, sequence] : sequences_) holders.push_back(sequence.get());
+  blocks_.check_integrity(holders);
+  require(running_.size() + waiting_.size() == sequences_.size(), "a request is lost");
+  require(running_.size() + free_seats_.size() == config_.max_num_seqs, "a seat is lost");
+}
+
+}  // namespace maniple

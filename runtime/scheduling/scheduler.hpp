@@ -1,0 +1,130 @@
+// Decides what each step of one replica computes. Policies, and what differs from nano-vLLM and vLLM:
+// README.md.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <runtime/scheduling/block_manager.hpp>
+#include <runtime/scheduling/sequence.hpp>
+#include <runtime/scheduling/step_plan.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace maniple {
+
+// mixed: running decodes, then chunks of running prompts, then admissions, all in one step. prefill_first:
+// nano-vLLM's steps, all prompt or all decode, where only the first prompt of a step may be cut.
+enum class Policy : uint8_t { mixed, prefill_first };
+
+struct SchedulerConfig {
+  uint32_t max_num_seqs = 256;             // running at once: seats
+  uint32_t max_num_batched_tokens = 8192;  // of one step; at least max_num_seqs
+  uint32_t max_model_len = 4096;           // prompt and completion
+  uint32_t block_size = 256;
+  uint32_t num_blocks = 0;  // the smallest count of any rank of the replica
+  bool prefix_cache = true;
+  std::vector<int32_t> eos_token_ids;
+  Policy policy = Policy::mixed;
+  uint32_t replica = 0;
+};
+
+struct Request {
+  RequestId id = 0;             // unique among the unfinished
+  std::vector<int32_t> prompt;  // the caller has checked the ids against the vocabulary
+  SamplingParams sampling;
+};
+
+struct Rejection {
+  std::string reason;  // for the user
+};
+
+// A sequence advanced by one token; the last event of a request that ends by itself carries the reason.
+struct TokenEvent {
+  RequestId request = 0;
+  int32_t token = 0;
+  float logprob = 0.0F;
+  std::vector<TokenLogprob> alternatives;
+  FinishReason finish_reason = FinishReason::none;
+};
+
+struct SchedulerCounts {
+  size_t waiting = 0;
+  size_t running = 0;
+  size_t free_blocks = 0;  // those still in quarantine included
+  uint64_t preemptions = 0;
+  uint64_t cached_tokens = 0;  // that admissions found in the prefix cache
+};
+
+class Scheduler {
+ public:
+  // Throws Error (usage) for a configuration that could not serve a single request.
+  explicit Scheduler(SchedulerConfig config);
+
+  // Queues the request, or says why it can never be served.
+  std::optional<Rejection> add(Request request);
+
+  // The next plan; nothing if all work is in flight or blocked by it (or there is none). May be called before
+  // earlier plans are committed: a sequence in flight is left out.
+  std::optional<StepPlan> schedule();
+
+  // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
+  std::vector<TokenEvent> commit(const StepResult& result);
+
+  // Ends a request from outside (abort, stop string), whatever its state; a result still in flight for it is
+  // dropped. False if there is no such request (any more).
+  bool finish(RequestId request, FinishReason reason);
+
+  // A plan without sequences that takes the next step number; it is not answered.
+  StepPlan command(Command command);
+
+  bool has_work() const { return !sequences_.empty() || !in_flight_.empty(); }
+  size_t plans_in_flight() const { return in_flight_.size(); }
+  SchedulerCounts counts() const;
+  const Sequence* find(RequestId request) const;
+  void check_integrity() const;  // for tests
+
+ private:
+  using SequencePtr = std::shared_ptr<Sequence>;
+  struct InFlight {
+    uint64_t step;
+    std::vector<SequencePtr> sequences;
+    std::vector<SequenceStep> planned;
+  };
+  // The plan being made.
+  struct Draft {
+    StepPlan plan;
+    std::vector<SequencePtr> sequences;
+    uint32_t budget;              // tokens left
+    bool under_pressure = false;  // a running sequence lacked a block
+  };
+
+  std::optional<std::string> reason_to_reject(const Request& request) const;
+  void plan_decodes(Draft& draft);
+  void plan_chunks(Draft& draft);
+  void plan_admissions(Draft& draft);
+  void seat(Draft& draft, const SequencePtr& sequence);
+  void plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length);
+  bool make_room(Draft& draft, const SequencePtr& sequence);
+  void preempt(const SequencePtr& sequence);
+  void leave_seat(Sequence& sequence);
+  void retire(const SequencePtr& sequence, FinishReason reason);
+  FinishReason reason_to_stop(const Sequence& sequence) const;
+  void check_answer(const StepResult& result) const;
+
+  SchedulerConfig config_;
+  BlockManager blocks_;
+  std::unordered_map<RequestId, SequencePtr> sequences_;  // all unfinished
+  std::deque<SequencePtr> waiting_;
+  std::vector<SequencePtr> running_;  // oldest admission first
+  std::vector<Seat> free_seats_;      // taken from the back
+  std::vector<Seat> released_;        // since the last plan
+  std::deque<InFlight> in_flight_;
+  uint64_t last_step_ = 0;
+  uint64_t preemptions_ = 0;
+  uint64_t cached_tokens_ = 0;
+};
+
+}  // namespace maniple

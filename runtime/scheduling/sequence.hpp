@@ -1,0 +1,48 @@
+// A request while rank 0 serves it. "Start at num_computed, compute the next tokens" is the one rule that
+// covers prompts, chunks, prefix hits, decoding and readmission after preemption (after nano-vLLM's
+// Sequence).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <runtime/scheduling/sampling_params.hpp>
+#include <runtime/scheduling/step_plan.hpp>
+#include <vector>
+
+namespace maniple {
+
+using RequestId = uint64_t;
+
+enum class SequenceStatus : uint8_t { waiting, running, finished };
+enum class FinishReason : uint8_t { none, stop, length, abort };
+
+// How far a sequence's blocks are published for prefix reuse: the first `blocks` of them. Its last one has
+// this hash; the serial is that of the published block with this content, which may belong to another
+// sequence. (BlockManager's.)
+struct PrefixChain {
+  size_t blocks = 0;
+  std::optional<uint64_t> hash;
+  uint64_t serial = 0;
+};
+
+struct Sequence {
+  RequestId id = 0;
+  std::vector<int32_t> tokens;  // prompt, then completion; a stop token is kept
+  uint32_t num_prompt_tokens = 0;
+  SamplingParams sampling;
+
+  SequenceStatus status = SequenceStatus::waiting;
+  FinishReason finish_reason = FinishReason::none;
+  uint32_t num_computed = 0;  // tokens whose KV is present
+  uint32_t num_known = 0;  // tokens at admission: the plan carries them; later ones were sampled in this seat
+  Seat seat = 0;           // while running
+  bool in_flight = false;  // part of a plan that is not committed
+  BlockTable blocks;
+  PrefixChain chain;
+
+  uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
+  bool decoding() const { return num_computed >= num_known; }
+};
+
+}  // namespace maniple

@@ -1,0 +1,97 @@
+#include <kernels/support/check.hpp>
+#include <runtime/scheduling/sequence_table.hpp>
+
+namespace maniple {
+
+namespace {
+
+template <typename... Args>
+void agree(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds)
+    throw Error(ExitCode::fault, "rank state drifted: " + fmt::format(format, std::forward<Args>(args)...),
+                "this rank would compute something else than rank 0 planned",
+                "restart the job; finished work is kept");
+}
+
+}  // namespace
+
+SequenceTable::SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size)
+    : num_blocks_(num_blocks), block_size_(block_size), rows_(max_num_seqs) {
+  require(block_size > 0, "a block holds at least one token");
+}
+
+std::span<const SequenceView> SequenceTable::apply(const StepPlan& plan) {
+  agree(plan.step == last_step_ + 1, "plan {} follows plan {}", plan.step, last_step_);
+  last_step_ = plan.step;
+  for (const Seat seat : plan.released) release(seat);
+  for (const Admission& admission : plan.admissions) admit(admission);
+  for (const NewBlocks& fresh : plan.new_blocks) append(seated(fresh.seat), fresh.ids);
+  views_.clear();
+  std::span<const int32_t> known_tokens = plan.known_tokens;
+  for (const SequenceStep& sequence : plan.sequences) view(sequence, known_tokens);
+  check_state(plan, known_tokens);
+  for (const SequenceView& view : views_) rows_[view.seat].length += view.query_length;
+  return views_;
+}
+
+SequenceTable::Row& SequenceTable::seated(Seat seat) {
+  agree(seat < rows_.size() && rows_[seat].taken, "seat {} of {} is not taken", seat, rows_.size());
+  return rows_[seat];
+}
+
+void SequenceTable::release(Seat seat) {
+  Row& row = seated(seat);
+  row.taken = false;
+  row.blocks.clear();
+}
+
+void SequenceTable::admit(const Admission& admission) {
+  agree(admission.seat < rows_.size() && !rows_[admission.seat].taken, "seat {} of {} is not free",
+        admission.seat, rows_.size());
+  Row& row = rows_[admission.seat];
+  row.taken = true;
+  row.length = admission.cached_length;
+  row.sampling = admission.sampling;
+  append(row, admission.blocks);
+}
+
+void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
+  for (const int32_t block : blocks) {
+    agree(block >= 0 && static_cast<uint32_t>(block) < num_blocks_, "block {} is not one of {}", block,
+          num_blocks_);
+    row.blocks.append(block);
+  }
+}
+
+// Checked before anything is indexed: the plan came over a network.
+void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>& known_tokens) {
+  const Row& row = seated(sequence.seat);
+  const uint64_t end = uint64_t{row.length} + sequence.query_length;
+  agree(sequence.query_length > 0 && end <= row.blocks.size() * block_size_,
+        "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, sequence.query_length,
+        row.length, row.blocks.size(), block_size_);
+  const size_t known = sequence.tokens_known ? sequence.query_length : 0;
+  agree(known <= known_tokens.size() && (known > 0 || sequence.query_length == 1),
+        "seat {} computes {} tokens and the plan holds {}", sequence.seat, sequence.query_length,
+        known_tokens.size());
+  views_.push_back({.seat = sequence.seat,
+                    .past_length = row.length,
+                    .query_length = sequence.query_length,
+                    .sample_count = sequence.sample_count,
+                    .needs_last_token = !sequence.tokens_known,
+                    .known_tokens = known_tokens.first(known),
+                    .blocks = row.blocks.ids(),
+                    .sampling = &row.sampling});
+  known_tokens = known_tokens.subspan(known);
+}
+
+void SequenceTable::check_state(const StepPlan& plan, std::span<const int32_t> left_over) const {
+  agree(left_over.empty(), "{} tokens of plan {} belong to no sequence", left_over.size(), plan.step);
+  uint64_t hash = 0;
+  for (const SequenceView& view : views_)
+    hash = fold_state(hash, view.seat, view.past_length, rows_[view.seat].blocks);
+  agree(hash == plan.state_hash, "plan {} assumes other lengths or blocks (state {:016x}, here {:016x})",
+        plan.step, plan.state_hash, hash);
+}
+
+}  // namespace maniple

@@ -1,0 +1,56 @@
+// What every rank knows of the running sequences: it follows the scheduler by applying each plan, and derives
+// lengths, positions and block tables from it. It does not hold the tokens last sampled: execution does, on
+// the device.
+#pragma once
+
+#include <cstdint>
+#include <runtime/scheduling/step_plan.hpp>
+#include <span>
+#include <vector>
+
+namespace maniple {
+
+// One sequence of the step. Query token i is at position past_length + i.
+struct SequenceView {
+  Seat seat = 0;
+  uint32_t past_length = 0;
+  uint32_t query_length = 0;
+  uint32_t sample_count = 0;
+  bool needs_last_token = false;          // the one query token is the one last sampled for this seat
+  std::span<const int32_t> known_tokens;  // else these: [query_length], inside the plan
+  std::span<const int32_t> blocks;        // covers positions 0 .. past_length + query_length - 1
+  const RankSampling* sampling = nullptr;
+};
+
+class SequenceTable {
+ public:
+  SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size);
+
+  // Checks the plan and follows it. The views hold until the next call and as long as the plan lives. An
+  // Error (fault) means that this rank and rank 0 no longer agree: "rank state drifted: ..."; the table is
+  // then of no further use.
+  std::span<const SequenceView> apply(const StepPlan& plan);
+
+ private:
+  struct Row {
+    bool taken = false;
+    uint32_t length = 0;  // tokens in the KV cache once the plans so far have run
+    BlockTable blocks;
+    RankSampling sampling;
+  };
+
+  Row& seated(Seat seat);
+  void release(Seat seat);
+  void admit(const Admission& admission);
+  void append(Row& row, std::span<const int32_t> blocks) const;
+  void view(const SequenceStep& sequence, std::span<const int32_t>& known_tokens);
+  void check_state(const StepPlan& plan, std::span<const int32_t> left_over) const;
+
+  uint32_t num_blocks_;
+  uint32_t block_size_;
+  uint64_t last_step_ = 0;
+  std::vector<Row> rows_;  // [max_num_seqs]
+  std::vector<SequenceView> views_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,102 @@
+// What crosses between control and data: the plan of a step, sent to every rank of a replica, and its result,
+// sent back by the replica's reporter. Plain data. A plan holds what changed (deltas); the ranks derive the
+// rest with a SequenceTable.
+#pragma once
+
+#include <cstdint>
+#include <runtime/scheduling/block_table.hpp>
+#include <vector>
+
+namespace maniple {
+
+using Seat = uint32_t;  // index in the running set, below max_num_seqs
+
+enum class Command : uint8_t { run, stop, abort };
+
+// The part of SamplingParams that ranks need.
+struct RankSampling {
+  float temperature = 1.0F;
+  int32_t top_k = 0;
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  uint64_t seed = 0;
+  int32_t logprobs = -1;
+
+  bool operator==(const RankSampling&) const = default;
+};
+
+// A sequence takes a free seat. Its first cached_length tokens are in the KV cache already (found by their
+// prefix).
+struct Admission {
+  Seat seat = 0;
+  uint32_t cached_length = 0;
+  RankSampling sampling;
+  std::vector<int32_t> blocks;
+
+  bool operator==(const Admission&) const = default;
+};
+
+// Blocks appended to a seated sequence.
+struct NewBlocks {
+  Seat seat = 0;
+  std::vector<int32_t> ids;
+
+  bool operator==(const NewBlocks&) const = default;
+};
+
+// query_length >= 1 tokens of one sequence, after all that it has in the KV cache.
+struct SequenceStep {
+  Seat seat = 0;
+  uint32_t query_length = 1;
+  uint32_t sample_count = 1;  // tokens to sample: 0 for a chunk that does not end the prompt
+  bool tokens_known =
+      false;  // the input is in StepPlan::known_tokens; else it is the token last sampled for this seat
+
+  bool operator==(const SequenceStep&) const = default;
+};
+
+struct StepPlan {
+  uint64_t step = 0;  // 1, 2, 3, ... within a replica
+  uint32_t replica = 0;
+  Command command = Command::run;
+  std::vector<Seat> released;  // before the admissions, which may take the same seats
+  std::vector<Admission> admissions;
+  std::vector<NewBlocks> new_blocks;
+  std::vector<SequenceStep> sequences;  // batch order
+  std::vector<int32_t> known_tokens;    // of the sequences with tokens_known, concatenated
+  uint64_t state_hash = 0;              // fold_state over the sequences, in batch order
+
+  bool operator==(const StepPlan&) const = default;
+};
+
+// What a plan assumes of one sequence before the step computes: its length in the KV cache, and its blocks.
+inline uint64_t fold_state(uint64_t hash, Seat seat, uint32_t past_length, const BlockTable& blocks) {
+  return mix(mix(mix(hash, (uint64_t{seat} << 32) | past_length), blocks.size()), blocks.hash());
+}
+
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0.0F;
+
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+struct SampledToken {
+  int32_t id = 0;
+  float logprob = 0.0F;       // 0 unless asked for
+  uint32_t alternatives = 0;  // how many of StepResult::alternatives are this token's
+
+  bool operator==(const SampledToken&) const = default;
+};
+
+// Answers every plan with the command run, also one that samples nothing.
+struct StepResult {
+  uint64_t step = 0;
+  std::vector<uint32_t> counts;            // tokens of each of the plan's sequences
+  std::vector<SampledToken> tokens;        // concatenated in batch order
+  std::vector<TokenLogprob> alternatives;  // concatenated in the order of tokens, most likely first
+
+  bool operator==(const StepResult&) const = default;
+};
+
+}  // namespace maniple

@@ -1,0 +1,219 @@
+#include <gtest/gtest.h>
+
+#include <kernels/support/check.hpp>
+#include <random>
+#include <runtime/control/step_codec.hpp>
+
+namespace maniple {
+namespace {
+
+constexpr size_t header_bytes = 6, hash_bytes = 8;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  uint64_t bits() { return engine_() >> (engine_() % 64); }  // all magnitudes
+  uint32_t number() { return static_cast<uint32_t>(bits()); }
+  float real() { return static_cast<float>(number()) / 7; }
+  size_t below(size_t n) { return engine_() % n; }
+  template <typename T, typename Make>
+  std::vector<T> some(Make make) {
+    std::vector<T> items(below(5));
+    for (T& item : items) item = make();
+    return items;
+  }
+  std::vector<int32_t> ids() {
+    return some<int32_t>([this] { return static_cast<int32_t>(number()); });
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+RankSampling random_sampling(Random& r) {
+  return {r.real(), static_cast<int32_t>(r.number()), r.real(), r.real(),
+          r.bits(), static_cast<int32_t>(r.number())};
+}
+
+StepPlan random_plan(Random& r) {
+  StepPlan plan;
+  plan.step = r.bits();
+  plan.replica = r.number();
+  plan.command = static_cast<Command>(r.below(3));
+  plan.released = r.some<Seat>([&] { return r.number(); });
+  plan.admissions = r.some<Admission>([&] {
+    return Admission{r.number(), r.number(), random_sampling(r), r.ids()};
+  });
+  plan.new_blocks = r.some<NewBlocks>([&] { return NewBlocks{r.number(), r.ids()}; });
+  plan.sequences = r.some<SequenceStep>([&] {
+    return SequenceStep{r.number(), r.number(), r.number(), r.below(2) == 1};
+  });
+  plan.known_tokens = r.ids();
+  plan.state_hash = r.bits();
+  return plan;
+}
+
+StepResult random_result(Random& r) {
+  StepResult result;
+  result.step = r.bits();
+  result.counts = r.some<uint32_t>([&] { return r.number(); });
+  result.tokens = r.some<SampledToken>([&] {
+    return SampledToken{static_cast<int32_t>(r.number()), -r.real(), r.number()};
+  });
+  result.alternatives = r.some<TokenLogprob>([&] {
+    return TokenLogprob{static_cast<int32_t>(r.number()), -r.real()};
+  });
+  return result;
+}
+
+void expect_refused(std::span<const std::byte> message) {
+  for (const bool plan : {true, false}) {
+    try {
+      if (plan)
+        decode_plan(message);
+      else
+        decode_result(message);
+      ADD_FAILURE() << "accepted as a " << (plan ? "plan" : "result");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::fault) << error.what();
+    }
+  }
+}
+
+std::vector<std::byte> sealed(std::vector<std::byte> message) {
+  seal(message);
+  return message;
+}
+
+TEST(StepCodec, what_is_encoded_is_decoded_for_random_plans_and_results) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Random r(seed);
+    const StepPlan plan = random_plan(r);
+    ASSERT_EQ(decode_plan(encode(plan)), plan) << "seed " << seed;
+    const StepResult result = random_result(r);
+    ASSERT_EQ(decode_result(encode(result)), result) << "seed " << seed;
+  }
+}
+
+TEST(StepCodec, the_largest_and_smallest_numbers_survive) {
+  StepPlan plan;
+  plan.step = UINT64_MAX;
+  plan.replica = UINT32_MAX;
+  plan.state_hash = UINT64_MAX;
+  plan.sequences = {{UINT32_MAX, UINT32_MAX, UINT32_MAX, true}, {0, 0, 0, false}, {UINT32_MAX, 1, 1, false}};
+  plan.known_tokens = {INT32_MIN, -1, 0, INT32_MAX};
+  EXPECT_EQ(decode_plan(encode(plan)), plan);
+}
+
+TEST(StepCodec, a_steady_decode_step_of_256_sequences_takes_less_than_1300_bytes) {
+  StepPlan plan;
+  plan.step = 123456;
+  for (Seat seat = 0; seat < 256; ++seat) plan.sequences.push_back({seat, 1, 1, false});
+  for (Seat seat = 0; seat < 256; seat += 13)
+    plan.new_blocks.push_back({seat, {static_cast<int32_t>(seat) * 31}});
+  plan.released = {7, 200};
+  plan.state_hash = UINT64_MAX;
+  EXPECT_LT(encode(plan).size(), 1000);
+  for (SequenceStep& sequence : plan.sequences)
+    sequence.seat = sequence.seat * 89 % 256;  // after much coming and going
+  EXPECT_LT(encode(plan).size(), 1300);
+}
+
+TEST(StepCodec, a_message_cut_at_any_byte_is_refused) {
+  Random r(1);
+  for (const auto& message : {encode(random_plan(r)), encode(random_result(r))})
+    for (size_t length = 0; length < message.size(); ++length)
+      expect_refused(std::span(message).first(length));
+}
+
+TEST(StepCodec, a_message_cut_at_any_byte_is_refused_even_with_a_right_hash) {
+  Random r(3);
+  for (const auto& message : {encode(random_plan(r)), encode(random_result(r))})
+    for (size_t length = hash_bytes; length < message.size(); ++length)
+      expect_refused(sealed({message.begin(), message.begin() + static_cast<ptrdiff_t>(length)}));
+}
+
+TEST(StepCodec, a_message_with_any_bit_flipped_is_refused) {
+  Random r(2);
+  for (auto message : {encode(random_plan(r)), encode(random_result(r))})
+    for (size_t bit = 0; bit < 8 * message.size(); ++bit) {
+      message[bit / 8] ^= std::byte{1} << (bit % 8);
+      expect_refused(message);
+      message[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+}
+
+// The accepted bodies must be exactly those that encode writes.
+TEST(StepCodec, a_hostile_body_with_a_right_hash_is_refused_or_means_what_encode_would_write) {
+  size_t accepted = 0;
+  for (uint64_t seed = 0; seed < 20000; ++seed) {
+    Random r(seed);
+    auto message = encode(random_plan(r));
+    for (size_t n = r.below(4); n < 4; ++n)
+      message[header_bytes + r.below(message.size() - header_bytes)] = static_cast<std::byte>(r.below(256));
+    seal(message);
+    try {
+      ASSERT_EQ(encode(decode_plan(message)), message) << "seed " << seed;
+      ++accepted;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ExitCode::fault) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(accepted, 100U);
+  EXPECT_LT(accepted, 19900U);
+}
+
+// A result without tokens: header, step, three counts, hash.
+std::vector<std::byte> result_with_count(std::initializer_list<uint8_t> count) {
+  auto message = encode(StepResult{});
+  message.resize(header_bytes + 1);
+  for (const uint8_t byte : count) message.push_back(std::byte{byte});
+  message.resize(message.size() + 2 + hash_bytes);
+  return sealed(message);
+}
+
+TEST(StepCodec, a_count_beyond_the_message_is_refused_before_anything_is_allocated) {
+  expect_refused(result_with_count({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));
+  expect_refused(result_with_count({0x80, 0x80, 0x80, 0x80, 0x10}));
+  expect_refused(result_with_count({0x03}));
+  EXPECT_EQ(decode_result(result_with_count({0x00})), StepResult{});
+}
+
+TEST(StepCodec, an_integer_that_is_not_in_its_shortest_form_or_overflows_is_refused) {
+  expect_refused(result_with_count({0x80, 0x00}));
+  expect_refused(result_with_count({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02}));
+  expect_refused(result_with_count({0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}));
+}
+
+TEST(StepCodec, another_magic_number_version_kind_or_command_is_refused_by_name) {
+  const auto message_of = [](size_t index, uint8_t value) -> std::string {
+    auto message = encode(StepPlan{});
+    message[index] = std::byte{value};
+    try {
+      decode_plan(sealed(message));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message_of(0, 0), "a step message is malformed: magic number");
+  EXPECT_EQ(message_of(4, 2), "a step message is malformed: version");
+  EXPECT_EQ(message_of(5, 2), "a step message is malformed: kind");
+  EXPECT_EQ(message_of(8, 3), "a step message is malformed: unknown command");
+  EXPECT_EQ(message_of(8, 2), "accepted");
+}
+
+TEST(StepCodec, bytes_after_the_last_field_are_refused) {
+  auto message = encode(StepPlan{});
+  message.resize(message.size() + 1);
+  expect_refused(sealed(message));
+}
+
+TEST(StepCodec, a_message_above_the_size_limit_is_not_encoded) {
+  StepPlan plan;
+  plan.known_tokens.assign(max_message_bytes / 5 + 1, -1);
+  EXPECT_THROW(encode(plan), Error);
+}
+
+}  // namespace
+}  // namespace maniple

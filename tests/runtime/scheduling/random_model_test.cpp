@@ -1,0 +1,296 @@
+// Scheduler, block manager and the ranks' table together, under random load. The fake model's next token is a
+// hash of all tokens before it, read back from fake KV slots through the rank's block tables: a wrong slot, a
+// block reused too early, a false prefix hit or a token lost in a preemption changes the output, which must
+// equal the model run directly on the prompt.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <kernels/support/check.hpp>
+#include <map>
+#include <random>
+#include <runtime/scheduling/scheduler.hpp>
+#include <runtime/scheduling/sequence_table.hpp>
+#include <set>
+
+#include "scheduling_helpers.hpp"
+
+namespace maniple {
+namespace {
+
+struct Prediction {
+  int32_t token;
+  float check;  // more bits of the same hash, in place of a log probability
+};
+
+// Ids 0 .. 3 are frequent: 2 ends a sequence, 3 may be a stop token.
+Prediction predict(std::span<const int32_t> tokens) {
+  uint64_t hash = tokens.size();
+  for (const int32_t token : tokens) hash = mix(hash, static_cast<uint64_t>(token));
+  const auto id = static_cast<int32_t>(hash % 64 < 4 ? hash % 4 : 10 + hash % 50000);
+  return {id, static_cast<float>((hash >> 32) & 0xffffff)};
+}
+
+class FakeRank {
+ public:
+  explicit FakeRank(const SchedulerConfig& config)
+      : block_size_(config.block_size),
+        table_(config.max_num_seqs, config.num_blocks, config.block_size),
+        kv_(size_t{config.num_blocks} * config.block_size, -1),
+        last_token_(config.max_num_seqs, -1) {}
+
+  // `busy` gets the blocks that the plan reads or writes; `written` those that it writes.
+  StepResult run(const StepPlan& plan, std::set<int32_t>& busy, std::set<int32_t>& written) {
+    StepResult result{.step = plan.step, .counts = {}, .tokens = {}, .alternatives = {}};
+    const auto views = table_.apply(plan);
+    for (const SequenceView& view : views) {
+      busy.insert(view.blocks.begin(), view.blocks.end());
+      write(view, written);
+    }
+    for (const SequenceView& view : views) {
+      result.counts.push_back(view.sample_count);
+      if (view.sample_count == 0) continue;
+      const Prediction next = predict(read(view));
+      last_token_[view.seat] = next.token;
+      result.tokens.push_back({next.token, next.check, 0});
+    }
+    return result;
+  }
+
+ private:
+  size_t slot(const SequenceView& view, uint32_t position) const {
+    return static_cast<size_t>(view.blocks[position / block_size_]) * block_size_ + position % block_size_;
+  }
+
+  void write(const SequenceView& view, std::set<int32_t>& written) {
+    for (uint32_t i = 0; i < view.query_length; ++i) {
+      const uint32_t position = view.past_length + i;
+      kv_[slot(view, position)] = view.needs_last_token ? last_token_[view.seat] : view.known_tokens[i];
+      written.insert(view.blocks[position / block_size_]);
+    }
+  }
+
+  std::vector<int32_t> read(const SequenceView& view) const {
+    std::vector<int32_t> tokens;
+    for (uint32_t position = 0; position < view.past_length + view.query_length; ++position)
+      tokens.push_back(kv_[slot(view, position)]);
+    return tokens;
+  }
+
+  uint32_t block_size_;
+  SequenceTable table_;
+  std::vector<int32_t> kv_;
+  std::vector<int32_t> last_token_;
+};
+
+struct Expected {
+  std::vector<int32_t> tokens;
+  std::vector<float> checks;
+  FinishReason reason = FinishReason::none;
+};
+
+// The model run directly, with the stop rules written down once more.
+Expected direct(const Request& request, const SchedulerConfig& config) {
+  Expected expected;
+  std::vector<int32_t> all = request.prompt;
+  while (expected.reason == FinishReason::none) {
+    const Prediction next = predict(all);
+    all.push_back(next.token);
+    expected.tokens.push_back(next.token);
+    expected.checks.push_back(next.check);
+    const bool may_stop = expected.tokens.size() >= request.sampling.min_tokens;
+    const bool is_stop = (next.token == 2 && !request.sampling.ignore_eos) ||
+                         (next.token == 3 && !request.sampling.stop_token_ids.empty());
+    if (may_stop && is_stop)
+      expected.reason = FinishReason::stop;
+    else if (expected.tokens.size() == request.sampling.max_tokens || all.size() == config.max_model_len)
+      expected.reason = FinishReason::length;
+  }
+  return expected;
+}
+
+class RandomLoad {
+ public:
+  RandomLoad(const SchedulerConfig& config, size_t run_ahead, uint64_t seed)
+      : config_(config), run_ahead_(run_ahead), random_(seed), scheduler_(config), rank_(config) {}
+
+  void run(int steps) {
+    for (int i = 0; i < steps && !testing::Test::HasFailure(); ++i) {
+      if (below(3) == 0 && live_.size() < 30) add();
+      if (below(40) == 0) abort();
+      advance();
+    }
+    while (scheduler_.has_work() && !testing::Test::HasFailure()) advance();
+    EXPECT_TRUE(live_.empty());
+    EXPECT_EQ(scheduler_.counts().free_blocks, config_.num_blocks);
+    EXPECT_EQ(scheduler_.counts().running, 0U);
+  }
+
+  SchedulerCounts counts() const { return scheduler_.counts(); }
+  size_t completed() const { return completed_; }
+
+ private:
+  struct Live {
+    Expected expected;
+    size_t received = 0;
+  };
+  struct Flight {
+    StepResult result;
+    std::set<int32_t> busy;
+  };
+
+  size_t below(size_t n) { return random_() % n; }
+
+  // Few stems, so that prefixes are shared; often a whole number of blocks.
+  Request random_request() {
+    Request request;
+    request.id = next_id_++;
+    const size_t stem = below(2) == 0 ? below(6) * config_.block_size : below(40);
+    request.prompt = joined(counting(static_cast<int32_t>(1000 * below(3)), stem),
+                            counting(static_cast<int32_t>(100 * below(50)), below(12)));
+    if (request.prompt.empty()) request.prompt = {1};
+    request.sampling.max_tokens = static_cast<uint32_t>(1 + below(30));
+    request.sampling.min_tokens =
+        static_cast<uint32_t>(below(3) == 0 ? below(request.sampling.max_tokens + 1) : 0);
+    request.sampling.ignore_eos = below(4) == 0;
+    if (below(2) == 0) request.sampling.stop_token_ids = {3};
+    return request;
+  }
+
+  void add() {
+    const Request request = random_request();
+    if (scheduler_.add(request))
+      ++rejected_;
+    else
+      live_[request.id] = {direct(request, config_), 0};
+  }
+
+  void abort() {
+    if (live_.empty()) return;
+    const auto chosen = std::next(live_.begin(), static_cast<ptrdiff_t>(below(live_.size())));
+    EXPECT_TRUE(scheduler_.finish(chosen->first, below(2) == 0 ? FinishReason::abort : FinishReason::stop));
+    live_.erase(chosen);
+  }
+
+  // Plans one more step or commits the oldest, at random where both are possible.
+  void advance() {
+    const bool may_plan = flying_.size() <= run_ahead_ && (flying_.empty() || below(2) == 0);
+    if (may_plan) {
+      const uint64_t preemptions = scheduler_.counts().preemptions;
+      if (auto plan = scheduler_.schedule()) {
+        EXPECT_TRUE(preemptions == scheduler_.counts().preemptions || plan->admissions.empty());
+        launch(*plan);
+      } else if (flying_.empty()) {
+        EXPECT_FALSE(scheduler_.has_work()) << "nothing is planned although work exists";
+      } else {
+        commit();
+      }
+    } else {
+      commit();
+    }
+    scheduler_.check_integrity();
+  }
+
+  void launch(const StepPlan& plan) {
+    const auto lengths = query_lengths(plan);
+    EXPECT_FALSE(lengths.empty());
+    EXPECT_LE(std::accumulate(lengths.begin(), lengths.end(), 0U), config_.max_num_batched_tokens);
+    EXPECT_LE(scheduler_.counts().running, config_.max_num_seqs);
+    Flight flight;
+    std::set<int32_t> written;
+    flight.result = rank_.run(plan, flight.busy, written);
+    for (const Flight& earlier : flying_)
+      for (const int32_t block : written)
+        EXPECT_FALSE(earlier.busy.contains(block))
+            << "block " << block << " is written while a plan in flight uses it";
+    flying_.push_back(std::move(flight));
+  }
+
+  void commit() {
+    const auto events = scheduler_.commit(flying_.front().result);
+    flying_.pop_front();
+    for (const TokenEvent& event : events) receive(event);
+  }
+
+  void receive(const TokenEvent& event) {
+    ASSERT_TRUE(live_.contains(event.request));
+    Live& live = live_[event.request];
+    ASSERT_LT(live.received, live.expected.tokens.size());
+    ASSERT_EQ(event.token, live.expected.tokens[live.received]) << "request " << event.request;
+    ASSERT_EQ(event.logprob, live.expected.checks[live.received]) << "request " << event.request;
+    const bool last = ++live.received == live.expected.tokens.size();
+    ASSERT_EQ(event.finish_reason, last ? live.expected.reason : FinishReason::none);
+    if (!last) return;
+    live_.erase(event.request);
+    ++completed_;
+  }
+
+  SchedulerConfig config_;
+  size_t run_ahead_;
+  std::mt19937_64 random_;
+  Scheduler scheduler_;
+  FakeRank rank_;
+  std::map<RequestId, Live> live_;
+  std::deque<Flight> flying_;
+  RequestId next_id_ = 1;
+  size_t completed_ = 0;
+  size_t rejected_ = 0;
+};
+
+struct Case {
+  Policy policy;
+  size_t run_ahead;
+  bool prefix_cache;
+};
+
+class RandomModel : public testing::TestWithParam<Case> {};
+
+SchedulerConfig tiny(const Case& chosen, uint64_t seed) {
+  return {.max_num_seqs = static_cast<uint32_t>(1 + seed % 8),
+          .max_num_batched_tokens = static_cast<uint32_t>(8 + seed * 7 % 40),
+          .max_model_len = 64,
+          .block_size = seed % 2 == 0 ? 4U : 8U,
+          .num_blocks = static_cast<uint32_t>(8 + seed * 5 % 20),
+          .prefix_cache = chosen.prefix_cache,
+          .eos_token_ids = {2},
+          .policy = chosen.policy};
+}
+
+TEST_P(RandomModel, every_output_equals_the_model_run_directly_over_10000_steps) {
+  SchedulerCounts sum;
+  size_t completed = 0;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomLoad load(tiny(GetParam(), seed), GetParam().run_ahead, seed);
+    try {
+      load.run(1000);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+    if (HasFailure()) return;
+    sum.preemptions += load.counts().preemptions;
+    sum.cached_tokens += load.counts().cached_tokens;
+    completed += load.completed();
+  }
+  EXPECT_GT(completed, 300U);
+  EXPECT_GT(sum.preemptions, 50U);
+  if (GetParam().prefix_cache)
+    EXPECT_GT(sum.cached_tokens, 1000U);
+  else
+    EXPECT_EQ(sum.cached_tokens, 0U);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Policy policy : {Policy::mixed, Policy::prefill_first})
+    for (const size_t run_ahead : {0U, 1U, 3U})
+      for (const bool prefix_cache : {true, false}) all.push_back({policy, run_ahead, prefix_cache});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(, RandomModel, testing::ValuesIn(cases()), [](const auto& tested) {
+  return std::string(tested.param.policy == Policy::mixed ? "mixed" : "prefill_first") + "_run_ahead_" +
+         std::to_string(tested.param.run_ahead) + (tested.param.prefix_cache ? "_cached" : "_uncached");
+});
+
+}  // namespace
+}  // namespace maniple

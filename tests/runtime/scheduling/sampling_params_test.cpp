@@ -1,0 +1,44 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <runtime/scheduling/sampling_params.hpp>
+
+namespace maniple {
+namespace {
+
+std::optional<std::string> reason(auto change) {
+  SamplingParams params;
+  change(params);
+  return invalid_reason(params);
+}
+
+TEST(SamplingParams, the_defaults_and_the_limits_of_each_range_are_valid) {
+  EXPECT_FALSE(reason([](auto&) {}));
+  EXPECT_FALSE(reason([](auto& p) { p.temperature = 0; }));
+  EXPECT_FALSE(reason([](auto& p) { p.temperature = 2; }));
+  EXPECT_FALSE(reason([](auto& p) { p.top_k = -1; }));
+  EXPECT_FALSE(reason([](auto& p) { p.min_p = 1; }));
+  EXPECT_FALSE(reason([](auto& p) { p.min_tokens = p.max_tokens; }));
+  EXPECT_FALSE(reason([](auto& p) { p.logprobs = 20; }));
+}
+
+TEST(SamplingParams, what_lies_outside_a_range_is_refused_with_its_name_and_value) {
+  EXPECT_EQ(reason([](auto& p) { p.temperature = 2.5; }), "temperature (2.5) must be from 0 (greedy) to 2");
+  EXPECT_TRUE(reason([](auto& p) { p.temperature = -0.1F; }));
+  EXPECT_TRUE(reason([](auto& p) { p.temperature = std::numeric_limits<float>::quiet_NaN(); }));
+  EXPECT_TRUE(reason([](auto& p) { p.temperature = std::numeric_limits<float>::infinity(); }));
+  EXPECT_EQ(reason([](auto& p) { p.top_k = -2; }),
+            "top_k (-2) must be at least 1, or 0 or -1 to switch it off");
+  EXPECT_EQ(reason([](auto& p) { p.top_p = 0; }), "top_p (0) must be above 0 and at most 1");
+  EXPECT_TRUE(reason([](auto& p) { p.top_p = 1.1F; }));
+  EXPECT_TRUE(reason([](auto& p) { p.top_p = std::numeric_limits<float>::quiet_NaN(); }));
+  EXPECT_EQ(reason([](auto& p) { p.min_p = -1; }), "min_p (-1) must be from 0 to 1");
+  EXPECT_TRUE(reason([](auto& p) { p.min_p = 1.1F; }));
+  EXPECT_EQ(reason([](auto& p) { p.max_tokens = 0; }), "max_tokens (0) must be at least 1");
+  EXPECT_EQ(reason([](auto& p) { p.min_tokens = 65; }), "min_tokens (65) must not exceed max_tokens (64)");
+  EXPECT_EQ(reason([](auto& p) { p.logprobs = 21; }), "logprobs (21) must be from 0 to 20, or -1 for none");
+  EXPECT_TRUE(reason([](auto& p) { p.logprobs = -2; }));
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,547 @@
+#include <gtest/gtest.h>
+
+#include <kernels/support/check.hpp>
+#include <map>
+#include <runtime/scheduling/scheduler.hpp>
+
+#include "scheduling_helpers.hpp"
+
+namespace maniple {
+namespace {
+
+using Lengths = std::vector<uint32_t>;
+
+SchedulerConfig config(uint32_t budget = 1024, uint32_t num_blocks = 10000, uint32_t block_size = 16) {
+  return {.max_num_seqs = 16,
+          .max_num_batched_tokens = budget,
+          .max_model_len = 32768,
+          .block_size = block_size,
+          .num_blocks = num_blocks,
+          .eos_token_ids = {2, 7}};
+}
+
+SchedulerConfig prefill_first(SchedulerConfig base) {
+  base.policy = Policy::prefill_first;
+  return base;
+}
+
+void add(Scheduler& scheduler, Request wanted) {
+  const auto rejection = scheduler.add(std::move(wanted));
+  ASSERT_FALSE(rejection) << rejection->reason;
+}
+
+StepPlan next(Scheduler& scheduler) {
+  auto plan = scheduler.schedule();
+  EXPECT_TRUE(plan);
+  return plan.value_or(StepPlan{});
+}
+
+// One step without run-ahead; the query lengths in batch order.
+Lengths step(Scheduler& scheduler, int32_t token = 42) {
+  const StepPlan plan = next(scheduler);
+  scheduler.commit(answer(plan, token));
+  scheduler.check_integrity();
+  return query_lengths(plan);
+}
+
+std::map<RequestId, FinishReason> run_to_end(Scheduler& scheduler, int32_t token = 42) {
+  std::map<RequestId, FinishReason> ends;
+  for (int steps = 0; scheduler.has_work() && steps < 100000; ++steps)
+    for (const TokenEvent& event : scheduler.commit(answer(next(scheduler), token)))
+      if (event.finish_reason != FinishReason::none) ends[event.request] = event.finish_reason;
+  EXPECT_FALSE(scheduler.has_work());
+  return ends;
+}
+
+void expect_all_free(const Scheduler& scheduler, uint32_t num_blocks) {
+  const SchedulerCounts counts = scheduler.counts();
+  EXPECT_EQ(counts.waiting, 0U);
+  EXPECT_EQ(counts.running, 0U);
+  EXPECT_EQ(counts.free_blocks, num_blocks);
+  EXPECT_FALSE(scheduler.has_work());
+  scheduler.check_integrity();
+}
+
+TEST(Scheduler, counts_what_is_added_and_finished) {
+  Scheduler scheduler(config());
+  EXPECT_FALSE(scheduler.has_work());
+  EXPECT_FALSE(scheduler.schedule());
+  for (RequestId id = 1; id <= 10; ++id) {
+    add(scheduler, request(id, 10));
+    EXPECT_EQ(scheduler.counts().waiting, id);
+  }
+  for (RequestId id = 1; id <= 10; ++id) {
+    EXPECT_TRUE(scheduler.finish(id, FinishReason::abort));
+    EXPECT_FALSE(scheduler.finish(id, FinishReason::abort));
+    EXPECT_EQ(scheduler.counts().waiting, 10 - id);
+    EXPECT_EQ(scheduler.find(id), nullptr);
+  }
+  expect_all_free(scheduler, 10000);
+}
+
+TEST(Scheduler, a_request_that_can_never_be_served_is_refused_with_the_numbers) {
+  SchedulerConfig small = config(1024, 4, 16);
+  small.max_model_len = 100;
+  Scheduler scheduler(small);
+  const auto refusal = [&](Request wanted) {
+    const auto rejection = scheduler.add(std::move(wanted));
+    return rejection ? rejection->reason : "accepted";
+  };
+  EXPECT_EQ(refusal(request(1, 0)), "the prompt is empty");
+  EXPECT_EQ(refusal(request(1, 100)),
+            "the prompt (100 tokens) and one token to generate exceed the maximum length (100)");
+  EXPECT_EQ(refusal(request(1, 60, 6)),
+            "66 tokens need 5 kv blocks of 16 and there are 4; lower max_tokens (6) or the prompt (60)");
+  EXPECT_EQ(refusal(request(1, 60, 5)), "accepted");
+  EXPECT_EQ(refusal(request(1, 60, 5)), "request 1 is being served already");
+  EXPECT_EQ(refusal(request(2, 10, 0)), "max_tokens (0) must be at least 1");
+  EXPECT_EQ(scheduler.counts().waiting, 1U);
+  EXPECT_EQ(run_to_end(scheduler), (std::map<RequestId, FinishReason>{{1, FinishReason::length}}));
+  EXPECT_EQ(scheduler.counts().preemptions, 0U);
+}
+
+TEST(Scheduler, a_configuration_that_cannot_serve_is_refused) {
+  SchedulerConfig starving = config();
+  starving.max_num_batched_tokens = 15;
+  EXPECT_THROW(Scheduler{starving}, Error);
+  EXPECT_THROW(Scheduler{config(1024, 0)}, Error);
+}
+
+// vLLM's case has a cap of 400 on each prompt's chunk; without one, chunks are served in order and decodes
+// come first.
+TEST(Scheduler, mixed_cuts_prompts_to_the_budget_and_lets_decodes_go_first) {
+  Scheduler scheduler(config(1024));
+  for (RequestId id = 1; id <= 3; ++id) add(scheduler, request(id, 800));
+  EXPECT_EQ(step(scheduler), (Lengths{800, 224}));
+  EXPECT_EQ(step(scheduler), (Lengths{1, 576, 447}));
+  EXPECT_EQ(step(scheduler), (Lengths{1, 1, 353}));
+  EXPECT_EQ(step(scheduler), (Lengths{1, 1, 1}));
+}
+
+TEST(Scheduler, nobody_skips_ahead_of_a_prompt_that_does_not_fit_the_budget) {
+  for (const Policy policy : {Policy::mixed, Policy::prefill_first}) {
+    SchedulerConfig chosen = config(1024);
+    chosen.policy = policy;
+    Scheduler scheduler(chosen);
+    for (const auto& [id, length] : {std::pair{1, 800}, {2, 800}, {3, 10}, {4, 10}})
+      add(scheduler, request(static_cast<RequestId>(id), static_cast<size_t>(length)));
+    EXPECT_EQ(step(scheduler), policy == Policy::mixed ? (Lengths{800, 224}) : (Lengths{800}));
+  }
+}
+
+TEST(Scheduler, prefill_first_cuts_only_the_first_prompt_of_a_step) {
+  Scheduler scheduler(prefill_first(config(16384, 1000, 256)));
+  add(scheduler, request(1, 20000));
+  add(scheduler, request(2, 100));
+  EXPECT_EQ(step(scheduler), (Lengths{16384}));
+  EXPECT_EQ(step(scheduler), (Lengths{3616, 100}));
+  EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
+}
+
+TEST(Scheduler, prefill_first_lets_a_second_prompt_wait_until_it_fits_whole) {
+  Scheduler scheduler(prefill_first(config(16384, 1000, 256)));
+  add(scheduler, request(1, 16000));
+  add(scheduler, request(2, 1000));
+  EXPECT_EQ(step(scheduler), (Lengths{16000}));
+  EXPECT_EQ(step(scheduler), (Lengths{1000}));
+  EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
+}
+
+TEST(Scheduler, prefill_first_fits_a_prompt_by_what_is_not_cached) {
+  Scheduler scheduler(prefill_first(config(1024)));
+  add(scheduler, request(1, 800));
+  step(scheduler);
+  Request again = request(1, 1000);  // 800 of 1000 cached
+  again.id = 2;
+  add(scheduler, request(3, 700));
+  add(scheduler, again);
+  EXPECT_EQ(step(scheduler), (Lengths{700, 200}));
+  EXPECT_EQ(scheduler.counts().cached_tokens, 800U);
+}
+
+TEST(Scheduler, a_full_kv_preempts_the_newest_which_keeps_its_token_and_resumes_first) {
+  Scheduler scheduler(config(1024, 10, 16));
+  add(scheduler, request(1, 80));
+  add(scheduler, request(2, 80));
+  EXPECT_EQ(step(scheduler), (Lengths{80, 80}));
+  add(scheduler, request(3, 8));
+  const StepPlan pressed = next(scheduler);  // the first needs a sixth block; no admission in such a step
+  EXPECT_EQ(query_lengths(pressed), (Lengths{1}));
+  EXPECT_EQ(pressed.released, (std::vector<Seat>{1}));
+  EXPECT_EQ(scheduler.counts().preemptions, 1U);
+  EXPECT_EQ(scheduler.find(2)->tokens.back(), 42);
+  EXPECT_EQ(scheduler.find(2)->num_tokens(), 81U);
+  EXPECT_EQ(scheduler.find(2)->num_computed, 0U);
+  EXPECT_EQ(scheduler.find(2)->status, SequenceStatus::waiting);
+  scheduler.commit(answer(pressed));
+  scheduler.finish(1, FinishReason::abort);
+  const StepPlan resumed = next(scheduler);
+  EXPECT_EQ(query_lengths(resumed),
+            (Lengths{17, 8}));  // its last block went to the first, the others are still cached
+  ASSERT_EQ(resumed.admissions.size(), 2U);
+  EXPECT_EQ(resumed.admissions[0].cached_length, 64U);
+  EXPECT_EQ(resumed.known_tokens[16], 42);
+  scheduler.commit(answer(resumed));
+  const auto ends = run_to_end(scheduler);
+  EXPECT_EQ(ends.at(2), FinishReason::length);
+  expect_all_free(scheduler, 10);
+}
+
+// nano-vLLM's arithmetic, with either policy.
+TEST(Scheduler, the_newest_preempts_itself_and_is_computed_again_from_the_cache) {
+  for (const Policy policy : {Policy::prefill_first, Policy::mixed}) {
+    SchedulerConfig chosen = config(16384, 5, 256);
+    chosen.policy = policy;
+    Scheduler scheduler(chosen);
+    for (RequestId id = 1; id <= 3; ++id) add(scheduler, request(id, 200, 260));
+    EXPECT_EQ(step(scheduler), (Lengths{200, 200, 200}));
+    for (int n = 0; n < 56; ++n) EXPECT_EQ(step(scheduler), (Lengths{1, 1, 1}));
+    EXPECT_EQ(scheduler.counts().preemptions, 0U);
+    EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
+    EXPECT_EQ(scheduler.counts().preemptions, 1U);
+    EXPECT_EQ(scheduler.find(3)->num_tokens(), 257U);
+    while (scheduler.find(1)) EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
+    const StepPlan again = next(scheduler);
+    ASSERT_EQ(again.admissions.size(), 1U);
+    EXPECT_EQ(again.admissions[0].cached_length, 256U);
+    EXPECT_EQ(query_lengths(again), (Lengths{1}));
+    scheduler.commit(answer(again));
+    EXPECT_EQ(scheduler.find(3)->num_completion_tokens(), 58U);
+    run_to_end(scheduler);
+    expect_all_free(scheduler, 5);
+  }
+}
+
+TEST(Scheduler, the_only_sequence_never_lacks_a_block) {
+  Scheduler scheduler(config(1024, 4, 16));
+  add(scheduler, request(1, 33, 32));  // 64 tokens in the cache, the 65th is never computed
+  EXPECT_EQ(run_to_end(scheduler).at(1), FinishReason::length);
+  EXPECT_EQ(scheduler.counts().preemptions, 0U);
+}
+
+FinishReason end_after(const SchedulerConfig& chosen, const SamplingParams& sampling,
+                       const std::vector<int32_t>& tokens) {
+  Scheduler scheduler(chosen);
+  Request wanted = request(1, 10);
+  wanted.sampling = sampling;
+  add(scheduler, wanted);
+  FinishReason reason = FinishReason::none;
+  for (const int32_t token : tokens) {
+    EXPECT_EQ(reason, FinishReason::none) << "before " << token;
+    const auto events = scheduler.commit(answer(next(scheduler), token));
+    EXPECT_EQ(events.size(), 1U);
+    EXPECT_EQ(events.at(0).token, token);
+    reason = events.at(0).finish_reason;
+  }
+  EXPECT_EQ(scheduler.has_work(), reason == FinishReason::none);
+  return reason;
+}
+
+TEST(Scheduler, a_request_ends_at_any_end_of_sequence_token_or_stop_token_or_its_length) {
+  const SamplingParams four{.max_tokens = 4, .stop_token_ids = {50, 60}};
+  EXPECT_EQ(end_after(config(), four, {5, 2}), FinishReason::stop);
+  EXPECT_EQ(end_after(config(), four, {7}), FinishReason::stop);
+  EXPECT_EQ(end_after(config(), four, {5, 60}), FinishReason::stop);
+  EXPECT_EQ(end_after(config(), four, {5, 5, 5}), FinishReason::none);
+  EXPECT_EQ(end_after(config(), four, {5, 5, 5, 5}), FinishReason::length);
+  EXPECT_EQ(end_after(config(), four, {5, 5, 5, 2}), FinishReason::stop);
+}
+
+TEST(Scheduler, ignore_eos_spares_stop_tokens_and_min_tokens_delays_both) {
+  const SamplingParams ignoring{.max_tokens = 4, .ignore_eos = true, .stop_token_ids = {50}};
+  EXPECT_EQ(end_after(config(), ignoring, {2, 7, 50}), FinishReason::stop);
+  EXPECT_EQ(end_after(config(), ignoring, {2, 2, 2, 2}), FinishReason::length);
+  const SamplingParams late{.max_tokens = 4, .min_tokens = 3, .stop_token_ids = {50}};
+  EXPECT_EQ(end_after(config(), late, {2, 50, 5}), FinishReason::none);
+  EXPECT_EQ(end_after(config(), late, {2, 50, 2}), FinishReason::stop);
+  EXPECT_EQ(end_after(config(), late, {2, 50, 50}), FinishReason::stop);
+}
+
+TEST(Scheduler, the_maximum_length_ends_a_request_even_before_min_tokens) {
+  SchedulerConfig tight = config();
+  tight.max_model_len = 12;
+  EXPECT_EQ(end_after(tight, {.max_tokens = 50, .min_tokens = 40, .stop_token_ids = {}}, {5, 2}),
+            FinishReason::length);
+}
+
+TEST(Scheduler, no_more_run_at_once_than_there_are_seats) {
+  SchedulerConfig two = config();
+  two.max_num_seqs = 2;
+  for (const Policy policy : {Policy::mixed, Policy::prefill_first}) {
+    two.policy = policy;
+    Scheduler scheduler(two);
+    for (RequestId id = 1; id <= 5; ++id) add(scheduler, request(id, 10, static_cast<uint32_t>(id)));
+    while (scheduler.has_work()) {
+      const StepPlan plan = next(scheduler);
+      EXPECT_LE(scheduler.counts().running, 2U);
+      for (const SequenceStep& sequence : plan.sequences) EXPECT_LT(sequence.seat, 2U);
+      scheduler.commit(answer(plan));
+    }
+    expect_all_free(scheduler, 10000);
+  }
+}
+
+TEST(Scheduler, two_equal_prompts_in_one_step_are_both_computed_and_a_third_shares) {
+  Scheduler scheduler(config());
+  Request same = request(1, 40);
+  for (RequestId id = 1; id <= 2; ++id) {
+    same.id = id;
+    add(scheduler, same);
+  }
+  EXPECT_EQ(step(scheduler), (Lengths{40, 40}));
+  same.id = 3;
+  add(scheduler, same);
+  EXPECT_EQ(step(scheduler), (Lengths{1, 1, 8}));
+}
+
+TEST(Scheduler, a_sequence_in_flight_is_not_planned_again) {
+  Scheduler scheduler(config());
+  add(scheduler, request(1, 10));
+  const StepPlan first = next(scheduler);
+  EXPECT_FALSE(scheduler.schedule());
+  EXPECT_TRUE(scheduler.has_work());
+  add(scheduler, request(2, 20));
+  const StepPlan second = next(scheduler);
+  EXPECT_EQ(query_lengths(second), (Lengths{20}));
+  EXPECT_EQ(scheduler.plans_in_flight(), 2U);
+  EXPECT_EQ(scheduler.commit(answer(first)).at(0).request, 1U);
+  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{1}));
+  EXPECT_EQ(scheduler.commit(answer(second)).at(0).request, 2U);
+}
+
+// Also B-40: while freed blocks are held back, nobody else is preempted for them.
+TEST(Scheduler, under_pressure_with_a_plan_in_flight_one_preemption_is_enough) {
+  SchedulerConfig full = config(1024, 9, 16);
+  full.prefix_cache = false;
+  Scheduler scheduler(full);
+  for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 48));
+  StepPlan plan = next(scheduler);
+  add(scheduler, request(3, 48));
+  const StepPlan ahead = next(scheduler);
+  scheduler.commit(answer(plan));
+  EXPECT_FALSE(
+      scheduler
+          .schedule());  // 1 needs a block: 2 goes, its blocks wait for the plan in flight, 3 is in that plan
+  EXPECT_EQ(scheduler.counts().preemptions, 1U);
+  EXPECT_EQ(scheduler.find(2)->status, SequenceStatus::waiting);
+  EXPECT_FALSE(scheduler.schedule());
+  EXPECT_EQ(scheduler.counts().preemptions, 1U);
+  scheduler.commit(answer(ahead));
+  EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
+  EXPECT_EQ(scheduler.counts().preemptions, 1U);
+  run_to_end(scheduler);
+  expect_all_free(scheduler, 9);
+}
+
+TEST(Scheduler, blocks_freed_while_a_plan_is_in_flight_are_not_written_by_the_next_plan) {
+  Scheduler scheduler(config(1024, 2, 16));
+  add(scheduler, request(1, 20, 4));
+  const StepPlan first = next(scheduler);
+  add(scheduler, request(2, 20, 4));
+  EXPECT_TRUE(scheduler.finish(1, FinishReason::abort));
+  EXPECT_FALSE(scheduler.schedule());
+  EXPECT_TRUE(scheduler.commit(answer(first)).empty());
+  const StepPlan second = next(scheduler);
+  EXPECT_EQ(second.released, (std::vector<Seat>{0}));
+  EXPECT_EQ(query_lengths(second), (Lengths{20}));
+}
+
+TEST(Scheduler, an_abort_of_waiting_running_chunked_and_flying_requests_frees_everything) {
+  SchedulerConfig chosen = config(64, 100, 16);
+  chosen.max_num_seqs = 2;
+  Scheduler scheduler(chosen);
+  add(scheduler, request(1, 20));
+  add(scheduler, request(2, 200));
+  add(scheduler, request(3, 20));
+  EXPECT_EQ(step(scheduler), (Lengths{20, 44}));
+  const StepPlan flying = next(scheduler);  // 1 decodes, 2 is a chunk, 3 waits
+  for (RequestId id = 1; id <= 3; ++id) EXPECT_TRUE(scheduler.finish(id, FinishReason::abort));
+  EXPECT_TRUE(scheduler.has_work());
+  EXPECT_TRUE(scheduler.commit(answer(flying)).empty());
+  expect_all_free(scheduler, 100);
+}
+
+TEST(Scheduler, an_id_can_be_used_again_while_the_result_of_its_aborted_request_is_in_flight) {
+  Scheduler scheduler(config());
+  add(scheduler, request(1, 20));
+  const StepPlan old = next(scheduler);
+  scheduler.finish(1, FinishReason::abort);
+  add(scheduler, request(1, 30));
+  const StepPlan fresh = next(scheduler);
+  EXPECT_EQ(query_lengths(fresh), (Lengths{30}));
+  EXPECT_TRUE(scheduler.commit(answer(old)).empty());
+  EXPECT_EQ(scheduler.commit(answer(fresh)).size(), 1U);
+  EXPECT_EQ(scheduler.find(1)->num_tokens(), 31U);
+}
+
+TEST(Scheduler, a_chunk_that_does_not_end_the_prompt_is_answered_without_a_token) {
+  Scheduler scheduler(config(32));
+  add(scheduler, request(1, 40));
+  const StepPlan chunk = next(scheduler);
+  EXPECT_EQ(chunk.sequences, (std::vector<SequenceStep>{{0, 32, 0, true}}));
+  EXPECT_TRUE(scheduler.commit(answer(chunk)).empty());
+  const StepPlan rest = next(scheduler);
+  EXPECT_EQ(rest.sequences, (std::vector<SequenceStep>{{0, 8, 1, true}}));
+  EXPECT_TRUE(rest.admissions.empty());
+  scheduler.commit(answer(rest));
+  const StepPlan decode = next(scheduler);
+  EXPECT_EQ(decode.sequences, (std::vector<SequenceStep>{{0, 1, 1, false}}));
+  EXPECT_TRUE(decode.known_tokens.empty());
+}
+
+TEST(Scheduler, a_result_that_does_not_answer_the_oldest_plan_is_a_fault) {
+  Scheduler scheduler(config());
+  add(scheduler, request(1, 10));
+  const StepPlan plan = next(scheduler);
+  const auto refused = [&](auto change) {
+    StepResult result = answer(plan);
+    change(result);
+    try {
+      scheduler.commit(result);
+    } catch (const Error& error) {
+      return error.code() == ExitCode::fault;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused([](auto& r) { r.step = 2; }));
+  EXPECT_TRUE(refused([](auto& r) { r.counts = {0}; }));
+  EXPECT_TRUE(refused([](auto& r) { r.counts = {1, 0}; }));
+  EXPECT_TRUE(refused([](auto& r) { r.tokens.clear(); }));
+  EXPECT_TRUE(refused([](auto& r) { r.tokens.push_back({}); }));
+  EXPECT_TRUE(refused([](auto& r) { r.tokens[0].alternatives = 1; }));
+  EXPECT_FALSE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto&) {}));  // twice
+}
+
+TEST(Scheduler, log_probabilities_reach_the_event_of_their_token) {
+  Scheduler scheduler(config());
+  for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 10));
+  const StepPlan plan = next(scheduler);
+  const StepResult result{.step = plan.step,
+                          .counts = {1, 1},
+                          .tokens = {{5, -0.5F, 1}, {6, -0.25F, 2}},
+                          .alternatives = {{8, -1.0F}, {9, -2.0F}, {10, -3.0F}}};
+  const auto events = scheduler.commit(result);
+  EXPECT_EQ(events.at(0).alternatives, (std::vector<TokenLogprob>{{8, -1.0F}}));
+  EXPECT_EQ(events.at(1).logprob, -0.25F);
+  EXPECT_EQ(events.at(1).alternatives, (std::vector<TokenLogprob>{{9, -2.0F}, {10, -3.0F}}));
+}
+
+TEST(Scheduler, commands_and_plans_share_one_sequence_of_steps) {
+  SchedulerConfig third = config();
+  third.replica = 3;
+  Scheduler scheduler(third);
+  add(scheduler, request(1, 10, 1));
+  EXPECT_EQ(next(scheduler).step, 1U);
+  const StepPlan stop = scheduler.command(Command::stop);
+  EXPECT_EQ(stop.step, 2U);
+  EXPECT_EQ(stop.command, Command::stop);
+  EXPECT_EQ(stop.replica, 3U);
+  EXPECT_TRUE(stop.sequences.empty());
+}
+
+// Python's random module: MT19937 by init_by_array, randint by rejection.
+class PythonRandom {
+ public:
+  explicit PythonRandom(uint32_t key) {
+    state_[0] = 19650218U;
+    for (uint32_t i = 1; i < n; ++i) state_[i] = 1812433253U * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
+    uint32_t i = 1;
+    const auto advance = [&] {
+      if (++i < n) return;
+      state_[0] = state_[n - 1];
+      i = 1;
+    };
+    for (uint32_t k = 0; k < n; ++k, advance())
+      state_[i] = (state_[i] ^ ((state_[i - 1] ^ (state_[i - 1] >> 30)) * 1664525U)) + key;
+    for (uint32_t k = 1; k < n; ++k, advance())
+      state_[i] = (state_[i] ^ ((state_[i - 1] ^ (state_[i - 1] >> 30)) * 1566083941U)) - i;
+    state_[0] = 0x80000000U;
+  }
+
+  uint32_t between(uint32_t low, uint32_t high) {
+    const uint32_t width = high - low + 1;
+    const int bits = std::bit_width(width);
+    uint32_t drawn = next() >> (32 - bits);
+    while (drawn >= width) drawn = next() >> (32 - bits);
+    return low + drawn;
+  }
+
+ private:
+  static constexpr uint32_t n = 624, m = 397;
+
+  uint32_t next() {
+    if (index_ == n) twist();
+    uint32_t y = state_[index_++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680U;
+    y ^= (y << 15) & 0xefc60000U;
+    return y ^ (y >> 18);
+  }
+
+  void twist() {
+    for (uint32_t i = 0; i < n; ++i) {
+      const uint32_t y = (state_[i] & 0x80000000U) | (state_[(i + 1) % n] & 0x7fffffffU);
+      state_[i] = state_[(i + m) % n] ^ (y >> 1) ^ ((y & 1) != 0 ? 0x9908b0dfU : 0);
+    }
+    index_ = 0;
+  }
+
+  uint32_t state_[n] = {};
+  uint32_t index_ = n;
+};
+
+// nano-vLLM's bench.py.
+std::vector<Request> benchmark_requests() {
+  PythonRandom random(0);
+  std::vector<Request> requests(256);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].id = i;
+    requests[i].prompt.resize(random.between(100, 1024));
+    for (int32_t& token : requests[i].prompt) token = static_cast<int32_t>(random.between(0, 10000));
+  }
+  for (Request& wanted : requests) {
+    wanted.sampling.max_tokens = random.between(100, 1024);
+    wanted.sampling.ignore_eos = true;
+  }
+  return requests;
+}
+
+TEST(Scheduler, prefill_first_plans_the_benchmark_exactly_as_nano_vllm_does) {
+  auto requests = benchmark_requests();
+  ASSERT_EQ(requests[0].prompt.size(), 964U);
+  ASSERT_EQ(requests[0].prompt[0], 6311);
+  ASSERT_EQ(requests[1].prompt.size(), 724U);
+  ASSERT_EQ(requests[0].sampling.max_tokens, 845U);
+  SchedulerConfig chosen = prefill_first(config(16384, 1024, 256));
+  chosen.max_num_seqs = 512;
+  chosen.max_model_len = 4096;
+  Scheduler scheduler(chosen);
+  for (Request& wanted : requests) add(scheduler, std::move(wanted));
+
+  std::vector<std::pair<size_t, uint32_t>> prefills;
+  std::vector<size_t> decodes;
+  size_t tokens = 0;
+  while (scheduler.has_work()) {
+    const StepPlan plan = next(scheduler);
+    const Lengths lengths = query_lengths(plan);
+    if (plan.known_tokens.empty())
+      decodes.push_back(lengths.size());
+    else
+      prefills.emplace_back(lengths.size(), std::accumulate(lengths.begin(), lengths.end(), 0U));
+    tokens += scheduler.commit(answer(plan)).size();
+  }
+  const std::vector<std::pair<size_t, uint32_t>> expected = {{31, 15705}, {30, 16364}, {28, 16114},
+                                                             {26, 16130}, {30, 16314}, {30, 16167},
+                                                             {31, 16047}, {29, 15817}, {21, 14169}};
+  EXPECT_EQ(prefills, expected);
+  ASSERT_EQ(decodes.size(), 1023U);
+  EXPECT_EQ(decodes[199], 218U);
+  EXPECT_EQ(decodes[399], 153U);
+  EXPECT_EQ(tokens, 133966U);
+  EXPECT_EQ(scheduler.counts().preemptions, 0U);
+  expect_all_free(scheduler, 1024);
+}
+
+}  // namespace
+}  // namespace maniple

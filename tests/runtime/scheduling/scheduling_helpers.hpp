@@ -1,0 +1,47 @@
+// Short ways to say what the scheduling tests say often.
+#pragma once
+
+#include <numeric>
+#include <runtime/scheduling/scheduler.hpp>
+
+namespace maniple {
+
+// first, first + 1, ...
+inline std::vector<int32_t> counting(int32_t first, size_t count) {
+  std::vector<int32_t> ids(count);
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+inline std::vector<int32_t> joined(std::vector<int32_t> head, const std::vector<int32_t>& tail) {
+  head.insert(head.end(), tail.begin(), tail.end());
+  return head;
+}
+
+// Prompts of different requests share nothing.
+inline Request request(RequestId id, size_t prompt_length, uint32_t max_tokens = 16) {
+  Request made;
+  made.id = id;
+  made.prompt = counting(static_cast<int32_t>(id) * 100000, prompt_length);
+  made.sampling.max_tokens = max_tokens;
+  return made;
+}
+
+// The same token for every sequence that samples.
+inline StepResult answer(const StepPlan& plan, int32_t token = 42) {
+  StepResult result;
+  result.step = plan.step;
+  for (const SequenceStep& sequence : plan.sequences) {
+    result.counts.push_back(sequence.sample_count);
+    result.tokens.insert(result.tokens.end(), sequence.sample_count, SampledToken{token, 0.0F, 0});
+  }
+  return result;
+}
+
+inline std::vector<uint32_t> query_lengths(const StepPlan& plan) {
+  std::vector<uint32_t> lengths;
+  for (const SequenceStep& sequence : plan.sequences) lengths.push_back(sequence.query_length);
+  return lengths;
+}
+
+}  // namespace maniple

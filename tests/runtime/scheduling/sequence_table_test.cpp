@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <kernels/support/check.hpp>
+#include <runtime/scheduling/sequence_table.hpp>
+
+#include "scheduling_helpers.hpp"
+
+namespace maniple {
+namespace {
+
+constexpr uint32_t seats = 4, blocks = 10, block_size = 16;
+
+uint64_t state_of(Seat seat, uint32_t past_length, std::initializer_list<int32_t> ids) {
+  BlockTable table;
+  for (const int32_t id : ids) table.append(id);
+  return fold_state(0, seat, past_length, table);
+}
+
+// Seat 2 takes blocks 5 and 3, of which the first is cached, and computes eight tokens.
+StepPlan first_plan() {
+  StepPlan plan;
+  plan.step = 1;
+  plan.admissions = {
+      {.seat = 2, .cached_length = 16, .sampling = {.temperature = 0.5F, .seed = 9}, .blocks = {5, 3}}};
+  plan.sequences = {{.seat = 2, .query_length = 8, .sample_count = 1, .tokens_known = true}};
+  plan.known_tokens = counting(100, 8);
+  plan.state_hash = state_of(2, 16, {5, 3});
+  return plan;
+}
+
+std::string refusal(SequenceTable& table, const StepPlan& plan) {
+  try {
+    table.apply(plan);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::fault);
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string refusal_of_first(auto change) {
+  SequenceTable table(seats, blocks, block_size);
+  StepPlan plan = first_plan();
+  change(plan);
+  return refusal(table, plan);
+}
+
+TEST(SequenceTable, derives_lengths_and_blocks_from_the_plans) {
+  SequenceTable table(seats, blocks, block_size);
+  const StepPlan first = first_plan();
+  const auto prompt = table.apply(first);
+  ASSERT_EQ(prompt.size(), 1U);
+  EXPECT_EQ(prompt[0].past_length, 16U);
+  EXPECT_EQ(prompt[0].query_length, 8U);
+  EXPECT_FALSE(prompt[0].needs_last_token);
+  EXPECT_EQ(std::vector<int32_t>(prompt[0].known_tokens.begin(), prompt[0].known_tokens.end()),
+            counting(100, 8));
+  EXPECT_EQ(prompt[0].sampling->seed, 9U);
+
+  for (uint32_t past = 24; past < 33; ++past) {
+    StepPlan decode;
+    decode.step = past - 22;
+    if (past == 32) decode.new_blocks = {{2, {7}}};
+    decode.sequences = {{.seat = 2, .query_length = 1, .sample_count = 1, .tokens_known = false}};
+    decode.state_hash = past == 32 ? state_of(2, past, {5, 3, 7}) : state_of(2, past, {5, 3});
+    const auto views = table.apply(decode);
+    ASSERT_EQ(views.size(), 1U);
+    EXPECT_EQ(views[0].past_length, past);
+    EXPECT_TRUE(views[0].needs_last_token);
+    EXPECT_TRUE(views[0].known_tokens.empty());
+    EXPECT_EQ(views[0].blocks.size(), past == 32 ? 3U : 2U);
+  }
+}
+
+TEST(SequenceTable, a_seat_released_in_a_plan_can_be_taken_in_the_same_plan) {
+  SequenceTable table(seats, blocks, block_size);
+  table.apply(first_plan());
+  StepPlan second = first_plan();
+  second.step = 2;
+  second.released = {2};
+  EXPECT_EQ(refusal(table, second), "accepted");
+}
+
+TEST(SequenceTable, follows_a_plan_without_sequences) {
+  SequenceTable table(seats, blocks, block_size);
+  StepPlan stop;
+  stop.step = 1;
+  stop.command = Command::stop;
+  EXPECT_TRUE(table.apply(stop).empty());
+}
+
+TEST(SequenceTable, a_plan_that_does_not_fit_what_this_rank_knows_is_a_fault) {
+  const std::string drifted = "rank state drifted: ";
+  EXPECT_EQ(refusal_of_first([](auto&) {}), "accepted");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.step = 2; }), drifted + "plan 2 follows plan 0");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.released = {1}; }), drifted + "seat 1 of 4 is not taken");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.released = {4}; }), drifted + "seat 4 of 4 is not taken");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.admissions[0].seat = 4; }), drifted + "seat 4 of 4 is not free");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.admissions.push_back(p.admissions[0]); }),
+            drifted + "seat 2 of 4 is not free");
+  EXPECT_EQ(refusal_of_first([](auto& p) {
+              p.admissions[0].blocks = {5, 10};
+            }),
+            drifted + "block 10 is not one of 10");
+  EXPECT_EQ(refusal_of_first([](auto& p) {
+              p.admissions[0].blocks = {5, -1};
+            }),
+            drifted + "block -1 is not one of 10");
+  EXPECT_EQ(refusal_of_first([](auto& p) {
+              p.new_blocks = {{0, {1}}};
+            }),
+            drifted + "seat 0 of 4 is not taken");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].seat = 1; }), drifted + "seat 1 of 4 is not taken");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.known_tokens.pop_back(); }),
+            drifted + "seat 2 computes 8 tokens and the plan holds 7");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.known_tokens.push_back(1); }),
+            drifted + "1 tokens of plan 1 belong to no sequence");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].tokens_known = false; }),
+            drifted + "seat 2 computes 8 tokens and the plan holds 8");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].query_length = 17; }),
+            drifted + "seat 2 computes 17 tokens after 16 and has 2 blocks of 16");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].query_length = UINT32_MAX; }),
+            drifted + "seat 2 computes 4294967295 tokens after 16 and has 2 blocks of 16");
+  EXPECT_NE(refusal_of_first([](auto& p) { p.sequences[0].query_length = 0; }), "accepted");
+}
+
+TEST(SequenceTable, another_length_or_order_of_blocks_is_seen_in_the_state) {
+  const auto drifts = [](auto change) {
+    return refusal_of_first(change).starts_with("rank state drifted: plan 1 assumes other lengths or blocks");
+  };
+  EXPECT_TRUE(drifts([](auto& p) { p.admissions[0].cached_length = 15; }));
+  EXPECT_TRUE(drifts([](auto& p) { p.admissions[0].blocks = {3, 5}; }));
+  EXPECT_TRUE(drifts([](auto& p) { p.admissions[0].blocks = {5, 4}; }));
+  EXPECT_TRUE(drifts([](auto& p) { p.new_blocks = {{2, {6}}}; }));
+  EXPECT_TRUE(drifts([](auto& p) { p.state_hash ^= 1; }));
+}
+
+}  // namespace
+}  // namespace maniple
