@@ -1,0 +1,144 @@
+#include <runtime/tokenizer/bpe.hpp>
+
+#include <algorithm>
+#include <kernels/support/check.hpp>
+#include <runtime/tokenizer/utf8.hpp>
+
+namespace maniple {
+namespace {
+
+std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+}
+
+// The heap's top is the lowest rank, then the leftmost position. A lambda, so that it is inlined.
+constexpr auto is_later = [](const Bpe::Scratch::Candidate& a, const Bpe::Scratch::Candidate& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+};
+
+void append_symbol(Bpe::Scratch& scratch, std::int32_t id) {
+  const auto index = static_cast<std::int32_t>(scratch.symbols.size());
+  scratch.symbols.push_back({id, index - 1, index + 1, false});
+}
+
+}  // namespace
+
+std::size_t Bpe::PairHash::operator()(std::uint64_t pair) const {
+  return static_cast<std::size_t>((pair ^ pair >> 32) * 0x9E3779B97F4A7C15U >> 20);
+}
+
+Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options)
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
+  if (options_.byte_fallback)
+    for (int byte = 0; byte < 256; ++byte)
+      byte_ids_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
+  merges_.reserve(merges.size());
+  for (std::size_t rank = 0; rank < merges.size(); ++rank)
+    add_merge(merges[rank], static_cast<std::int32_t>(rank));
+}
+
+void Bpe::add_merge(const Merge& merge, std::int32_t rank) {
+  const auto id_of = [&](std::string_view token) {
+    const auto id = vocabulary_.find(token);
+    if (!id)
+      fail(ExitCode::input,
+           "tokenizer: merge {} ('{}' with '{}') needs the token '{}', which is not in the vocabulary", rank,
+           merge.first, merge.second, token);
+    return *id;
+  };
+  const auto result = id_of(std::string(merge.first).append(merge.second));
+  merges_.insert_or_assign(pair_key(id_of(merge.first), id_of(merge.second)), RankedMerge{rank, result});
+}
+
+const Bpe::RankedMerge* Bpe::find_merge(std::int32_t left, std::int32_t right) const {
+  const auto found = merges_.find(pair_key(left, right));
+  return found == merges_.end() ? nullptr : &found->second;
+}
+
+void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+  if (options_.ignore_merges)
+    if (const auto id = vocabulary_.find(piece)) return ids.push_back(*id);
+  start_symbols(piece, scratch);
+  if (scratch.symbols.empty()) return;
+  scratch.symbols.back().next = -1;
+  merge_symbols(scratch);
+  for (std::int32_t i = 0; i >= 0; i = scratch.symbols[static_cast<std::size_t>(i)].next)
+    ids.push_back(scratch.symbols[static_cast<std::size_t>(i)].id);
+}
+
+// An unknown token waits for the next known character and so comes after byte tokens in between: as in the
+// original.
+void Bpe::start_symbols(std::string_view piece, Scratch& scratch) const {
+  scratch.symbols.clear();
+  std::optional<std::int32_t> unknown;
+  for (std::size_t position = 0; position < piece.size();) {
+    const auto character = piece.substr(position, utf8_sequence(piece, position).length);
+    position += character.size();
+    const auto id = vocabulary_.find(character);
+    if (!id && add_bytes(character, scratch)) continue;
+    if (!id && !options_.unk_token) continue;
+    if (unknown && (id || !options_.fuse_unk)) append_symbol(scratch, *unknown);
+    unknown = id ? std::nullopt : std::optional(unk_id());
+    if (id) append_symbol(scratch, *id);
+  }
+  if (unknown) append_symbol(scratch, *unknown);
+}
+
+bool Bpe::add_bytes(std::string_view character, Scratch& scratch) const {
+  const auto id_of = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
+  if (!std::ranges::all_of(character, [&](char byte) { return id_of(byte).has_value(); })) return false;
+  for (const char byte : character) append_symbol(scratch, *id_of(byte));
+  return true;
+}
+
+std::int32_t Bpe::unk_id() const {
+  const auto id = vocabulary_.find(*options_.unk_token);
+  if (!id)
+    fail(ExitCode::input, "tokenizer: the unknown token '{}' is not in the vocabulary", *options_.unk_token);
+  return *id;
+}
+
+void Bpe::offer_merge(std::int32_t left, Scratch& scratch) const {
+  const auto& symbol = scratch.symbols[static_cast<std::size_t>(left)];
+  if (symbol.next < 0) return;
+  if (const auto* merge = find_merge(symbol.id, scratch.symbols[static_cast<std::size_t>(symbol.next)].id))
+    scratch.candidates.push_back({merge->rank, left, merge->id});
+}
+
+void Bpe::merge_symbols(Scratch& scratch) const {
+  auto& heap = scratch.candidates;
+  heap.clear();
+  for (std::size_t i = 0; i < scratch.symbols.size(); ++i) offer_merge(static_cast<std::int32_t>(i), scratch);
+  std::ranges::make_heap(heap, is_later);
+  while (!heap.empty()) {
+    std::ranges::pop_heap(heap, is_later);
+    const auto candidate = heap.back();
+    heap.pop_back();
+    merge_candidate(candidate, scratch);
+  }
+}
+
+// A candidate may be out of date: its symbols have been merged otherwise since.
+void Bpe::merge_candidate(const Scratch::Candidate& candidate, Scratch& scratch) const {
+  const auto symbol_at = [&](std::int32_t index) -> Scratch::Symbol& {
+    return scratch.symbols[static_cast<std::size_t>(index)];
+  };
+  const auto offer = [&](std::int32_t left) {
+    const auto count = scratch.candidates.size();
+    offer_merge(left, scratch);
+    if (scratch.candidates.size() > count) std::ranges::push_heap(scratch.candidates, is_later);
+  };
+  auto& left = symbol_at(candidate.position);
+  if (left.is_merged_away || left.next < 0) return;
+  auto& right = symbol_at(left.next);
+  const auto* merge = find_merge(left.id, right.id);
+  if (merge == nullptr || merge->id != candidate.id) return;
+  left.id = candidate.id;
+  left.next = right.next;
+  right.is_merged_away = true;
+  if (left.next >= 0) symbol_at(left.next).previous = candidate.position;
+  if (left.previous >= 0) offer(left.previous);
+  offer(candidate.position);
+}
+
+}  // namespace maniple

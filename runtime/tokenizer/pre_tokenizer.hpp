@@ -1,0 +1,62 @@
+// Cuts normalised text into the pieces that byte-pair encoding must not merge across, and rewrites them (to
+// GPT-2's byte alphabet, or with a visible space).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <runtime/tokenizer/byte_alphabet.hpp>
+#include <runtime/tokenizer/regex.hpp>
+
+namespace maniple {
+
+// What becomes of the matches of a Split.
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+struct Split {
+  Regex pattern;
+  SplitBehavior behavior;
+  bool invert = false;  // what lies between the matches counts as the match
+};
+
+struct PrefixSpace {};  // a space in front, unless there is one
+
+struct MapBytes {
+  ByteAlphabet alphabet;
+};
+
+struct VisibleSpace {  // Metaspace without its cut
+  enum class Prepend { always, first, never };
+  std::string replacement;
+  Prepend prepend;
+};
+
+using PreTokenizerStep = std::variant<Split, PrefixSpace, MapBytes, VisibleSpace>;
+
+class PreTokenizer {
+ public:
+  using Sink = std::function<void(std::string_view piece)>;
+
+  explicit PreTokenizer(std::vector<PreTokenizerStep> steps = {}) : steps_(std::move(steps)) {}
+
+  // Gives sink the non-empty pieces in order. opens_input: the text stands at the very start of what the user
+  // gave.
+  void split(std::string_view text, bool opens_input, const Sink& sink) const {
+    run(0, text, opens_input, sink);
+  }
+
+ private:
+  void run(std::size_t step, std::string_view text, bool opens_input, const Sink& sink) const;
+
+  std::vector<PreTokenizerStep> steps_;
+};
+
+// The pattern of ByteLevel's use_regex (openai/gpt-2, encoder.py).
+inline constexpr std::string_view gpt2_pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+}  // namespace maniple

@@ -1,0 +1,37 @@
+// Regular expressions of tokenizer.json. They are written for Oniguruma (what Hugging Face tokenizers
+// compiles) and run by PCRE2: what means something else there is translated, or refused by name.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace maniple {
+
+// A part of a text, in bytes.
+struct Span {
+  std::size_t begin, end;
+  bool is_match;
+};
+
+// Cheap to copy; safe to use from several threads.
+class Regex {
+ public:
+  // Fails (input) on a pattern that does not compile or that PCRE2 cannot run with Oniguruma's meaning.
+  static Regex from_pattern(std::string_view oniguruma);
+  static Regex from_literal(std::string_view text);
+
+  // The matches and what lies between them, in order; together they cover the text, which must be valid
+  // UTF-8. Fails (input) when a match takes more steps than PCRE2's limits allow.
+  std::vector<Span> spans(std::string_view text) const;
+
+ private:
+  struct Program;
+  explicit Regex(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+  std::shared_ptr<const Program> program_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,53 @@
+// Text to token ids and back, as Hugging Face's tokenizers library does it for byte-pair encoders: reads
+// tokenizer.json. What such a file asks for and this code does not do is refused by name (see README.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace maniple {
+
+class DecoderStream;
+struct TokenizerParts;
+
+// Constant and safe to use from several threads once built.
+class Tokenizer {
+ public:
+  // Both fail (input) with a message that names what is wrong with the file.
+  static Tokenizer from_file(const std::filesystem::path& path);
+  static Tokenizer from_json(std::string_view json);
+
+  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // add_special_tokens: apply the file's template (for Llama 3, <|begin_of_text|> comes first). Tokens spelt
+  // out in the text are recognised in any case. Fails (input) on text that is not UTF-8.
+  std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
+
+  // Ids without a token are passed over; broken UTF-8 becomes U+FFFD.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
+
+  std::optional<std::int32_t> token_id(std::string_view token) const;
+  std::size_t vocab_size() const;  // largest id + 1
+  bool is_special(std::int32_t id) const;
+
+  // For the incremental detokeniser: a token as it stands in the vocabulary, and the way from there to text.
+  std::optional<std::string_view> token_text(std::int32_t id) const;
+  DecoderStream open_decoder() const;
+
+ private:
+  void encode_section(std::string_view text, bool opens_input, std::vector<std::int32_t>& ids) const;
+
+  std::unique_ptr<const TokenizerParts> parts_;
+};
+
+}  // namespace maniple

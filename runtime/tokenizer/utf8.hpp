@@ -1,0 +1,39 @@
+// UTF-8: validation, code points, and the repair of broken bytes as Rust's String::from_utf8_lossy does it
+// (one U+FFFD for each maximal part of a broken sequence: The Unicode Standard, section 3.9, table 3-7).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace maniple {
+
+inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
+
+// The sequence that starts at text[position]: how many bytes belong together, and what they are. Truncated:
+// valid so far, but the text ends.
+struct Utf8Sequence {
+  enum class Kind { valid, invalid, truncated };
+  std::size_t length;
+  Kind kind;
+};
+Utf8Sequence utf8_sequence(std::string_view text, std::size_t position);
+
+// The offset of the first byte that is not valid UTF-8; npos if there is none.
+std::size_t first_invalid_utf8(std::string_view text);
+
+// The code point at text[position], which moves behind it. The text must be valid.
+char32_t next_code_point(std::string_view text, std::size_t& position);
+void append_utf8(std::string& text, char32_t code_point);
+
+// Bytes in, whole characters out; bytes that may still become a character are held back.
+class LossyUtf8 {
+ public:
+  std::string push(std::string_view bytes);
+  std::string finish();
+
+ private:
+  std::string pending_;  // at most three bytes between calls
+};
+
+}  // namespace maniple

@@ -1,0 +1,35 @@
+// Tokens of the model and their ids.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace maniple {
+
+class Vocabulary {
+ public:
+  // Ids are distinct, not negative and not far beyond the number of tokens (fails, input): memory follows the
+  // file's size.
+  explicit Vocabulary(std::vector<std::pair<std::string, std::int64_t>> tokens);
+  Vocabulary(Vocabulary&&) = default;  // moving keeps the addresses that ids_ looks at
+
+  std::optional<std::int32_t> find(std::string_view token) const;
+  std::optional<std::string_view> text(std::int32_t id) const;  // nothing for an id that no token has
+  std::size_t token_count() const { return ids_.size(); }
+  std::int32_t id_end() const { return static_cast<std::int32_t>(texts_.size()); }  // largest id + 1
+
+ private:
+  std::vector<std::string> texts_;  // by id
+  std::vector<bool> is_used_;       // by id
+  std::unordered_map<std::string_view, std::int32_t> ids_;
+};
+
+// How far ids may lie beyond the number of tokens in the file.
+std::int64_t largest_plausible_id(std::size_t token_count);
+
+}  // namespace maniple

@@ -1,0 +1,45 @@
+// Tokenizers written out as JSON for tests.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <runtime/tokenizer/tokenizer.hpp>
+#include <string>
+
+namespace maniple::testing {
+
+inline const std::vector<std::string> families = {"qwen-style", "llama3-style", "mistral-v1-style",
+                                                  "mistral-v3-style"};
+
+inline nlohmann::json read_json(const std::string& path) {
+  return nlohmann::json::parse(std::ifstream(path));
+}
+inline std::string family_file(const std::string& family, const std::string& name) {
+  return std::string(MANIPLE_TEST_DATA) + "/tokenizers/" + family + "/" + name;
+}
+inline Tokenizer family_tokenizer(const std::string& family) {
+  return Tokenizer::from_file(family_file(family, "tokenizer.json"));
+}
+
+inline Tokenizer build(const nlohmann::json& json) { return Tokenizer::from_json(json.dump()); }
+
+// a=0 b=1 c=2 d=3 space=4 _=5 ab=6 bc=7 cd=8 abc=9, with merges (b c), (a b), (ab c), (c d) in this order; no
+// other component.
+inline nlohmann::json small_tokenizer() {
+  return nlohmann::json::parse(R"({
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null, "pre_tokenizer": null,
+    "post_processor": null, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "unk_token": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+              "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, " ": 4, "_": 5, "ab": 6, "bc": 7, "cd": 8, "abc": 9},
+              "merges": [["b", "c"], ["a", "b"], ["ab", "c"], ["c", "d"]]}})");
+}
+
+inline nlohmann::json added_token(const std::string& content, int id) {
+  return {{"content", content}, {"id", id},        {"single_word", false},
+          {"lstrip", false},    {"rstrip", false}, {"normalized", false},
+          {"special", true}};
+}
+
+using Ids = std::vector<std::int32_t>;
+
+}  // namespace maniple::testing
