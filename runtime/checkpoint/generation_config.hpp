@@ -1,0 +1,38 @@
+// What a model's authors suggest for sampling: the optional generation_config.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace maniple {
+
+// As in Hugging Face transformers, nothing is sampled unless do_sample is true. A filter that the file does
+// not name is off.
+struct GenerationConfig {
+  double temperature = 0.0;  // 0: greedy
+  int32_t top_k = 0;         // 0: off
+  double top_p = 1.0;        // 1: off
+  double min_p = 0.0;        // 0: off
+  std::vector<int32_t> eos_token_ids;
+  std::vector<std::string>
+      warnings;  // settings that would change the text and are not supported, such as repetition_penalty
+};
+
+GenerationConfig parse_generation_config(std::string_view json, std::string_view where);
+// The defaults (greedy) where the directory has no such file.
+GenerationConfig read_generation_config(const std::filesystem::path& directory);
+
+// The text of the token that ends a turn, from the optional tokenizer_config.json: a string, or an object with a "content".
+std::optional<std::string> read_eos_token(const std::filesystem::path& directory);
+
+// Any of the three files may be the only one that names the token ending a chat turn. Sorted, without
+// duplicates.
+std::vector<int32_t> union_of_eos(std::span<const int32_t> config, std::span<const int32_t> generation_config,
+                                  std::optional<int32_t> tokenizer);
+
+}  // namespace maniple

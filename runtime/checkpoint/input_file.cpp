@@ -1,0 +1,60 @@
+#include <kernels/support/check.hpp>
+#include <runtime/checkpoint/input_file.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace maniple {
+
+namespace {
+
+std::string reason_of(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+void FileDescriptorTraits::release(Handle handle) noexcept { ::close(handle); }
+
+// O_NONBLOCK: opening a named pipe must not wait for its writer. It means nothing to a regular file.
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (!descriptor_) fail(ExitCode::input, "cannot open {}: {}", path_.string(), reason_of(errno));
+  struct stat status {};
+  if (::fstat(descriptor_.get(), &status) != 0)
+    fail(ExitCode::input, "cannot read the size of {}: {}", path_.string(), reason_of(errno));
+  if (!S_ISREG(status.st_mode)) fail(ExitCode::input, "{} is not a regular file", path_.string());
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
+  constexpr size_t most_per_call = size_t{1} << 30;  // Linux reads at most 2 GiB at once
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), most_per_call),
+                                static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      fail(ExitCode::input, "cannot read {} at byte {}: {}", path_.string(), offset, reason_of(errno));
+    if (got == 0)
+      fail(ExitCode::input,
+           "{} ends at byte {}, but had {} bytes when it was opened; is it being written or deleted?",
+           path_.string(), offset, size_);
+    offset += static_cast<uint64_t>(got);
+    out = out.subspan(static_cast<size_t>(got));
+  }
+}
+
+std::string read_text(const std::filesystem::path& path, uint64_t max_bytes) {
+  const InputFile file(path);
+  if (file.size() > max_bytes)
+    fail(ExitCode::input, "{} has {} bytes; such a file has at most {}", path.string(), file.size(),
+         max_bytes);
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+}  // namespace maniple

@@ -1,0 +1,39 @@
+// A regular file read at any offset, by any number of threads.
+#pragma once
+
+#include <kernels/support/unique_handle.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace maniple {
+
+struct FileDescriptorTraits {
+  using Handle = int;
+  static Handle none() { return -1; }
+  static void release(Handle handle) noexcept;
+};
+
+// Every failure is an Error with ExitCode::input that names the file. Uses pread, not mmap: a file that
+// shrinks or vanishes under the job is such an error, not a SIGBUS.
+class InputFile {
+ public:
+  explicit InputFile(std::filesystem::path path);
+
+  const std::filesystem::path& path() const { return path_; }
+  uint64_t size() const { return size_; }  // bytes, when it was opened
+  void read(uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  UniqueHandle<FileDescriptorTraits> descriptor_;
+  uint64_t size_ = 0;
+};
+
+// The whole of a file that ought to be small.
+std::string read_text(const std::filesystem::path& path, uint64_t max_bytes);
+
+}  // namespace maniple

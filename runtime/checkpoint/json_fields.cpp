@@ -1,0 +1,192 @@
+#include <runtime/checkpoint/json_fields.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace maniple {
+
+using nlohmann::json;
+
+namespace {
+
+// The parser itself needs no stack for nesting; what is refused here is refused before it is stored.
+class NestingGuard {
+ public:
+  explicit NestingGuard(std::string_view where) : where_(where) {}
+
+  void operator()(json::parse_event_t event, const json& parsed) {
+    switch (event) {
+      case json::parse_event_t::object_start:
+      case json::parse_event_t::array_start:
+        open();
+        break;
+      case json::parse_event_t::object_end:
+      case json::parse_event_t::array_end:
+        keys_.pop_back();
+        break;
+      case json::parse_event_t::key:
+        if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second)
+          fail(ExitCode::input, "{}: the key {} is given twice", where_, shown(parsed));
+        break;
+      case json::parse_event_t::value:
+        break;
+    }
+  }
+
+ private:
+  static constexpr size_t max_depth = 64;
+
+  void open() {
+    if (keys_.size() == max_depth)
+      fail(ExitCode::input, "{}: nested deeper than {} levels", where_, max_depth);
+    keys_.emplace_back();
+  }
+
+  std::string_view where_;
+  std::vector<std::set<std::string>> keys_;  // of each object or array that is open
+};
+
+bool is_token_id(const json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int32_t>::max();
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view where) {
+  NestingGuard guard(where);
+  try {
+    return json::parse(text, [&guard](int, json::parse_event_t event, json& parsed) {
+      guard(event, parsed);
+      return true;
+    });
+  } catch (const json::exception& error) {
+    fail(ExitCode::input, "{}: not valid JSON: {}", where, shown(error.what()));
+  }
+}
+
+std::string shown(const json& value) {
+  constexpr size_t longest = 120;
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > longest) text.replace(longest, text.npos, "...");
+  return text;
+}
+
+void check_model_directory(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(directory, ignored)) return;
+  const bool exists = std::filesystem::exists(directory, ignored);
+  throw Error(
+      ExitCode::input,
+      fmt::format("{} {}", directory.string(), exists ? "is not a directory" : "does not exist"),
+      "maniple reads local directories with config.json and safetensors files; it downloads nothing by name",
+      "give the model's directory; download one with: hf download ORGANISATION/MODEL --local-dir DIRECTORY");
+}
+
+JsonFields::JsonFields(const json& value, std::string_view where, std::string path)
+    : object_(&value), where_(where), path_(path.empty() ? "" : path + ".") {
+  if (!value.is_object())
+    fail(ExitCode::input, "{}: {} is {}, not a JSON object", where_, path.empty() ? "the content" : path,
+         shown(value));
+}
+
+const json* JsonFields::find(std::string_view name) const {
+  const auto field = object_->find(name);
+  return field == object_->end() || field->is_null() ? nullptr : &*field;
+}
+
+const json& JsonFields::present(std::string_view name) const {
+  const json* value = find(name);
+  if (!value) fail(ExitCode::input, "{}: {}{} is missing", where_, path_, name);
+  return *value;
+}
+
+void JsonFields::refuse(std::string_view name, std::string_view supported) const {
+  const json* value = find(name);
+  fail(ExitCode::input, "{}: {}{} is {}; supported: {}", where_, path_, name,
+       value ? shown(*value) : "missing", supported);
+}
+
+int64_t JsonFields::integer(std::string_view name, int64_t smallest, int64_t largest) const {
+  const json& value = present(name);
+  const bool fits =
+      value.is_number_integer() &&
+      (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(largest)) &&
+      value.get<int64_t>() >= smallest && value.get<int64_t>() <= largest;
+  if (!fits) refuse(name, fmt::format("a whole number from {} to {}", smallest, largest));
+  return value.get<int64_t>();
+}
+
+int64_t JsonFields::integer_or(std::string_view name, int64_t fallback, int64_t smallest,
+                               int64_t largest) const {
+  return find(name) ? integer(name, smallest, largest) : fallback;
+}
+
+double JsonFields::number(std::string_view name, double smallest, double largest) const {
+  const json& value = present(name);
+  if (!value.is_number() || !(value.get<double>() >= smallest && value.get<double>() <= largest))
+    refuse(name, fmt::format("a number from {} to {}", smallest, largest));
+  return value.get<double>();
+}
+
+double JsonFields::number_or(std::string_view name, double fallback, double smallest, double largest) const {
+  return find(name) ? number(name, smallest, largest) : fallback;
+}
+
+bool JsonFields::boolean_or(std::string_view name, bool fallback) const {
+  const json* value = find(name);
+  if (value && !value->is_boolean()) refuse(name, "true or false");
+  return value ? value->get<bool>() : fallback;
+}
+
+std::string JsonFields::text(std::string_view name) const {
+  const json& value = present(name);
+  if (!value.is_string()) refuse(name, "a string");
+  return value.get<std::string>();
+}
+
+std::string JsonFields::text_or(std::string_view name, std::string_view fallback) const {
+  return find(name) ? text(name) : std::string(fallback);
+}
+
+std::vector<int64_t> JsonFields::sizes(std::string_view name) const {
+  const json& values = present(name);
+  const auto fits = [](const json& value) {
+    return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max();
+  };
+  if (!values.is_array() || !std::ranges::all_of(values, fits))
+    refuse(name, "a list of whole numbers from 0 to 2^63 - 1");
+  return values.get<std::vector<int64_t>>();
+}
+
+std::vector<int32_t> JsonFields::token_ids(std::string_view name) const {
+  const json* value = find(name);
+  if (!value) return {};
+  if (is_token_id(*value)) return {value->get<int32_t>()};
+  std::vector<int32_t> ids;
+  for (const json& id : value->is_array() ? *value : json::array({*value})) {
+    if (!is_token_id(id)) refuse(name, "a token id or a list of token ids, from 0 to 2147483647");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+bool JsonFields::is_neutral(std::string_view name, std::optional<double> number) const {
+  const json* value = find(name);
+  if (!value || (value->is_structured() && value->empty())) return true;
+  return number && value->is_number() && value->get<double>() == *number;
+}
+
+void JsonFields::allow_only(std::initializer_list<std::string_view> names) const {
+  for (const auto& [name, value] : items())
+    if (!value.is_null() && std::ranges::find(names, name) == names.end())
+      refuse(name, fmt::format("{}", fmt::join(names, ", ")));
+}
+
+JsonFields JsonFields::object(std::string_view name) const {
+  return {present(name), where_, fmt::format("{}{}", path_, name)};
+}
+
+}  // namespace maniple

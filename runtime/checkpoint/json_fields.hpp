@@ -1,0 +1,63 @@
+// Reading untrusted JSON for the .cpp files of this folder (the JSON library stays out of the public
+// headers).
+#pragma once
+
+#include <kernels/support/check.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace maniple {
+
+// Refuses nesting deeper than 64, a key given twice in one object, invalid UTF-8 and everything else that is
+// not JSON. where: the file's name for messages.
+nlohmann::json parse_json(std::string_view text, std::string_view where);
+
+// For messages: a value or a name on one line, control characters escaped, long ones cut.
+std::string shown(const nlohmann::json& value);
+
+// Fails, saying what a model directory is, unless this is a directory.
+void check_model_directory(const std::filesystem::path& directory);
+
+// The fields of one JSON object, each read with its type and range checked. A null field counts as absent.
+class JsonFields {
+ public:
+  // Fails unless value is an object. path: "rope_scaling" for the fields of a nested object.
+  JsonFields(const nlohmann::json& value, std::string_view where, std::string path = {});
+
+  const nlohmann::json* find(std::string_view name) const;
+  int64_t integer(std::string_view name, int64_t smallest, int64_t largest) const;
+  int64_t integer_or(std::string_view name, int64_t fallback, int64_t smallest, int64_t largest) const;
+  double number(std::string_view name, double smallest, double largest) const;
+  double number_or(std::string_view name, double fallback, double smallest, double largest) const;
+  bool boolean_or(std::string_view name, bool fallback) const;
+  std::string text(std::string_view name) const;
+  std::string text_or(std::string_view name, std::string_view fallback) const;
+  std::vector<int64_t> sizes(std::string_view name) const;      // a list of whole numbers >= 0
+  std::vector<int32_t> token_ids(std::string_view name) const;  // an id, a list of ids, or absent
+  JsonFields object(std::string_view name) const;
+  // Absent, equal to the number, or an empty list or object.
+  bool is_neutral(std::string_view name, std::optional<double> number) const;
+  auto items() const { return object_->items(); }
+
+  // Fails on any other field: for objects where an unknown field may change the meaning of the others.
+  void allow_only(std::initializer_list<std::string_view> names) const;
+  // "config.json: rope_scaling.rope_type is "yarn"; supported: ..."
+  [[noreturn]] void refuse(std::string_view name, std::string_view supported) const;
+
+ private:
+  const nlohmann::json& present(std::string_view name) const;
+
+  const nlohmann::json* object_;
+  std::string where_;
+  std::string path_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,223 @@
+#include <kernels/support/check.hpp>
+#include <runtime/checkpoint/input_file.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maniple {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t max_config_bytes = 16 << 20;
+
+// Who decides on a bias: the architecture, or the config's flag.
+enum class Bias : uint8_t { never, always, by_flag };
+
+struct Architecture {
+  std::string_view name;
+  Bias qkv;
+  Bias output;
+  Bias mlp;
+  bool qk_norm;
+  bool window_needs_flag;  // sliding_window counts only where use_sliding_window is true
+};
+
+constexpr Architecture architectures[] = {
+    {"Qwen3ForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true},
+    {"LlamaForCausalLM", Bias::by_flag, Bias::by_flag, Bias::by_flag, false, false},
+    {"Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, true},
+    {"MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, false},
+};
+
+// Settings of relatives of these models, and the value with which the arithmetic stays what the decoder
+// computes.
+struct Neutral {
+  std::string_view name;
+  std::optional<double> value;  // none: it must be absent or null
+};
+
+constexpr Neutral neutrals[] = {
+    {"num_experts", 0},
+    {"num_local_experts", 0},
+    {"n_routed_experts", 0},
+    {"moe_num_experts", 0},
+    {"quantization_config", {}},
+    {"compression_config", {}},
+    {"partial_rotary_factor", 1},
+    {"attention_multiplier", {}},
+    {"query_pre_attn_scalar", {}},
+    {"attention_chunk_size", {}},
+    {"clip_qkv", {}},
+    {"logit_scale", 1},
+    {"logits_scaling", 1},
+    {"residual_multiplier", 1},
+    {"embedding_multiplier", 1},
+    {"attn_logit_softcapping", {}},
+    {"final_logit_softcapping", {}},
+};
+
+void check_neutral(const JsonFields& fields, const Neutral& neutral) {
+  if (!fields.is_neutral(neutral.name, neutral.value))
+    fields.refuse(neutral.name, neutral.value ? fmt::format("{}, or none", *neutral.value) : "none");
+}
+
+// A multimodal wrapper keeps the language model's fields in text_config and some beside it; the inner ones
+// win, except for the architecture, which then is the wrapper's.
+json unwrap_text_config(json config, std::string_view where) {
+  const JsonFields outer(config, where);
+  if (!outer.find("text_config")) return config;
+  json merged = config;
+  for (const auto& [name, value] : outer.object("text_config").items())
+    if (!value.is_null() && (name != "architectures" || !outer.find(name))) merged[name] = value;
+  return merged;
+}
+
+const Architecture& architecture_of(const JsonFields& fields) {
+  const json* names = fields.find("architectures");
+  if (names && names->is_array() && names->size() == 1)
+    for (const Architecture& candidate : architectures)
+      if ((*names)[0] == candidate.name) return candidate;
+  std::string supported;
+  for (const Architecture& candidate : architectures)
+    supported += fmt::format("{}[\"{}\"]", supported.empty() ? "" : ", ", candidate.name);
+  fields.refuse("architectures", supported);
+}
+
+bool bias_of(Bias bias, const JsonFields& fields, std::string_view flag) {
+  const bool given = fields.boolean_or(flag, false);
+  return bias == Bias::always || (bias == Bias::by_flag && given);
+}
+
+void set_biases(ModelConfig& config, const Architecture& architecture, const JsonFields& fields) {
+  config.qkv_bias = bias_of(architecture.qkv, fields, "attention_bias");
+  config.o_bias = bias_of(architecture.output, fields, "attention_bias");
+  config.mlp_bias = bias_of(architecture.mlp, fields, "mlp_bias");
+  // Implementations disagree on such a flag (some obey it, some do not know it).
+  if (fields.boolean_or("attention_bias", false) && !config.qkv_bias)
+    fields.refuse("attention_bias", "false for this architecture");
+  if (fields.boolean_or("mlp_bias", false) && !config.mlp_bias)
+    fields.refuse("mlp_bias", "false for this architecture");
+}
+
+void set_sizes(ModelConfig& config, const JsonFields& fields) {
+  // Far above any model, far below what overflows: the largest product of two fits 48 bits.
+  constexpr int64_t most = 1 << 24;
+  config.hidden_size = fields.integer("hidden_size", 1, most);
+  config.intermediate_size = fields.integer("intermediate_size", 1, most);
+  config.num_layers = fields.integer("num_hidden_layers", 1, 10'000);
+  config.num_heads = fields.integer("num_attention_heads", 1, most);
+  config.num_kv_heads = fields.integer_or("num_key_value_heads", config.num_heads, 1, config.num_heads);
+  config.vocab_size = fields.integer("vocab_size", 1, most);
+  config.max_position_embeddings = fields.integer("max_position_embeddings", 1, 1 << 30);
+  config.rms_norm_eps = fields.number("rms_norm_eps", 1e-30, 1.0);
+  if (config.num_heads % config.num_kv_heads != 0)
+    fields.refuse("num_key_value_heads",
+                  fmt::format("a divisor of num_attention_heads ({})", config.num_heads));
+  if (!fields.find("head_dim") && config.hidden_size % config.num_heads != 0)
+    fields.refuse("head_dim",
+                  fmt::format("a number, as hidden_size ({}) is not a multiple of num_attention_heads ({})",
+                              config.hidden_size, config.num_heads));
+  config.head_dim = fields.integer_or("head_dim", config.hidden_size / config.num_heads, 2, 1 << 16);
+  if (config.head_dim % 2 != 0)
+    fields.refuse("head_dim", fmt::format("an even head size (hidden_size / num_attention_heads is {})",
+                                          config.hidden_size / config.num_heads));
+}
+
+constexpr double largest_theta = 1e15;
+
+RotaryConfig llama3_rotary(const JsonFields& fields) {
+  RotaryConfig rotary{.type = RotaryType::llama3};
+  rotary.factor = fields.number("factor", 1.0, 1e6);
+  rotary.low_freq_factor = fields.number("low_freq_factor", 1e-6, 1e6);
+  rotary.high_freq_factor = fields.number("high_freq_factor", 1e-6, 1e6);
+  rotary.original_max_position_embeddings = fields.integer("original_max_position_embeddings", 1, 1 << 30);
+  if (rotary.high_freq_factor <= rotary.low_freq_factor)
+    fields.refuse("high_freq_factor", fmt::format("more than low_freq_factor ({})", rotary.low_freq_factor));
+  return rotary;
+}
+
+// rope_parameters (new) or rope_scaling (old). The theta may be inside, or beside it, or both if they agree.
+RotaryConfig scaled_rotary(const JsonFields& fields, double outer_theta, bool outer_given) {
+  fields.allow_only({"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
+                     "original_max_position_embeddings", "partial_rotary_factor"});
+  check_neutral(fields, {"partial_rotary_factor", 1});
+  const std::string_view key = fields.find("type") && !fields.find("rope_type") ? "type" : "rope_type";
+  const std::string type = fields.text_or(key, fields.find("factor") ? "missing" : "default");
+  if (type != "default" && type != "llama3") fields.refuse(key, "\"default\", \"llama3\"");
+  RotaryConfig rotary = type == "llama3" ? llama3_rotary(fields) : RotaryConfig{};
+  rotary.theta = fields.number_or("rope_theta", outer_theta, 1.0, largest_theta);
+  if (outer_given && rotary.theta != outer_theta)
+    fields.refuse("rope_theta", fmt::format("the rope_theta beside it ({})", outer_theta));
+  return rotary;
+}
+
+RotaryConfig rotary_of(const JsonFields& fields) {
+  RotaryConfig plain;
+  const bool theta_given = fields.find("rope_theta") != nullptr;
+  plain.theta = fields.number_or("rope_theta", plain.theta, 1.0, largest_theta);
+  std::optional<RotaryConfig> found;
+  for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
+    if (!fields.find(name)) continue;
+    const RotaryConfig rotary = scaled_rotary(fields.object(name), plain.theta, theta_given);
+    if (found && *found != rotary) fields.refuse(name, "what rope_parameters says, or none");
+    found = rotary;
+  }
+  return found.value_or(plain);
+}
+
+// Qwen configs carry a window that a flag keeps off.
+void refuse_sliding_window(const Architecture& architecture, const JsonFields& fields) {
+  const json full = "full_attention";
+  if (const json* types = fields.find("layer_types"))
+    if (!types->is_array() || std::ranges::any_of(*types, [&](const json& type) { return type != full; }))
+      fields.refuse("layer_types", "\"full_attention\" in every layer");
+  if (fields.find("sliding_window") &&
+      fields.boolean_or("use_sliding_window", !architecture.window_needs_flag))
+    fields.refuse("sliding_window", "null (attention to all earlier tokens)");
+}
+
+DType dtype_of(const JsonFields& fields) {
+  const std::string_view key = fields.find("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = fields.text_or(key, "float32");
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::fp16;
+  if (name == "float32") return DType::fp32;
+  fields.refuse(key, "\"bfloat16\", \"float16\", \"float32\"");
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view text, std::string_view where) {
+  const json merged = unwrap_text_config(parse_json(text, where), where);
+  const JsonFields fields(merged, where);
+  const Architecture& architecture = architecture_of(fields);
+  for (const Neutral& neutral : neutrals) check_neutral(fields, neutral);
+  if (fields.text_or("hidden_act", "silu") != "silu") fields.refuse("hidden_act", "\"silu\"");
+  refuse_sliding_window(architecture, fields);
+
+  ModelConfig config;
+  config.architecture = architecture.name;
+  set_sizes(config, fields);
+  set_biases(config, architecture, fields);
+  config.qk_norm = architecture.qk_norm;
+  config.rotary = rotary_of(fields);
+  config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
+  config.dtype = dtype_of(fields);
+  config.eos_token_ids = fields.token_ids("eos_token_id");
+  if (fields.find("bos_token_id"))
+    config.bos_token_id = static_cast<int32_t>(fields.integer("bos_token_id", 0, INT32_MAX));
+  return config;
+}
+
+ModelConfig read_model_config(const std::filesystem::path& directory) {
+  check_model_directory(directory);
+  const std::filesystem::path path = directory / "config.json";
+  return parse_model_config(read_text(path, max_config_bytes), path.string());
+}
+
+}  // namespace maniple

@@ -1,0 +1,19 @@
+// What a model's config.json says, checked: a ModelConfig describes a model that the decoder computes
+// exactly, or there is none. Accepted: Qwen3, Llama, Qwen2 and Mistral (dense, without a sliding window), in
+// the field names of Hugging Face transformers 4 and 5.
+#pragma once
+
+#include <layers/models/model_config.hpp>
+
+#include <filesystem>
+#include <string_view>
+
+namespace maniple {
+
+// where: the file's name for messages. Fails with ExitCode::input, naming field, value and what is supported,
+// on malformed JSON, missing or impossible sizes, and every setting known to change the arithmetic in a way
+// that the decoder does not compute.
+ModelConfig parse_model_config(std::string_view json, std::string_view where);
+ModelConfig read_model_config(const std::filesystem::path& directory);
+
+}  // namespace maniple

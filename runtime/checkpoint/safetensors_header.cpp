@@ -1,0 +1,99 @@
+#include <kernels/support/check.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/checkpoint/safetensors.hpp>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace maniple {
+
+using nlohmann::json;
+
+namespace {
+
+struct StoredType {
+  std::string_view name;
+  uint64_t item_bytes;
+  std::optional<DType> dtype;
+};
+
+constexpr StoredType stored_types[] = {
+    {"F32", 4, DType::fp32},      {"BF16", 2, DType::bf16},     {"F16", 2, DType::fp16},
+    {"I32", 4, DType::int32},     {"U8", 1, DType::uint8},      {"BOOL", 1, std::nullopt},
+    {"I8", 1, std::nullopt},      {"F8_E4M3", 1, std::nullopt}, {"I16", 2, std::nullopt},
+    {"U16", 2, std::nullopt},     {"U32", 4, std::nullopt},     {"F8_E5M2", 1, std::nullopt},
+    {"I64", 8, std::nullopt},     {"U64", 8, std::nullopt},     {"F64", 8, std::nullopt},
+    {"F8_E8M0", 1, std::nullopt},
+};
+
+// item_bytes times the sizes; nothing where that is more than 2^64 - 1.
+std::optional<uint64_t> bytes_of(uint64_t item_bytes, const std::vector<int64_t>& shape) {
+  if (std::ranges::count(shape, 0) > 0) return 0;
+  uint64_t bytes = item_bytes;
+  for (const int64_t size : shape)
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+// A type that is not in the table is listed, but its size cannot be checked and it cannot be read.
+std::optional<DType> checked_type(const TensorInfo& info, const JsonFields& entry) {
+  const auto* type = std::ranges::find(stored_types, info.stored_type, &StoredType::name);
+  if (type == std::end(stored_types)) return std::nullopt;
+  const std::optional<uint64_t> bytes = bytes_of(type->item_bytes, info.shape);
+  if (bytes != info.byte_size)
+    entry.refuse("data_offsets",
+                 fmt::format("{} bytes, for {} of shape {}",
+                             bytes ? std::to_string(*bytes) : "more than 2^64", type->name, info.shape));
+  return type->dtype;
+}
+
+StoredTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
+  StoredTensor tensor;
+  tensor.info.stored_type = entry.text("dtype");
+  tensor.info.shape = entry.sizes("shape");
+  const std::vector<int64_t> range = entry.sizes("data_offsets");
+  if (range.size() != 2 || range[0] > range[1] || static_cast<uint64_t>(range[1]) > data_bytes)
+    entry.refuse("data_offsets",
+                 fmt::format("a begin and an end in the {} bytes after the header (is the file complete?)",
+                             data_bytes));
+  tensor.offset = static_cast<uint64_t>(range[0]);
+  tensor.info.byte_size = static_cast<uint64_t>(range[1] - range[0]);
+  tensor.info.dtype = checked_type(tensor.info, entry);
+  return tensor;
+}
+
+// In the order of their offsets each tensor begins where the one before ends, and the last ends with the
+// file.
+void check_layout(const StoredTensors& tensors, uint64_t data_bytes, std::string_view where) {
+  std::vector<const StoredTensors::value_type*> order;
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  std::ranges::sort(order, {},
+                    [](const auto* t) { return std::pair(t->second.offset, t->second.info.byte_size); });
+  uint64_t end = 0;
+  for (const auto* tensor : order) {
+    const uint64_t begin = tensor->second.offset;
+    if (begin != end)
+      fail(ExitCode::input,
+           "{}: tensor {} begins at byte {} of the data, {} the end of the one before it at {}", where,
+           shown(tensor->first), begin, begin < end ? "overlapping" : "leaving a hole after", end);
+    end += tensor->second.info.byte_size;
+  }
+  if (end != data_bytes)
+    fail(ExitCode::input, "{}: the tensors end at byte {} of the data, the file at {}", where, end,
+         data_bytes);
+}
+
+}  // namespace
+
+StoredTensors parse_safetensors_header(std::string_view header, uint64_t data_bytes, std::string_view where) {
+  const json entries = parse_json(header, where);
+  StoredTensors tensors;
+  for (const auto& [name, value] : JsonFields(entries, where).items())
+    if (name != "__metadata__")
+      tensors.emplace(name, parse_entry(JsonFields(value, where, "tensor " + shown(name)), data_bytes));
+  check_layout(tensors, data_bytes, where);
+  return tensors;
+}
+
+}  // namespace maniple

@@ -1,0 +1,122 @@
+#include <runtime/checkpoint/checkpoint_reader.hpp>
+
+#include "checkpoint_testing.hpp"
+
+#include <nlohmann/json.hpp>
+#include <support/safetensors_writer.hpp>
+
+namespace maniple {
+namespace {
+
+namespace fs = std::filesystem;
+
+TensorToWrite one_byte(const std::string& name, int value) {
+  return {name, "U8", {1}, {static_cast<std::byte>(value)}};
+}
+
+int byte_of(const CheckpointReader& reader, std::string_view name) {
+  std::byte value{};
+  const int64_t zero[] = {0}, one[] = {1};
+  reader.read(name, zero, one, {&value, 1});
+  return std::to_integer<int>(value);
+}
+
+void write_index(const TempDirectory& directory, const nlohmann::json& weight_map) {
+  write_file(directory / "model.safetensors.index.json", nlohmann::json{{"weight_map", weight_map}}.dump());
+}
+
+std::string refusal_of(const fs::path& directory) {
+  return input_error_of([&] { open_checkpoint(directory); });
+}
+
+TEST(Checkpoint, ReadsAModelOfNineFilesThroughItsIndex) {
+  const auto reader = open_checkpoint(model_directory("tiny-qwen3-kv1"));
+  EXPECT_EQ(reader->names().size(), 46u);
+  uint64_t bytes = 0;
+  for (const std::string& name : reader->names()) bytes += reader->find(name)->byte_size;
+  EXPECT_EQ(bytes, 2067712u);  // total_size in the index
+  const TensorInfo* info = reader->find("model.layers.3.mlp.down_proj.weight");
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->shape, (std::vector<int64_t>{128, 256}));
+  EXPECT_EQ(info->dtype, DType::bf16);
+  EXPECT_EQ(reader->find("lm_head.weight"), nullptr);
+}
+
+TEST(Checkpoint, ReadsTheSingleFileAndNothingBesideIt) {
+  const auto reader = open_checkpoint(model_directory("tiny-qwen3"));
+  EXPECT_EQ(reader->names().size(), 36u);  // golden.safetensors is beside it
+  EXPECT_EQ(reader->find("logits_0"), nullptr);
+}
+
+TEST(Checkpoint, IgnoresDuplicatesThatTheIndexDoesNotMention) {
+  const TempDirectory directory;
+  write_safetensors(directory / "model-1.safetensors", {one_byte("a", 1), one_byte("unlisted", 9)});
+  write_safetensors(directory / "model-2.safetensors", {one_byte("b", 2)});
+  write_safetensors(directory / "consolidated.safetensors", {one_byte("a", 8), one_byte("b", 8)});
+  write_file(directory / "model.safetensors", "not opened");
+  write_index(directory, {{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}});
+  const auto reader = open_checkpoint(directory.path());
+  EXPECT_EQ(reader->names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(byte_of(*reader, "a"), 1);
+  EXPECT_EQ(byte_of(*reader, "b"), 2);
+  expect_contains(input_error_of([&] { byte_of(*reader, "unlisted"); }), "unlisted");
+}
+
+TEST(Checkpoint, JoinsAllFilesWhereNoIndexIsGiven) {
+  const TempDirectory directory;
+  write_safetensors(directory / "part-2.safetensors", {one_byte("b", 2)});
+  write_safetensors(directory / "part-1.safetensors", {one_byte("a", 1)});
+  EXPECT_EQ(byte_of(*open_checkpoint(directory.path()), "b"), 2);
+  write_safetensors(directory / "part-3.safetensors", {one_byte("a", 1)});
+  const std::string message = refusal_of(directory.path());
+  expect_contains(message, "part-1.safetensors");
+  expect_contains(message, "part-3.safetensors");
+}
+
+TEST(Checkpoint, FollowsLinksAsDownloadCachesMakeThem) {
+  const TempDirectory directory, blobs;
+  write_safetensors(blobs / "0123abcd", {one_byte("a", 5)});
+  fs::create_symlink(blobs / "0123abcd", directory / "model.safetensors");
+  EXPECT_EQ(byte_of(*open_checkpoint(directory.path()), "a"), 5);
+  fs::remove(blobs / "0123abcd");
+  EXPECT_FALSE(refusal_of(directory.path()).empty());
+}
+
+TEST(Checkpoint, RefusesAnIndexThatLiesOrLeadsElsewhere) {
+  const TempDirectory directory;
+  write_safetensors(directory / "model-1.safetensors", {one_byte("a", 1)});
+  const std::pair<nlohmann::json, std::string> table[] = {
+      {{{"a", "../secret.safetensors"}}, "../secret.safetensors"},
+      {{{"a", "/etc/x.safetensors"}}, "/etc/x.safetensors"},
+      {{{"a", ".."}}, "same directory"},
+      {{{"a", 3}}, "is said to be in 3"},
+      {{{"a", "model-9.safetensors"}}, "not there"},
+      {{{"a", "model-1.safetensors"}, {"b", "model-1.safetensors"}}, "tensor \"b\""},
+      {nlohmann::json::object(), "weight_map"},
+      {nlohmann::json::array({1}), "weight_map"},
+      {nullptr, "weight_map"},
+  };
+  for (const auto& [weight_map, says] : table) {
+    write_index(directory, weight_map);
+    const std::string message = refusal_of(directory.path());
+    expect_contains(message, "model.safetensors.index.json");
+    expect_contains(message, says);
+  }
+  write_file(directory / "model.safetensors.index.json",
+             R"({"weight_map": {"a": "model-1.safetensors", "a": "model-1.safetensors"}})");
+  expect_contains(refusal_of(directory.path()), "given twice");
+}
+
+TEST(Checkpoint, ExplainsADirectoryWithoutSafetensors) {
+  const TempDirectory directory;
+  expect_contains(refusal_of(directory.path()), "no *.safetensors file");
+  write_file(directory / "model.gguf", "x");
+  expect_contains(refusal_of(directory.path()), "model.gguf");
+  write_file(directory / "pytorch_model.bin", "x");
+  expect_contains(refusal_of(directory.path()), "pytorch_model.bin");
+  expect_contains(refusal_of(directory / "model.gguf"), "is not a directory");
+  expect_contains(refusal_of("Qwen/Qwen3-0.6B"), "does not exist");
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,271 @@
+#include <runtime/checkpoint/model_config.hpp>
+
+#include "checkpoint_testing.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace maniple {
+namespace {
+
+using nlohmann::json;
+
+json config_of(std::string_view model) {
+  return json::parse(read_file(model_directory(model) / "config.json"));
+}
+ModelConfig parse(const json& config) { return parse_model_config(config.dump(), "config.json"); }
+
+// The config of a tiny model with the fields of a JSON merge patch changed (null: removed, as in RFC 7386).
+json patched(std::string_view model, std::string_view patch) {
+  json config = config_of(model);
+  config.merge_patch(json::parse(patch));
+  return config;
+}
+
+TEST(ModelConfig, ReadsQwen3InTheNewSchema) {
+  const ModelConfig config = read_model_config(model_directory("tiny-qwen3"));
+  EXPECT_EQ(config.architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 160);
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.num_heads, 8);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 32);
+  EXPECT_EQ(config.vocab_size, 515);
+  EXPECT_EQ(config.max_position_embeddings, 1024);
+  EXPECT_EQ(config.rms_norm_eps, 1e-6);
+  EXPECT_EQ(config.rotary, (RotaryConfig{.theta = 1e6}));
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_EQ(config.dtype, DType::bf16);
+  EXPECT_TRUE(config.eos_token_ids.empty());
+  EXPECT_FALSE(config.bos_token_id);
+}
+
+TEST(ModelConfig, ReadsQwen3InTheOldSchema) {
+  const ModelConfig config = read_model_config(model_directory("tiny-qwen3-kv1"));
+  EXPECT_EQ(config.num_kv_heads, 1);
+  EXPECT_EQ(config.rotary.theta, 1e6);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.dtype, DType::bf16);
+}
+
+TEST(ModelConfig, ReadsLlamaWithItsRotaryScaling) {
+  const ModelConfig config = read_model_config(model_directory("tiny-llama3"));
+  const RotaryConfig expected{.type = RotaryType::llama3,
+                              .theta = 500000.0,
+                              .factor = 8.0,
+                              .low_freq_factor = 1.0,
+                              .high_freq_factor = 4.0,
+                              .original_max_position_embeddings = 64};
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.rotary, expected);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5);
+  EXPECT_FALSE(config.qk_norm);
+}
+
+TEST(ModelConfig, GivesQwen2ItsBiasAndDerivesTheHeadSize) {
+  const ModelConfig config = read_model_config(model_directory("tiny-qwen2"));
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.o_bias);
+  EXPECT_FALSE(config.qk_norm);
+}
+
+TEST(ModelConfig, ReadsTheDemoModelAndItsStopToken) {
+  const ModelConfig config = read_model_config(model_directory("shakespeare"));
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2047});
+  EXPECT_EQ(config.bos_token_id, 2045);
+}
+
+TEST(ModelConfig, AcceptsMistralWithoutAWindow) {
+  const ModelConfig config = parse(patched("tiny-mistral", R"({"sliding_window": null})"));
+  EXPECT_EQ(config.architecture, "MistralForCausalLM");
+  EXPECT_EQ(config.dtype, DType::fp16);
+  EXPECT_FALSE(config.qkv_bias);
+}
+
+TEST(ModelConfig, IgnoresTheWindowThatAQwenConfigSwitchesOff) {
+  EXPECT_NO_THROW(parse(patched("tiny-qwen3", R"({"sliding_window": 4096, "use_sliding_window": false})")));
+  EXPECT_NO_THROW(parse(patched("tiny-qwen2", R"({"sliding_window": 4096, "use_sliding_window": null})")));
+}
+
+TEST(ModelConfig, TakesAsManyKvHeadsAsHeadsWhereNoneAreGiven) {
+  EXPECT_EQ(parse(patched("tiny-llama3", R"({"num_key_value_heads": null})")).num_kv_heads, 6);
+}
+
+TEST(ModelConfig, AppliesTheBiasFlagsOfLlamaToEveryProjection) {
+  const ModelConfig config = parse(patched("tiny-llama3", R"({"attention_bias": true, "mlp_bias": true})"));
+  EXPECT_TRUE(config.qkv_bias && config.o_bias && config.mlp_bias);
+}
+
+TEST(ModelConfig, FindsThetaInEveryPlaceItHasHad) {
+  const std::string_view places[] = {
+      R"({"rope_parameters": null, "rope_theta": 12345})", R"({"rope_parameters": {"rope_theta": 12345.0}})",
+      R"({"rope_parameters": {"rope_theta": 12345.0}, "rope_theta": 12345.0})",
+      R"({"rope_parameters": null, "rope_scaling": {"type": "default", "rope_theta": 12345}})",
+      R"({"rope_parameters": null, "rope_scaling": {"rope_type": "default"}, "rope_theta": 12345})"};
+  for (const auto place : places)
+    EXPECT_EQ(parse(patched("tiny-qwen3", place)).rotary.theta, 12345.0) << place;
+  EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotary.theta, 10000.0);
+}
+
+TEST(ModelConfig, ReadsOldLlamaRotaryScalingAsTheNew) {
+  json old = config_of("tiny-llama3");
+  json scaling = old["rope_parameters"];
+  old.erase("rope_parameters");
+  old["rope_theta"] = scaling["rope_theta"];
+  scaling.erase("rope_theta");
+  scaling["type"] = scaling["rope_type"];
+  scaling.erase("rope_type");
+  old["rope_scaling"] = scaling;
+  EXPECT_EQ(parse(old).rotary, read_model_config(model_directory("tiny-llama3")).rotary);
+}
+
+TEST(ModelConfig, LooksInsideTextConfigFirst) {
+  json inner = config_of("tiny-qwen3");
+  inner.erase("architectures");
+  inner.erase("eos_token_id");
+  const json outer = {{"architectures", {"Qwen3ForCausalLM"}},
+                      {"text_config", inner},
+                      {"hidden_size", 99},
+                      {"eos_token_id", 7}};
+  const ModelConfig config = parse(outer);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{7});
+}
+
+TEST(ModelConfig, TakesSeveralStopTokens) {
+  EXPECT_EQ(parse(patched("tiny-llama3", R"({"eos_token_id": [128001, 128008, 128009]})")).eos_token_ids,
+            (std::vector<int32_t>{128001, 128008, 128009}));
+}
+
+TEST(ModelConfig, AcceptsNeutralValuesOfSettingsItDoesNotCompute) {
+  EXPECT_NO_THROW(
+      parse(patched("tiny-llama3", R"({"partial_rotary_factor": 1.0, "num_local_experts": 0, "logit_scale": 1,
+                                                  "mlp_bias": false, "hidden_act": "silu"})")));
+}
+
+struct Refusal {
+  std::string_view model;
+  std::string_view patch;
+  std::string_view named;      // the field that the message names
+  std::string_view otherwise;  // and what else it says
+};
+
+TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
+  const Refusal refusals[] = {
+      {"tiny-qwen3", R"({"architectures": ["GPT2LMHeadModel"]})", "architectures", "Qwen3ForCausalLM"},
+      {"tiny-qwen3", R"({"architectures": []})", "architectures", "[]"},
+      {"tiny-qwen3", R"({"architectures": null})", "architectures", "missing"},
+      {"tiny-qwen3", R"({"architectures": [3]})", "architectures", "[3]"},
+      {"tiny-qwen3", R"({"architectures": "Qwen3ForCausalLM"})", "architectures", "[\"Qwen3ForCausalLM\"]"},
+      {"tiny-qwen3", R"({"text_config": 1})", "text_config", "not a JSON object"},
+      {"tiny-qwen3", R"({"hidden_act": "gelu"})", "hidden_act", "silu"},
+      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}})",
+       "rope_parameters.rope_type", "yarn"},
+      {"tiny-qwen3", R"({"rope_scaling": {"type": "linear", "factor": 4.0}})", "rope_scaling.type", "linear"},
+      {"tiny-qwen3", R"({"rope_scaling": {"rope_type": "dynamic"}})", "rope_scaling.rope_type", "dynamic"},
+      {"tiny-qwen3", R"({"rope_scaling": {"rope_type": "longrope"}})", "rope_scaling.rope_type", "llama3"},
+      {"tiny-qwen3", R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2]}})",
+       "rope_scaling.mrope_section", ""},
+      {"tiny-qwen3", R"({"rope_scaling": {"factor": 2.0}})", "rope_scaling.rope_type", "missing"},
+      {"tiny-qwen3", R"({"rope_scaling": "llama3"})", "rope_scaling", "not a JSON object"},
+      {"tiny-qwen3", R"({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}})", "full_attention", ""},
+      {"tiny-qwen3", R"({"rope_theta": 5.0})", "rope_parameters.rope_theta", "5"},
+      {"tiny-qwen3", R"({"rope_parameters": null, "rope_theta": 0})", "rope_theta", "0"},
+      {"tiny-llama3", R"({"rope_parameters": {"factor": null}})", "rope_parameters.factor", "missing"},
+      {"tiny-llama3", R"({"rope_parameters": {"factor": 0.5}})", "rope_parameters.factor", "0.5"},
+      {"tiny-llama3", R"({"rope_parameters": {"high_freq_factor": 1.0}})", "high_freq_factor",
+       "low_freq_factor"},
+      {"tiny-llama3", R"({"rope_parameters": {"original_max_position_embeddings": 0}})", "original_max", "0"},
+      {"tiny-llama3", R"({"rope_scaling": {"rope_type": "default"}})", "rope_scaling", "rope_parameters"},
+      {"tiny-llama3", R"({"rope_parameters": {"partial_rotary_factor": 0.5}})",
+       "rope_parameters.partial_rotary_factor", "0.5"},
+      {"tiny-llama3", R"({"partial_rotary_factor": 0.25})", "partial_rotary_factor", "0.25"},
+      {"tiny-mistral", "{}", "sliding_window", "48"},
+      {"tiny-llama3", R"({"sliding_window": 4096})", "sliding_window", "4096"},
+      {"tiny-qwen3", R"({"sliding_window": 4096, "use_sliding_window": true})", "sliding_window", "4096"},
+      {"tiny-qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})", "layer_types",
+       "sliding_attention"},
+      {"tiny-qwen3", R"({"layer_types": "full_attention"})", "layer_types", "full_attention"},
+      {"tiny-qwen3", R"({"num_experts": 128})", "num_experts", "128"},
+      {"tiny-qwen3", R"({"num_local_experts": 8})", "num_local_experts", "8"},
+      {"tiny-qwen3", R"({"num_local_experts": "8"})", "num_local_experts", "8"},
+      {"tiny-qwen3", R"({"quantization_config": {"quant_method": "fp8"}})", "quantization_config", "fp8"},
+      {"tiny-llama3", R"({"attention_multiplier": 0.1})", "attention_multiplier", "0.1"},
+      {"tiny-llama3", R"({"logit_scale": 0.5})", "logit_scale", "0.5"},
+      {"tiny-llama3", R"({"final_logit_softcapping": 30.0})", "final_logit_softcapping", "30"},
+      {"tiny-llama3", R"({"residual_multiplier": 0.22})", "residual_multiplier", "0.22"},
+      {"tiny-llama3", R"({"embedding_multiplier": 12})", "embedding_multiplier", "12"},
+      {"tiny-mistral", R"({"sliding_window": null, "attention_bias": true})", "attention_bias", "false"},
+      {"tiny-qwen3", R"({"mlp_bias": true})", "mlp_bias", "false"},
+      {"tiny-qwen3", R"({"dtype": "float8_e4m3fn"})", "dtype", "bfloat16"},
+      {"tiny-qwen2", R"({"torch_dtype": "int8"})", "torch_dtype", "int8"},
+      {"tiny-qwen3", R"({"hidden_size": null})", "hidden_size", "missing"},
+      {"tiny-qwen3", R"({"intermediate_size": null})", "intermediate_size", "missing"},
+      {"tiny-qwen3", R"({"rms_norm_eps": null})", "rms_norm_eps", "missing"},
+      {"tiny-qwen3", R"({"rms_norm_eps": 0})", "rms_norm_eps", "0"},
+      {"tiny-qwen3", R"({"rms_norm_eps": "NaN"})", "rms_norm_eps", "NaN"},
+      {"tiny-qwen3", R"({"hidden_size": "64"})", "hidden_size", "\"64\""},
+      {"tiny-qwen3", R"({"hidden_size": 64.5})", "hidden_size", "64.5"},
+      {"tiny-qwen3", R"({"hidden_size": 0})", "hidden_size", "0"},
+      {"tiny-qwen3", R"({"hidden_size": -64})", "hidden_size", "-64"},
+      {"tiny-qwen3", R"({"vocab_size": 9223372036854775808})", "vocab_size", "9223372036854775808"},
+      {"tiny-qwen3", R"({"vocab_size": 18446744073709551615})", "vocab_size", "18446744073709551615"},
+      {"tiny-qwen3", R"({"vocab_size": 1e30})", "vocab_size", "1e+30"},
+      {"tiny-qwen3", R"({"num_hidden_layers": 1000000})", "num_hidden_layers", "1000000"},
+      {"tiny-qwen3", R"({"num_key_value_heads": 3})", "num_key_value_heads", "(8)"},
+      {"tiny-qwen3", R"({"num_key_value_heads": 16})", "num_key_value_heads", "16"},
+      {"tiny-qwen3", R"({"head_dim": 33})", "head_dim", "33"},
+      {"tiny-qwen2", R"({"num_attention_heads": 6})", "head_dim", "(128)"},
+      {"tiny-qwen3", R"({"tie_word_embeddings": "yes"})", "tie_word_embeddings", "yes"},
+      {"tiny-qwen3", R"({"eos_token_id": "</s>"})", "eos_token_id", "</s>"},
+      {"tiny-qwen3", R"({"eos_token_id": [1, -1]})", "eos_token_id", "-1"},
+      {"tiny-qwen3", R"({"eos_token_id": 4294967296})", "eos_token_id", "4294967296"},
+      {"tiny-qwen3", R"({"bos_token_id": [1]})", "bos_token_id", "[1]"},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.patch);
+    const std::string message = input_error_of([&] { parse(patched(refusal.model, refusal.patch)); });
+    expect_contains(message, "config.json: ");
+    expect_contains(message, std::string(refusal.named));
+    expect_contains(message, std::string(refusal.otherwise));
+  }
+}
+
+TEST(ModelConfig, RefusesWhatIsNotAJsonObject) {
+  const std::string deep(100'000'000, '[');
+  const std::string_view texts[] = {"",
+                                    "[]",
+                                    "3",
+                                    "null",
+                                    "{",
+                                    R"({"a": 1, "a": 2})",
+                                    R"({"rms_norm_eps": NaN})",
+                                    "\xff\xfe",
+                                    "{\"\xc3\x28\": 1}",
+                                    R"({"rms_norm_eps": 1e999})",
+                                    deep};
+  for (const auto text : texts) {
+    SCOPED_TRACE(std::string(text.substr(0, 40)));
+    expect_contains(input_error_of([&] { parse_model_config(text, "here/config.json"); }),
+                    "here/config.json: ");
+  }
+}
+
+TEST(ModelConfig, ExplainsAMissingDirectoryOrFile) {
+  const TempDirectory directory;
+  expect_contains(input_error_of([&] { read_model_config(directory.path()); }), "config.json");
+  try {
+    read_model_config("Qwen/Qwen3-0.6B");
+    FAIL();
+  } catch (const Error& error) {
+    expect_contains(error.what(), "Qwen/Qwen3-0.6B does not exist");
+    expect_contains(error.why(), "local directories");
+    EXPECT_FALSE(error.remedy().empty());
+  }
+}
+
+}  // namespace
+}  // namespace maniple
