@@ -1,0 +1,31 @@
+// Self-attention over the paged KV cache, heads sharded over the tensor group.
+#pragma once
+
+#include <layers/linear.hpp>
+#include <layers/models/model_config.hpp>
+#include <layers/rms_norm.hpp>
+
+#include <optional>
+
+namespace maniple {
+
+class Attention {
+ public:
+  // source: "model.layers.0.self_attn"
+  Attention(const std::string& source, const ModelConfig& config, TensorRank tensor);
+  // x [tokens, hidden] -> fp32 [tokens, hidden].
+  TensorView forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch, const KvPages& pages,
+                     ForwardContext& context) const;
+  const HeadLayout& heads() const { return qkv_.heads(); }
+  void list(Parameters& parameters);
+
+ private:
+  HeadNorms norms() const;
+
+  QkvParallelLinear qkv_;
+  RowParallelLinear output_;
+  std::optional<RmsNorm> query_norm_;
+  std::optional<RmsNorm> key_norm_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,30 @@
+#include <layers/gated_mlp.hpp>
+
+#include <array>
+
+namespace maniple {
+namespace {
+
+std::array<LogicalOutput, 2> gate_and_up(const std::string& source, int64_t width) {
+  return {LogicalOutput::whole(source + ".gate_proj", width), LogicalOutput::whole(source + ".up_proj", width)};
+}
+
+}  // namespace
+
+GatedMlp::GatedMlp(const std::string& source, const ModelConfig& config, TensorRank tensor)
+    : gate_up_(gate_and_up(source, config.intermediate_size), config.hidden_size, config.mlp_bias, tensor),
+      down_(source + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias, tensor) {}
+
+TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
+  const TensorView gate_up = gate_up_.forward(x, context);
+  const TensorView product = context.workspace.take(context.activation, {x.shape[0], gate_up_.local_outputs() / 2});
+  context.ops.silu_mul(gate_up, product);
+  return down_.forward(product, context);
+}
+
+void GatedMlp::list(Parameters& parameters) {
+  gate_up_.list(parameters);
+  down_.list(parameters);
+}
+
+}  // namespace maniple

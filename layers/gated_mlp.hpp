@@ -1,0 +1,22 @@
+// The gated feed-forward block: down(silu(gate x) * up x), sharded over the tensor group.
+#pragma once
+
+#include <layers/linear.hpp>
+#include <layers/models/model_config.hpp>
+
+namespace maniple {
+
+class GatedMlp {
+ public:
+  // source: "model.layers.0.mlp"
+  GatedMlp(const std::string& source, const ModelConfig& config, TensorRank tensor);
+  // x [tokens, hidden] -> fp32 [tokens, hidden].
+  TensorView forward(ConstTensorView x, ForwardContext& context) const;
+  void list(Parameters& parameters);
+
+ private:
+  MergedColumnParallelLinear gate_up_;
+  RowParallelLinear down_;
+};
+
+}  // namespace maniple

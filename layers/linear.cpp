@@ -1,0 +1,104 @@
+#include <layers/linear.hpp>
+#include <parallel/shard.hpp>
+
+#include <vector>
+
+namespace maniple {
+
+TensorView RowsOfLinear::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
+  const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
+  context.ops.matmul(x, weight_.matrix, bias_.vector, out);
+  return out;
+}
+
+void RowsOfLinear::append(const LogicalOutput& output, IndexRange part) {
+  const IndexRange rows{output.first_row + part.begin, output.first_row + part.end};
+  weight_.spec.columns = inputs_;
+  weight_.spec.pieces.push_back(
+      {output.source + ".weight", {output.source_rows, inputs_}, rows, {0, inputs_}, weight_.spec.rows});
+  weight_.spec.rows += part.size();
+  if (!has_bias_) return;
+  bias_.spec.role = WeightRole::vector;
+  bias_.spec.pieces.push_back({output.source + ".bias", {output.source_rows}, rows, {0, 1}, bias_.spec.rows});
+  bias_.spec.rows += part.size();
+}
+
+void RowsOfLinear::list(Parameters& parameters) {
+  parameters.push_back(&weight_);
+  if (has_bias_) parameters.push_back(&bias_);
+}
+
+ReplicatedLinear::ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias) : RowsOfLinear(inputs, bias) {
+  append(output, {0, output.rows});
+}
+
+ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor)
+    : RowsOfLinear(inputs, bias) {
+  append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
+}
+
+TensorView ColumnParallelLinear::forward_gathered(ConstTensorView x, ForwardContext& context) const {
+  const int64_t tokens = x.shape[0], ranks = context.tensor_group.size(), part = local_outputs();
+  const TensorView out = context.workspace.take(context.activation, {tokens, ranks * part});
+  const Workspace::Scope scope(context.workspace);
+  const TensorView by_rank = context.workspace.take(context.activation, {ranks, tokens, part});
+  context.tensor_group.all_gather(forward(x, context), by_rank);
+
+  // [rank][token][part] -> [token][rank][part]
+  std::vector<int32_t> order;
+  for (int64_t token = 0; token < tokens; ++token)
+    for (int64_t rank = 0; rank < ranks; ++rank) order.push_back(static_cast<int32_t>(rank * tokens + token));
+  const TensorView rows = context.workspace.take(DType::int32, {tokens * ranks});
+  if (rows.data) context.ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(order.data()), rows.bytes());
+  context.ops.gather_rows(by_rank.reshaped({ranks * tokens, part}), rows, out.reshaped({tokens * ranks, part}));
+  return out;
+}
+
+MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,
+                                                       TensorRank tensor)
+    : RowsOfLinear(inputs, bias) {
+  for (const LogicalOutput& output : outputs) append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
+}
+
+QkvParallelLinear::QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value, int64_t inputs,
+                                     int64_t head_dim, bool bias, TensorRank tensor)
+    : RowsOfLinear(inputs, bias) {
+  const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
+  const IndexRange kv = kv_head_shard(key.rows / head_dim, tensor.size, tensor.rank);
+  append(query, {q.begin * head_dim, q.end * head_dim});
+  append(key, {kv.begin * head_dim, kv.end * head_dim});
+  append(value, {kv.begin * head_dim, kv.end * head_dim});
+  heads_ = {q.size(), kv.size(), head_dim};
+}
+
+RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor)
+    : outputs_(outputs), has_bias_(bias) {
+  const IndexRange columns = even_shard(inputs, tensor.size, tensor.rank, "inputs");
+  const int slices = reduction_slices(inputs, tensor.size).local;
+  weight_.spec = {WeightRole::matrix,
+                  outputs,
+                  columns.size(),
+                  slices,
+                  {{source + ".weight", {outputs, inputs}, {0, outputs}, columns, 0}}};
+  bias_.spec = {WeightRole::vector, outputs, 1, 1, {{source + ".bias", {outputs}, {0, outputs}, {0, 1}, 0}}};
+}
+
+TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext& context) const {
+  const TensorView sum = context.workspace.take(DType::fp32, {x.shape[0], outputs_});
+  context.ops.matmul(x, weight_.matrix, {}, sum);
+  return sum;
+}
+
+TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {
+  const TensorView sum = forward_partial(x, context);
+  context.tensor_group.all_reduce(sum);
+  if (has_bias_) context.ops.add_bias(sum, bias_.vector);
+  return sum;
+}
+
+void RowParallelLinear::list(Parameters& parameters) {
+  parameters.push_back(&weight_);
+  if (has_bias_) parameters.push_back(&bias_);
+}
+
+}  // namespace maniple

@@ -1,0 +1,94 @@
+// Linear layers, sharded over the tensor group: y = x W^T + b with W stored [outputs, inputs].
+//
+//   column parallel: a rank holds rows of W and computes its part of y;          no communication (unless gathered)
+//   row parallel:    a rank holds columns of W and a part of x, and y is a sum;  one all_reduce
+#pragma once
+
+#include <layers/forward_context.hpp>
+#include <layers/weight.hpp>
+
+#include <span>
+#include <string>
+
+namespace maniple {
+
+// One logical output of a merged layer: rows [first_row, first_row + rows) of `<source>.weight`, of `source_rows` in all. Checkpoints keep
+// the outputs apart (q_proj, k_proj, v_proj) or fused on disk (qkv_proj with first_row > 0).
+struct LogicalOutput {
+  std::string source;
+  int64_t source_rows = 0;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+
+  static LogicalOutput whole(std::string source, int64_t rows) { return {std::move(source), rows, 0, rows}; }
+};
+
+// Any layer whose rank holds whole rows of W. The base of the layers below, which say which rows.
+class RowsOfLinear {
+ public:
+  // x [tokens, inputs] -> [tokens, local outputs], in the activation type (or fp32 if asked).
+  TensorView forward(ConstTensorView x, ForwardContext& context) const { return forward(x, context, context.activation); }
+  TensorView forward(ConstTensorView x, ForwardContext& context, DType out) const;
+  int64_t local_outputs() const { return weight_.spec.rows; }
+  void list(Parameters& parameters);
+
+ protected:
+  RowsOfLinear(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
+  // Appends rows [first_row + part.begin, first_row + part.end) of the output's source to the local rows.
+  void append(const LogicalOutput& output, IndexRange part);
+
+ private:
+  int64_t inputs_;
+  bool has_bias_;
+  Parameter weight_;
+  Parameter bias_;
+};
+
+class ReplicatedLinear : public RowsOfLinear {
+ public:
+  ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias);
+};
+
+class ColumnParallelLinear : public RowsOfLinear {
+ public:
+  ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor);
+  // All outputs on every rank: [tokens, outputs].
+  TensorView forward_gathered(ConstTensorView x, ForwardContext& context) const;
+};
+
+// Several outputs in one product, each sharded evenly: local rows are [part of 0 | part of 1 | ...]. There is no gathered form: it would
+// interleave the outputs by rank.
+class MergedColumnParallelLinear : public RowsOfLinear {
+ public:
+  MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias, TensorRank tensor);
+};
+
+// Query, key and value heads in one product: local rows are [q | k | v]. KV heads are shared by ranks when there are more ranks than heads.
+class QkvParallelLinear : public RowsOfLinear {
+ public:
+  QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value, int64_t inputs, int64_t head_dim,
+                    bool bias, TensorRank tensor);
+  const HeadLayout& heads() const { return heads_; }
+
+ private:
+  HeadLayout heads_;
+};
+
+class RowParallelLinear {
+ public:
+  RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor);
+  // x [tokens, inputs / tensor size] -> fp32 [tokens, outputs], the same bits on every rank and for every tensor size that divides the
+  // reduction slices. fp32 because the caller adds it to the residual stream: one rounding in all.
+  TensorView forward(ConstTensorView x, ForwardContext& context) const;
+  // The rank's part of the sum, without the bias, for a caller that reduces several at once.
+  TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;
+  void list(Parameters& parameters);
+
+ private:
+  int64_t outputs_;
+  bool has_bias_;
+  Parameter weight_;
+  Parameter bias_;  // whole on every rank, added once, after the sum
+};
+
+}  // namespace maniple

@@ -1,0 +1,42 @@
+// The decoder of the Llama/Qwen family, by its config: pre-norm -> qkv (bias?) -> (q/k norm?) -> rotary -> attention -> o -> pre-norm -> gated MLP.
+#pragma once
+
+#include <layers/attention.hpp>
+#include <layers/gated_mlp.hpp>
+#include <layers/models/model.hpp>
+#include <layers/vocab_embedding.hpp>
+
+#include <deque>
+
+namespace maniple {
+
+class Decoder final : public Model {
+ public:
+  Decoder(const ModelConfig& config, TensorRank tensor);
+
+  Parameters parameters() override;
+  bool ignores(std::string_view source) const override;
+  int64_t num_layers() const override { return config_.num_layers; }
+  HeadLayout heads() const override { return layers_.front().attention.heads(); }
+  VocabularyShard vocabulary() const override { return lm_head_.shard(); }
+  void prepare(Ops& ops, int64_t max_model_len) override;
+  TensorView forward(const StepBatch& batch, std::span<const KvPages> pages, ForwardContext& context) override;
+
+ private:
+  struct Layer {
+    Layer(const std::string& source, const ModelConfig& config, TensorRank tensor);
+    RmsNorm input_norm;
+    Attention attention;
+    RmsNorm post_attention_norm;
+    GatedMlp mlp;
+  };
+
+  ModelConfig config_;
+  VocabParallelEmbedding embedding_;
+  std::deque<Layer> layers_;  // a deque: parameters are listed by address
+  RmsNorm final_norm_;
+  LmHead lm_head_;
+  Tensor cos_sin_;  // fp32 [max_model_len, head_dim]
+};
+
+}  // namespace maniple

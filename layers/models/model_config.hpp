@@ -1,0 +1,49 @@
+// The shape of a decoder of the Llama/Qwen family, as the layers compute it. runtime/checkpoint reads it from config.json.
+#pragma once
+
+#include <kernels/tensor/dtype.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+enum class RotaryType : uint8_t { standard, llama3 };
+
+// Frequencies theta^(-2i / head_dim); llama3 divides the slow ones by factor (the last four fields are its own).
+struct RotaryConfig {
+  RotaryType type = RotaryType::standard;
+  double theta = 10000.0;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position_embeddings = 0;
+
+  bool operator==(const RotaryConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::string architecture;  // "Qwen3ForCausalLM"
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;  // divides num_heads
+  int64_t head_dim = 0;      // even; num_heads * head_dim may differ from hidden_size
+  int64_t vocab_size = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 0.0;
+  RotaryConfig rotary;
+  bool tie_word_embeddings = false;  // lm_head is embed_tokens
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;       // RMS norm of each head of q and k, before the rotation
+  DType dtype = DType::fp32;  // what the file says of its tensors; each tensor carries its own
+  std::vector<int32_t> eos_token_ids;
+  std::optional<int32_t> bos_token_id;
+};
+
+}  // namespace maniple

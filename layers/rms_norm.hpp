@@ -1,0 +1,32 @@
+// RMSNorm (arXiv 1910.07467), computed in fp32, replicated on every rank.
+#pragma once
+
+#include <layers/forward_context.hpp>
+#include <layers/weight.hpp>
+
+#include <string>
+
+namespace maniple {
+
+class RmsNorm {
+ public:
+  RmsNorm(const std::string& source, int64_t width, float epsilon) : epsilon_(epsilon) {
+    weight_.spec = {WeightRole::vector, width, 1, 1, {{source + ".weight", {width}, {0, width}, {0, 1}, 0}}};
+  }
+  void forward(ConstTensorView x, TensorView out, ForwardContext& context) const {
+    context.ops.rms_norm(x, weight_.vector, epsilon_, out);
+  }
+  // residual += delta, out = norm(residual).
+  void forward_adding(ConstTensorView delta, TensorView residual, TensorView out, ForwardContext& context) const {
+    context.ops.add_rms_norm(delta, residual, weight_.vector, epsilon_, out);
+  }
+  ConstTensorView weight() const { return weight_.vector; }
+  float epsilon() const { return epsilon_; }
+  void list(Parameters& parameters) { parameters.push_back(&weight_); }
+
+ private:
+  float epsilon_;
+  Parameter weight_;
+};
+
+}  // namespace maniple

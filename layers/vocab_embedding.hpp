@@ -1,0 +1,46 @@
+// The vocabulary, sharded over the tensor group: token ids to hidden states, and hidden states to logits.
+#pragma once
+
+#include <layers/forward_context.hpp>
+#include <layers/weight.hpp>
+#include <parallel/shard.hpp>
+
+#include <string>
+
+namespace maniple {
+
+class VocabParallelEmbedding {
+ public:
+  VocabParallelEmbedding(const std::string& source, int64_t vocabulary_size, int64_t width, TensorRank tensor);
+  // ids int32 [tokens] -> [tokens, width], the same on every rank.
+  TensorView forward(ConstTensorView ids, ForwardContext& context) const;
+  void list(Parameters& parameters) { parameters.push_back(&table_); }
+
+  const Parameter& table() const { return table_; }
+  const VocabularyShard& shard() const { return shard_; }
+
+ private:
+  int64_t width_;
+  VocabularyShard shard_;
+  Parameter table_;  // [padded shard, width]
+};
+
+// Its weight is its own, or the embedding's table (tied): there is no second copy.
+class LmHead {
+ public:
+  LmHead(const std::string& source, int64_t vocabulary_size, int64_t width, TensorRank tensor);
+  explicit LmHead(const VocabParallelEmbedding& tied);
+  // hidden [rows, width] -> fp32 [rows, padded shard]. Columns past shard().valid are padding.
+  TensorView forward(ConstTensorView hidden, ForwardContext& context) const;
+  void list(Parameters& parameters) {
+    if (!tied_) parameters.push_back(&own_);
+  }
+  const VocabularyShard& shard() const { return shard_; }
+
+ private:
+  VocabularyShard shard_;
+  const Parameter* tied_ = nullptr;
+  Parameter own_;
+};
+
+}  // namespace maniple

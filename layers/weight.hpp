@@ -1,0 +1,44 @@
+// Where a rank's weights come from, as data. Constructing a layer allocates nothing: it declares Parameters, and one loader
+// (runtime/checkpoint/weight_loader) makes and fills them.
+#pragma once
+
+#include <kernels/ops.hpp>
+
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// A rectangle of a source tensor of the checkpoint, and the local row that it begins at. Vectors are tensors of one column.
+struct WeightPiece {
+  std::string source;    // "model.layers.0.self_attn.q_proj.weight"
+  Shape source_shape;    // [rows, columns] or [rows]: what the checkpoint must hold
+  IndexRange rows;       // of the source; empty where this rank holds nothing of it
+  IndexRange columns;    // of the source; [0, 1) for a vector
+  int64_t local_row = 0;
+};
+
+enum class WeightRole : uint8_t {
+  matrix,  // packed by Ops, in the weight type
+  vector,  // fp32: norms and biases
+};
+
+struct WeightSpec {
+  WeightRole role = WeightRole::matrix;
+  int64_t rows = 0;     // local; rows that no piece covers are zero (vocabulary padding)
+  int64_t columns = 1;  // local
+  int slices = 1;       // reduction slices of the columns
+  std::vector<WeightPiece> pieces;
+};
+
+// A weight of one layer on this rank: its spec, and its storage once it is loaded.
+struct Parameter {
+  WeightSpec spec;
+  Weight matrix;  // role matrix
+  Tensor vector;  // role vector: fp32 [rows]
+};
+
+// The order of a model's parameters is the same on every rank of the same tensor rank, so that replicas can load by broadcast.
+using Parameters = std::vector<Parameter*>;
+
+}  // namespace maniple

@@ -1,0 +1,54 @@
+// Fills layers from made-up checkpoints, without the runtime: a source tensor is a function of (row, column).
+#pragma once
+
+#include <kernels/backend.hpp>
+#include <layers/forward_context.hpp>
+#include <layers/weight.hpp>
+#include <support/thread_world.hpp>
+
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace maniple::testing {
+
+using SourceTensor = std::function<float(int64_t row, int64_t column)>;
+using Sources = std::map<std::string, SourceTensor>;
+
+inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops, DType dtype = DType::fp32) {
+  for (Parameter* parameter : parameters) {
+    const WeightSpec& spec = parameter->spec;
+    const bool matrix = spec.role == WeightRole::matrix;
+    if (matrix) parameter->matrix = ops.make_weight(dtype, spec.rows, spec.columns, spec.slices);
+    else parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
+    for (const WeightPiece& piece : spec.pieces) {
+      const SourceTensor& source = sources.at(piece.source);
+      std::vector<float> raw;
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
+        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) raw.push_back(source(row, column));
+      if (raw.empty()) continue;
+      if (matrix) ops.pack(parameter->matrix, piece.local_row, view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.columns.size()}));
+      else std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
+    }
+  }
+}
+
+// What a rank needs to run layers in fp32 on the reference backend.
+struct Rank {
+  explicit Rank(World& world) : backend(make_backend({.kind = BackendKind::reference})), workspace(*backend.device, 16 << 20) {
+    std::vector<int> all(static_cast<size_t>(world.size()));
+    std::iota(all.begin(), all.end(), 0);
+    group = world.make_group(all, *backend.ops);
+  }
+  TensorRank place() const { return {group->rank(), group->size()}; }
+  ForwardContext context() { return {*backend.ops, workspace, *group, DType::fp32, layer}; }
+
+  Backend backend;
+  Workspace workspace;
+  std::unique_ptr<Communicator> group;
+  std::atomic<uint32_t> layer = 0;
+};
+
+}  // namespace maniple::testing

@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+#include <layers/rotary.hpp>
+#include <layers/sampler.hpp>
+#include <layers/vocab_embedding.hpp>
+#include <support/random_tensors.hpp>
+
+#include <cmath>
+
+#include "layer_testing.hpp"
+
+namespace maniple {
+namespace {
+
+using testing::fill;
+using testing::Rank;
+using testing::uniform;
+
+constexpr int64_t vocabulary = 515, width = 8;
+const testing::Sources sources{{"embed.weight", [](int64_t row, int64_t column) { return uniform(3, static_cast<uint64_t>(row * 100 + column)); }}};
+
+TEST(VocabParallelEmbedding, GivesEveryRankTheRowsOfAllShards) {
+  for (const int ranks : {1, 2, 3, 4, 8})
+    run_ranks(ranks, [&](World& world) {
+      Rank rank(world);
+      ForwardContext context = rank.context();
+      VocabParallelEmbedding embedding("embed", vocabulary, width, rank.place());
+      Parameters parameters;
+      embedding.list(parameters);
+      fill(parameters, sources, *rank.backend.ops);
+      const std::vector<int32_t> ids{0, 514, 64, 255, 256, 300, 511, 512};
+      const TensorView out = embedding.forward(view_of(ids.data(), DType::int32, {8}), context);
+      for (size_t i = 0; i < ids.size(); ++i)
+        for (int64_t column = 0; column < width; ++column)
+          EXPECT_EQ(out.as<float>()[static_cast<int64_t>(i) * width + column], sources.at("embed.weight")(ids[i], column)) << ranks;
+    });
+}
+
+// The same logits, sharded over any number of ranks, give the same draws and the same bits of log-probabilities.
+TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
+  std::vector<SamplerRow> rows;
+  for (uint32_t i = 0; i < 40; ++i) {
+    SamplerRow& row = rows.emplace_back();
+    row.draw = {i % 4 == 0 ? 0.0F : 0.5F + 0.05F * static_cast<float>(i), i % 3 == 1 ? 20 : 0, i % 5 == 2 ? 0.7F : 1.0F, 0, i, i};
+    row.logprobs = static_cast<int32_t>(i % 4) - 1;
+  }
+  const auto logit = [](uint64_t row, int64_t id) { return 4 * uniform(row, static_cast<uint64_t>(id)); };
+  std::vector<SampledRow> expected;
+  for (const int ranks : {1, 2, 4, 8})
+    run_ranks(ranks, [&](World& world) {
+      Rank rank(world);
+      ForwardContext context = rank.context();
+      const VocabularyShard shard = vocabulary_shard(vocabulary, ranks, world.rank());
+      std::vector<float> logits;
+      for (uint64_t row = 0; row < rows.size(); ++row)
+        for (int64_t id = shard.padded.begin; id < shard.padded.end; ++id) logits.push_back(id < vocabulary ? logit(row, id) : 1e9F);
+      const Shape shape{static_cast<int64_t>(rows.size()), shard.padded.size()};
+      const std::vector<SampledRow> sampled =
+          Sampler(vocabulary, shard).sample(view_of(logits.data(), DType::fp32, shape), rows, context);
+      if (ranks == 1) expected = sampled;
+      for (size_t row = 0; row < rows.size(); ++row) {
+        EXPECT_EQ(sampled[row].id, expected[row].id) << "row " << row << ", ranks " << ranks;
+        EXPECT_EQ(sampled[row].logprob, expected[row].logprob) << "row " << row << ", ranks " << ranks;
+        EXPECT_EQ(sampled[row].alternatives.size(), expected[row].alternatives.size());
+        for (size_t i = 0; i < sampled[row].alternatives.size(); ++i)
+          EXPECT_EQ(sampled[row].alternatives[i].logit, expected[row].alternatives[i].logit);
+      }
+    });
+
+  for (size_t row = 0; row < rows.size(); ++row) {  // and they are what the definition says
+    double sum = 0;
+    float largest = -INFINITY;
+    for (int64_t id = 0; id < vocabulary; ++id) {
+      sum += std::exp(double{logit(row, id)});
+      largest = std::max(largest, logit(row, id));
+    }
+    if (rows[row].logprobs >= 0) {
+      EXPECT_NEAR(expected[row].logprob, logit(row, expected[row].id) - std::log(sum), 1e-5);
+    }
+    if (rows[row].draw.temperature == 0) {
+      EXPECT_EQ(logit(row, expected[row].id), largest);
+    }
+    EXPECT_EQ(expected[row].alternatives.size(), static_cast<size_t>(std::max(rows[row].logprobs, 0)));
+  }
+}
+
+TEST(Rotary, KeepsFastAndDividesSlowFrequenciesOfLlama3) {
+  const RotaryConfig config{RotaryType::llama3, 500000.0, 8.0, 1.0, 4.0, 8192};
+  const std::vector<double> plain = rotary_frequencies({.theta = 500000.0}, 128), scaled = rotary_frequencies(config, 128);
+  EXPECT_DOUBLE_EQ(scaled[0], plain[0]);
+  EXPECT_DOUBLE_EQ(scaled[63], plain[63] / 8);
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    EXPECT_LE(scaled[i], plain[i]);
+    EXPECT_GE(scaled[i], plain[i] / 8);
+  }
+  const std::vector<float> table = rotary_table({}, 4, 3);
+  EXPECT_FLOAT_EQ(table[2 * 4 + 1], std::cos(2 * 0.01F));
+  EXPECT_FLOAT_EQ(table[2 * 4 + 3], std::sin(2 * 0.01F));
+}
+
+}  // namespace
+}  // namespace maniple
