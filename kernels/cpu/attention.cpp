@@ -1,0 +1,175 @@
+#include <kernels/cpu/attention.hpp>
+#include <kernels/cpu/attention_kernel.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+namespace maniple::cpu {
+namespace {
+
+AttentionKernel kernel_of(CpuPath path, bool bf16) {
+  switch (path) {
+    case CpuPath::avx512_bf16:
+      return attention_kernel_avx512_bf16(bf16);
+    case CpuPath::amx:  // where there are tiles, bf16 dot products are slower than fp32 FMA
+    case CpuPath::avx512:
+      return attention_kernel_avx512(bf16);
+    case CpuPath::avx2:
+      return attention_kernel_avx2(bf16);
+    default:
+      return attention_kernel_portable(bf16);
+  }
+}
+
+// Memory of one thread that grows to the largest call and stays.
+float* thread_scratch(size_t floats) {
+  thread_local std::vector<float> scratch;
+  if (scratch.size() < floats + 16) scratch.resize(floats + 16);
+  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+}
+
+// The batch cut into tiles: every KV head of up to tile_tokens_ consecutive tokens of a sequence.
+class Tiles {
+ public:
+  Tiles(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
+        const KvPages& pages, TensorView out)
+      : queries_(queries),
+        heads_(heads),
+        batch_(batch),
+        scale_(scale),
+        pages_(pages),
+        out_(out),
+        group_(heads.query_heads / heads.kv_heads),
+        tile_tokens_(attention_tile_rows / group_) {
+    starts_.reserve(static_cast<size_t>(batch.sequences()) + 1);
+    starts_.push_back(0);
+    for (int64_t s = 0; s < batch.sequences(); ++s) {
+      starts_.push_back(starts_.back() + (query_length(s) + tile_tokens_ - 1) / tile_tokens_);
+      longest_context_ = std::max(longest_context_, past_length(s) + query_length(s));
+      longest_query_ = std::max(longest_query_, query_length(s));
+    }
+  }
+
+  int64_t count() const { return starts_.back() * heads_.kv_heads; }
+  int64_t max_splits() const { return (longest_context_ + attention_split - 1) / attention_split; }
+  int64_t max_partial() const {
+    return std::min(longest_query_, tile_tokens_) * group_ * (heads_.head_dim + 2);
+  }
+
+  // Numbered from the end, since the last tiles of a long prompt are the heaviest.
+  AttentionTile operator[](int64_t index) const {
+    const int64_t head = index % heads_.kv_heads, tile = starts_.back() - 1 - index / heads_.kv_heads;
+    const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
+    const int64_t first = (tile - starts_[static_cast<size_t>(sequence)]) * tile_tokens_;
+    const auto element = static_cast<int64_t>(size_of(queries_.dtype));
+    const int64_t row = (batch_.query_starts.as<int32_t>()[sequence] + first) * heads_.query_width() +
+                        head * group_ * heads_.head_dim;
+    const int64_t page = head * pages_.block_size() * heads_.head_dim;
+    return {queries_.data + row * element,
+            out_.data + row * element,
+            heads_.query_width(),
+            pages_.keys.data + page * element,
+            pages_.values.data + page * element,
+            heads_.kv_heads * pages_.block_size() * heads_.head_dim,
+            std::countr_zero(static_cast<uint64_t>(pages_.block_size())),
+            batch_.block_tables.as<int32_t>() + sequence * batch_.block_tables.shape[1],
+            past_length(sequence) + first,
+            static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
+            static_cast<int>(group_),
+            static_cast<int>(heads_.head_dim),
+            scale_};
+  }
+
+ private:
+  int64_t query_length(int64_t s) const {
+    const auto* starts = batch_.query_starts.as<int32_t>();
+    return starts[s + 1] - starts[s];
+  }
+  int64_t past_length(int64_t s) const { return batch_.past_lengths.as<int32_t>()[s]; }
+
+  ConstTensorView queries_;
+  const HeadLayout& heads_;
+  const AttentionBatch& batch_;
+  float scale_;
+  const KvPages& pages_;
+  TensorView out_;
+  int64_t group_;
+  int64_t tile_tokens_;
+  int64_t longest_context_ = 0;
+  int64_t longest_query_ = 0;
+  std::vector<int64_t> starts_;  // first tile of each sequence, for one head
+};
+
+int64_t splits_of(const AttentionTile& tile) {
+  return (tile.first_position + tile.tokens + attention_split - 1) / attention_split;
+}
+
+size_t kernel_scratch(int64_t head_dim) {
+  return static_cast<size_t>((attention_key_group + attention_tile_rows) * head_dim +
+                             attention_tile_rows * attention_split);
+}
+
+// A thread walks through all splits of a tile.
+void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
+  pool.parallel_tasks(tiles.count(), [&](int64_t index) {
+    const AttentionTile tile = tiles[index];
+    const size_t kernel_floats = kernel_scratch(head_dim);
+    const size_t partial_floats = static_cast<size_t>(tiles.max_partial());
+    float* scratch = thread_scratch(kernel_floats + 2 * partial_floats);
+    float* total = scratch + kernel_floats;
+    float* partial = total + partial_floats;
+    kernel.split(tile, 0, scratch, total);
+    for (int64_t split = 1; split < splits_of(tile); ++split) {
+      kernel.split(tile, split, scratch, partial);
+      kernel.merge(tile, partial, total);
+    }
+    kernel.finish(tile, total);
+  });
+}
+
+// For fewer tiles than keep the threads busy: their splits are shared out, and merged in the same order
+// afterwards.
+void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
+  thread_local std::vector<float> partials;
+  const int64_t splits = tiles.max_splits(), floats = tiles.max_partial();
+  partials.resize(std::max(partials.size(), static_cast<size_t>(tiles.count() * splits * floats)));
+  float* const first = partials.data();
+  pool.parallel_tasks(tiles.count() * splits, [&](int64_t index) {
+    const AttentionTile tile = tiles[index / splits];
+    if (index % splits < splits_of(tile))
+      kernel.split(tile, index % splits, thread_scratch(kernel_scratch(head_dim)), first + index * floats);
+  });
+  pool.parallel_tasks(tiles.count(), [&](int64_t index) {
+    const AttentionTile tile = tiles[index];
+    float* total = first + index * splits * floats;
+    for (int64_t split = 1; split < splits_of(tile); ++split)
+      kernel.merge(tile, total + split * floats, total);
+    kernel.finish(tile, total);
+  });
+}
+
+}  // namespace
+
+void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const HeadLayout& heads,
+               const AttentionBatch& batch, float scale, const KvPages& pages, TensorView out) {
+  require(heads.head_dim % 16 == 0 && heads.query_heads % heads.kv_heads == 0,
+          "attention needs a head size that divides by 16 and whole groups");
+  require(heads.query_heads / heads.kv_heads <= attention_tile_rows, "too many query heads share a KV head");
+  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape,
+          "attention: queries and output differ");
+  require(pages.head_dim() == heads.head_dim && pages.kv_heads() == heads.kv_heads,
+          "attention: pages of another layout");
+  require(std::has_single_bit(static_cast<uint64_t>(pages.block_size())) && pages.block_size() >= 16,
+          "attention: the block size is no power of two from 16 on");
+  require(pages.keys.dtype == queries.dtype && out.dtype == queries.dtype,
+          "attention: queries, cache and output differ in type");
+  const Tiles tiles(queries, heads, batch, scale, pages, out);
+  const AttentionKernel kernel = kernel_of(path, queries.dtype == DType::bf16);
+  if (pool.size() > 1 && tiles.count() < 4 * pool.size() && tiles.max_splits() > 1)
+    attend_by_split(pool, kernel, tiles, heads.head_dim);
+  else
+    attend_by_tile(pool, kernel, tiles, heads.head_dim);
+}
+
+}  // namespace maniple::cpu

@@ -1,0 +1,50 @@
+// One tile of paged attention in plain pointers: what attention.cpp hands to the kernel of an instruction
+// path. Kernel files include only this and vector_lanes.hpp: no inline function with external linkage may be
+// compiled for more than the baseline.
+#pragma once
+
+#include <cstdint>
+
+namespace maniple::cpu {
+
+// Consecutive tokens of one sequence with the query heads of one KV head: row = token * group + head of the
+// group.
+struct AttentionTile {
+  const void* queries;     // first token of the tile, first head of the group
+  void* out;               // the same place
+  int64_t token_stride;    // elements between tokens in queries and out
+  const void* keys;        // this KV head in block 0
+  const void* values;      // this KV head in block 0
+  int64_t block_stride;    // elements between blocks
+  int block_shift;         // log2 of the block size
+  const int32_t* blocks;   // block table of the sequence
+  int64_t first_position;  // of the first token
+  int tokens;
+  int group;
+  int head_dim;
+  float scale;
+};
+
+inline constexpr int attention_tile_rows = 48;
+// Keys that are transposed together, at most.
+inline constexpr int attention_key_group = 64;
+
+// The partial result of one split: rows * head_dim sums of p * v, then the rows' maxima, then their sums of
+// p. p = 2^(score - maximum), with scores in units of log 2.
+struct AttentionKernel {
+  // scratch: floats, (attention_key_group + attention_tile_rows) * head_dim + attention_tile_rows *
+  // attention_split.
+  void (*split)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
+  // total = total and the next split's partial.
+  void (*merge)(const AttentionTile& tile, const float* partial, float* total);
+  // Divides and rounds into tile.out.
+  void (*finish)(const AttentionTile& tile, const float* total);
+};
+
+// For queries, cache and output in bf16 or else fp32.
+AttentionKernel attention_kernel_avx512_bf16(bool bf16);
+AttentionKernel attention_kernel_avx512(bool bf16);
+AttentionKernel attention_kernel_avx2(bool bf16);
+AttentionKernel attention_kernel_portable(bool bf16);
+
+}  // namespace maniple::cpu

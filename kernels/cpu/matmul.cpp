@@ -1,0 +1,281 @@
+#include <kernels/cpu/matmul.hpp>
+#include <kernels/cpu/matmul_kernel.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+namespace maniple::cpu {
+namespace {
+
+// Where the units of a panel lie: [slice][units / step][32 / width][step][width]. A unit is 32 bits, two bf16
+// or one fp32 in K.
+struct Layout {
+  int group;  // K in a unit
+  int step;   // units in a K step, a power of two; a slice is padded to whole steps
+  int width;  // rows side by side, a power of two
+
+  // Units of one row in a slice, padding included.
+  int64_t row_units(int64_t slice_columns) const {
+    const int64_t units = (slice_columns + group - 1) / group;
+    return (units + step - 1) & -step;
+  }
+  // Where unit `unit` of weight row `lane` is: at unit_offset + lane_offset from the start of its slice in
+  // the panel.
+  int64_t unit_offset(int64_t unit) const {
+    return (unit & -step) * panel_width + (unit & (step - 1)) * width;
+  }
+  int lane_offset(int lane) const { return (lane & -width) * step + (lane & (width - 1)); }
+};
+
+struct PathKernel {
+  MatmulKernel run;
+  int tile_rows;
+  Layout layout;
+};
+
+constexpr Layout fp32_columns{1, 1, 32}, bf16_pairs{2, 1, 32}, amx_tiles{2, 16, 16};
+
+PathKernel kernel_of(CpuPath path, DType dtype) {
+  const bool bf16 = dtype == DType::bf16;
+  require(bf16 || dtype == DType::fp32, "weights are bf16 or fp32");
+  switch (path) {
+    case CpuPath::amx:
+      if (bf16) return {matmul_bf16_amx, 32, amx_tiles};
+      return {matmul_fp32_avx512, 12, fp32_columns};
+    case CpuPath::avx512_bf16:
+      if (bf16) return {matmul_bf16_avx512_bf16, 12, bf16_pairs};
+      return {matmul_fp32_avx512, 12, fp32_columns};
+    case CpuPath::avx512:
+      if (bf16) return {matmul_bf16_avx512, 12, bf16_pairs};
+      return {matmul_fp32_avx512, 12, fp32_columns};
+    case CpuPath::avx2:
+      if (bf16) return {matmul_bf16_avx2, 4, bf16_pairs};
+      return {matmul_fp32_avx2, 6, fp32_columns};
+    case CpuPath::portable:
+      if (bf16) return {matmul_bf16_portable, 4, bf16_pairs};
+      return {matmul_fp32_portable, 4, fp32_columns};
+    case CpuPath::automatic:
+      break;
+  }
+  require(false, "the instruction path is chosen before weights are made");
+  return {};
+}
+
+int64_t panels_of(int64_t rows) { return (rows + panel_width - 1) / panel_width; }
+
+// [panels, slices, units of a slice of 32 rows, elements of a unit]
+Shape packed_shape(const Layout& layout, int64_t rows, int64_t columns, int slices) {
+  return {panels_of(rows), slices, layout.row_units(columns / slices) * panel_width, layout.group};
+}
+
+int64_t panel_units(const Weight& weight) { return weight.packed.shape()[1] * weight.packed.shape()[2]; }
+const uint32_t* units_of(const Weight& weight) {
+  return reinterpret_cast<const uint32_t*>(weight.packed.view().data);
+}
+
+// --- packing ---
+
+float widened(const std::byte* raw, DType dtype, int64_t i) {
+  if (dtype == DType::fp32) {
+    float value;
+    std::memcpy(&value, raw + i * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, raw + i * 2, 2);
+  return dtype == DType::bf16 ? float(std::bit_cast<BFloat16>(bits)) : float(std::bit_cast<Float16>(bits));
+}
+
+template <typename Element>
+void convert(const std::byte* raw, DType from, int64_t count, Element* to) {
+  if (from == (std::is_same_v<Element, BFloat16> ? DType::bf16 : DType::fp32)) {
+    std::memcpy(to, raw, static_cast<size_t>(count) * sizeof(Element));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = Element(widened(raw, from, i));
+}
+
+constexpr int units_at_once = 16;  // a cache line of each row
+
+// Some rows of one panel, from raw rows to their lanes.
+struct PanelRows {
+  const std::byte* raw;  // of the first row, in the slice
+  size_t row_bytes;
+  DType dtype;
+  int64_t columns;  // of the slice
+  int first_lane, lanes;
+};
+
+template <typename Element>
+void pack_slice(const PanelRows& rows, const Layout& layout, uint32_t* slice) {
+  const int64_t step = units_at_once * layout.group;
+  uint32_t staged[panel_width][units_at_once];
+  for (int64_t k = 0; k < rows.columns; k += step) {
+    const int64_t count = std::min(step, rows.columns - k);
+    if (count < step) std::memset(staged, 0, sizeof staged);
+    const std::byte* raw = rows.raw + static_cast<size_t>(k) * size_of(rows.dtype);
+    for (int r = 0; r < rows.lanes; ++r, raw += rows.row_bytes) {
+      convert(raw, rows.dtype, count, reinterpret_cast<Element*>(staged[r]));
+    }
+    const int64_t units = (count + layout.group - 1) / layout.group;
+    for (int64_t u = 0; u < units; ++u) {
+      uint32_t* to = slice + layout.unit_offset(k / layout.group + u);
+      for (int lane = rows.first_lane, r = 0; r < rows.lanes; ++lane, ++r)
+        to[layout.lane_offset(lane)] = staged[r][u];
+    }
+  }
+}
+
+// --- products ---
+
+// How a product is cut into items that threads share: blocks of rows whose activations fit L2, times panels.
+// Blocks are of equal size up to one tile; few panels are made up for by more blocks.
+struct Division {
+  int64_t row_blocks, panels, grain;
+
+  Division(const PathKernel& kernel, int64_t rows, const Weight& weight, int threads)
+      : panels(panels_of(weight.rows)) {
+    constexpr int64_t l2_share = 512 << 10;    // bytes of x
+    constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
+    constexpr int64_t free_rows = 16;          // as many rows cost no more than reading the weights
+    const int64_t tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
+    const int64_t tile_bytes =
+        kernel.tile_rows * weight.columns * static_cast<int64_t>(size_of(weight.dtype));
+    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / tile_bytes);
+    const int64_t wanted = (4 * threads + panels - 1) / panels;
+    row_blocks = std::min(tiles, std::max(wanted, (tiles + tiles_in_block - 1) / tiles_in_block));
+    const int64_t item = panel_units(weight) * 4 * std::max<int64_t>(1, rows / row_blocks / free_rows);
+    grain = (least_work + item - 1) / item;
+  }
+};
+
+// Items are ordered by row block, then panel; a part of them is a few runs of panels.
+template <typename Run>
+void for_each_run(IndexRange items, int64_t panels, Run run) {
+  while (items.size() > 0) {
+    const int64_t row_block = items.begin / panels, first = items.begin % panels;
+    const int64_t count = std::min(panels - first, items.size());
+    run(row_block, first, count);
+    items.begin += count;
+  }
+}
+
+}  // namespace
+
+Weight make_weight(Device& device, CpuPath path, DType dtype, int64_t rows, int64_t columns, int slices) {
+  require(rows >= 0 && columns > 0 && 0 < slices && slices <= max_slices,
+          "a weight has rows, columns and slices");
+  require(columns % slices == 0, "the columns of a weight divide by its slices");
+  const Layout layout = kernel_of(path, dtype).layout;
+  return {Tensor(device, dtype, packed_shape(layout, rows, columns, slices)), dtype, rows, columns, slices};
+}
+
+void pack(CpuPath path, Weight& weight, int64_t first_row, ConstTensorView raw) {
+  const int64_t end = first_row + raw.shape[0];
+  require(raw.shape[1] == weight.columns && 0 <= first_row && end <= weight.rows,
+          "raw rows fit their weight");
+  require(raw.dtype == DType::bf16 || raw.dtype == DType::fp16 || raw.dtype == DType::fp32,
+          "raw weights are floating point");
+  const Layout layout = kernel_of(path, weight.dtype).layout;
+  const size_t row_bytes = static_cast<size_t>(weight.columns) * size_of(raw.dtype);
+  const size_t slice_bytes = static_cast<size_t>(weight.slice_columns()) * size_of(raw.dtype);
+  uint32_t* slice =
+      reinterpret_cast<uint32_t*>(weight.packed.view().data) + first_row / panel_width * panel_units(weight);
+  for (int64_t row = first_row; row < end;) {
+    const int lane = static_cast<int>(row % panel_width);
+    const int lanes = static_cast<int>(std::min<int64_t>(panel_width - lane, end - row));
+    PanelRows rows{raw.data + static_cast<size_t>(row - first_row) * row_bytes,
+                   row_bytes,
+                   raw.dtype,
+                   weight.slice_columns(),
+                   lane,
+                   lanes};
+    for (int s = 0; s < weight.slices; ++s, rows.raw += slice_bytes, slice += weight.packed.shape()[2]) {
+      if (weight.dtype == DType::bf16)
+        pack_slice<BFloat16>(rows, layout, slice);
+      else
+        pack_slice<float>(rows, layout, slice);
+    }
+    row += lanes;
+  }
+}
+
+void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& weight, ConstTensorView bias,
+            TensorView out) {
+  const int64_t rows = x.shape[0];
+  require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
+          "matmul: shapes agree");
+  require(x.dtype == weight.dtype && (out.dtype == x.dtype || out.dtype == DType::fp32),
+          "matmul: types agree");
+  require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
+          "matmul: an fp32 bias for each column");
+  if (out.empty()) return;
+  const PathKernel kernel = kernel_of(path, weight.dtype);
+  const Division division(kernel, rows, weight, pool.size());
+  const int64_t tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
+  const auto first_row = [&](int64_t block) {
+    return std::min(rows, tiles * block / division.row_blocks * kernel.tile_rows);
+  };
+  const auto multiply = [&](int64_t row_block, int64_t panel, int64_t panels) {
+    const int64_t row = first_row(row_block), column = panel * panel_width;
+    kernel.run({.x = x.data + static_cast<size_t>(row * weight.columns) * size_of(x.dtype),
+                .rows = first_row(row_block + 1) - row,
+                .columns = weight.columns,
+                .slices = weight.slices,
+                .panels = units_of(weight) + panel * panel_units(weight),
+                .slice_units = weight.packed.shape()[2],
+                .width = std::min(weight.rows - column, panels * panel_width),
+                .bias = bias.data ? bias.as<float>() + column : nullptr,
+                .out = out.data + static_cast<size_t>(row * weight.rows + column) * size_of(out.dtype),
+                .out_stride = weight.rows,
+                .out_is_bf16 = out.dtype == DType::bf16});
+  };
+  pool.parallel_ranges(division.row_blocks * division.panels, division.grain,
+                       [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
+}
+
+namespace {
+
+// One row of a packed table, exactly as stored but for the sign of zero.
+template <typename Element>
+void read_row(const Weight& table, const Layout& layout, int64_t row, Element* out) {
+  constexpr Element negative_zero = Element{1} << (sizeof(Element) * 8 - 1);
+  constexpr int group = 4 / sizeof(Element);
+  const int lane_offset = layout.lane_offset(static_cast<int>(row % panel_width));
+  const uint32_t* slice = units_of(table) + row / panel_width * panel_units(table) + lane_offset;
+  for (int s = 0; s < table.slices; ++s, slice += table.packed.shape()[2], out += table.slice_columns()) {
+    for (int64_t k = 0; k < table.slice_columns(); ++k) {
+      const uint32_t unit = slice[layout.unit_offset(k / group)];
+      const Element bits = static_cast<Element>(k % group ? unit >> 16 : unit);
+      out[k] = bits == negative_zero ? Element{0} : bits;
+    }
+  }
+}
+
+}  // namespace
+
+void embed(ThreadPool& pool, CpuPath path, ConstTensorView ids, const Weight& table, IndexRange vocabulary,
+           TensorView out) {
+  require(ids.dtype == DType::int32 && out.dtype == table.dtype,
+          "embed: ids are int32, rows are of the table's type");
+  require(out.shape[0] == ids.shape[0] && out.shape[1] == table.columns && vocabulary.size() <= table.rows,
+          "embed: shapes agree");
+  const Layout layout = kernel_of(path, table.dtype).layout;
+  const size_t row_bytes = static_cast<size_t>(table.columns) * size_of(table.dtype);
+  pool.parallel_ranges(ids.shape[0], 8, [&](IndexRange tokens) {
+    for (int64_t t = tokens.begin; t < tokens.end; ++t) {
+      const int64_t id = ids.as<int32_t>()[t];
+      std::byte* to = out.data + static_cast<size_t>(t) * row_bytes;
+      if (!vocabulary.contains(id))
+        std::memset(to, 0, row_bytes);
+      else if (table.dtype == DType::bf16)
+        read_row(table, layout, id - vocabulary.begin, reinterpret_cast<uint16_t*>(to));
+      else
+        read_row(table, layout, id - vocabulary.begin, reinterpret_cast<uint32_t*>(to));
+    }
+  });
+}
+
+}  // namespace maniple::cpu

@@ -1,0 +1,18 @@
+// Weights in packed layouts and the products with them, for every instruction path of the CPU backend.
+// Contracts as in kernels/ops.hpp.
+#pragma once
+
+#include <kernels/backend.hpp>
+#include <kernels/cpu/thread_pool.hpp>
+#include <kernels/ops.hpp>
+
+namespace maniple::cpu {
+
+Weight make_weight(Device& device, CpuPath path, DType dtype, int64_t rows, int64_t columns, int slices);
+void pack(CpuPath path, Weight& weight, int64_t first_row, ConstTensorView raw);
+void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& weight, ConstTensorView bias,
+            TensorView out);
+void embed(ThreadPool& pool, CpuPath path, ConstTensorView ids, const Weight& table, IndexRange vocabulary,
+           TensorView out);
+
+}  // namespace maniple::cpu

@@ -1,0 +1,124 @@
+// The loops of a MatmulBlock around a kernel that sums one tile. Included by the file of each instruction
+// path: everything has internal linkage, so that code for one instruction set is never merged into another's,
+// and the plain loops are vectorised for that set.
+//
+// A Kernel has
+//   Element                       type of x (uint16_t holds a bf16)
+//   tile_rows                     most rows of one tile
+//   row_step                      rows that tiles are best a multiple of
+//   sum(tile, out, prefetch)      out[rows][32] = one slice of K, summed from zero in ascending order
+
+#include <kernels/cpu/matmul_kernel.hpp>
+
+namespace maniple::cpu {
+namespace {
+
+// One slice of K of a few rows against one panel.
+template <typename Element>
+struct SliceTile {
+  const Element* x;
+  int64_t stride;  // elements from row to row of x
+  int64_t columns;
+  const uint32_t* weights;
+  int rows;
+};
+
+// Fetches the next panel into L2 while the current one is worked on, a few lines at a time.
+class PanelPrefetch {
+ public:
+  PanelPrefetch(const uint32_t* panel, int64_t units, int64_t tiles)
+      : next_(reinterpret_cast<const char*>(panel)),
+        end_(next_ + units * 4),
+        lines_((lines_in_step + tiles - 1) / tiles) {}
+  // Called once for every units_in_step units of 32 rows.
+  void step() {
+    for (int64_t line = 0; line < lines_ && next_ < end_; ++line, next_ += 64)
+      __builtin_prefetch(next_, 0, 2);
+  }
+  static constexpr int units_in_step = 4;
+
+ private:
+  static constexpr int64_t lines_in_step = units_in_step * panel_width * 4 / 64;
+  const char* next_;
+  const char* end_;
+  int64_t lines_;
+};
+
+inline uint16_t round_to_bf16(float value) {
+  uint32_t wide;
+  __builtin_memcpy(&wide, &value, 4);
+  const uint32_t rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16, quiet = (wide >> 16) | 0x40u;
+  return static_cast<uint16_t>((wide & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+inline void add_tile(float* sum, const float* other, int elements) {
+  for (int i = 0; i < elements; ++i) sum[i] += other[i];
+}
+
+// The tree of slices as a binary counter: tiles[level] waits for its neighbour of the same size. The result
+// is in tiles[0].
+template <typename Kernel>
+void sum_slices(Kernel& kernel, const MatmulBlock& block, SliceTile<typename Kernel::Element> tile,
+                float (*tiles)[Kernel::tile_rows * panel_width], PanelPrefetch& prefetch) {
+  int waiting = 0;
+  const auto add_neighbours = [&] {
+    --waiting;
+    add_tile(tiles[waiting - 1], tiles[waiting], tile.rows * panel_width);
+  };
+  for (int slice = 0; slice < block.slices; ++slice) {
+    kernel.sum(tile, tiles[waiting++], prefetch);
+    for (int done = slice + 1; done % 2 == 0; done /= 2) add_neighbours();
+    tile.x += tile.columns;
+    tile.weights += block.slice_units;
+  }
+  while (waiting > 1) add_neighbours();
+}
+
+// Bias, the one rounding, and the store of `width` columns.
+inline void finish_tile(float* sums, int rows, int width, const float* bias, const MatmulBlock& block,
+                        int64_t row, int64_t column) {
+  for (int r = 0; r < rows; ++r) {
+    float* sum = sums + r * panel_width;
+    if (bias)
+      for (int c = 0; c < width; ++c) sum[c] += bias[c];
+    const int64_t at = (row + r) * block.out_stride + column;
+    if (block.out_is_bf16) {
+      uint16_t rounded[panel_width];
+      for (int c = 0; c < panel_width; ++c) rounded[c] = round_to_bf16(sum[c]);
+      __builtin_memcpy(static_cast<uint16_t*>(block.out) + at, rounded, static_cast<size_t>(width) * 2);
+    } else {
+      __builtin_memcpy(static_cast<float*>(block.out) + at, sum, static_cast<size_t>(width) * 4);
+    }
+  }
+}
+
+template <typename Kernel>
+void multiply_block(const MatmulBlock& block) {
+  using Element = typename Kernel::Element;
+  constexpr int levels = 8;  // of the tree: max_slices in binary
+  alignas(64) float tiles[levels][Kernel::tile_rows * panel_width];
+  Kernel kernel;
+  const int64_t panel_units = block.slice_units * block.slices;
+  const int64_t row_tiles = (block.rows + Kernel::tile_rows - 1) / Kernel::tile_rows;
+  const auto first_row = [&](int64_t tile) {  // tiles are about equal: a small one would leave units idle
+    const int64_t row = (block.rows * tile / row_tiles + Kernel::row_step - 1) & -Kernel::row_step;
+    return row < block.rows ? row : block.rows;
+  };
+  for (int64_t column = 0; column < block.width; column += panel_width) {
+    const uint32_t* panel = block.panels + column / panel_width * panel_units;
+    const bool last = column + panel_width >= block.width;
+    const int width = last ? static_cast<int>(block.width - column) : panel_width;
+    PanelPrefetch prefetch(panel + panel_units, last ? 0 : panel_units, row_tiles);
+    for (int64_t t = 0; t < row_tiles; ++t) {
+      const int64_t row = first_row(t), end = first_row(t + 1);
+      const Element* x = static_cast<const Element*>(block.x) + row * block.columns;
+      const SliceTile<Element> tile{x, block.columns, block.columns / block.slices, panel,
+                                    static_cast<int>(end - row)};
+      sum_slices(kernel, block, tile, tiles, prefetch);
+      finish_tile(tiles[0], tile.rows, width, block.bias ? block.bias + column : nullptr, block, row, column);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace maniple::cpu

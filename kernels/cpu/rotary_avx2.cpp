@@ -1,0 +1,3 @@
+#include <kernels/cpu/rotary_kernel.inl>
+
+maniple::cpu::RotaryKernel maniple::cpu::rotary_kernel_avx2(bool bf16) { return rotary_kernel(bf16); }

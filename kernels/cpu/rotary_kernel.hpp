@@ -1,0 +1,35 @@
+// What rotary.cpp hands to the kernel of an instruction path, in plain pointers. See attention_kernel.hpp for
+// why.
+#pragma once
+
+#include <cstdint>
+
+namespace maniple::cpu {
+
+// One token. Heads of the query stand behind one another in `qkv` and `queries`; keys and values go to one
+// place for each KV head.
+struct RotaryToken {
+  const void* qkv;
+  void* queries;
+  void* keys;           // slot of KV head 0
+  void* values;         // slot of KV head 0
+  int64_t head_stride;  // elements between the slots of two KV heads
+  const float* cos_sin;
+  const float* query_norm;  // null: none
+  const float* key_norm;
+  float epsilon;
+  int query_heads;
+  int kv_heads;
+  int head_dim;
+};
+
+inline constexpr int max_rotary_head_dim = 1024;
+
+using RotaryKernel = void (*)(const RotaryToken& token);
+
+// For bf16 or else fp32 activations.
+RotaryKernel rotary_kernel_avx512(bool bf16);
+RotaryKernel rotary_kernel_avx2(bool bf16);
+RotaryKernel rotary_kernel_portable(bool bf16);
+
+}  // namespace maniple::cpu

@@ -1,0 +1,61 @@
+// Norm, rotation and store of one token, written once and compiled for each instruction path.
+#include <kernels/cpu/rotary_kernel.hpp>
+#include <kernels/cpu/vector_lanes.hpp>
+
+namespace maniple::cpu {
+namespace {
+
+inline void normalise(float* head, int head_dim, const float* weight, float epsilon) {
+  Floats squares{};
+  for (int d = 0; d < head_dim; d += lanes)
+    squares = multiply_add(load<Floats>(head + d), load<Floats>(head + d), squares);
+  const float inverse = 1.0f / __builtin_sqrtf(sum_lanes(squares) / static_cast<float>(head_dim) + epsilon);
+  for (int d = 0; d < head_dim; d += lanes)
+    store(head + d, load<Floats>(head + d) * inverse * load<Floats>(weight + d));
+}
+
+// (a, b) of the two halves becomes (a cos - b sin, b cos + a sin); no fused operation, so vectors and the
+// tail agree.
+inline void rotate(float* first, const float* cosines, int half) {
+  float* second = first + half;
+  const float* sines = cosines + half;
+  int d = 0;
+  for (; d + lanes <= half; d += lanes) {
+    const Floats a = load<Floats>(first + d), b = load<Floats>(second + d);
+    const Floats cosine = load<Floats>(cosines + d), sine = load<Floats>(sines + d);
+    store(first + d, a * cosine - b * sine);
+    store(second + d, b * cosine + a * sine);
+  }
+  for (; d < half; ++d) {
+    const float a = first[d], b = second[d];
+    first[d] = a * cosines[d] - b * sines[d];
+    second[d] = b * cosines[d] + a * sines[d];
+  }
+}
+
+template <typename Element>
+inline void rotate_head(const RotaryToken& token, const Element* from, const float* norm, Element* to) {
+  float head[max_rotary_head_dim];
+  for (int d = 0; d < token.head_dim; d += lanes) store(head + d, load_elements(from + d));
+  if (norm) normalise(head, token.head_dim, norm, token.epsilon);
+  rotate(head, token.cos_sin, token.head_dim / 2);
+  for (int d = 0; d < token.head_dim; d += lanes) store_elements(to + d, load<Floats>(head + d));
+}
+
+template <typename Element>
+void rotate_token(const RotaryToken& token) {
+  const Element* head = static_cast<const Element*>(token.qkv);
+  Element* query = static_cast<Element*>(token.queries);
+  for (int h = 0; h < token.query_heads; ++h, head += token.head_dim, query += token.head_dim)
+    rotate_head(token, head, token.query_norm, query);
+  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim)
+    rotate_head(token, head, token.key_norm, static_cast<Element*>(token.keys) + h * token.head_stride);
+  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim)
+    __builtin_memcpy(static_cast<Element*>(token.values) + h * token.head_stride, head,
+                     sizeof(Element) * static_cast<unsigned>(token.head_dim));
+}
+
+inline RotaryKernel rotary_kernel(bool bf16) { return bf16 ? rotate_token<uint16_t> : rotate_token<float>; }
+
+}  // namespace
+}  // namespace maniple::cpu

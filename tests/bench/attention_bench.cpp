@@ -1,0 +1,180 @@
+// Attention with the heads of Qwen3-0.6B in bf16: decode as KV bytes read a second, against the read
+// bandwidth of the same run, and prefill as arithmetic. Calls walk through 2 GiB of pages, as a forward pass
+// walks through layers, so that keys and values come from memory. Alternating rounds, medians. Prints two
+// Markdown tables.
+//   attention_bench [--threads n] [--rounds n] [--path avx512]
+
+#include <bench/bandwidth.hpp>
+
+#include <kernels/cpu/attention.hpp>
+#include <kernels/cpu/cpu_paths.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+namespace maniple::bench {
+namespace {
+
+constexpr HeadLayout heads{16, 8, 128};
+constexpr int64_t block_size = 256, blocks = 2048;
+constexpr double kv_bytes_per_token = 8 * 128 * 2 * 2;
+
+struct Options {
+  int threads = static_cast<int>(std::thread::hardware_concurrency());
+  int rounds = 7;
+  CpuPath path = CpuPath::automatic;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (name == "--threads")
+      options.threads = std::atoi(argv[i + 1]);
+    else if (name == "--rounds")
+      options.rounds = std::atoi(argv[i + 1]);
+    else if (name == "--path")
+      options.path = parse_cpu_path(argv[i + 1]);
+    else
+      fail(ExitCode::usage, "unknown option {}; use --threads, --rounds or --path", name);
+  }
+  return options;
+}
+
+// Values in [-1, 1), the same thousands again and again.
+Tensor filled(Device& device, const Shape& shape) {
+  Tensor tensor(device, DType::bf16, shape);
+  auto* values = tensor.view().as<BFloat16>();
+  uint32_t state = 1;
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    if (i < 65536)
+      values[i] = BFloat16(static_cast<float>(static_cast<int32_t>(state = state * 1664525u + 1013904223u)) *
+                           0x1p-31f);
+    else
+      values[i] = values[i - 65536];
+  }
+  return tensor;
+}
+
+struct Pages {
+  explicit Pages(Device& device)
+      : keys(filled(device, {blocks, heads.kv_heads, block_size, heads.head_dim})),
+        values(filled(device, keys.shape())) {}
+
+  Tensor keys, values;
+  int64_t next_block = 0;
+};
+
+// `batch` sequences of the same length; the last `queries` tokens of each are attended.
+class Case {
+ public:
+  Case(Device& device, int64_t sequences, int64_t length, int64_t queries_each)
+      : batch(sequences),
+        context(length),
+        queries(queries_each),
+        table_(static_cast<size_t>(batch * width())),
+        positions_(static_cast<size_t>(batch * queries)),
+        past_(static_cast<size_t>(batch), static_cast<int32_t>(context - queries)),
+        q_(filled(device, {batch * queries, heads.query_width()})),
+        out_(device, DType::bf16, q_.shape()) {
+    for (int64_t s = 0; s <= batch; ++s) starts_.push_back(static_cast<int32_t>(s * queries));
+  }
+
+  // Adds the seconds of one call, the mean of enough calls to be timed.
+  void measure(ThreadPool& pool, CpuPath path, Pages& pages) {
+    const int64_t calls = std::max<int64_t>(1, 32768 / (batch * context));
+    double total = 0;
+    for (int64_t call = 0; call < calls; ++call) {
+      take_blocks(pages);
+      const auto start = Clock::now();
+      cpu::attention(pool, path, q_, heads, attention_batch(), 0.088388f, {pages.keys, pages.values}, out_);
+      total += seconds_since(start);
+    }
+    seconds.push_back(total / static_cast<double>(calls));
+  }
+
+  double bytes() const { return static_cast<double>(batch * context) * kv_bytes_per_token; }
+  // Two products of two operations for each query, visible position and dimension.
+  double operations() const {
+    return static_cast<double>(batch * queries * heads.query_width()) * 4 *
+           (static_cast<double>(context) - 0.5 * static_cast<double>(queries - 1));
+  }
+
+  const int64_t batch, context, queries;
+  std::vector<double> seconds;
+
+ private:
+  int64_t width() const { return (context + block_size - 1) / block_size; }
+
+  void take_blocks(Pages& pages) {
+    for (int32_t& block : table_) block = static_cast<int32_t>(pages.next_block++ % blocks);
+  }
+  AttentionBatch attention_batch() const {
+    const auto ints = [](const std::vector<int32_t>& v, const Shape& shape) {
+      return view_of(v.data(), DType::int32, shape);
+    };
+    const int64_t tokens = batch * queries;
+    return {ints(starts_, {batch + 1}), ints(past_, {batch}), ints(table_, {batch, width()}),
+            ints(positions_, {tokens}), ints(positions_, {tokens})};
+  }
+
+  std::vector<int32_t> starts_, table_, positions_, past_;  // attention reads neither positions nor slots
+  Tensor q_, out_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void run(const Options& options) {
+  ThreadPool pool(options.threads);
+  const CpuPath path = cpu::chosen_path(options.path);
+  CpuDevice device("cpu");
+  ReadBandwidth read(device);
+  Pages pages(device);
+  std::vector<Case> cases;
+  for (const int64_t context : {512, 4096, 16384})
+    for (const int64_t batch : {1, 8, 32}) cases.emplace_back(device, batch, context, 1);
+  for (const int64_t prompt : {512, 2048, 4096}) cases.emplace_back(device, 1, prompt, prompt);
+
+  std::vector<double> bandwidth;
+  for (int round = 0; round < options.rounds; ++round) {
+    bandwidth.push_back(read.measure(pool));
+    for (Case& c : cases) c.measure(pool, path, pages);
+  }
+
+  const double ceiling = median(bandwidth);
+  fmt::print("{} threads, {}, read bandwidth {:.1f} GB/s, median of {} rounds\n\n", options.threads,
+             name_of(path), ceiling / 1e9, options.rounds);
+  fmt::print("| decode: context | sequences | ms | KV GB/s | of read bandwidth |\n|---|---|---|---|---|\n");
+  for (const Case& c : cases)
+    if (c.queries == 1) {
+      const double seconds = median(c.seconds);
+      fmt::print("| {} | {} | {:.3f} | {:.1f} | {:.0f} % |\n", c.context, c.batch, seconds * 1e3,
+                 c.bytes() / seconds / 1e9, 100 * c.bytes() / seconds / ceiling);
+    }
+  fmt::print("\n| prefill: tokens | ms | GFLOP/s |\n|---|---|---|\n");
+  for (const Case& c : cases)
+    if (c.queries > 1) {
+      const double seconds = median(c.seconds);
+      fmt::print("| {} | {:.2f} | {:.0f} |\n", c.queries, seconds * 1e3, c.operations() / seconds / 1e9);
+    }
+}
+
+}  // namespace
+}  // namespace maniple::bench
+
+int main(int argc, char** argv) {
+  try {
+    maniple::bench::run(maniple::bench::parse(argc, argv));
+  } catch (const maniple::Error& error) {
+    fmt::print(stderr, "attention_bench: {}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

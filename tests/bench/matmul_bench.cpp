@@ -1,0 +1,239 @@
+// The linear layers of Qwen3-0.6B, every weight distinct, so that weights come from memory: time of one sweep
+// for several numbers of rows, against the read bandwidth and, where it was built in, oneDNN with weights in
+// the layout of its choice. All of it in alternating rounds of one run; medians. Prints a Markdown table.
+//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512]
+
+#include <bench/bandwidth.hpp>
+
+#include <kernels/backend.hpp>
+#include <kernels/cpu/matmul.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#ifdef MANIPLE_ONEDNN
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.hpp>
+#endif
+
+namespace maniple::bench {
+namespace {
+
+struct LinearShape {
+  int64_t rows, columns;
+  int slices;
+  DType out;
+};
+
+std::vector<LinearShape> qwen3_0_6b() {
+  std::vector<LinearShape> shapes;
+  for (int layer = 0; layer < 28; ++layer) {
+    shapes.push_back({4096, 1024, 1, DType::bf16});  // query, key, value
+    shapes.push_back({1024, 2048, 8, DType::bf16});  // attention output
+    shapes.push_back({6144, 1024, 1, DType::bf16});  // gate, up
+    shapes.push_back({1024, 3072, 8, DType::bf16});  // down
+  }
+  shapes.push_back({151936, 1024, 1, DType::fp32});  // lm_head
+  return shapes;
+}
+
+// Values in [-1, 1), without zeros or denormals that would cost other than usual.
+void fill_random(std::byte* data, size_t bytes) {
+  auto* values = reinterpret_cast<uint16_t*>(data);
+  uint64_t state = 88172645463325252u;
+  for (size_t i = 0; i < bytes / 2; ++i) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    values[i] = BFloat16(static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31f).bits;
+  }
+}
+
+// Activations and outputs of one M, shared by both sides.
+struct Buffers {
+  Tensor x, out;
+
+  Buffers(Device& device, int64_t m)
+      : x(device, DType::bf16, {m, 3072}), out(device, DType::fp32, {m, 151936}) {
+    fill_random(x.view().data, x.view().bytes());
+    std::memset(out.view().data, 0, out.view().bytes());
+  }
+  TensorView input(int64_t m, const LinearShape& shape) {
+    return {x.view().data, DType::bf16, {m, shape.columns}};
+  }
+  TensorView output(int64_t m, const LinearShape& shape) {
+    return {out.view().data, shape.out, {m, shape.rows}};
+  }
+};
+
+class OurWeights {
+ public:
+  OurWeights(Device& device, CpuPath path) : path_(path) {
+    for (const LinearShape& shape : qwen3_0_6b()) {
+      weights_.push_back(
+          cpu::make_weight(device, path, DType::bf16, shape.rows, shape.columns, shape.slices));
+      fill_random(weights_.back().packed.view().data, weights_.back().packed.view().bytes());
+    }
+  }
+  void sweep(ThreadPool& pool, int64_t m, Buffers& buffers) {
+    const auto shapes = qwen3_0_6b();
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      cpu::matmul(pool, path_, buffers.input(m, shapes[i]), weights_[i], {}, buffers.output(m, shapes[i]));
+    }
+  }
+
+ private:
+  CpuPath path_;
+  std::vector<Weight> weights_;
+};
+
+#ifdef MANIPLE_ONEDNN
+class OneDnnSweep {
+ public:
+  OneDnnSweep(int threads, int64_t m, Buffers& buffers) {
+    using dnnl::memory;
+    omp_set_num_threads(threads);
+    for (const LinearShape& shape : qwen3_0_6b()) {
+      const memory::desc x({m, shape.columns}, memory::data_type::bf16, memory::format_tag::ab);
+      const memory::desc w({shape.columns, shape.rows}, memory::data_type::bf16, memory::format_tag::any);
+      const auto out_type = shape.out == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+      const memory::desc out({m, shape.rows}, out_type, memory::format_tag::ab);
+      const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(x, w, out), engine_);
+      storage_.emplace_back(device_, DType::uint8,
+                            Shape{static_cast<int64_t>(description.weights_desc().get_size())});
+      fill_random(storage_.back().view().data, storage_.back().view().bytes());
+      layers_.push_back({dnnl::matmul(description), memory(x, engine_, buffers.input(m, shape).data),
+                         memory(description.weights_desc(), engine_, storage_.back().view().data),
+                         memory(out, engine_, buffers.output(m, shape).data)});
+    }
+  }
+  void run() {
+    for (Layer& layer : layers_) {
+      layer.matmul.execute(stream_,
+                           {{DNNL_ARG_SRC, layer.x}, {DNNL_ARG_WEIGHTS, layer.w}, {DNNL_ARG_DST, layer.out}});
+    }
+    stream_.wait();
+  }
+
+ private:
+  struct Layer {
+    dnnl::matmul matmul;
+    dnnl::memory x, w, out;
+  };
+  CpuDevice device_{"oneDNN"};
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::vector<Tensor> storage_;
+  std::vector<Layer> layers_;
+};
+#endif
+
+// Empty where oneDNN was not built in.
+std::function<void()> peer_sweep([[maybe_unused]] int threads, [[maybe_unused]] int64_t m,
+                                 [[maybe_unused]] Buffers& buffers) {
+#ifdef MANIPLE_ONEDNN
+  return [sweep = std::make_shared<OneDnnSweep>(threads, m, buffers)] { sweep->run(); };
+#else
+  return {};
+#endif
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Run>
+double timed(Run run) {
+  // Threads of the other side may still be spinning.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto start = Clock::now();
+  run();
+  return seconds_since(start);
+}
+
+struct Arguments {
+  int threads = static_cast<int>(std::thread::hardware_concurrency());
+  int rounds = 5;
+  std::vector<int64_t> m = {1, 2, 4, 8, 16, 32, 64, 128, 512};
+  CpuPath path = CpuPath::automatic;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (name == "--threads")
+      arguments.threads = std::atoi(argv[i + 1]);
+    else if (name == "--rounds")
+      arguments.rounds = std::atoi(argv[i + 1]);
+    else if (name == "--path")
+      arguments.path = parse_cpu_path(argv[i + 1]);
+    else if (name == "--m") {
+      arguments.m.clear();
+      std::istringstream list(argv[i + 1]);
+      for (std::string m; std::getline(list, m, ',');) arguments.m.push_back(std::stoll(m));
+    } else
+      fail(ExitCode::usage, "unknown option {}", name);
+  }
+  if (arguments.path == CpuPath::automatic) arguments.path = available_cpu_paths().front();
+  return arguments;
+}
+
+void measure(const Arguments& arguments, int64_t m, ThreadPool& pool, OurWeights& weights,
+             ReadBandwidth& memory, Device& device) {
+  Buffers buffers(device, m);
+  const auto peer = peer_sweep(arguments.threads, m, buffers);
+  std::vector<double> ours, theirs, bandwidth, ratio;
+  for (int round = -1; round < arguments.rounds; ++round) {  // one to warm up
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double read = memory.measure(pool);
+    const double our_time = timed([&] { weights.sweep(pool, m, buffers); });
+    const double peer_time = peer ? timed(peer) : 0;
+    if (round < 0) continue;
+    bandwidth.push_back(read), ours.push_back(our_time), theirs.push_back(peer_time),
+        ratio.push_back(peer_time / our_time);
+  }
+  double bytes = 0;
+  for (const LinearShape& shape : qwen3_0_6b())
+    bytes += 2.0 * static_cast<double>(shape.rows * shape.columns);
+  const double seconds = median(ours), rate = bytes / seconds;
+  fmt::print("| {} | {:.1f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} % |", m, seconds * 1e3, rate * 1e-9,
+             rate * static_cast<double>(m) * 1e-9, median(bandwidth) * 1e-9, 100 * rate / median(bandwidth));
+  if (peer)
+    fmt::print(" {:.1f} | {:.2f} |\n", median(theirs) * 1e3, median(ratio));
+  else
+    fmt::print(" - | - |\n");
+  std::fflush(stdout);
+}
+
+void run(const Arguments& arguments) {
+  CpuDevice device("bench");
+  ThreadPool pool(arguments.threads);
+  ReadBandwidth memory(device);
+  OurWeights weights(device, arguments.path);
+  fmt::print("Qwen3-0.6B linear layers and lm_head, bf16, path {}, {} threads, medians of {} rounds\n\n",
+             name_of(arguments.path), arguments.threads, arguments.rounds);
+  fmt::print(
+      "| M | ms | weights GB/s | GFLOP/s | read GB/s | of it | oneDNN ms | oneDNN time / ours "
+      "|\n|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const int64_t m : arguments.m) measure(arguments, m, pool, weights, memory, device);
+}
+
+}  // namespace
+}  // namespace maniple::bench
+
+int main(int argc, char** argv) {
+  try {
+    maniple::bench::run(maniple::bench::parse(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "matmul_bench: {}\n", error.what());
+    return 1;
+  }
+}
