@@ -1,0 +1,36 @@
+// Start-up phases that all ranks pass or none: a failure of any rank is known to all before any goes on.
+#pragma once
+
+#include <parallel/world.hpp>
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+namespace maniple {
+
+// A failure that every rank knows of: rank 0 throws it and returns its exit code; the others throw SilentExit and return 0. Any other exception
+// on a job of several ranks must end the whole job (World::abort), since the other ranks still wait.
+class AgreedError : public Error {
+ public:
+  explicit AgreedError(const Error& error) : Error(error) {}
+};
+class SilentExit {};
+
+// Collective. Runs `phase` on every rank; if any rank threw an Error, rank 0 throws that of the lowest such rank as AgreedError. `phase` must not
+// wait for other ranks after a point where it may throw.
+void agree(World& world, const std::function<void()>& phase);
+
+// Collective. A plain value of every rank, by rank.
+template <typename T>
+std::vector<T> gather_values(World& world, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> values;
+  for (const std::vector<std::byte>& bytes : world.all_gather_bytes(std::as_bytes(std::span(&mine, 1)))) {
+    require(bytes.size() == sizeof(T), "ranks agree on different things");
+    std::memcpy(&values.emplace_back(), bytes.data(), sizeof(T));
+  }
+  return values;
+}
+
+}  // namespace maniple

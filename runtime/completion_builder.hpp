@@ -1,0 +1,39 @@
+// From the tokens of running requests to completions: text, stop strings, scores.
+#pragma once
+
+#include <runtime/requests.hpp>
+#include <runtime/scheduling/scheduler.hpp>
+#include <runtime/tokenizer/incremental_detokenizer.hpp>
+#include <runtime/tokenizer/stop_strings.hpp>
+#include <runtime/tokenizer/tokenizer.hpp>
+
+#include <optional>
+#include <unordered_map>
+
+namespace maniple {
+
+class CompletionBuilder {
+ public:
+  // tokenizer may be null: completions then have no text. It must outlive the builder.
+  explicit CompletionBuilder(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+
+  void open(const GenerationRequest& request);
+  // The completion, once the event ends it or completes a stop string (the caller then ends the sequence). Events of closed requests are ignored.
+  std::optional<Completion> take(const TokenEvent& event);
+
+ private:
+  struct Open {
+    Completion completion;
+    bool scores = false;
+    std::optional<IncrementalDetokenizer> detokenizer;  // of requests with stop strings, which are watched as they grow
+    std::optional<StopStringMatcher> matcher;
+  };
+
+  bool meets_stop_string(Open& open, const TokenEvent& event);
+  std::string text_of(const Completion& completion) const;
+
+  const Tokenizer* tokenizer_;
+  std::unordered_map<RequestId, Open> open_;
+};
+
+}  // namespace maniple

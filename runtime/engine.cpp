@@ -1,0 +1,359 @@
+#include <layers/models/model.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/completion_builder.hpp>
+#include <runtime/control/coordinator.hpp>
+#include <runtime/control/health.hpp>
+#include <runtime/control/worker.hpp>
+#include <runtime/engine.hpp>
+#include <runtime/execution/model_runner.hpp>
+#include <runtime/execution/timed_communicator.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+namespace maniple {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
+CpuPath common_path(World& world) {
+  uint32_t mine = 0;
+  for (const CpuPath path : available_cpu_paths()) mine |= 1u << static_cast<int>(path);
+  uint32_t common = mine;
+  for (const uint32_t theirs : gather_values(world, mine)) common &= theirs;
+  for (const CpuPath path : available_cpu_paths())
+    if (common & (1u << static_cast<int>(path))) return path;
+  return CpuPath::portable;
+}
+
+// The sizes that both the options and the model allow.
+uint32_t agreed_model_len(const EngineOptions& options, const ModelConfig& config) {
+  const auto longest = static_cast<uint32_t>(config.max_position_embeddings);
+  if (options.max_model_len && *options.max_model_len > longest)
+    fail(ExitCode::usage, "--max-model-len {} is longer than the model's {} positions; use --max-model-len {} or less",
+         *options.max_model_len, longest, longest);
+  return options.max_model_len.value_or(longest);
+}
+
+// Blocks of this rank. Without --kv-memory: what the largest batch can use, within three fifths of this rank's share of the free memory.
+uint32_t affordable_blocks(const EngineOptions& options, const RunnerLimits& limits, size_t block_bytes, size_t free_memory,
+                           int local_ranks) {
+  const size_t useful = size_t{limits.max_num_seqs} * static_cast<size_t>(limits.batch().max_blocks);
+  const size_t memory = options.kv_memory.value_or(free_memory / static_cast<size_t>(local_ranks) / 5 * 3);
+  const size_t blocks = options.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
+  if (blocks == 0)
+    fail(ExitCode::preflight, "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
+         limits.block_size, block_bytes, memory, options.kv_memory ? "a larger --kv-memory or a smaller --block-size" : "fewer ranks a node");
+  return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / limits.block_size));
+}
+
+// Rates between two reports, and the counts of a run.
+class Meter {
+ public:
+  void prompt(size_t tokens) { prompt_ += tokens; }
+  void token() { ++decoded_; }
+  bool due() const { return seconds_since(last_) >= 0.5; }
+  void report(Progress& progress) {
+    const double seconds = seconds_since(last_);
+    progress.prefill_tokens_per_second = static_cast<double>(std::exchange(prompt_, 0)) / seconds;
+    progress.decode_tokens_per_second = static_cast<double>(std::exchange(decoded_, 0)) / seconds;
+    last_ = Clock::now();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+  size_t prompt_ = 0;
+  size_t decoded_ = 0;
+};
+
+}  // namespace
+
+struct Engine::Parts {
+  Parts(World& all_ranks, const EngineOptions& engine_options)
+      : world(all_ranks), options(engine_options), grid(ProcessGrid::of(world.size(), options.tensor_size)), health(world, pulse) {}
+
+  // In order of construction; each depends on those above.
+  World& world;
+  EngineOptions options;
+  ProcessGrid grid;
+  Pulse pulse;
+  Health health;
+  EngineInfo info;
+  ModelConfig config;
+  GenerationConfig generation_config;
+  std::optional<Tokenizer> tokenizer;  // rank 0
+  std::vector<int32_t> stop_token_ids;
+  RunnerLimits limits;
+  Backend backend;
+  std::unique_ptr<TimedCommunicator> tensor_group;
+  std::unique_ptr<Model> model;
+  KvGeometry kv;
+  std::vector<uint32_t> blocks_of_replicas;
+  std::unique_ptr<ModelRunner> runner;
+  Channel channel;
+  double load_seconds = 0;
+
+  TensorRank tensor_rank() const { return {grid.position(world.rank()).tensor, grid.size().tensor}; }
+  bool reports() const { return grid.reporter(grid.position(world.rank()).data) == world.rank(); }
+
+  void read_configs();
+  void make_backend_and_groups();
+  void load();
+  void size_kv_cache();
+  void describe();
+
+  SchedulerConfig scheduler_config() const;
+  WorkerTimes work();
+  RunSummary coordinate(RequestSource& source, CompletionSink& sink, const std::function<void(const Progress&)>& on_progress,
+                        const std::atomic<int>& interrupt, const std::atomic<bool>& worker_failed);
+  std::optional<std::string> reason_to_refuse(const GenerationRequest& request) const;
+  std::vector<RankTimes> gather_times(const WorkerTimes& times);
+};
+
+Engine::Engine(World& world, const EngineOptions& options) {
+  agree(world, [&] { ProcessGrid::of(world.size(), options.tensor_size); });
+  parts_ = std::make_unique<Parts>(world, options);
+  agree(world, [this] { parts_->read_configs(); });
+  parts_->make_backend_and_groups();
+  parts_->load();
+  parts_->size_kv_cache();
+  parts_->describe();
+  world.barrier();
+}
+
+Engine::~Engine() = default;
+
+void Engine::Parts::read_configs() {
+  config = read_model_config(options.model);
+  generation_config = read_generation_config(options.model);
+  limits = {options.max_num_seqs, options.max_num_batched_tokens, agreed_model_len(options, config), options.block_size};
+  if (options.max_num_batched_tokens < options.max_num_seqs)
+    fail(ExitCode::usage, "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token a step",
+         options.max_num_batched_tokens, options.max_num_seqs);
+  if (world.rank() != 0) return;
+  const std::filesystem::path file = options.model / "tokenizer.json";
+  std::optional<int32_t> end_of_turn;
+  if (std::filesystem::exists(file)) {
+    tokenizer = Tokenizer::from_file(file);
+    if (const std::optional<std::string> token = read_eos_token(options.model)) end_of_turn = tokenizer->token_id(*token);
+  }
+  stop_token_ids = union_of_eos(config.eos_token_ids, generation_config.eos_token_ids, end_of_turn);
+}
+
+void Engine::Parts::make_backend_and_groups() {
+  if (options.backend.cpu_path == CpuPath::automatic) options.backend.cpu_path = common_path(world);
+  agree(world, [this] {
+    backend = make_backend(options.backend);
+    model = make_model(config, tensor_rank());
+  });
+  tensor_group = std::make_unique<TimedCommunicator>(world.make_group(grid.tensor_group(world.rank()), *backend.ops));
+  channel = world.make_channel();
+}
+
+void Engine::Parts::load() {
+  const Clock::time_point start = Clock::now();
+  pulse.phase = Phase::load;
+  const bool reads = grid.position(world.rank()).data == 0;
+  std::unique_ptr<CheckpointReader> checkpoint;
+  std::unique_ptr<WeightSource> weights;
+  agree(world, [&] {
+    if (options.random_weights) {
+      weights = random_weights(options.seed);
+    } else if (reads) {
+      checkpoint = open_checkpoint(options.model);
+      check_names(*model, *checkpoint);
+      weights = weights_of(*checkpoint);
+    }
+  });
+  // Random weights are made where they are used: a group of one broadcasts to nobody.
+  const std::vector<int> alone{world.rank()};
+  const std::unique_ptr<Communicator> replicas =
+      world.make_group(options.random_weights ? alone : grid.data_group(world.rank()), *backend.ops);
+  info.weight_bytes = load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas);
+  model->prepare(*backend.ops, limits.max_model_len);
+  load_seconds = seconds_since(start);
+}
+
+void Engine::Parts::size_kv_cache() {
+  const HeadLayout heads = model->heads();
+  kv = {model->num_layers(), heads.kv_heads, heads.head_dim, limits.block_size, options.dtype};
+  world.barrier();  // all weights are in memory: what is free now is for the cache
+  uint32_t mine = 0;
+  agree(world, [&] {
+    const Place& place = world.places()[static_cast<size_t>(world.rank())];
+    const size_t scratch = workspace_bytes(*model, *backend.device, limits, options.dtype, config.vocab_size, tensor_rank().rank,
+                                           tensor_rank().size);
+    const size_t free_memory = backend.device->free_memory();
+    const size_t for_cache = free_memory - std::min(free_memory, scratch * static_cast<size_t>(place.local_size));
+    mine = affordable_blocks(options, limits, kv.block_bytes(), for_cache, place.local_size);
+  });
+  blocks_of_replicas.assign(static_cast<size_t>(grid.size().data), UINT32_MAX);
+  const std::vector<uint32_t> all = gather_values(world, mine);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    uint32_t& smallest = blocks_of_replicas[static_cast<size_t>(grid.position(rank).data)];
+    smallest = std::min(smallest, all[static_cast<size_t>(rank)]);
+  }
+  agree(world, [&] {
+    const uint32_t blocks = blocks_of_replicas[static_cast<size_t>(grid.position(world.rank()).data)];
+    runner = std::make_unique<ModelRunner>(*model, *backend.ops, *tensor_group, limits, kv, blocks, options.dtype, config.vocab_size,
+                                           pulse.layer);
+  });
+}
+
+void Engine::Parts::describe() {
+  const bool slices_divide = reduction_slices(config.num_heads * config.head_dim, grid.size().tensor).independent_of_parts &&
+                             reduction_slices(config.intermediate_size, grid.size().tensor).independent_of_parts &&
+                             vocabulary_chunks % grid.size().tensor == 0;
+  info.grid = grid.size();
+  info.architecture = config.architecture;
+  info.backend = backend.device->description();
+  info.dtype = options.dtype;
+  info.block_size = limits.block_size;
+  info.num_blocks = *std::min_element(blocks_of_replicas.begin(), blocks_of_replicas.end());
+  info.max_model_len = limits.max_model_len;
+  info.load_seconds = load_seconds;
+  info.repro = options.repro == Repro::grid && !slices_divide ? Repro::batch : options.repro;
+}
+
+SchedulerConfig Engine::Parts::scheduler_config() const {
+  SchedulerConfig scheduler;
+  scheduler.max_num_seqs = limits.max_num_seqs;
+  scheduler.max_num_batched_tokens = limits.max_num_batched_tokens;
+  scheduler.max_model_len = limits.max_model_len;
+  scheduler.block_size = limits.block_size;
+  scheduler.prefix_cache = options.prefix_cache;
+  scheduler.eos_token_ids = stop_token_ids;
+  return scheduler;
+}
+
+WorkerTimes Engine::Parts::work() {
+  return obey_plans(*channel.leaf, reports(), [this](const StepPlan& plan) { return runner->run(plan); }, pulse);
+}
+
+std::optional<std::string> Engine::Parts::reason_to_refuse(const GenerationRequest& request) const {
+  for (const int32_t id : request.prompt)
+    if (id < 0 || id >= config.vocab_size)
+      return fmt::format("token id {} is not in the vocabulary (0 to {})", id, config.vocab_size - 1);
+  if (!request.stop.empty() && !tokenizer) return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
+  return invalid_reason(request.sampling);
+}
+
+RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink,
+                                     const std::function<void(const Progress&)>& on_progress, const std::atomic<int>& interrupt,
+                                     const std::atomic<bool>& worker_failed) {
+  Coordinator coordinator(*channel.center, grid, scheduler_config(), blocks_of_replicas);
+  CompletionBuilder builder(tokenizer ? &*tokenizer : nullptr);
+  RunSummary summary;
+  Meter meter;
+  bool dry = false;
+
+  const auto refuse = [&](const GenerationRequest& request, const std::string& reason) {
+    Completion refused;
+    refused.id = request.id;
+    refused.error = reason;
+    ++summary.failed;
+    sink.finished(std::move(refused));
+  };
+  const auto admit = [&](GenerationRequest request) {
+    ++summary.requests;
+    if (const std::optional<std::string> reason = reason_to_refuse(request)) return refuse(request, *reason);
+    if (const std::optional<Rejection> rejection = coordinator.add({request.id, request.prompt, request.sampling}))
+      return refuse(request, rejection->reason);
+    summary.prompt_tokens += request.prompt.size();
+    meter.prompt(request.prompt.size());
+    builder.open(request);
+  };
+  const auto on_token = [&](const TokenEvent& event) {
+    meter.token();
+    std::optional<Completion> completion = builder.take(event);
+    if (!completion) return;
+    if (event.finish_reason == FinishReason::none) coordinator.finish(event.request, FinishReason::stop);
+    summary.completion_tokens += completion->tokens.size();
+    sink.finished(std::move(*completion));
+  };
+  const auto report = [&] {
+    const SchedulerCounts counts = coordinator.counts();
+    Progress progress;
+    progress.failed = summary.failed;
+    progress.running = counts.running;
+    progress.waiting = counts.waiting;
+    progress.finished = summary.requests - counts.running - counts.waiting;
+    meter.report(progress);
+    on_progress(progress);
+  };
+
+  const Clock::time_point start = Clock::now();
+  std::exception_ptr failure;
+  try {
+    Backoff backoff;
+    while (!interrupt && !worker_failed && (!dry || coordinator.has_work())) {
+      while (!dry && coordinator.wants_requests()) {
+        std::optional<GenerationRequest> request = source.next();
+        if (request) admit(std::move(*request));
+        else dry = true;
+      }
+      if (coordinator.advance(on_token)) backoff.reset();
+      else backoff.pause();
+      if (meter.due()) report();
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!worker_failed) coordinator.stop();
+  if (failure) std::rethrow_exception(failure);
+
+  const SchedulerCounts counts = coordinator.counts();
+  summary.interrupted = interrupt != 0;
+  summary.cached_tokens = counts.cached_tokens;
+  summary.preemptions = counts.preemptions;
+  summary.seconds = seconds_since(start);
+  return summary;
+}
+
+std::vector<RankTimes> Engine::Parts::gather_times(const WorkerTimes& times) {
+  pulse.phase = Phase::end;
+  return gather_values(world, RankTimes{load_seconds, times.prefill, times.decode, tensor_group->seconds(), times.idle});
+}
+
+const EngineInfo& Engine::info() const { return parts_->info; }
+const ModelConfig& Engine::config() const { return parts_->config; }
+const GenerationConfig& Engine::generation_config() const { return parts_->generation_config; }
+const Tokenizer* Engine::tokenizer() const { return parts_->tokenizer ? &*parts_->tokenizer : nullptr; }
+std::vector<int32_t> Engine::stop_token_ids() const { return parts_->stop_token_ids; }
+
+RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const std::function<void(const Progress&)>& on_progress,
+                       const std::atomic<int>& interrupt) {
+  RunSummary summary;
+  std::optional<Error> failure;
+  std::atomic<bool> worker_failed = false;
+  std::jthread coordinator([&] {
+    try {
+      summary = parts_->coordinate(source, sink, on_progress, interrupt, worker_failed);
+    } catch (const Error& error) {
+      failure = error;
+    } catch (const std::exception& error) {
+      failure = Error(ExitCode::internal, error.what());
+    }
+  });
+  WorkerTimes times;
+  try {
+    times = parts_->work();
+  } catch (...) {
+    worker_failed = true;
+    throw;
+  }
+  coordinator.join();
+  const std::vector<RankTimes> ranks = parts_->gather_times(times);
+  if (failure) throw AgreedError(*failure);
+  summary.ranks = ranks;
+  return summary;
+}
+
+void Engine::obey() { parts_->gather_times(parts_->work()); }
+
+}  // namespace maniple

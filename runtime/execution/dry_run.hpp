@@ -1,0 +1,57 @@
+// Operations and a communicator that do nothing: with a measuring Workspace a forward pass then says how much memory it takes.
+#pragma once
+
+#include <kernels/ops.hpp>
+#include <parallel/communicator.hpp>
+
+namespace maniple {
+
+class DryOps final : public Ops {
+ public:
+  explicit DryOps(Device& device) : device_(device) {}
+  Device& device() override { return device_; }
+  Weight make_weight(DType, int64_t, int64_t, int) override { return {}; }
+  void pack(Weight&, int64_t, ConstTensorView) override {}
+  void matmul(ConstTensorView, const Weight&, ConstTensorView, TensorView) override {}
+  void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
+  void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
+  void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}
+  void silu_mul(ConstTensorView, TensorView) override {}
+  void add(ConstTensorView, ConstTensorView, TensorView) override {}
+  void add_bias(TensorView, ConstTensorView) override {}
+  void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
+  void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView, const AttentionBatch&, TensorView,
+                    const KvPages&) override {}
+  void attention(ConstTensorView, const HeadLayout&, const AttentionBatch&, float, const KvPages&, TensorView) override {}
+  void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>, std::span<Candidate>) override {}
+  void row_maxima(ConstTensorView, IndexRange, std::span<float>) override {}
+  void exp_sums(ConstTensorView, IndexRange, std::span<const float>, int, std::span<float>) override {}
+  void sample_filtered(ConstTensorView, int64_t, std::span<const SamplingRow>, std::span<Candidate>) override {}
+  void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
+
+ private:
+  Device& device_;
+};
+
+class DryCommunicator final : public Communicator {
+ public:
+  DryCommunicator(int rank, int size) : rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce(TensorView) override {}
+  void all_gather(ConstTensorView, TensorView) override {}
+  void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
+  void reduce_scatter(ConstTensorView, TensorView) override {}
+  void reduce_scatterv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
+  void gather(ConstTensorView, TensorView, int) override {}
+  void broadcast(TensorView, int) override {}
+  void send(ConstTensorView, int) override {}
+  void receive(TensorView, int) override {}
+  void barrier() override {}
+
+ private:
+  int rank_;
+  int size_;
+};
+
+}  // namespace maniple

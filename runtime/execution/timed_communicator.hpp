@@ -1,0 +1,46 @@
+// Passes everything on and adds up the time it takes: the communication share of a run's summary.
+#pragma once
+
+#include <parallel/communicator.hpp>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+namespace maniple {
+
+class TimedCommunicator final : public Communicator {
+ public:
+  explicit TimedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  double seconds() const { return seconds_; }
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void all_reduce(TensorView x) override { time([&] { inner_->all_reduce(x); }); }
+  void all_gather(ConstTensorView in, TensorView out) override { time([&] { inner_->all_gather(in, out); }); }
+  void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
+    time([&] { inner_->all_gatherv(in, out, rows); });
+  }
+  void reduce_scatter(ConstTensorView in, TensorView out) override { time([&] { inner_->reduce_scatter(in, out); }); }
+  void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
+    time([&] { inner_->reduce_scatterv(in, out, rows); });
+  }
+  void gather(ConstTensorView in, TensorView out, int root) override { time([&] { inner_->gather(in, out, root); }); }
+  void broadcast(TensorView x, int root) override { time([&] { inner_->broadcast(x, root); }); }
+  void send(ConstTensorView x, int to) override { time([&] { inner_->send(x, to); }); }
+  void receive(TensorView x, int from) override { time([&] { inner_->receive(x, from); }); }
+  void barrier() override { time([&] { inner_->barrier(); }); }
+
+ private:
+  template <typename Call>
+  void time(Call&& call) {
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  double seconds_ = 0;
+};
+
+}  // namespace maniple

@@ -1,0 +1,51 @@
+// What goes into an engine and what comes out of it.
+#pragma once
+
+#include <runtime/scheduling/sampling_params.hpp>
+#include <runtime/scheduling/sequence.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+struct GenerationRequest {
+  RequestId id = 0;  // unique; the caller's, e.g. the input's index
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  std::vector<std::string> stop;  // strings; need a tokenizer
+};
+
+struct TokenScore {
+  float logprob = 0;
+  std::vector<TokenLogprob> alternatives;  // likeliest first
+};
+
+// How a request ended. Holds only what follows from the request, the model and the seed.
+struct Completion {
+  RequestId id = 0;
+  std::vector<int32_t> tokens;  // a stop token is kept
+  std::string text;             // without stop tokens, special tokens and what follows a stop string; empty without a tokenizer
+  std::vector<TokenScore> scores;  // one a token if asked for
+  FinishReason reason = FinishReason::none;
+  size_t prompt_tokens = 0;
+  std::string error;  // why it was refused; then the rest is empty
+};
+
+// Rank 0 pulls requests as it has room, so that an input of any size is streamed.
+class RequestSource {
+ public:
+  virtual ~RequestSource() = default;
+  virtual std::optional<GenerationRequest> next() = 0;
+};
+
+// Completions in the order in which they end. Called on the coordinator's thread.
+class CompletionSink {
+ public:
+  virtual ~CompletionSink() = default;
+  virtual void finished(Completion completion) = 0;
+};
+
+}  // namespace maniple

@@ -1,0 +1,236 @@
+// The main promise: the same tokens and log-probabilities on any grid, with any batch, chunking, block size, cache and backend.
+#include <gtest/gtest.h>
+#include <support/golden.hpp>
+#include <support/serving.hpp>
+
+namespace maniple {
+namespace {
+
+using testing::Golden;
+using testing::serve;
+using testing::Served;
+
+EngineOptions options_for(const std::string& model, DType dtype, BackendKind kind = BackendKind::cpu) {
+  EngineOptions options;
+  options.model = testing::model_directory(model);
+  options.dtype = dtype;
+  options.backend.kind = kind;
+  options.max_num_seqs = 16;
+  options.max_num_batched_tokens = 512;
+  options.kv_memory = size_t{64} << 20;
+  options.block_size = 32;
+  return options;
+}
+
+std::vector<GenerationRequest> golden_requests(const Golden& golden) {
+  std::vector<GenerationRequest> requests;
+  for (const testing::GoldenSequence& sequence : golden.sequences) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = requests.size() - 1;
+    request.prompt = sequence.prompt;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  }
+  return requests;
+}
+
+void expect_golden(const Golden& golden, const Served& served, const std::string& where) {
+  ASSERT_EQ(served.completions.size(), golden.sequences.size()) << where;
+  for (size_t i = 0; i < golden.sequences.size(); ++i)
+    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << where << ", sequence " << i;
+}
+
+struct Grid {
+  int tensor;
+  int data;
+};
+const Grid grids[] = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}};
+
+class GoldenTokens : public ::testing::TestWithParam<std::tuple<const char*, BackendKind>> {};
+
+TEST_P(GoldenTokens, AreTheSameOnEveryGridInFp32) {
+  const auto [model, kind] = GetParam();
+  const Golden golden = testing::read_golden(model);
+  for (const Grid& grid : grids) {
+    EngineOptions options = options_for(model, DType::fp32, kind);
+    options.tensor_size = grid.tensor;
+    const std::string where = fmt::format("tp {} dp {}", grid.tensor, grid.data);
+    expect_golden(golden, serve(grid.tensor * grid.data, options, golden_requests(golden)), where);
+  }
+}
+
+TEST_P(GoldenTokens, SurviveSmallBudgetsBlocksAndCaches) {
+  const auto [model, kind] = GetParam();
+  const Golden golden = testing::read_golden(model);
+  for (const uint32_t block_size : {16u, 256u})
+    for (const bool prefix_cache : {true, false})
+      for (const int tensor : {1, 2}) {
+        EngineOptions options = options_for(model, DType::fp32, kind);
+        options.tensor_size = tensor;
+        options.block_size = block_size;
+        options.prefix_cache = prefix_cache;
+        options.max_num_seqs = 8;
+        options.max_num_batched_tokens = 24;  // chunks
+        const std::string where = fmt::format("block size {} prefix cache {} tp {}", block_size, prefix_cache, tensor);
+        std::vector<GenerationRequest> twice = golden_requests(golden);
+        for (const GenerationRequest& request : golden_requests(golden)) {
+          twice.push_back(request);
+          twice.back().id += golden.sequences.size();
+        }
+        const Served served = serve(tensor, options, twice);
+        ASSERT_EQ(served.completions.size(), twice.size()) << where;
+        for (size_t i = 0; i < twice.size(); ++i)
+          EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens) << where << ", " << i;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTokens,
+                         ::testing::Combine(::testing::Values("tiny-qwen3", "tiny-qwen3-kv1"),
+                                            ::testing::Values(BackendKind::reference, BackendKind::cpu)),
+                         [](const auto& param) {
+                           std::string name = std::get<0>(param.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + (std::get<1>(param.param) == BackendKind::cpu ? "_cpu" : "_reference");
+                         });
+
+TEST(Engine, KeepsItsTokensWhenPreempted) {
+  const Golden golden = testing::read_golden("tiny-qwen3");
+  EngineOptions options = options_for("tiny-qwen3", DType::fp32);
+  options.block_size = 16;
+  // 3 layers, 4 KV heads of 32: a block of 16 tokens takes 48 KiB. 22 blocks hold the longest sequence (324 tokens), not all of them.
+  options.kv_memory = size_t{22} * 2 * 3 * 4 * 32 * 16 * 4;
+  std::vector<GenerationRequest> requests;
+  for (int copy = 0; copy < 8; ++copy)
+    for (GenerationRequest& request : golden_requests(golden)) {
+      request.id = requests.size();
+      requests.push_back(request);
+    }
+  options.prefix_cache = false;
+  const Served served = serve(1, options, requests);
+  EXPECT_GT(served.summary.preemptions, 0u);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens) << i;
+}
+
+// Everything that a completion says, as text, so that one comparison covers it bit by bit.
+std::string print(const Served& served) {
+  std::string text;
+  for (const auto& [id, completion] : served.completions) {
+    text += fmt::format("{} [", id);
+    for (const int32_t token : completion.tokens) text += fmt::format("{} ", token);
+    text += "] " + completion.text + completion.error;
+    for (const TokenScore& score : completion.scores) {
+      text += fmt::format(" {:a}", score.logprob);
+      for (const TokenLogprob& other : score.alternatives) text += fmt::format(" ({} {:a})", other.id, other.logprob);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<GenerationRequest> varied_requests(size_t count) {
+  std::vector<GenerationRequest> requests;
+  uint64_t state = 17;
+  const auto draw = [&state](uint64_t below) { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33 ? (state >> 33) % below : 0; };
+  for (size_t i = 0; i < count; ++i) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = i;
+    const uint64_t length = 1 + draw(70);
+    for (uint64_t t = 0; t < length; ++t) request.prompt.push_back(static_cast<int32_t>(draw(384)));
+    request.sampling.max_tokens = static_cast<uint32_t>(1 + draw(20));
+    request.sampling.seed = draw(1u << 30);
+    request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
+    if (i % 4 == 1) request.sampling.top_k = 40;
+    if (i % 4 == 2) request.sampling.top_p = 0.9F;
+    if (i % 5 == 3) request.sampling.min_p = 0.02F;
+    request.sampling.logprobs = static_cast<int32_t>(i % 4) - 1;
+  }
+  return requests;
+}
+
+TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
+  const std::vector<GenerationRequest> requests = varied_requests(24);
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    EngineOptions options = options_for("tiny-qwen3-kv1", dtype);
+    const std::string expected = print(serve(1, options, requests));
+    ASSERT_NE(expected.find("0x1."), std::string::npos) << "no log-probabilities in the comparison";
+    for (const Grid& grid : grids) {
+      options.tensor_size = grid.tensor;
+      EXPECT_EQ(print(serve(grid.tensor * grid.data, options, requests)), expected)
+          << name_of(dtype) << " tp " << grid.tensor << " dp " << grid.data;
+    }
+    options.tensor_size = 2;
+    options.max_num_seqs = 2;
+    options.max_num_batched_tokens = 7;
+    options.block_size = 16;
+    options.backend.threads = 3;
+    EXPECT_EQ(print(serve(2, options, requests)), expected) << name_of(dtype) << ", two at a time, chunks of seven, three threads";
+  }
+}
+
+TEST(Engine, GivesTheSameBitsOnEveryInstructionPathAcrossGrids) {
+  const std::vector<GenerationRequest> requests = varied_requests(9);
+  for (const CpuPath path : available_cpu_paths()) {
+    EngineOptions options = options_for("tiny-qwen3-kv1", DType::bf16);
+    options.backend.cpu_path = path;
+    const std::string expected = print(serve(1, options, requests));
+    options.tensor_size = 4;
+    EXPECT_EQ(print(serve(4, options, requests)), expected) << name_of(path);
+  }
+}
+
+TEST(Engine, EndsAtStopTokensAndStopStringsAndGivesText) {
+  EngineOptions options = options_for("shakespeare", DType::fp32);
+  const auto meta = nlohmann::json::parse(testing::read_file(options.model / "golden.json"));
+  const Golden golden = testing::read_golden("shakespeare");
+  std::vector<GenerationRequest> requests = golden_requests(golden);
+  for (GenerationRequest& request : requests) request.sampling.ignore_eos = false;
+  GenerationRequest until = requests[0];  // "Thou art a man, and thou art a man.\n\nROMEO: ..."
+  until.id = 1000;
+  until.stop = {"nobody says this", " a man."};
+  requests.push_back(until);
+  const Served served = serve(2, options, requests);
+  for (size_t i = 0; i < golden.sequences.size(); ++i) {
+    const auto& expected = meta.at("sequences")[i];
+    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << i;
+    EXPECT_EQ(served.completions.at(i).text, expected.at("text").get<std::string>()) << i;
+    EXPECT_EQ(served.completions.at(i).reason == FinishReason::stop, expected.at("finish_reason") == "stop") << i;
+  }
+  EXPECT_EQ(served.completions.at(1000).text, "Thou art a man, and thou art");
+  EXPECT_EQ(served.completions.at(1000).reason, FinishReason::stop);
+}
+
+TEST(Engine, RefusesWrongRequestsAndServesTheRest) {
+  EngineOptions options = options_for("tiny-qwen3", DType::fp32);
+  std::vector<GenerationRequest> requests = golden_requests(testing::read_golden("tiny-qwen3"));
+  requests[0].prompt.clear();
+  requests[1].prompt = {3, 515};
+  requests[2].prompt.assign(2000, 1);
+  requests[3].sampling.temperature = -1;
+  requests.push_back(requests[0]);
+  requests.back().id = 4;
+  requests.back().prompt = {5};
+  const Served served = serve(1, options, requests);
+  EXPECT_NE(served.completions.at(0).error.find("empty"), std::string::npos) << served.completions.at(0).error;
+  EXPECT_NE(served.completions.at(1).error.find("515"), std::string::npos) << served.completions.at(1).error;
+  EXPECT_NE(served.completions.at(2).error.find("2000"), std::string::npos) << served.completions.at(2).error;
+  EXPECT_NE(served.completions.at(3).error.find("temperature"), std::string::npos) << served.completions.at(3).error;
+  EXPECT_EQ(served.completions.at(4).error, "");
+  EXPECT_EQ(served.summary.failed, 4u);
+}
+
+TEST(Engine, SaysWhichTensorSizesFitTheHeads) {
+  EngineOptions options = options_for("tiny-qwen3", DType::fp32);
+  options.tensor_size = 3;
+  try {
+    serve(3, options, {});
+    FAIL() << "three ranks share eight heads";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    EXPECT_NE(std::string(error.what()).find("heads (8)"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace maniple

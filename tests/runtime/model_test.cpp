@@ -1,0 +1,137 @@
+// Logits of whole models against golden data, teacher-forced, on every backend and instruction path.
+#include <gtest/gtest.h>
+#include <kernels/backend.hpp>
+#include <parallel/self/self_world.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/execution/batch_builder.hpp>
+#include <runtime/execution/kv_cache.hpp>
+#include <support/golden.hpp>
+
+#include <cmath>
+
+namespace maniple {
+namespace {
+
+using testing::Golden;
+using testing::GoldenSequence;
+
+// One model on one rank, fed whole sequences.
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& name, const BackendOptions& backend, DType dtype)
+      : config_(read_model_config(testing::model_directory(name))), backend_(make_backend(backend)), dtype_(dtype) {
+    const int self[] = {0};
+    group_ = world_.make_group(self, *backend_.ops);
+    model_ = make_model(config_, {});
+    const auto checkpoint = open_checkpoint(testing::model_directory(name));
+    check_names(*model_, *checkpoint);
+    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *group_);
+    model_->prepare(*backend_.ops, max_len);
+  }
+
+  // fp32 [rows, vocabulary]: the logits after each of the last `rows` tokens.
+  std::vector<float> logits(const std::vector<int32_t>& tokens, size_t rows) {
+    const int64_t block_size = 32, blocks = max_len / block_size;
+    const HeadLayout heads = model_->heads();
+    KvCache cache(*backend_.device, {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
+    BatchBuilder builder(*backend_.device, {max_len, 1, blocks, block_size});
+    std::vector<int32_t> table(static_cast<size_t>(blocks));
+    for (int32_t i = 0; i < blocks; ++i) table[static_cast<size_t>(i)] = static_cast<int32_t>(blocks) - 1 - i;
+    const RankSampling sampling;
+    SequenceView view;
+    view.query_length = static_cast<uint32_t>(tokens.size());
+    view.known_tokens = tokens;
+    view.blocks = table;
+    view.sampling = &sampling;
+    StepBatch batch = builder.build(std::span(&view, 1), {});
+    std::vector<int32_t> wanted;
+    for (size_t i = tokens.size() - rows; i < tokens.size(); ++i) wanted.push_back(static_cast<int32_t>(i));
+    batch.sampled_rows = view_of(wanted.data(), DType::int32, {static_cast<int64_t>(rows)});
+
+    Workspace workspace(*backend_.device, size_t{256} << 20);
+    std::atomic<uint32_t> layer = 0;
+    ForwardContext context{*backend_.ops, workspace, *group_, dtype_, layer};
+    const TensorView out = model_->forward(batch, cache.pages(), context);
+    const size_t width = static_cast<size_t>(out.shape[1]), vocabulary = static_cast<size_t>(config_.vocab_size);
+    std::vector<float> logits;
+    for (size_t row = 0; row < rows; ++row)
+      logits.insert(logits.end(), out.as<float>() + row * width, out.as<float>() + row * width + vocabulary);
+    return logits;
+  }
+
+ private:
+  static constexpr int64_t max_len = 2048;
+  ModelConfig config_;
+  SelfWorld world_;
+  Backend backend_;
+  DType dtype_;
+  std::unique_ptr<Communicator> group_;
+  std::unique_ptr<Model> model_;
+};
+
+struct Errors {
+  double max_abs = 0;
+  double square_sum = 0;
+  size_t count = 0;
+  double rms() const { return std::sqrt(square_sum / static_cast<double>(count)); }
+};
+
+Errors errors_of(const std::string& name, const BackendOptions& backend, DType dtype) {
+  const Golden golden = testing::read_golden(name);
+  LoadedModel model(name, backend, dtype);
+  Errors errors;
+  for (const GoldenSequence& sequence : golden.sequences) {
+    const size_t vocabulary = static_cast<size_t>(read_model_config(testing::model_directory(name)).vocab_size);
+    const size_t rows = sequence.logits.size() / vocabulary;
+    std::vector<int32_t> tokens = sequence.prompt;
+    tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(rows) - 1);
+    const std::vector<float> logits = model.logits(tokens, rows);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double error = std::abs(double{logits[i]} - double{sequence.logits[i]});
+      errors.max_abs = std::max(errors.max_abs, std::isnan(error) ? INFINITY : error);
+      errors.square_sum += error * error;
+    }
+    errors.count += logits.size();
+  }
+  return errors;
+}
+
+std::vector<BackendOptions> all_backends() {
+  std::vector<BackendOptions> backends{{.kind = BackendKind::reference}};
+  for (const CpuPath path : available_cpu_paths()) backends.push_back({.kind = BackendKind::cpu, .cpu_path = path, .threads = 2});
+  return backends;
+}
+
+std::string title(const BackendOptions& backend) {
+  return backend.kind == BackendKind::reference ? "reference" : std::string(name_of(backend.cpu_path));
+}
+
+class GoldenLogits : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenLogits, AreMetInFp32) {
+  for (const BackendOptions& backend : all_backends()) {
+    const Errors errors = errors_of(GetParam(), backend, DType::fp32);
+    EXPECT_LT(errors.max_abs, 1e-3) << title(backend);  // logits reach 40: fp32 rounding over a few layers
+  }
+}
+
+TEST_P(GoldenLogits, AreMetInBf16WithinTheYardstickBesideThem) {
+  const Golden golden = testing::read_golden(GetParam());
+  for (const BackendOptions& backend : all_backends()) {
+    const Errors errors = errors_of(GetParam(), backend, DType::bf16);
+    EXPECT_LE(errors.rms(), 1.5 * golden.bf16_rms) << title(backend);
+    EXPECT_LE(errors.max_abs, 2 * golden.bf16_max_abs) << title(backend);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
+                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "shakespeare"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,63 @@
+// Golden data of tests/data/models, made by an independent implementation (see the README there).
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace maniple::testing {
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot open " + path.string());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct GoldenSequence {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> tokens;  // greedy continuation
+  std::vector<float> logits;    // [rows, vocabulary]: row t chose token t
+};
+
+struct Golden {
+  std::vector<GoldenSequence> sequences;
+  double bf16_max_abs = 0;  // errors of the independent implementation's own bf16 run
+  double bf16_rms = 0;
+};
+
+inline std::filesystem::path model_directory(const std::string& name) {
+  return std::filesystem::path(MANIPLE_TEST_DATA) / "models" / name;
+}
+
+inline Golden read_golden(const std::string& model) {
+  const std::string bytes = read_file(model_directory(model) / "golden.safetensors");
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  const auto header = nlohmann::json::parse(bytes.substr(8, header_bytes));
+  const auto array = [&](const std::string& name, auto& out) {
+    const auto offsets = header.at(name).at("data_offsets");
+    const size_t begin = offsets[0], end = offsets[1];
+    out.resize((end - begin) / 4);
+    std::memcpy(out.data(), bytes.data() + 8 + header_bytes + begin, end - begin);
+  };
+  Golden golden;
+  for (int i = 0; header.contains("prompt_" + std::to_string(i)); ++i) {
+    GoldenSequence& sequence = golden.sequences.emplace_back();
+    array("prompt_" + std::to_string(i), sequence.prompt);
+    array("tokens_" + std::to_string(i), sequence.tokens);
+    array("logits_" + std::to_string(i), sequence.logits);
+  }
+  const auto meta = nlohmann::json::parse(read_file(model_directory(model) / "golden.json"));
+  golden.bf16_max_abs = meta.at("bf16_max_abs");
+  golden.bf16_rms = meta.at("bf16_rms");
+  return golden;
+}
+
+}  // namespace maniple::testing

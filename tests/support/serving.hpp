@@ -1,0 +1,59 @@
+// Runs requests through engines in this process, on a grid of ranks that are threads.
+#pragma once
+
+#include <runtime/engine.hpp>
+#include <support/thread_world.hpp>
+
+#include <map>
+#include <vector>
+
+namespace maniple::testing {
+
+class ListSource final : public RequestSource {
+ public:
+  explicit ListSource(const std::vector<GenerationRequest>& requests) : requests_(requests) {}
+  std::optional<GenerationRequest> next() override {
+    return next_ < requests_.size() ? std::optional(requests_[next_++]) : std::nullopt;
+  }
+
+ private:
+  const std::vector<GenerationRequest>& requests_;
+  size_t next_ = 0;
+};
+
+class MapSink final : public CompletionSink {
+ public:
+  void finished(Completion completion) override { completions[completion.id] = std::move(completion); }
+  std::map<RequestId, Completion> completions;
+};
+
+struct Served {
+  std::map<RequestId, Completion> completions;
+  RunSummary summary;
+  EngineInfo info;
+};
+
+// A rank other than 0, which stays silent when rank 0 speaks for a failure.
+inline void follow(World& world, const EngineOptions& options) {
+  try {
+    Engine(world, options).obey();
+  } catch (const SilentExit&) {
+  }
+}
+
+inline Served serve(int ranks, const EngineOptions& options, const std::vector<GenerationRequest>& requests) {
+  Served served;
+  run_ranks(ranks, [&](World& world) {
+    if (world.rank() != 0) return follow(world, options);
+    Engine engine(world, options);
+    ListSource source(requests);
+    MapSink sink;
+    const std::atomic<int> interrupt = 0;
+    served.summary = engine.run(source, sink, [](const Progress&) {}, interrupt);
+    served.completions = std::move(sink.completions);
+    served.info = engine.info();
+  });
+  return served;
+}
+
+}  // namespace maniple::testing
