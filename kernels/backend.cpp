@@ -1,0 +1,41 @@
+#include <kernels/backend.hpp>
+#include <kernels/cpu/cpu_device.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/cpu/cpu_paths.hpp>
+#include <kernels/reference/reference_ops.hpp>
+
+namespace maniple {
+
+namespace {
+
+Backend make_reference() {
+  auto device = std::make_unique<CpuDevice>("cpu, 1 thread, reference");
+  auto ops = std::make_unique<ReferenceOps>(*device);
+  return {std::move(device), std::move(ops)};
+}
+
+Backend make_cpu(const BackendOptions& options) {
+  const CpuPath path = cpu::chosen_path(options.cpu_path);
+  auto pool = std::make_unique<ThreadPool>(options.threads, options.cpus);
+  auto device = std::make_unique<CpuDevice>(
+      fmt::format("cpu, {} thread{}, {}", options.threads, options.threads == 1 ? "" : "s", name_of(path)));
+  auto ops = std::make_unique<CpuOps>(*device, std::move(pool), path);
+  return {std::move(device), std::move(ops)};
+}
+
+}  // namespace
+
+Backend make_backend(const BackendOptions& options) {
+  switch (options.kind) {
+    case BackendKind::reference:
+      return make_reference();
+    case BackendKind::automatic:
+    case BackendKind::cpu:
+      return make_cpu(options);
+    case BackendKind::cuda:
+      fail(ExitCode::preflight, "this build has no CUDA backend; use --backend cpu");
+  }
+  fail(ExitCode::internal, "unknown backend kind");
+}
+
+}  // namespace maniple

@@ -1,0 +1,26 @@
+// The host as a device: work is done when a call returns, memory is the process's own.
+#pragma once
+
+#include <kernels/device.hpp>
+
+namespace maniple {
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(std::string description) : description_(std::move(description)) {}
+
+  std::string description() const override { return description_; }
+  bool shares_host_memory() const override { return true; }
+  // From 2 MiB on in huge pages where the system has them, aligned to 2 MiB; not touched before it is used.
+  std::byte* allocate(size_t bytes) override;
+  void release(std::byte* memory, size_t bytes) noexcept override;
+  size_t free_memory() const override;
+  void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
+  void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  void synchronize() override {}
+
+ private:
+  std::string description_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,129 @@
+#include <kernels/cpu/cpu_paths.hpp>
+
+#include <cpuid.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+namespace maniple {
+
+namespace {
+
+constexpr std::array all_paths{CpuPath::automatic, CpuPath::amx,  CpuPath::avx512_bf16,
+                               CpuPath::avx512,    CpuPath::avx2, CpuPath::portable};
+constexpr std::array all_kinds{BackendKind::automatic, BackendKind::cpu, BackendKind::reference,
+                               BackendKind::cuda};
+
+std::string_view name_of(BackendKind kind) {
+  switch (kind) {
+    case BackendKind::automatic:
+      return "auto";
+    case BackendKind::cpu:
+      return "cpu";
+    case BackendKind::reference:
+      return "reference";
+    case BackendKind::cuda:
+      return "cuda";
+  }
+  return "?";
+}
+
+template <typename Range>
+std::vector<std::string_view> names(const Range& values) {
+  std::vector<std::string_view> list;
+  for (const auto value : values) list.push_back(name_of(value));
+  return list;
+}
+
+template <typename Range>
+auto parse(const Range& values, const char* what, std::string_view name) {
+  for (const auto value : values)
+    if (name_of(value) == name) return value;
+  fail(ExitCode::usage, "unknown {} \"{}\"; use one of {}", what, name, fmt::join(names(values), ", "));
+}
+
+// The tiles exist, and the kernel lets this process use their 8 KiB of state (it must be asked, before
+// threads start).
+bool has_amx() {
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & amx_bf16) == 0 || (d & amx_tile) == 0) return false;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("fma");
+}
+
+bool has_avx512_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0;
+}
+
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
+}
+
+// Where vdpbf16ps does twice the work of an fp32 FMA: AMD from Zen 4 on, Intel's Cooper Lake (family 6, model
+// 0x55). On Intel parts that have AMX it runs at less than half the rate of FMA.
+bool bf16_dot_is_fast() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  __get_cpuid(1, &a, &b, &c, &d);
+  const unsigned family = (a >> 8) & 0xfu, model = ((a >> 4) & 0xfu) | ((a >> 12) & 0xf0u);
+  return __builtin_cpu_is("amd") || (__builtin_cpu_is("intel") && family == 6 && model == 0x55);
+}
+
+}  // namespace
+
+std::string_view name_of(CpuPath path) {
+  switch (path) {
+    case CpuPath::automatic:
+      return "auto";
+    case CpuPath::amx:
+      return "amx";
+    case CpuPath::avx512_bf16:
+      return "avx512_bf16";
+    case CpuPath::avx512:
+      return "avx512";
+    case CpuPath::avx2:
+      return "avx2";
+    case CpuPath::portable:
+      return "portable";
+  }
+  return "?";
+}
+
+CpuPath parse_cpu_path(std::string_view name) { return parse(all_paths, "cpu path", name); }
+
+BackendKind parse_backend_kind(std::string_view name) { return parse(all_kinds, "backend", name); }
+
+std::vector<CpuPath> available_cpu_paths() {
+  std::vector<CpuPath> paths;
+  const bool avx512 = has_avx512(), bf16 = has_avx512_bf16();
+  if (bf16 && has_amx()) paths.push_back(CpuPath::amx);
+  if (bf16 && bf16_dot_is_fast()) paths.push_back(CpuPath::avx512_bf16);
+  if (avx512) paths.push_back(CpuPath::avx512);
+  if (bf16 && !bf16_dot_is_fast()) paths.push_back(CpuPath::avx512_bf16);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
+    paths.push_back(CpuPath::avx2);
+  paths.push_back(CpuPath::portable);
+  return paths;
+}
+
+CpuPath cpu::chosen_path(CpuPath asked) {
+  const std::vector<CpuPath> available = available_cpu_paths();
+  if (asked == CpuPath::automatic) return available.front();
+  if (std::find(available.begin(), available.end(), asked) == available.end())
+    fail(ExitCode::preflight, "this processor cannot run the cpu path {}; it has {}", name_of(asked),
+         fmt::join(names(available), ", "));
+  return asked;
+}
+
+}  // namespace maniple

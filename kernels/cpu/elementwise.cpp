@@ -1,0 +1,124 @@
+#include <kernels/cpu/elementwise.hpp>
+#include <kernels/cpu/elementwise_kernel.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+namespace maniple::cpu {
+
+namespace {
+
+// Work below this many elements is not worth waking a thread for.
+constexpr int64_t grain_elements = 1 << 15;
+
+int64_t grain_rows(int64_t width) {
+  return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, width));
+}
+
+RowKernels kernels_of(CpuPath path, DType dtype) {
+  require(dtype == DType::bf16 || dtype == DType::fp32, "activations are bf16 or fp32");
+  const bool bf16 = dtype == DType::bf16;
+  switch (path) {
+    case CpuPath::amx:
+    case CpuPath::avx512_bf16:
+    case CpuPath::avx512:
+      return row_kernels_avx512(bf16);
+    case CpuPath::avx2:
+      return row_kernels_avx2(bf16);
+    default:
+      return row_kernels_portable(bf16);
+  }
+}
+
+// The address of an element, counted from the start of the view.
+template <typename View>
+auto element(const View& view, int64_t index) {
+  return view.data + static_cast<size_t>(index) * size_of(view.dtype);
+}
+
+void check_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView out) {
+  require(x.shape.rank() == 2 && out.shape == x.shape && out.dtype == x.dtype, "shapes of an rms norm");
+  require(weight.shape == Shape{x.shape[1]} && weight.dtype == DType::fp32,
+          "a norm weight has one fp32 for each column");
+}
+
+}  // namespace
+
+void rms_norm(ThreadPool& pool, CpuPath path, ConstTensorView x, ConstTensorView weight, float epsilon,
+              TensorView out) {
+  check_norm(x, weight, out);
+  const RowKernels kernels = kernels_of(path, x.dtype);
+  const int64_t width = x.shape[1];
+  pool.parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row)
+      kernels.rms_norm(element(x, row * width), weight.as<float>(), epsilon, width,
+                       element(out, row * width));
+  });
+}
+
+void add_rms_norm(ThreadPool& pool, CpuPath path, ConstTensorView delta, TensorView residual,
+                  ConstTensorView weight, float epsilon, TensorView out) {
+  check_norm(residual, weight, out);
+  require(delta.shape == residual.shape, "shapes of a residual and what is added");
+  require(delta.dtype == residual.dtype || delta.dtype == DType::fp32,
+          "what is added is fp32 or of the residual's type");
+  const RowKernels kernels = kernels_of(path, residual.dtype);
+  const int64_t width = residual.shape[1];
+  pool.parallel_ranges(residual.shape[0], grain_rows(width), [&](IndexRange rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      std::byte* const sum = element(residual, row * width);
+      if (delta.dtype == DType::fp32)
+        kernels.add_floats(sum, delta.as<float>() + row * width, width);
+      else
+        kernels.add(sum, element(delta, row * width), width, sum);
+      kernels.rms_norm(sum, weight.as<float>(), epsilon, width, element(out, row * width));
+    }
+  });
+}
+
+void silu_mul(ThreadPool& pool, CpuPath path, ConstTensorView gate_up, TensorView out) {
+  const int64_t tokens = out.shape[0], width = out.shape[1];
+  require(gate_up.shape == Shape{tokens, 2 * width} && gate_up.dtype == out.dtype,
+          "gate and up stand side by side");
+  const RowKernels kernels = kernels_of(path, out.dtype);
+  pool.parallel_ranges(tokens, grain_rows(width), [&](IndexRange rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row)
+      kernels.silu_mul(element(gate_up, 2 * row * width), element(gate_up, (2 * row + 1) * width), width,
+                       element(out, row * width));
+  });
+}
+
+void add(ThreadPool& pool, CpuPath path, ConstTensorView a, ConstTensorView b, TensorView out) {
+  require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype,
+          "operands of an addition");
+  const RowKernels kernels = kernels_of(path, out.dtype);
+  pool.parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
+    kernels.add(element(a, range.begin), element(b, range.begin), range.size(), element(out, range.begin));
+  });
+}
+
+void add_bias(ThreadPool& pool, CpuPath path, TensorView x, ConstTensorView bias) {
+  const int64_t width = x.shape[1];
+  require(bias.shape == Shape{width} && bias.dtype == DType::fp32, "a bias has one fp32 for each column");
+  const RowKernels kernels = kernels_of(path, x.dtype);
+  pool.parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row)
+      kernels.add_floats(element(x, row * width), bias.as<float>(), width);
+  });
+}
+
+void gather_rows(ThreadPool& pool, ConstTensorView x, ConstTensorView rows, TensorView out) {
+  const int64_t width = x.shape.row_elements();
+  require(out.dtype == x.dtype && out.shape[0] == rows.shape[0] && out.shape.row_elements() == width,
+          "shapes of a gather");
+  pool.parallel_ranges(rows.shape[0], grain_rows(width), [&](IndexRange range) {
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      const int32_t row = rows.as<int32_t>()[i];
+      require(0 <= row && row < x.shape[0], "a gathered row outside the tensor");
+      std::memcpy(element(out, i * width), element(x, row * width),
+                  static_cast<size_t>(width) * size_of(x.dtype));
+    }
+  });
+}
+
+}  // namespace maniple::cpu

@@ -1,0 +1,6 @@
+#include <kernels/cpu/elementwise_kernel.inl>
+
+maniple::cpu::RowKernels maniple::cpu::row_kernels_avx2(bool bf16) {
+  return bf16 ? row_kernels<uint16_t>() : row_kernels<float>();
+}
+maniple::cpu::SamplingKernels maniple::cpu::sampling_kernels_avx2() { return sampling_kernels(); }

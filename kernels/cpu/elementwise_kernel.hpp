@@ -1,0 +1,44 @@
+// Kernels on rows in plain pointers, one set for each instruction path. Elements are fp32 or bf16, as the set
+// says.
+#pragma once
+
+#include <cstdint>
+
+namespace maniple::cpu {
+
+struct RowKernels {
+  void (*rms_norm)(const void* x, const float* weight, float epsilon, int64_t width, void* out);
+  void (*silu_mul)(const void* gate, const void* up, int64_t width, void* out);
+  void (*add)(const void* a, const void* b, int64_t count, void* out);
+  void (*add_floats)(void* x, const float* b, int64_t count);  // x += b
+};
+
+// How scores are made: logit / temperature + noise(keys, id), or plain logits for temperature 0. See
+// reference/noise.hpp.
+struct Draw {
+  float temperature;
+  uint32_t first_key;
+  uint32_t second_key;
+};
+
+// Logits that are not a number count as -inf everywhere.
+struct SamplingKernels {
+  // The id with the best score, the lowest among equals, and its score. ids may be null: then the ids are
+  // first_id, first_id + 1, ...
+  int32_t (*best)(const float* logits, const int32_t* ids, int32_t first_id, int64_t count, Draw draw,
+                  float* score);
+  float (*maximum)(const float* logits, int64_t count);
+  // Sum of exp(logit - maximum).
+  float (*exp_sum)(const float* logits, int64_t count, float maximum);
+  // shares[i] = exp((logits[i] - maximum) / temperature), from the quotients of both.
+  void (*shares)(const float* logits, int64_t count, float temperature, float maximum, float* shares);
+};
+
+RowKernels row_kernels_avx512(bool bf16);
+RowKernels row_kernels_avx2(bool bf16);
+RowKernels row_kernels_portable(bool bf16);
+SamplingKernels sampling_kernels_avx512();
+SamplingKernels sampling_kernels_avx2();
+SamplingKernels sampling_kernels_portable();
+
+}  // namespace maniple::cpu

@@ -1,0 +1,152 @@
+#include <kernels/reference/reference_ops.hpp>
+#include <kernels/reference/rows.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace maniple {
+
+using reference::Floats;
+
+namespace {
+
+// Element of the cache where (block, head, offset) begins.
+int64_t cache_start(const KvPages& pages, int64_t slot, int64_t head) {
+  const int64_t block = slot / pages.block_size(), offset = slot % pages.block_size();
+  return ((block * pages.kv_heads() + head) * pages.block_size() + offset) * pages.head_dim();
+}
+
+void normalise(Floats& head, ConstTensorView weight, float epsilon) {
+  if (weight.empty()) return;
+  const auto width = static_cast<int64_t>(head.size());
+  const float mean_square = reference::dot(head.data(), head.data(), width) / static_cast<float>(width);
+  const float scale = 1.0f / std::sqrt(mean_square + epsilon);
+  for (int64_t i = 0; i < width; ++i)
+    head[static_cast<size_t>(i)] = head[static_cast<size_t>(i)] * scale * weight.as<float>()[i];
+}
+
+// Rotates the pairs (i, i + half): the convention of GPT-NeoX.
+void rotate(Floats& head, const float* cos_sin) {
+  const size_t half = head.size() / 2;
+  for (size_t i = 0; i < half; ++i) {
+    const float cosine = cos_sin[i], sine = cos_sin[half + i], low = head[i], high = head[half + i];
+    head[i] = low * cosine - high * sine;
+    head[half + i] = high * cosine + low * sine;
+  }
+}
+
+// Softmax over one part of the context: sum of exp(score - maximum) * value, and of exp(score - maximum).
+struct Partial {
+  float maximum = -std::numeric_limits<float>::infinity();
+  float weight = 0;
+  Floats values;
+};
+
+class Context {
+ public:
+  Context(const KvPages& pages, const int32_t* blocks, int64_t kv_head)
+      : pages_(pages), blocks_(blocks), kv_head_(kv_head) {}
+
+  Partial over(IndexRange positions, const Floats& query, float scale) const {
+    Partial part;
+    Floats scores;
+    for (int64_t p = positions.begin; p < positions.end; ++p)
+      scores.push_back(reference::dot(query.data(), read(pages_.keys, p).data(), pages_.head_dim()) * scale);
+    part.maximum = *std::max_element(scores.begin(), scores.end());
+    part.values.resize(query.size());
+    for (int64_t p = positions.begin; p < positions.end; ++p) {
+      const float weight = std::exp(scores[static_cast<size_t>(p - positions.begin)] - part.maximum);
+      const Floats value = read(pages_.values, p);
+      part.weight += weight;
+      for (size_t i = 0; i < value.size(); ++i) part.values[i] += weight * value[i];
+    }
+    return part;
+  }
+
+ private:
+  Floats read(ConstTensorView cache, int64_t position) const {
+    const int64_t size = pages_.block_size();
+    return reference::read(cache,
+                           cache_start(pages_, blocks_[position / size] * size + position % size, kv_head_),
+                           pages_.head_dim());
+  }
+
+  const KvPages& pages_;
+  const int32_t* blocks_;
+  int64_t kv_head_;
+};
+
+// Both parts relative to the larger maximum.
+void merge(Partial& sum, const Partial& part) {
+  if (sum.values.empty()) {
+    sum = part;
+    return;
+  }
+  const float maximum = std::max(sum.maximum, part.maximum);
+  const float old = std::exp(sum.maximum - maximum), fresh = std::exp(part.maximum - maximum);
+  sum.maximum = maximum;
+  sum.weight = sum.weight * old + part.weight * fresh;
+  for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] = sum.values[i] * old + part.values[i] * fresh;
+}
+
+// Splits begin at multiples of attention_split, whatever the length: a position's place in the sum never
+// changes.
+Floats attend(const Context& context, int64_t length, const Floats& query, float scale) {
+  Partial sum;
+  for (int64_t begin = 0; begin < length; begin += attention_split)
+    merge(sum, context.over({begin, std::min(begin + attention_split, length)}, query, scale));
+  for (float& value : sum.values) value /= sum.weight;
+  return sum.values;
+}
+
+}  // namespace
+
+void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                                ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                                const KvPages& pages) {
+  const int64_t tokens = batch.tokens(), dim = heads.head_dim,
+                all_heads = heads.query_heads + 2 * heads.kv_heads;
+  require(
+      qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
+      "shapes of a rotary embedding");
+  require(pages.kv_heads() == heads.kv_heads && pages.head_dim() == dim, "the cache has other heads");
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* const angles = cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * dim;
+    for (int64_t h = 0; h < all_heads; ++h) {
+      Floats head = reference::read(qkv, (t * all_heads + h) * dim, dim);
+      const bool is_query = h < heads.query_heads,
+                 is_key = !is_query && h < heads.query_heads + heads.kv_heads;
+      if (is_query || is_key) {
+        normalise(head, is_query ? norms.query : norms.key, norms.epsilon);
+        rotate(head, angles);
+      }
+      const int64_t slot = batch.slots.as<int32_t>()[t];
+      if (is_query)
+        reference::write(queries, (t * heads.query_heads + h) * dim, head);
+      else
+        reference::write(is_key ? pages.keys : pages.values,
+                         cache_start(pages, slot, (h - heads.query_heads) % heads.kv_heads), head);
+    }
+  }
+}
+
+void ReferenceOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
+                             float scale, const KvPages& pages, TensorView out) {
+  const int64_t dim = heads.head_dim, group = heads.query_heads / heads.kv_heads,
+                table_width = batch.block_tables.shape[1];
+  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape,
+          "shapes of an attention");
+  const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>();
+  for (int64_t s = 0; s < batch.sequences(); ++s)
+    for (int64_t h = 0; h < heads.query_heads; ++h) {
+      const Context context(pages, batch.block_tables.as<int32_t>() + s * table_width, h / group);
+      for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
+        const int64_t element = (t * heads.query_heads + h) * dim, length = past[s] + (t - starts[s]) + 1;
+        reference::write(out, element,
+                         attend(context, length, reference::read(queries, element, dim), scale));
+      }
+    }
+}
+
+}  // namespace maniple

@@ -1,0 +1,77 @@
+#include <kernels/reference/reference_ops.hpp>
+#include <kernels/reference/rows.hpp>
+
+#include <cmath>
+#include <cstring>
+
+namespace maniple {
+
+using reference::Floats;
+
+void ReferenceOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
+  const int64_t tokens = x.shape[0], width = x.shape[1];
+  require(out.shape == x.shape && weight.shape == Shape{width}, "shapes of an rms norm");
+  for (int64_t t = 0; t < tokens; ++t) {
+    Floats row = reference::read(x, t * width, width);
+    const float mean_square = reference::dot(row.data(), row.data(), width) / static_cast<float>(width);
+    const float scale = 1.0f / std::sqrt(mean_square + epsilon);
+    for (int64_t i = 0; i < width; ++i)
+      row[static_cast<size_t>(i)] = row[static_cast<size_t>(i)] * scale * weight.as<float>()[i];
+    reference::write(out, t * width, row);
+  }
+}
+
+void ReferenceOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight,
+                                float epsilon, TensorView out) {
+  require(delta.shape == residual.shape, "shapes of a residual and what is added");
+  const int64_t elements = residual.shape.elements();
+  const Floats added = reference::read(delta, 0, elements);
+  Floats sums = reference::read(residual, 0, elements);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += added[i];
+  reference::write(residual, 0, sums);
+  rms_norm(residual, weight, epsilon, out);
+}
+
+void ReferenceOps::silu_mul(ConstTensorView gate_up, TensorView out) {
+  const int64_t tokens = out.shape[0], width = out.shape[1];
+  require(gate_up.shape == Shape{tokens, 2 * width}, "gate and up stand side by side");
+  for (int64_t t = 0; t < tokens; ++t) {
+    Floats gate = reference::read(gate_up, 2 * t * width, width);
+    const Floats up = reference::read(gate_up, (2 * t + 1) * width, width);
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+    reference::write(out, t * width, gate);
+  }
+}
+
+void ReferenceOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
+  require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype,
+          "operands of an addition");
+  Floats sums = reference::read(a, 0, a.shape.elements());
+  const Floats added = reference::read(b, 0, a.shape.elements());
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += added[i];
+  reference::write(out, 0, sums);
+}
+
+void ReferenceOps::add_bias(TensorView x, ConstTensorView bias) {
+  const int64_t tokens = x.shape[0], width = x.shape[1];
+  require(bias.shape == Shape{width}, "a bias has one value for each column");
+  for (int64_t t = 0; t < tokens; ++t) {
+    Floats row = reference::read(x, t * width, width);
+    for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] += bias.as<float>()[i];
+    reference::write(x, t * width, row);
+  }
+}
+
+void ReferenceOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
+  const size_t bytes = static_cast<size_t>(x.shape.row_elements()) * size_of(x.dtype);
+  require(out.dtype == x.dtype && out.shape[0] == rows.shape[0] &&
+              out.shape.row_elements() == x.shape.row_elements(),
+          "shapes of a gather");
+  for (int64_t i = 0; i < rows.shape[0]; ++i) {
+    const int32_t row = rows.as<int32_t>()[i];
+    require(0 <= row && row < x.shape[0], "a gathered row outside the tensor");
+    std::memcpy(out.data + static_cast<size_t>(i) * bytes, x.data + static_cast<size_t>(row) * bytes, bytes);
+  }
+}
+
+}  // namespace maniple

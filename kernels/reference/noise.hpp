@@ -1,0 +1,50 @@
+// The random numbers of sampling, as a specification: a pure function of (seed, position, token id), the same
+// on every backend.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace maniple {
+
+// Two keys of a drawn position. The mixer is SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
+// number generators, 2014).
+struct NoiseKey {
+  uint32_t first = 0;
+  uint32_t second = 0;
+};
+
+constexpr uint64_t split_mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+constexpr NoiseKey noise_key(uint64_t seed, uint32_t position) {
+  const uint64_t mixed = split_mix(split_mix(seed) ^ position);
+  return {static_cast<uint32_t>(mixed), static_cast<uint32_t>(mixed >> 32)};
+}
+
+// A bijection of ids for each key: Wellons' lowbias32 twice, each keyed.
+constexpr uint32_t mix_bits(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+constexpr uint32_t noise_bits(NoiseKey key, uint32_t id) {
+  return mix_bits(mix_bits(id ^ key.first) + key.second);
+}
+
+// Uniform in (0, 1): steps of 2^-31 that are finer than an fp32 near zero, at most 1 - 2^-24.
+inline float noise_uniform(NoiseKey key, uint32_t id) {
+  const float w = (static_cast<float>(static_cast<int32_t>(noise_bits(key, id) >> 1)) + 0.5f) * 0x1p-31f;
+  return w < 0x1.fffffep-1f ? w : 0x1.fffffep-1f;
+}
+
+// Standard Gumbel: -log(E), E = -log(1 - w) exponential. In [-2.82, 22.19].
+inline float gumbel_noise(NoiseKey key, uint32_t id) {
+  return -std::log(-std::log1p(-noise_uniform(key, id)));
+}
+
+}  // namespace maniple

@@ -1,0 +1,49 @@
+// The readable specification of every operation, in plain fp32 loops on one thread: the oracle of the
+// conformance tests. It keeps the contract on bits too (reduction slices, attention splits, vocabulary
+// chunks), so whole models run on it and agree with themselves.
+#pragma once
+
+#include <kernels/ops.hpp>
+
+namespace maniple {
+
+class ReferenceOps : public Ops {
+ public:
+  explicit ReferenceOps(Device& device) : device_(device) {}
+  Device& device() override { return device_; }
+
+  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
+  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
+
+  void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
+  void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                    TensorView out) override;
+  void silu_mul(ConstTensorView gate_up, TensorView out) override;
+  void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
+  void add_bias(TensorView x, ConstTensorView bias) override;
+  void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
+
+  void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                    ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                    const KvPages& pages) override;
+  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
+                 const KvPages& pages, TensorView out) override;
+
+  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override;
+  void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
+  void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
+                std::span<float> sums) override;
+  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override;
+  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                      std::span<TokenLogit> out) override;
+
+ private:
+  Device& device_;
+};
+
+}  // namespace maniple

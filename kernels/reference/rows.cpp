@@ -1,0 +1,59 @@
+#include <kernels/reference/rows.hpp>
+
+#include <algorithm>
+
+namespace maniple::reference {
+
+namespace {
+
+template <typename T>
+void widen(const T* from, Floats& to) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
+}
+
+}  // namespace
+
+Floats read(ConstTensorView view, int64_t begin, int64_t count) {
+  Floats values(static_cast<size_t>(count));
+  switch (view.dtype) {
+    case DType::fp32:
+      std::copy_n(view.as<float>() + begin, count, values.begin());
+      break;
+    case DType::bf16:
+      widen(view.as<BFloat16>() + begin, values);
+      break;
+    case DType::fp16:
+      widen(view.as<Float16>() + begin, values);
+      break;
+    default:
+      require(false, "not a floating-point tensor");
+  }
+  return values;
+}
+
+void write(TensorView view, int64_t begin, std::span<const float> values) {
+  require(view.dtype == DType::fp32 || view.dtype == DType::bf16, "results are bf16 or fp32");
+  if (view.dtype == DType::fp32)
+    std::copy(values.begin(), values.end(), view.as<float>() + begin);
+  else
+    std::transform(values.begin(), values.end(), view.as<BFloat16>() + begin,
+                   [](float v) { return BFloat16(v); });
+}
+
+float dot(const float* a, const float* b, int64_t count) {
+  constexpr int64_t lanes = 16;
+  float sums[lanes] = {};
+  const int64_t whole = count - count % lanes;
+  for (int64_t i = 0; i < whole; i += lanes)
+    for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  for (int64_t i = whole; i < count; ++i) sums[i - whole] += a[i] * b[i];
+  return tree_sum(sums);
+}
+
+float tree_sum(std::span<float> parts) {
+  for (size_t stride = 1; stride < parts.size(); stride *= 2)
+    for (size_t i = 0; i + stride < parts.size(); i += 2 * stride) parts[i] += parts[i + stride];
+  return parts.empty() ? 0.0f : parts[0];
+}
+
+}  // namespace maniple::reference

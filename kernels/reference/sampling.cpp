@@ -1,0 +1,151 @@
+#include <kernels/reference/noise.hpp>
+#include <kernels/reference/reference_ops.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace maniple {
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// What is not a number never wins.
+float sane(float logit) { return std::isnan(logit) ? -infinity : logit; }
+
+// logit - maximum, with equal infinities a distance of zero.
+float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
+
+Candidate scored(int32_t id, float logit, const SamplingRow& row) {
+  if (row.temperature <= 0) return {logit, id, logit};
+  return {
+      logit / row.temperature + gumbel_noise(noise_key(row.seed, row.position), static_cast<uint32_t>(id)),
+      id, logit};
+}
+
+bool better(const Candidate& a, const Candidate& b) {
+  return a.score != b.score ? a.score > b.score : a.id < b.id;
+}
+bool larger(const TokenLogit& a, const TokenLogit& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+std::vector<TokenLogit> gathered_row(ConstTensorView gathered, int64_t vocabulary_size, int64_t row) {
+  const int64_t rows = gathered.shape[1], width = gathered.shape[2];
+  require(0 < vocabulary_size && vocabulary_size <= gathered.shape[0] * width && row < rows,
+          "gathered logits do not cover the vocabulary");
+  std::vector<TokenLogit> entries;
+  for (int64_t id = 0; id < vocabulary_size; ++id)
+    entries.push_back({static_cast<int32_t>(id),
+                       sane(gathered.as<float>()[(id / width * rows + row) * width + id % width])});
+  return entries;
+}
+
+void keep_min_p(std::vector<TokenLogit>& sorted, const SamplingRow& row) {
+  if (row.min_p <= 0) return;
+  const float floor = std::log(row.min_p), maximum = sorted[0].logit / row.temperature;
+  std::erase_if(sorted, [&](const TokenLogit& entry) {
+    return distance(entry.logit / row.temperature, maximum) < floor;
+  });
+}
+
+void keep_top_k(std::vector<TokenLogit>& sorted, const SamplingRow& row) {
+  const auto k = static_cast<size_t>(row.top_k);
+  if (k == 0 || k >= sorted.size()) return;
+  const float threshold = sorted[k - 1].logit;
+  std::erase_if(sorted, [&](const TokenLogit& entry) { return entry.logit < threshold; });
+}
+
+// Probabilities are added as integers of 2^-40 of the largest, so that no order of summation can change what
+// is kept.
+void keep_top_p(std::vector<TokenLogit>& sorted, const SamplingRow& row) {
+  if (row.top_p >= 1) return;
+  const float maximum = sorted[0].logit / row.temperature;
+  const auto share = [&](const TokenLogit& entry) {
+    return static_cast<int64_t>(std::exp(distance(entry.logit / row.temperature, maximum)) * 0x1p40f);
+  };
+  int64_t total = 0, sum = 0;
+  for (const TokenLogit& entry : sorted) total += share(entry);
+  const double wanted = static_cast<double>(row.top_p) * static_cast<double>(total);
+  size_t kept = 0;
+  do sum += share(sorted[kept++]);
+  while (kept < sorted.size() && static_cast<double>(sum) < wanted);
+  sorted.resize(kept);
+}
+
+}  // namespace
+
+void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
+                                   std::span<const SamplingRow> rows, std::span<Candidate> out) {
+  const int64_t width = logits.shape[1];
+  require(vocabulary.size() <= width && rows.size() == static_cast<size_t>(logits.shape[0]) &&
+              out.size() == rows.size(),
+          "shapes of a draw");
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const float* const row = logits.as<float>() + static_cast<int64_t>(r) * width;
+    out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
+    for (int64_t i = 0; i < vocabulary.size(); ++i) {
+      const Candidate candidate = scored(static_cast<int32_t>(vocabulary.begin + i), sane(row[i]), rows[r]);
+      if (better(candidate, out[r])) out[r] = candidate;
+    }
+  }
+}
+
+void ReferenceOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
+  require(vocabulary.size() <= logits.shape[1] && maxima.size() == static_cast<size_t>(logits.shape[0]),
+          "shapes of row maxima");
+  for (size_t r = 0; r < maxima.size(); ++r) {
+    const float* const row = logits.as<float>() + static_cast<int64_t>(r) * logits.shape[1];
+    maxima[r] = -infinity;
+    for (int64_t i = 0; i < vocabulary.size(); ++i) maxima[r] = std::max(maxima[r], sane(row[i]));
+  }
+}
+
+void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
+                            int chunks, std::span<float> sums) {
+  const int64_t width = logits.shape[1], part = width / chunks;
+  require(width % chunks == 0 && vocabulary.size() <= width, "a padded vocabulary divides by its chunks");
+  require(maxima.size() == static_cast<size_t>(logits.shape[0]) &&
+              sums.size() == maxima.size() * static_cast<size_t>(chunks),
+          "shapes of chunk sums");
+  for (int64_t r = 0; r < logits.shape[0]; ++r)
+    for (int64_t c = 0; c < chunks; ++c) {
+      double sum = 0;
+      for (int64_t i = c * part; i < std::min((c + 1) * part, vocabulary.size()); ++i)
+        sum += std::exp(distance(sane(logits.as<float>()[r * width + i]), maxima[static_cast<size_t>(r)]));
+      sums[static_cast<size_t>(r * chunks + c)] = static_cast<float>(sum);
+    }
+}
+
+void ReferenceOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
+                                   std::span<const SamplingRow> rows, std::span<Candidate> out) {
+  require(out.size() == rows.size() && rows.size() <= static_cast<size_t>(gathered.shape[1]),
+          "shapes of a filtered draw");
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::vector<TokenLogit> entries = gathered_row(gathered, vocabulary_size, static_cast<int64_t>(r));
+    std::sort(entries.begin(), entries.end(), larger);
+    if (rows[r].temperature > 0) {
+      keep_min_p(entries, rows[r]);
+      keep_top_k(entries, rows[r]);
+      keep_top_p(entries, rows[r]);
+    }
+    out[r] = scored(entries[0].id, entries[0].logit, rows[r]);
+    for (const TokenLogit& entry : entries) {
+      const Candidate candidate = scored(entry.id, entry.logit, rows[r]);
+      if (better(candidate, out[r])) out[r] = candidate;
+    }
+  }
+}
+
+void ReferenceOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                                  std::span<TokenLogit> out) {
+  std::vector<TokenLogit> entries = gathered_row(gathered, vocabulary_size, row);
+  require(out.size() <= entries.size(), "more logits asked for than there are");
+  std::partial_sort(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(out.size()), entries.end(),
+                    larger);
+  std::copy_n(entries.begin(), out.size(), out.begin());
+}
+
+}  // namespace maniple

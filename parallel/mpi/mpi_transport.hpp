@@ -1,0 +1,36 @@
+// Host memory between the ranks of a group, by point-to-point messages. Waiting does not burn cores that
+// other ranks need.
+#pragma once
+
+#include <parallel/mailbox.hpp>
+#include <parallel/mpi/mpi_session.hpp>
+#include <parallel/transport.hpp>
+
+#include <vector>
+
+namespace maniple {
+
+class MpiTransport : public Transport {
+ public:
+  MpiTransport(UniqueComm comm, Backoff::Spin spin);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+
+  MPI_Comm comm() const { return comm_.get(); }
+
+ private:
+  void wait_for_all();
+
+  UniqueComm comm_;
+  Backoff::Spin spin_;
+  int rank_ = 0;
+  int size_ = 1;
+  // Of the exchange in progress, receives first. After an error they are left as they are: the job ends.
+  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<int> expected_;  // bytes of each receive
+};
+
+}  // namespace maniple

@@ -1,0 +1,143 @@
+#include <parallel/collectives.hpp>
+#include <parallel/mpi/mpi_mailbox.hpp>
+#include <parallel/mpi/mpi_transport.hpp>
+#include <parallel/mpi/mpi_world.hpp>
+#include <parallel/self/memory_mailbox.hpp>
+#include <parallel/self/self_communicator.hpp>
+#include <parallel/self/self_world.hpp>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+namespace maniple {
+
+namespace {
+
+// A rank as its node sees it.
+struct Neighbourhood {
+  int leader = 0;  // world rank of the node's lowest rank
+  int local_rank = 0;
+  int local_size = 1;
+  int cpus = 1;  // that the node's ranks may run on, all together
+};
+
+Neighbourhood find_neighbourhood(MPI_Comm world) {
+  Neighbourhood found;
+  MPI_Comm handle = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_rank(world, &found.leader), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, found.leader, MPI_INFO_NULL, &handle),
+            "MPI_Comm_split_type");
+  const UniqueComm node(handle);
+  check_mpi(MPI_Comm_rank(node.get(), &found.local_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(node.get(), &found.local_size), "MPI_Comm_size");
+  check_mpi(MPI_Bcast(&found.leader, 1, MPI_INT, 0, node.get()), "MPI_Bcast");
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cpus, sizeof cpus, MPI_BYTE, MPI_BOR, node.get()), "MPI_Allreduce");
+  found.cpus = CPU_COUNT(&cpus);
+  return found;
+}
+
+std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
+  std::vector<std::byte> card(sizeof mine);
+  std::memcpy(card.data(), &mine, sizeof mine);
+  const std::string host = host_name();
+  for (const char letter : host) card.push_back(static_cast<std::byte>(letter));
+
+  std::vector<Place> places;
+  std::map<int, int> nodes;  // leader -> index; a leader comes before the other ranks of its node
+  for (const auto& bytes : all_gather_bytes(world, card)) {
+    Neighbourhood its;
+    std::memcpy(&its, bytes.data(), sizeof its);
+    const int node = nodes.try_emplace(its.leader, static_cast<int>(nodes.size())).first->second;
+    const auto* name = reinterpret_cast<const char*>(bytes.data());
+    places.push_back({{name + sizeof its, name + bytes.size()}, node, its.local_rank, its.local_size});
+  }
+  return places;
+}
+
+class MpiWorld : public World {
+ public:
+  MpiWorld() : MpiWorld(duplicate(MPI_COMM_WORLD)) {}
+
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.size(); }
+  const std::vector<Place>& places() const override { return places_; }
+  std::string description() const override;
+  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
+  Channel make_channel() override;
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
+    return maniple::all_gather_bytes(control_, bytes);
+  }
+  void broadcast_bytes(std::vector<std::byte>& bytes, int root) override {
+    maniple::broadcast_bytes(control_, bytes, root);
+  }
+  void barrier() override { maniple::barrier(control_); }
+  [[noreturn]] void abort(int exit_code) override;
+
+ private:
+  explicit MpiWorld(UniqueComm&& world) : MpiWorld(find_neighbourhood(world.get()), std::move(world)) {}
+  // A rank spins only where every rank of its node has a core.
+  MpiWorld(const Neighbourhood& mine, UniqueComm&& world)
+      : spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
+        control_(std::move(world), spin_),
+        places_(find_places(control_, mine)) {}
+
+  const Backoff::Spin spin_;
+  MpiTransport control_;
+  const std::vector<Place> places_;
+};
+
+// A world that ends MPI after everything else of it is gone.
+struct MpiJob final : private MpiSession, public MpiWorld {};
+
+// "Open MPI v4.1.4, package: ..." up to the comma.
+std::string MpiWorld::description() const {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string version = text.data();
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
+std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, Ops& ops) {
+  require(std::count(ranks.begin(), ranks.end(), rank()) == 1, "a rank makes a group that it is not in");
+  if (ranks.size() == 1) return std::make_unique<SelfCommunicator>(ops);
+  MPI_Group handle = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(control_.comm(), &handle), "MPI_Comm_group");
+  const UniqueGroup everyone(handle);
+  check_mpi(MPI_Group_incl(everyone.get(), static_cast<int>(ranks.size()), ranks.data(), &handle),
+            "MPI_Group_incl");
+  const UniqueGroup members(handle);
+  MPI_Comm comm =
+      MPI_COMM_NULL;  // collective over the members only, so groups side by side need not wait for each other
+  check_mpi(MPI_Comm_create_group(control_.comm(), members.get(), 0, &comm), "MPI_Comm_create_group");
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  return make_host_communicator(std::make_unique<MpiTransport>(UniqueComm(comm), spin_), ops);
+}
+
+Channel MpiWorld::make_channel() {
+  UniqueComm comm = duplicate(control_.comm());
+  if (rank() != 0) return {nullptr, std::make_unique<MpiMailbox>(std::move(comm), nullptr)};
+  MemoryChannel own = make_memory_channel(1);
+  return {std::make_unique<MpiMailbox>(std::move(comm), std::move(own.center)), std::move(own.leaves[0])};
+}
+
+void MpiWorld::abort(int exit_code) {
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+}  // namespace
+
+std::unique_ptr<World> make_mpi_world() { return std::make_unique<MpiJob>(); }
+
+}  // namespace maniple

@@ -1,0 +1,39 @@
+#include <parallel/self/memory_mailbox.hpp>
+#include <parallel/self/self_communicator.hpp>
+#include <parallel/self/self_world.hpp>
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+namespace maniple {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+SelfWorld::SelfWorld() : places_{{.host = host_name()}} {}
+
+std::unique_ptr<Communicator> SelfWorld::make_group(std::span<const int> ranks, Ops& ops) {
+  require(ranks.size() == 1 && ranks[0] == 0, "a group of ranks that do not exist");
+  return std::make_unique<SelfCommunicator>(ops);
+}
+
+Channel SelfWorld::make_channel() {
+  MemoryChannel channel = make_memory_channel(1);
+  return {std::move(channel.center), std::move(channel.leaves[0])};
+}
+
+std::vector<std::vector<std::byte>> SelfWorld::all_gather_bytes(std::span<const std::byte> bytes) {
+  return {{bytes.begin(), bytes.end()}};
+}
+
+void SelfWorld::abort(int exit_code) {
+  std::fflush(stderr);
+  std::_Exit(exit_code);
+}
+
+}  // namespace maniple

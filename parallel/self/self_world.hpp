@@ -1,0 +1,31 @@
+// One process that no launcher started: MPI is never called (its singleton mode forks a daemon and costs 0.3
+// s).
+#pragma once
+
+#include <parallel/world.hpp>
+
+namespace maniple {
+
+class SelfWorld : public World {
+ public:
+  SelfWorld();
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  const std::vector<Place>& places() const override { return places_; }
+  std::string description() const override { return "one process without MPI"; }
+  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
+  Channel make_channel() override;
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override;
+  void broadcast_bytes(std::vector<std::byte>&, int) override {}
+  void barrier() override {}
+  [[noreturn]] void abort(int exit_code) override;
+
+ private:
+  std::vector<Place> places_;
+};
+
+// Of this machine.
+std::string host_name();
+
+}  // namespace maniple

@@ -1,0 +1,36 @@
+// Sharding as arithmetic: which part of a dimension a tensor rank holds.
+#pragma once
+
+#include <kernels/tensor/shape.hpp>
+
+namespace maniple {
+
+// Equal parts. Throws Error (input) when size does not divide by parts: `what` names the dimension, e.g.
+// "attention heads".
+IndexRange even_shard(int64_t size, int parts, int part, const char* what);
+
+// KV heads of a tensor rank: kv_heads / parts each, or, when parts > kv_heads, one head shared by parts /
+// kv_heads ranks. Throws Error (input) when neither divides, with the sizes that would.
+IndexRange kv_head_shard(int64_t kv_heads, int parts, int part);
+
+// The vocabulary padded to a multiple of 64 and of parts, then split evenly. `padded` is the shard's place in
+// the padded vocabulary; `valid` is its part below vocabulary_size (empty at the end when all of it is
+// padding).
+struct VocabularyShard {
+  IndexRange padded;
+  IndexRange valid;
+};
+int64_t padded_vocabulary(int64_t vocabulary_size, int parts);
+VocabularyShard vocabulary_shard(int64_t vocabulary_size, int parts, int part);
+
+// A row-parallel sum over `columns` is cut into `total` reduction slices over all ranks, `local` of them on
+// each. gcd(columns, 8) in all makes the bits independent of the number of ranks; where `parts` does not
+// divide that, each rank is one slice of its own.
+struct ReductionSlices {
+  int total = 1;
+  int local = 1;
+  bool independent_of_parts = true;
+};
+ReductionSlices reduction_slices(int64_t columns, int parts);
+
+}  // namespace maniple

@@ -1,0 +1,216 @@
+#include <parallel/collectives.hpp>
+#include <parallel/staging_transport.hpp>
+#include <parallel/tree_communicator.hpp>
+
+#include <bit>
+#include <numeric>
+
+namespace maniple {
+
+namespace {
+
+// Up to here a sum is ruled by the number of messages, from here on by the bytes that each rank moves and
+// adds.
+constexpr size_t small_sum = size_t{16} << 10;
+
+std::span<const std::byte> bytes_of(ConstTensorView x) { return {x.data, x.bytes()}; }
+std::span<std::byte> bytes_of(TensorView x) { return {x.data, x.bytes()}; }
+
+// [size, ...] seen as one tensor a rank.
+TensorView entry(TensorView stacked, int index, const Shape& shape) {
+  return stacked.rows(index, 1).reshaped(shape);
+}
+
+template <typename View>
+std::vector<View> split_rows(View x, std::span<const int64_t> rows) {
+  std::vector<View> parts;
+  int64_t begin = 0;
+  for (const int64_t count : rows) {
+    parts.push_back(x.rows(begin, count));
+    begin += count;
+  }
+  require(begin == x.shape[0], "the rows of all ranks are not those of the tensor");
+  return parts;
+}
+
+Shape with_rows(Shape shape, int64_t rows) {
+  shape[0] = rows;
+  return shape;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_host_communicator(std::unique_ptr<Transport> transport, Ops& ops) {
+  if (!ops.device().shares_host_memory())
+    transport = std::make_unique<StagingTransport>(std::move(transport), ops.device());
+  return std::make_unique<TreeCommunicator>(std::move(transport), ops);
+}
+
+TreeCommunicator::TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops)
+    : transport_(std::move(transport)),
+      ops_(ops),
+      rank_(transport_->rank()),
+      size_(transport_->size()),
+      levels_(tree_levels(size_)) {}
+
+void TreeCommunicator::all_reduce(TensorView x) {
+  if (size_ == 1 || x.empty()) return;
+  if (x.bytes() > small_sum)
+    sum_in_parts(x);
+  else if (std::has_single_bit(static_cast<unsigned>(size_)))
+    exchange_partial_sums(x);
+  else
+    gather_and_sum(x);
+}
+
+// Recursive doubling: both partners compute lower + upper, a node of the tree.
+void TreeCommunicator::exchange_partial_sums(TensorView x) {
+  const TensorView other = scratch(x.dtype, x.shape);
+  for (int distance = 1; distance < size_; distance *= 2) {
+    const int partner = rank_ ^ distance;
+    const Outgoing outgoing{partner, bytes_of(x)};
+    const Incoming incoming{partner, bytes_of(other)};
+    transport_->exchange({&outgoing, 1}, {&incoming, 1});
+    if (rank_ < partner)
+      ops_.add(x, other, x);
+    else
+      ops_.add(other, x, x);
+  }
+}
+
+void TreeCommunicator::gather_and_sum(TensorView x) {
+  const int64_t elements = x.shape.elements();
+  const TensorView flat = x.reshaped({elements}), slots = scratch(x.dtype, {size_, elements});
+  std::vector<ConstTensorView> parts;
+  std::vector<std::span<std::byte>> places;
+  for (int peer = 0; peer < size_; ++peer) {
+    const TensorView part = peer == rank_ ? flat : entry(slots, peer, flat.shape);
+    parts.push_back(part);
+    places.push_back(bytes_of(part));
+  }
+  maniple::all_gather(*transport_, places);
+  sum(parts, slots, flat);
+}
+
+// Each rank sums one part of x, then all gather the parts.
+void TreeCommunicator::sum_in_parts(TensorView x) {
+  const int64_t elements = x.shape.elements();
+  const TensorView flat = x.reshaped({elements});
+  std::vector<int64_t> counts;
+  for (int peer = 0; peer < size_; ++peer)
+    counts.push_back(elements * (peer + 1) / size_ - elements * peer / size_);
+  const TensorView mine = split_rows(flat, counts)[rank_];
+  reduce_scatterv(flat, mine, counts);
+  all_gatherv(mine, flat, counts);
+}
+
+// Adds parts[r] of all ranks r by the tree. slots [size, ...] takes the sums on the way; out may be a part.
+void TreeCommunicator::sum(std::vector<ConstTensorView>& parts, TensorView slots, TensorView out) {
+  for (const auto& level : levels_) {
+    for (const TreeAddition& addition : level) {
+      const TensorView target = &level == &levels_.back() ? out : entry(slots, addition.to, out.shape);
+      ops_.add(parts[addition.to], parts[addition.from], target);
+      parts[addition.to] = target;
+    }
+  }
+}
+
+void TreeCommunicator::all_gather(ConstTensorView in, TensorView out) {
+  require(out.shape.elements() == size_ * in.shape.elements(), "all_gather: out is not [size, in.shape...]");
+  const std::vector<int64_t> rows(size_, 1);
+  if (!in.empty())
+    all_gatherv(in.reshaped({1, in.shape.elements()}), out.reshaped({size_, in.shape.elements()}), rows);
+}
+
+void TreeCommunicator::all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) {
+  require(rows.size() == static_cast<size_t>(size_), "all_gatherv: not one number of rows a rank");
+  require(in.dtype == out.dtype && in.shape == with_rows(out.shape, rows[rank_]),
+          "all_gatherv: in is not [rows[rank], ...]");
+  const std::vector<TensorView> parts = split_rows(out, rows);
+  copy(in, parts[rank_]);
+  std::vector<std::span<std::byte>> places;
+  for (const TensorView& part : parts) places.push_back(bytes_of(part));
+  maniple::all_gather(*transport_, places);
+}
+
+void TreeCommunicator::reduce_scatter(ConstTensorView in, TensorView out) {
+  const std::vector<int64_t> rows(size_, out.shape[0]);
+  reduce_scatterv(in, out, rows);
+}
+
+void TreeCommunicator::reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) {
+  require(rows.size() == static_cast<size_t>(size_), "reduce_scatterv: not one number of rows a rank");
+  require(in.dtype == out.dtype && out.shape == with_rows(in.shape, rows[rank_]),
+          "reduce_scatterv: out is not [rows[rank], ...]");
+  const std::vector<ConstTensorView> mine = split_rows(in, rows);
+  const TensorView slots = scratch(in.dtype, {size_, out.shape.elements()});
+  std::vector<ConstTensorView> parts;
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int peer = 0; peer < size_; ++peer) {
+    const TensorView slot = entry(slots, peer, out.shape);
+    parts.push_back(peer == rank_ ? mine[peer] : slot);
+    if (peer == rank_) continue;
+    outgoing.push_back({peer, bytes_of(mine[peer])});
+    incoming.push_back({peer, bytes_of(slot)});
+  }
+  transport_->exchange(outgoing, incoming);
+  if (out.empty()) return;
+  if (size_ == 1)
+    copy(in, out);
+  else
+    sum(parts, slots, out);
+}
+
+void TreeCommunicator::gather(ConstTensorView in, TensorView out, int root) {
+  const Outgoing outgoing{root, bytes_of(in)};
+  if (rank_ != root) return transport_->exchange({&outgoing, 1}, {});
+  require(in.dtype == out.dtype && out.shape.elements() == size_ * in.shape.elements(),
+          "gather: out is not [size, in.shape...]");
+  if (in.empty()) return;
+  const TensorView stacked = out.reshaped({size_, in.shape.elements()});
+  std::vector<Incoming> incoming;
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) incoming.push_back({peer, bytes_of(stacked.rows(peer, 1))});
+  transport_->exchange({}, incoming);
+  copy(in, entry(stacked, rank_, in.shape));
+}
+
+void TreeCommunicator::broadcast(TensorView x, int root) {
+  maniple::broadcast(*transport_, bytes_of(x), root);
+}
+
+void TreeCommunicator::send(ConstTensorView x, int to) {
+  require(to != rank_, "a rank sends to itself");
+  const Outgoing outgoing{to, bytes_of(x)};
+  transport_->exchange({&outgoing, 1}, {});
+}
+
+void TreeCommunicator::receive(TensorView x, int from) {
+  require(from != rank_, "a rank receives from itself");
+  const Incoming incoming{from, bytes_of(x)};
+  transport_->exchange({}, {&incoming, 1});
+}
+
+void TreeCommunicator::barrier() {
+  ops_.device().synchronize();
+  maniple::barrier(*transport_);
+}
+
+void TreeCommunicator::copy(ConstTensorView from, TensorView to) {
+  if (from.data == to.data || from.empty()) return;
+  Device& device = ops_.device();
+  if (device.shares_host_memory()) return device.upload(to.data, from.data, from.bytes());
+  std::vector<std::byte> host(from.bytes());
+  device.download(host.data(), from.data, host.size());
+  device.upload(to.data, host.data(), host.size());
+  device.synchronize();
+}
+
+TensorView TreeCommunicator::scratch(DType dtype, const Shape& shape) {
+  const int64_t bytes = shape.elements() * static_cast<int64_t>(size_of(dtype));
+  if (scratch_.shape().elements() < bytes) scratch_ = Tensor(ops_.device(), DType::uint8, {bytes});
+  return {scratch_.view().data, dtype, shape};
+}
+
+}  // namespace maniple

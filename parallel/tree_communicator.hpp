@@ -1,0 +1,55 @@
+// Every collective operation, over any transport: the bits of a sum are those of the tree, whatever moves the
+// bytes.
+#pragma once
+
+#include <kernels/ops.hpp>
+#include <parallel/communicator.hpp>
+#include <parallel/transport.hpp>
+#include <parallel/tree_reduce.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace maniple {
+
+// A group over a transport that moves host memory: where the device's memory is not the host's, bytes pass
+// through a host buffer.
+std::unique_ptr<Communicator> make_host_communicator(std::unique_ptr<Transport> transport, Ops& ops);
+
+class TreeCommunicator : public Communicator {
+ public:
+  // The transport takes pointers to the memory of ops.device().
+  TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce(TensorView x) override;
+  void all_gather(ConstTensorView in, TensorView out) override;
+  void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
+  void reduce_scatter(ConstTensorView in, TensorView out) override;
+  // out may be this rank's part of in.
+  void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
+  void gather(ConstTensorView in, TensorView out, int root) override;
+  void broadcast(TensorView x, int root) override;
+  void send(ConstTensorView x, int to) override;
+  void receive(TensorView x, int from) override;
+  void barrier() override;
+
+ private:
+  void exchange_partial_sums(TensorView x);
+  void gather_and_sum(TensorView x);
+  void sum_in_parts(TensorView x);
+  void sum(std::vector<ConstTensorView>& parts, TensorView slots, TensorView out);
+  void copy(ConstTensorView from, TensorView to);
+  // Memory of the device that the next call may overwrite; grows, never shrinks.
+  TensorView scratch(DType dtype, const Shape& shape);
+
+  std::unique_ptr<Transport> transport_;
+  Ops& ops_;
+  const int rank_;
+  const int size_;
+  const std::vector<std::vector<TreeAddition>> levels_;
+  Tensor scratch_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,20 @@
+// The order in which ranks are summed, as data: a list of exchanges that every rank derives. See
+// Communicator::all_reduce for the contract.
+#pragma once
+
+#include <vector>
+
+namespace maniple {
+
+// One addition of the tree: the value of rank `from` is added to the value of rank `to` (to < from): to = to
+// + from.
+struct TreeAddition {
+  int to = 0;
+  int from = 0;
+};
+
+// Level by level, nearest ranks first: for 6: (0,1) (2,3) (4,5) | (0,2) | (0,4). Additions of one level are
+// independent.
+std::vector<std::vector<TreeAddition>> tree_levels(int size);
+
+}  // namespace maniple

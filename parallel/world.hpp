@@ -1,0 +1,48 @@
+// All ranks of the job: who they are, where they run, and how groups and channels are made. Everything is
+// made at start-up. Implementations: SelfWorld (one process without a launcher), MpiWorld, and threads in one
+// process (tests).
+#pragma once
+
+#include <kernels/ops.hpp>
+#include <parallel/communicator.hpp>
+#include <parallel/mailbox.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+struct Place {
+  std::string host;
+  int node = 0;        // index of the node, in order of its lowest rank
+  int local_rank = 0;  // among the ranks of the node
+  int local_size = 1;
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::vector<Place>& places() const = 0;  // one a rank
+  virtual std::string description() const = 0;           // "Open MPI 4.1.4", for the banner
+
+  // Collective over `ranks` (world ranks, this one among them, in group order). Groups that do not overlap
+  // may be made at the same time. The group's tensors live on the device of `ops`, whose add() sums them;
+  // both must outlive it.
+  virtual std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) = 0;
+  // Collective over all ranks.
+  virtual Channel make_channel() = 0;
+
+  // Start-up agreement, collective over all ranks. Bytes of every rank, by rank.
+  virtual std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) = 0;
+  virtual void broadcast_bytes(std::vector<std::byte>& bytes, int root) = 0;
+  virtual void barrier() = 0;
+
+  // Ends every process of the job, at once, from any thread.
+  [[noreturn]] virtual void abort(int exit_code) = 0;
+};
+
+}  // namespace maniple

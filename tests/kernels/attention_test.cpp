@@ -1,0 +1,408 @@
+#include <kernels/subjects.hpp>
+
+#include <map>
+#include <numeric>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+// A sequence's keys, values and queries are functions of (sequence, position) alone, wherever its blocks lie
+// and however it is cut.
+struct Part {
+  int sequence;
+  int past;
+  int query;
+};
+
+struct Scene {
+  HeadLayout heads;
+  int64_t block_size;
+  DType dtype;
+  float query_scale = 3;
+  bool reversed_blocks = false;
+
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(heads.head_dim)); }
+};
+
+enum Kind { query = 1, key = 2, value = 3 };
+
+// Rounded to the scene's type.
+float element(const Scene& scene, Kind kind, int sequence, int64_t position, int64_t index) {
+  const auto seed = static_cast<uint64_t>(kind * 1000 + sequence),
+             place = static_cast<uint64_t>(position * 10000 + index);
+  const float raw = uniform(seed, place) * (kind == query ? scene.query_scale : 1.0f);
+  return scene.dtype == DType::bf16 ? static_cast<float>(BFloat16(raw)) : raw;
+}
+
+// The tensors of a step. Every slot that no token of the scene wrote holds NaN, table entries past the
+// context point nowhere.
+class Step {
+ public:
+  Step(Device& device, const Scene& scene, const std::vector<Part>& parts) : scene_(scene), parts_(parts) {
+    const HeadLayout& heads = scene.heads;
+    int64_t blocks = 2;  // two that nobody uses
+    size_t width = 1;
+    for (const Part& part : parts) {
+      tables_.push_back(take_blocks(part.past + part.query, blocks));
+      width = std::max(width, tables_.back().size() + 3);
+    }
+    if (scene.reversed_blocks)
+      for (auto& table : tables_)
+        for (int32_t& block : table) block = static_cast<int32_t>(blocks - 1 - block);
+    const Shape cache{blocks, heads.kv_heads, scene.block_size, heads.head_dim};
+    keys_ = Tensor(device, scene.dtype, cache);
+    values_ = Tensor(device, scene.dtype, cache);
+    fill(keys_, nan);
+    fill(values_, nan);
+    fill_batch(device, width);
+    queries_ = Tensor(device, scene.dtype, {tokens(), heads.query_width()});
+    for_tokens([&](size_t p, int64_t token, int position) {
+      for (int64_t i = 0; i < heads.query_width(); ++i)
+        set(queries_, token * heads.query_width() + i,
+            element(scene, query, parts_[p].sequence, position, i));
+    });
+  }
+
+  void write_cache() {
+    for (size_t p = 0; p < parts_.size(); ++p)
+      for (int position = 0; position < parts_[p].past + parts_[p].query; ++position)
+        for (int64_t i = 0; i < scene_.heads.kv_width(); ++i) {
+          set(keys_, cache_index(p, position, i), element(scene_, key, parts_[p].sequence, position, i));
+          set(values_, cache_index(p, position, i), element(scene_, value, parts_[p].sequence, position, i));
+        }
+  }
+
+  // f(part, token, position)
+  template <typename F>
+  void for_tokens(F f) const {
+    int64_t token = 0;
+    for (size_t p = 0; p < parts_.size(); ++p)
+      for (int i = 0; i < parts_[p].query; ++i) f(p, token++, parts_[p].past + i);
+  }
+  int64_t tokens() const {
+    return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                           [](int64_t sum, const Part& part) { return sum + part.query; });
+  }
+  int32_t slot(size_t part, int64_t position) const {
+    const auto block = static_cast<size_t>(position / scene_.block_size);
+    return static_cast<int32_t>(tables_[part][block] * scene_.block_size + position % scene_.block_size);
+  }
+  // Element i of the KV heads at a position.
+  int64_t cache_index(size_t part, int64_t position, int64_t i) const {
+    const int64_t where = slot(part, position), dim = scene_.heads.head_dim,
+                  block = where / scene_.block_size;
+    return ((block * scene_.heads.kv_heads + i / dim) * scene_.block_size + where % scene_.block_size) * dim +
+           i % dim;
+  }
+  AttentionBatch batch() const { return {starts_, past_, table_, positions_, slots_}; }
+  KvPages pages() { return {keys_, values_}; }
+  ConstTensorView queries() const { return queries_; }
+
+  Tensor attend(Ops& ops) {
+    write_cache();
+    Tensor out(ops.device(), scene_.dtype, queries_.shape());
+    const PoisonedRows rows(ops.device(), queries_);
+    ops.attention(rows.view(), scene_.heads, batch(), scene_.scale(), pages(), out);
+    return out;
+  }
+
+ private:
+  std::vector<int32_t> take_blocks(int length, int64_t& blocks) const {
+    std::vector<int32_t> table(static_cast<size_t>((length + scene_.block_size - 1) / scene_.block_size));
+    for (int32_t& block : table) block = static_cast<int32_t>(blocks++);
+    std::reverse(table.begin(), table.end());
+    return table;
+  }
+
+  void fill_batch(Device& device, size_t width) {
+    std::vector<int32_t> starts{0}, past, positions, slots, table;
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      starts.push_back(starts.back() + parts_[p].query);
+      past.push_back(parts_[p].past);
+      table.insert(table.end(), tables_[p].begin(), tables_[p].end());
+      table.resize((p + 1) * width, 0x3fffffff);
+    }
+    for_tokens([&](size_t p, int64_t, int position) {
+      positions.push_back(position);
+      slots.push_back(slot(p, position));
+    });
+    starts_ = int_tensor(device, starts);
+    past_ = int_tensor(device, past);
+    positions_ = int_tensor(device, positions);
+    slots_ = int_tensor(device, slots);
+    table_storage_ = int_tensor(device, table);
+    table_ =
+        table_storage_.view().reshaped({static_cast<int64_t>(parts_.size()), static_cast<int64_t>(width)});
+  }
+
+  Scene scene_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<int32_t>> tables_;
+  Tensor keys_, values_, queries_, starts_, past_, positions_, slots_, table_storage_;
+  ConstTensorView table_;
+};
+
+// Softmax attention of one query head in double precision; `magnitude` gets the sum of p * |v| of each
+// element.
+std::vector<double> exact_attention(const Scene& scene, int sequence, int position, int64_t head,
+                                    std::vector<double>& magnitude) {
+  const int64_t dim = scene.heads.head_dim, kv_head = head / (scene.heads.query_heads / scene.heads.kv_heads);
+  std::vector<double> weights, out(static_cast<size_t>(dim));
+  magnitude.assign(out.size(), 0);
+  for (int p = 0; p <= position; ++p) {
+    double score = 0;
+    for (int64_t i = 0; i < dim; ++i)
+      score += static_cast<double>(element(scene, query, sequence, position, head * dim + i)) *
+               element(scene, key, sequence, p, kv_head * dim + i);
+    weights.push_back(std::exp(score * static_cast<double>(scene.scale())));
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (int p = 0; p <= position; ++p)
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double term = weights[static_cast<size_t>(p)] / total *
+                          element(scene, value, sequence, p, kv_head * dim + static_cast<int64_t>(i));
+      out[i] += term;
+      magnitude[i] += std::abs(term);
+    }
+  return out;
+}
+
+// Scores are off by some roundings of fp32, weights may be rounded to the cache's type, the result is rounded
+// once.
+void expect_exact(const Scene& scene, const std::vector<Part>& parts, const Step& step, ConstTensorView out) {
+  const double tolerance = scene.dtype == DType::bf16 ? 1.5 * 0x1p-8 : 1e-5;
+  const int64_t dim = scene.heads.head_dim;
+  step.for_tokens([&](size_t p, int64_t token, int position) {
+    for (int64_t head = 0; head < scene.heads.query_heads; ++head) {
+      std::vector<double> magnitude;
+      const std::vector<double> exact = exact_attention(scene, parts[p].sequence, position, head, magnitude);
+      for (int64_t i = 0; i < dim; ++i)
+        ASSERT_NEAR(get(out, (token * scene.heads.query_heads + head) * dim + i),
+                    exact[static_cast<size_t>(i)], tolerance * magnitude[static_cast<size_t>(i)] + 1e-30)
+            << "sequence " << parts[p].sequence << ", position " << position << ", head " << head
+            << ", element " << i;
+    }
+  });
+}
+
+class Attention : public Conformance {
+ protected:
+  // Rows by (sequence, position).
+  std::map<std::pair<int, int>, std::vector<float>> rows(Ops& other, const Scene& scene,
+                                                         const std::vector<Part>& parts) {
+    Step step(other.device(), scene, parts);
+    const Tensor out = step.attend(other);
+    std::map<std::pair<int, int>, std::vector<float>> found;
+    step.for_tokens([&](size_t p, int64_t token, int position) {
+      found[{parts[p].sequence, position}] = floats_of(out.view().rows(token, 1));
+    });
+    return found;
+  }
+  // NaN would compare unequal, so equality also says that nothing unwritten was read.
+  void expect_same(const std::map<std::pair<int, int>, std::vector<float>>& some,
+                   const std::map<std::pair<int, int>, std::vector<float>>& all) {
+    for (const auto& [place, row] : some)
+      EXPECT_EQ(row, all.at(place)) << "sequence " << place.first << ", position " << place.second;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Every, Attention, ::testing::ValuesIn(all_subjects()), name_of_subject);
+
+Scene scene_of(int64_t dim, int64_t group, int64_t block_size, DType dtype) {
+  return {{2 * group, 2, dim}, block_size, dtype};
+}
+
+const std::vector<Part> decode_and_chunks{{0, 0, 1},   {1, 1, 1},   {2, 14, 1},   {3, 15, 3},
+                                          {4, 0, 20},  {5, 254, 4}, {6, 299, 1},  {7, 511, 2},
+                                          {8, 599, 1}, {9, 600, 1}, {10, 100, 33}};
+
+TEST_P(Attention, AgreesWithDoublePrecision) {
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const int64_t dim : {16, 32, 64, 96, 128, 256})
+      for (const int64_t group : {1, 2, 3, 8}) {
+        const int64_t block_size = group == 1 ? 16 : group == 2 ? 32 : 256;
+        SCOPED_TRACE(
+            fmt::format("{} head_dim {} group {} block_size {}", name_of(dtype), dim, group, block_size));
+        const Scene scene = scene_of(dim, group, block_size, dtype);
+        const std::vector<Part> parts =
+            group == 3 ? decode_and_chunks : std::vector<Part>{{0, 0, 17}, {1, 260, 2}, {2, 64, 1}};
+        Step step(device(), scene, parts);
+        const Tensor out = step.attend(ops());
+        ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
+      }
+}
+
+TEST_P(Attention, SurvivesScoresThatOverflowAnExponential) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    Scene scene = scene_of(64, 2, 32, dtype);
+    scene.query_scale = 400;
+    Step step(device(), scene, {{0, 0, 40}, {1, 520, 1}});
+    const Tensor out = step.attend(ops());
+    for (const float result : floats_of(out)) ASSERT_LE(std::abs(result), 1.01f);
+  }
+}
+
+TEST_P(Attention, ChunksAndDecodeHaveTheBitsOfTheWholePrompt) {
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const int64_t group : {2, 3}) {
+      const Scene scene = scene_of(64, group, 32, dtype);
+      const auto whole = rows(ops(), scene, {{0, 0, 600}});
+      for (const Part& part :
+           {Part{0, 0, 1}, {0, 1, 37}, {0, 38, 218}, {0, 250, 13}, {0, 256, 256}, {0, 512, 88}})
+        expect_same(rows(ops(), scene, {part}), whole);
+      for (const int position : {0, 1, 15, 16, 31, 32, 255, 256, 257, 511, 512, 599})
+        expect_same(rows(ops(), scene, {{0, position, 1}}), whole);
+    }
+}
+
+TEST_P(Attention, DoesNotDependOnTheCompanyInTheBatch) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const Scene scene = scene_of(32, 2, 16, dtype);
+    const auto together = rows(ops(), scene, decode_and_chunks);
+    for (const Part& part : decode_and_chunks) expect_same(rows(ops(), scene, {part}), together);
+  }
+}
+
+TEST_P(Attention, DoesNotDependOnBlockSizeOrPlace) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const auto small = rows(ops(), scene_of(64, 2, 16, dtype), decode_and_chunks);
+    for (const int64_t block_size : {32, 64, 128, 256}) {
+      Scene scene = scene_of(64, 2, block_size, dtype);
+      scene.reversed_blocks = block_size == 32;
+      expect_same(rows(ops(), scene, decode_and_chunks), small);
+    }
+  }
+}
+
+TEST_P(Attention, DoesNotDependOnTheNumberOfThreads) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const Scene scene = scene_of(64, 3, 16, dtype);
+    const auto alone = rows(*with_threads(1).ops, scene, decode_and_chunks);
+    for (const int threads : {3, 5}) {
+      const Backend backend = with_threads(threads);
+      expect_same(rows(*backend.ops, scene, decode_and_chunks), alone);
+    }
+  }
+}
+
+// --- rotary ---
+
+struct RotaryInputs {
+  Tensor qkv, cos_sin, query_norm, key_norm;
+  HeadNorms norms() const { return {query_norm, key_norm, query_norm ? 1e-6f : 0.0f}; }
+};
+
+RotaryInputs rotary_inputs(Device& device, const Scene& scene, int64_t tokens, bool normed) {
+  const int64_t dim = scene.heads.head_dim, positions = 700;
+  RotaryInputs inputs{random_tensor(device, scene.dtype, {tokens, scene.heads.qkv_width()}, 1, 2),
+                      Tensor(device, DType::fp32, {positions, dim}),
+                      {},
+                      {}};
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t i = 0; i < dim / 2; ++i) {
+      const double angle = static_cast<double>(p) *
+                           std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+      set(inputs.cos_sin, p * dim + i, static_cast<float>(std::cos(angle)));
+      set(inputs.cos_sin, p * dim + dim / 2 + i, static_cast<float>(std::sin(angle)));
+    }
+  if (normed) {
+    inputs.query_norm = random_tensor(device, DType::fp32, {dim}, 2);
+    inputs.key_norm = random_tensor(device, DType::fp32, {dim}, 3);
+  }
+  return inputs;
+}
+
+std::vector<double> exact_head(ConstTensorView qkv, int64_t begin, int64_t dim, ConstTensorView norm,
+                               const float* cos_sin) {
+  std::vector<double> head, out;
+  for (int64_t i = 0; i < dim; ++i) head.push_back(get(qkv, begin + i));
+  if (!norm.empty()) {
+    const double squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0);
+    for (int64_t i = 0; i < dim; ++i)
+      head[static_cast<size_t>(i)] *= get(norm, i) / std::sqrt(squares / static_cast<double>(dim) + 1e-6);
+  }
+  for (int64_t i = 0; i < dim; ++i) {
+    const int64_t half = dim / 2, pair = i % half;
+    const double partner = head[static_cast<size_t>(i < half ? i + half : i - half)];
+    out.push_back(head[static_cast<size_t>(i)] * cos_sin[pair] +
+                  (i < half ? -partner : partner) * cos_sin[half + pair]);
+  }
+  return out;
+}
+
+TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch) {
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const int64_t dim : {16, 32, 64, 96, 128, 256})
+      for (const bool normed : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} head_dim {}{}", name_of(dtype), dim, normed ? " normed" : ""));
+        const Scene scene = scene_of(dim, 3, 32, dtype);
+        const std::vector<Part> parts{{0, 0, 5}, {1, 300, 1}, {2, 30, 7}};
+        Step step(device(), scene, parts);
+        const RotaryInputs inputs = rotary_inputs(device(), scene, step.tokens(), normed);
+        GuardedTensor queries(device(), dtype, {step.tokens(), scene.heads.query_width()});
+        const PoisonedRows qkv(device(), inputs.qkv);
+        ops().rotary_store(qkv.view(), scene.heads, inputs.norms(), inputs.cos_sin, step.batch(),
+                           queries.view(), step.pages());
+        EXPECT_TRUE(queries.intact());
+        const int64_t query_width = scene.heads.query_width(), kv_width = scene.heads.kv_width(),
+                      width = scene.heads.qkv_width();
+        const auto expect_near = [&](double actual, double exact) {
+          ASSERT_NEAR(actual, exact,
+                      1.01 * rounding(dtype) * std::abs(exact) + 4e-6 * std::sqrt(static_cast<double>(dim)));
+        };
+        step.for_tokens([&](size_t p, int64_t token, int position) {
+          const float* const angles = inputs.cos_sin.view().as<float>() + position * dim;
+          for (int64_t h = 0; h < 6; ++h) {
+            const auto exact =
+                exact_head(inputs.qkv, token * width + h * dim, dim, inputs.query_norm, angles);
+            for (int64_t i = 0; i < dim; ++i)
+              expect_near(get(queries.view(), token * query_width + h * dim + i),
+                          exact[static_cast<size_t>(i)]);
+          }
+          for (int64_t h = 0; h < 2; ++h) {
+            const auto exact =
+                exact_head(inputs.qkv, token * width + query_width + h * dim, dim, inputs.key_norm, angles);
+            for (int64_t i = 0; i < dim; ++i) {
+              expect_near(get(step.pages().keys, step.cache_index(p, position, h * dim + i)),
+                          exact[static_cast<size_t>(i)]);
+              ASSERT_EQ(get(step.pages().values, step.cache_index(p, position, h * dim + i)),
+                        get(inputs.qkv, token * width + query_width + kv_width + h * dim + i));
+            }
+          }
+        });
+        for (const TensorView cache : {step.pages().keys, step.pages().values}) {
+          const std::vector<float> stored = floats_of(cache);
+          EXPECT_EQ(std::count_if(stored.begin(), stored.end(), [](float v) { return !std::isnan(v); }),
+                    step.tokens() * kv_width);
+        }
+      }
+}
+
+TEST_P(Attention, RotaryOfATokenDoesNotDependOnBatchOrThreads) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const Scene scene = scene_of(96, 3, 16, dtype);
+    std::vector<std::vector<float>> results;
+    for (const int threads : {1, 3}) {
+      const Backend backend = with_threads(threads);
+      Step step(backend.ops->device(), scene, {{0, 0, 64}});
+      const RotaryInputs inputs = rotary_inputs(backend.ops->device(), scene, 64, true);
+      Tensor queries(backend.ops->device(), dtype, {64, scene.heads.query_width()});
+      backend.ops->rotary_store(inputs.qkv, scene.heads, inputs.norms(), inputs.cos_sin, step.batch(),
+                                queries, step.pages());
+      results.push_back(floats_of(queries));
+
+      Step last(backend.ops->device(), scene, {{0, 63, 1}});
+      Tensor query_alone(backend.ops->device(), dtype, {1, scene.heads.query_width()});
+      backend.ops->rotary_store(inputs.qkv.view().rows(63, 1), scene.heads, inputs.norms(), inputs.cos_sin,
+                                last.batch(), query_alone, last.pages());
+      EXPECT_TRUE(same_bits(query_alone, queries.view().rows(63, 1)));
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+}
+
+}  // namespace
+}  // namespace maniple

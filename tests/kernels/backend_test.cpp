@@ -1,0 +1,75 @@
+#include <kernels/subjects.hpp>
+
+namespace maniple {
+namespace {
+
+using testing::backend_of;
+
+template <typename F>
+Error error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ExitCode::complete, "no error");
+}
+
+TEST(Backend, NamesOfPathsAndBackendsAreParsedAndAnUnknownOneListsAll) {
+  for (const CpuPath path : {CpuPath::automatic, CpuPath::amx, CpuPath::avx512_bf16, CpuPath::avx512,
+                             CpuPath::avx2, CpuPath::portable})
+    EXPECT_EQ(parse_cpu_path(name_of(path)), path);
+  EXPECT_EQ(parse_backend_kind("reference"), BackendKind::reference);
+  const Error path = error_of([] { parse_cpu_path("sse9"); }),
+              kind = error_of([] { parse_backend_kind("tpu"); });
+  EXPECT_EQ(path.code(), ExitCode::usage);
+  EXPECT_STREQ(path.what(),
+               "unknown cpu path \"sse9\"; use one of auto, amx, avx512_bf16, avx512, avx2, portable");
+  EXPECT_STREQ(kind.what(), "unknown backend \"tpu\"; use one of auto, cpu, reference, cuda");
+}
+
+TEST(Backend, TakesTheFirstAvailablePathAndSaysSo) {
+  const std::vector<CpuPath> paths = available_cpu_paths();
+  ASSERT_FALSE(paths.empty());
+  EXPECT_EQ(paths.back(), CpuPath::portable);
+  const Backend two = backend_of(BackendKind::automatic, CpuPath::automatic, 2);
+  EXPECT_EQ(two.device->description(), "cpu, 2 threads, " + std::string(name_of(paths.front())));
+  EXPECT_EQ(backend_of(BackendKind::cpu, CpuPath::portable).device->description(), "cpu, 1 thread, portable");
+}
+
+TEST(Backend, RefusesWhatTheMachineLacks) {
+  const std::vector<CpuPath> paths = available_cpu_paths();
+  for (const CpuPath path : {CpuPath::amx, CpuPath::avx512_bf16, CpuPath::avx512, CpuPath::avx2})
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) {
+      EXPECT_EQ(error_of([&] { backend_of(BackendKind::cpu, path); }).code(), ExitCode::preflight);
+    }
+  EXPECT_EQ(error_of([] { backend_of(BackendKind::cuda); }).code(), ExitCode::preflight);
+}
+
+TEST(CpuMemory, IsAlignedZeroedAndWritableAtEverySize) {
+  const Backend backend = backend_of(BackendKind::reference);
+  for (const size_t bytes :
+       {size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) - 1, size_t{2} << 20, (size_t{5} << 20) + 7}) {
+    for (int again = 0; again < 2; ++again) {
+      std::byte* const memory = backend.device->allocate(bytes);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 64, 0u);
+      EXPECT_TRUE(std::all_of(memory, memory + bytes, [](std::byte b) { return b == std::byte{0}; }));
+      std::memset(memory, 0xff, bytes);
+      backend.device->release(memory, bytes);
+    }
+  }
+}
+
+TEST(CpuMemory, RefusesMoreThanThereIsNamingTheSizes) {
+  const Backend backend = backend_of(BackendKind::reference);
+  const size_t free = backend.device->free_memory();
+  EXPECT_GT(free, size_t{1} << 20);
+  EXPECT_LT(free, size_t{1} << 50);
+  const Error error = error_of([&] { backend.device->allocate(size_t{1} << 50); });
+  EXPECT_EQ(error.code(), ExitCode::preflight);
+  EXPECT_NE(std::string(error.what()).find("cannot allocate 1073741824.0 MiB"), std::string::npos)
+      << error.what();
+}
+
+}  // namespace
+}  // namespace maniple

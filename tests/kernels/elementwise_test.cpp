@@ -1,0 +1,195 @@
+#include <kernels/subjects.hpp>
+
+#include <numeric>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+class Elementwise : public Conformance {};
+INSTANTIATE_TEST_SUITE_P(Every, Elementwise, ::testing::ValuesIn(all_subjects()), name_of_subject);
+
+constexpr DType activation_types[] = {DType::bf16, DType::fp32};
+constexpr int64_t widths[] = {1, 7, 15, 16, 17, 64, 100, 1027};
+constexpr float epsilon = 1e-5f;
+
+// A few fp32 roundings before the last one.
+void expect_near(double actual, double exact, DType dtype) {
+  ASSERT_NEAR(actual, exact, (1.01 * rounding(dtype) + 1e-6) * std::abs(exact) + 1e-37);
+}
+
+std::vector<double> exact_norm(ConstTensorView x, int64_t row, ConstTensorView weight) {
+  const int64_t width = x.shape[1];
+  std::vector<double> values;
+  for (int64_t i = 0; i < width; ++i) values.push_back(get(x, row * width + i));
+  const double squares = std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
+  const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + static_cast<double>(epsilon));
+  for (int64_t i = 0; i < width; ++i) values[static_cast<size_t>(i)] *= scale * get(weight, i);
+  return values;
+}
+
+void expect_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView out) {
+  for (int64_t row = 0; row < x.shape[0]; ++row) {
+    const std::vector<double> exact = exact_norm(x, row, weight);
+    for (int64_t i = 0; i < x.shape[1]; ++i)
+      ASSERT_NO_FATAL_FAILURE(
+          expect_near(get(out, row * x.shape[1] + i), exact[static_cast<size_t>(i)], out.dtype));
+  }
+}
+
+TEST_P(Elementwise, RmsNormAgreesWithDoublePrecisionAndIsRowByRow) {
+  for (const DType dtype : activation_types)
+    for (const int64_t width : widths) {
+      SCOPED_TRACE(fmt::format("{} width {}", name_of(dtype), width));
+      const Shape shape{5, width};
+      const Tensor x = random_tensor(device(), dtype, shape, 1, 3),
+                   weight = random_tensor(device(), DType::fp32, {width}, 2);
+      GuardedTensor out(device(), dtype, shape);
+      ops().rms_norm(PoisonedRows(device(), x).view(), PoisonedRows(device(), weight).view(), epsilon,
+                     out.view());
+      EXPECT_TRUE(out.intact());
+      ASSERT_NO_FATAL_FAILURE(expect_norm(x, weight, out.view()));
+      Tensor alone(device(), dtype, {1, width});
+      ops().rms_norm(x.view().rows(3, 1), weight, epsilon, alone);
+      EXPECT_TRUE(same_bits(alone, out.view().rows(3, 1)));
+    }
+}
+
+TEST_P(Elementwise, AddRmsNormRoundsTheResidualOnceAndNormsWhatItRounded) {
+  for (const DType dtype : activation_types)
+    for (const DType delta_type : {dtype, DType::fp32})
+      for (const int64_t width : widths) {
+        SCOPED_TRACE(fmt::format("{} + {} width {}", name_of(dtype), name_of(delta_type), width));
+        const Shape shape{3, width};
+        const Tensor delta = random_tensor(device(), delta_type, shape, 1),
+                     before = random_tensor(device(), dtype, shape, 2);
+        const Tensor weight = random_tensor(device(), DType::fp32, {width}, 3);
+        GuardedTensor residual(device(), dtype, shape), out(device(), dtype, shape);
+        std::memcpy(residual.view().data, before.view().data, before.view().bytes());
+        ops().add_rms_norm(PoisonedRows(device(), delta).view(), residual.view(), weight, epsilon,
+                           out.view());
+        EXPECT_TRUE(residual.intact() && out.intact());
+        for (int64_t i = 0; i < shape.elements(); ++i) {
+          const float sum = get(before, i) + get(delta, i);
+          ASSERT_EQ(get(residual.view(), i), dtype == DType::bf16 ? static_cast<float>(BFloat16(sum)) : sum);
+        }
+        ASSERT_NO_FATAL_FAILURE(expect_norm(residual.view(), weight, out.view()));
+      }
+}
+
+TEST_P(Elementwise, SiluMulAgreesWithDoublePrecisionFromOneEndToTheOther) {
+  for (const DType dtype : activation_types)
+    for (const int64_t width : widths) {
+      const Shape shape{3, width};
+      Tensor gate_up = random_tensor(device(), dtype, {3, 2 * width}, 1, 2);
+      for (int64_t i = 0; i < width; ++i)
+        set(gate_up, 2 * width + i, -84 + 180.0f * static_cast<float>(i) / static_cast<float>(width));
+      GuardedTensor out(device(), dtype, shape);
+      ops().silu_mul(PoisonedRows(device(), gate_up).view(), out.view());
+      EXPECT_TRUE(out.intact());
+      for (int64_t row = 0; row < 3; ++row)
+        for (int64_t i = 0; i < width; ++i) {
+          const double gate = get(gate_up, 2 * row * width + i), up = get(gate_up, (2 * row + 1) * width + i);
+          ASSERT_NO_FATAL_FAILURE(
+              expect_near(get(out.view(), row * width + i), gate / (1 + std::exp(-gate)) * up, dtype))
+              << gate;
+        }
+    }
+}
+
+TEST_P(Elementwise, SiluOfExtremeValuesNeitherOverflowsNorLosesANan) {
+  constexpr float infinity = std::numeric_limits<float>::infinity(),
+                  nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor gate_up(device(), DType::fp32, {1, 10}), out(device(), DType::fp32, {1, 5});
+  const std::vector<float> gates{-1e30f, -200, 0, 1e30f, nan};
+  for (int64_t i = 0; i < 5; ++i) {
+    set(gate_up, i, gates[static_cast<size_t>(i)]);
+    set(gate_up, 5 + i, 1);
+  }
+  ops().silu_mul(gate_up, out);
+  EXPECT_NEAR(get(out, 0), 0, 1e-6);
+  EXPECT_NEAR(get(out, 1), 0, 1e-30);
+  EXPECT_EQ(get(out, 2), 0);
+  EXPECT_EQ(get(out, 3), 1e30f);
+  EXPECT_TRUE(std::isnan(get(out, 4)));
+  EXPECT_LT(infinity * -1, get(out, 0));
+}
+
+TEST_P(Elementwise, AddRoundsOnceAndWorksInPlace) {
+  for (const DType dtype : activation_types)
+    for (const int64_t width : {1, 17, 100, 40000}) {
+      const Shape shape{3, width};
+      const Tensor a = random_tensor(device(), dtype, shape, 1), b = random_tensor(device(), dtype, shape, 2);
+      GuardedTensor out(device(), dtype, shape);
+      ops().add(a, b, out.view());
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        const float sum = get(a, i) + get(b, i);
+        ASSERT_EQ(get(out.view(), i), dtype == DType::bf16 ? static_cast<float>(BFloat16(sum)) : sum);
+      }
+      EXPECT_TRUE(out.intact());
+      Tensor left = random_tensor(device(), dtype, shape, 1),
+             right = random_tensor(device(), dtype, shape, 2);
+      ops().add(left, b, left);
+      ops().add(a, right, right);
+      EXPECT_TRUE(same_bits(left, out.view()) && same_bits(right, out.view()));
+    }
+}
+
+TEST_P(Elementwise, AddBiasAddsToEveryRow) {
+  for (const DType dtype : activation_types)
+    for (const int64_t width : widths) {
+      const Shape shape{4, width};
+      const Tensor before = random_tensor(device(), dtype, shape, 1),
+                   bias = random_tensor(device(), DType::fp32, {width}, 2);
+      Tensor x = random_tensor(device(), dtype, shape, 1);
+      ops().add_bias(x, bias);
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        const float sum = get(before, i) + get(bias, i % width);
+        ASSERT_EQ(get(x, i), dtype == DType::bf16 ? static_cast<float>(BFloat16(sum)) : sum);
+      }
+    }
+}
+
+TEST_P(Elementwise, GatherRowsCopiesRowsOfAnyTypeAndRefusesOthers) {
+  for (const DType dtype : activation_types) {
+    const Tensor x = random_tensor(device(), dtype, {9, 33}, 1);
+    Tensor out(device(), dtype, {4, 33});
+    ops().gather_rows(x, int_tensor(device(), {8, 0, 3, 3}), out);
+    const std::vector<int64_t> expected{8, 0, 3, 3};
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_TRUE(same_bits(out.view().rows(static_cast<int64_t>(i), 1), x.view().rows(expected[i], 1)));
+    EXPECT_THROW(ops().gather_rows(x, int_tensor(device(), {0, 9, 0, 0}), out), Error);
+  }
+}
+
+TEST_P(Elementwise, DoesNotDependOnTheNumberOfThreads) {
+  constexpr int64_t tokens = 67, width = 1027;
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 3}) {
+    const Backend backend = with_threads(threads);
+    Device& other = backend.ops->device();
+    const Tensor weight = random_tensor(other, DType::fp32, {width}, 3),
+                 delta = random_tensor(other, DType::fp32, {tokens, width}, 1);
+    Tensor residual = random_tensor(other, DType::bf16, {tokens, width}, 2),
+           normed(other, DType::bf16, {tokens, width});
+    backend.ops->add_rms_norm(delta, residual, weight, epsilon, normed);
+    Tensor product(other, DType::bf16, {tokens, width});
+    backend.ops->silu_mul(random_tensor(other, DType::bf16, {tokens, 2 * width}, 4), product);
+    backend.ops->add(normed, product, normed);
+    results.push_back(floats_of(normed));
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_P(Elementwise, NoRowsAreNoWork) {
+  const Tensor weight = random_tensor(device(), DType::fp32, {16}, 1);
+  Tensor none(device(), DType::bf16, {0, 16});
+  ops().rms_norm(none, weight, epsilon, none);
+  ops().add(none, none, none);
+  ops().gather_rows(random_tensor(device(), DType::bf16, {3, 16}, 2), Tensor(device(), DType::int32, {0}),
+                    none);
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,212 @@
+#include <kernels/subjects.hpp>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+class Matmul : public Conformance {};
+INSTANTIATE_TEST_SUITE_P(Every, Matmul, ::testing::ValuesIn(all_subjects()), name_of_subject);
+
+constexpr int64_t most_rows = 97;
+
+struct Case {
+  int64_t n, k;
+  int slices;
+  DType dtype, out;
+  bool biased;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const DType out : {dtype, DType::fp32})
+      for (const int64_t n : {1, 17, 33, 515})
+        for (const auto& [k, slices] :
+             {std::pair{1, 1}, {7, 1}, {63, 1}, {160, 8}, {352, 4}, {1000, 2}, {1000, 8}})
+          list.push_back({n, k, slices, dtype, out, (n + k) % 2 == 1});
+  return list;
+}
+
+Weight packed(Ops& ops, const Tensor& raw, DType dtype, int slices) {
+  Weight weight = ops.make_weight(dtype, raw.shape()[0], raw.shape()[1], slices);
+  ops.pack(weight, 0, raw);
+  return weight;
+}
+
+Tensor product(Ops& ops, ConstTensorView x, const Weight& weight, ConstTensorView bias, DType out_type) {
+  const PoisonedRows rows(ops.device(), x);
+  const Shape shape{x.shape[0], weight.rows};
+  GuardedTensor guarded(ops.device(), out_type, shape);
+  ops.matmul(rows.view(), weight, bias, guarded.view());
+  EXPECT_TRUE(guarded.intact());
+  Tensor out(ops.device(), out_type, shape);
+  std::memcpy(out.view().data, guarded.view().data, out.view().bytes());
+  return out;
+}
+
+// fp32 sums of k products differ from exact ones by at most (k + 8) roundings of the sum of magnitudes; then
+// one rounding of the result.
+void expect_close(ConstTensorView x, ConstTensorView raw, ConstTensorView bias, ConstTensorView out) {
+  const int64_t k = x.shape[1], n = out.shape[1];
+  const std::vector<float> xs = floats_of(x), ws = floats_of(raw), results = floats_of(out);
+  for (int64_t row = 0; row < x.shape[0]; ++row)
+    for (int64_t column = 0; column < n; ++column) {
+      double exact = bias.empty() ? 0 : get(bias, column), magnitude = std::abs(exact);
+      for (int64_t i = 0; i < k; ++i) {
+        const double term = static_cast<double>(xs[static_cast<size_t>(row * k + i)]) *
+                            ws[static_cast<size_t>(column * k + i)];
+        exact += term;
+        magnitude += std::abs(term);
+      }
+      const double bound =
+          static_cast<double>(k + 8) * 0x1p-24 * magnitude + 1.01 * rounding(out.dtype) * std::abs(exact);
+      ASSERT_NEAR(results[static_cast<size_t>(row * n + column)], exact, bound)
+          << "row " << row << ", column " << column;
+    }
+}
+
+TEST_P(Matmul, AgreesWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(
+        fmt::format("n {} k {} slices {} {} -> {}", c.n, c.k, c.slices, name_of(c.dtype), name_of(c.out)));
+    const Tensor x = random_tensor(device(), c.dtype, {most_rows, c.k}, 1);
+    const Tensor raw = random_tensor(device(), c.dtype, {c.n, c.k}, 2);
+    const Tensor bias = c.biased ? random_tensor(device(), DType::fp32, {c.n}, 3) : Tensor();
+    const Weight weight = packed(ops(), raw, c.dtype, c.slices);
+    const Tensor whole = product(ops(), x, weight, bias, c.out);
+    ASSERT_NO_FATAL_FAILURE(expect_close(x, raw, bias, whole));
+    for (const int64_t m : {1, 2, 3, 5, 12, 13, 31, 33, 64})
+      for (const int64_t first : {int64_t{0}, most_rows - m})
+        ASSERT_TRUE(same_bits(product(ops(), x.view().rows(first, m), weight, bias, c.out),
+                              whole.view().rows(first, m)))
+            << m << " rows";
+  }
+}
+
+TEST_P(Matmul, DoesNotDependOnTheNumberOfThreads) {
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const int64_t m : {1, 33}) {
+      std::vector<Tensor> results;
+      std::vector<Backend> backends;
+      for (const int threads : {1, 3, 5}) {
+        Ops& other = *backends.emplace_back(with_threads(threads)).ops;
+        const Tensor x = random_tensor(other.device(), dtype, {m, 352}, 1),
+                     raw = random_tensor(other.device(), dtype, {515, 352}, 2);
+        results.push_back(product(other, x, packed(other, raw, dtype, 8), {}, dtype));
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1]));
+      EXPECT_TRUE(same_bits(results[0], results[2]));
+      results.clear();
+    }
+}
+
+TEST_P(Matmul, ARowOfNansSpoilsNoOtherRow) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    Tensor x = random_tensor(device(), dtype, {13, 160}, 1);
+    const Weight weight = packed(ops(), random_tensor(device(), dtype, {33, 160}, 2), dtype, 1);
+    const Tensor clean = product(ops(), x, weight, {}, dtype);
+    fill(x.view().rows(5, 1), std::numeric_limits<float>::quiet_NaN());
+    const Tensor spoilt = product(ops(), x, weight, {}, dtype);
+    EXPECT_TRUE(same_bits(clean.view().rows(0, 5), spoilt.view().rows(0, 5)));
+    EXPECT_TRUE(same_bits(clean.view().rows(6, 7), spoilt.view().rows(6, 7)));
+    EXPECT_TRUE(std::isnan(get(spoilt, 5 * 33)));
+  }
+}
+
+Tensor columns_of(Device& device, ConstTensorView matrix, IndexRange columns) {
+  Tensor part(device, matrix.dtype, {matrix.shape[0], columns.size()});
+  for (int64_t row = 0; row < matrix.shape[0]; ++row)
+    for (int64_t c = 0; c < columns.size(); ++c)
+      set(part, row * columns.size() + c, get(matrix, row * matrix.shape[1] + columns.begin + c));
+  return part;
+}
+
+// What tensor-parallel ranks compute: each a shard of the columns, then the tree.
+Tensor sharded_product(Ops& ops, ConstTensorView x, ConstTensorView raw, int shards, int slices) {
+  const int64_t part = x.shape[1] / shards;
+  std::vector<Tensor> sums;
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    const IndexRange columns{shard * part, (shard + 1) * part};
+    const Weight weight = packed(ops, columns_of(ops.device(), raw, columns), raw.dtype, slices / shards);
+    sums.push_back(product(ops, columns_of(ops.device(), x, columns), weight, {}, DType::fp32));
+  }
+  for (size_t stride = 1; stride < sums.size(); stride *= 2)
+    for (size_t i = 0; i + stride < sums.size(); i += 2 * stride) ops.add(sums[i], sums[i + stride], sums[i]);
+  return std::move(sums[0]);
+}
+
+TEST_P(Matmul, ShardsAddedByTheTreeHaveTheBitsOfOneWeight) {
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const int64_t k : {8, 160, 352, 1000})
+      for (const int64_t m : {1, 13}) {
+        const Tensor x = random_tensor(device(), dtype, {m, k}, 1),
+                     raw = random_tensor(device(), dtype, {33, k}, 2);
+        const Tensor whole = sharded_product(ops(), x, raw, 1, 8);
+        for (const int shards : {2, 4, 8})
+          EXPECT_TRUE(same_bits(sharded_product(ops(), x, raw, shards, 8), whole)) << k << " / " << shards;
+      }
+}
+
+// The fp32 values of a raw tensor, and the same as stored in another type.
+Tensor raw_of_type(Device& device, DType dtype, int64_t rows, int64_t columns) {
+  Tensor raw(device, dtype, {rows, columns});
+  if (dtype != DType::fp16) {
+    fill_random(raw, 7);
+    return raw;
+  }
+  // Every kind of binary16 but infinities and NaN.
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const auto bits = static_cast<uint16_t>(hashed(static_cast<uint64_t>(i)));
+    raw.view().as<Float16>()[i].bits =
+        (bits & 0x7c00u) == 0x7c00u ? static_cast<uint16_t>(bits & 0x83ffu) : bits;
+  }
+  return raw;
+}
+
+TEST_P(Matmul, PacksPiecesInAnyOrderAndGivesTheRowsBack) {
+  constexpr int64_t rows = 101, columns = 75;
+  for (const DType raw_type : {DType::bf16, DType::fp16, DType::fp32})
+    for (const DType dtype : {DType::bf16, DType::fp32}) {
+      const Tensor raw = raw_of_type(device(), raw_type, rows, columns);
+      Weight pieces = ops().make_weight(dtype, rows, columns, 1);
+      for (const IndexRange range : {IndexRange{33, 70}, {0, 3}, {70, 101}, {3, 33}})
+        ops().pack(pieces, range.begin, raw.view().rows(range.begin, range.size()));
+      const Tensor x = random_tensor(device(), dtype, {3, columns}, 1);
+      EXPECT_TRUE(same_bits(product(ops(), x, pieces, {}, DType::fp32),
+                            product(ops(), x, packed(ops(), raw, dtype, 1), {}, DType::fp32)));
+      std::vector<int32_t> every_row(rows);
+      for (size_t i = 0; i < every_row.size(); ++i) every_row[i] = static_cast<int32_t>(i);
+      Tensor out(device(), dtype, {rows, columns});
+      ops().embed(int_tensor(device(), every_row), pieces, {0, rows}, out);
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        const float value = get(raw, i),
+                    stored = dtype == DType::bf16 ? static_cast<float>(BFloat16(value)) : value;
+        ASSERT_EQ(get(out, i), stored) << name_of(raw_type) << " -> " << name_of(dtype) << ", element " << i;
+      }
+    }
+}
+
+TEST_P(Matmul, EmbedGivesPositiveZerosForIdsOfOtherShards) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const Tensor raw = random_tensor(device(), dtype, {65, 40}, 1);
+    const Weight table = packed(ops(), raw, dtype, 1);
+    GuardedTensor out(device(), dtype, {6, 40});
+    ops().embed(int_tensor(device(), {99, 100, 131, 164, 165, 0}), table, {100, 165}, out.view());
+    const Tensor zeros(device(), dtype, {1, 40});
+    for (const int64_t elsewhere : {0, 4, 5}) EXPECT_TRUE(same_bits(out.view().rows(elsewhere, 1), zeros));
+    EXPECT_TRUE(same_bits(out.view().rows(1, 1), raw.view().rows(0, 1)));
+    EXPECT_TRUE(same_bits(out.view().rows(2, 1), raw.view().rows(31, 1)));
+    EXPECT_TRUE(same_bits(out.view().rows(3, 1), raw.view().rows(64, 1)));
+    EXPECT_TRUE(out.intact());
+  }
+}
+
+TEST_P(Matmul, AWeightThatWasNeverPackedIsZero) {
+  const Tensor x = random_tensor(device(), DType::bf16, {3, 70}, 1);
+  const Tensor out = product(ops(), x, ops().make_weight(DType::bf16, 40, 70, 2), {}, DType::fp32);
+  for (const float value : floats_of(out)) EXPECT_EQ(value, 0);
+}
+
+}  // namespace
+}  // namespace maniple

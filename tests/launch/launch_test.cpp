@@ -1,0 +1,179 @@
+#include <kernels/support/check.hpp>
+#include <launch/launcher.hpp>
+#include <launch/preflight.hpp>
+#include <launch/progress.hpp>
+#include <launch/report.hpp>
+#include <parallel/self/self_world.hpp>
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace maniple {
+namespace {
+
+using namespace std::chrono_literals;
+
+Launch launched_with(const std::map<std::string, std::string>& variables) {
+  return detect_launch([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+TEST(Launcher, ByHandThereIsNoMpi) {
+  const Launch launch = launched_with({});
+  EXPECT_FALSE(launch.by_mpi);
+  EXPECT_EQ(launch.rank, 0);
+  EXPECT_NO_THROW(check_launch(launch, 1));
+}
+
+TEST(Launcher, InAJobScriptWithoutSrunThereIsNoMpi) {
+  const Launch launch = launched_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}});
+  EXPECT_FALSE(launch.by_mpi);
+  EXPECT_NO_THROW(check_launch(launch, 1));
+}
+
+TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
+  EXPECT_TRUE(launched_with({{"OMPI_COMM_WORLD_SIZE", "4"}}).by_mpi);
+  EXPECT_EQ(launched_with({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}}).rank, 3);
+  const Launch pmix =
+      launched_with({{"PMIX_RANK", "2"}, {"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}});
+  EXPECT_TRUE(pmix.by_mpi);
+  EXPECT_EQ(pmix.rank, 2);
+  EXPECT_TRUE(launched_with({{"PMI_RANK", "1"}}).by_mpi);
+}
+
+TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
+  const Launch launch = launched_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}});
+  EXPECT_FALSE(launch.by_mpi);
+  EXPECT_EQ(launch.rank, 5);
+  try {
+    check_launch(launch, 1);
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+    EXPECT_NE(std::string(error.what()).find("8 copies"), std::string::npos);
+    EXPECT_NE(error.remedy().find("srun --mpi=pmix"), std::string::npos);
+  }
+}
+
+TEST(Launcher, SeveralTasksThatMpiSeesAsOneAreRefusedWhateverTheVariables) {
+  const Launch launch = launched_with({{"PMI_RANK", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}});
+  EXPECT_THROW(check_launch(launch, 1), Error);
+  EXPECT_NO_THROW(check_launch(launch, 8));
+}
+
+std::vector<Place> on_one_node(int ranks) {
+  std::vector<Place> places;
+  for (int rank = 0; rank < ranks; ++rank) places.push_back({"nid1", 0, rank, ranks});
+  return places;
+}
+
+TEST(CpuShare, RanksThatShareAMaskDivideIt) {
+  const std::vector<std::vector<int>> masks(2, {0, 1, 2, 3, 8});
+  const CpuShare first = share_cpus(masks, on_one_node(2), 0, {}),
+                 second = share_cpus(masks, on_one_node(2), 1, {});
+  EXPECT_EQ(first.threads, 2);
+  EXPECT_EQ(first.cpus, (std::vector<int>{0, 1}));
+  EXPECT_EQ(second.cpus, (std::vector<int>{2, 3}));
+}
+
+TEST(CpuShare, AMaskOfItsOwnIsUsedWhole) {
+  const std::vector<std::vector<int>> masks{{0, 1}, {2, 3}};
+  EXPECT_EQ(share_cpus(masks, on_one_node(2), 1, {}).cpus, (std::vector<int>{2, 3}));
+}
+
+TEST(CpuShare, TheSameMaskOnAnotherNodeIsAnother) {
+  const std::vector<std::vector<int>> masks(2, {0, 1});
+  const std::vector<Place> places{{"a", 0, 0, 1}, {"b", 1, 0, 1}};
+  EXPECT_EQ(share_cpus(masks, places, 1, {}).cpus, (std::vector<int>{0, 1}));
+}
+
+TEST(CpuShare, MoreRanksThanCpusGetAThreadEachThatIsNotPinned) {
+  const std::vector<std::vector<int>> masks(8, {0, 1});
+  const CpuShare share = share_cpus(masks, on_one_node(8), 7, {});
+  EXPECT_EQ(share.threads, 1);
+  EXPECT_TRUE(share.cpus.empty());
+}
+
+TEST(CpuShare, AStatedNumberOfThreadsIsPinnedOnlyWhereItFits) {
+  const std::vector<std::vector<int>> masks{{4, 5, 6}};
+  EXPECT_EQ(share_cpus(masks, on_one_node(1), 0, 2).cpus, (std::vector<int>{4, 5}));
+  const CpuShare many = share_cpus(masks, on_one_node(1), 0, 4);
+  EXPECT_EQ(many.threads, 4);
+  EXPECT_TRUE(many.cpus.empty());
+}
+
+TEST(BindingWarning, NamesRanksThatGotOneCpuOfMany) {
+  const std::vector<std::vector<int>> bound{{0}, {1}}, free(2, {0, 1, 2, 3});
+  const std::vector<int> four{4, 4}, two{2, 2};
+  const auto warning = binding_warning(bound, four, on_one_node(2));
+  ASSERT_TRUE(warning);
+  EXPECT_NE(warning->find("2 of 2 ranks may use only 1 CPU each, rank 0 1 of the 4 of nid1"),
+            std::string::npos)
+      << *warning;
+  EXPECT_NE(warning->find("--bind-to none"), std::string::npos);
+  EXPECT_FALSE(binding_warning(bound, two, on_one_node(2)));
+  EXPECT_FALSE(binding_warning(free, four, on_one_node(2)));
+}
+
+TEST(Preflight, OfOneProcessUsesItsMask) {
+  SelfWorld world;
+  EXPECT_GE(run_preflight(world, {}).share.threads, 1);
+  EXPECT_EQ(run_preflight(world, 3).share.threads, 3);
+}
+
+Progress rates(double prefill, double decode) {
+  Progress progress;
+  progress.running = 8;
+  progress.prefill_tokens_per_second = prefill;
+  progress.decode_tokens_per_second = decode;
+  return progress;
+}
+
+TEST(ProgressLine, OnATerminalUpdatesInPlaceAndFitsIt) {
+  const ProgressLine::Clock::time_point start{};
+  ProgressLine line(48, 100, start);
+  EXPECT_EQ(line.update(rates(1234, 567), 12, start),
+            "\rGenerating 12/48 | Prefill: 1234 tok/s | Decode: 567 tok/s | running 8 waiting 28\x1b[K");
+  ProgressLine narrow(48, 11, start);
+  EXPECT_EQ(narrow.update(rates(1, 1), 12, start), "\rGenerating\x1b[K");
+}
+
+TEST(ProgressLine, InALogIsWholeEvery30SecondsAlsoWhenNothingFinished) {
+  const ProgressLine::Clock::time_point start{};
+  ProgressLine line(48, {}, start);
+  EXPECT_EQ(line.update(rates(100, 10), 12, start + 1s), "");
+  EXPECT_EQ(line.update(rates(300, 30), 12, start + 30s),
+            "[00:00:30] Generating 12/48 | Prefill: 200 tok/s | Decode: 20 tok/s | running 8 waiting 28\n");
+  EXPECT_EQ(line.update(rates(1, 1), 12, start + 59s), "");
+  EXPECT_EQ(line.update(rates(1, 1), 12, start + 3660s),
+            "[01:01:00] Generating 12/48 | Prefill: 1 tok/s | Decode: 1 tok/s | running 8 waiting 28 | none "
+            "finished since the last line\n");
+  EXPECT_EQ(line.clear(), "");
+}
+
+TEST(ErrorBlock, SaysWhatWhyAndWhatToTry) {
+  EXPECT_EQ(error_block({ExitCode::input, "what", "because", "this"}, "rank 3 on nid7"),
+            "maniple: error: what\n  why: because\n  try: this\n  where: rank 3 on nid7\n");
+  EXPECT_EQ(error_block({ExitCode::input, "what"}), "maniple: error: what\n");
+}
+
+TEST(Summary, HasMediansAndTheSlowestRank) {
+  RunSummary summary;
+  summary.prompt_tokens = 30;
+  summary.cached_tokens = 10;
+  summary.completion_tokens = 100;
+  summary.seconds = 4;
+  summary.ranks = {{1, 1, 2, 0.5, 0}, {1.2, 1, 3, 0, 0.5}, {3, 1, 2, 1, 1}};
+  EXPECT_EQ(summary_text(summary, 48, 1, on_one_node(3)),
+            "maniple: 48 requests, 1 failed; 30 prompt tokens (10 cached), 100 completion tokens in 4.0 s: "
+            "25.0 tok/s\n"
+            "maniple: times (medians of the ranks): load 1.2 s, prefill 1.0 s, decode 2.0 s, communication "
+            "0.5 s, idle 0.5 s\n"
+            "maniple: slowest rank: 1 on nid1, 4.0 s of its own work (median 2.5 s)\n");
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,253 @@
+#include <kernels/support/check.hpp>
+#include <launch/requests.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace maniple {
+namespace {
+
+class InputFileOnDisk {
+ public:
+  explicit InputFileOnDisk(const std::string& content)
+      : path_(testing::TempDir() + "maniple_requests_XXXXXX") {
+    ::close(::mkstemp(path_.data()));
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~InputFileOnDisk() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string refusal(const std::string& line) {
+  try {
+    parse_request({7, line});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    return error.what();
+  }
+  ADD_FAILURE() << "was not refused: " << line;
+  return {};
+}
+
+void expect_refusal(const std::string& line, const std::string& part) {
+  const std::string message = refusal(line);
+  EXPECT_TRUE(message.starts_with("line 7: ")) << message;
+  EXPECT_NE(message.find(part), std::string::npos) << message << "\n  lacks: " << part;
+}
+
+std::string validation_error(const std::string& content) {
+  const InputFileOnDisk file(content);
+  LineReader reader(file.path());
+  try {
+    validate_requests(reader);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    return error.what();
+  }
+  ADD_FAILURE() << "was not refused";
+  return {};
+}
+
+TEST(RequestLine, HoldsEveryField) {
+  const RequestLine line = parse_request(
+      {3,
+       R"({"id":"a","tokens":[1,2],"temperature":0.25,"top_k":5,"top_p":0.5,"min_p":0.125,"seed":18446744073709551615,"max_tokens":9,)"
+       R"("min_tokens":2,"ignore_eos":true,"stop":["x","y"],"stop_token_ids":[4],"logprobs":3})"});
+  EXPECT_EQ(line.id, "\"a\"");
+  EXPECT_FALSE(line.prompt);
+  EXPECT_EQ(line.tokens, (std::vector<int32_t>{1, 2}));
+  GenerationRequest request;
+  line.sampling.apply_to(request);
+  EXPECT_EQ(request.sampling.temperature, 0.25F);
+  EXPECT_EQ(request.sampling.top_k, 5);
+  EXPECT_EQ(request.sampling.top_p, 0.5F);
+  EXPECT_EQ(request.sampling.min_p, 0.125F);
+  EXPECT_EQ(request.sampling.seed, UINT64_MAX);
+  EXPECT_EQ(request.sampling.max_tokens, 9U);
+  EXPECT_EQ(request.sampling.min_tokens, 2U);
+  EXPECT_TRUE(request.sampling.ignore_eos);
+  EXPECT_EQ(request.sampling.stop_token_ids, std::vector<int32_t>{4});
+  EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"x", "y"}));
+}
+
+TEST(RequestLine, TheIdIsKeptAsItWasWrittenAndTheLineNumberStandsInForNone) {
+  EXPECT_EQ(parse_request({7, R"({"id":"ü\n","prompt":""})"}).id, "\"ü\\n\"");
+  EXPECT_EQ(parse_request({7, R"({"id":-12,"prompt":""})"}).id, "-12");
+  EXPECT_EQ(parse_request({7, R"({"prompt":"x"})"}).id, "7");
+  EXPECT_EQ(parse_request({7, R"({"id":null,"prompt":"x"})"}).id, "7");
+}
+
+TEST(RequestLine, AStopStringMayStandAlone) {
+  EXPECT_EQ(parse_request({7, R"({"prompt":"x","stop":"end"})"}).sampling.stop,
+            std::vector<std::string>{"end"});
+}
+
+TEST(RequestLine, IsRefusedWithItsNumber) {
+  expect_refusal(R"({"prompt":"x")", "not valid JSON: column 14");
+  expect_refusal("[1]", "not a JSON object");
+  expect_refusal("{\"prompt\":\"\xff\"}", "byte 12 is not valid UTF-8");
+  expect_refusal(R"({"prompt":"\ud800"})", "surrogate");
+  expect_refusal(R"({"prompt":"x","max_token":1})",
+                 "unknown field \"max_token\"; did you mean \"max_tokens\"?");
+  expect_refusal(R"({"prompt":"x","qqqqqq":1})", "known: id, prompt");
+  expect_refusal(R"({"prompt":"x","prompt":"y"})", "given twice");
+  expect_refusal(R"({"prompt":"x","tokens":[1]})", "both prompt and tokens");
+  expect_refusal(R"({"id":1})", "neither prompt nor tokens");
+  expect_refusal(R"({"prompt":5})", "prompt is 5; supported: a string");
+  expect_refusal(R"({"tokens":["a"]})", "token id");
+  expect_refusal(R"({"tokens":[-1]})", "token id");
+  expect_refusal(R"({"tokens":[2147483648]})", "token id");
+  expect_refusal(R"({"id":1.5,"prompt":"x"})", "id is 1.5");
+  expect_refusal(R"({"prompt":"x","temperature":"hot"})", "temperature is \"hot\"");
+  expect_refusal(R"({"prompt":"x","max_tokens":1.5})", "max_tokens is 1.5; supported: a whole number");
+  expect_refusal(R"({"prompt":"x","ignore_eos":1})", "true or false");
+  expect_refusal(R"({"prompt":"x","stop":""})", "stop is \"\"");
+  expect_refusal(R"({"prompt":"x","stop":["a",""]})", "stop is");
+  expect_refusal(R"({"prompt":"x","stop":[1]})", "stop is");
+}
+
+TEST(RequestLine, ANumberThatNoSettingCanHoldFailsThatRequestOnly) {
+  EXPECT_EQ(parse_request({7, R"({"prompt":"x","max_tokens":-1})"}).error,
+            "max_tokens (-1) must be from 0 to 4294967295");
+  EXPECT_FALSE(parse_request({7, R"({"prompt":"x","top_k":9999999999})"}).error.empty());
+  EXPECT_FALSE(parse_request({7, R"({"prompt":"x","seed":-1})"}).error.empty());
+  EXPECT_TRUE(parse_request({7, R"({"prompt":"x","temperature":9})"}).error.empty());
+}
+
+TEST(Validation, CountsTheRequestsAndRewinds) {
+  const InputFileOnDisk file("\xEF\xBB\xBF{\"tokens\":[1]}\r\n\n  \n{\"id\":\"b\",\"prompt\":\"x\"}");
+  LineReader reader(file.path());
+  const InputSummary summary = validate_requests(reader);
+  EXPECT_EQ(summary.requests, 2U);
+  EXPECT_EQ(summary.first_text_line, 4U);
+  const auto line = reader.next();
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->number, 1U);
+  EXPECT_EQ(parse_request(*line).id, "1");
+}
+
+TEST(Validation, StopStringsNeedATokenizerToo) {
+  const InputFileOnDisk file("{\"tokens\":[1]}\n{\"tokens\":[1],\"stop\":\"x\"}\n");
+  LineReader reader(file.path());
+  EXPECT_EQ(validate_requests(reader).first_text_line, 2U);
+}
+
+TEST(Validation, NamesBothLinesOfADuplicateId) {
+  const std::string error = validation_error(
+      "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":7,\"prompt\":\"x\"}\n{\"id\":\"a\",\"prompt\":\"y\"}\n");
+  EXPECT_NE(error.find("line 3: the id \"a\" is that of line 1"), std::string::npos) << error;
+}
+
+TEST(Validation, ALineNumberThatStandsInForAnIdMayCollideWithAGivenOne) {
+  const std::string error = validation_error("{\"id\":2,\"prompt\":\"x\"}\n{\"prompt\":\"x\"}\n");
+  EXPECT_NE(error.find("line 2: the id 2 is that of line 1"), std::string::npos) << error;
+}
+
+TEST(Validation, ATextIdIsNotANumberId) {
+  const InputFileOnDisk file("{\"id\":7,\"prompt\":\"x\"}\n{\"id\":\"7\",\"prompt\":\"x\"}\n");
+  LineReader reader(file.path());
+  EXPECT_EQ(validate_requests(reader).requests, 2U);
+}
+
+TEST(Validation, ShowsTenErrorsAndCountsTheOthers) {
+  std::string content;
+  for (int line = 0; line < 13; ++line) content += "{\"prompt\":}\n";
+  const std::string error = validation_error(content);
+  EXPECT_NE(error.find("13 bad lines"), std::string::npos) << error;
+  EXPECT_NE(error.find("line 10: "), std::string::npos) << error;
+  EXPECT_EQ(error.find("line 11: "), std::string::npos) << error;
+  EXPECT_NE(error.find("and 3 more"), std::string::npos) << error;
+}
+
+TEST(Validation, RefusesAnInputWithoutRequestsAndOneThatIsNotThere) {
+  EXPECT_NE(validation_error("\n\n").find("holds no request"), std::string::npos);
+  EXPECT_THROW(LineReader("/nowhere/prompts.jsonl"), Error);
+  EXPECT_THROW(LineReader reader(testing::TempDir()), Error);
+}
+
+TEST(Prompt, MustBeUtf8) {
+  EXPECT_EQ(request_of_prompt("ROMEO:").prompt, "ROMEO:");
+  EXPECT_THROW(request_of_prompt("\xc3"), Error);
+}
+
+TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
+  GenerationConfig model;
+  model.temperature = 0.5;
+  model.top_k = 10;
+  model.top_p = 0.75;
+  SamplingFields command_line;
+  command_line.top_k = 20;
+  command_line.stop = {"a"};
+  GenerationRequest request = default_request(model, command_line);
+  parse_request({1, R"({"prompt":"x","top_p":0.25,"stop":["b"]})"}).sampling.apply_to(request);
+  EXPECT_EQ(request.sampling.temperature, 0.5F);
+  EXPECT_EQ(request.sampling.top_k, 20);
+  EXPECT_EQ(request.sampling.top_p, 0.25F);
+  EXPECT_EQ(request.stop, std::vector<std::string>{"b"});
+  EXPECT_EQ(request.sampling.max_tokens, 64U);
+}
+
+struct Order : RequestOrder {
+  void expect(RequestId request, const std::string& id) override { expected.emplace_back(request, id); }
+  void refuse(RequestId request, const std::string& reason) override {
+    refused.emplace_back(request, reason);
+  }
+  std::vector<std::pair<RequestId, std::string>> expected, refused;
+};
+
+RequestFeed::Lines lines_of(std::vector<std::string> texts) {
+  return [texts, next = uint64_t{0}]() mutable -> std::optional<RequestLine> {
+    if (next == texts.size()) return std::nullopt;
+    ++next;
+    return parse_request({next, texts[next - 1]});
+  };
+}
+
+TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
+  Order order;
+  RequestFeed feed(lines_of({R"({"id":"a","tokens":[5]})", R"({"id":"b","tokens":[6],"max_tokens":-3})",
+                             R"({"id":"c","tokens":[7]})"}),
+                   nullptr, {}, 1, order);
+  const auto first = feed.next(), second = feed.next();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->id, 0U);
+  EXPECT_EQ(first->prompt, std::vector<int32_t>{5});
+  EXPECT_EQ(second->id, 2U);
+  EXPECT_EQ(second->prompt, std::vector<int32_t>{7});
+  EXPECT_FALSE(feed.next());
+  EXPECT_EQ(order.expected.size(), 3U);
+  ASSERT_EQ(order.refused.size(), 1U);
+  EXPECT_EQ(order.refused[0].first, 1U);
+}
+
+TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
+  const auto seeds = [](uint64_t run_seed, const std::vector<std::string>& lines) {
+    Order order;
+    RequestFeed feed(lines_of(lines), nullptr, {}, run_seed, order);
+    std::vector<uint64_t> found;
+    while (const auto request = feed.next()) found.push_back(request->sampling.seed);
+    return found;
+  };
+  const std::string a = R"({"id":"a","tokens":[5]})", b = R"({"id":"b","tokens":[5]})",
+                    own = R"({"id":"c","tokens":[5],"seed":42})";
+  const auto one = seeds(1, {a, b, own}), reordered = seeds(1, {own, b, a}), two = seeds(2, {a, b, own});
+  EXPECT_EQ(one, (std::vector<uint64_t>{reordered[2], reordered[1], 42}));
+  EXPECT_NE(one[0], one[1]);
+  EXPECT_NE(one[0], two[0]);
+  EXPECT_EQ(two[2], 42U);
+  EXPECT_EQ(one[0], request_seed(1, "\"a\""));
+}
+
+TEST(RequestSeed, StaysWhatItIs) {  // results of seeded runs depend on it
+  EXPECT_EQ(request_seed(0, "1"), 7647839147639332263U);
+  EXPECT_EQ(request_seed(7, "\"a\""), 3822015193573184284U);
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,81 @@
+// The contract over one process and over threads; mpi_contract_test.cpp runs it over MPI.
+#include "contract.hpp"
+
+#include <gtest/gtest.h>
+#include <parallel/self/self_world.hpp>
+#include <support/thread_world.hpp>
+
+#include <atomic>
+#include <thread>
+
+namespace maniple {
+
+namespace {
+
+class SelfContract : public testing::TestWithParam<ContractCase> {};
+class ThreadContract : public testing::TestWithParam<std::tuple<ContractCase, int>> {};
+
+TEST_P(SelfContract, holds) {
+  SelfWorld world;
+  GetParam().run(world);
+}
+
+TEST_P(ThreadContract, holds) {
+  const auto& [contract_case, ranks] = GetParam();
+  run_ranks(ranks, contract_case.run);
+}
+
+std::string case_name(const auto& info) {
+  if constexpr (requires { info.param.name; })
+    return info.param.name;
+  else
+    return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)) + "_ranks";
+}
+
+INSTANTIATE_TEST_SUITE_P(parallel, SelfContract, testing::ValuesIn(contract_cases()),
+                         [](const auto& test) { return case_name(test); });
+INSTANTIATE_TEST_SUITE_P(parallel, ThreadContract,
+                         testing::Combine(testing::ValuesIn(contract_cases()),
+                                          testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
+                         [](const auto& test) { return case_name(test); });
+
+TEST(ThreadWorld, rethrows_the_first_failure_and_frees_the_others) {
+  std::atomic<int> freed = 0;
+  const auto fails_on_one = [&](World& world) {
+    if (world.rank() == 1) throw std::runtime_error("rank 1 had enough");
+    try {
+      world.barrier();
+    } catch (const Error&) {
+      ++freed;
+      throw;
+    }
+  };
+  try {
+    run_ranks(3, fails_on_one);
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "rank 1 had enough");
+  }
+  EXPECT_EQ(freed, 2);
+}
+
+TEST(ThreadWorld, a_collective_that_others_do_not_join_ends_with_an_error) {
+  const auto one_rank_waits = [](World& world) {
+    if (world.rank() == 0) world.barrier();
+  };
+  EXPECT_THROW(run_ranks(2, one_rank_waits, std::chrono::milliseconds(50)), Error);
+}
+
+TEST(ThreadWorld, ranks_that_disagree_about_a_size_get_an_error) {
+  const auto disagree = [](World& world) {
+    ReferenceBackend backend;
+    const auto group = world.make_group(std::vector<int>{0, 1}, backend.ops);
+    Tensor x(backend.device, DType::fp32, {world.rank() == 0 ? 4 : 5});
+    group->all_reduce(x);
+  };
+  EXPECT_THROW(run_ranks(2, disagree), Error);
+}
+
+}  // namespace
+
+}  // namespace maniple

@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+#include <parallel/shard.hpp>
+#include <parallel/tree_reduce.hpp>
+
+#include <random>
+
+namespace maniple {
+
+namespace {
+
+std::string refusal(auto f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Shard, even_parts_lie_side_by_side) {
+  EXPECT_EQ(even_shard(12, 3, 0, "heads"), (IndexRange{0, 4}));
+  EXPECT_EQ(even_shard(12, 3, 2, "heads"), (IndexRange{8, 12}));
+  EXPECT_EQ(refusal([] { even_shard(14, 4, 0, "attention heads"); }),
+            "attention heads (14) do not divide by tensor ranks (4); use --tp 1, 2, 7 or 14");
+}
+
+TEST(Shard, kv_heads_are_shared_where_ranks_outnumber_them) {
+  for (int rank = 0; rank < 8; ++rank)
+    EXPECT_EQ(kv_head_shard(2, 8, rank), rank < 4 ? (IndexRange{0, 1}) : (IndexRange{1, 2}));
+  EXPECT_EQ(kv_head_shard(8, 2, 1), (IndexRange{4, 8}));
+  EXPECT_EQ(kv_head_shard(8, 8, 5), (IndexRange{5, 6}));
+}
+
+TEST(Shard, kv_heads_that_do_not_divide_are_refused) {
+  EXPECT_EQ(refusal([] { kv_head_shard(8, 3, 0); }),
+            "kv heads (8) do not divide by tensor ranks (3); use --tp 1, 2, 4 or 8");
+  EXPECT_EQ(refusal([] { kv_head_shard(2, 3, 0); }),
+            "kv heads (2) do not divide by tensor ranks (3); use --tp 1 or 2");
+}
+
+TEST(Shard, vocabulary_ranges_are_contiguous_and_cover_every_id_once) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 100; ++round) {
+    const int64_t vocabulary = std::uniform_int_distribution<int64_t>(1, 64000)(random);
+    for (const int parts : {1, 2, 3, 4, 6, 8}) {
+      int64_t padded = 0, valid = 0;
+      for (int part = 0; part < parts; ++part) {
+        const VocabularyShard shard = vocabulary_shard(vocabulary, parts, part);
+        EXPECT_EQ(shard.padded.begin, padded);
+        EXPECT_EQ(shard.padded.size(), padded_vocabulary(vocabulary, parts) / parts);
+        EXPECT_EQ(shard.valid.begin, valid);
+        EXPECT_GE(shard.valid.size(), 0);
+        EXPECT_LE(shard.valid.end, shard.padded.end);
+        padded = shard.padded.end;
+        valid = shard.valid.end;
+      }
+      EXPECT_EQ(valid, vocabulary);
+      EXPECT_EQ(padded, padded_vocabulary(vocabulary, parts));
+      EXPECT_EQ(padded % 64, 0);
+      EXPECT_LT(padded - vocabulary, 64 * parts);
+    }
+  }
+}
+
+TEST(Shard, a_padded_vocabulary_leaves_the_last_ranks_empty) {
+  EXPECT_EQ(padded_vocabulary(151669, 1), 151680);
+  EXPECT_EQ(padded_vocabulary(151669, 8), 151680);
+  EXPECT_EQ(padded_vocabulary(100, 3), 192);
+  const VocabularyShard last = vocabulary_shard(10, 4, 3);  // 64 ids, 16 a rank
+  EXPECT_EQ(last.padded, (IndexRange{48, 64}));
+  EXPECT_EQ(last.valid.size(), 0);
+  EXPECT_EQ(vocabulary_shard(10, 4, 0).valid, (IndexRange{0, 10}));
+}
+
+TEST(Shard, reduction_slices_do_not_depend_on_the_ranks_where_these_divide_them) {
+  for (const int parts : {1, 2, 4, 8}) {
+    const ReductionSlices slices = reduction_slices(3072, parts);
+    EXPECT_EQ(slices.total, 8);
+    EXPECT_EQ(slices.local, 8 / parts);
+    EXPECT_TRUE(slices.independent_of_parts);
+  }
+  EXPECT_EQ(reduction_slices(4 * 25, 1).total, 4);
+  EXPECT_EQ(reduction_slices(4 * 25, 4).local, 1);
+  EXPECT_EQ(reduction_slices(99, 1).total, 1);
+}
+
+TEST(Shard, ranks_that_do_not_divide_the_slices_are_one_slice_each) {
+  for (const int parts : {3, 6}) {
+    const ReductionSlices slices = reduction_slices(3072, parts);
+    EXPECT_EQ(slices.total, parts);
+    EXPECT_EQ(slices.local, 1);
+    EXPECT_FALSE(slices.independent_of_parts);
+  }
+}
+
+std::string written(int size) {
+  std::string text;
+  for (const auto& level : tree_levels(size)) {
+    text += "|";
+    for (const TreeAddition& addition : level) text += fmt::format("{}+{} ", addition.to, addition.from);
+  }
+  return text;
+}
+
+TEST(TreeReduce, nearest_ranks_first_and_an_odd_one_passes_up) {
+  EXPECT_EQ(written(1), "");
+  EXPECT_EQ(written(2), "|0+1 ");
+  EXPECT_EQ(written(3), "|0+1 |0+2 ");
+  EXPECT_EQ(written(5), "|0+1 2+3 |0+2 |0+4 ");
+  EXPECT_EQ(written(6), "|0+1 2+3 4+5 |0+2 |0+4 ");
+  EXPECT_EQ(written(8), "|0+1 2+3 4+5 6+7 |0+2 4+6 |0+4 ");
+}
+
+}  // namespace
+
+}  // namespace maniple

@@ -1,0 +1,167 @@
+#include <parallel/collectives.hpp>
+#include <parallel/self/memory_mailbox.hpp>
+#include <parallel/self/self_communicator.hpp>
+#include <parallel/self/self_world.hpp>
+#include <parallel/tree_communicator.hpp>
+#include <support/thread_world.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace maniple {
+
+namespace {
+
+// What the threads share: one mutex, for it is a test's transport. A lane holds the messages from one rank to
+// another of one group.
+class Job {
+ public:
+  Job(int ranks, std::chrono::milliseconds deadline) : ranks_(ranks), deadline_(deadline) {}
+
+  using Group = std::pair<std::vector<int>,
+                          int>;  // world ranks, and how many groups of the same ranks were made before
+  using Lane = std::tuple<Group, int, int>;  // group, from, to
+
+  void send(const Lane& lane, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    lanes_[lane].emplace_back(bytes.begin(), bytes.end());
+    changed_.notify_all();
+  }
+
+  std::vector<std::byte> receive(const Lane& lane) {
+    std::unique_lock lock(mutex_);
+    std::deque<std::vector<std::byte>>& messages = lanes_[lane];
+    const auto ready = [&] { return !messages.empty() || failure_; };
+    if (!changed_.wait_until(lock, std::chrono::steady_clock::now() + deadline_, ready))
+      fail(ExitCode::fault, "rank {} of a group waited too long for rank {}", std::get<2>(lane),
+           std::get<1>(lane));
+    if (messages.empty()) fail(ExitCode::fault, "another rank failed");
+    std::vector<std::byte> bytes = std::move(messages.front());
+    messages.pop_front();
+    return bytes;
+  }
+
+  Channel take_channel(int number, int rank) {
+    const std::lock_guard lock(mutex_);
+    while (static_cast<int>(channels_.size()) <= number) channels_.push_back(make_memory_channel(ranks_));
+    MemoryChannel& channel = channels_[number];
+    return {rank == 0 ? std::move(channel.center) : nullptr, std::move(channel.leaves[rank])};
+  }
+
+  void report(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+    changed_.notify_all();
+  }
+  std::exception_ptr failure() const { return failure_; }
+
+ private:
+  const int ranks_;
+  const std::chrono::milliseconds deadline_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Lane, std::deque<std::vector<std::byte>>> lanes_;
+  std::vector<MemoryChannel> channels_;
+  std::exception_ptr failure_;
+};
+
+class ThreadTransport : public Transport {
+ public:
+  ThreadTransport(Job& job, Job::Group group, int rank) : job_(job), group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(group_.first.size()); }
+
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
+    for (const Outgoing& message : outgoing)
+      if (!message.bytes.empty()) job_.send({group_, rank_, message.to}, message.bytes);
+    for (const Incoming& message : incoming) {
+      if (message.bytes.empty()) continue;
+      const std::vector<std::byte> bytes = job_.receive({group_, message.from, rank_});
+      if (bytes.size() != message.bytes.size())
+        fail(ExitCode::fault, "rank {} sent {} bytes where {} were expected", message.from, bytes.size(),
+             message.bytes.size());
+      std::memcpy(message.bytes.data(), bytes.data(), bytes.size());
+    }
+  }
+
+ private:
+  Job& job_;
+  const Job::Group group_;
+  const int rank_;
+};
+
+std::vector<int> counted(int ranks) {
+  std::vector<int> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
+  return all;
+}
+
+class ThreadWorld : public World {
+ public:
+  ThreadWorld(Job& job, int rank, int ranks) : job_(job), control_(job, {counted(ranks), -1}, rank) {
+    for (int local = 0; local < ranks; ++local)
+      places_.push_back({.host = host_name(), .node = 0, .local_rank = local, .local_size = ranks});
+  }
+
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.size(); }
+  const std::vector<Place>& places() const override { return places_; }
+  std::string description() const override { return "threads"; }
+
+  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override {
+    const std::vector<int> members(ranks.begin(), ranks.end());
+    const auto me = std::find(members.begin(), members.end(), rank());
+    require(me != members.end(), "a rank makes a group that it is not in");
+    if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
+    const Job::Group group{members, groups_made_[members]++};
+    const int place = static_cast<int>(me - members.begin());
+    return make_host_communicator(std::make_unique<ThreadTransport>(job_, group, place), ops);
+  }
+  Channel make_channel() override { return job_.take_channel(channels_made_++, rank()); }
+
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
+    return maniple::all_gather_bytes(control_, bytes);
+  }
+  void broadcast_bytes(std::vector<std::byte>& bytes, int root) override {
+    maniple::broadcast_bytes(control_, bytes, root);
+  }
+  void barrier() override { maniple::barrier(control_); }
+
+  // A thread cannot end the process of the test: this rank throws, and so do the others when they wait.
+  [[noreturn]] void abort(int exit_code) override {
+    fail(ExitCode{exit_code}, "rank {} aborted the job", rank());
+  }
+
+ private:
+  Job& job_;
+  ThreadTransport control_;
+  std::vector<Place> places_;
+  std::map<std::vector<int>, int> groups_made_;
+  int channels_made_ = 0;
+};
+
+}  // namespace
+
+void run_ranks(int ranks, const std::function<void(World&)>& f, std::chrono::milliseconds deadline) {
+  Job job(ranks, deadline);
+  const auto run = [&](int rank) {
+    try {
+      ThreadWorld world(job, rank, ranks);
+      f(world);
+    } catch (...) {
+      job.report(std::current_exception());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  if (job.failure()) std::rethrow_exception(job.failure());
+}
+
+}  // namespace maniple

@@ -1,0 +1,19 @@
+// Ranks as threads of one process, for tests of whatever talks to other ranks. Clean under the thread
+// sanitizer. A rank that waits too long (collectives that do not match) or whose peer failed throws instead
+// of hanging.
+#pragma once
+
+#include <parallel/world.hpp>
+
+#include <chrono>
+#include <functional>
+
+namespace maniple {
+
+// Runs f(world) on `ranks` threads. Rethrows the first failure after all have ended; no wait of a rank lasts
+// longer than `deadline`. Prefer EXPECT_ to ASSERT_ in f: a rank that returns early lets the others wait for
+// it.
+void run_ranks(int ranks, const std::function<void(World&)>& f,
+               std::chrono::milliseconds deadline = std::chrono::seconds(60));
+
+}  // namespace maniple
