@@ -4,7 +4,6 @@
 
 #include <fmt/core.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -47,12 +46,12 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-[[noreturn]] void broken_invariant(const char* what, const std::source_location& where);
+[[noreturn]] void broken_invariant(const char* what, const char* file, int line);
 
 // For what no input can cause. Throws an Error with ExitCode::internal that names the place.
-inline void require(bool holds, const char* what, const std::source_location& where = std::source_location::current()) {
+inline void require(bool holds, const char* what, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (!holds) [[unlikely]]
-    broken_invariant(what, where);
+    broken_invariant(what, file, line);
 }
 
 }  // namespace maniple

@@ -1,0 +1,24 @@
+// Who started this process, as far as its environment tells, without asking MPI.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace maniple {
+
+struct Launch {
+  bool by_mpi = false;  // MPI_Init will find the other ranks
+  int rank = 0;         // good enough to decide who prints
+  int slurm_tasks = 1;  // of this job step: more than one without MPI ranks is a launch mistake
+};
+
+// lookup: the value of an environment variable.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+Launch detect_launch(const Environment& lookup);
+
+// Throws Error (preflight) when Slurm started several tasks and MPI sees one rank in each: every task would
+// do the whole job.
+void check_launch(const Launch& launch, int mpi_ranks);
+
+}  // namespace maniple

@@ -1,0 +1,113 @@
+// From command line to running ranks: finds out who started us, joins the other ranks, and turns every end
+// into one message and one exit code.
+#include <launch/commands/commands.hpp>
+#include <launch/launcher.hpp>
+#include <launch/report.hpp>
+#include <launch/signals.hpp>
+#include <parallel/mpi/mpi_world.hpp>
+#include <parallel/self/self_world.hpp>
+#include <runtime/agreement.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace maniple {
+
+namespace {
+
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+int report(const Error& error, const std::string& speaker = {}) {
+  std::fputs(error_block(error, speaker).c_str(), stderr);
+  return static_cast<int>(error.code());
+}
+
+Error internal_error(const std::exception& error) {
+  return {ExitCode::internal, std::string("unexpected: ") + error.what(),
+          dynamic_cast<const std::bad_alloc*>(&error) ? "this process may have no more memory"
+                                                      : "this is a bug in maniple",
+          dynamic_cast<const std::bad_alloc*>(&error)
+              ? "give the job more memory, or use more ranks a replica (--tp)"
+              : "please report it with the command line and this message"};
+}
+
+// An error that not all ranks know of: the others wait, so that the whole job has to end.
+int fail_alone(World& world, const Error& error) {
+  const bool alone = world.size() == 1;
+  const std::string& host = world.places()[static_cast<size_t>(world.rank())].host;
+  const int code = report(error, alone ? "" : fmt::format("rank {} on {}", world.rank(), host));
+  if (!alone) world.abort(code);
+  return code;
+}
+
+std::unique_ptr<World> join_world(const Launch& launch) {
+  if (!launch.by_mpi) check_launch(launch, 1);
+  std::unique_ptr<World> world;
+  if (launch.by_mpi)
+    world = make_mpi_world();
+  else
+    world = std::make_unique<SelfWorld>();
+  check_launch(launch, world->size());
+  return world;
+}
+
+int generate(const GenerateOptions& options, const Launch& launch) {
+  const std::unique_ptr<World> world = join_world(launch);
+  try {
+    return static_cast<int>(run_generate(*world, options));
+  } catch (const SilentExit&) {
+    return 0;
+  } catch (const AgreedError& error) {
+    return report(error);
+  } catch (const Error& error) {
+    return fail_alone(*world, error);
+  } catch (const std::exception& error) {
+    return fail_alone(*world, internal_error(error));
+  }
+}
+
+int run(const CommandLine& command, const Launch& launch) {
+  if (const auto* options = std::get_if<GenerateOptions>(&command)) return generate(*options, launch);
+  if (launch.rank != 0) return 0;
+  if (const auto* options = std::get_if<TokenizeOptions>(&command))
+    return static_cast<int>(run_tokenize(*options));
+  std::fputs(std::get<Notice>(command).text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::fault);
+}
+
+// Every rank sees the same mistake on the command line or in the launch; rank 0 speaks for all. Another
+// failure may be this rank's alone (a file that only some nodes have): it is told after rank 0 had the time
+// to say the same and end the job.
+int report_before_joining(const Error& error, const Launch& launch) {
+  if (launch.rank == 0) return report(error);
+  if (error.code() == ExitCode::usage || error.code() == ExitCode::preflight) return 0;
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  return report(error, fmt::format("rank {} on {}", launch.rank, host_name()));
+}
+
+int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
+  try {
+    return run(parse_arguments(args), launch);
+  } catch (const Error& error) {
+    return report_before_joining(error, launch);
+  } catch (const std::exception& error) {
+    return report_before_joining(internal_error(error), launch);
+  }
+}
+
+}  // namespace
+
+}  // namespace maniple
+
+int main(int count, char** arguments) {
+  maniple::protect_standard_streams();
+  return maniple::guarded_main({arguments + 1, arguments + count},
+                               maniple::detect_launch(maniple::environment));
+}

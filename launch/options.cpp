@@ -1,0 +1,396 @@
+#include <kernels/support/check.hpp>
+#include <launch/nearest_name.hpp>
+#include <launch/options.hpp>
+
+#include <boost/program_options.hpp>
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <vector>
+
+namespace maniple {
+
+namespace po = boost::program_options;
+
+namespace {
+
+const std::vector<std::string> commands = {"generate", "tokenize"};
+
+constexpr std::string_view overview =
+    R"(maniple: runs a large language model on all ranks of an MPI job
+
+  maniple generate --model DIR --prompt TEXT                                        one rank
+  mpirun -n 4 maniple generate --model DIR --tp 2 --in FILE --out FILE              4 ranks: 2 replicas of 2
+  srun --mpi=pmix maniple generate --model DIR --tp 2 --in FILE --out FILE          on a Slurm cluster
+  maniple tokenize --model DIR --in FILE                                            token ids, no weights
+
+Commands (each has its own --help):
+  generate    continue prompts with a model from a Hugging Face directory
+  tokenize    texts to token ids, or back with --decode
+
+  --help      this text
+  --version   the version
+)";
+
+constexpr std::string_view generate_usage =
+    R"(maniple generate: continues prompts
+
+  mpirun -n 4 maniple generate --model DIR --tp 2 --in prompts.jsonl --out results.jsonl
+  maniple generate --model DIR --prompt "ROMEO:" --max-tokens 120
+
+Input lines are {"id": ..., "prompt": "..."} or {"id": ..., "tokens": [...]}, with sampling fields of their own if need be.
+)";
+
+constexpr std::string_view tokenize_usage =
+    R"(maniple tokenize: texts to token ids
+
+  maniple tokenize --model DIR --in texts.jsonl
+  maniple tokenize --model DIR --in tokens.jsonl --decode
+
+Input lines are {"id": ..., "text": "..."} or "...", with --decode {"id": ..., "tokens": [...]} or [...].
+)";
+
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy, const std::string& why = {}) {
+  throw Error(ExitCode::usage, what, why, remedy);
+}
+
+std::string did_you_mean(const std::string& name, std::span<const std::string> candidates,
+                         const std::string& otherwise) {
+  const std::optional<std::string> nearest = nearest_name(name, candidates);
+  return nearest ? fmt::format("did you mean {}?", *nearest) : otherwise;
+}
+
+// Text, checked later, so that every message about a value is ours.
+auto* text(const char* shown) { return po::value<std::string>()->value_name(shown); }
+auto* text(const char* shown, const char* fallback) { return text(shown)->default_value(fallback); }
+
+class Grammar {
+ public:
+  Grammar(std::string command, std::string_view usage) : command_(std::move(command)), usage_(usage) {
+    general_.add_options()("config", text("FILE"),
+                           "more options, one `name = value` a line; the command line wins")(
+        "help", po::bool_switch(), "this text");
+  }
+
+  po::options_description& group(const char* caption) {
+    return groups_.emplace_back(caption, line_length, description_length);
+  }
+
+  po::variables_map parse(std::span<const std::string> args) {
+    for (const po::options_description& group : groups_) in_file_.add(group);
+    all_.add(in_file_).add(general_);
+    try {
+      po::variables_map values;
+      po::store(from_arguments(args), values);
+      if (values.count("config") != 0) po::store(from_file(values["config"].as<std::string>()), values);
+      return values;
+    } catch (const po::error& error) {
+      refuse(error.what(), help_remedy());
+    }
+  }
+
+  std::string help() const {
+    std::ostringstream text;
+    text << usage_;
+    for (const po::options_description& group : groups_) text << '\n' << group;
+    text << '\n' << general_;
+    return text.str();
+  }
+
+ private:
+  static constexpr unsigned line_length = 110;
+  static constexpr unsigned description_length = 72;
+
+  std::string help_remedy() const { return fmt::format("maniple {} --help lists the options", command_); }
+
+  std::vector<std::string> names(const po::options_description& options, std::string_view prefix) const {
+    std::vector<std::string> names;
+    for (const auto& option : options.options())
+      names.push_back(fmt::format("{}{}", prefix, option->long_name()));
+    return names;
+  }
+
+  po::parsed_options from_arguments(std::span<const std::string> args) const {
+    using namespace po::command_line_style;
+    po::parsed_options parsed = po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
+                                    .options(all_)
+                                    .style(allow_long | long_allow_adjacent | long_allow_next)
+                                    .allow_unregistered()
+                                    .run();
+    for (const po::option& option : parsed.options) check(option);
+    return parsed;
+  }
+
+  void check(const po::option& option) const {
+    const std::string name = "--" + option.string_key;
+    if (option.position_key >= 0)
+      refuse(fmt::format("\"{}\" belongs to no option", option.value.at(0)),
+             fmt::format("put text with spaces into quotes; {}", help_remedy()));
+    if (option.unregistered)
+      refuse(fmt::format("unknown option {}", name), did_you_mean(name, names(all_, "--"), help_remedy()));
+    const bool took_next = option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--");
+    if (took_next && all_.find_nothrow(option.original_tokens[1].substr(2), false))
+      refuse(fmt::format("{} needs a value, but {} follows", name, option.original_tokens[1]),
+             fmt::format("{}=VALUE takes any text as value", name));
+  }
+
+  po::parsed_options from_file(const std::string& path) const {
+    std::ifstream file(path);
+    if (!file) fail(ExitCode::input, "cannot open the file {} given by --config", path);
+    po::parsed_options parsed(&in_file_);
+    std::string line;
+    for (size_t number = 1; std::getline(file, line); ++number) {
+      const std::string content = trimmed(line);
+      if (!content.empty() && content[0] != '#')
+        parsed.options.push_back(from_line(content, fmt::format("{} line {}", path, number)));
+    }
+    return parsed;
+  }
+
+  po::option from_line(const std::string& line, const std::string& where) const {
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos)
+      refuse(fmt::format("{}: \"{}\" is not of the form name = value", where, line),
+             "a switch is turned on by: name = true");
+    const std::string name = trimmed(line.substr(0, equals));
+    if (!in_file_.find_nothrow(name, false))
+      refuse(fmt::format("{}: unknown option \"{}\"", where, name),
+             did_you_mean(name, names(in_file_, ""), help_remedy()));
+    return {name, {trimmed(line.substr(equals + 1))}};
+  }
+
+  static std::string trimmed(const std::string& text) {
+    const size_t first = text.find_first_not_of(" \t\r");
+    if (first == std::string::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t\r") + 1 - first);
+  }
+
+  std::string command_;
+  std::string_view usage_;
+  std::vector<po::options_description> groups_;
+  po::options_description in_file_;
+  po::options_description general_{"General", line_length, description_length};
+  po::options_description all_;
+};
+
+// The values that were given, each checked when it is read.
+class Values {
+ public:
+  explicit Values(po::variables_map values) : values_(std::move(values)) {}
+
+  bool given(const char* name) const { return values_.count(name) != 0; }
+  bool on(const char* name) const { return values_[name].as<bool>(); }
+  std::optional<std::string> text(const char* name) const {
+    return given(name) ? std::optional(values_[name].as<std::string>()) : std::nullopt;
+  }
+  std::optional<std::vector<std::string>> texts(const char* name) const {
+    return given(name) ? std::optional(values_[name].as<std::vector<std::string>>()) : std::nullopt;
+  }
+
+  template <typename T>
+  std::optional<T> number(const char* name, T smallest, T largest) const {
+    const std::optional<std::string> digits = text(name);
+    if (!digits) return std::nullopt;
+    T value{};
+    const char* end = digits->data() + digits->size();
+    const auto [stopped, error] = std::from_chars(digits->data(), end, value);
+    if (error != std::errc{} || stopped != end || !(value >= smallest && value <= largest))
+      refuse(fmt::format("--{} ({}) must be a {}number from {} to {}", name, *digits,
+                         std::is_integral_v<T> ? "whole " : "", smallest, largest),
+             "give another number, or leave the option out");
+    return value;
+  }
+
+  template <typename T>
+  T choice(const char* name, std::initializer_list<std::pair<const char*, T>> choices) const {
+    const std::string given = *text(name);
+    std::vector<std::string> known;
+    for (const auto& [word, value] : choices) {
+      if (given == word) return value;
+      known.emplace_back(word);
+    }
+    refuse(fmt::format("--{} ({}) must be one of: {}", name, given, fmt::join(known, ", ")),
+           did_you_mean(given, known, fmt::format("--{} {}", name, known.front())));
+  }
+
+ private:
+  po::variables_map values_;
+};
+
+void add_generate_options(Grammar& grammar) {
+  grammar.group("Model").add_options()                                                                 //
+      ("model", text("DIR"), "Hugging Face directory: config.json, *.safetensors, tokenizer.json")     //
+      ("load", text("HOW", "weights"), "weights; or random: seeded ones of the shape in config.json")  //
+      ("dtype", text("TYPE", "bf16"), "bf16 or fp32: weights, activations, KV cache")                  //
+      ("max-model-len", text("N"), "most tokens of prompt and completion [default: the model's]");
+  grammar.group("Requests (one of --prompt and --in)")
+      .add_options()                                                                 //
+      ("prompt", text("TEXT"), "one prompt; its completion goes to stdout as text")  //
+      ("in", text("FILE"), "JSON lines; - for stdin")                                //
+      ("out", text("FILE"), "JSON lines in the order of the input [default: stdout]");
+  grammar.group("Sampling [default: generation_config.json; a request's own fields win]")
+      .add_options()                                                                                 //
+      ("max-tokens", text("N"), "most tokens of a completion [default: 64]")                         //
+      ("temperature", text("X"), "0 for greedy, up to 2")                                            //
+      ("top-k", text("N"), "sample from the N likeliest tokens; 0 for all")                          //
+      ("top-p", text("X"), "sample from the likeliest tokens of this total probability; 1 for all")  //
+      ("min-p", text("X"), "drop tokens below this fraction of the likeliest one's probability")     //
+      ("seed", text("N"), "of the run; a request's follows from it and its id [default: drawn]")     //
+      ("ignore-eos", po::bool_switch(), "the model's stop tokens do not end a completion")           //
+      ("stop", po::value<std::vector<std::string>>()->value_name("TEXT"),
+       "ends a completion; may be given several times")  //
+      ("logprobs", text("N")->implicit_value("0"),
+       "report each token's log probability and those of N alternatives");
+  grammar.group("Ranks and processors")
+      .add_options()                                                                          //
+      ("tp", text("N", "1"), "ranks that share one copy of the model; replicas = ranks / N")  //
+      ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                       //
+      ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")      //
+      ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")  //
+      ("repro", text("LEVEL", "grid"),
+       "off; batch: same text whoever shares the batch; grid: on any grid too");
+  grammar.group("Batches and memory")
+      .add_options()                                                                                 //
+      ("max-num-seqs", text("N", "256"), "most requests of a replica at once")                       //
+      ("max-num-batched-tokens", text("N", "2048"), "most tokens of a step")                         //
+      ("block-size", text("N", "256"), "tokens in a block of the KV cache: 16, 32, 64, 128 or 256")  //
+      ("kv-memory", text("BYTES"),
+       "KV cache of a rank, such as 4G (2^30) or 4GB (10^9) [default: what is useful and free]")  //
+      ("no-prefix-cache", po::bool_switch(), "compute every prompt from its start");
+}
+
+uint32_t block_size(const Values& values) {
+  const uint32_t size = *values.number<uint32_t>("block-size", 1, std::numeric_limits<uint32_t>::max());
+  if (size < 16 || size > 256 || !std::has_single_bit(size))
+    refuse(fmt::format("--block-size ({}) must be 16, 32, 64, 128 or 256", size),
+           "--block-size 256 suits most runs");
+  return size;
+}
+
+EngineOptions engine_options(const Values& values) {
+  constexpr uint32_t most = std::numeric_limits<int32_t>::max();
+  if (!values.given("model"))
+    refuse("no model was given", "--model DIR, the directory that holds config.json");
+  EngineOptions engine;
+  engine.model = *values.text("model");
+  engine.tensor_size = *values.number<int>("tp", 1, 1 << 20);
+  engine.dtype = values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
+  engine.random_weights = values.choice<bool>("load", {{"weights", false}, {"random", true}});
+  engine.backend.kind = values.choice<BackendKind>("backend", {{"auto", BackendKind::automatic},
+                                                               {"cpu", BackendKind::cpu},
+                                                               {"reference", BackendKind::reference},
+                                                               {"cuda", BackendKind::cuda}});
+  engine.backend.cpu_path = values.choice<CpuPath>("cpu-path", {{"auto", CpuPath::automatic},
+                                                                {"amx", CpuPath::amx},
+                                                                {"avx512_bf16", CpuPath::avx512_bf16},
+                                                                {"avx512", CpuPath::avx512},
+                                                                {"avx2", CpuPath::avx2},
+                                                                {"portable", CpuPath::portable}});
+  engine.repro =
+      values.choice<Repro>("repro", {{"grid", Repro::grid}, {"batch", Repro::batch}, {"off", Repro::off}});
+  engine.block_size = block_size(values);
+  engine.max_num_seqs = *values.number<uint32_t>("max-num-seqs", 1, most);
+  engine.max_num_batched_tokens = *values.number<uint32_t>("max-num-batched-tokens", 1, most);
+  engine.max_model_len = values.number<uint32_t>("max-model-len", 1, most);
+  engine.prefix_cache = !values.on("no-prefix-cache");
+  if (values.given("kv-memory")) engine.kv_memory = parse_bytes(*values.text("kv-memory"));
+  return engine;
+}
+
+SamplingFields sampling_fields(const Values& values) {
+  constexpr float any = std::numeric_limits<float>::max();
+  constexpr int32_t most = std::numeric_limits<int32_t>::max();
+  SamplingFields fields;
+  fields.temperature = values.number<float>("temperature", -any, any);
+  fields.top_k = values.number<int32_t>("top-k", -most, most);
+  fields.top_p = values.number<float>("top-p", -any, any);
+  fields.min_p = values.number<float>("min-p", -any, any);
+  fields.max_tokens = values.number<uint32_t>("max-tokens", 1, most);
+  fields.logprobs = values.number<int32_t>("logprobs", 0, most);
+  if (values.on("ignore-eos")) fields.ignore_eos = true;
+  fields.stop = values.texts("stop");
+  for (const std::string& stop : fields.stop.value_or(std::vector<std::string>{}))
+    if (stop.empty()) refuse("--stop was given an empty text", "leave it out");
+  GenerationRequest alone;
+  fields.apply_to(alone);
+  if (const auto reason = invalid_reason(alone.sampling))
+    refuse(*reason, "give another number, or leave the option out");
+  return fields;
+}
+
+CommandLine parse_generate(std::span<const std::string> args) {
+  Grammar grammar("generate", generate_usage);
+  add_generate_options(grammar);
+  const Values values(grammar.parse(args));
+  if (values.on("help")) return Notice{grammar.help()};
+  GenerateOptions options;
+  options.engine = engine_options(values);
+  options.prompt = values.text("prompt");
+  options.in = values.text("in");
+  options.out = values.text("out");
+  if (options.prompt && options.in) refuse("both --prompt and --in were given", "leave one of them out");
+  if (!options.prompt && !options.in)
+    refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
+  options.threads = values.number<int>("threads", 1, 4096);
+  options.sampling = sampling_fields(values);
+  options.seed = values.number<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
+  options.engine.seed = options.seed.value_or(0);
+  return options;
+}
+
+CommandLine parse_tokenize(std::span<const std::string> args) {
+  Grammar grammar("tokenize", tokenize_usage);
+  grammar.group("Tokenize")
+      .add_options()                                                     //
+      ("model", text("DIR"), "directory that holds tokenizer.json")      //
+      ("in", text("FILE", "-"), "JSON lines; - for stdin")               //
+      ("out", text("FILE", "-"), "JSON lines; - for stdout")             //
+      ("decode", po::bool_switch(), "the other way: token ids to text")  //
+      ("special", po::bool_switch(),
+       "add special tokens as the tokenizer's template says (generate does); --decode: show them");
+  const Values values(grammar.parse(args));
+  if (values.on("help")) return Notice{grammar.help()};
+  if (!values.given("model"))
+    refuse("no model was given", "--model DIR, the directory that holds tokenizer.json");
+  return TokenizeOptions{*values.text("model"), *values.text("in"), *values.text("out"), values.on("decode"),
+                         values.on("special")};
+}
+
+}  // namespace
+
+size_t parse_bytes(const std::string& text) {
+  constexpr std::string_view units = "KMGT";
+  size_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  const std::string unit(stopped, end);
+  const size_t power = unit.empty() ? 0 : units.find(unit[0]) + 1;  // npos + 1: 0
+  const bool known =
+      unit.empty() || (power > 0 && (unit.size() == 1 || unit.substr(1) == "iB" || unit.substr(1) == "B"));
+  const size_t base = unit.size() == 2 ? 1000 : 1024;
+  bool fits = error == std::errc{} && value > 0 && known;
+  for (size_t i = 0; fits && i < power; ++i) fits = !__builtin_mul_overflow(value, base, &value);
+  if (!fits)
+    refuse(fmt::format("\"{}\" is not a number of bytes", text),
+           "write it like 512M, 4G or 4GiB (powers of 1024), or 4GB (powers of 1000)");
+  return value;
+}
+
+CommandLine parse_arguments(std::span<const std::string> args) {
+  const std::string first = args.empty() ? "" : args[0];
+  if (first == "--help" || first == "-h" || first == "help") return Notice{std::string(overview)};
+  if (first == "--version") return Notice{"maniple " MANIPLE_VERSION "\n"};
+  if (first == "generate") return parse_generate(args.subspan(1));
+  if (first == "tokenize") return parse_tokenize(args.subspan(1));
+  const std::string list =
+      fmt::format("maniple {} ...; maniple --help says more", fmt::join(commands, " ..., maniple "));
+  if (first.empty() || first.starts_with("-")) refuse("the first word must be a command", list);
+  refuse(fmt::format("unknown command {}", first), did_you_mean(first, commands, list));
+}
+
+}  // namespace maniple

@@ -1,0 +1,100 @@
+#include <launch/report.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maniple {
+
+namespace {
+
+std::string plural(size_t count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+std::string_view name_of(Repro repro) {
+  switch (repro) {
+    case Repro::off:
+      return "off";
+    case Repro::batch:
+      return "batch";
+    case Repro::grid:
+      return "grid";
+  }
+  return "unknown";
+}
+
+double median(const std::vector<RankTimes>& ranks, double (*value)(const RankTimes&)) {
+  std::vector<double> values;
+  for (const RankTimes& rank : ranks) values.push_back(value(rank));
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// A slow rank shows in its own work: the others wait for it, which counts as communication.
+double own_work(const RankTimes& rank) { return rank.prefill + rank.decode - rank.communication; }
+
+std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Place>& places) {
+  if (ranks.empty()) return {};
+  std::string text = fmt::format(
+      "maniple: {} load {:.1f} s, prefill {:.1f} s, decode {:.1f} s, communication {:.1f} s, idle {:.1f} s",
+      ranks.size() == 1 ? "times:" : "times (medians of the ranks):",
+      median(ranks, [](const RankTimes& rank) { return rank.load; }),
+      median(ranks, [](const RankTimes& rank) { return rank.prefill; }),
+      median(ranks, [](const RankTimes& rank) { return rank.decode; }),
+      median(ranks, [](const RankTimes& rank) { return rank.communication; }),
+      median(ranks, [](const RankTimes& rank) { return rank.idle; }));
+  if (ranks.size() == 1) return text + '\n';
+  const auto slowest = std::ranges::max_element(ranks, {}, own_work);
+  const auto rank = static_cast<size_t>(slowest - ranks.begin());
+  return text + fmt::format("\nmaniple: slowest rank: {} on {}, {:.1f} s of its own work (median {:.1f} s)\n",
+                            rank, places[rank].host, own_work(*slowest), median(ranks, own_work));
+}
+
+}  // namespace
+
+std::string error_block(const Error& error, const std::string& speaker) {
+  std::string block = fmt::format("maniple: error: {}\n", error.what());
+  if (!error.why().empty()) block += fmt::format("  why: {}\n", error.why());
+  if (!error.remedy().empty()) block += fmt::format("  try: {}\n", error.remedy());
+  if (!speaker.empty()) block += fmt::format("  where: {}\n", speaker);
+  return block;
+}
+
+std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,
+                   const SeedReport& seed) {
+  constexpr double mebibyte = 1 << 20;
+  const std::string repro(name_of(info.repro));
+  return fmt::format(
+      "maniple " MANIPLE_VERSION
+      ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
+      "maniple: {} = tensor {} x data {}; {}; {}; {}\n"
+      "maniple: KV cache: {} of {} tokens a rank, up to {} tokens a sequence; reproducibility: {}{}; seed "
+      "{}{}\n",
+      options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
+      options.random_weights ? "random " : "", info.load_seconds,
+      plural(static_cast<size_t>(world.size()), "rank"), info.grid.tensor, info.grid.data,
+      world.description(), info.backend, info.dtype == DType::bf16 ? "bf16" : "fp32",
+      plural(info.num_blocks, "block"), info.block_size, info.max_model_len, repro,
+      info.repro == options.repro
+          ? ""
+          : fmt::format(" ({} is not possible with --tp {})", name_of(options.repro), info.grid.tensor),
+      seed.value, seed.drawn ? " (drawn)" : "");
+}
+
+std::string summary_text(const RunSummary& summary, size_t done, size_t failed,
+                         const std::vector<Place>& places) {
+  const double seconds = std::max(summary.seconds, 1e-9);
+  const std::string preempted =
+      summary.preemptions == 0 ? "" : ", " + plural(summary.preemptions, "preemption");
+  return fmt::format(
+             "maniple: {}{}, {} failed; {} prompt tokens ({} cached), {} completion tokens in {:.1f} s: "
+             "{:.1f} tok/s{}\n",
+             plural(done, "request"), summary.interrupted ? " before the interruption" : "", failed,
+             summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens, summary.seconds,
+             static_cast<double>(summary.completion_tokens) / seconds, preempted) +
+         times_text(summary.ranks, places);
+}
+
+}  // namespace maniple

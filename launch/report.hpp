@@ -1,0 +1,27 @@
+// What the program says on stderr: errors, the banner of a run, its summary.
+#pragma once
+
+#include <kernels/support/check.hpp>
+#include <parallel/world.hpp>
+#include <runtime/engine.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace maniple {
+
+// One block: what, why, what to try; `speaker`, as "rank 3 on nid0041", where it is not obvious who speaks.
+std::string error_block(const Error& error, const std::string& speaker = {});
+
+struct SeedReport {
+  uint64_t value = 0;
+  bool drawn = false;
+};
+
+std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,
+                   const SeedReport& seed);
+// done and failed: requests, those that the engine never saw among them.
+std::string summary_text(const RunSummary& summary, size_t done, size_t failed,
+                         const std::vector<Place>& places);
+
+}  // namespace maniple
