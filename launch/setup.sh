@@ -7,19 +7,8 @@ cd "$(dirname "$0")/.."
 preset=${1:-release}
 shift $(($# > 0 ? 1 : 0))
 
-packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libboost-program-options-dev nlohmann-json3-dev
-  libpcre2-dev libicu-dev libxxhash-dev libhwloc-dev libfmt-dev libgtest-dev libgmock-dev)
-missing=()
-for package in "${packages[@]}"; do
-  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  echo "installing: ${missing[*]}" >&2
-  root=()
-  [ "$(id -u)" = 0 ] || root=(sudo)
-  "${root[@]}" apt-get update -qq
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
-fi
+launch/install.sh g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libboost-program-options-dev nlohmann-json3-dev \
+  libpcre2-dev libicu-dev libxxhash-dev libhwloc-dev libfmt-dev libgtest-dev libgmock-dev
 
 # A clone without history, or a copy of the tree, builds as well.
 cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" >&2

@@ -57,23 +57,23 @@ TensorView ColumnParallelLinear::forward_gathered(ConstTensorView x, ForwardCont
 MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,
                                                        TensorRank tensor)
     : RowsOfLinear(inputs, bias) {
-  for (const LogicalOutput& output : outputs) append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
+  for (const LogicalOutput& output : outputs) append(output, balanced_shard(output.rows, tensor.size, tensor.rank));
 }
 
 QkvParallelLinear::QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value, int64_t inputs,
                                      int64_t head_dim, bool bias, TensorRank tensor)
     : RowsOfLinear(inputs, bias) {
   const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
-  const IndexRange kv = kv_head_shard(key.rows / head_dim, tensor.size, tensor.rank);
+  const std::vector<int64_t> kv = kv_head_shard(query.rows / head_dim, key.rows / head_dim, tensor.size, tensor.rank);
   append(query, {q.begin * head_dim, q.end * head_dim});
-  append(key, {kv.begin * head_dim, kv.end * head_dim});
-  append(value, {kv.begin * head_dim, kv.end * head_dim});
-  heads_ = {q.size(), kv.size(), head_dim};
+  for (const LogicalOutput& output : {key, value})
+    for (const int64_t head : kv) append(output, {head * head_dim, (head + 1) * head_dim});
+  heads_ = {q.size(), static_cast<int64_t>(kv.size()), head_dim};
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor)
     : outputs_(outputs), has_bias_(bias) {
-  const IndexRange columns = even_shard(inputs, tensor.size, tensor.rank, "inputs");
+  const IndexRange columns = balanced_shard(inputs, tensor.size, tensor.rank);
   const int slices = reduction_slices(inputs, tensor.size).local;
   weight_.spec = {WeightRole::matrix,
                   outputs,

@@ -56,7 +56,7 @@ class ColumnParallelLinear : public RowsOfLinear {
   TensorView forward_gathered(ConstTensorView x, ForwardContext& context) const;
 };
 
-// Several outputs in one product, each sharded evenly: local rows are [part of 0 | part of 1 | ...]. There is no gathered form: it would
+// Several outputs in one product, each sharded as evenly as can be: local rows are [part of 0 | part of 1 | ...]. There is no gathered form: it would
 // interleave the outputs by rank.
 class MergedColumnParallelLinear : public RowsOfLinear {
  public:

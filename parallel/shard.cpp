@@ -22,12 +22,18 @@ IndexRange even_shard(int64_t size, int parts, int part, const char* what) {
   return {part * width, (part + 1) * width};
 }
 
-IndexRange kv_head_shard(int64_t kv_heads, int parts, int part) {
-  if (parts <= kv_heads) return even_shard(kv_heads, parts, part, "kv heads");
+IndexRange balanced_shard(int64_t size, int parts, int part) {
   require(0 <= part && part < parts, "a part outside the group");
-  if (parts % kv_heads != 0) refuse("kv heads", kv_heads, parts);
-  const int64_t head = part / (parts / kv_heads);
-  return {head, head + 1};
+  return {size * part / parts, size * (part + 1) / parts};
+}
+
+std::vector<int64_t> kv_head_shard(int64_t heads, int64_t kv_heads, int parts, int part) {
+  if (parts <= kv_heads) even_shard(kv_heads, parts, part, "kv heads");
+  const int64_t group = heads / kv_heads, first = part * (heads / parts), end = first + heads / parts;
+  const int64_t shared = std::gcd(group, heads / parts);  // query heads of a local KV head
+  std::vector<int64_t> held;
+  for (int64_t head = first; head < end; head += shared) held.push_back(head / group);
+  return held;
 }
 
 int64_t padded_vocabulary(int64_t vocabulary_size, int parts) {

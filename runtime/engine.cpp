@@ -270,10 +270,10 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   };
   const auto on_token = [&](const TokenEvent& event) {
     meter.token();
+    ++summary.completion_tokens;
     std::optional<Completion> completion = builder.take(event);
     if (!completion) return;
     if (event.finish_reason == FinishReason::none) coordinator.finish(event.request, FinishReason::stop);
-    summary.completion_tokens += completion->tokens.size();
     sink.finished(std::move(*completion));
   };
   const auto report = [&] {
@@ -308,7 +308,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   if (failure) std::rethrow_exception(failure);
 
   const SchedulerCounts counts = coordinator.counts();
-  summary.interrupted = interrupt != 0;
+  summary.interrupted = interrupt != 0 && (!dry || coordinator.has_work());
   summary.cached_tokens = counts.cached_tokens;
   summary.preemptions = counts.preemptions;
   summary.seconds = seconds_since(start);

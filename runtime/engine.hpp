@@ -32,7 +32,7 @@ struct EngineOptions {
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
   uint32_t block_size = 256;
-  std::optional<size_t> kv_memory;  // bytes a rank; absent: what the requests can use, within free memory
+  std::optional<size_t> kv_memory;  // bytes a rank; absent: a full batch of longest sequences, within free memory
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's

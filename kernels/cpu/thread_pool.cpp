@@ -17,6 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto spin_time = std::chrono::microseconds(40);
+// A thread that loses its processor for a while must not hold up the others.
+constexpr int parts_a_thread = 4;
 
 cpu_set_t affinity() {
   cpu_set_t set;
@@ -167,16 +169,10 @@ void ThreadPool::run(FunctionRef<void(int)> f) {
 
 void ThreadPool::parallel_ranges(int64_t count, int64_t grain, FunctionRef<void(IndexRange)> f) {
   if (count <= 0) return;
-  const int64_t threads = size();
-  const int64_t part = std::max({grain, int64_t{1}, (count + threads - 1) / threads});
-  if (part >= count) {
-    const Region region(state_->busy);
-    return f({0, count});
-  }
-  run([&](int thread) {
-    const int64_t begin = thread * part;
-    if (begin < count) f({begin, std::min(begin + part, count)});
-  });
+  const int64_t wanted = size() == 1 ? 1 : int64_t{parts_a_thread} * size();
+  const int64_t part = std::max({grain, int64_t{1}, (count + wanted - 1) / wanted});
+  parallel_tasks((count + part - 1) / part,
+                 [&](int64_t index) { f({index * part, std::min((index + 1) * part, count)}); });
 }
 
 void ThreadPool::parallel_tasks(int64_t count, FunctionRef<void(int64_t)> f) {

@@ -37,7 +37,8 @@ class ThreadPool {
   int size() const;
   // Runs f(thread) once on every thread, 0 being the caller, and returns when all have. An exception of any is rethrown here.
   void run(FunctionRef<void(int)> f);
-  // Splits [0, count) into contiguous parts, one a thread, none smaller than `grain` but the last.
+  // Splits [0, count) into contiguous parts, none smaller than `grain` but the last, a few a thread; threads take the next part as they
+  // become free.
   void parallel_ranges(int64_t count, int64_t grain, FunctionRef<void(IndexRange)> f);
   // Runs f(task) for every task in [0, count); threads take the next task as they become free.
   void parallel_tasks(int64_t count, FunctionRef<void(int64_t)> f);

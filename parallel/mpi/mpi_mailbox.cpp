@@ -84,7 +84,7 @@ void MpiMailbox::start_receive() {
   if (bytes < 0 || static_cast<size_t>(bytes) > max_bytes)
     fail(ExitCode::fault, "rank {} sent a message of {} bytes, above the limit of {}", status.MPI_SOURCE,
          bytes, max_bytes + 0);
-  Transfer& transfer = receiving_.emplace();
+  Transfer& transfer = receiving_.emplace(Transfer{});
   transfer.peer = status.MPI_SOURCE;
   transfer.bytes.resize(bytes);
   check_mpi(MPI_Imrecv(transfer.bytes.data(), bytes, MPI_BYTE, &message, &transfer.request), "MPI_Imrecv");

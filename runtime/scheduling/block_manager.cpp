@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <kernels/support/check.hpp>
-#include <ranges>
 #include <runtime/scheduling/block_manager.hpp>
 
 namespace maniple {
@@ -79,12 +78,13 @@ void BlockManager::publish(Sequence& sequence) {
 }
 
 void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
-  for (const int32_t id : sequence.blocks.ids() | std::views::reverse) {
-    Block& block = at(id);
+  const std::span<const int32_t> ids = sequence.blocks.ids();
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    Block& block = at(*id);
     require(block.holders > 0, "a block is released that nobody holds");
     if (--block.holders > 0) continue;
     block.free_after_step = last_step_in_flight;
-    move(id, Place::quarantined);
+    move(*id, Place::quarantined);
   }
   sequence.blocks.clear();
   sequence.chain = {};

@@ -135,7 +135,7 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
   run_ranks(8, [&](World& world) {
     Rank rank(world);
     QkvParallelLinear qkv(LogicalOutput::whole("q_proj", 16), LogicalOutput::whole("k_proj", 4), LogicalOutput::whole("v_proj", 4), 1, 2,
-                          false, rank.place());
+                          false, rank.place());  // 8 heads of 2, 2 KV heads
     EXPECT_EQ(qkv.heads().query_heads, 1);
     EXPECT_EQ(qkv.heads().kv_heads, 1);
     const float q = static_cast<float>(2 * world.rank()), kv = world.rank() < 4 ? 0.0F : 2.0F;

@@ -8,6 +8,8 @@ namespace maniple {
 
 namespace {
 
+using Heads = std::vector<int64_t>;
+
 std::string refusal(auto f) {
   try {
     f();
@@ -27,16 +29,33 @@ TEST(Shard, even_parts_lie_side_by_side) {
 
 TEST(Shard, kv_heads_are_shared_where_ranks_outnumber_them) {
   for (int rank = 0; rank < 8; ++rank)
-    EXPECT_EQ(kv_head_shard(2, 8, rank), rank < 4 ? (IndexRange{0, 1}) : (IndexRange{1, 2}));
-  EXPECT_EQ(kv_head_shard(8, 2, 1), (IndexRange{4, 8}));
-  EXPECT_EQ(kv_head_shard(8, 8, 5), (IndexRange{5, 6}));
+    EXPECT_EQ(kv_head_shard(16, 2, 8, rank), Heads{rank < 4 ? 0 : 1});
+  EXPECT_EQ(kv_head_shard(16, 8, 2, 1), (Heads{4, 5, 6, 7}));
+  EXPECT_EQ(kv_head_shard(8, 8, 8, 5), Heads{5});
+  // Two query heads a rank, three a KV head: the middle rank needs both.
+  EXPECT_EQ(kv_head_shard(6, 2, 3, 0), (Heads{0, 0}));
+  EXPECT_EQ(kv_head_shard(6, 2, 3, 1), (Heads{0, 1}));
+  EXPECT_EQ(kv_head_shard(6, 2, 3, 2), (Heads{1, 1}));
+  EXPECT_EQ(kv_head_shard(6, 2, 6, 3), Heads{1});
 }
 
 TEST(Shard, kv_heads_that_do_not_divide_are_refused) {
-  EXPECT_EQ(refusal([] { kv_head_shard(8, 3, 0); }),
+  EXPECT_EQ(refusal([] { kv_head_shard(24, 8, 3, 0); }),
             "kv heads (8) do not divide by tensor ranks (3); use --tp 1, 2, 4 or 8");
-  EXPECT_EQ(refusal([] { kv_head_shard(2, 3, 0); }),
-            "kv heads (2) do not divide by tensor ranks (3); use --tp 1 or 2");
+}
+
+TEST(Shard, balanced_parts_cover_everything_in_order) {
+  for (int parts = 1; parts <= 9; ++parts)
+    for (int part = 0, end = 0; part < parts; ++part) {
+      const IndexRange range = balanced_shard(224, parts, part);
+      EXPECT_EQ(range.begin, end);
+      EXPECT_GE(range.size(), 224 / parts);
+      EXPECT_LE(range.size(), 224 / parts + 1);
+      end = static_cast<int>(range.end);
+      if (part + 1 == parts) {
+        EXPECT_EQ(end, 224);
+      }
+    }
 }
 
 TEST(Shard, vocabulary_ranges_are_contiguous_and_cover_every_id_once) {

@@ -94,6 +94,17 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTokens,
                            return name + (std::get<1>(param.param) == BackendKind::cpu ? "_cpu" : "_reference");
                          });
 
+TEST(Engine, ServesTensorSizesThatDivideTheHeadsAlone) {
+  const Golden golden = testing::read_golden("tiny-llama3");  // 6 heads, 2 KV heads, inner size 224
+  for (const int tensor : {1, 2, 3, 6}) {
+    EngineOptions options = options_for("tiny-llama3", DType::fp32);
+    options.tensor_size = tensor;
+    const Served served = serve(tensor, options, golden_requests(golden));
+    expect_golden(golden, served, fmt::format("tp {}", tensor));
+    EXPECT_EQ(served.info.repro, tensor <= 2 ? Repro::grid : Repro::batch);
+  }
+}
+
 TEST(Engine, KeepsItsTokensWhenPreempted) {
   const Golden golden = testing::read_golden("tiny-qwen3");
   EngineOptions options = options_for("tiny-qwen3", DType::fp32);
@@ -178,6 +189,19 @@ TEST(Engine, GivesTheSameBitsOnEveryInstructionPathAcrossGrids) {
     options.tensor_size = 4;
     EXPECT_EQ(print(serve(4, options, requests)), expected) << name_of(path);
   }
+}
+
+TEST(Engine, SizesTheCacheByTheRankWithTheLeastMemory) {
+  const Golden golden = testing::read_golden("tiny-qwen3");
+  const auto options_of = [](int rank) {
+    EngineOptions options = options_for("tiny-qwen3", DType::fp32);
+    options.tensor_size = 2;
+    options.kv_memory = size_t{1 + static_cast<size_t>(rank)} << 20;
+    return options;
+  };
+  const Served served = serve(2, options_of, golden_requests(golden));
+  expect_golden(golden, served, "ranks with 1 and 2 MiB");
+  EXPECT_EQ(served.info.num_blocks, (size_t{1} << 20) / (2 * 3 * 2 * 32 * 32 * 4));  // K and V, layers, KV heads of a rank, ...
 }
 
 TEST(Engine, EndsAtStopTokensAndStopStringsAndGivesText) {

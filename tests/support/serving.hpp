@@ -41,11 +41,12 @@ inline void follow(World& world, const EngineOptions& options) {
   }
 }
 
-inline Served serve(int ranks, const EngineOptions& options, const std::vector<GenerationRequest>& requests) {
+// options_of: what each rank is told, which may differ where a rank's own machine is meant.
+inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& options_of, const std::vector<GenerationRequest>& requests) {
   Served served;
   run_ranks(ranks, [&](World& world) {
-    if (world.rank() != 0) return follow(world, options);
-    Engine engine(world, options);
+    if (world.rank() != 0) return follow(world, options_of(world.rank()));
+    Engine engine(world, options_of(0));
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;
@@ -54,6 +55,10 @@ inline Served serve(int ranks, const EngineOptions& options, const std::vector<G
     served.info = engine.info();
   });
   return served;
+}
+
+inline Served serve(int ranks, const EngineOptions& options, const std::vector<GenerationRequest>& requests) {
+  return serve(ranks, [&](int) { return options; }, requests);
 }
 
 }  // namespace maniple::testing
