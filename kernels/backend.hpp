@@ -11,21 +11,23 @@
 namespace maniple {
 
 enum class BackendKind { automatic, cpu, reference, cuda };
-// Instruction paths of the CPU backend, best first. The path decides the last bits, so all ranks of a job take the same one.
+// Instruction paths of the CPU backend, best first. The path decides the last bits, so all ranks of a job
+// take the same one.
 enum class CpuPath { automatic, amx, avx512_bf16, avx512, avx2, portable };
 
 std::string_view name_of(CpuPath path);  // "avx512_bf16"
 // Throws Error (usage) for an unknown name.
 CpuPath parse_cpu_path(std::string_view name);
 BackendKind parse_backend_kind(std::string_view name);
-// Paths that this processor can run, best first by a table of processors (not by a timing: the choice must be repeatable).
+// Paths that this processor can run, best first by a table of processors (not by a timing: the choice must be
+// repeatable).
 std::vector<CpuPath> available_cpu_paths();
 
 struct BackendOptions {
   BackendKind kind = BackendKind::automatic;
   CpuPath cpu_path = CpuPath::automatic;  // automatic: the first of available_cpu_paths()
   int threads = 1;                        // of this rank, the calling thread included
-  std::vector<int> cpus = {};                  // logical CPUs the threads are pinned to, one each; empty: not pinned
+  std::vector<int> cpus = {};  // logical CPUs the threads are pinned to, one each; empty: not pinned
 };
 
 struct Backend {

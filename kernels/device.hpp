@@ -1,4 +1,5 @@
-// One compute device: its memory, its order of work. On the CPU work is done when a call returns; on a GPU calls join a stream.
+// One compute device: its memory, its order of work. On the CPU work is done when a call returns; on a GPU
+// calls join a stream.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,10 @@
-// The operations of a transformer on one device. Everything above this interface is written once for all backends.
+// The operations of a transformer on one device. Everything above this interface is written once for all
+// backends.
 //
-// Numbers: activations are bf16 or fp32 ("the activation type": that of the tensors passed), accumulation is fp32. On the CPU backends a
-// result depends on its own inputs alone: the bits of a row are the same for any number of rows, threads, block size or chunking.
-// Norm weights and biases are fp32 tensors. Shapes are checked with require(): a mismatch is a bug of the caller.
+// Numbers: activations are bf16 or fp32 ("the activation type": that of the tensors passed), accumulation is
+// fp32. On the CPU backends a result depends on its own inputs alone: the bits of a row are the same for any
+// number of rows, threads, block size or chunking. Norm weights and biases are fp32 tensors. Shapes are
+// checked with require(): a mismatch is a bug of the caller.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
@@ -15,8 +17,9 @@
 
 namespace maniple {
 
-// The weight of a linear layer or an embedding table, [rows, columns], in the packed layout of the Ops that made it. A row-parallel weight
-// sums its columns in `slices` equal parts (reduction slices), each a sum of its own, added by a binary tree; others have one slice.
+// The weight of a linear layer or an embedding table, [rows, columns], in the packed layout of the Ops that
+// made it. A row-parallel weight sums its columns in `slices` equal parts (reduction slices), each a sum of
+// its own, added by a binary tree; others have one slice.
 struct Weight {
   Tensor packed;
   DType dtype = DType::bf16;  // bf16 or fp32
@@ -52,19 +55,23 @@ class Ops {
   // --- weights ---
   // An all-zero weight. columns must divide by slices.
   virtual Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) = 0;
-  // Packs rows [first_row, first_row + raw.shape[0]) from host memory: raw is [n, columns] in bf16, fp16 or fp32. Called in any order, each row once.
+  // Packs rows [first_row, first_row + raw.shape[0]) from host memory: raw is [n, columns] in bf16, fp16 or
+  // fp32. Called in any order, each row once.
   virtual void pack(Weight& weight, int64_t first_row, ConstTensorView raw) = 0;
 
   // --- dense ---
   // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty.
   virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) = 0;
-  // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so that a sum over shards is exact.
+  // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so
+  // that a sum over shards is exact.
   virtual void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) = 0;
 
   // --- rows ---
   virtual void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) = 0;
-  // residual += delta (fp32 or the activation type; one rounding), out = rms_norm(residual). All [tokens, width].
-  virtual void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon, TensorView out) = 0;
+  // residual += delta (fp32 or the activation type; one rounding), out = rms_norm(residual). All [tokens,
+  // width].
+  virtual void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                            TensorView out) = 0;
   // out[t, i] = silu(gate_up[t, i]) * gate_up[t, width + i]
   virtual void silu_mul(ConstTensorView gate_up, TensorView out) = 0;
   // out = a + b, elementwise, same type; out may be a or b. The step of the reduction tree.
@@ -75,31 +82,36 @@ class Ops {
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
   // --- attention ---
-  // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX halves, fp32, one rounding), writes the
-  // queries to `queries` [tokens, query_width], and stores keys and values at batch.slots.
-  // cos_sin: fp32 [positions, head_dim], the first half cosines, the second sines.
-  virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms, ConstTensorView cos_sin,
-                            const AttentionBatch& batch, TensorView queries, const KvPages& pages) = 0;
-  // Causal softmax(q k^T * scale) v over the pages. queries and out are [tokens, query_heads * head_dim]; query heads share KV heads in groups.
-  // Keys and values are always read from the cache; slots that no token wrote are never read into a result (they may hold NaN).
-  virtual void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                         const KvPages& pages, TensorView out) = 0;
+  // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX
+  // halves, fp32, one rounding), writes the queries to `queries` [tokens, query_width], and stores keys and
+  // values at batch.slots. cos_sin: fp32 [positions, head_dim], the first half cosines, the second sines.
+  virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                            const KvPages& pages) = 0;
+  // Causal softmax(q k^T * scale) v over the pages. queries and out are [tokens, query_heads * head_dim];
+  // query heads share KV heads in groups. Keys and values are always read from the cache; slots that no token
+  // wrote are never read into a result (they may hold NaN).
+  virtual void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
+                         float scale, const KvPages& pages, TensorView out) = 0;
 
-  // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past vocabulary.size() are padding;
-  // spans point into the device's memory ---
-  // The best candidate of the shard for each row, filters not applied. An empty shard gives score -inf, id INT32_MAX.
-  virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
-                               std::span<Candidate> out) = 0;
+  // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
+  // vocabulary.size() are padding; spans point into the device's memory --- The best candidate of the shard
+  // for each row, filters not applied. An empty shard gives score -inf, id INT32_MAX.
+  virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
+                               std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
   // maxima[row] = largest logit of the shard (-inf if empty).
   virtual void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) = 0;
-  // sums[row * chunks + c] = sum of exp(logit - maxima[row]) over chunk c of the shard's padded width, which divides by chunks.
-  virtual void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
-                        std::span<float> sums) = 0;
-  // Draws row r, filters applied, from full logits gathered as [shards, gathered rows, shard width]; ids at or above vocabulary_size are padding.
-  virtual void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
-                               std::span<Candidate> out) = 0;
+  // sums[row * chunks + c] = sum of exp(logit - maxima[row]) over chunk c of the shard's padded width, which
+  // divides by chunks.
+  virtual void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
+                        int chunks, std::span<float> sums) = 0;
+  // Draws row r, filters applied, from full logits gathered as [shards, gathered rows, shard width]; ids at
+  // or above vocabulary_size are padding.
+  virtual void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
+                               std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
   // The `count` largest logits of gathered row `row`, by (logit descending, id ascending).
-  virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row, std::span<TokenLogit> out) = 0;
+  virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                              std::span<TokenLogit> out) = 0;
 };
 
 }  // namespace maniple

@@ -7,22 +7,24 @@
 
 namespace maniple {
 
-// Drawing is Gumbel-max: the token is argmax(logit / temperature + noise), where the noise is a pure function of (seed, position, token id), so the draw
-// does not depend on batch, grid or restart. Ties go to the lowest id. temperature 0: no noise, the plain argmax.
-// Filters act on the logits divided by the temperature, in this order: min_p (against the largest probability), top_k (ties at the
-// threshold are kept), top_p (adds probabilities in the order logit descending, id ascending, until the sum reaches p; at least one stays).
+// Drawing is Gumbel-max: the token is argmax(logit / temperature + noise), where the noise is a pure function
+// of (seed, position, token id), so the draw does not depend on batch, grid or restart. Ties go to the lowest
+// id. temperature 0: no noise, the plain argmax. Filters act on the logits divided by the temperature, in
+// this order: min_p (against the largest probability), top_k (ties at the threshold are kept), top_p (adds
+// probabilities in the order logit descending, id ascending, until the sum reaches p; at least one stays).
 struct SamplingRow {
   float temperature = 0;
-  int32_t top_k = 0;    // 0: off
-  float top_p = 1;      // 1: off
-  float min_p = 0;      // 0: off
-  uint64_t seed = 0;    // of the request
+  int32_t top_k = 0;      // 0: off
+  float top_p = 1;        // 1: off
+  float min_p = 0;        // 0: off
+  uint64_t seed = 0;      // of the request
   uint32_t position = 0;  // of the token to be drawn, absolute
 
   bool filtered() const { return temperature > 0 && (top_k > 0 || top_p < 1 || min_p > 0); }
 };
 
-// What one vocabulary shard proposes. The winner over shards is the largest score, the lowest id among equals.
+// What one vocabulary shard proposes. The winner over shards is the largest score, the lowest id among
+// equals.
 struct Candidate {
   float score = 0;  // logit / temperature + noise
   int32_t id = 0;   // global token id
@@ -34,7 +36,8 @@ struct TokenLogit {
   float logit = 0;
 };
 
-// The log-sum-exp of a vocabulary is the exact maximum, then this many chunk sums of the padded vocabulary, added by a binary tree.
+// The log-sum-exp of a vocabulary is the exact maximum, then this many chunk sums of the padded vocabulary,
+// added by a binary tree.
 inline constexpr int vocabulary_chunks = 8;
 
 }  // namespace maniple

@@ -1,4 +1,5 @@
-// Scratch memory of a forward pass: a stack in one allocation, sized once by a dry pass, so that a step allocates nothing.
+// Scratch memory of a forward pass: a stack in one allocation, sized once by a dry pass, so that a step
+// allocates nothing.
 #pragma once
 
 #include <kernels/tensor/tensor.hpp>
@@ -11,7 +12,8 @@ class Workspace {
  public:
   // Measures: hands out views without memory and remembers the highest mark.
   Workspace() = default;
-  Workspace(Device& device, size_t bytes) : memory_(device, DType::uint8, {static_cast<int64_t>(bytes)}), capacity_(bytes) {}
+  Workspace(Device& device, size_t bytes)
+      : memory_(device, DType::uint8, {static_cast<int64_t>(bytes)}), capacity_(bytes) {}
 
   TensorView take(DType dtype, const Shape& shape) {
     TensorView view{nullptr, dtype, shape};

@@ -26,6 +26,7 @@ std::string_view name_of(Repro repro) {
 
 double median(const std::vector<RankTimes>& ranks, double (*value)(const RankTimes&)) {
   std::vector<double> values;
+  values.reserve(ranks.size());
   for (const RankTimes& rank : ranks) values.push_back(value(rank));
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

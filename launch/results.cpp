@@ -30,6 +30,7 @@ std::string score_json(const TokenScore& score) {
 
 std::string logprobs_json(const std::vector<TokenScore>& scores) {
   std::vector<std::string> parts;
+  parts.reserve(scores.size());
   for (const TokenScore& score : scores) parts.push_back(score_json(score));
   return fmt::format(",\"logprobs\":[{}]", fmt::join(parts, ","));
 }

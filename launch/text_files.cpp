@@ -72,8 +72,7 @@ void LineReader::rewind() {
   number_ = 0;
 }
 
-OutputFile::OutputFile(const std::string& path)
-    : name_(path == "-" ? "stdout" : path), descriptor_(STDOUT_FILENO) {
+OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
   if (path == "-") {
     const int flags = ::fcntl(descriptor_, F_GETFL);
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)

@@ -3,6 +3,8 @@
 
 #include <runtime/checkpoint/input_file.hpp>
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -63,7 +65,7 @@ class OutputFile {
 
   std::string name_;
   UniqueHandle<FileDescriptorTraits> owned_;  // stdout is not ours to close
-  int descriptor_;
+  int descriptor_ = STDOUT_FILENO;
   size_t size_ = 0;  // of what was written whole
 };
 

@@ -7,9 +7,10 @@ namespace maniple {
 Attention::Attention(const std::string& source, const ModelConfig& config, TensorRank tensor)
     : qkv_(LogicalOutput::whole(source + ".q_proj", config.num_heads * config.head_dim),
            LogicalOutput::whole(source + ".k_proj", config.num_kv_heads * config.head_dim),
-           LogicalOutput::whole(source + ".v_proj", config.num_kv_heads * config.head_dim), config.hidden_size, config.head_dim,
-           config.qkv_bias, tensor),
-      output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias, tensor) {
+           LogicalOutput::whole(source + ".v_proj", config.num_kv_heads * config.head_dim),
+           config.hidden_size, config.head_dim, config.qkv_bias, tensor),
+      output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
+              tensor) {
   if (!config.qk_norm) return;
   query_norm_.emplace(source + ".q_norm", config.head_dim, static_cast<float>(config.rms_norm_eps));
   key_norm_.emplace(source + ".k_norm", config.head_dim, static_cast<float>(config.rms_norm_eps));
@@ -20,8 +21,8 @@ HeadNorms Attention::norms() const {
   return {query_norm_->weight(), key_norm_->weight(), query_norm_->epsilon()};
 }
 
-TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch, const KvPages& pages,
-                              ForwardContext& context) const {
+TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch,
+                              const KvPages& pages, ForwardContext& context) const {
   const HeadLayout& layout = heads();
   const Shape query_shape{x.shape[0], layout.query_width()};
   const TensorView queries = context.workspace.take(context.activation, query_shape);

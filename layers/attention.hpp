@@ -14,8 +14,8 @@ class Attention {
   // source: "model.layers.0.self_attn"
   Attention(const std::string& source, const ModelConfig& config, TensorRank tensor);
   // x [tokens, hidden] -> fp32 [tokens, hidden].
-  TensorView forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch, const KvPages& pages,
-                     ForwardContext& context) const;
+  TensorView forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch,
+                     const KvPages& pages, ForwardContext& context) const;
   const HeadLayout& heads() const { return qkv_.heads(); }
   void list(Parameters& parameters);
 

@@ -13,8 +13,8 @@ struct ForwardContext {
   Ops& ops;
   Workspace& workspace;
   Communicator& tensor_group;
-  DType activation;                 // bf16 or fp32
-  std::atomic<uint32_t>& layer;     // where the forward is, for the health thread
+  DType activation;              // bf16 or fp32
+  std::atomic<uint32_t>& layer;  // where the forward is, for the health thread
 };
 
 // A rank's place in its tensor group: what sharding needs to know.

@@ -6,7 +6,8 @@ namespace maniple {
 namespace {
 
 std::array<LogicalOutput, 2> gate_and_up(const std::string& source, int64_t width) {
-  return {LogicalOutput::whole(source + ".gate_proj", width), LogicalOutput::whole(source + ".up_proj", width)};
+  return {LogicalOutput::whole(source + ".gate_proj", width),
+          LogicalOutput::whole(source + ".up_proj", width)};
 }
 
 }  // namespace
@@ -17,7 +18,8 @@ GatedMlp::GatedMlp(const std::string& source, const ModelConfig& config, TensorR
 
 TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
   const TensorView gate_up = gate_up_.forward(x, context);
-  const TensorView product = context.workspace.take(context.activation, {x.shape[0], gate_up_.local_outputs() / 2});
+  const TensorView product =
+      context.workspace.take(context.activation, {x.shape[0], gate_up_.local_outputs() / 2});
   context.ops.silu_mul(gate_up, product);
   return down_.forward(product, context);
 }

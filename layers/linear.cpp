@@ -28,11 +28,13 @@ void RowsOfLinear::list(Parameters& parameters) {
   if (has_bias_) parameters.push_back(&bias_);
 }
 
-ReplicatedLinear::ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias) : RowsOfLinear(inputs, bias) {
+ReplicatedLinear::ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias)
+    : RowsOfLinear(inputs, bias) {
   append(output, {0, output.rows});
 }
 
-ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor)
+ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias,
+                                           TensorRank tensor)
     : RowsOfLinear(inputs, bias) {
   append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
 }
@@ -49,29 +51,35 @@ TensorView ColumnParallelLinear::forward_gathered(ConstTensorView x, ForwardCont
   for (int64_t token = 0; token < tokens; ++token)
     for (int64_t rank = 0; rank < ranks; ++rank) order.push_back(static_cast<int32_t>(rank * tokens + token));
   const TensorView rows = context.workspace.take(DType::int32, {tokens * ranks});
-  if (rows.data) context.ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(order.data()), rows.bytes());
-  context.ops.gather_rows(by_rank.reshaped({ranks * tokens, part}), rows, out.reshaped({tokens * ranks, part}));
+  if (rows.data)
+    context.ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(order.data()), rows.bytes());
+  context.ops.gather_rows(by_rank.reshaped({ranks * tokens, part}), rows,
+                          out.reshaped({tokens * ranks, part}));
   return out;
 }
 
-MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,
-                                                       TensorRank tensor)
+MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs,
+                                                       bool bias, TensorRank tensor)
     : RowsOfLinear(inputs, bias) {
-  for (const LogicalOutput& output : outputs) append(output, balanced_shard(output.rows, tensor.size, tensor.rank));
+  for (const LogicalOutput& output : outputs)
+    append(output, balanced_shard(output.rows, tensor.size, tensor.rank));
 }
 
-QkvParallelLinear::QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value, int64_t inputs,
-                                     int64_t head_dim, bool bias, TensorRank tensor)
+QkvParallelLinear::QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key,
+                                     const LogicalOutput& value, int64_t inputs, int64_t head_dim, bool bias,
+                                     TensorRank tensor)
     : RowsOfLinear(inputs, bias) {
   const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
-  const std::vector<int64_t> kv = kv_head_shard(query.rows / head_dim, key.rows / head_dim, tensor.size, tensor.rank);
+  const std::vector<int64_t> kv =
+      kv_head_shard(query.rows / head_dim, key.rows / head_dim, tensor.size, tensor.rank);
   append(query, {q.begin * head_dim, q.end * head_dim});
   for (const LogicalOutput& output : {key, value})
     for (const int64_t head : kv) append(output, {head * head_dim, (head + 1) * head_dim});
   heads_ = {q.size(), static_cast<int64_t>(kv.size()), head_dim};
 }
 
-RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor)
+RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias,
+                                     TensorRank tensor)
     : outputs_(outputs), has_bias_(bias) {
   const IndexRange columns = balanced_shard(inputs, tensor.size, tensor.rank);
   const int slices = reduction_slices(inputs, tensor.size).local;

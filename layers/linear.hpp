@@ -1,7 +1,7 @@
 // Linear layers, sharded over the tensor group: y = x W^T + b with W stored [outputs, inputs].
 //
-//   column parallel: a rank holds rows of W and computes its part of y;          no communication (unless gathered)
-//   row parallel:    a rank holds columns of W and a part of x, and y is a sum;  one all_reduce
+//   column parallel: a rank holds rows of W and computes its part of y;          no communication (unless
+//   gathered) row parallel:    a rank holds columns of W and a part of x, and y is a sum;  one all_reduce
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -12,8 +12,9 @@
 
 namespace maniple {
 
-// One logical output of a merged layer: rows [first_row, first_row + rows) of `<source>.weight`, of `source_rows` in all. Checkpoints keep
-// the outputs apart (q_proj, k_proj, v_proj) or fused on disk (qkv_proj with first_row > 0).
+// One logical output of a merged layer: rows [first_row, first_row + rows) of `<source>.weight`, of
+// `source_rows` in all. Checkpoints keep the outputs apart (q_proj, k_proj, v_proj) or fused on disk
+// (qkv_proj with first_row > 0).
 struct LogicalOutput {
   std::string source;
   int64_t source_rows = 0;
@@ -27,7 +28,9 @@ struct LogicalOutput {
 class RowsOfLinear {
  public:
   // x [tokens, inputs] -> [tokens, local outputs], in the activation type (or fp32 if asked).
-  TensorView forward(ConstTensorView x, ForwardContext& context) const { return forward(x, context, context.activation); }
+  TensorView forward(ConstTensorView x, ForwardContext& context) const {
+    return forward(x, context, context.activation);
+  }
   TensorView forward(ConstTensorView x, ForwardContext& context, DType out) const;
   int64_t local_outputs() const { return weight_.spec.rows; }
   void list(Parameters& parameters);
@@ -56,18 +59,20 @@ class ColumnParallelLinear : public RowsOfLinear {
   TensorView forward_gathered(ConstTensorView x, ForwardContext& context) const;
 };
 
-// Several outputs in one product, each sharded as evenly as can be: local rows are [part of 0 | part of 1 | ...]. There is no gathered form: it would
-// interleave the outputs by rank.
+// Several outputs in one product, each sharded as evenly as can be: local rows are [part of 0 | part of 1 |
+// ...]. There is no gathered form: it would interleave the outputs by rank.
 class MergedColumnParallelLinear : public RowsOfLinear {
  public:
-  MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias, TensorRank tensor);
+  MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,
+                             TensorRank tensor);
 };
 
-// Query, key and value heads in one product: local rows are [q | k | v]. KV heads are shared by ranks when there are more ranks than heads.
+// Query, key and value heads in one product: local rows are [q | k | v]. KV heads are shared by ranks when
+// there are more ranks than heads.
 class QkvParallelLinear : public RowsOfLinear {
  public:
-  QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value, int64_t inputs, int64_t head_dim,
-                    bool bias, TensorRank tensor);
+  QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value,
+                    int64_t inputs, int64_t head_dim, bool bias, TensorRank tensor);
   const HeadLayout& heads() const { return heads_; }
 
  private:
@@ -77,8 +82,9 @@ class QkvParallelLinear : public RowsOfLinear {
 class RowParallelLinear {
  public:
   RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor);
-  // x [tokens, inputs / tensor size] -> fp32 [tokens, outputs], the same bits on every rank and for every tensor size that divides the
-  // reduction slices. fp32 because the caller adds it to the residual stream: one rounding in all.
+  // x [tokens, inputs / tensor size] -> fp32 [tokens, outputs], the same bits on every rank and for every
+  // tensor size that divides the reduction slices. fp32 because the caller adds it to the residual stream:
+  // one rounding in all.
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
   // The rank's part of the sum, without the bias, for a caller that reduces several at once.
   TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;

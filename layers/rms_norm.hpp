@@ -17,7 +17,8 @@ class RmsNorm {
     context.ops.rms_norm(x, weight_.vector, epsilon_, out);
   }
   // residual += delta, out = norm(residual).
-  void forward_adding(ConstTensorView delta, TensorView residual, TensorView out, ForwardContext& context) const {
+  void forward_adding(ConstTensorView delta, TensorView residual, TensorView out,
+                      ForwardContext& context) const {
     context.ops.add_rms_norm(delta, residual, weight_.vector, epsilon_, out);
   }
   ConstTensorView weight() const { return weight_.vector; }

@@ -7,7 +7,8 @@ namespace maniple {
 namespace {
 
 double llama3_frequency(double frequency, const RotaryConfig& config) {
-  const double turns = static_cast<double>(config.original_max_position_embeddings) * frequency / (2 * std::numbers::pi);
+  const double turns =
+      static_cast<double>(config.original_max_position_embeddings) * frequency / (2 * std::numbers::pi);
   if (turns < config.low_freq_factor) return frequency / config.factor;
   if (turns > config.high_freq_factor) return frequency;
   const double smooth = (turns - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
@@ -19,8 +20,10 @@ double llama3_frequency(double frequency, const RotaryConfig& config) {
 std::vector<double> rotary_frequencies(const RotaryConfig& config, int64_t head_dim) {
   std::vector<double> frequencies;
   for (int64_t pair = 0; pair < head_dim / 2; ++pair) {
-    const double frequency = std::pow(config.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
-    frequencies.push_back(config.type == RotaryType::llama3 ? llama3_frequency(frequency, config) : frequency);
+    const double frequency =
+        std::pow(config.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
+    frequencies.push_back(config.type == RotaryType::llama3 ? llama3_frequency(frequency, config)
+                                                            : frequency);
   }
   return frequencies;
 }

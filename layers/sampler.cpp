@@ -12,7 +12,8 @@ template <typename T>
 std::span<T> take_array(ForwardContext& context, size_t count, std::span<const T> host = {}) {
   const TensorView view = context.workspace.take(DType::uint8, {static_cast<int64_t>(count * sizeof(T))});
   if (view.data && !host.empty())
-    context.ops.device().upload(view.data, reinterpret_cast<const std::byte*>(host.data()), host.size_bytes());
+    context.ops.device().upload(view.data, reinterpret_cast<const std::byte*>(host.data()),
+                                host.size_bytes());
   return {reinterpret_cast<T*>(view.data), count};
 }
 
@@ -27,8 +28,8 @@ template <typename T>
 std::vector<T> to_host(std::span<const T> array, ForwardContext& context) {
   std::vector<T> host(array.size());
   if (array.data())
-    context.ops.device().download(reinterpret_cast<std::byte*>(host.data()), reinterpret_cast<const std::byte*>(array.data()),
-                                  array.size_bytes());
+    context.ops.device().download(reinterpret_cast<std::byte*>(host.data()),
+                                  reinterpret_cast<const std::byte*>(array.data()), array.size_bytes());
   return host;
 }
 
@@ -41,12 +42,16 @@ std::vector<T> gather_to_host(std::span<T> mine, ForwardContext& context) {
   return to_host<T>(all, context);
 }
 
-bool wins(const Candidate& a, const Candidate& b) { return a.score > b.score || (a.score == b.score && a.id < b.id); }
+bool wins(const Candidate& a, const Candidate& b) {
+  return a.score > b.score || (a.score == b.score && a.id < b.id);
+}
 
 TensorView gather(ConstTensorView logits, std::span<const int32_t> rows, ForwardContext& context) {
   const std::span<int32_t> on_device = take_array<int32_t>(context, rows.size(), rows);
-  const TensorView out = context.workspace.take(DType::fp32, {static_cast<int64_t>(rows.size()), logits.shape[1]});
-  context.ops.gather_rows(logits, view_of(on_device.data(), DType::int32, {static_cast<int64_t>(rows.size())}), out);
+  const TensorView out =
+      context.workspace.take(DType::fp32, {static_cast<int64_t>(rows.size()), logits.shape[1]});
+  context.ops.gather_rows(logits,
+                          view_of(on_device.data(), DType::int32, {static_cast<int64_t>(rows.size())}), out);
   return out;
 }
 
@@ -61,7 +66,8 @@ std::vector<int32_t> rows_where(std::span<const SamplerRow> rows, Predicate&& pr
 float tree_sum(std::vector<float> values) {
   while (values.size() > 1) {
     std::vector<float> next;
-    for (size_t i = 0; i < values.size(); i += 2) next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
+    for (size_t i = 0; i < values.size(); i += 2)
+      next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
     values = std::move(next);
   }
   return values.front();
@@ -69,17 +75,20 @@ float tree_sum(std::vector<float> values) {
 
 }  // namespace
 
-std::vector<SampledRow> Sampler::sample(ConstTensorView logits, std::span<const SamplerRow> rows, ForwardContext& context) const {
+std::vector<SampledRow> Sampler::sample(ConstTensorView logits, std::span<const SamplerRow> rows,
+                                        ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
   std::vector<SampledRow> sampled(rows.size());
   if (rows.empty()) return sampled;
   std::vector<Candidate> winners = draw(logits, rows, context);
 
-  const std::vector<int32_t> full = rows_where(rows, [](const SamplerRow& row) { return row.needs_full_logits(); });
+  const std::vector<int32_t> full =
+      rows_where(rows, [](const SamplerRow& row) { return row.needs_full_logits(); });
   if (!full.empty()) redraw_with_full_logits(logits, rows, full, winners, sampled, context);
   for (size_t row = 0; row < rows.size(); ++row) sampled[row].id = winners[row].id;
 
-  const std::vector<int32_t> asked = rows_where(rows, [](const SamplerRow& row) { return row.logprobs >= 0; });
+  const std::vector<int32_t> asked =
+      rows_where(rows, [](const SamplerRow& row) { return row.logprobs >= 0; });
   if (asked.empty()) return sampled;
   const std::vector<float> normalisers = log_sum_exp(gather(logits, asked, context), context);
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -90,7 +99,8 @@ std::vector<SampledRow> Sampler::sample(ConstTensorView logits, std::span<const 
   return sampled;
 }
 
-std::vector<Candidate> Sampler::draw(ConstTensorView logits, std::span<const SamplerRow> rows, ForwardContext& context) const {
+std::vector<Candidate> Sampler::draw(ConstTensorView logits, std::span<const SamplerRow> rows,
+                                     ForwardContext& context) const {
   std::vector<SamplingRow> draws;
   for (const SamplerRow& row : rows) draws.push_back(row.draw);
   const std::span<SamplingRow> draws_on_device = take_array<SamplingRow>(context, rows.size(), draws);
@@ -106,12 +116,14 @@ std::vector<Candidate> Sampler::draw(ConstTensorView logits, std::span<const Sam
   return winners;
 }
 
-void Sampler::redraw_with_full_logits(ConstTensorView logits, std::span<const SamplerRow> rows, std::span<const int32_t> chosen,
-                                      std::span<Candidate> winners, std::span<SampledRow> sampled, ForwardContext& context) const {
+void Sampler::redraw_with_full_logits(ConstTensorView logits, std::span<const SamplerRow> rows,
+                                      std::span<const int32_t> chosen, std::span<Candidate> winners,
+                                      std::span<SampledRow> sampled, ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
   const int64_t count = static_cast<int64_t>(chosen.size());
   const TensorView mine = gather(logits, chosen, context);
-  const TensorView gathered = context.workspace.take(DType::fp32, {context.tensor_group.size(), count, logits.shape[1]});
+  const TensorView gathered =
+      context.workspace.take(DType::fp32, {context.tensor_group.size(), count, logits.shape[1]});
   context.tensor_group.all_gather(mine, gathered);
 
   std::vector<SamplingRow> draws;
@@ -133,9 +145,11 @@ void Sampler::redraw_with_full_logits(ConstTensorView logits, std::span<const Sa
   }
 }
 
-// Exact maximum, then the chunk sums of all ranks by a tree in vocabulary order: the same bits for every tensor size that divides the chunks.
+// Exact maximum, then the chunk sums of all ranks by a tree in vocabulary order: the same bits for every
+// tensor size that divides the chunks.
 std::vector<float> Sampler::log_sum_exp(ConstTensorView logits, ForwardContext& context) const {
-  const size_t rows = static_cast<size_t>(logits.shape[0]), ranks = static_cast<size_t>(context.tensor_group.size());
+  const size_t rows = static_cast<size_t>(logits.shape[0]),
+               ranks = static_cast<size_t>(context.tensor_group.size());
   const std::span<float> my_maxima = take_array<float>(context, rows);
   context.ops.row_maxima(logits, shard_.valid, my_maxima);
   const std::vector<float> all_maxima = gather_to_host(my_maxima, context);
@@ -152,7 +166,8 @@ std::vector<float> Sampler::log_sum_exp(ConstTensorView logits, ForwardContext& 
   for (size_t row = 0; row < rows; ++row) {
     std::vector<float> in_order;
     for (size_t rank = 0; rank < ranks; ++rank)
-      for (size_t chunk = 0; chunk < chunks; ++chunk) in_order.push_back(all_sums[(rank * rows + row) * chunks + chunk]);
+      for (size_t chunk = 0; chunk < chunks; ++chunk)
+        in_order.push_back(all_sums[(rank * rows + row) * chunks + chunk]);
     normalisers[row] = maxima[row] + std::log(tree_sum(std::move(in_order)));
   }
   return normalisers;

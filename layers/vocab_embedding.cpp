@@ -3,7 +3,8 @@
 namespace maniple {
 namespace {
 
-WeightSpec vocabulary_spec(const std::string& source, int64_t vocabulary_size, int64_t width, const VocabularyShard& shard) {
+WeightSpec vocabulary_spec(const std::string& source, int64_t vocabulary_size, int64_t width,
+                           const VocabularyShard& shard) {
   return {WeightRole::matrix,
           shard.padded.size(),
           width,
@@ -13,7 +14,8 @@ WeightSpec vocabulary_spec(const std::string& source, int64_t vocabulary_size, i
 
 }  // namespace
 
-VocabParallelEmbedding::VocabParallelEmbedding(const std::string& source, int64_t vocabulary_size, int64_t width, TensorRank tensor)
+VocabParallelEmbedding::VocabParallelEmbedding(const std::string& source, int64_t vocabulary_size,
+                                               int64_t width, TensorRank tensor)
     : width_(width), shard_(vocabulary_shard(vocabulary_size, tensor.size, tensor.rank)) {
   table_.spec = vocabulary_spec(source, vocabulary_size, width, shard_);
 }

@@ -11,7 +11,8 @@ namespace maniple {
 
 class VocabParallelEmbedding {
  public:
-  VocabParallelEmbedding(const std::string& source, int64_t vocabulary_size, int64_t width, TensorRank tensor);
+  VocabParallelEmbedding(const std::string& source, int64_t vocabulary_size, int64_t width,
+                         TensorRank tensor);
   // ids int32 [tokens] -> [tokens, width], the same on every rank.
   TensorView forward(ConstTensorView ids, ForwardContext& context) const;
   void list(Parameters& parameters) { parameters.push_back(&table_); }

@@ -1,5 +1,5 @@
-// Where a rank's weights come from, as data. Constructing a layer allocates nothing: it declares Parameters, and one loader
-// (runtime/checkpoint/weight_loader) makes and fills them.
+// Where a rank's weights come from, as data. Constructing a layer allocates nothing: it declares Parameters,
+// and one loader (runtime/checkpoint/weight_loader) makes and fills them.
 #pragma once
 
 #include <kernels/ops.hpp>
@@ -9,12 +9,13 @@
 
 namespace maniple {
 
-// A rectangle of a source tensor of the checkpoint, and the local row that it begins at. Vectors are tensors of one column.
+// A rectangle of a source tensor of the checkpoint, and the local row that it begins at. Vectors are tensors
+// of one column.
 struct WeightPiece {
-  std::string source;    // "model.layers.0.self_attn.q_proj.weight"
-  Shape source_shape;    // [rows, columns] or [rows]: what the checkpoint must hold
-  IndexRange rows;       // of the source; empty where this rank holds nothing of it
-  IndexRange columns;    // of the source; [0, 1) for a vector
+  std::string source;  // "model.layers.0.self_attn.q_proj.weight"
+  Shape source_shape;  // [rows, columns] or [rows]: what the checkpoint must hold
+  IndexRange rows;     // of the source; empty where this rank holds nothing of it
+  IndexRange columns;  // of the source; [0, 1) for a vector
   int64_t local_row = 0;
 };
 
@@ -38,7 +39,8 @@ struct Parameter {
   Tensor vector;  // role vector: fp32 [rows]
 };
 
-// The order of a model's parameters is the same on every rank of the same tensor rank, so that replicas can load by broadcast.
+// The order of a model's parameters is the same on every rank of the same tensor rank, so that replicas can
+// load by broadcast.
 using Parameters = std::vector<Parameter*>;
 
 }  // namespace maniple

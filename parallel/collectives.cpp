@@ -89,6 +89,7 @@ std::vector<std::vector<std::byte>> all_gather_bytes(Transport& transport, std::
   broadcast(transport, std::as_writable_bytes(std::span(sizes)), 0);
 
   std::vector<std::vector<std::byte>> parts;
+  parts.reserve(sizes.size());
   for (const uint64_t size : sizes) parts.emplace_back(size);
   std::copy(bytes.begin(), bytes.end(), parts[transport.rank()].begin());
   to_root(bytes, [&](int peer) { return std::span(parts[peer]); });

@@ -14,9 +14,10 @@ IndexRange even_shard(int64_t size, int parts, int part, const char* what);
 // Parts as equal as can be, in order: any size, any number of parts.
 IndexRange balanced_shard(int64_t size, int parts, int part);
 
-// Which KV head each KV head of a tensor rank is: kv_heads / parts of its own (refused, with the sizes that fit, if that does not divide); when
-// parts > kv_heads, copies of those that its query heads use. A rank's query heads share its KV heads in equal groups; where a
-// rank's query heads straddle two KV heads unevenly, a head is listed more than once. heads divides by kv_heads and by parts.
+// Which KV head each KV head of a tensor rank is: kv_heads / parts of its own (refused, with the sizes that
+// fit, if that does not divide); when parts > kv_heads, copies of those that its query heads use. A rank's
+// query heads share its KV heads in equal groups; where a rank's query heads straddle two KV heads unevenly,
+// a head is listed more than once. heads divides by kv_heads and by parts.
 std::vector<int64_t> kv_head_shard(int64_t heads, int64_t kv_heads, int parts, int part);
 
 // The vocabulary padded to a multiple of 64 and of parts, then split evenly. `padded` is the shard's place in

@@ -10,7 +10,8 @@ namespace {
 std::vector<std::byte> encode(const std::optional<Error>& error) {
   if (!error) return {};
   std::string text(1, static_cast<char>(error->code()));
-  for (const std::string& part : {std::string(error->what()), error->why(), error->remedy()}) text += part + '\0';
+  for (const std::string& part : {std::string(error->what()), error->why(), error->remedy()})
+    text += part + '\0';
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
@@ -40,7 +41,8 @@ void agree(World& world, const std::function<void()>& phase) {
     if (world.rank() != 0) throw SilentExit();
     const Error error = decode(all[rank]);
     if (rank == 0) throw AgreedError(error);
-    throw AgreedError(Error(error.code(), fmt::format("{} (rank {} on {})", error.what(), rank, world.places()[rank].host),
+    throw AgreedError(Error(error.code(),
+                            fmt::format("{} (rank {} on {})", error.what(), rank, world.places()[rank].host),
                             error.why(), error.remedy()));
   }
 }

@@ -9,16 +9,17 @@
 
 namespace maniple {
 
-// A failure that every rank knows of: rank 0 throws it and returns its exit code; the others throw SilentExit and return 0. Any other exception
-// on a job of several ranks must end the whole job (World::abort), since the other ranks still wait.
+// A failure that every rank knows of: rank 0 throws it and returns its exit code; the others throw SilentExit
+// and return 0. Any other exception on a job of several ranks must end the whole job (World::abort), since
+// the other ranks still wait.
 class AgreedError : public Error {
  public:
   explicit AgreedError(const Error& error) : Error(error) {}
 };
 class SilentExit {};
 
-// Collective. Runs `phase` on every rank; if any rank threw an Error, rank 0 throws that of the lowest such rank as AgreedError. `phase` must not
-// wait for other ranks after a point where it may throw.
+// Collective. Runs `phase` on every rank; if any rank threw an Error, rank 0 throws that of the lowest such
+// rank as AgreedError. `phase` must not wait for other ranks after a point where it may throw.
 void agree(World& world, const std::function<void()>& phase);
 
 // Collective. A plain value of every rank, by rank.

@@ -18,14 +18,16 @@ class CompletionBuilder {
   explicit CompletionBuilder(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   void open(const GenerationRequest& request);
-  // The completion, once the event ends it or completes a stop string (the caller then ends the sequence). Events of closed requests are ignored.
+  // The completion, once the event ends it or completes a stop string (the caller then ends the sequence).
+  // Events of closed requests are ignored.
   std::optional<Completion> take(const TokenEvent& event);
 
  private:
   struct Open {
     Completion completion;
     bool scores = false;
-    std::optional<IncrementalDetokenizer> detokenizer;  // of requests with stop strings, which are watched as they grow
+    std::optional<IncrementalDetokenizer>
+        detokenizer;  // of requests with stop strings, which are watched as they grow
     std::optional<StopStringMatcher> matcher;
   };
 

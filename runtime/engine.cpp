@@ -18,7 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
 CpuPath common_path(World& world) {
@@ -35,20 +37,24 @@ CpuPath common_path(World& world) {
 uint32_t agreed_model_len(const EngineOptions& options, const ModelConfig& config) {
   const auto longest = static_cast<uint32_t>(config.max_position_embeddings);
   if (options.max_model_len && *options.max_model_len > longest)
-    fail(ExitCode::usage, "--max-model-len {} is longer than the model's {} positions; use --max-model-len {} or less",
+    fail(ExitCode::usage,
+         "--max-model-len {} is longer than the model's {} positions; use --max-model-len {} or less",
          *options.max_model_len, longest, longest);
   return options.max_model_len.value_or(longest);
 }
 
-// Blocks of this rank. Without --kv-memory: what the largest batch can use, within three fifths of this rank's share of the free memory.
-uint32_t affordable_blocks(const EngineOptions& options, const RunnerLimits& limits, size_t block_bytes, size_t free_memory,
-                           int local_ranks) {
+// Blocks of this rank. Without --kv-memory: what the largest batch can use, within three fifths of this
+// rank's share of the free memory.
+uint32_t affordable_blocks(const EngineOptions& options, const RunnerLimits& limits, size_t block_bytes,
+                           size_t free_memory, int local_ranks) {
   const size_t useful = size_t{limits.max_num_seqs} * static_cast<size_t>(limits.batch().max_blocks);
   const size_t memory = options.kv_memory.value_or(free_memory / static_cast<size_t>(local_ranks) / 5 * 3);
   const size_t blocks = options.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
   if (blocks == 0)
-    fail(ExitCode::preflight, "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
-         limits.block_size, block_bytes, memory, options.kv_memory ? "a larger --kv-memory or a smaller --block-size" : "fewer ranks a node");
+    fail(ExitCode::preflight,
+         "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
+         limits.block_size, block_bytes, memory,
+         options.kv_memory ? "a larger --kv-memory or a smaller --block-size" : "fewer ranks a node");
   return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / limits.block_size));
 }
 
@@ -75,7 +81,10 @@ class Meter {
 
 struct Engine::Parts {
   Parts(World& all_ranks, const EngineOptions& engine_options)
-      : world(all_ranks), options(engine_options), grid(ProcessGrid::of(world.size(), options.tensor_size)), health(world, pulse) {}
+      : world(all_ranks),
+        options(engine_options),
+        grid(ProcessGrid::of(world.size(), options.tensor_size)),
+        health(world, pulse) {}
 
   // In order of construction; each depends on those above.
   World& world;
@@ -109,7 +118,8 @@ struct Engine::Parts {
 
   SchedulerConfig scheduler_config() const;
   WorkerTimes work();
-  RunSummary coordinate(RequestSource& source, CompletionSink& sink, const std::function<void(const Progress&)>& on_progress,
+  RunSummary coordinate(RequestSource& source, CompletionSink& sink,
+                        const std::function<void(const Progress&)>& on_progress,
                         const std::atomic<int>& interrupt, const std::atomic<bool>& worker_failed);
   std::optional<std::string> reason_to_refuse(const GenerationRequest& request) const;
   std::vector<RankTimes> gather_times(const WorkerTimes& times);
@@ -131,16 +141,20 @@ Engine::~Engine() = default;
 void Engine::Parts::read_configs() {
   config = read_model_config(options.model);
   generation_config = read_generation_config(options.model);
-  limits = {options.max_num_seqs, options.max_num_batched_tokens, agreed_model_len(options, config), options.block_size};
+  limits = {options.max_num_seqs, options.max_num_batched_tokens, agreed_model_len(options, config),
+            options.block_size};
   if (options.max_num_batched_tokens < options.max_num_seqs)
-    fail(ExitCode::usage, "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token a step",
+    fail(ExitCode::usage,
+         "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token a "
+         "step",
          options.max_num_batched_tokens, options.max_num_seqs);
   if (world.rank() != 0) return;
   const std::filesystem::path file = options.model / "tokenizer.json";
   std::optional<int32_t> end_of_turn;
   if (std::filesystem::exists(file)) {
     tokenizer = Tokenizer::from_file(file);
-    if (const std::optional<std::string> token = read_eos_token(options.model)) end_of_turn = tokenizer->token_id(*token);
+    if (const std::optional<std::string> token = read_eos_token(options.model))
+      end_of_turn = tokenizer->token_id(*token);
   }
   stop_token_ids = union_of_eos(config.eos_token_ids, generation_config.eos_token_ids, end_of_turn);
 }
@@ -151,7 +165,8 @@ void Engine::Parts::make_backend_and_groups() {
     backend = make_backend(options.backend);
     model = make_model(config, tensor_rank());
   });
-  tensor_group = std::make_unique<TimedCommunicator>(world.make_group(grid.tensor_group(world.rank()), *backend.ops));
+  tensor_group =
+      std::make_unique<TimedCommunicator>(world.make_group(grid.tensor_group(world.rank()), *backend.ops));
   channel = world.make_channel();
 }
 
@@ -186,10 +201,11 @@ void Engine::Parts::size_kv_cache() {
   uint32_t mine = 0;
   agree(world, [&] {
     const Place& place = world.places()[static_cast<size_t>(world.rank())];
-    const size_t scratch = workspace_bytes(*model, *backend.device, limits, options.dtype, config.vocab_size, tensor_rank().rank,
-                                           tensor_rank().size);
+    const size_t scratch = workspace_bytes(*model, *backend.device, limits, options.dtype, config.vocab_size,
+                                           tensor_rank().rank, tensor_rank().size);
     const size_t free_memory = backend.device->free_memory();
-    const size_t for_cache = free_memory - std::min(free_memory, scratch * static_cast<size_t>(place.local_size));
+    const size_t for_cache =
+        free_memory - std::min(free_memory, scratch * static_cast<size_t>(place.local_size));
     mine = affordable_blocks(options, limits, kv.block_bytes(), for_cache, place.local_size);
   });
   blocks_of_replicas.assign(static_cast<size_t>(grid.size().data), UINT32_MAX);
@@ -200,15 +216,16 @@ void Engine::Parts::size_kv_cache() {
   }
   agree(world, [&] {
     const uint32_t blocks = blocks_of_replicas[static_cast<size_t>(grid.position(world.rank()).data)];
-    runner = std::make_unique<ModelRunner>(*model, *backend.ops, *tensor_group, limits, kv, blocks, options.dtype, config.vocab_size,
-                                           pulse.layer);
+    runner = std::make_unique<ModelRunner>(*model, *backend.ops, *tensor_group, limits, kv, blocks,
+                                           options.dtype, config.vocab_size, pulse.layer);
   });
 }
 
 void Engine::Parts::describe() {
-  const bool slices_divide = reduction_slices(config.num_heads * config.head_dim, grid.size().tensor).independent_of_parts &&
-                             reduction_slices(config.intermediate_size, grid.size().tensor).independent_of_parts &&
-                             vocabulary_chunks % grid.size().tensor == 0;
+  const bool slices_divide =
+      reduction_slices(config.num_heads * config.head_dim, grid.size().tensor).independent_of_parts &&
+      reduction_slices(config.intermediate_size, grid.size().tensor).independent_of_parts &&
+      vocabulary_chunks % grid.size().tensor == 0;
   info.grid = grid.size();
   info.architecture = config.architecture;
   info.backend = backend.device->description();
@@ -232,19 +249,22 @@ SchedulerConfig Engine::Parts::scheduler_config() const {
 }
 
 WorkerTimes Engine::Parts::work() {
-  return obey_plans(*channel.leaf, reports(), [this](const StepPlan& plan) { return runner->run(plan); }, pulse);
+  return obey_plans(
+      *channel.leaf, reports(), [this](const StepPlan& plan) { return runner->run(plan); }, pulse);
 }
 
 std::optional<std::string> Engine::Parts::reason_to_refuse(const GenerationRequest& request) const {
   for (const int32_t id : request.prompt)
     if (id < 0 || id >= config.vocab_size)
       return fmt::format("token id {} is not in the vocabulary (0 to {})", id, config.vocab_size - 1);
-  if (!request.stop.empty() && !tokenizer) return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
+  if (!request.stop.empty() && !tokenizer)
+    return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
   return invalid_reason(request.sampling);
 }
 
 RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink,
-                                     const std::function<void(const Progress&)>& on_progress, const std::atomic<int>& interrupt,
+                                     const std::function<void(const Progress&)>& on_progress,
+                                     const std::atomic<int>& interrupt,
                                      const std::atomic<bool>& worker_failed) {
   Coordinator coordinator(*channel.center, grid, scheduler_config(), blocks_of_replicas);
   CompletionBuilder builder(tokenizer ? &*tokenizer : nullptr);
@@ -262,7 +282,8 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   const auto admit = [&](GenerationRequest request) {
     ++summary.requests;
     if (const std::optional<std::string> reason = reason_to_refuse(request)) return refuse(request, *reason);
-    if (const std::optional<Rejection> rejection = coordinator.add({request.id, request.prompt, request.sampling}))
+    if (const std::optional<Rejection> rejection =
+            coordinator.add({request.id, request.prompt, request.sampling}))
       return refuse(request, rejection->reason);
     summary.prompt_tokens += request.prompt.size();
     meter.prompt(request.prompt.size());
@@ -294,11 +315,15 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
     while (!interrupt && !worker_failed && (!dry || coordinator.has_work())) {
       while (!dry && coordinator.wants_requests()) {
         std::optional<GenerationRequest> request = source.next();
-        if (request) admit(std::move(*request));
-        else dry = true;
+        if (request)
+          admit(std::move(*request));
+        else
+          dry = true;
       }
-      if (coordinator.advance(on_token)) backoff.reset();
-      else backoff.pause();
+      if (coordinator.advance(on_token))
+        backoff.reset();
+      else
+        backoff.pause();
       if (meter.due()) report();
     }
   } catch (...) {
@@ -317,7 +342,8 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
 
 std::vector<RankTimes> Engine::Parts::gather_times(const WorkerTimes& times) {
   pulse.phase = Phase::end;
-  return gather_values(world, RankTimes{load_seconds, times.prefill, times.decode, tensor_group->seconds(), times.idle});
+  return gather_values(
+      world, RankTimes{load_seconds, times.prefill, times.decode, tensor_group->seconds(), times.idle});
 }
 
 const EngineInfo& Engine::info() const { return parts_->info; }
@@ -326,7 +352,8 @@ const GenerationConfig& Engine::generation_config() const { return parts_->gener
 const Tokenizer* Engine::tokenizer() const { return parts_->tokenizer ? &*parts_->tokenizer : nullptr; }
 std::vector<int32_t> Engine::stop_token_ids() const { return parts_->stop_token_ids; }
 
-RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const std::function<void(const Progress&)>& on_progress,
+RunSummary Engine::run(RequestSource& source, CompletionSink& sink,
+                       const std::function<void(const Progress&)>& on_progress,
                        const std::atomic<int>& interrupt) {
   RunSummary summary;
   std::optional<Error> failure;

@@ -1,5 +1,6 @@
-// Requests in, tokens out: one Engine on every rank of the job. Constructing it agrees on the model, makes the backend and the groups, loads the
-// weights and sizes the KV cache; rank 0 then runs requests while every rank (rank 0 too) obeys.
+// Requests in, tokens out: one Engine on every rank of the job. Constructing it agrees on the model, makes
+// the backend and the groups, loads the weights and sizes the KV cache; rank 0 then runs requests while every
+// rank (rank 0 too) obeys.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -32,7 +33,8 @@ struct EngineOptions {
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
   uint32_t block_size = 256;
-  std::optional<size_t> kv_memory;  // bytes a rank; absent: a full batch of longest sequences, within free memory
+  std::optional<size_t>
+      kv_memory;  // bytes a rank; absent: a full batch of longest sequences, within free memory
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's
@@ -96,10 +98,11 @@ class Engine {
   const Tokenizer* tokenizer() const;  // rank 0; null where the model has none
   std::vector<int32_t> stop_token_ids() const;
 
-  // Rank 0: serves the source until it is dry and all has ended, or `interrupt` becomes non-zero. on_progress is called about twice a second, also
-  // when nothing finished. The other ranks call obey(). Both return when rank 0 says stop. The summary's ranks are filled on rank 0.
-  RunSummary run(RequestSource& source, CompletionSink& sink, const std::function<void(const Progress&)>& on_progress,
-                 const std::atomic<int>& interrupt);
+  // Rank 0: serves the source until it is dry and all has ended, or `interrupt` becomes non-zero. on_progress
+  // is called about twice a second, also when nothing finished. The other ranks call obey(). Both return when
+  // rank 0 says stop. The summary's ranks are filled on rank 0.
+  RunSummary run(RequestSource& source, CompletionSink& sink,
+                 const std::function<void(const Progress&)>& on_progress, const std::atomic<int>& interrupt);
   void obey();
 
  private:

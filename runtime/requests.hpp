@@ -27,7 +27,8 @@ struct TokenScore {
 struct Completion {
   RequestId id = 0;
   std::vector<int32_t> tokens;  // a stop token is kept
-  std::string text;             // without stop tokens, special tokens and what follows a stop string; empty without a tokenizer
+  std::string
+      text;  // without stop tokens, special tokens and what follows a stop string; empty without a tokenizer
   std::vector<TokenScore> scores;  // one a token if asked for
   FinishReason reason = FinishReason::none;
   size_t prompt_tokens = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <vector>
 
 namespace maniple::cpu {
@@ -26,7 +27,9 @@ AttentionKernel kernel_of(CpuPath path, bool bf16) {
 float* thread_scratch(size_t floats) {
   thread_local std::vector<float> scratch;
   if (scratch.size() < floats + 16) scratch.resize(floats + 16);
-  return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+  void* memory = scratch.data();
+  size_t bytes = scratch.size() * sizeof(float);
+  return static_cast<float*>(std::align(64, floats * sizeof(float), memory, bytes));
 }
 
 // The batch cut into tiles: every KV head of up to tile_tokens_ consecutive tokens of a sequence.

@@ -1,4 +1,5 @@
-// Paged attention and the rotary + KV store, for every instruction path of the CPU backend. Contracts as in kernels/ops.hpp.
+// Paged attention and the rotary + KV store, for every instruction path of the CPU backend. Contracts as in
+// kernels/ops.hpp.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -7,9 +8,10 @@
 
 namespace maniple::cpu {
 
-void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
-                  ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries, const KvPages& pages);
-void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-               const KvPages& pages, TensorView out);
+void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const HeadLayout& heads,
+                  const HeadNorms& norms, ConstTensorView cos_sin, const AttentionBatch& batch,
+                  TensorView queries, const KvPages& pages);
+void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const HeadLayout& heads,
+               const AttentionBatch& batch, float scale, const KvPages& pages, TensorView out);
 
 }  // namespace maniple::cpu

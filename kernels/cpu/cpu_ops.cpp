@@ -14,7 +14,7 @@ void CpuOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
 }
 
 void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
-  cpu::matmul(*pool_, path_, x, weight, bias, out);
+  cpu::matmul(*pool_, path_, x, weight, bias, out, matmul_scratch_);
 }
 
 void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {

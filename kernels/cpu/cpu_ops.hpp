@@ -2,6 +2,7 @@
 // rank.
 #pragma once
 
+#include <kernels/cpu/matmul.hpp>
 #include <kernels/cpu/sampling.hpp>
 #include <kernels/cpu/thread_pool.hpp>
 #include <kernels/ops.hpp>
@@ -17,6 +18,7 @@ class CpuOps : public Ops {
       : device_(device),
         pool_(std::move(pool)),
         path_(path),
+        matmul_scratch_(device),
         filter_scratch_(static_cast<size_t>(pool_->size())) {}
   Device& device() override { return device_; }
 
@@ -54,6 +56,7 @@ class CpuOps : public Ops {
   Device& device_;
   std::unique_ptr<ThreadPool> pool_;
   CpuPath path_;
+  cpu::MatmulScratch matmul_scratch_;
   std::vector<cpu::FilterScratch> filter_scratch_;
 };
 

@@ -34,6 +34,7 @@ std::string_view name_of(BackendKind kind) {
 template <typename Range>
 std::vector<std::string_view> names(const Range& values) {
   std::vector<std::string_view> list;
+  list.reserve(values.size());
   for (const auto value : values) list.push_back(name_of(value));
   return list;
 }

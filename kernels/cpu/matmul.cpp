@@ -31,7 +31,7 @@ struct Layout {
 
 struct PathKernel {
   MatmulKernel run;
-  int tile_rows;
+  int tile_rows, row_step;  // of RowTiles
   Layout layout;
 };
 
@@ -42,20 +42,20 @@ PathKernel kernel_of(CpuPath path, DType dtype) {
   require(bf16 || dtype == DType::fp32, "weights are bf16 or fp32");
   switch (path) {
     case CpuPath::amx:
-      if (bf16) return {matmul_bf16_amx, 32, amx_tiles};
-      return {matmul_fp32_avx512, 12, fp32_columns};
+      if (bf16) return {matmul_bf16_amx, 32, 16, amx_tiles};
+      return {matmul_fp32_avx512, 12, 1, fp32_columns};
     case CpuPath::avx512_bf16:
-      if (bf16) return {matmul_bf16_avx512_bf16, 12, bf16_pairs};
-      return {matmul_fp32_avx512, 12, fp32_columns};
+      if (bf16) return {matmul_bf16_avx512_bf16, 12, 1, bf16_pairs};
+      return {matmul_fp32_avx512, 12, 1, fp32_columns};
     case CpuPath::avx512:
-      if (bf16) return {matmul_bf16_avx512, 12, bf16_pairs};
-      return {matmul_fp32_avx512, 12, fp32_columns};
+      if (bf16) return {matmul_bf16_avx512, 12, 1, bf16_pairs};
+      return {matmul_fp32_avx512, 12, 1, fp32_columns};
     case CpuPath::avx2:
-      if (bf16) return {matmul_bf16_avx2, 4, bf16_pairs};
-      return {matmul_fp32_avx2, 6, fp32_columns};
+      if (bf16) return {matmul_bf16_avx2, 4, 1, bf16_pairs};
+      return {matmul_fp32_avx2, 6, 1, fp32_columns};
     case CpuPath::portable:
-      if (bf16) return {matmul_bf16_portable, 4, bf16_pairs};
-      return {matmul_fp32_portable, 4, fp32_columns};
+      if (bf16) return {matmul_bf16_portable, 4, 1, bf16_pairs};
+      return {matmul_fp32_portable, 4, 1, fp32_columns};
     case CpuPath::automatic:
       break;
   }
@@ -130,24 +130,100 @@ void pack_slice(const PanelRows& rows, const Layout& layout, uint32_t* slice) {
 
 // --- products ---
 
+// Packs rows of x as the tiles that matmul_kernel.hpp describes. x need not be aligned to units: K may be
+// odd.
+class ActivationPacker {
+ public:
+  ActivationPacker(ConstTensorView x, const Weight& weight, const RowTiles& tiles, uint32_t* packed)
+      : x_(x.data),
+        tiles_(tiles),
+        slices_(weight.slices),
+        slice_bytes_(static_cast<size_t>(weight.slice_columns()) * size_of(x.dtype)),
+        row_bytes_(slice_bytes_ * static_cast<size_t>(weight.slices)),
+        slice_units_(weight.packed.shape()[2] / panel_width),
+        packed_(packed) {}
+
+  template <int step>
+  void pack(int64_t tile) const {
+    const int64_t first = tiles_.first_row(tile);
+    const int rows = static_cast<int>(tiles_.first_row(tile + 1) - first);
+    const int padded = (rows + tiles_.row_step - 1) & -tiles_.row_step;
+    uint32_t* to = packed_ + first * slice_units_ * slices_;
+    const std::byte* from = x_ + static_cast<size_t>(first) * row_bytes_;
+    for (int slice = 0; slice < slices_; ++slice, from += slice_bytes_) {
+      size_t at = 0;
+      if constexpr (step == 1)
+        for (; at + 16 <= slice_bytes_; at += 16, to += 4 * rows) transpose(from + at, rows, to);
+      for (; at < slice_bytes_; at += step * 4, to += padded * step)
+        copy_step(from + at, rows, padded, std::min<size_t>(slice_bytes_ - at, step * 4), to, step);
+    }
+  }
+
+ private:
+  using Words = uint32_t __attribute__((vector_size(16)));
+
+  // to[4][rows]: four units of every row.
+  void transpose(const std::byte* from, int rows, uint32_t* to) const {
+    int r = 0;
+    for (; r + 4 <= rows; r += 4, from += 4 * row_bytes_) {
+      Words row[4];
+      for (size_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * row_bytes_, 16);
+      const Words low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+      const Words low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+      const Words high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+      const Words high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+      const Words units[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                              __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                              __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                              __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+      for (int u = 0; u < 4; ++u) std::memcpy(to + u * rows + r, &units[u], 16);
+    }
+    for (; r < rows; ++r, from += row_bytes_)
+      for (int u = 0; u < 4; ++u) std::memcpy(to + u * rows + r, from + u * 4, 4);
+  }
+
+  void copy_step(const std::byte* from, int rows, int padded, size_t bytes, uint32_t* to, int step) const {
+    if (rows < padded || bytes < static_cast<size_t>(step) * 4)
+      std::memset(to, 0, static_cast<size_t>(padded * step) * 4);
+    for (int r = 0; r < rows; ++r, from += row_bytes_, to += step) std::memcpy(to, from, bytes);
+  }
+
+  const std::byte* x_;
+  RowTiles tiles_;
+  int slices_;
+  size_t slice_bytes_, row_bytes_;
+  int64_t slice_units_;
+  uint32_t* packed_;
+};
+
+void pack_activations(ThreadPool& pool, const Layout& layout, const ActivationPacker& packer, int64_t tiles,
+                      int64_t tile_bytes) {
+  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
+  pool.parallel_ranges(tiles, (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
+    for (int64_t tile = range.begin; tile < range.end; ++tile)
+      layout.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
+  });
+}
+
 // How a product is cut into items that threads share: blocks of rows whose activations fit L2, times panels.
 // Blocks are of equal size up to one tile; few panels are made up for by more blocks.
 struct Division {
   int64_t row_blocks, panels, grain;
 
-  Division(const PathKernel& kernel, int64_t rows, const Weight& weight, int threads)
+  Division(const RowTiles& tiles, const Weight& weight, int64_t row_bytes, int threads)
       : panels(panels_of(weight.rows)) {
     constexpr int64_t l2_share = 512 << 10;    // bytes of x
     constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
     constexpr int64_t free_rows = 16;          // as many rows cost no more than reading the weights
-    const int64_t tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
-    const int64_t tile_bytes =
-        kernel.tile_rows * weight.columns * static_cast<int64_t>(size_of(weight.dtype));
-    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / tile_bytes);
+    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / (tiles.tile_rows * row_bytes));
     const int64_t wanted = (4 * threads + panels - 1) / panels;
-    row_blocks = std::min(tiles, std::max(wanted, (tiles + tiles_in_block - 1) / tiles_in_block));
-    const int64_t item = panel_units(weight) * 4 * std::max<int64_t>(1, rows / row_blocks / free_rows);
+    row_blocks =
+        std::min(tiles.count(), std::max(wanted, (tiles.count() + tiles_in_block - 1) / tiles_in_block));
+    const int64_t item = panel_units(weight) * 4 * std::max<int64_t>(1, tiles.rows / row_blocks / free_rows);
     grain = (least_work + item - 1) / item;
+  }
+  int64_t first_tile(const RowTiles& tiles, int64_t row_block) const {
+    return tiles.count() * row_block / row_blocks;
   }
 };
 
@@ -202,8 +278,16 @@ void pack(CpuPath path, Weight& weight, int64_t first_row, ConstTensorView raw) 
   }
 }
 
+uint32_t* MatmulScratch::units(int64_t count) {
+  if (!memory_ || memory_.shape()[0] < count) {
+    memory_ = Tensor();
+    memory_ = Tensor(device_, DType::int32, {count});
+  }
+  return reinterpret_cast<uint32_t*>(memory_.view().data);
+}
+
 void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& weight, ConstTensorView bias,
-            TensorView out) {
+            TensorView out, MatmulScratch& scratch) {
   const int64_t rows = x.shape[0];
   require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
           "matmul: shapes agree");
@@ -213,22 +297,25 @@ void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& wei
           "matmul: an fp32 bias for each column");
   if (out.empty()) return;
   const PathKernel kernel = kernel_of(path, weight.dtype);
-  const Division division(kernel, rows, weight, pool.size());
-  const int64_t tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
-  const auto first_row = [&](int64_t block) {
-    return std::min(rows, tiles * block / division.row_blocks * kernel.tile_rows);
-  };
+  const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
+  const int64_t row_units = panel_units(weight) / panel_width;
+  uint32_t* packed = scratch.units(tiles.padded_rows() * row_units);
+  pack_activations(pool, kernel.layout, {x, weight, tiles, packed}, tiles.count(),
+                   tiles.tile_rows * row_units * 4);
+
+  const Division division(tiles, weight, row_units * 4, pool.size());
   const auto multiply = [&](int64_t row_block, int64_t panel, int64_t panels) {
-    const int64_t row = first_row(row_block), column = panel * panel_width;
-    kernel.run({.x = x.data + static_cast<size_t>(row * weight.columns) * size_of(x.dtype),
-                .rows = first_row(row_block + 1) - row,
-                .columns = weight.columns,
+    const int64_t column = panel * panel_width;
+    kernel.run({.x = packed,
+                .tiles = tiles,
+                .first_tile = division.first_tile(tiles, row_block),
+                .end_tile = division.first_tile(tiles, row_block + 1),
                 .slices = weight.slices,
+                .slice_units = row_units / weight.slices,
                 .panels = units_of(weight) + panel * panel_units(weight),
-                .slice_units = weight.packed.shape()[2],
                 .width = std::min(weight.rows - column, panels * panel_width),
                 .bias = bias.data ? bias.as<float>() + column : nullptr,
-                .out = out.data + static_cast<size_t>(row * weight.rows + column) * size_of(out.dtype),
+                .out = out.data + static_cast<size_t>(column) * size_of(out.dtype),
                 .out_stride = weight.rows,
                 .out_is_bf16 = out.dtype == DType::bf16});
   };

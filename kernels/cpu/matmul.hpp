@@ -10,8 +10,21 @@ namespace maniple::cpu {
 
 Weight make_weight(Device& device, CpuPath path, DType dtype, int64_t rows, int64_t columns, int slices);
 void pack(CpuPath path, Weight& weight, int64_t first_row, ConstTensorView raw);
+
+// Memory for the activations of one product at a time, which are packed before they are multiplied. Grows to
+// the largest product.
+class MatmulScratch {
+ public:
+  explicit MatmulScratch(Device& device) : device_(device) {}
+  uint32_t* units(int64_t count);
+
+ private:
+  Device& device_;
+  Tensor memory_;
+};
+
 void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& weight, ConstTensorView bias,
-            TensorView out);
+            TensorView out, MatmulScratch& scratch);
 void embed(ThreadPool& pool, CpuPath path, ConstTensorView ids, const Weight& table, IndexRange vocabulary,
            TensorView out);
 

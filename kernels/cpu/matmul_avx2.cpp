@@ -14,27 +14,26 @@ struct Sums {
 };
 
 struct Fp32 : Sums {
-  using Element = float;
   using Weight = __m256;
   using Activation = __m256;
-  static constexpr int group = 1, registers = 12;
+  static constexpr int registers = 12;
 
   static Weight weight(const uint32_t* units) {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(units));
   }
-  static Activation activation(const Element* x) { return _mm256_set1_ps(*x); }
-  static Activation last_activation(const Element* x) { return activation(x); }
+  static Activation activation(const uint32_t* unit) {
+    return _mm256_broadcast_ss(reinterpret_cast<const float*>(unit));
+  }
   static Sum dot(Sum sum, Weight w, Activation x) { return _mm256_fmadd_ps(w, x, sum); }
 };
 
 // bf16 widened to fp32: the lower half of a unit by a shift, the upper half by a mask.
 struct Bf16 : Sums {
-  using Element = uint16_t;
   struct Weight {
     __m256 even, odd;
   };
   using Activation = Weight;
-  static constexpr int group = 2, registers = 8;  // the widened weights need four
+  static constexpr int registers = 8;  // the widened weights need four
 
   static Weight widened(__m256i pairs) {
     const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
@@ -44,12 +43,9 @@ struct Bf16 : Sums {
   static Weight weight(const uint32_t* units) {
     return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(units)));
   }
-  static Activation activation(const Element* x) {
-    int pair;
-    __builtin_memcpy(&pair, x, 4);
-    return widened(_mm256_set1_epi32(pair));
+  static Activation activation(const uint32_t* unit) {
+    return widened(_mm256_set1_epi32(static_cast<int>(*unit)));
   }
-  static Activation last_activation(const Element* x) { return widened(_mm256_set1_epi32(*x)); }
   static Sum dot(Sum sum, Weight w, Activation x) {
     return _mm256_fmadd_ps(w.odd, x.odd, _mm256_fmadd_ps(w.even, x.even, sum));
   }

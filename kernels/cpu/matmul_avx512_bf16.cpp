@@ -7,21 +7,15 @@ namespace {
 
 // Dot products of bf16 pairs.
 struct Bf16Pairs {
-  using Element = uint16_t;
   using Sum = __m512;
   using Weight = __m512i;
   using Activation = __m512i;
-  static constexpr int lanes = 16, registers = 24, group = 2;
+  static constexpr int lanes = 16, registers = 24;
 
   static Sum zero() { return _mm512_setzero_ps(); }
   static void store(float* to, Sum sum) { _mm512_storeu_ps(to, sum); }
   static Weight weight(const uint32_t* units) { return _mm512_loadu_si512(units); }
-  static Activation activation(const Element* x) {
-    int pair;
-    __builtin_memcpy(&pair, x, 4);
-    return _mm512_set1_epi32(pair);
-  }
-  static Activation last_activation(const Element* x) { return _mm512_set1_epi32(*x); }
+  static Activation activation(const uint32_t* unit) { return _mm512_set1_epi32(static_cast<int>(*unit)); }
   static Sum dot(Sum sum, Weight w, Activation x) { return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x); }
 };
 

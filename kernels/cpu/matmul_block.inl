@@ -3,9 +3,7 @@
 // and the plain loops are vectorised for that set.
 //
 // A Kernel has
-//   Element                       type of x (uint16_t holds a bf16)
-//   tile_rows                     most rows of one tile
-//   row_step                      rows that tiles are best a multiple of
+//   tile_rows, row_step           of RowTiles
 //   sum(tile, out, prefetch)      out[rows][32] = one slice of K, summed from zero in ascending order
 
 #include <kernels/cpu/matmul_kernel.hpp>
@@ -14,12 +12,10 @@ namespace maniple::cpu {
 namespace {
 
 // One slice of K of a few rows against one panel.
-template <typename Element>
 struct SliceTile {
-  const Element* x;
-  int64_t stride;  // elements from row to row of x
-  int64_t columns;
+  const uint32_t* x;
   const uint32_t* weights;
+  int64_t units;  // of one row
   int rows;
 };
 
@@ -58,18 +54,19 @@ inline void add_tile(float* sum, const float* other, int elements) {
 // The tree of slices as a binary counter: tiles[level] waits for its neighbour of the same size. The result
 // is in tiles[0].
 template <typename Kernel>
-void sum_slices(Kernel& kernel, const MatmulBlock& block, SliceTile<typename Kernel::Element> tile,
-                float (*tiles)[Kernel::tile_rows * panel_width], PanelPrefetch& prefetch) {
+void sum_slices(Kernel& kernel, SliceTile tile, int slices, float (*tiles)[Kernel::tile_rows * panel_width],
+                PanelPrefetch& prefetch) {
+  const int64_t padded_rows = (tile.rows + Kernel::row_step - 1) & -Kernel::row_step;
   int waiting = 0;
   const auto add_neighbours = [&] {
     --waiting;
     add_tile(tiles[waiting - 1], tiles[waiting], tile.rows * panel_width);
   };
-  for (int slice = 0; slice < block.slices; ++slice) {
+  for (int slice = 0; slice < slices; ++slice) {
     kernel.sum(tile, tiles[waiting++], prefetch);
     for (int done = slice + 1; done % 2 == 0; done /= 2) add_neighbours();
-    tile.x += tile.columns;
-    tile.weights += block.slice_units;
+    tile.x += tile.units * padded_rows;
+    tile.weights += tile.units * panel_width;
   }
   while (waiting > 1) add_neighbours();
 }
@@ -94,27 +91,19 @@ inline void finish_tile(float* sums, int rows, int width, const float* bias, con
 
 template <typename Kernel>
 void multiply_block(const MatmulBlock& block) {
-  using Element = typename Kernel::Element;
   constexpr int levels = 8;  // of the tree: max_slices in binary
   alignas(64) float tiles[levels][Kernel::tile_rows * panel_width];
   Kernel kernel;
-  const int64_t panel_units = block.slice_units * block.slices;
-  const int64_t row_tiles = (block.rows + Kernel::tile_rows - 1) / Kernel::tile_rows;
-  const auto first_row = [&](int64_t tile) {  // tiles are about equal: a small one would leave units idle
-    const int64_t row = (block.rows * tile / row_tiles + Kernel::row_step - 1) & -Kernel::row_step;
-    return row < block.rows ? row : block.rows;
-  };
+  const int64_t row_units = block.slice_units * block.slices, panel_units = row_units * panel_width;
   for (int64_t column = 0; column < block.width; column += panel_width) {
     const uint32_t* panel = block.panels + column / panel_width * panel_units;
     const bool last = column + panel_width >= block.width;
     const int width = last ? static_cast<int>(block.width - column) : panel_width;
-    PanelPrefetch prefetch(panel + panel_units, last ? 0 : panel_units, row_tiles);
-    for (int64_t t = 0; t < row_tiles; ++t) {
-      const int64_t row = first_row(t), end = first_row(t + 1);
-      const Element* x = static_cast<const Element*>(block.x) + row * block.columns;
-      const SliceTile<Element> tile{x, block.columns, block.columns / block.slices, panel,
-                                    static_cast<int>(end - row)};
-      sum_slices(kernel, block, tile, tiles, prefetch);
+    PanelPrefetch prefetch(panel + panel_units, last ? 0 : panel_units, block.end_tile - block.first_tile);
+    for (int64_t t = block.first_tile; t < block.end_tile; ++t) {
+      const int64_t row = block.tiles.first_row(t), end = block.tiles.first_row(t + 1);
+      const SliceTile tile{block.x + row * row_units, panel, block.slice_units, static_cast<int>(end - row)};
+      sum_slices(kernel, tile, block.slices, tiles, prefetch);
       finish_tile(tiles[0], tile.rows, width, block.bias ? block.bias + column : nullptr, block, row, column);
     }
   }

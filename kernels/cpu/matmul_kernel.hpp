@@ -2,7 +2,9 @@
 //
 // A packed weight is a row of panels of 32 weight rows (output columns). Its smallest piece is a unit of 32
 // bits: two bf16 that follow each other in K, or one fp32. Every reduction slice of a panel is zero-padded to
-// the path's K step; see Layout in matmul.cpp for the order.
+// the path's K step; see Layout in matmul.cpp for the order. Activations are packed before they are
+// multiplied: tile after tile of RowTiles, each [slice][units / step][rows][step] with the same padding of a
+// slice, so that a kernel reads both sides from first to last.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +15,34 @@ namespace maniple::cpu {
 constexpr int panel_width = 32;
 constexpr int max_slices = 255;
 
-// out[rows, panels] = x[rows, columns] * panels^T. The slices of K are summed each on its own and added by a
+// The rows of x as tiles of at most tile_rows, of about equal size, since a small tile would leave units
+// idle. A tile starts at a multiple of row_step and is zero-padded to one.
+struct RowTiles {
+  int64_t rows;
+  int tile_rows, row_step;  // row_step: a power of two that divides tile_rows
+
+  int64_t count() const { return (rows + tile_rows - 1) / tile_rows; }
+  int64_t first_row(int64_t tile) const {
+    const int64_t row = (rows * tile / count() + row_step - 1) & -row_step;
+    return row < rows ? row : rows;
+  }
+  int64_t padded_rows() const { return (rows + row_step - 1) & -row_step; }
+};
+
+// out[tiles, panels] = x[tiles, K] * panels^T. The slices of K are summed each on its own and added by a
 // binary tree; then the bias.
 struct MatmulBlock {
-  const void* x;           // first row of the block, bf16 or fp32 as the weight
-  int64_t rows;            // of x
-  int64_t columns;         // K; rows of x are contiguous
-  int slices;              // of K
-  const uint32_t* panels;  // the first panel
-  int64_t slice_units;     // of one slice of a panel: of its 32 rows, padding included
-  int64_t width;           // output columns in these panels: 32 each, the last may have less
-  const float* bias;       // of the first panel's columns, or null
-  void* out;               // of the first row and column
-  int64_t out_stride;      // elements from row to row
-  bool out_is_bf16;        // else fp32
+  const uint32_t* x;  // packed activations of all tiles
+  RowTiles tiles;
+  int64_t first_tile, end_tile;  // of this block
+  int slices;                    // of K
+  int64_t slice_units;           // of one slice of one row, padding included
+  const uint32_t* panels;        // the first panel
+  int64_t width;                 // output columns in these panels: 32 each, the last may have less
+  const float* bias;             // of the first panel's columns, or null
+  void* out;                     // of row 0 and the first column
+  int64_t out_stride;            // elements from row to row
+  bool out_is_bf16;              // else fp32
 };
 
 using MatmulKernel = void (*)(const MatmulBlock&);

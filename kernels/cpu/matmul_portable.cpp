@@ -19,39 +19,38 @@ struct Sums {
 };
 
 struct Fp32 : Sums {
-  using Element = float;
   using Weight = Sum;
   using Activation = float;
-  static constexpr int group = 1;
 
   static Weight weight(const uint32_t* units) { return (Sum)load(units); }
-  static Activation activation(const Element* x) { return *x; }
-  static Activation last_activation(const Element* x) { return *x; }
+  static Activation activation(const uint32_t* unit) {
+    float value;
+    __builtin_memcpy(&value, unit, 4);
+    return value;
+  }
   static Sum dot(Sum sum, Weight w, Activation x) { return sum + w * x; }
 };
 
 struct Bf16 : Sums {
-  using Element = uint16_t;
   struct Weight {
     Sum even, odd;
   };
   struct Activation {
     float even, odd;
   };
-  static constexpr int group = 2;
 
-  static float widened(Element x) {
-    const uint32_t wide = static_cast<uint32_t>(x) << 16;
+  static float as_float(uint32_t bits) {
     float value;
-    __builtin_memcpy(&value, &wide, 4);
+    __builtin_memcpy(&value, &bits, 4);
     return value;
   }
   static Weight weight(const uint32_t* units) {
     const Units pairs = load(units);
     return {(Sum)(pairs << 16), (Sum)(pairs & 0xffff0000u)};
   }
-  static Activation activation(const Element* x) { return {widened(x[0]), widened(x[1])}; }
-  static Activation last_activation(const Element* x) { return {widened(x[0]), 0.0f}; }
+  static Activation activation(const uint32_t* unit) {
+    return {as_float(*unit << 16), as_float(*unit & 0xffff0000u)};
+  }
   static Sum dot(Sum sum, Weight w, Activation x) { return (sum + w.even * x.even) + w.odd * x.odd; }
 };
 

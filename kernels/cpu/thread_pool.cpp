@@ -171,8 +171,9 @@ void ThreadPool::parallel_ranges(int64_t count, int64_t grain, FunctionRef<void(
   if (count <= 0) return;
   const int64_t wanted = size() == 1 ? 1 : int64_t{parts_a_thread} * size();
   const int64_t part = std::max({grain, int64_t{1}, (count + wanted - 1) / wanted});
-  parallel_tasks((count + part - 1) / part,
-                 [&](int64_t index) { f({index * part, std::min((index + 1) * part, count)}); });
+  parallel_tasks((count + part - 1) / part, [&](int64_t index) {
+    f({index * part, std::min((index + 1) * part, count)});
+  });
 }
 
 void ThreadPool::parallel_tasks(int64_t count, FunctionRef<void(int64_t)> f) {

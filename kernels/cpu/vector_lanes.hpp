@@ -19,10 +19,10 @@ constexpr int lanes = 8;
 constexpr int lanes = 4;
 #endif
 
-typedef float Floats __attribute__((vector_size(4 * lanes)));
-typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
-typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
-typedef uint16_t Halves __attribute__((vector_size(2 * lanes)));
+using Floats [[gnu::vector_size(4 * lanes)]] = float;
+using Words [[gnu::vector_size(4 * lanes)]] = uint32_t;
+using Ints [[gnu::vector_size(4 * lanes)]] = int32_t;
+using Halves [[gnu::vector_size(2 * lanes)]] = uint16_t;
 
 template <typename Vector>
 inline Vector load(const void* from) {

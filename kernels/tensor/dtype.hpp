@@ -13,21 +13,29 @@ enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8 };
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::fp32:
-    case DType::int32: return 4;
+    case DType::int32:
+      return 4;
     case DType::bf16:
-    case DType::fp16: return 2;
-    case DType::uint8: return 1;
+    case DType::fp16:
+      return 2;
+    case DType::uint8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::fp32: return "fp32";
-    case DType::bf16: return "bf16";
-    case DType::fp16: return "fp16";
-    case DType::int32: return "int32";
-    case DType::uint8: return "uint8";
+    case DType::fp32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp16:
+      return "fp16";
+    case DType::int32:
+      return "int32";
+    case DType::uint8:
+      return "uint8";
   }
   return "?";
 }
@@ -40,7 +48,8 @@ struct BFloat16 {
   explicit BFloat16(float value) {
     const uint32_t wide = std::bit_cast<uint32_t>(value);
     const bool nan = (wide & 0x7fffffffu) > 0x7f800000u;
-    bits = nan ? static_cast<uint16_t>((wide >> 16) | 0x40u) : static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
+    bits = nan ? static_cast<uint16_t>((wide >> 16) | 0x40u)
+               : static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
   }
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };

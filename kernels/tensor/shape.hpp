@@ -40,7 +40,7 @@ class Shape {
     return product;
   }
   // Elements of one entry of the outermost dimension.
-  int64_t row_elements() const { 
+  int64_t row_elements() const {
     int64_t product = rank_ > 0 ? 1 : 0;
     for (int d = 1; d < rank_; ++d) product *= sizes_[d];
     return product;

@@ -14,7 +14,8 @@ class Tensor {
   Tensor(Device& device, DType dtype, const Shape& shape) : device_(&device), view_{nullptr, dtype, shape} {
     if (view_.bytes() > 0) view_.data = device.allocate(view_.bytes());
   }
-  Tensor(Tensor&& other) noexcept : device_(std::exchange(other.device_, nullptr)), view_(std::exchange(other.view_, {})) {}
+  Tensor(Tensor&& other) noexcept
+      : device_(std::exchange(other.device_, nullptr)), view_(std::exchange(other.view_, {})) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(device_, other.device_);
     std::swap(view_, other.view_);

@@ -1,4 +1,5 @@
-// Non-owning, contiguous, row-major views. Parameters are views: ConstTensorView is read, TensorView is written.
+// Non-owning, contiguous, row-major views. Parameters are views: ConstTensorView is read, TensorView is
+// written.
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
@@ -21,8 +22,10 @@ struct BasicTensorView {
   template <typename T>
   auto as() const {
     require(sizeof(T) == size_of(dtype), "a tensor is viewed with another element size");
-    if constexpr (std::is_const_v<Byte>) return reinterpret_cast<const T*>(data);
-    else return reinterpret_cast<T*>(data);
+    if constexpr (std::is_const_v<Byte>)
+      return reinterpret_cast<const T*>(data);
+    else
+      return reinterpret_cast<T*>(data);
   }
 
   // Entries [begin, begin + count) of the outermost dimension.

@@ -1,4 +1,5 @@
-// The decoder of the Llama/Qwen family, by its config: pre-norm -> qkv (bias?) -> (q/k norm?) -> rotary -> attention -> o -> pre-norm -> gated MLP.
+// The decoder of the Llama/Qwen family, by its config: pre-norm -> qkv (bias?) -> (q/k norm?) -> rotary ->
+// attention -> o -> pre-norm -> gated MLP.
 #pragma once
 
 #include <layers/attention.hpp>
@@ -20,7 +21,8 @@ class Decoder final : public Model {
   HeadLayout heads() const override { return layers_.front().attention.heads(); }
   VocabularyShard vocabulary() const override { return lm_head_.shard(); }
   void prepare(Ops& ops, int64_t max_model_len) override;
-  TensorView forward(const StepBatch& batch, std::span<const KvPages> pages, ForwardContext& context) override;
+  TensorView forward(const StepBatch& batch, std::span<const KvPages> pages,
+                     ForwardContext& context) override;
 
  private:
   struct Layer {

@@ -12,7 +12,7 @@
 namespace maniple {
 
 struct StepBatch {
-  ConstTensorView token_ids;    // int32 [tokens]
+  ConstTensorView token_ids;  // int32 [tokens]
   AttentionBatch attention;
   ConstTensorView sampled_rows;  // int32 [rows]: tokens whose logits are wanted
 };
@@ -31,7 +31,8 @@ class Model {
   virtual void prepare(Ops& ops, int64_t max_model_len) = 0;
 
   // One entry of pages a layer. Returns fp32 [sampled rows, vocabulary().padded], from the workspace.
-  virtual TensorView forward(const StepBatch& batch, std::span<const KvPages> pages, ForwardContext& context) = 0;
+  virtual TensorView forward(const StepBatch& batch, std::span<const KvPages> pages,
+                             ForwardContext& context) = 0;
 };
 
 // Throws Error (input) when the shape does not divide by the tensor size.

@@ -1,4 +1,5 @@
-// The shape of a decoder of the Llama/Qwen family, as the layers compute it. runtime/checkpoint reads it from config.json.
+// The shape of a decoder of the Llama/Qwen family, as the layers compute it. runtime/checkpoint reads it from
+// config.json.
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
@@ -12,7 +13,8 @@ namespace maniple {
 
 enum class RotaryType : uint8_t { standard, llama3 };
 
-// Frequencies theta^(-2i / head_dim); llama3 divides the slow ones by factor (the last four fields are its own).
+// Frequencies theta^(-2i / head_dim); llama3 divides the slow ones by factor (the last four fields are its
+// own).
 struct RotaryConfig {
   RotaryType type = RotaryType::standard;
   double theta = 10000.0;

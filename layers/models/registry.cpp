@@ -2,7 +2,10 @@
 
 namespace maniple {
 
-// One class serves every architecture that model_config.hpp accepts; another one joins here, by config.architecture.
-std::unique_ptr<Model> make_model(const ModelConfig& config, TensorRank tensor) { return std::make_unique<Decoder>(config, tensor); }
+// One class serves every architecture that model_config.hpp accepts; another one joins here, by
+// config.architecture.
+std::unique_ptr<Model> make_model(const ModelConfig& config, TensorRank tensor) {
+  return std::make_unique<Decoder>(config, tensor);
+}
 
 }  // namespace maniple

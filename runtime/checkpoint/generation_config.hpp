@@ -27,7 +27,8 @@ GenerationConfig parse_generation_config(std::string_view json, std::string_view
 // The defaults (greedy) where the directory has no such file.
 GenerationConfig read_generation_config(const std::filesystem::path& directory);
 
-// The text of the token that ends a turn, from the optional tokenizer_config.json: a string, or an object with a "content".
+// The text of the token that ends a turn, from the optional tokenizer_config.json: a string, or an object
+// with a "content".
 std::optional<std::string> read_eos_token(const std::filesystem::path& directory);
 
 // Any of the three files may be the only one that names the token ending a chat turn. Sorted, without

@@ -63,21 +63,28 @@ constexpr int64_t staging_bytes = int64_t{8} << 20;
 class Loader {
  public:
   Loader(Ops& ops, DType weight_type, const WeightSource* source, Communicator& replicas)
-      : ops_(ops), weight_type_(weight_type), source_(replicas.rank() == 0 ? source : nullptr), replicas_(replicas) {}
+      : ops_(ops),
+        weight_type_(weight_type),
+        source_(replicas.rank() == 0 ? source : nullptr),
+        replicas_(replicas) {}
 
   size_t load(Parameter& parameter) {
     const WeightSpec& spec = parameter.spec;
-    if (spec.role == WeightRole::matrix) parameter.matrix = ops_.make_weight(weight_type_, spec.rows, spec.columns, spec.slices);
-    else parameter.vector = Tensor(ops_.device(), DType::fp32, {spec.rows});
+    if (spec.role == WeightRole::matrix)
+      parameter.matrix = ops_.make_weight(weight_type_, spec.rows, spec.columns, spec.slices);
+    else
+      parameter.vector = Tensor(ops_.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) load(parameter, piece);
-    return spec.role == WeightRole::matrix ? parameter.matrix.packed.view().bytes() : parameter.vector.view().bytes();
+    return spec.role == WeightRole::matrix ? parameter.matrix.packed.view().bytes()
+                                           : parameter.vector.view().bytes();
   }
 
  private:
   void load(Parameter& parameter, const WeightPiece& piece) {
     const DType dtype = agree(piece);
     const int64_t row_bytes = piece.columns.size() * static_cast<int64_t>(size_of(dtype));
-    const int64_t rows_at_once = std::max<int64_t>(32, staging_bytes / row_bytes / 32 * 32);  // whole panels pack fastest
+    const int64_t rows_at_once =
+        std::max<int64_t>(32, staging_bytes / row_bytes / 32 * 32);  // whole panels pack fastest
     for (int64_t row = piece.rows.begin; row < piece.rows.end; row += rows_at_once) {
       const IndexRange rows{row, std::min(row + rows_at_once, piece.rows.end)};
       staging_.resize(static_cast<size_t>(rows.size() * row_bytes));
@@ -104,9 +111,12 @@ class Loader {
 
   static float element(ConstTensorView raw, size_t i) {
     switch (raw.dtype) {
-      case DType::bf16: return static_cast<float>(raw.as<BFloat16>()[i]);
-      case DType::fp16: return static_cast<float>(raw.as<Float16>()[i]);
-      default: return raw.as<float>()[i];
+      case DType::bf16:
+        return static_cast<float>(raw.as<BFloat16>()[i]);
+      case DType::fp16:
+        return static_cast<float>(raw.as<Float16>()[i]);
+      default:
+        return raw.as<float>()[i];
     }
   }
 
@@ -130,7 +140,9 @@ std::string some_of(const std::set<std::string>& names) {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> weights_of(const CheckpointReader& checkpoint) { return std::make_unique<CheckpointWeights>(checkpoint); }
+std::unique_ptr<WeightSource> weights_of(const CheckpointReader& checkpoint) {
+  return std::make_unique<CheckpointWeights>(checkpoint);
+}
 std::unique_ptr<WeightSource> random_weights(uint64_t seed) { return std::make_unique<RandomWeights>(seed); }
 
 void check_names(Model& model, const CheckpointReader& checkpoint) {
@@ -149,19 +161,24 @@ void check_names(Model& model, const CheckpointReader& checkpoint) {
     bool fits = static_cast<int>(tensor->shape.size()) == shape.rank();
     for (int d = 0; fits && d < shape.rank(); ++d) found[d] = tensor->shape[static_cast<size_t>(d)];
     if (!fits || !(found == shape))
-      fail(ExitCode::input, "tensor {} has the shape [{}] in the checkpoint, but config.json asks for {}", name,
-           fmt::join(tensor->shape, ", "), to_string(shape));
+      fail(ExitCode::input, "tensor {} has the shape [{}] in the checkpoint, but config.json asks for {}",
+           name, fmt::join(tensor->shape, ", "), to_string(shape));
     if (!tensor->dtype)
-      fail(ExitCode::input, "tensor {} is stored as {}, which is not supported; BF16, F16 and F32 are", name, tensor->stored_type);
+      fail(ExitCode::input, "tensor {} is stored as {}, which is not supported; BF16, F16 and F32 are", name,
+           tensor->stored_type);
   }
   for (const std::string& name : checkpoint.names())
     if (!wanted.contains(name) && !model.ignores(name)) extra.insert(name);
-  if (!missing.empty()) fail(ExitCode::input, "the checkpoint lacks {} of the model's tensors: {}", missing.size(), some_of(missing));
+  if (!missing.empty())
+    fail(ExitCode::input, "the checkpoint lacks {} of the model's tensors: {}", missing.size(),
+         some_of(missing));
   if (!extra.empty())
-    fail(ExitCode::input, "the checkpoint holds {} tensors that the model has no place for: {}", extra.size(), some_of(extra));
+    fail(ExitCode::input, "the checkpoint holds {} tensors that the model has no place for: {}", extra.size(),
+         some_of(extra));
 }
 
-size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source, Communicator& replicas) {
+size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
+                    Communicator& replicas) {
   Loader loader(ops, weight_type, source, replicas);
   size_t bytes = 0;
   for (Parameter* parameter : model.parameters()) bytes += loader.load(*parameter);

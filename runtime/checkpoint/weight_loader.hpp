@@ -1,5 +1,5 @@
-// Fills a model's parameters: reads one raw slice at a time, packs it, lets it go. Replica 0 reads; the other replicas receive by broadcast, so that
-// the file system delivers the model once per job.
+// Fills a model's parameters: reads one raw slice at a time, packs it, lets it go. Replica 0 reads; the other
+// replicas receive by broadcast, so that the file system delivers the model once per job.
 #pragma once
 
 #include <layers/models/model.hpp>
@@ -20,13 +20,16 @@ class WeightSource {
 };
 
 std::unique_ptr<WeightSource> weights_of(const CheckpointReader& checkpoint);
-// Seeded weights of the model's shape; a value depends on (seed, name, global index) alone. Norms are 1, biases 0.
+// Seeded weights of the model's shape; a value depends on (seed, name, global index) alone. Norms are 1,
+// biases 0.
 std::unique_ptr<WeightSource> random_weights(uint64_t seed);
 
 // Throws Error (input) naming missing, extra or misshapen tensors of the checkpoint. Reads headers only.
 void check_names(Model& model, const CheckpointReader& checkpoint);
 
-// weight_type: bf16 or fp32. `source` is read on rank 0 of `replicas`, and may be null elsewhere. Returns the bytes of this rank's weights.
-size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source, Communicator& replicas);
+// weight_type: bf16 or fp32. `source` is read on rank 0 of `replicas`, and may be null elsewhere. Returns the
+// bytes of this rank's weights.
+size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
+                    Communicator& replicas);
 
 }  // namespace maniple

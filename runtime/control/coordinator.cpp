@@ -17,8 +17,9 @@ Coordinator::Coordinator(Mailbox& mailbox, const ProcessGrid& grid, const Schedu
 }
 
 std::optional<Rejection> Coordinator::add(Request request) {
-  const auto least_loaded = std::min_element(replicas_.begin(), replicas_.end(),
-                                             [](const Replica& a, const Replica& b) { return a.unfinished < b.unfinished; });
+  const auto least_loaded =
+      std::min_element(replicas_.begin(), replicas_.end(),
+                       [](const Replica& a, const Replica& b) { return a.unfinished < b.unfinished; });
   std::optional<Rejection> rejection = least_loaded->scheduler.add(std::move(request));
   if (!rejection) ++least_loaded->unfinished;
   return rejection;
@@ -31,7 +32,8 @@ bool Coordinator::wants_requests() const {
 }
 
 bool Coordinator::has_work() const {
-  return std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& replica) { return replica.scheduler.has_work(); });
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [](const Replica& replica) { return replica.scheduler.has_work(); });
 }
 
 void Coordinator::finish(RequestId request, FinishReason reason) {
@@ -74,7 +76,8 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   return received;
 }
 
-// One plan in flight a replica: a second one could only hold other sequences, and would split the batch in two for good.
+// One plan in flight a replica: a second one could only hold other sequences, and would split the batch in
+// two for good.
 bool Coordinator::plan(Replica& replica) {
   if (replica.scheduler.plans_in_flight() > 0) return false;
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
@@ -89,7 +92,8 @@ void Coordinator::post(Replica& replica, const StepPlan& plan) {
 
 bool Coordinator::flush(Replica& replica) {
   bool sent = false;
-  while (!replica.outbox.empty() && mailbox_.try_send(replica.outbox.front().to, *replica.outbox.front().bytes)) {
+  while (!replica.outbox.empty() &&
+         mailbox_.try_send(replica.outbox.front().to, *replica.outbox.front().bytes)) {
     replica.outbox.pop_front();
     sent = true;
   }

@@ -1,4 +1,5 @@
-// Rank 0's side of a step: one scheduler a replica; plans go out, results come back. Replicas are loose: each is served when it is ready.
+// Rank 0's side of a step: one scheduler a replica; plans go out, results come back. Replicas are loose: each
+// is served when it is ready.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -15,7 +16,8 @@ namespace maniple {
 class Coordinator {
  public:
   // `config` is that of every replica; num_blocks holds one entry a replica.
-  Coordinator(Mailbox& mailbox, const ProcessGrid& grid, const SchedulerConfig& config, const std::vector<uint32_t>& num_blocks);
+  Coordinator(Mailbox& mailbox, const ProcessGrid& grid, const SchedulerConfig& config,
+              const std::vector<uint32_t>& num_blocks);
 
   // Queues the request on the replica with the fewest unfinished ones.
   std::optional<Rejection> add(Request request);
@@ -25,7 +27,8 @@ class Coordinator {
   void finish(RequestId request, FinishReason reason);
   SchedulerCounts counts() const;  // of all replicas
 
-  // Sends plans that are due and takes results that have come; never blocks. False if there was nothing to do.
+  // Sends plans that are due and takes results that have come; never blocks. False if there was nothing to
+  // do.
   bool advance(const std::function<void(const TokenEvent&)>& on_token);
   // Tells every rank to leave its loop, after what it is doing. Returns when the messages are handed over.
   void stop();
@@ -36,7 +39,8 @@ class Coordinator {
     std::shared_ptr<const std::vector<std::byte>> bytes;
   };
   struct Replica {
-    Replica(const SchedulerConfig& config, std::vector<int> members) : scheduler(config), ranks(std::move(members)) {}
+    Replica(const SchedulerConfig& config, std::vector<int> members)
+        : scheduler(config), ranks(std::move(members)) {}
     Scheduler scheduler;
     std::vector<int> ranks;
     std::deque<Outgoing> outbox;

@@ -20,11 +20,16 @@ struct Beat {
 
 const char* name_of(Phase phase) {
   switch (phase) {
-    case Phase::start: return "start-up";
-    case Phase::load: return "loading weights";
-    case Phase::idle: return "waiting for work";
-    case Phase::step: return "a step";
-    case Phase::end: return "the end";
+    case Phase::start:
+      return "start-up";
+    case Phase::load:
+      return "loading weights";
+    case Phase::idle:
+      return "waiting for work";
+    case Phase::step:
+      return "a step";
+    case Phase::end:
+      return "the end";
   }
   return "?";
 }
@@ -73,7 +78,8 @@ void Health::listen() {
       std::memcpy(&beat, message->bytes.data(), sizeof(beat));
       RankHealth& health = ranks_[world_.rank() == 0 ? static_cast<size_t>(message->from) : 0];
       const Clock::time_point now = Clock::now();
-      if (beat.phase != health.phase || beat.step != health.step || beat.layer != health.layer) health.progressed = now;
+      if (beat.phase != health.phase || beat.step != health.step || beat.layer != health.layer)
+        health.progressed = now;
       health = {beat.phase, beat.step, beat.layer, now, health.progressed};
     }
   };
@@ -85,14 +91,19 @@ void Health::listen() {
 
 void Health::judge() {
   const Clock::time_point now = Clock::now();
+  // One voice: all miss a silent rank 0 at once, so rank 1 speaks, and the others only if that did not end
+  // the job.
+  const Clock::duration patience = world_.rank() > 1 ? 2 * deadlines_.beat : Clock::duration{};
   for (size_t index = 0; index < ranks_.size(); ++index) {
     const RankHealth& health = ranks_[index];
     const int rank = world_.rank() == 0 ? static_cast<int>(index) : 0;
     const Clock::duration silence = now - health.heard, standstill = now - health.progressed;
     const bool starting = health.phase == Phase::start || health.phase == Phase::load;
-    if (silence > deadlines_.silence) give_up(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
+    if (silence > deadlines_.silence + patience)
+      give_up(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
     if (world_.rank() != 0) continue;
-    if ((starting && standstill > deadlines_.start_up) || (health.phase == Phase::step && standstill > deadlines_.progress))
+    if ((starting && standstill > deadlines_.start_up) ||
+        (health.phase == Phase::step && standstill > deadlines_.progress))
       give_up(rank, fmt::format("has made no progress for {:.0f} s", seconds(standstill)));
   }
 }
@@ -108,8 +119,8 @@ void Health::give_up(int rank, const std::string& what) {
              "  why: the ranks of a job wait for each other, so it would hang for ever\n"
              "  try: look at that node; results that were already written are complete\n"
              "  (noticed by rank {} on {})\n",
-             rank, world_.places()[static_cast<size_t>(rank)].host, what, name_of(health.phase), health.step, health.layer,
-             world_.rank(), world_.places()[static_cast<size_t>(world_.rank())].host);
+             rank, world_.places()[static_cast<size_t>(rank)].host, what, name_of(health.phase), health.step,
+             health.layer, world_.rank(), world_.places()[static_cast<size_t>(world_.rank())].host);
   std::fflush(stderr);
   // Should the launcher's abort be stuck as well.
   std::thread([] {

@@ -1,5 +1,6 @@
-// A job never hangs silently: a thread on every rank tells rank 0 what the rank is doing; silence or lack of progress ends the whole job with one
-// message that names the rank. It works while the rank's other threads are stuck.
+// A job never hangs silently: a thread on every rank tells rank 0 what the rank is doing; silence or lack of
+// progress ends the whole job with one message that names the rank. It works while the rank's other threads
+// are stuck.
 #pragma once
 
 #include <parallel/world.hpp>
@@ -24,8 +25,8 @@ struct Pulse {
 
 struct Deadlines {
   std::chrono::milliseconds beat{2000};
-  std::chrono::milliseconds silence{20'000};     // nothing heard from a rank
-  std::chrono::milliseconds progress{45'000};    // a step without a new layer
+  std::chrono::milliseconds silence{20'000};      // nothing heard from a rank
+  std::chrono::milliseconds progress{45'000};     // a step without a new layer
   std::chrono::milliseconds start_up{1'800'000};  // start and load
 };
 
@@ -40,7 +41,8 @@ struct RankHealth {
 
 class Health {
  public:
-  // Collective. Starts the thread; `world` and `pulse` must outlive it. On a fault it prints and calls world.abort.
+  // Collective. Starts the thread; `world` and `pulse` must outlive it. On a fault it prints and calls
+  // world.abort.
   Health(World& world, Pulse& pulse, const Deadlines& deadlines = {});
   ~Health();
 

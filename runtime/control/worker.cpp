@@ -9,7 +9,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 StepPlan next_plan(Mailbox& mailbox) {
   Backoff backoff;
@@ -33,7 +35,8 @@ double prompt_share(const StepPlan& plan) {
 
 }  // namespace
 
-WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const std::function<StepResult(const StepPlan&)>& run, Pulse& pulse) {
+WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const std::function<StepResult(const StepPlan&)>& run,
+                       Pulse& pulse) {
   WorkerTimes times;
   while (true) {
     const Clock::time_point waiting = Clock::now();

@@ -1,4 +1,5 @@
-// The side of a step that every rank has, rank 0 too: receive a plan, run it, answer if this rank reports for its replica.
+// The side of a step that every rank has, rank 0 too: receive a plan, run it, answer if this rank reports for
+// its replica.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -16,6 +17,7 @@ struct WorkerTimes {
 };
 
 // Obeys until rank 0 says stop. run is given by the engine: control knows no execution.
-WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const std::function<StepResult(const StepPlan&)>& run, Pulse& pulse);
+WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const std::function<StepResult(const StepPlan&)>& run,
+                       Pulse& pulse);
 
 }  // namespace maniple

@@ -1,4 +1,5 @@
-// From the sequences of a step to the arrays that the model reads: consequences are derived here, on every rank.
+// From the sequences of a step to the arrays that the model reads: consequences are derived here, on every
+// rank.
 #pragma once
 
 #include <layers/models/model.hpp>

@@ -1,4 +1,5 @@
-// Operations and a communicator that do nothing: with a measuring Workspace a forward pass then says how much memory it takes.
+// Operations and a communicator that do nothing: with a measuring Workspace a forward pass then says how much
+// memory it takes.
 #pragma once
 
 #include <kernels/ops.hpp>
@@ -20,13 +21,16 @@ class DryOps final : public Ops {
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
-  void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView, const AttentionBatch&, TensorView,
-                    const KvPages&) override {}
-  void attention(ConstTensorView, const HeadLayout&, const AttentionBatch&, float, const KvPages&, TensorView) override {}
-  void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>, std::span<Candidate>) override {}
+  void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
+                    const AttentionBatch&, TensorView, const KvPages&) override {}
+  void attention(ConstTensorView, const HeadLayout&, const AttentionBatch&, float, const KvPages&,
+                 TensorView) override {}
+  void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>,
+                       std::span<Candidate>) override {}
   void row_maxima(ConstTensorView, IndexRange, std::span<float>) override {}
   void exp_sums(ConstTensorView, IndexRange, std::span<const float>, int, std::span<float>) override {}
-  void sample_filtered(ConstTensorView, int64_t, std::span<const SamplingRow>, std::span<Candidate>) override {}
+  void sample_filtered(ConstTensorView, int64_t, std::span<const SamplingRow>,
+                       std::span<Candidate>) override {}
   void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
 
  private:

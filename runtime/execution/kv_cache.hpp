@@ -1,4 +1,5 @@
-// The paged keys and values of this rank's heads, one pair of tensors a layer: [block][kv_head][block_size][head_dim].
+// The paged keys and values of this rank's heads, one pair of tensors a layer:
+// [block][kv_head][block_size][head_dim].
 #pragma once
 
 #include <kernels/attention_batch.hpp>

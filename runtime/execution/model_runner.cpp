@@ -7,8 +7,8 @@ BatchLimits RunnerLimits::batch() const {
   return {max_num_batched_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
 }
 
-size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation, int64_t vocabulary_size,
-                       int tensor_rank, int tensor_size) {
+size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation,
+                       int64_t vocabulary_size, int tensor_rank, int tensor_size) {
   DryOps ops(device);
   DryCommunicator group(tensor_rank, tensor_size);
   Workspace workspace;
@@ -21,15 +21,16 @@ size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits,
   return workspace.peak();
 }
 
-ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits, const KvGeometry& kv,
-                         uint32_t num_blocks, DType activation, int64_t vocabulary_size, std::atomic<uint32_t>& layer)
+ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
+                         const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
+                         std::atomic<uint32_t>& layer)
     : model_(model),
       table_(limits.max_num_seqs, num_blocks, limits.block_size),
       builder_(ops.device(), limits.batch()),
       cache_(ops.device(), kv, num_blocks),
       sampler_(vocabulary_size, model.vocabulary()),
-      workspace_(ops.device(), workspace_bytes(model, ops.device(), limits, activation, vocabulary_size, tensor_group.rank(),
-                                               tensor_group.size())),
+      workspace_(ops.device(), workspace_bytes(model, ops.device(), limits, activation, vocabulary_size,
+                                               tensor_group.rank(), tensor_group.size())),
       context_{ops, workspace_, tensor_group, activation, layer},
       last_tokens_(limits.max_num_seqs, 0) {}
 
@@ -42,7 +43,8 @@ StepResult ModelRunner::run(const StepPlan& plan) {
   return answer(plan, sequences, sampler_.sample(logits, builder_.sampler_rows(), context_));
 }
 
-StepResult ModelRunner::answer(const StepPlan& plan, std::span<const SequenceView> sequences, std::span<const SampledRow> sampled) {
+StepResult ModelRunner::answer(const StepPlan& plan, std::span<const SequenceView> sequences,
+                               std::span<const SampledRow> sampled) {
   StepResult result;
   result.step = plan.step;
   auto row = sampled.begin();
@@ -51,7 +53,8 @@ StepResult ModelRunner::answer(const StepPlan& plan, std::span<const SequenceVie
     if (sequence.sample_count == 0) continue;
     last_tokens_[sequence.seat] = row->id;
     result.tokens.push_back({row->id, row->logprob, static_cast<uint32_t>(row->alternatives.size())});
-    for (const TokenLogit& alternative : row->alternatives) result.alternatives.push_back({alternative.id, alternative.logit});
+    for (const TokenLogit& alternative : row->alternatives)
+      result.alternatives.push_back({alternative.id, alternative.logit});
     ++row;
   }
   return result;

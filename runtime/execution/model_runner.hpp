@@ -22,20 +22,22 @@ struct RunnerLimits {
 };
 
 // Bytes of scratch that the largest step takes, found by a dry forward.
-size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation, int64_t vocabulary_size,
-                       int tensor_rank, int tensor_size);
+size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation,
+                       int64_t vocabulary_size, int tensor_rank, int tensor_size);
 
 class ModelRunner {
  public:
   // Everything passed by reference must outlive the runner. `layer` is where the forward says how far it is.
-  ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits, const KvGeometry& kv, uint32_t num_blocks,
-              DType activation, int64_t vocabulary_size, std::atomic<uint32_t>& layer);
+  ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
+              const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
+              std::atomic<uint32_t>& layer);
 
   // Throws Error (fault) when the plan does not fit this rank's state.
   StepResult run(const StepPlan& plan);
 
  private:
-  StepResult answer(const StepPlan& plan, std::span<const SequenceView> sequences, std::span<const SampledRow> sampled);
+  StepResult answer(const StepPlan& plan, std::span<const SequenceView> sequences,
+                    std::span<const SampledRow> sampled);
 
   Model& model_;
   SequenceTable table_;

@@ -16,20 +16,36 @@ class TimedCommunicator final : public Communicator {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  void all_reduce(TensorView x) override { time([&] { inner_->all_reduce(x); }); }
-  void all_gather(ConstTensorView in, TensorView out) override { time([&] { inner_->all_gather(in, out); }); }
+  void all_reduce(TensorView x) override {
+    time([&] { inner_->all_reduce(x); });
+  }
+  void all_gather(ConstTensorView in, TensorView out) override {
+    time([&] { inner_->all_gather(in, out); });
+  }
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
     time([&] { inner_->all_gatherv(in, out, rows); });
   }
-  void reduce_scatter(ConstTensorView in, TensorView out) override { time([&] { inner_->reduce_scatter(in, out); }); }
+  void reduce_scatter(ConstTensorView in, TensorView out) override {
+    time([&] { inner_->reduce_scatter(in, out); });
+  }
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
     time([&] { inner_->reduce_scatterv(in, out, rows); });
   }
-  void gather(ConstTensorView in, TensorView out, int root) override { time([&] { inner_->gather(in, out, root); }); }
-  void broadcast(TensorView x, int root) override { time([&] { inner_->broadcast(x, root); }); }
-  void send(ConstTensorView x, int to) override { time([&] { inner_->send(x, to); }); }
-  void receive(TensorView x, int from) override { time([&] { inner_->receive(x, from); }); }
-  void barrier() override { time([&] { inner_->barrier(); }); }
+  void gather(ConstTensorView in, TensorView out, int root) override {
+    time([&] { inner_->gather(in, out, root); });
+  }
+  void broadcast(TensorView x, int root) override {
+    time([&] { inner_->broadcast(x, root); });
+  }
+  void send(ConstTensorView x, int to) override {
+    time([&] { inner_->send(x, to); });
+  }
+  void receive(TensorView x, int from) override {
+    time([&] { inner_->receive(x, from); });
+  }
+  void barrier() override {
+    time([&] { inner_->barrier(); });
+  }
 
  private:
   template <typename Call>

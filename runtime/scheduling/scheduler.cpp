@@ -152,8 +152,8 @@ bool Scheduler::make_room(Draft& draft, const SequencePtr& sequence) {
   while (!blocks_.grow(*sequence)) {
     draft.under_pressure = true;
     if (blocks_.num_quarantined() > 0) return false;
-    const SequencePtr newest = *std::find_if(running_.rbegin(), running_.rend(),
-                                             [](const SequencePtr& s) { return !s->in_flight; });
+    const SequencePtr newest =
+        *std::find_if(running_.rbegin(), running_.rend(), [](const SequencePtr& s) { return !s->in_flight; });
     preempt(newest);
     if (newest == sequence) return false;
   }

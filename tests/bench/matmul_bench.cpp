@@ -1,7 +1,7 @@
 // The linear layers of Qwen3-0.6B, every weight distinct, so that weights come from memory: time of one sweep
 // for several numbers of rows, against the read bandwidth and, where it was built in, oneDNN with weights in
 // the layout of its choice. All of it in alternating rounds of one run; medians. Prints a Markdown table.
-//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512]
+//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0]
 
 #include <bench/bandwidth.hpp>
 
@@ -33,15 +33,17 @@ struct LinearShape {
   DType out;
 };
 
-std::vector<LinearShape> qwen3_0_6b() {
-  std::vector<LinearShape> shapes;
+using Shapes = std::vector<LinearShape>;
+
+Shapes qwen3_0_6b(bool lm_head) {
+  Shapes shapes;
   for (int layer = 0; layer < 28; ++layer) {
     shapes.push_back({4096, 1024, 1, DType::bf16});  // query, key, value
     shapes.push_back({1024, 2048, 8, DType::bf16});  // attention output
     shapes.push_back({6144, 1024, 1, DType::bf16});  // gate, up
     shapes.push_back({1024, 3072, 8, DType::bf16});  // down
   }
-  shapes.push_back({151936, 1024, 1, DType::fp32});  // lm_head
+  if (lm_head) shapes.push_back({151936, 1024, 1, DType::fp32});
   return shapes;
 }
 
@@ -74,32 +76,35 @@ struct Buffers {
 
 class OurWeights {
  public:
-  OurWeights(Device& device, CpuPath path) : path_(path) {
-    for (const LinearShape& shape : qwen3_0_6b()) {
+  OurWeights(Device& device, CpuPath path, const Shapes& shapes)
+      : path_(path), scratch_(device), shapes_(shapes) {
+    for (const LinearShape& shape : shapes_) {
       weights_.push_back(
           cpu::make_weight(device, path, DType::bf16, shape.rows, shape.columns, shape.slices));
       fill_random(weights_.back().packed.view().data, weights_.back().packed.view().bytes());
     }
   }
   void sweep(ThreadPool& pool, int64_t m, Buffers& buffers) {
-    const auto shapes = qwen3_0_6b();
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      cpu::matmul(pool, path_, buffers.input(m, shapes[i]), weights_[i], {}, buffers.output(m, shapes[i]));
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      cpu::matmul(pool, path_, buffers.input(m, shapes_[i]), weights_[i], {}, buffers.output(m, shapes_[i]),
+                  scratch_);
     }
   }
 
  private:
   CpuPath path_;
+  cpu::MatmulScratch scratch_;
+  const Shapes& shapes_;
   std::vector<Weight> weights_;
 };
 
 #ifdef MANIPLE_ONEDNN
 class OneDnnSweep {
  public:
-  OneDnnSweep(int threads, int64_t m, Buffers& buffers) {
+  OneDnnSweep(int threads, int64_t m, Buffers& buffers, const Shapes& shapes) {
     using dnnl::memory;
     omp_set_num_threads(threads);
-    for (const LinearShape& shape : qwen3_0_6b()) {
+    for (const LinearShape& shape : shapes) {
       const memory::desc x({m, shape.columns}, memory::data_type::bf16, memory::format_tag::ab);
       const memory::desc w({shape.columns, shape.rows}, memory::data_type::bf16, memory::format_tag::any);
       const auto out_type = shape.out == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
@@ -136,9 +141,9 @@ class OneDnnSweep {
 
 // Empty where oneDNN was not built in.
 std::function<void()> peer_sweep([[maybe_unused]] int threads, [[maybe_unused]] int64_t m,
-                                 [[maybe_unused]] Buffers& buffers) {
+                                 [[maybe_unused]] Buffers& buffers, [[maybe_unused]] const Shapes& shapes) {
 #ifdef MANIPLE_ONEDNN
-  return [sweep = std::make_shared<OneDnnSweep>(threads, m, buffers)] { sweep->run(); };
+  return [sweep = std::make_shared<OneDnnSweep>(threads, m, buffers, shapes)] { sweep->run(); };
 #else
   return {};
 #endif
@@ -163,6 +168,7 @@ struct Arguments {
   int rounds = 5;
   std::vector<int64_t> m = {1, 2, 4, 8, 16, 32, 64, 128, 512};
   CpuPath path = CpuPath::automatic;
+  bool lm_head = true;
 };
 
 Arguments parse(int argc, char** argv) {
@@ -175,6 +181,8 @@ Arguments parse(int argc, char** argv) {
       arguments.rounds = std::atoi(argv[i + 1]);
     else if (name == "--path")
       arguments.path = parse_cpu_path(argv[i + 1]);
+    else if (name == "--lm-head")
+      arguments.lm_head = std::atoi(argv[i + 1]) != 0;
     else if (name == "--m") {
       arguments.m.clear();
       std::istringstream list(argv[i + 1]);
@@ -187,9 +195,9 @@ Arguments parse(int argc, char** argv) {
 }
 
 void measure(const Arguments& arguments, int64_t m, ThreadPool& pool, OurWeights& weights,
-             ReadBandwidth& memory, Device& device) {
+             ReadBandwidth& memory, Device& device, const Shapes& shapes) {
   Buffers buffers(device, m);
-  const auto peer = peer_sweep(arguments.threads, m, buffers);
+  const auto peer = peer_sweep(arguments.threads, m, buffers, shapes);
   std::vector<double> ours, theirs, bandwidth, ratio;
   for (int round = -1; round < arguments.rounds; ++round) {  // one to warm up
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -201,8 +209,7 @@ void measure(const Arguments& arguments, int64_t m, ThreadPool& pool, OurWeights
         ratio.push_back(peer_time / our_time);
   }
   double bytes = 0;
-  for (const LinearShape& shape : qwen3_0_6b())
-    bytes += 2.0 * static_cast<double>(shape.rows * shape.columns);
+  for (const LinearShape& shape : shapes) bytes += 2.0 * static_cast<double>(shape.rows * shape.columns);
   const double seconds = median(ours), rate = bytes / seconds;
   fmt::print("| {} | {:.1f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} % |", m, seconds * 1e3, rate * 1e-9,
              rate * static_cast<double>(m) * 1e-9, median(bandwidth) * 1e-9, 100 * rate / median(bandwidth));
@@ -217,13 +224,15 @@ void run(const Arguments& arguments) {
   CpuDevice device("bench");
   ThreadPool pool(arguments.threads);
   ReadBandwidth memory(device);
-  OurWeights weights(device, arguments.path);
-  fmt::print("Qwen3-0.6B linear layers and lm_head, bf16, path {}, {} threads, medians of {} rounds\n\n",
-             name_of(arguments.path), arguments.threads, arguments.rounds);
+  const Shapes shapes = qwen3_0_6b(arguments.lm_head);
+  OurWeights weights(device, arguments.path, shapes);
+  fmt::print("Qwen3-0.6B linear layers{}, bf16, path {}, {} threads, medians of {} rounds\n\n",
+             arguments.lm_head ? " and lm_head" : "", name_of(arguments.path), arguments.threads,
+             arguments.rounds);
   fmt::print(
       "| M | ms | weights GB/s | GFLOP/s | read GB/s | of it | oneDNN ms | oneDNN time / ours "
       "|\n|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-  for (const int64_t m : arguments.m) measure(arguments, m, pool, weights, memory, device);
+  for (const int64_t m : arguments.m) measure(arguments, m, pool, weights, memory, device, shapes);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <vector>
 
@@ -30,6 +29,28 @@ std::vector<BFloat16> random_values(int64_t count, uint32_t seed) {
   return values;
 }
 
+// x[first_row, ...) in tiles as matmul_kernel.hpp describes them, element by element.
+std::vector<uint32_t> packed_rows(const std::vector<BFloat16>& x, int64_t first_row,
+                                  const cpu::RowTiles& tiles, int64_t columns, int slices,
+                                  int64_t slice_units) {
+  constexpr int64_t step = 16;
+  std::vector<uint32_t> packed(static_cast<size_t>(tiles.padded_rows() * slices * slice_units));
+  for (int64_t tile = 0; tile < tiles.count(); ++tile) {
+    const int64_t first = tiles.first_row(tile), end = tiles.first_row(tile + 1);
+    const int64_t height = (end - first + 15) / 16 * 16;
+    for (int64_t row = first; row < end; ++row) {
+      for (int64_t k = 0; k < columns; ++k) {
+        const int64_t slice = k / (columns / slices), in_slice = k % (columns / slices), unit = in_slice / 2;
+        const int64_t at = first * slices * slice_units + slice * slice_units * height +
+                           unit / step * step * height + (row - first) * step + unit % step;
+        packed[static_cast<size_t>(at)] |=
+            uint32_t{x[static_cast<size_t>((first_row + row) * columns + k)].bits} << (in_slice % 2 * 16);
+      }
+    }
+  }
+  return packed;
+}
+
 class EmulatedAmx {
  public:
   EmulatedAmx(const std::vector<BFloat16>& rows, int64_t n, int64_t k, int slices)
@@ -37,18 +58,21 @@ class EmulatedAmx {
     cpu::pack(CpuPath::amx, weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
   }
 
-  // x[first_row, first_row + m) times the weight; behind the last row lies NaN.
-  std::vector<float> multiply(std::vector<BFloat16> x, int64_t first_row, int64_t m,
+  // x[first_row, first_row + m) times the weight.
+  std::vector<float> multiply(const std::vector<BFloat16>& x, int64_t first_row, int64_t m,
                               const std::vector<float>& bias) const {
-    x.resize(static_cast<size_t>((first_row + m) * weight_.columns));
-    x.insert(x.end(), 64, BFloat16(std::numeric_limits<float>::quiet_NaN()));
     std::vector<float> out(static_cast<size_t>(m * weight_.rows));
-    const cpu::MatmulBlock block{.x = x.data() + first_row * weight_.columns,
-                                 .rows = m,
-                                 .columns = weight_.columns,
+    const int64_t slice_units = weight_.packed.shape()[2] / cpu::panel_width;
+    const cpu::RowTiles tiles{m, 32, 16};
+    const std::vector<uint32_t> packed =
+        packed_rows(x, first_row, tiles, weight_.columns, weight_.slices, slice_units);
+    const cpu::MatmulBlock block{.x = packed.data(),
+                                 .tiles = tiles,
+                                 .first_tile = 0,
+                                 .end_tile = tiles.count(),
                                  .slices = weight_.slices,
+                                 .slice_units = slice_units,
                                  .panels = reinterpret_cast<const uint32_t*>(weight_.packed.view().data),
-                                 .slice_units = weight_.packed.shape()[2],
                                  .width = weight_.rows,
                                  .bias = bias.data(),
                                  .out = out.data(),

@@ -21,23 +21,30 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
   for (Parameter* parameter : parameters) {
     const WeightSpec& spec = parameter->spec;
     const bool matrix = spec.role == WeightRole::matrix;
-    if (matrix) parameter->matrix = ops.make_weight(dtype, spec.rows, spec.columns, spec.slices);
-    else parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
+    if (matrix)
+      parameter->matrix = ops.make_weight(dtype, spec.rows, spec.columns, spec.slices);
+    else
+      parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) {
       const SourceTensor& source = sources.at(piece.source);
       std::vector<float> raw;
       for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
-        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) raw.push_back(source(row, column));
+        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column)
+          raw.push_back(source(row, column));
       if (raw.empty()) continue;
-      if (matrix) ops.pack(parameter->matrix, piece.local_row, view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.columns.size()}));
-      else std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
+      if (matrix)
+        ops.pack(parameter->matrix, piece.local_row,
+                 view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.columns.size()}));
+      else
+        std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
     }
   }
 }
 
 // What a rank needs to run layers in fp32 on the reference backend.
 struct Rank {
-  explicit Rank(World& world) : backend(make_backend({.kind = BackendKind::reference})), workspace(*backend.device, 16 << 20) {
+  explicit Rank(World& world)
+      : backend(make_backend({.kind = BackendKind::reference})), workspace(*backend.device, 16 << 20) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     std::iota(all.begin(), all.end(), 0);
     group = world.make_group(all, *backend.ops);

@@ -13,19 +13,24 @@ using testing::Sources;
 using testing::uniform;
 
 testing::SourceTensor random_source(uint64_t seed) {
-  return [seed](int64_t row, int64_t column) { return uniform(seed, static_cast<uint64_t>(row * 10007 + column)); };
+  return [seed](int64_t row, int64_t column) {
+    return uniform(seed, static_cast<uint64_t>(row * 10007 + column));
+  };
 }
 
-const Sources sources{{"up.weight", random_source(1)},   {"up.bias", random_source(2)},     {"gate.weight", random_source(3)},
-                      {"gate.bias", random_source(4)},   {"down.weight", random_source(5)}, {"down.bias", random_source(6)},
-                      {"q_proj.weight", random_source(7)}, {"k_proj.weight", random_source(8)}, {"v_proj.weight", random_source(9)}};
+const Sources sources{{"up.weight", random_source(1)},     {"up.bias", random_source(2)},
+                      {"gate.weight", random_source(3)},   {"gate.bias", random_source(4)},
+                      {"down.weight", random_source(5)},   {"down.bias", random_source(6)},
+                      {"q_proj.weight", random_source(7)}, {"k_proj.weight", random_source(8)},
+                      {"v_proj.weight", random_source(9)}};
 
 // y = W x + b in double.
 std::vector<double> dense(const std::string& name, int64_t outputs, const std::vector<double>& x, bool bias) {
   std::vector<double> y;
   for (int64_t row = 0; row < outputs; ++row) {
     double sum = bias ? sources.at(name + ".bias")(row, 0) : 0;
-    for (size_t column = 0; column < x.size(); ++column) sum += sources.at(name + ".weight")(row, static_cast<int64_t>(column)) * x[column];
+    for (size_t column = 0; column < x.size(); ++column)
+      sum += sources.at(name + ".weight")(row, static_cast<int64_t>(column)) * x[column];
     y.push_back(sum);
   }
   return y;
@@ -52,12 +57,14 @@ TEST(ColumnThenRowParallel, EqualsTheDenseProductWithTheBiasAddedOnce) {
       fill(parameters, sources, *rank.backend.ops);
 
       std::vector<float> x = input_tokens();
-      const TensorView y = down.forward(up.forward(view_of(x.data(), DType::fp32, {tokens, hidden}), context), context);
+      const TensorView y =
+          down.forward(up.forward(view_of(x.data(), DType::fp32, {tokens, hidden}), context), context);
       for (int64_t token = 0; token < tokens; ++token) {
         const std::vector<double> row(x.begin() + token * hidden, x.begin() + (token + 1) * hidden);
         const std::vector<double> expected = dense("down", hidden, dense("up", inner, row, true), true);
         for (int64_t i = 0; i < hidden; ++i)
-          EXPECT_NEAR(y.as<float>()[token * hidden + i], expected[static_cast<size_t>(i)], 1e-4) << "ranks " << ranks;
+          EXPECT_NEAR(y.as<float>()[token * hidden + i], expected[static_cast<size_t>(i)], 1e-4)
+              << "ranks " << ranks;
       }
     });
 }
@@ -75,7 +82,8 @@ TEST(RowParallel, HasTheSameBitsForEveryTensorSizeThatDividesItsSlices) {
       std::vector<float> part;  // this rank's columns of the inner activations
       const int64_t width = inner / ranks;
       for (int64_t token = 0; token < tokens; ++token)
-        for (int64_t i = 0; i < width; ++i) part.push_back(uniform(5, static_cast<uint64_t>(token * inner + world.rank() * width + i)));
+        for (int64_t i = 0; i < width; ++i)
+          part.push_back(uniform(5, static_cast<uint64_t>(token * inner + world.rank() * width + i)));
       const TensorView y = down.forward(view_of(part.data(), DType::fp32, {tokens, width}), context);
       if (world.rank() == 0) results.emplace_back(y.as<float>(), y.as<float>() + tokens * hidden);
     });
@@ -115,14 +123,16 @@ std::vector<float> local_rows(RowsOfLinear& layer, const Sources& rows_of, Rank&
 float row_number(int64_t row, int64_t) { return static_cast<float>(row); }
 
 TEST(MergedColumnParallel, TakesTheSameShardsFromSeparateAndFusedCheckpoints) {
-  const Sources separate{{"gate.weight", row_number}, {"up.weight", [](int64_t row, int64_t) { return static_cast<float>(row + 12); }}};
+  const Sources separate{{"gate.weight", row_number},
+                         {"up.weight", [](int64_t row, int64_t) { return static_cast<float>(row + 12); }}};
   const Sources fused{{"gate_up.weight", row_number}};
   for (const int ranks : {1, 2, 3, 4})
     run_ranks(ranks, [&](World& world) {
       Rank rank(world);
       const LogicalOutput apart[] = {LogicalOutput::whole("gate", 12), LogicalOutput::whole("up", 12)};
       const LogicalOutput together[] = {{"gate_up", 24, 0, 12}, {"gate_up", 24, 12, 12}};
-      MergedColumnParallelLinear from_separate(apart, 1, false, rank.place()), from_fused(together, 1, false, rank.place());
+      MergedColumnParallelLinear from_separate(apart, 1, false, rank.place()),
+          from_fused(together, 1, false, rank.place());
       const std::vector<float> local = local_rows(from_separate, separate, rank);
       EXPECT_EQ(local, local_rows(from_fused, fused, rank));
       EXPECT_EQ(local.front(), 12 / ranks * world.rank());
@@ -131,11 +141,13 @@ TEST(MergedColumnParallel, TakesTheSameShardsFromSeparateAndFusedCheckpoints) {
 }
 
 TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
-  const Sources rows{{"q_proj.weight", row_number}, {"k_proj.weight", row_number}, {"v_proj.weight", row_number}};
+  const Sources rows{
+      {"q_proj.weight", row_number}, {"k_proj.weight", row_number}, {"v_proj.weight", row_number}};
   run_ranks(8, [&](World& world) {
     Rank rank(world);
-    QkvParallelLinear qkv(LogicalOutput::whole("q_proj", 16), LogicalOutput::whole("k_proj", 4), LogicalOutput::whole("v_proj", 4), 1, 2,
-                          false, rank.place());  // 8 heads of 2, 2 KV heads
+    QkvParallelLinear qkv(LogicalOutput::whole("q_proj", 16), LogicalOutput::whole("k_proj", 4),
+                          LogicalOutput::whole("v_proj", 4), 1, 2, false,
+                          rank.place());  // 8 heads of 2, 2 KV heads
     EXPECT_EQ(qkv.heads().query_heads, 1);
     EXPECT_EQ(qkv.heads().kv_heads, 1);
     const float q = static_cast<float>(2 * world.rank()), kv = world.rank() < 4 ? 0.0F : 2.0F;
@@ -145,8 +157,8 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
 
 TEST(QkvParallel, RefusesHeadsThatDoNotDivide) {
   const auto make = [](int64_t heads, int64_t kv_heads, int ranks) {
-    QkvParallelLinear(LogicalOutput::whole("q", heads * 4), LogicalOutput::whole("k", kv_heads * 4), LogicalOutput::whole("v", kv_heads * 4),
-                      8, 4, false, {0, ranks});
+    QkvParallelLinear(LogicalOutput::whole("q", heads * 4), LogicalOutput::whole("k", kv_heads * 4),
+                      LogicalOutput::whole("v", kv_heads * 4), 8, 4, false, {0, ranks});
   };
   EXPECT_THROW(make(28, 4, 8), Error);
   EXPECT_THROW(make(24, 8, 3), Error);

@@ -16,7 +16,9 @@ using testing::Rank;
 using testing::uniform;
 
 constexpr int64_t vocabulary = 515, width = 8;
-const testing::Sources sources{{"embed.weight", [](int64_t row, int64_t column) { return uniform(3, static_cast<uint64_t>(row * 100 + column)); }}};
+const testing::Sources sources{{"embed.weight", [](int64_t row, int64_t column) {
+                                  return uniform(3, static_cast<uint64_t>(row * 100 + column));
+                                }}};
 
 TEST(VocabParallelEmbedding, GivesEveryRankTheRowsOfAllShards) {
   for (const int ranks : {1, 2, 3, 4, 8})
@@ -31,16 +33,24 @@ TEST(VocabParallelEmbedding, GivesEveryRankTheRowsOfAllShards) {
       const TensorView out = embedding.forward(view_of(ids.data(), DType::int32, {8}), context);
       for (size_t i = 0; i < ids.size(); ++i)
         for (int64_t column = 0; column < width; ++column)
-          EXPECT_EQ(out.as<float>()[static_cast<int64_t>(i) * width + column], sources.at("embed.weight")(ids[i], column)) << ranks;
+          EXPECT_EQ(out.as<float>()[static_cast<int64_t>(i) * width + column],
+                    sources.at("embed.weight")(ids[i], column))
+              << ranks;
     });
 }
 
-// The same logits, sharded over any number of ranks, give the same draws and the same bits of log-probabilities.
+// The same logits, sharded over any number of ranks, give the same draws and the same bits of
+// log-probabilities.
 TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
   std::vector<SamplerRow> rows;
   for (uint32_t i = 0; i < 40; ++i) {
     SamplerRow& row = rows.emplace_back();
-    row.draw = {i % 4 == 0 ? 0.0F : 0.5F + 0.05F * static_cast<float>(i), i % 3 == 1 ? 20 : 0, i % 5 == 2 ? 0.7F : 1.0F, 0, i, i};
+    row.draw = {i % 4 == 0 ? 0.0F : 0.5F + 0.05F * static_cast<float>(i),
+                i % 3 == 1 ? 20 : 0,
+                i % 5 == 2 ? 0.7F : 1.0F,
+                0,
+                i,
+                i};
     row.logprobs = static_cast<int32_t>(i % 4) - 1;
   }
   const auto logit = [](uint64_t row, int64_t id) { return 4 * uniform(row, static_cast<uint64_t>(id)); };
@@ -52,7 +62,8 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
       const VocabularyShard shard = vocabulary_shard(vocabulary, ranks, world.rank());
       std::vector<float> logits;
       for (uint64_t row = 0; row < rows.size(); ++row)
-        for (int64_t id = shard.padded.begin; id < shard.padded.end; ++id) logits.push_back(id < vocabulary ? logit(row, id) : 1e9F);
+        for (int64_t id = shard.padded.begin; id < shard.padded.end; ++id)
+          logits.push_back(id < vocabulary ? logit(row, id) : 1e9F);
       const Shape shape{static_cast<int64_t>(rows.size()), shard.padded.size()};
       const std::vector<SampledRow> sampled =
           Sampler(vocabulary, shard).sample(view_of(logits.data(), DType::fp32, shape), rows, context);
@@ -85,7 +96,8 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
 
 TEST(Rotary, KeepsFastAndDividesSlowFrequenciesOfLlama3) {
   const RotaryConfig config{RotaryType::llama3, 500000.0, 8.0, 1.0, 4.0, 8192};
-  const std::vector<double> plain = rotary_frequencies({.theta = 500000.0}, 128), scaled = rotary_frequencies(config, 128);
+  const std::vector<double> plain = rotary_frequencies({.theta = 500000.0}, 128),
+                            scaled = rotary_frequencies(config, 128);
   EXPECT_DOUBLE_EQ(scaled[0], plain[0]);
   EXPECT_DOUBLE_EQ(scaled[63], plain[63] / 8);
   for (size_t i = 0; i < scaled.size(); ++i) {

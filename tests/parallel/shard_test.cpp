@@ -28,8 +28,7 @@ TEST(Shard, even_parts_lie_side_by_side) {
 }
 
 TEST(Shard, kv_heads_are_shared_where_ranks_outnumber_them) {
-  for (int rank = 0; rank < 8; ++rank)
-    EXPECT_EQ(kv_head_shard(16, 2, 8, rank), Heads{rank < 4 ? 0 : 1});
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(kv_head_shard(16, 2, 8, rank), Heads{rank < 4 ? 0 : 1});
   EXPECT_EQ(kv_head_shard(16, 8, 2, 1), (Heads{4, 5, 6, 7}));
   EXPECT_EQ(kv_head_shard(8, 8, 8, 5), Heads{5});
   // Two query heads a rank, three a KV head: the middle rank needs both.

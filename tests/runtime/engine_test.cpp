@@ -1,4 +1,5 @@
-// The main promise: the same tokens and log-probabilities on any grid, with any batch, chunking, block size, cache and backend.
+// The main promise: the same tokens and log-probabilities on any grid, with any batch, chunking, block size,
+// cache and backend.
 #include <gtest/gtest.h>
 #include <support/golden.hpp>
 #include <support/serving.hpp>
@@ -72,7 +73,8 @@ TEST_P(GoldenTokens, SurviveSmallBudgetsBlocksAndCaches) {
         options.prefix_cache = prefix_cache;
         options.max_num_seqs = 8;
         options.max_num_batched_tokens = 24;  // chunks
-        const std::string where = fmt::format("block size {} prefix cache {} tp {}", block_size, prefix_cache, tensor);
+        const std::string where =
+            fmt::format("block size {} prefix cache {} tp {}", block_size, prefix_cache, tensor);
         std::vector<GenerationRequest> twice = golden_requests(golden);
         for (const GenerationRequest& request : golden_requests(golden)) {
           twice.push_back(request);
@@ -81,7 +83,8 @@ TEST_P(GoldenTokens, SurviveSmallBudgetsBlocksAndCaches) {
         const Served served = serve(tensor, options, twice);
         ASSERT_EQ(served.completions.size(), twice.size()) << where;
         for (size_t i = 0; i < twice.size(); ++i)
-          EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens) << where << ", " << i;
+          EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens)
+              << where << ", " << i;
       }
 }
 
@@ -91,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTokens,
                          [](const auto& param) {
                            std::string name = std::get<0>(param.param);
                            std::replace(name.begin(), name.end(), '-', '_');
-                           return name + (std::get<1>(param.param) == BackendKind::cpu ? "_cpu" : "_reference");
+                           return name +
+                                  (std::get<1>(param.param) == BackendKind::cpu ? "_cpu" : "_reference");
                          });
 
 TEST(Engine, ServesTensorSizesThatDivideTheHeadsAlone) {
@@ -109,7 +113,8 @@ TEST(Engine, KeepsItsTokensWhenPreempted) {
   const Golden golden = testing::read_golden("tiny-qwen3");
   EngineOptions options = options_for("tiny-qwen3", DType::fp32);
   options.block_size = 16;
-  // 3 layers, 4 KV heads of 32: a block of 16 tokens takes 48 KiB. 22 blocks hold the longest sequence (324 tokens), not all of them.
+  // 3 layers, 4 KV heads of 32: a block of 16 tokens takes 48 KiB. 22 blocks hold the longest sequence (324
+  // tokens), not all of them.
   options.kv_memory = size_t{22} * 2 * 3 * 4 * 32 * 16 * 4;
   std::vector<GenerationRequest> requests;
   for (int copy = 0; copy < 8; ++copy)
@@ -133,7 +138,8 @@ std::string print(const Served& served) {
     text += "] " + completion.text + completion.error;
     for (const TokenScore& score : completion.scores) {
       text += fmt::format(" {:a}", score.logprob);
-      for (const TokenLogprob& other : score.alternatives) text += fmt::format(" ({} {:a})", other.id, other.logprob);
+      for (const TokenLogprob& other : score.alternatives)
+        text += fmt::format(" ({} {:a})", other.id, other.logprob);
     }
     text += '\n';
   }
@@ -143,7 +149,9 @@ std::string print(const Served& served) {
 std::vector<GenerationRequest> varied_requests(size_t count) {
   std::vector<GenerationRequest> requests;
   uint64_t state = 17;
-  const auto draw = [&state](uint64_t below) { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33 ? (state >> 33) % below : 0; };
+  const auto draw = [&state](uint64_t below) {
+    return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33 ? (state >> 33) % below : 0;
+  };
   for (size_t i = 0; i < count; ++i) {
     GenerationRequest& request = requests.emplace_back();
     request.id = i;
@@ -176,7 +184,8 @@ TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
     options.max_num_batched_tokens = 7;
     options.block_size = 16;
     options.backend.threads = 3;
-    EXPECT_EQ(print(serve(2, options, requests)), expected) << name_of(dtype) << ", two at a time, chunks of seven, three threads";
+    EXPECT_EQ(print(serve(2, options, requests)), expected)
+        << name_of(dtype) << ", two at a time, chunks of seven, three threads";
   }
 }
 
@@ -201,7 +210,8 @@ TEST(Engine, SizesTheCacheByTheRankWithTheLeastMemory) {
   };
   const Served served = serve(2, options_of, golden_requests(golden));
   expect_golden(golden, served, "ranks with 1 and 2 MiB");
-  EXPECT_EQ(served.info.num_blocks, (size_t{1} << 20) / (2 * 3 * 2 * 32 * 32 * 4));  // K and V, layers, KV heads of a rank, ...
+  EXPECT_EQ(served.info.num_blocks,
+            (size_t{1} << 20) / (2 * 3 * 2 * 32 * 32 * 4));  // K and V, layers, KV heads of a rank, ...
 }
 
 TEST(Engine, EndsAtStopTokensAndStopStringsAndGivesText) {
@@ -219,7 +229,8 @@ TEST(Engine, EndsAtStopTokensAndStopStringsAndGivesText) {
     const auto& expected = meta.at("sequences")[i];
     EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << i;
     EXPECT_EQ(served.completions.at(i).text, expected.at("text").get<std::string>()) << i;
-    EXPECT_EQ(served.completions.at(i).reason == FinishReason::stop, expected.at("finish_reason") == "stop") << i;
+    EXPECT_EQ(served.completions.at(i).reason == FinishReason::stop, expected.at("finish_reason") == "stop")
+        << i;
   }
   EXPECT_EQ(served.completions.at(1000).text, "Thou art a man, and thou art");
   EXPECT_EQ(served.completions.at(1000).reason, FinishReason::stop);
@@ -236,10 +247,12 @@ TEST(Engine, RefusesWrongRequestsAndServesTheRest) {
   requests.back().id = 4;
   requests.back().prompt = {5};
   const Served served = serve(1, options, requests);
-  EXPECT_NE(served.completions.at(0).error.find("empty"), std::string::npos) << served.completions.at(0).error;
+  EXPECT_NE(served.completions.at(0).error.find("empty"), std::string::npos)
+      << served.completions.at(0).error;
   EXPECT_NE(served.completions.at(1).error.find("515"), std::string::npos) << served.completions.at(1).error;
   EXPECT_NE(served.completions.at(2).error.find("2000"), std::string::npos) << served.completions.at(2).error;
-  EXPECT_NE(served.completions.at(3).error.find("temperature"), std::string::npos) << served.completions.at(3).error;
+  EXPECT_NE(served.completions.at(3).error.find("temperature"), std::string::npos)
+      << served.completions.at(3).error;
   EXPECT_EQ(served.completions.at(4).error, "");
   EXPECT_EQ(served.summary.failed, 4u);
 }

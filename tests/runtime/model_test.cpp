@@ -20,7 +20,9 @@ using testing::GoldenSequence;
 class LoadedModel {
  public:
   LoadedModel(const std::string& name, const BackendOptions& backend, DType dtype)
-      : config_(read_model_config(testing::model_directory(name))), backend_(make_backend(backend)), dtype_(dtype) {
+      : config_(read_model_config(testing::model_directory(name))),
+        backend_(make_backend(backend)),
+        dtype_(dtype) {
     const int self[] = {0};
     group_ = world_.make_group(self, *backend_.ops);
     model_ = make_model(config_, {});
@@ -34,7 +36,8 @@ class LoadedModel {
   std::vector<float> logits(const std::vector<int32_t>& tokens, size_t rows) {
     const int64_t block_size = 32, blocks = max_len / block_size;
     const HeadLayout heads = model_->heads();
-    KvCache cache(*backend_.device, {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
+    KvCache cache(*backend_.device,
+                  {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
     BatchBuilder builder(*backend_.device, {max_len, 1, blocks, block_size});
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     for (int32_t i = 0; i < blocks; ++i) table[static_cast<size_t>(i)] = static_cast<int32_t>(blocks) - 1 - i;
@@ -53,7 +56,8 @@ class LoadedModel {
     std::atomic<uint32_t> layer = 0;
     ForwardContext context{*backend_.ops, workspace, *group_, dtype_, layer};
     const TensorView out = model_->forward(batch, cache.pages(), context);
-    const size_t width = static_cast<size_t>(out.shape[1]), vocabulary = static_cast<size_t>(config_.vocab_size);
+    const size_t width = static_cast<size_t>(out.shape[1]),
+                 vocabulary = static_cast<size_t>(config_.vocab_size);
     std::vector<float> logits;
     for (size_t row = 0; row < rows; ++row)
       logits.insert(logits.end(), out.as<float>() + row * width, out.as<float>() + row * width + vocabulary);
@@ -82,10 +86,12 @@ Errors errors_of(const std::string& name, const BackendOptions& backend, DType d
   LoadedModel model(name, backend, dtype);
   Errors errors;
   for (const GoldenSequence& sequence : golden.sequences) {
-    const size_t vocabulary = static_cast<size_t>(read_model_config(testing::model_directory(name)).vocab_size);
+    const size_t vocabulary =
+        static_cast<size_t>(read_model_config(testing::model_directory(name)).vocab_size);
     const size_t rows = sequence.logits.size() / vocabulary;
     std::vector<int32_t> tokens = sequence.prompt;
-    tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(rows) - 1);
+    tokens.insert(tokens.end(), sequence.tokens.begin(),
+                  sequence.tokens.begin() + static_cast<std::ptrdiff_t>(rows) - 1);
     const std::vector<float> logits = model.logits(tokens, rows);
     for (size_t i = 0; i < logits.size(); ++i) {
       const double error = std::abs(double{logits[i]} - double{sequence.logits[i]});
@@ -99,7 +105,8 @@ Errors errors_of(const std::string& name, const BackendOptions& backend, DType d
 
 std::vector<BackendOptions> all_backends() {
   std::vector<BackendOptions> backends{{.kind = BackendKind::reference}};
-  for (const CpuPath path : available_cpu_paths()) backends.push_back({.kind = BackendKind::cpu, .cpu_path = path, .threads = 2});
+  for (const CpuPath path : available_cpu_paths())
+    backends.push_back({.kind = BackendKind::cpu, .cpu_path = path, .threads = 2});
   return backends;
 }
 
@@ -126,7 +133,8 @@ TEST_P(GoldenLogits, AreMetInBf16WithinTheYardstickBesideThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
-                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "shakespeare"),
+                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
+                                           "shakespeare"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -42,7 +42,8 @@ inline void follow(World& world, const EngineOptions& options) {
 }
 
 // options_of: what each rank is told, which may differ where a rank's own machine is meant.
-inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& options_of, const std::vector<GenerationRequest>& requests) {
+inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& options_of,
+                    const std::vector<GenerationRequest>& requests) {
   Served served;
   run_ranks(ranks, [&](World& world) {
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
@@ -50,7 +51,8 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;
-    served.summary = engine.run(source, sink, [](const Progress&) {}, interrupt);
+    served.summary = engine.run(
+        source, sink, [](const Progress&) {}, interrupt);
     served.completions = std::move(sink.completions);
     served.info = engine.info();
   });
@@ -58,7 +60,8 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
 }
 
 inline Served serve(int ranks, const EngineOptions& options, const std::vector<GenerationRequest>& requests) {
-  return serve(ranks, [&](int) { return options; }, requests);
+  return serve(
+      ranks, [&](int) { return options; }, requests);
 }
 
 }  // namespace maniple::testing

@@ -1,0 +1,163 @@
+# Every mistake ends in one clear message and the documented exit code, within seconds, with one rank as with two.
+. "$HERE/lib.sh"
+tiny=$DATA/models/tiny-qwen3
+printf '{"tokens":[1,2,3],"max_tokens":4}\n' >"$work/in"
+
+# limited RANKS arguments...: like `on`, but 20 s at most.
+limited() {
+  local ranks=$1
+  shift
+  if ((ranks == 1)); then timeout 20 "$MANIPLE" "$@" </dev/null; else timeout 20 $MPIRUN -n "$ranks" "$MANIPLE" "$@" </dev/null; fi
+}
+
+# expect RANKS CODE "words|that the message|holds" arguments...: RANKS may be several counts.
+expect() {
+  local counts=$1 code=$2 words=$3 ranks rc word
+  shift 3
+  for ranks in $counts; do
+    say "$ranks ranks, $code: $words"
+    limited "$ranks" "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+    ((rc == code)) || bad "exit code $rc, not $code ($ranks ranks: $*): $(cat "$work/err")"
+    (($(grep -c 'maniple: error:' "$work/err") == 1)) || bad "not exactly one message ($ranks ranks: $*): $(cat "$work/err")"
+    [[ -s $work/out ]] && bad "something went to stdout ($ranks ranks: $*): $(cat "$work/out")"
+    while read -r word; do
+      grep -Fq -- "$word" "$work/err" || bad "no \"$word\" in the message ($ranks ranks: $*): $(cat "$work/err")"
+    done < <(tr '|' '\n' <<<"$words")
+  done
+}
+generate() { expect "1 2" "$1" "$2" generate "${@:3}"; }
+
+# damaged NAME: a copy of the tiny model in $work/NAME; its files are links, so that replacing one leaves the others alone.
+damaged() {
+  mkdir "$work/$1"
+  ln -s "$tiny"/{config.json,model.safetensors} "$work/$1/"
+}
+# bad_model NAME WORDS: after somebody has spoilt a file in $work/NAME.
+bad_model() { generate 65 "$2" --model "$work/$1" --in "$work/in"; }
+
+bad_tensor() {
+  damaged "$1"
+  rm "$work/$1/model.safetensors"
+  "$HELPER" "$tiny" "$work/$1" "$1" || bad "make_damaged_model $1"
+  bad_model "$1" "$2"
+}
+bad_config() {  # NAME SED-SCRIPT WORDS
+  damaged "$1"
+  rm "$work/$1/config.json"
+  sed "$2" "$tiny/config.json" >"$work/$1/config.json"
+  cmp -s "$tiny/config.json" "$work/$1/config.json" && bad "the sed script of $1 changed nothing"
+  bad_model "$1" "$3"
+}
+bad_lines() {  # WORDS LINE...: printf formats
+  local words=$1
+  shift
+  printf '%b\n' "$@" >"$work/lines"
+  generate 65 "$words" --model "$model" --in "$work/lines"
+}
+# One request that only the model can refuse: its line holds the error, the others are served.
+refused_line() {  # WORDS LINE
+  local ranks
+  printf '{"id":"before","tokens":[5],"max_tokens":2}\n%s\n{"id":"after","tokens":[5],"max_tokens":2}\n' "$2" >"$work/lines"
+  for ranks in 1 2; do
+    say "$ranks ranks, 1: a line with the error $1"
+    limited $ranks generate --model "$model" --in "$work/lines" >"$work/out" 2>"$work/err"
+    local rc=$?
+    ((rc == 1)) || bad "exit code $rc, not 1 ($2): $(cat "$work/err")"
+    sed -n 2p "$work/out" | grep -F '"error":' | grep -Fq -- "$1" || bad "no \"$1\" in the second line ($2): $(cat "$work/out")"
+    (($(grep -c '"usage"' "$work/out") == 2)) || bad "the other requests were not served: $(cat "$work/out")"
+  done
+}
+
+# The command line
+expect "1 2" 64 "unknown option --max-token|did you mean --max-tokens?" generate --model "$model" --prompt a --max-token 3
+expect "1 2" 64 "unknown command generat|did you mean generate?" generat --model "$model"
+expect "1 2" 64 "unknown option --decod|did you mean --decode?" tokenize --model "$model" --decod
+generate 64 "--dtype (bf17) must be one of: bf16, fp32|did you mean bf16?" --model "$model" --prompt a --dtype bf17
+generate 64 "--threads (0) must be a whole number from 1" --model "$model" --prompt a --threads 0
+generate 64 "top_p|2" --model "$model" --prompt a --top-p 2
+generate 64 "no model was given|--model DIR" --prompt a
+generate 64 "both --prompt and --in" --model "$model" --prompt a --in "$work/in"
+printf '# ours\nmax-tokens = 3\ntemprature = 0\n' >"$work/config"
+generate 64 "config line 3: unknown option \"temprature\"|did you mean temperature?" --model "$model" --prompt a --config "$work/config"
+generate 65 "cannot open|nowhere.conf" --model "$model" --prompt a --config "$work/nowhere.conf"
+
+# The grid
+expect 3 65 "heads (8) do not divide by tensor ranks (3)|--tp 1, 2, 4 or 8" generate --model "$tiny" --in "$work/in" --tp 3
+expect 3 64 "ranks (3) do not divide by --tp 2" generate --model "$tiny" --in "$work/in" --tp 2
+expect 1 64 "ranks (1) do not divide by --tp 2" generate --model "$tiny" --in "$work/in" --tp 2
+generate 69 "no block|--kv-memory" --model "$tiny" --in "$work/in" --kv-memory 100
+
+# The model's files
+generate 65 "nowhere does not exist" --model "$work/nowhere" --in "$work/in"
+bad_config architecture 's/Qwen3ForCausalLM/GemmaForCausalLM/' 'GemmaForCausalLM|Qwen3ForCausalLM'
+bad_config rotary 's/"rope_type": "default"/"rope_type": "yarn"/' 'rope_type|yarn|llama3'
+bad_config quantised 's/"hidden_act"/"quantization_config": {"bits": 4}, &/' 'quantization_config'
+bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'
+bad_config layers 's/"num_hidden_layers": 3/"num_hidden_layers": 4/' 'lacks|model.layers.3.'
+bad_config half '$d' 'config.json|not valid JSON'
+generate 65 "sliding_window|48" --model "$DATA/models/tiny-mistral" --in "$work/in"
+generate 65 "no tokenizer.json|--prompt is text" --model "$tiny" --prompt a
+bad_tensor missing 'lacks 1 of|model.layers.1.mlp.up_proj.weight'
+bad_tensor extra 'model.layers.7.mlp.gate.weight|no place'
+bad_tensor misshapen 'model.layers.0.mlp.down_proj.weight|160, 64|64, 160'
+bad_tensor mistyped 'model.layers.0.mlp.down_proj.weight|I16'
+bad_tensor deep 'nested deeper than'
+bad_tensor not-json 'not valid JSON'
+bad_tensor beyond 'data_offsets|1099511627792|is the file complete?'
+bad_tensor backward 'data_offsets|16,0'
+bad_tensor overlap 'overlapping'
+bad_tensor product 'data_offsets|4611686018427387904'
+for size in 0 7 2000 300000; do
+  damaged "cut$size"
+  rm "$work/cut$size/model.safetensors"
+  head -c $size "$tiny/model.safetensors" >"$work/cut$size/model.safetensors"
+  case $size in 0 | 7) words="has $size bytes" ;; *) words="complete" ;; esac
+  bad_model "cut$size" "$words|model.safetensors"
+done
+damaged huge
+rm "$work/huge/model.safetensors"
+printf '\377\377\377\377\377\377\377\177{}' >"$work/huge/model.safetensors"
+bad_model huge "the header claims 9223372036854775807 bytes"
+damaged shard
+rm "$work/shard/model.safetensors"
+printf '{"weight_map":{"model.norm.weight":"../in"}}' >"$work/shard/model.safetensors.index.json"
+bad_model shard "model.norm.weight|../in"
+damaged absent
+rm "$work/absent/model.safetensors"
+bad_model absent "no *.safetensors file"
+
+# The input
+bad_lines "1 bad line|line 2|JSON" '{"prompt":"a"}' '{"prompt":"b"' '{"prompt":"c"}'
+bad_lines "2 bad lines|line 1|line 3" '[]' '{"prompt":"b"}' '{"promt":"c"}'
+bad_lines 'line 3|the id "x" is that of line 1' '{"id":"x","prompt":"a"}' '{"id":"y","prompt":"a"}' '{"id":"x","prompt":"b"}'
+bad_lines "line 2|UTF-8" '{"prompt":"a"}' '{"prompt":"\0377\0376"}'
+bad_lines "line 1|neither prompt nor tokens" '{"id":1}'
+bad_lines "unknown field \"temprature\"|did you mean \"temperature\"" '{"prompt":"a","temprature":1}'
+bad_lines "holds no request" ''
+generate 65 "--prompt|UTF-8" --model "$model" --prompt $'\377'
+generate 65 "cannot open|nowhere.jsonl" --model "$model" --in "$work/nowhere.jsonl"
+refused_line "token id 2048 is not in the vocabulary (0 to 2047)" '{"id":1,"tokens":[5,2048]}'
+refused_line "empty" '{"id":1,"prompt":""}'
+refused_line "empty" '{"id":1,"tokens":[]}'
+refused_line "4096" "{\"id\":1,\"tokens\":[$(printf '7,%.0s' {1..4200})7]}"
+refused_line "temperature" '{"id":1,"tokens":[5],"temperature":-1}'
+generate 1 "empty" --model "$model" --prompt ""
+
+# The output
+generate 65 "cannot write|nowhere/out|No such file" --model "$model" --prompt a --out "$work/nowhere/out"
+generate 76 "cannot write results to /dev/full|No space left" --model "$model" --prompt a --max-tokens 3 --out /dev/full
+generate 64 "the same file" --model "$model" --in "$work/in" --out "$work/in"
+say "1 ranks, 65: stdout is closed"
+"$MANIPLE" generate --model "$model" --prompt a >&- 2>"$work/err"
+(($? == 65)) && grep -Fq 'stdout is closed; give --out FILE' "$work/err" || bad "a closed stdout: $(cat "$work/err")"
+
+# tokenize, and a spoilt tokenizer
+printf '"a"\n{"txt":"b"}\n' >"$work/texts"
+say "tokenize: the first bad line"
+limited 1 tokenize --model "$model" --in "$work/texts" >"$work/out" 2>"$work/err"
+(($? == 65)) && grep -Fq 'line 2' "$work/err" || bad "tokenize of a bad line: $(cat "$work/err")"
+damaged tokenizer
+printf '{"model":{"type":"WordPiece"}}' >"$work/tokenizer/tokenizer.json"
+generate 65 "tokenizer.json|WordPiece" --model "$work/tokenizer" --prompt a
+finish

@@ -1,0 +1,76 @@
+# The same bytes on every grid, whatever the batches, blocks, memory and threads; and the golden text of the demo model.
+. "$HERE/lib.sh"
+
+# same_as EXPECTED RANKS options...: exit 1, as one of the requests is refused on purpose.
+same_as() {
+  local expected=$1 ranks=$2
+  shift 2
+  say "same bytes: $ranks ranks $*"
+  on "$ranks" generate --model "$model" --in "$HERE/prompts.jsonl" --out "$work/out" --seed 42 --max-tokens 24 "$@" 2>"$work/err"
+  local rc=$?
+  ((rc == 1)) || bad "$ranks ranks $*: exit code $rc, not 1: $(cat "$work/err")"
+  cmp "$expected" "$work/out" || bad "$ranks ranks $*: other results than one rank's"
+}
+
+# The condition was really met, by what the last run said.
+said() { grep -Eq "$1" "$work/err" || bad "the last run did not say \"$1\": $(cat "$work/err")"; }
+
+say "the results of one rank without mpirun"
+on 1 generate --model "$model" --in "$HERE/prompts.jsonl" --seed 42 --max-tokens 24 >"$work/bf16" 2>"$work/err"
+(($? == 1)) || bad "exit code: $(cat "$work/err")"
+on 1 generate --model "$model" --in "$HERE/prompts.jsonl" --seed 42 --max-tokens 24 --dtype fp32 >"$work/fp32" 2>"$work/err"
+(($(wc -l <"$work/bf16") == $(wc -l <"$HERE/prompts.jsonl"))) || bad "not one line for each request"
+(($(grep -c '"error"' "$work/bf16") == 1)) || bad "not exactly one request was refused"
+[[ $(sed 's/,.*//' "$work/bf16") == "$(sed 's/,.*//' "$HERE/prompts.jsonl")" ]] || bad "ids are not those of the input, in its order"
+cmp -s "$work/bf16" "$work/fp32" && bad "bf16 and fp32 gave the same bytes: --dtype has no effect"
+same_as "$work/bf16" 1 --threads 1
+same_as "$work/bf16" 1 --max-num-seqs 1
+
+same_as "$work/bf16" 2 --tp 2
+same_as "$work/bf16" 4 --tp 4
+same_as "$work/bf16" 8 --tp 8
+same_as "$work/bf16" 2 --tp 1
+same_as "$work/bf16" 4 --tp 1
+same_as "$work/bf16" 4 --tp 2
+same_as "$work/bf16" 8 --tp 4
+same_as "$work/fp32" 2 --tp 2 --dtype fp32
+same_as "$work/fp32" 8 --tp 4 --dtype fp32 --block-size 16
+
+same_as "$work/bf16" 2 --tp 2 --threads 2 --block-size 16
+same_as "$work/bf16" 1 --block-size 16 --max-num-seqs 4
+said '\([1-9][0-9]* cached\)'
+same_as "$work/bf16" 1 --block-size 16 --max-num-seqs 4 --no-prefix-cache
+said '\(0 cached\)'
+same_as "$work/bf16" 2 --tp 1 --max-num-seqs 5 --max-num-batched-tokens 7
+for grid in "1 --kv-memory 2600K" "2 --tp 2 --kv-memory 1300K" "4 --tp 2 --kv-memory 1000K"; do
+  same_as "$work/bf16" $grid --block-size 16 --max-num-batched-tokens 64 --max-num-seqs 24
+  said '[1-9][0-9]* preemption'
+done
+
+say "tokens only: a model without a tokenizer, with one KV head for two ranks"
+printf '{"tokens":[1,2,3],"logprobs":2}\n{"tokens":[300,4,4,4,200,7],"temperature":0.9}\n' >"$work/tokens"
+for ranks in 1 2; do
+  on $ranks generate --model "$DATA/models/tiny-qwen3-kv1" --tp $ranks --in "$work/tokens" --seed 1 >"$work/kv1.$ranks" 2>"$work/err" ||
+    bad "$ranks ranks: $(cat "$work/err")"
+done
+cmp "$work/kv1.1" "$work/kv1.2" || bad "two ranks gave other tokens"
+grep -q '"text"' "$work/kv1.1" && bad "there is a text without a tokenizer"
+
+say "the golden text and tokens of the demo model, greedy, fp32"
+awk -v expected="$work/golden" '
+  /^   "prompt": / { sub(/^ *"prompt": /, ""); sub(/,$/, ""); prompt = $0 }
+  /^   "tokens": / { inside = 1; count = 0; tokens = ""; next }
+  inside && /\]/ { inside = 0 }
+  inside { gsub(/ /, ""); tokens = tokens $0; ++count }
+  /^   "text": / {
+    sub(/^ *"text": /, ""); sub(/,$/, "")
+    printf "{\"id\":%d,\"prompt\":%s,\"max_tokens\":%d}\n", ++line, prompt, count
+    printf "{\"id\":%d,\"text\":%s,\"tokens\":[%s],\n", line, $0, tokens >expected
+  }' "$model/golden.json" >"$work/golden.jsonl"
+(($(wc -l <"$work/golden.jsonl") >= 10)) || bad "golden.json was not understood"
+for grid in "1" "4 --tp 2 --block-size 16"; do
+  on ${grid%% *} generate ${grid#"${grid%% *}"} --model "$model" --in "$work/golden.jsonl" --temperature 0 --dtype fp32 >"$work/out" 2>"$work/err" ||
+    bad "exit code: $(cat "$work/err")"
+  sed 's/"finish_reason.*//' "$work/out" | cmp - "$work/golden" || bad "not the golden text on $grid"
+done
+finish

@@ -1,0 +1,91 @@
+# For the end-to-end tests: each drives the real program in a directory of its own.
+# From ctest: MANIPLE (the program), MPIRUN (with its flags), DATA (tests/data), HELPER (make_damaged_model), HERE (this folder).
+set -uo pipefail
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/maniple-e2e.XXXXXX")
+failures=0
+model=$DATA/models/shakespeare
+
+say() { printf '%s\n' "$*"; }
+bad() {
+  printf 'FAILED: %s\n' "$*" >&2
+  failures=$((failures + 1))
+}
+
+# What a test started and left behind is ended by its number, and only that.
+started=()
+clean_up() {
+  for pid in "${started[@]}"; do
+    kill -CONT "$pid" 2>/dev/null
+    kill -KILL "$pid" 2>/dev/null
+  done
+  rm -rf "$work"
+}
+trap clean_up EXIT
+
+finish() {
+  ((failures == 0)) || { printf '%d failed\n' "$failures" >&2; exit 1; }
+  say "all passed"
+}
+
+# on RANKS arguments...: the program on so many ranks; 1 is without mpirun.
+on() {
+  local ranks=$1
+  shift
+  if ((ranks == 1)); then "$MANIPLE" "$@" </dev/null; else $MPIRUN -n "$ranks" "$MANIPLE" "$@" </dev/null; fi
+}
+
+# start NAME RANKS arguments...: the same in the background; $job is the process to wait for, NAME.err what it says.
+start() {
+  local name=$1 ranks=$2
+  shift 2
+  if ((ranks == 1)); then "$MANIPLE" "$@" </dev/null 2>"$work/$name.err" & else
+    $MPIRUN -n "$ranks" "$MANIPLE" "$@" </dev/null 2>"$work/$name.err" &
+  fi
+  job=$!
+  started+=("$job")
+}
+
+# until_true SECONDS command...: polls; fails when the time is over.
+until_true() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    ((SECONDS < deadline)) || return 1
+    sleep 0.1
+  done
+}
+
+# A zombie has ended too.
+gone() {
+  local stat
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
+  [[ ${stat##*) } == [ZX]* ]]
+}
+all_gone() {
+  local pid
+  for pid in "$@"; do gone "$pid" || return 1; done
+}
+
+# The ranks of the job that mpirun process $1 started, in rank order: they are its children.
+ranks_of() {
+  local file stat fields pid rank
+  for file in /proc/[0-9]*/stat; do
+    { read -r stat <"$file"; } 2>/dev/null || continue
+    read -ra fields <<<"${stat##*) }"
+    [[ ${fields[1]} == "$1" ]] || continue
+    pid=${stat%% *}
+    rank=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
+    [[ -n $rank ]] && printf '%s %s\n' "$rank" "$pid"
+  done | sort -n | sed 's/.* //'
+}
+
+# find_ranks JOB COUNT: waits until they are all there; $ranks holds their process numbers.
+have_ranks() {
+  mapfile -t ranks < <(ranks_of "$1")
+  ((${#ranks[@]} == $2))
+}
+find_ranks() {
+  until_true 20 have_ranks "$1" "$2" || { bad "the $2 ranks of the job did not start"; return 1; }
+  started+=("${ranks[@]}")
+}

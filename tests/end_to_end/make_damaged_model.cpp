@@ -1,0 +1,87 @@
+// make_damaged_model MODEL TARGET DAMAGE: writes into TARGET a model.safetensors with one thing wrong.
+#include <runtime/checkpoint/safetensors.hpp>
+#include <support/safetensors_writer.hpp>
+
+#include <functional>
+#include <iostream>
+#include <map>
+
+namespace maniple {
+namespace {
+
+namespace fs = std::filesystem;
+using Tensors = std::vector<TensorToWrite>;
+
+Tensors read_all(const fs::path& path) {
+  const SafetensorsFile file(path);
+  Tensors tensors;
+  for (const std::string& name : file.names()) {
+    const TensorInfo& info = *file.find(name);
+    TensorToWrite& tensor =
+        tensors.emplace_back(name, info.stored_type, info.shape, std::vector<std::byte>(info.byte_size));
+    file.read(name, std::vector<int64_t>(info.shape.size()), info.shape, tensor.bytes);
+  }
+  return tensors;
+}
+
+TensorToWrite& named(Tensors& tensors, const std::string& ending) {
+  for (TensorToWrite& tensor : tensors)
+    if (tensor.name.ends_with(ending)) return tensor;
+  throw std::runtime_error("no tensor " + ending);
+}
+
+// Damages that leave a well-formed file.
+const std::map<std::string, std::function<void(Tensors&)>> wrong_tensors = {
+    {"missing",
+     [](Tensors& tensors) {
+       std::erase_if(tensors,
+                     [](const auto& tensor) { return tensor.name == "model.layers.1.mlp.up_proj.weight"; });
+     }},
+    {"extra",
+     [](Tensors& tensors) {
+       tensors.push_back({"model.layers.7.mlp.gate.weight", "BF16", {2}, std::vector<std::byte>(4)});
+     }},
+    {"misshapen",
+     [](Tensors& tensors) {
+       std::swap(named(tensors, "layers.0.mlp.down_proj.weight").shape[0],
+                 named(tensors, "layers.0.mlp.down_proj.weight").shape[1]);
+     }},
+    {"mistyped", [](Tensors& tensors) { named(tensors, "layers.0.mlp.down_proj.weight").dtype = "I16"; }},
+};
+
+std::string nested(size_t depth) {
+  return R"({"a":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+}
+
+// Headers that a reader must not trust; 16 bytes of data follow each.
+const std::map<std::string, std::string> hostile_headers = {
+    {"deep", nested(1'000'000)},
+    {"not-json", "certainly not JSON"},
+    {"beyond", R"({"a":{"dtype":"BF16","shape":[8],"data_offsets":[1099511627776,1099511627792]}})"},
+    {"backward", R"({"a":{"dtype":"BF16","shape":[8],"data_offsets":[16,0]}})"},
+    {"overlap",
+     R"({"a":{"dtype":"BF16","shape":[8],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[8],"data_offsets":[0,16]}})"},
+    {"product", R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,16]}})"},
+};
+
+void write_damaged(const fs::path& model, const fs::path& target, const std::string& damage) {
+  const fs::path to = target / "model.safetensors";
+  if (const auto header = hostile_headers.find(damage); header != hostile_headers.end())
+    return write_raw_safetensors(to, header->second, std::string(16, '\0'));
+  Tensors tensors = read_all(model / "model.safetensors");
+  wrong_tensors.at(damage)(tensors);
+  write_safetensors(to, tensors);
+}
+
+}  // namespace
+}  // namespace maniple
+
+int main(int count, char** arguments) {
+  if (count != 4) return 64;
+  try {
+    maniple::write_damaged(arguments[1], arguments[2], arguments[3]);
+  } catch (const std::exception& error) {
+    std::cerr << arguments[3] << ": " << error.what() << '\n';
+    return 1;
+  }
+}

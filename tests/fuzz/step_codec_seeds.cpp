@@ -1,0 +1,57 @@
+// Writes encoded plans and results, one a file: whole messages and, since the target also puts its input
+// behind a right header, bodies. usage: step_codec_seeds FOLDER
+#include <fstream>
+#include <runtime/control/step_codec.hpp>
+#include <string>
+
+using namespace maniple;
+
+namespace {
+
+std::vector<StepPlan> plans() {
+  StepPlan admission;
+  admission.step = 1;
+  admission.admissions = {{2, 16, {0.8F, 40, 0.9F, 0.05F, 1234567890123, 3}, {5, 6, 7}}, {0, 0, {}, {1}}};
+  admission.sequences = {{2, 20, 0, true}, {0, 3, 1, true}};
+  for (int32_t token = 0; token < 23; ++token) admission.known_tokens.push_back(token * 997);
+  StepPlan steady;
+  steady.step = 300;
+  steady.replica = 1;
+  steady.released = {3, 130};
+  steady.new_blocks = {{1, {40}}, {2, {41, 42}}};
+  steady.sequences = {{1}, {2}};
+  steady.state_hash = 0x0123456789abcdef;
+  StepPlan stop;
+  stop.step = 301;
+  stop.command = Command::stop;
+  return {admission, steady, stop};
+}
+
+StepResult result() {
+  return {7,
+          {1, 0, 2},
+          {{11, -0.5F, 2}, {12, 0.0F, 0}, {13, -1.25F, 1}},
+          {{11, -0.5F}, {9, -2.0F}, {13, -1.25F}}};
+}
+
+void write(const std::string& path, std::span<const std::byte> bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+void write_both(const std::string& path, std::span<const std::byte> message) {
+  constexpr size_t header_bytes = 6, hash_bytes = 8;
+  write(path, message);
+  write(path + "_body", message.subspan(header_bytes, message.size() - header_bytes - hash_bytes));
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) return 64;
+  const std::string folder = arguments[1];
+  for (const StepPlan& plan : plans())
+    write_both(folder + "/plan_" + std::to_string(plan.step), encode(plan));
+  write_both(folder + "/result", encode(result()));
+  return 0;
+}
