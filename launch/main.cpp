@@ -4,6 +4,7 @@
 #include <launch/launcher.hpp>
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
+#include <launch/start_deadline.hpp>
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/agreement.hpp>
@@ -50,10 +51,12 @@ int fail_alone(World& world, const Error& error) {
 std::unique_ptr<World> join_world(const Launch& launch) {
   if (!launch.by_mpi) check_launch(launch, 1);
   std::unique_ptr<World> world;
-  if (launch.by_mpi)
+  if (launch.by_mpi) {
+    const StartDeadline deadline(launch.rank);
     world = make_mpi_world();
-  else
+  } else {
     world = std::make_unique<SelfWorld>();
+  }
   check_launch(launch, world->size());
   return world;
 }

@@ -80,18 +80,17 @@ class Meter {
 }  // namespace
 
 struct Engine::Parts {
-  Parts(World& all_ranks, const EngineOptions& engine_options)
+  Parts(World& all_ranks, const EngineOptions& engine_options, Pulse& where)
       : world(all_ranks),
         options(engine_options),
         grid(ProcessGrid::of(world.size(), options.tensor_size)),
-        health(world, pulse) {}
+        pulse(where) {}
 
   // In order of construction; each depends on those above.
   World& world;
   EngineOptions options;
   ProcessGrid grid;
-  Pulse pulse;
-  Health health;
+  Pulse& pulse;
   EngineInfo info;
   ModelConfig config;
   GenerationConfig generation_config;
@@ -125,9 +124,9 @@ struct Engine::Parts {
   std::vector<RankTimes> gather_times(const WorkerTimes& times);
 };
 
-Engine::Engine(World& world, const EngineOptions& options) {
+Engine::Engine(World& world, const EngineOptions& options, Pulse& pulse) {
   agree(world, [&] { ProcessGrid::of(world.size(), options.tensor_size); });
-  parts_ = std::make_unique<Parts>(world, options);
+  parts_ = std::make_unique<Parts>(world, options, pulse);
   agree(world, [this] { parts_->read_configs(); });
   parts_->make_backend_and_groups();
   parts_->load();

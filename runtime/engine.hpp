@@ -9,6 +9,7 @@
 #include <parallel/world.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
+#include <runtime/control/health.hpp>
 #include <runtime/requests.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
@@ -89,7 +90,8 @@ struct Progress {
 class Engine {
  public:
   // Collective. When any rank cannot go on, all end by AgreedError or SilentExit (runtime/agreement.hpp).
-  Engine(World& world, const EngineOptions& options);
+  // `pulse` is kept up to date for a Health that the caller runs.
+  Engine(World& world, const EngineOptions& options, Pulse& pulse);
   ~Engine();
 
   const EngineInfo& info() const;

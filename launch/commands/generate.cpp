@@ -6,6 +6,7 @@
 #include <launch/signals.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/control/health.hpp>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -140,6 +141,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
 }  // namespace
 
 ExitCode run_generate(World& world, const GenerateOptions& options) {
+  Pulse pulse;
+  const Health health(world, pulse);
   std::optional<Files> files;
   agree(world, [&] {
     if (world.rank() != 0) return;
@@ -151,7 +154,7 @@ ExitCode run_generate(World& world, const GenerateOptions& options) {
   engine_options.backend.threads = preflight.share.threads;
   engine_options.backend.cpus = preflight.share.cpus;
   if (world.rank() == 0 && preflight.warning) say(*preflight.warning);
-  Engine engine(world, engine_options);
+  Engine engine(world, engine_options, pulse);
   if (world.rank() == 0) return serve(engine, world, options, *files);
   const InterruptScope interrupts(InterruptScope::Reaction::ignore);
   engine.obey();

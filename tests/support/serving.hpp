@@ -36,7 +36,8 @@ struct Served {
 // A rank other than 0, which stays silent when rank 0 speaks for a failure.
 inline void follow(World& world, const EngineOptions& options) {
   try {
-    Engine(world, options).obey();
+    Pulse pulse;
+    Engine(world, options, pulse).obey();
   } catch (const SilentExit&) {
   }
 }
@@ -47,7 +48,8 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
   Served served;
   run_ranks(ranks, [&](World& world) {
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
-    Engine engine(world, options_of(0));
+    Pulse pulse;
+    Engine engine(world, options_of(0), pulse);
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;
