@@ -278,7 +278,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
     ++summary.failed;
     sink.finished(std::move(refused));
   };
-  const auto admit = [&](GenerationRequest request) {
+  const auto admit = [&](const GenerationRequest& request) {
     ++summary.requests;
     if (const std::optional<std::string> reason = reason_to_refuse(request)) return refuse(request, *reason);
     if (const std::optional<Rejection> rejection =
@@ -315,7 +315,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
       while (!dry && coordinator.wants_requests()) {
         std::optional<GenerationRequest> request = source.next();
         if (request)
-          admit(std::move(*request));
+          admit(*request);
         else
           dry = true;
       }
