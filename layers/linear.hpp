@@ -86,8 +86,6 @@ class RowParallelLinear {
   // tensor size that divides the reduction slices. fp32 because the caller adds it to the residual stream:
   // one rounding in all.
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
-  // The rank's part of the sum, without the bias, for a caller that reduces several at once.
-  TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;
   void list(Parameters& parameters);
 
  private:

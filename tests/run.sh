@@ -10,11 +10,6 @@ unit_tests=(kernels_test parallel_test layers_test scheduling_test control_test 
 thread_tests=(parallel_test engine_test kernels_test)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# The thread sanitizer of gcc 12 does not cope with the address randomisation of newer kernels.
-fixed_addresses() {
-  if setarch -R true 2>/dev/null; then setarch -R "$@"; else "$@"; fi
-}
-
 launch/setup.sh release
 ctest --test-dir build/release --output-on-failure "$@"
 [ "$sanitizers" = yes ] || exit 0
@@ -28,5 +23,5 @@ launch/setup.sh tsan "${thread_tests[@]}"
 for name in "${thread_tests[@]}"; do
   filter=$slow
   [ "$name" != kernels_test ] || filter='ThreadPool*'
-  fixed_addresses build/tsan/"$name" --gtest_brief=1 --gtest_filter="$filter"
+  build/tsan/"$name" --gtest_brief=1 --gtest_filter="$filter"
 done
