@@ -17,7 +17,8 @@ void wait_and_end(const std::stop_token& dismissed, int rank, std::chrono::secon
   const std::chrono::seconds grace(rank == 0 ? 0 : 10);
   wake.wait_for(lock, dismissed, limit + grace, [] { return false; });
   if (dismissed.stop_requested()) return;
-  const Error error(ExitCode::fault, fmt::format("the ranks did not find each other within {} s", limit.count()),
+  const Error error(ExitCode::fault,
+                    fmt::format("the ranks did not find each other within {} s", limit.count()),
                     "a rank did not start, stands still, or cannot be reached over the network",
                     "look at the nodes of the job, and try a small MPI program in the same layout");
   std::fputs(error_block(error, fmt::format("rank {}", rank)).c_str(), stderr);

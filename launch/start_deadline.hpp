@@ -1,4 +1,5 @@
-// Until the ranks have found each other nobody watches them: a rank that never comes would let the others wait for ever, within MPI_Init.
+// Until the ranks have found each other nobody watches them: a rank that never comes would let the others
+// wait for ever, within MPI_Init.
 #pragma once
 
 #include <chrono>
@@ -6,7 +7,8 @@
 
 namespace maniple {
 
-// Ends this process with ExitCode::fault unless destroyed in time. Rank 0 says why; the others wait a little longer, so that it is said first.
+// Ends this process with ExitCode::fault unless destroyed in time. Rank 0 says why; the others wait a little
+// longer, so that it is said first.
 class StartDeadline {
  public:
   explicit StartDeadline(int rank, std::chrono::seconds limit = std::chrono::seconds(300));

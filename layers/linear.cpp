@@ -91,9 +91,14 @@ RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs,
   bias_.spec = {WeightRole::vector, outputs, 1, 1, {{source + ".bias", {outputs}, {0, outputs}, {0, 1}, 0}}};
 }
 
-TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {
+TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext& context) const {
   const TensorView sum = context.workspace.take(DType::fp32, {x.shape[0], outputs_});
   context.ops.matmul(x, weight_.matrix, {}, sum);
+  return sum;
+}
+
+TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {
+  const TensorView sum = forward_partial(x, context);
   context.tensor_group.all_reduce(sum);
   if (has_bias_) context.ops.add_bias(sum, bias_.vector);
   return sum;

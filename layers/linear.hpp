@@ -86,6 +86,9 @@ class RowParallelLinear {
   // tensor size that divides the reduction slices. fp32 because the caller adds it to the residual stream:
   // one rounding in all.
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
+  // This rank's part of the sum, without bias: for a caller that reduces it in another way (scattered, or
+  // fused with what follows).
+  TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;
   void list(Parameters& parameters);
 
  private:

@@ -58,7 +58,7 @@ bool maybe_exists(const fs::path& path) {
 
 // The name of a file directly in the directory: an index must not lead elsewhere.
 std::string shard_name(const nlohmann::json& value, const std::string& tensor, const fs::path& index) {
-  const std::string name = value.is_string() ? value.get<std::string>() : "";
+  std::string name = value.is_string() ? value.get<std::string>() : "";
   if (name.find('/') != name.npos || name.find('\0') != name.npos || !name.ends_with(".safetensors"))
     fail(ExitCode::input,
          "{}: tensor {} is said to be in {}; supported: a *.safetensors file in the same directory",

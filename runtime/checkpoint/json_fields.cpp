@@ -85,8 +85,8 @@ void check_model_directory(const std::filesystem::path& directory) {
       "give the model's directory; download one with: hf download ORGANISATION/MODEL --local-dir DIRECTORY");
 }
 
-JsonFields::JsonFields(const json& value, std::string_view where, std::string path)
-    : object_(&value), where_(where), path_(path.empty() ? "" : path + ".") {
+JsonFields::JsonFields(const json& value, std::string_view where, std::string_view path)
+    : object_(&value), where_(where), path_(path.empty() ? "" : fmt::format("{}.", path)) {
   if (!value.is_object())
     fail(ExitCode::input, "{}: {} is {}, not a JSON object", where_, path.empty() ? "the content" : path,
          shown(value));

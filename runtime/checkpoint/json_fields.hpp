@@ -30,7 +30,7 @@ void check_model_directory(const std::filesystem::path& directory);
 class JsonFields {
  public:
   // Fails unless value is an object. path: "rope_scaling" for the fields of a nested object.
-  JsonFields(const nlohmann::json& value, std::string_view where, std::string path = {});
+  JsonFields(const nlohmann::json& value, std::string_view where, std::string_view path = {});
 
   const nlohmann::json* find(std::string_view name) const;
   int64_t integer(std::string_view name, int64_t smallest, int64_t largest) const;

@@ -44,12 +44,12 @@ std::string lowercase(std::string_view text) {
   return lower;
 }
 
-std::string apply(const UnicodeForm& form, std::string text) { return form.apply(text); }
-std::string apply(const Lowercase&, std::string text) { return lowercase(text); }
-std::string apply(const Prepend& prepend, std::string text) {
+std::string apply(const UnicodeForm& form, const std::string& text) { return form.apply(text); }
+std::string apply(const Lowercase&, const std::string& text) { return lowercase(text); }
+std::string apply(const Prepend& prepend, const std::string& text) {
   return text.empty() ? text : prepend.prefix + text;
 }
-std::string apply(const Replace& replace, std::string text) { return replace.apply(text); }
+std::string apply(const Replace& replace, const std::string& text) { return replace.apply(text); }
 
 }  // namespace
 

@@ -9,7 +9,7 @@ std::int64_t largest_plausible_id(std::size_t token_count) {
   return 4 * static_cast<std::int64_t>(token_count) + 65536;
 }
 
-Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int64_t>> tokens) {
+Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int64_t>>&& tokens) {
   const auto limit = largest_plausible_id(tokens.size());
   std::int64_t end = 0;
   for (const auto& [token, id] : tokens) {

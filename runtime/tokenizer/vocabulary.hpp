@@ -15,7 +15,7 @@ class Vocabulary {
  public:
   // Ids are distinct, not negative and not far beyond the number of tokens (fails, input): memory follows the
   // file's size.
-  explicit Vocabulary(std::vector<std::pair<std::string, std::int64_t>> tokens);
+  explicit Vocabulary(std::vector<std::pair<std::string, std::int64_t>>&& tokens);
   Vocabulary(Vocabulary&&) = default;  // moving keeps the addresses that ids_ looks at
 
   std::optional<std::int32_t> find(std::string_view token) const;

@@ -69,6 +69,23 @@ TEST(ColumnThenRowParallel, EqualsTheDenseProductWithTheBiasAddedOnce) {
     });
 }
 
+TEST(RowParallel, CanLeaveTheSumToItsCaller) {
+  run_ranks(3, [&](World& world) {
+    Rank rank(world);
+    ForwardContext context = rank.context();
+    RowParallelLinear down("down", hidden, inner, true, rank.place());
+    Parameters parameters;
+    down.list(parameters);
+    fill(parameters, sources, *rank.backend.ops);
+    std::vector<float> part(static_cast<size_t>(tokens * inner / 3), 0.5F);
+    const ConstTensorView x = view_of(part.data(), DType::fp32, {tokens, inner / 3});
+    const TensorView whole = down.forward(x, context), partial = down.forward_partial(x, context);
+    rank.group->all_reduce(partial);
+    for (int64_t i = 0; i < tokens * hidden; ++i)
+      EXPECT_EQ(whole.as<float>()[i], partial.as<float>()[i] + sources.at("down.bias")(i % hidden, 0));
+  });
+}
+
 TEST(RowParallel, HasTheSameBitsForEveryTensorSizeThatDividesItsSlices) {
   std::vector<std::vector<float>> results;
   for (const int ranks : {1, 2, 4, 8})
