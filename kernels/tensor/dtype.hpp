@@ -54,10 +54,26 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
-// IEEE binary16, as some checkpoints store it.
+// IEEE binary16.
 struct Float16 {
   uint16_t bits = 0;
 
+  Float16() = default;
+  explicit Float16(float value) {
+    const uint32_t wide = std::bit_cast<uint32_t>(value), magnitude = wide & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+      bits = 0x7e00u;
+    } else if (magnitude >= 0x477ff000u) {  // from 65520 on
+      bits = 0x7c00u;
+    } else if (magnitude <
+               0x38800000u) {  // subnormal: multiples of 2^-24, which an addition to 0.5 rounds to
+      bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
+                                   0x3f000000u);
+    } else {
+      bits = static_cast<uint16_t>((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13);
+    }
+    bits = static_cast<uint16_t>(bits | (wide >> 16 & 0x8000u));
+  }
   explicit operator float() const {
     const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu;
     if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24

@@ -1,0 +1,30 @@
+// How host code starts a kernel. The emulation of the tests has a header of the same name.
+#pragma once
+
+#include <device/stream.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace maniple::device {
+
+// A number of blocks, or the place of a block among them. Blocks themselves are one-dimensional.
+struct Grid {
+  int x = 1;
+  int y = 1;
+  int z = 1;
+};
+
+// Throws Error (fault) where the device refuses.
+void launch_kernel(const void* kernel, Grid grid, int threads, size_t shared_bytes, Stream stream,
+                   void** arguments);
+
+// threads: a multiple of 32. An empty grid is no work.
+template <typename... Parameters>
+void launch(void (*kernel)(Parameters...), Grid grid, int threads, size_t shared_bytes, Stream stream,
+            std::type_identity_t<Parameters>... arguments) {
+  void* pointers[] = {&arguments...};
+  launch_kernel(reinterpret_cast<const void*>(kernel), grid, threads, shared_bytes, stream, pointers);
+}
+
+}  // namespace maniple::device

@@ -1,0 +1,10 @@
+// The order of work that kernels join.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace maniple::device {
+
+using Stream = cudaStream_t;
+
+}  // namespace maniple::device

@@ -1,0 +1,36 @@
+// Reductions over a warp and over a block, of any type that shuffles. Every thread gets the result.
+#pragma once
+
+#include <device/primitives.hpp>
+
+namespace maniple::cuda {
+
+// combine must be commutative: partners combine each other's values in opposite order.
+template <typename T, typename Combine>
+__device__ inline T warp_reduce(T value, Combine combine) {
+  for (int mask = 16; mask > 0; mask /= 2) value = combine(value, device::shuffle_xor(value, mask));
+  return value;
+}
+__device__ inline float warp_sum(float value) {
+  return warp_reduce(value, [](float a, float b) { return a + b; });
+}
+__device__ inline float warp_maximum(float value) {
+  return warp_reduce(value, [](float a, float b) { return a > b ? a : b; });
+}
+
+// scratch: shared, one entry a warp; free again when the call returns.
+template <typename T, typename Combine>
+__device__ inline T block_reduce(T value, T* scratch, Combine combine) {
+  value = warp_reduce(value, combine);
+  if (device::lane_index() == 0) scratch[device::warp_index()] = value;
+  device::synchronize_block();
+  value = scratch[0];
+  for (int warp = 1; warp < device::block_threads() / 32; ++warp) value = combine(value, scratch[warp]);
+  device::synchronize_block();
+  return value;
+}
+__device__ inline float block_sum(float value, float* scratch) {
+  return block_reduce(value, scratch, [](float a, float b) { return a + b; });
+}
+
+}  // namespace maniple::cuda

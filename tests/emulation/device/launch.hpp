@@ -1,0 +1,17 @@
+#pragma once
+
+#include <device/stream.hpp>
+
+#include <type_traits>
+
+namespace maniple::device {
+
+using Grid = emulation::Grid;
+
+template <typename... Parameters>
+void launch(void (*kernel)(Parameters...), Grid grid, int threads, size_t shared_bytes, Stream stream,
+            std::type_identity_t<Parameters>... arguments) {
+  emulation::run(grid, threads, shared_bytes, *stream, [&] { kernel(arguments...); });
+}
+
+}  // namespace maniple::device
