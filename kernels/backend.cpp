@@ -3,6 +3,9 @@
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/cpu_paths.hpp>
 #include <kernels/reference/reference_ops.hpp>
+#if MANIPLE_CUDA
+#include <kernels/cuda/cuda_backend.hpp>
+#endif
 
 namespace maniple {
 
@@ -23,6 +26,18 @@ Backend make_cpu(const BackendOptions& options) {
   return {std::move(device), std::move(ops)};
 }
 
+#if MANIPLE_CUDA
+bool gpu_is_visible() { return cuda::visible_gpus() > 0; }
+Backend make_cuda(const BackendOptions& options) { return cuda::make_backend(options.gpu); }
+#else
+bool gpu_is_visible() { return false; }
+Backend make_cuda(const BackendOptions&) {
+  throw Error(ExitCode::preflight, "this build has no CUDA backend",
+              "the build found no CUDA toolkit, or left it out",
+              "use --backend cpu, or build with -DMANIPLE_CUDA=ON where nvcc and cuBLAS are");
+}
+#endif
+
 }  // namespace
 
 Backend make_backend(const BackendOptions& options) {
@@ -30,10 +45,11 @@ Backend make_backend(const BackendOptions& options) {
     case BackendKind::reference:
       return make_reference();
     case BackendKind::automatic:
+      return gpu_is_visible() ? make_cuda(options) : make_cpu(options);
     case BackendKind::cpu:
       return make_cpu(options);
     case BackendKind::cuda:
-      fail(ExitCode::preflight, "this build has no CUDA backend; use --backend cpu");
+      return make_cuda(options);
   }
   fail(ExitCode::internal, "unknown backend kind");
 }

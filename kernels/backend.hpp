@@ -10,6 +10,7 @@
 
 namespace maniple {
 
+// automatic: cuda where this build has it and a GPU is visible, else cpu.
 enum class BackendKind { automatic, cpu, reference, cuda };
 // Instruction paths of the CPU backend, best first. The path decides the last bits, so all ranks of a job
 // take the same one.
@@ -28,6 +29,7 @@ struct BackendOptions {
   CpuPath cpu_path = CpuPath::automatic;  // automatic: the first of available_cpu_paths()
   int threads = 1;                        // of this rank, the calling thread included
   std::vector<int> cpus = {};  // logical CPUs the threads are pinned to, one each; empty: not pinned
+  int gpu = 0;                 // index among the GPUs that this process sees
 };
 
 struct Backend {

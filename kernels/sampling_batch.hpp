@@ -1,8 +1,6 @@
 // How each sampled row chooses its token. Plain data, filled by runtime/execution.
 #pragma once
 
-#include <kernels/tensor/tensor_view.hpp>
-
 #include <cstdint>
 
 namespace maniple {
@@ -20,7 +18,7 @@ struct SamplingRow {
   uint64_t seed = 0;      // of the request
   uint32_t position = 0;  // of the token to be drawn, absolute
 
-  bool filtered() const { return temperature > 0 && (top_k > 0 || top_p < 1 || min_p > 0); }
+  constexpr bool filtered() const { return temperature > 0 && (top_k > 0 || top_p < 1 || min_p > 0); }
 };
 
 // What one vocabulary shard proposes. The winner over shards is the largest score, the lowest id among

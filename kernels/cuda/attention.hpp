@@ -28,6 +28,28 @@ struct AttentionArguments {
   float scale;
 };
 
+struct RotaryArguments {
+  DType dtype;                        // of qkv, queries and cache
+  const void* qkv;                    // [tokens, query | key | value heads]
+  const float* cos_sin;               // [positions, head_dim]
+  const float* query_norm = nullptr;  // [head_dim] or absent
+  const float* key_norm = nullptr;
+  float epsilon;
+  const int32_t* positions;  // [tokens]
+  const int32_t* slots;
+  void* queries;  // [tokens, query_heads, head_dim]
+  void* keys;     // [block, kv_head, block_size, head_dim]
+  void* values;
+  int tokens;
+  int query_heads;
+  int kv_heads;
+  int head_dim;  // a multiple of 16, at most 256
+  int block_size;
+};
+
+// Head norms, rotation and the store into the cache in one pass, a warp for each (token, head).
+void rotary_store(device::Stream stream, const RotaryArguments& arguments);
+
 // Every type, head size up to 256 and block size; no tensor cores.
 void attention_untuned(device::Stream stream, const AttentionArguments& arguments);
 

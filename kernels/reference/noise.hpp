@@ -37,7 +37,7 @@ constexpr uint32_t noise_bits(NoiseKey key, uint32_t id) {
 }
 
 // Uniform in (0, 1): steps of 2^-31 that are finer than an fp32 near zero, at most 1 - 2^-24.
-inline float noise_uniform(NoiseKey key, uint32_t id) {
+constexpr float noise_uniform(NoiseKey key, uint32_t id) {
   const float w = (static_cast<float>(static_cast<int32_t>(noise_bits(key, id) >> 1)) + 0.5f) * 0x1p-31f;
   return w < 0x1.fffffep-1f ? w : 0x1.fffffep-1f;
 }

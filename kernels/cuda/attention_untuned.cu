@@ -1,0 +1,109 @@
+#include <kernels/cuda/attention.hpp>
+#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/reductions.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int warps = 4;
+constexpr int most_dims = 256 / 32;  // of a lane
+
+// What a warp keeps in shared memory.
+struct Scratch {
+  float query[256];
+  float weights[32];
+};
+
+// The sequence that a token belongs to: the last one that starts at or before it.
+__device__ int sequence_of(const int32_t* starts, int sequences, int token) {
+  int low = 0, high = sequences;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (starts[middle] <= token ? low : high) = middle;
+  }
+  return low;
+}
+
+template <typename T>
+class Pages {
+ public:
+  __device__ Pages(const AttentionArguments& a, int sequence, int kv_head)
+      : a_(a), table_(a.block_tables + static_cast<int64_t>(sequence) * a.table_width), kv_head_(kv_head) {}
+
+  __device__ const T* key(int position) const { return static_cast<const T*>(a_.keys) + element(position); }
+  __device__ const T* value(int position) const {
+    return static_cast<const T*>(a_.values) + element(position);
+  }
+
+ private:
+  __device__ int64_t element(int position) const {
+    const int64_t block = table_[position / a_.block_size];
+    return ((block * a_.kv_heads + kv_head_) * a_.block_size + position % a_.block_size) * a_.head_dim;
+  }
+
+  const AttentionArguments& a_;
+  const int32_t* table_;
+  int kv_head_;
+};
+
+// A warp for each (token, query head). It goes through the context 32 positions at a time: a lane scores one
+// position, then each lane adds up the values of its dimensions (Milakov, Gimelshein: Online normalizer
+// calculation for softmax, 2018).
+template <typename T>
+__global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
+  const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();
+  const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
+  if (token >= a.tokens) return;
+  const int lane = lane_index(), sequence = sequence_of(a.query_starts, a.sequences, token);
+  const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
+  const Pages<T> pages(a, sequence, head / (a.query_heads / a.kv_heads));
+  Scratch& scratch = reinterpret_cast<Scratch*>(shared_memory())[warp_index()];
+  for (int i = lane; i < a.head_dim; i += 32)
+    scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[item * a.head_dim + i]) * a.scale;
+
+  float maximum = -INFINITY, total = 0, sums[most_dims] = {};
+  for (int begin = 0; begin < length; begin += 32) {
+    synchronize_warp();  // the query is written, the weights of the last round are read
+    float score = -INFINITY;
+    if (begin + lane < length) {
+      const T* const key = pages.key(begin + lane);
+      score = 0;
+      for (int i = 0; i < a.head_dim; ++i) score += scratch.query[i] * static_cast<float>(key[i]);
+    }
+    const float larger = fmaxf(maximum, warp_maximum(score)), shrink = expf(maximum - larger);
+    const float weight = expf(score - larger);
+    maximum = larger;
+    total = total * shrink + weight;
+    scratch.weights[lane] = weight;
+    synchronize_warp();
+    for (float& sum : sums) sum *= shrink;
+    for (int p = begin; p < begin + 32 && p < length; ++p) {
+      const T* const value = pages.value(p);
+      for (int d = 0; d < most_dims; ++d)
+        if (lane + 32 * d < a.head_dim)
+          sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
+    }
+  }
+  total = warp_sum(total);
+  for (int d = 0; d < most_dims; ++d)
+    if (lane + 32 * d < a.head_dim)
+      static_cast<T*>(a.out)[item * a.head_dim + lane + 32 * d] = static_cast<T>(sums[d] / total);
+}
+
+}  // namespace
+
+void attention_untuned(Stream stream, const AttentionArguments& arguments) {
+  const int64_t items = static_cast<int64_t>(arguments.tokens) * arguments.query_heads;
+  with_element_type(arguments.dtype, [&](auto element) {
+    launch(attend<decltype(element)>, {static_cast<int>((items + warps - 1) / warps)}, 32 * warps,
+           warps * sizeof(Scratch), stream, arguments);
+  });
+}
+
+}  // namespace maniple::cuda

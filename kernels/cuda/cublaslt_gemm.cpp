@@ -1,0 +1,111 @@
+#include <kernels/cuda/cublaslt_gemm.hpp>
+#include <kernels/cuda/cuda_check.hpp>
+
+#include <algorithm>
+
+namespace maniple::cuda {
+
+namespace {
+
+constexpr int64_t workspace_bytes = int64_t{32} << 20;
+
+cudaDataType_t cuda_type(DType dtype) {
+  return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+// The largest power of two that divides the address, up to the 256 bytes that the library assumes of all.
+uint32_t alignment_of(const std::byte* address) {
+  const auto bits = reinterpret_cast<uintptr_t>(address) | 256;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+UniqueHandle<LayoutTraits> column_major(DType dtype, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t layout;
+  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(dtype), static_cast<uint64_t>(rows),
+                                   static_cast<uint64_t>(columns), rows),
+        "describing a matrix");
+  return UniqueHandle<LayoutTraits>(layout);
+}
+
+template <typename T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  check(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value), "describing a product");
+}
+template <typename T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+        "describing what an algorithm may use");
+}
+
+struct PreferenceTraits {
+  using Handle = cublasLtMatmulPreference_t;
+  static Handle none() { return nullptr; }
+  static void release(Handle handle) noexcept { cublasLtMatmulPreferenceDestroy(handle); }
+};
+
+}  // namespace
+
+CublasLtGemm::CublasLtGemm(Device& device) : workspace_(device, DType::uint8, {workspace_bytes}) {
+  cublasLtHandle_t handle;
+  check(cublasLtCreate(&handle), "starting cuBLASLt");
+  handle_.reset(handle);
+}
+
+// The library's matrices are column major: it computes out^T[n, m] = weight[n, k] * x^T[k, m], where weight
+// lies there as its transpose.
+CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
+  const auto& [m, n, k, type, out_type, biased, x_alignment, weight_alignment, out_alignment] = shape;
+  cublasLtMatmulDesc_t operation;
+  check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  Plan plan{UniqueHandle<MatmulTraits>(operation),
+            column_major(type, k, n),
+            column_major(type, k, m),
+            column_major(out_type, n, m),
+            {}};
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (biased) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+
+  cublasLtMatmulPreference_t created;
+  check(cublasLtMatmulPreferenceCreate(&created), "describing what an algorithm may use");
+  const UniqueHandle<PreferenceTraits> preference(created);
+  set(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
+  set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, weight_alignment);
+  set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x_alignment);
+  set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out_alignment);
+  set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out_alignment);
+
+  cublasLtMatmulHeuristicResult_t best;
+  int found = 0;
+  const cublasStatus_t result =
+      cublasLtMatmulAlgoGetHeuristic(handle_.get(), operation, plan.weight.get(), plan.x.get(),
+                                     plan.out.get(), plan.out.get(), created, 1, &best, &found);
+  if (result != CUBLAS_STATUS_SUCCESS || found == 0)
+    fail(ExitCode::fault, "cuBLASLt has no algorithm for {} x {} x {}, {} to {}: {}", m, n, k, name_of(type),
+         name_of(out_type), cublasLtGetStatusString(result));
+  plan.algorithm = best.algo;
+  return plan;
+}
+
+void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight,
+                            ConstTensorView bias, TensorView out) {
+  const Shape shape{x.shape[0],
+                    weight.shape[0],
+                    x.shape[1],
+                    x.dtype,
+                    out.dtype,
+                    !bias.empty(),
+                    alignment_of(x.data),
+                    alignment_of(weight.data),
+                    alignment_of(out.data)};
+  auto place = plans_.find(shape);
+  if (place == plans_.end()) place = plans_.emplace(shape, planned(shape)).first;
+  const Plan& plan = place->second;
+  if (!bias.empty()) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+  const float one = 1, zero = 0;
+  check(cublasLtMatmul(handle_.get(), plan.operation.get(), &one, weight.data, plan.weight.get(), x.data,
+                       plan.x.get(), &zero, out.data, plan.out.get(), out.data, plan.out.get(),
+                       &plan.algorithm, workspace_.view().data, static_cast<size_t>(workspace_bytes), stream),
+        "multiplying matrices");
+}
+
+}  // namespace maniple::cuda

@@ -1,0 +1,44 @@
+# Adds the CUDA backend to maniple_kernels where the toolkit is. Architectures: MANIPLE_CUDA_ARCHITECTURES unless
+# CMAKE_CUDA_ARCHITECTURES names others (one is enough to see that all compiles).
+set(MANIPLE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100)
+
+if(MANIPLE_CUDA STREQUAL AUTO)
+  include(CheckLanguage)
+  check_language(CUDA)
+  find_package(CUDAToolkit 13.0 QUIET)
+  if(NOT CMAKE_CUDA_COMPILER OR NOT TARGET CUDA::cublasLt)
+    message(STATUS "no CUDA backend: nvcc or cuBLAS was not found")
+    set(with_cuda OFF)
+  else()
+    set(with_cuda ON)
+  endif()
+else()
+  set(with_cuda ${MANIPLE_CUDA})
+endif()
+if(NOT with_cuda)
+  return()
+endif()
+
+find_package(CUDAToolkit 13.0 REQUIRED)
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES ${MANIPLE_CUDA_ARCHITECTURES})
+endif()
+if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+enable_language(CUDA)
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
+
+# Kernels see neither fmt nor other libraries. <device/...> is the GPU's here, and the emulation's in the tests.
+# Relaxed constexpr: constexpr functions of the host run on the device as well.
+file(GLOB kernel_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
+add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
+target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/include/kernels ${PROJECT_SOURCE_DIR}/kernels/cuda)
+target_compile_options(maniple_cuda_kernels PRIVATE
+  --expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
+
+file(GLOB sources CONFIGURE_DEPENDS kernels/cuda/*.cpp kernels/cuda/device/*.cpp)
+target_sources(maniple_kernels PRIVATE ${sources} $<TARGET_OBJECTS:maniple_cuda_kernels>)
+target_compile_definitions(maniple_kernels PRIVATE MANIPLE_CUDA=1)
+target_include_directories(maniple_kernels PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
+target_link_libraries(maniple_kernels PRIVATE CUDA::cudart_static CUDA::cublasLt)

@@ -1,0 +1,13 @@
+// What backend.cpp asks of this folder.
+#pragma once
+
+#include <kernels/backend.hpp>
+
+namespace maniple::cuda {
+
+// GPUs that this process sees; 0 where there is no driver.
+int visible_gpus();
+// gpu: index among them. Throws Error (preflight) where there is none.
+Backend make_backend(int gpu);
+
+}  // namespace maniple::cuda

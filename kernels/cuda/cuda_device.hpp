@@ -1,0 +1,64 @@
+// One GPU: its memory and one stream, which every call joins.
+#pragma once
+
+#include <device/stream.hpp>
+#include <kernels/device.hpp>
+#include <kernels/support/unique_handle.hpp>
+
+#include <array>
+
+namespace maniple::cuda {
+
+struct StreamTraits {
+  using Handle = cudaStream_t;
+  static Handle none() { return nullptr; }
+  static void release(Handle stream) noexcept { cudaStreamDestroy(stream); }
+};
+struct EventTraits {
+  using Handle = cudaEvent_t;
+  static Handle none() { return nullptr; }
+  static void release(Handle event) noexcept { cudaEventDestroy(event); }
+};
+struct PinnedTraits {
+  using Handle = std::byte*;
+  static Handle none() { return nullptr; }
+  static void release(Handle memory) noexcept { cudaFreeHost(memory); }
+};
+
+class CudaDevice : public Device {
+ public:
+  // index: among the visible ones. Throws Error (preflight) where there is no such GPU. The calling thread
+  // works on this GPU from then on.
+  explicit CudaDevice(int index);
+
+  std::string description() const override {
+    return description_;
+  }  // "cuda, NVIDIA H200, GPU-0a1b..., 132 SMs"
+  bool shares_host_memory() const override { return false; }
+  std::byte* allocate(size_t bytes) override;
+  void release(std::byte* memory, size_t bytes) noexcept override;
+  size_t free_memory() const override;
+  // Returns when the bytes are copied from the host's memory, which may then change.
+  void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
+  void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  void synchronize() override;
+
+  device::Stream stream() const { return stream_.get(); }
+  const std::string& uuid() const { return uuid_; }  // "GPU-" and 32 hexadecimal digits in five groups
+
+ private:
+  // Pinned memory through which copies go, and when its last one has left it.
+  struct Staging {
+    UniqueHandle<PinnedTraits> memory;
+    UniqueHandle<EventTraits> copied;
+  };
+  static constexpr size_t staging_bytes = size_t{4} << 20;
+  Staging& next_staging();
+
+  std::string description_, uuid_;
+  UniqueHandle<StreamTraits> stream_;
+  std::array<Staging, 2> staging_;
+  size_t turn_ = 0;
+};
+
+}  // namespace maniple::cuda

@@ -1,0 +1,244 @@
+#include <kernels/cuda/attention.hpp>
+#include <kernels/cuda/cuda_ops.hpp>
+#include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/sampling.hpp>
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace maniple::cuda {
+
+namespace {
+
+constexpr int64_t most_biased_columns = int64_t{1} << 18;
+
+int narrow(int64_t number) {
+  require(0 <= number && number <= std::numeric_limits<int>::max(),
+          "a size beyond the range of a kernel's int");
+  return static_cast<int>(number);
+}
+
+bool is_activation(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
+}
+
+float widened(ConstTensorView raw, int64_t index) {
+  switch (raw.dtype) {
+    case DType::bf16:
+      return static_cast<float>(raw.as<BFloat16>()[index]);
+    case DType::fp16:
+      return static_cast<float>(raw.as<Float16>()[index]);
+    default:
+      return raw.as<float>()[index];
+  }
+}
+
+template <typename T>
+std::vector<std::byte> converted_to(ConstTensorView raw) {
+  std::vector<std::byte> bytes(static_cast<size_t>(raw.shape.elements()) * sizeof(T));
+  for (int64_t i = 0; i < raw.shape.elements(); ++i) {
+    const T value(widened(raw, i));
+    std::memcpy(&bytes[static_cast<size_t>(i) * sizeof(T)], &value, sizeof(T));
+  }
+  return bytes;
+}
+std::vector<std::byte> converted(ConstTensorView raw, DType dtype) {
+  if (dtype == DType::bf16) return converted_to<BFloat16>(raw);
+  return dtype == DType::fp16 ? converted_to<Float16>(raw) : converted_to<float>(raw);
+}
+
+ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
+  require(logits.dtype == DType::fp32 && vocabulary.size() <= logits.shape[1] &&
+              rows == static_cast<size_t>(logits.shape[0]),
+          "logits of a shard are fp32 [rows, width]");
+  return {logits.as<float>(), narrow(logits.shape[0]), narrow(logits.shape[1]),
+          static_cast<int32_t>(vocabulary.begin), narrow(vocabulary.size())};
+}
+
+GatheredLogits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
+  require(gathered.dtype == DType::fp32 && 0 < vocabulary_size && vocabulary_size < (1 << 24) &&
+              vocabulary_size <= gathered.shape[0] * gathered.shape[2],
+          "gathered logits cover the vocabulary");
+  return {gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]),
+          narrow(vocabulary_size)};
+}
+
+const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
+  require(weight.empty() || weight.shape == Shape{head_dim}, "a head norm of another size");
+  return weight.empty() ? nullptr : weight.as<float>();
+}
+
+}  // namespace
+
+CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm)
+    : device_(device),
+      stream_(stream),
+      gemm_(std::move(gemm)),
+      bias_(device, DType::bf16, {most_biased_columns}),
+      partial_candidates_(device, DType::uint8, {most_partial_candidates * sizeof(Candidate)}) {}
+
+Weight CudaOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
+  require(slices >= 1 && columns % slices == 0, "columns of a weight must divide by its reduction slices");
+  return {Tensor(device_, dtype, {rows, columns}), dtype, rows, columns, slices};
+}
+
+void CudaOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
+  require(raw.shape.rank() == 2 && raw.shape[1] == weight.columns, "raw rows do not fit the weight");
+  const TensorView rows = weight.packed.view().rows(first_row, raw.shape[0]);
+  if (raw.dtype == weight.dtype)
+    device_.upload(rows.data, raw.data, rows.bytes());
+  else
+    device_.upload(rows.data, converted(raw, weight.dtype).data(), rows.bytes());
+}
+
+// The library wants a bias of the result's type.
+ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
+  if (bias.empty() || dtype == DType::fp32) return bias;
+  require(bias.shape[0] <= most_biased_columns, "columns of a biased product");
+  round_to(stream_, dtype, bias.as<float>(), bias_.view().data, narrow(bias.shape[0]));
+  return {bias_.view().data, dtype, bias.shape};
+}
+
+void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+  const int64_t m = x.shape[0], n = weight.rows, k = weight.columns;
+  require(x.shape == Shape{m, k} && out.shape == Shape{m, n} && x.dtype == weight.dtype &&
+              (out.dtype == x.dtype || out.dtype == DType::fp32),
+          "shapes of a matmul");
+  require(bias.empty() || (bias.shape == Shape{n} && bias.dtype == DType::fp32),
+          "a bias has one fp32 value for each output column");
+  if (m > 0) gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
+}
+
+void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
+  require(ids.dtype == DType::int32 && out.dtype == table.dtype &&
+              out.shape == Shape{ids.shape[0], table.columns} && vocabulary.size() <= table.rows,
+          "shapes of an embedding");
+  cuda::gather_rows(stream_, ids.as<int32_t>(), vocabulary.begin, vocabulary.size(), table.packed.view().data,
+                    out.data, narrow(ids.shape[0]),
+                    table.columns * static_cast<int64_t>(size_of(table.dtype)));
+}
+
+void CudaOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
+  require(x.shape.rank() == 2 && out.shape == x.shape && out.dtype == x.dtype && is_activation(x.dtype) &&
+              weight.shape == Shape{x.shape[1]},
+          "shapes of an rms norm");
+  NormArguments arguments{};
+  arguments.dtype = arguments.delta_type = x.dtype;
+  arguments.x = const_cast<std::byte*>(x.data);  // written only where there is a delta
+  arguments.weight = weight.as<float>();
+  arguments.epsilon = epsilon;
+  arguments.out = out.data;
+  arguments.rows = narrow(x.shape[0]);
+  arguments.width = narrow(x.shape[1]);
+  norm_rows(stream_, arguments);
+}
+
+void CudaOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                           TensorView out) {
+  require(residual.shape.rank() == 2 && delta.shape == residual.shape && out.shape == residual.shape &&
+              out.dtype == residual.dtype && is_activation(residual.dtype) &&
+              (delta.dtype == residual.dtype || delta.dtype == DType::fp32) &&
+              weight.shape == Shape{residual.shape[1]},
+          "shapes of a residual and what is added");
+  norm_rows(stream_, {residual.dtype, residual.data, delta.data, delta.dtype, weight.as<float>(), epsilon,
+                      out.data, narrow(residual.shape[0]), narrow(residual.shape[1])});
+}
+
+void CudaOps::silu_mul(ConstTensorView gate_up, TensorView out) {
+  require(gate_up.shape == Shape{out.shape[0], 2 * out.shape[1]} && gate_up.dtype == out.dtype &&
+              is_activation(out.dtype),
+          "gate and up stand side by side");
+  cuda::silu_mul(stream_, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
+}
+
+void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
+  require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype &&
+              is_activation(a.dtype),
+          "operands of an addition");
+  cuda::add(stream_, a.dtype, a.data, b.data, out.data, a.shape.elements());
+}
+
+void CudaOps::add_bias(TensorView x, ConstTensorView bias) {
+  require(bias.shape == Shape{x.shape[1]} && is_activation(x.dtype), "a bias has one value for each column");
+  cuda::add_bias(stream_, x.dtype, x.data, bias.as<float>(), x.shape[0], narrow(x.shape[1]));
+}
+
+void CudaOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
+  require(out.dtype == x.dtype && size_of(x.dtype) % 2 == 0 && rows.dtype == DType::int32 &&
+              out.shape[0] == rows.shape[0] && out.shape.row_elements() == x.shape.row_elements(),
+          "shapes of a gather");
+  cuda::gather_rows(stream_, rows.as<int32_t>(), 0, x.shape[0], x.data, out.data, narrow(rows.shape[0]),
+                    x.shape.row_elements() * static_cast<int64_t>(size_of(x.dtype)));
+}
+
+void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                           ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                           const KvPages& pages) {
+  const int64_t tokens = batch.tokens(), dim = heads.head_dim;
+  require(dim % 16 == 0 && dim <= 256 && cos_sin.shape[1] == dim, "head size of a rotary embedding");
+  require(
+      qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
+      "shapes of a rotary embedding");
+  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.keys.dtype == qkv.dtype &&
+              pages.kv_heads() == heads.kv_heads && pages.head_dim() == dim,
+          "the cache has other heads");
+  cuda::rotary_store(
+      stream_, {qkv.dtype, qkv.data, cos_sin.as<float>(), norm_weight(norms.query, dim),
+                norm_weight(norms.key, dim), norms.epsilon, batch.positions.as<int32_t>(),
+                batch.slots.as<int32_t>(), queries.data, pages.keys.data, pages.values.data, narrow(tokens),
+                narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim), narrow(pages.block_size())});
+}
+
+void CudaOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
+                        float scale, const KvPages& pages, TensorView out) {
+  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
+              out.dtype == queries.dtype && pages.keys.dtype == queries.dtype &&
+              is_activation(queries.dtype) && pages.kv_heads() == heads.kv_heads &&
+              pages.head_dim() == heads.head_dim && heads.head_dim <= 256,
+          "shapes of an attention");
+  attention_untuned(stream_,
+                    {queries.dtype, queries.data, out.data, pages.keys.data, pages.values.data,
+                     batch.query_starts.as<int32_t>(), batch.past_lengths.as<int32_t>(),
+                     batch.block_tables.as<int32_t>(), narrow(batch.block_tables.shape[1]),
+                     narrow(batch.sequences()), narrow(batch.tokens()), narrow(heads.query_heads),
+                     narrow(heads.kv_heads), narrow(heads.head_dim), narrow(pages.block_size()), scale});
+}
+
+void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
+                              std::span<const SamplingRow> rows, std::span<Candidate> out) {
+  require(out.size() == rows.size(), "one candidate a row");
+  cuda::best_candidates(stream_, shard_of(logits, vocabulary, rows.size()), rows.data(),
+                        reinterpret_cast<Candidate*>(partial_candidates_.view().data), out.data());
+}
+
+void CudaOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
+  cuda::row_maxima(stream_, shard_of(logits, vocabulary, maxima.size()), maxima.data());
+}
+
+void CudaOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
+                       int chunks, std::span<float> sums) {
+  require(logits.shape[1] % chunks == 0 && sums.size() == maxima.size() * static_cast<size_t>(chunks),
+          "a padded vocabulary divides by its chunks");
+  cuda::exp_sums(stream_, shard_of(logits, vocabulary, maxima.size()), maxima.data(), chunks, sums.data());
+}
+
+void CudaOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
+                              std::span<const SamplingRow> rows, std::span<Candidate> out) {
+  require(out.size() == rows.size() && rows.size() <= static_cast<size_t>(gathered.shape[1]),
+          "shapes of a filtered draw");
+  cuda::sample_filtered(stream_, whole_vocabulary(gathered, vocabulary_size), rows.data(),
+                        narrow(static_cast<int64_t>(rows.size())), out.data());
+}
+
+void CudaOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                             std::span<TokenLogit> out) {
+  require(static_cast<int64_t>(out.size()) <= vocabulary_size && out.size() <= most_largest_logits &&
+              row < gathered.shape[1],
+          "more logits asked for than there are");
+  if (out.empty()) return;
+  cuda::largest_logits(stream_, whole_vocabulary(gathered, vocabulary_size), narrow(row),
+                       narrow(static_cast<int64_t>(out.size())), out.data());
+}
+
+}  // namespace maniple::cuda

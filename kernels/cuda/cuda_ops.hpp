@@ -1,0 +1,60 @@
+// The CUDA backend: checks shapes, and asks kernels and the library for the work. It compiles over the
+// emulation of the tests too, so it knows the device by its interface and its stream alone.
+#pragma once
+
+#include <kernels/cuda/gemm.hpp>
+#include <kernels/ops.hpp>
+
+#include <memory>
+
+namespace maniple::cuda {
+
+class CudaOps : public Ops {
+ public:
+  CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm);
+  Device& device() override { return device_; }
+
+  // Packed is plain row major, of any type; slices add nothing here.
+  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
+  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
+
+  void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
+  void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                    TensorView out) override;
+  void silu_mul(ConstTensorView gate_up, TensorView out) override;
+  void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
+  void add_bias(TensorView x, ConstTensorView bias) override;
+  // Rows outside of x give zeros: their numbers are on the device, where no error is thrown.
+  void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
+
+  void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                    ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                    const KvPages& pages) override;
+  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
+                 const KvPages& pages, TensorView out) override;
+
+  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override;
+  void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
+  void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
+                std::span<float> sums) override;
+  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override;
+  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                      std::span<TokenLogit> out) override;
+
+ private:
+  ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);
+
+  Device& device_;
+  device::Stream stream_;
+  std::unique_ptr<Gemm> gemm_;
+  // Never grow: captured graphs hold their addresses.
+  Tensor bias_;
+  Tensor partial_candidates_;
+};
+
+}  // namespace maniple::cuda

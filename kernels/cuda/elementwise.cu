@@ -1,0 +1,236 @@
+#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/reductions.hpp>
+
+#include <algorithm>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+// What a thread holds at once: sixteen bytes of a 16-bit type, twice sixteen of fp32.
+constexpr int chunk_size = 8;
+struct Chunk {
+  float values[chunk_size];
+};
+
+// Elements [at, at + 8) of a row; those from width on are zero. aligned: the row and `at` allow vectors and
+// nothing lies beyond width.
+template <bool aligned, typename T>
+__device__ Chunk load_chunk(const T* row, int64_t at, int64_t width) {
+  Chunk chunk;
+  if constexpr (aligned) {
+    constexpr int lanes = Vector<T>::size;
+    for (int v = 0; v < chunk_size / lanes; ++v) {
+      const Vector<T> vector = load_vector(row + at + v * lanes);
+      for (int i = 0; i < lanes; ++i) chunk.values[v * lanes + i] = static_cast<float>(vector.values[i]);
+    }
+  } else {
+    for (int i = 0; i < chunk_size; ++i)
+      chunk.values[i] = at + i < width ? static_cast<float>(row[at + i]) : 0.0f;
+  }
+  return chunk;
+}
+
+template <bool aligned, typename T>
+__device__ void store_chunk(T* row, int64_t at, int64_t width, const Chunk& chunk) {
+  if constexpr (aligned) {
+    constexpr int lanes = Vector<T>::size;
+    for (int v = 0; v < chunk_size / lanes; ++v) {
+      Vector<T> vector;
+      for (int i = 0; i < lanes; ++i) vector.values[i] = static_cast<T>(chunk.values[v * lanes + i]);
+      store_vector(row + at + v * lanes, vector);
+    }
+  } else {
+    for (int i = 0; i < chunk_size; ++i)
+      if (at + i < width) row[at + i] = static_cast<T>(chunk.values[i]);
+  }
+}
+
+template <typename... Pointers>
+bool vectors_fit(int64_t width, Pointers... pointers) {
+  return width % chunk_size == 0 && ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+}
+// f(true or false, as a type)
+template <typename F>
+void with_alignment(bool aligned, F f) {
+  aligned ? f(std::true_type{}) : f(std::false_type{});
+}
+
+constexpr int flat_threads = 256;
+struct FlatGrid {
+  Grid grid;
+  int threads;
+};
+// A thread for each chunk.
+FlatGrid flat_grid(int64_t chunks) {
+  const int threads = static_cast<int>(std::clamp<int64_t>((chunks + 31) / 32 * 32, 32, flat_threads));
+  return {{static_cast<int>((chunks + threads - 1) / threads)}, threads};
+}
+__device__ int64_t flat_index() {
+  return static_cast<int64_t>(block_index().x) * block_threads() + thread_index();
+}
+__device__ int chunks_of(int width) { return (width + chunk_size - 1) / chunk_size; }
+
+// One row a block. A thread keeps its chunk for the second pass; only rows of more than 8192 elements are
+// read twice.
+template <typename T, typename Delta, bool aligned>
+__global__ void __launch_bounds__(1024)
+    norm_row(T* x, const Delta* delta, const float* weight, float epsilon, T* out, int width) {
+  const int64_t start = static_cast<int64_t>(block_index().x) * width;
+  const int first = chunk_size * thread_index(), step = chunk_size * block_threads();
+  Chunk held{};
+  float squares = 0;
+  for (int at = first; at < width; at += step) {
+    held = load_chunk<aligned>(x + start, at, width);
+    if (delta) {
+      const Chunk added = load_chunk<aligned>(delta + start, at, width);
+      for (int i = 0; i < chunk_size; ++i)
+        held.values[i] = static_cast<float>(static_cast<T>(held.values[i] + added.values[i]));
+      store_chunk<aligned>(x + start, at, width, held);
+    }
+    for (const float value : held.values) squares += value * value;
+  }
+  squares = block_sum(squares, reinterpret_cast<float*>(shared_memory()));
+  const float scale = 1.0f / sqrtf(squares / static_cast<float>(width) + epsilon);
+  for (int at = first; at < width; at += step) {
+    if (width > step) held = load_chunk<aligned>(x + start, at, width);
+    const Chunk weights = load_chunk<aligned>(weight, at, width);
+    for (int i = 0; i < chunk_size; ++i) held.values[i] *= scale * weights.values[i];
+    store_chunk<aligned>(out + start, at, width, held);
+  }
+}
+
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(flat_threads)
+    silu_mul_chunk(const T* gate_up, T* out, int64_t rows, int width) {
+  const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
+  if (row >= rows) return;
+  Chunk gate = load_chunk<aligned>(gate_up + 2 * row * width, at, width);
+  const Chunk up = load_chunk<aligned>(gate_up + (2 * row + 1) * width, at, width);
+  for (int i = 0; i < chunk_size; ++i)
+    gate.values[i] = gate.values[i] / (1.0f + expf(-gate.values[i])) * up.values[i];
+  store_chunk<aligned>(out + row * width, at, width, gate);
+}
+
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(flat_threads) add_chunk(const T* a, const T* b, T* out, int64_t count) {
+  const int64_t at = flat_index() * chunk_size;
+  if (at >= count) return;
+  Chunk sum = load_chunk<aligned>(a, at, count);
+  const Chunk added = load_chunk<aligned>(b, at, count);
+  for (int i = 0; i < chunk_size; ++i) sum.values[i] += added.values[i];
+  store_chunk<aligned>(out, at, count, sum);
+}
+
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(flat_threads)
+    add_bias_chunk(T* x, const float* bias, int64_t rows, int width) {
+  const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
+  if (row >= rows) return;
+  Chunk sum = load_chunk<aligned>(x + row * width, at, width);
+  const Chunk added = load_chunk<aligned>(bias, at, width);
+  for (int i = 0; i < chunk_size; ++i) sum.values[i] += added.values[i];
+  store_chunk<aligned>(x + row * width, at, width, sum);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(flat_threads) round_element(const float* x, T* out, int count) {
+  if (flat_index() < count) out[flat_index()] = static_cast<T>(x[flat_index()]);
+}
+
+// Word: what a thread moves, sixteen bytes or two.
+template <typename Word>
+__global__ void __launch_bounds__(flat_threads)
+    gather_row(const int32_t* ids, int64_t first, int64_t table_rows, const Word* table, Word* out,
+               int64_t row_words) {
+  const int64_t row = ids[block_index().x] - first, place = block_index().x * row_words;
+  for (int64_t i = thread_index(); i < row_words; i += block_threads())
+    out[place + i] = 0 <= row && row < table_rows ? table[row * row_words + i] : Word{};
+}
+
+int threads_for(int64_t items, int most) {
+  return static_cast<int>(std::clamp<int64_t>((items + 31) / 32 * 32, 32, most));
+}
+
+template <typename T, typename Delta>
+void launch_norm(Stream stream, const NormArguments& a) {
+  const int threads = threads_for((a.width + chunk_size - 1) / chunk_size, 1024);
+  with_alignment(vectors_fit(a.width, a.x, a.delta, a.weight, a.out), [&](auto aligned) {
+    launch(norm_row<T, Delta, aligned.value>, {a.rows}, threads, 32 * sizeof(float), stream,
+           static_cast<T*>(a.x), static_cast<const Delta*>(a.delta), a.weight, a.epsilon,
+           static_cast<T*>(a.out), a.width);
+  });
+}
+
+}  // namespace
+
+void norm_rows(Stream stream, const NormArguments& arguments) {
+  with_element_type(arguments.dtype, [&](auto element) {
+    using T = decltype(element);
+    if (arguments.delta_type == arguments.dtype)
+      launch_norm<T, T>(stream, arguments);
+    else
+      launch_norm<T, float>(stream, arguments);
+  });
+}
+
+void silu_mul(Stream stream, DType dtype, const void* gate_up, void* out, int64_t rows, int width) {
+  const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_alignment(vectors_fit(width, gate_up, out), [&](auto aligned) {
+      launch(silu_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream,
+             static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
+    });
+  });
+}
+
+void add(Stream stream, DType dtype, const void* a, const void* b, void* out, int64_t count) {
+  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
+      launch(add_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
+             static_cast<const T*>(b), static_cast<T*>(out), count);
+    });
+  });
+}
+
+void add_bias(Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width) {
+  const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_alignment(vectors_fit(width, x, bias), [&](auto aligned) {
+      launch(add_bias_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<T*>(x), bias,
+             rows, width);
+    });
+  });
+}
+
+void round_to(Stream stream, DType dtype, const float* x, void* out, int count) {
+  const FlatGrid flat = flat_grid(count);
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    launch(round_element<T>, flat.grid, flat.threads, 0, stream, x, static_cast<T*>(out), count);
+  });
+}
+
+void gather_rows(Stream stream, const int32_t* ids, int64_t first, int64_t table_rows, const void* table,
+                 void* out, int count, int64_t row_bytes) {
+  const auto copy = [&](auto word) {
+    using Word = decltype(word);
+    const int64_t words = row_bytes / static_cast<int64_t>(sizeof(Word));
+    launch(gather_row<Word>, {count}, threads_for(words, flat_threads), 0, stream, ids, first, table_rows,
+           static_cast<const Word*>(table), static_cast<Word*>(out), words);
+  };
+  const bool aligned = (reinterpret_cast<uintptr_t>(table) | reinterpret_cast<uintptr_t>(out) |
+                        static_cast<uintptr_t>(row_bytes)) %
+                           16 ==
+                       0;
+  aligned ? copy(Vector<uint32_t>{}) : copy(uint16_t{});
+}
+
+}  // namespace maniple::cuda

@@ -1,0 +1,37 @@
+// Row by row and element by element: what the host code asks of the kernels. Pointers are device memory, rows
+// are contiguous, dtype is bf16, fp16 or fp32. Sixteen bytes move at once where widths and addresses allow
+// it.
+#pragma once
+
+#include <device/stream.hpp>
+#include <kernels/tensor/dtype.hpp>
+
+#include <cstdint>
+
+namespace maniple::cuda {
+
+// out = rms_norm(x); with a delta (of dtype or fp32) x += delta first, rounded once.
+struct NormArguments {
+  DType dtype;
+  void* x;
+  const void* delta = nullptr;
+  DType delta_type = DType::fp32;
+  const float* weight;
+  float epsilon;
+  void* out;
+  int rows;
+  int width;
+};
+void norm_rows(device::Stream stream, const NormArguments& arguments);
+
+// gate_up: [rows, 2 * width]
+void silu_mul(device::Stream stream, DType dtype, const void* gate_up, void* out, int64_t rows, int width);
+void add(device::Stream stream, DType dtype, const void* a, const void* b, void* out, int64_t count);
+void add_bias(device::Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width);
+// out = x, rounded to dtype.
+void round_to(device::Stream stream, DType dtype, const float* x, void* out, int count);
+// out[i] = table[ids[i] - first], zeros for rows outside of [0, table_rows). row_bytes is even.
+void gather_rows(device::Stream stream, const int32_t* ids, int64_t first, int64_t table_rows,
+                 const void* table, void* out, int count, int64_t row_bytes);
+
+}  // namespace maniple::cuda

@@ -1,0 +1,108 @@
+#include <kernels/cuda/attention.hpp>
+#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/reductions.hpp>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int threads = 256;
+constexpr int most_steps = 2;  // of a warp through half a head: 2 * 64 pairs
+
+template <typename T>
+struct alignas(2 * sizeof(T)) Neighbours {
+  T values[2];
+};
+template <typename T>
+__device__ void load_two(const T* from, float (&values)[2]) {
+  const auto two = *reinterpret_cast<const Neighbours<T>*>(from);
+  for (int i = 0; i < 2; ++i) values[i] = static_cast<float>(two.values[i]);
+}
+template <typename T>
+__device__ void store_two(T* to, const float (&values)[2]) {
+  *reinterpret_cast<Neighbours<T>*>(to) = {{static_cast<T>(values[0]), static_cast<T>(values[1])}};
+}
+
+// What a lane holds of a head: two neighbours of the first half and their partners of the second, for each
+// step.
+struct Head {
+  float low[most_steps][2];
+  float high[most_steps][2];
+};
+
+// f(step, index of the first neighbour)
+template <typename F>
+__device__ void for_pairs(int half, F f) {
+  for (int step = 0; step < most_steps; ++step)
+    if (const int i = 64 * step + 2 * lane_index(); i < half) f(step, i);
+}
+
+__device__ void normalise(Head& head, int half, const float* weight, float epsilon) {
+  float squares = 0;
+  for_pairs(half, [&](int step, int) {
+    for (int j = 0; j < 2; ++j)
+      squares += head.low[step][j] * head.low[step][j] + head.high[step][j] * head.high[step][j];
+  });
+  const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(2 * half) + epsilon);
+  for_pairs(half, [&](int step, int i) {
+    for (int j = 0; j < 2; ++j) {
+      head.low[step][j] *= scale * weight[i + j];
+      head.high[step][j] *= scale * weight[half + i + j];
+    }
+  });
+}
+
+__device__ void rotate(Head& head, int half, const float* cos_sin) {
+  for_pairs(half, [&](int step, int i) {
+    for (int j = 0; j < 2; ++j) {
+      const float cosine = cos_sin[i + j], sine = cos_sin[half + i + j];
+      const float low = head.low[step][j], high = head.high[step][j];
+      head.low[step][j] = low * cosine - high * sine;
+      head.high[step][j] = high * cosine + low * sine;
+    }
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) {
+  const int heads = a.query_heads + 2 * a.kv_heads, half = a.head_dim / 2;
+  const int64_t item = static_cast<int64_t>(block_index().x) * (block_threads() / 32) + warp_index();
+  const int64_t token = item / heads;
+  const int head_index = static_cast<int>(item % heads);
+  if (token >= a.tokens) return;
+  const bool is_query = head_index < a.query_heads, is_value = head_index >= a.query_heads + a.kv_heads;
+
+  Head head;
+  const T* const from = static_cast<const T*>(a.qkv) + item * a.head_dim;
+  for_pairs(half, [&](int step, int i) {
+    load_two(from + i, head.low[step]);
+    load_two(from + half + i, head.high[step]);
+  });
+  if (!is_value) {
+    if (const float* norm = is_query ? a.query_norm : a.key_norm) normalise(head, half, norm, a.epsilon);
+    rotate(head, half, a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim);
+  }
+  const int64_t slot = a.slots[token], kv_head = (head_index - a.query_heads) % a.kv_heads;
+  const int64_t cell = (slot / a.block_size * a.kv_heads + kv_head) * a.block_size + slot % a.block_size;
+  T* const to = is_query ? static_cast<T*>(a.queries) + (token * a.query_heads + head_index) * a.head_dim
+                         : static_cast<T*>(is_value ? a.values : a.keys) + cell * a.head_dim;
+  for_pairs(half, [&](int step, int i) {
+    store_two(to + i, head.low[step]);
+    store_two(to + half + i, head.high[step]);
+  });
+}
+
+}  // namespace
+
+void rotary_store(Stream stream, const RotaryArguments& arguments) {
+  const int64_t warps =
+      static_cast<int64_t>(arguments.tokens) * (arguments.query_heads + 2 * arguments.kv_heads);
+  const int blocks = static_cast<int>((warps + threads / 32 - 1) / (threads / 32));
+  with_element_type(arguments.dtype, [&](auto element) {
+    launch(rotary_store_head<decltype(element)>, {blocks}, threads, 0, stream, arguments);
+  });
+}
+
+}  // namespace maniple::cuda

@@ -1,0 +1,41 @@
+// The vocabulary's end of a step: what the host code asks of the kernels. Pointers are device memory; what
+// each result is, ops.hpp and sampling_batch.hpp say. Ids stay below 2^24.
+#pragma once
+
+#include <device/stream.hpp>
+#include <kernels/sampling_batch.hpp>
+
+#include <cstdint>
+
+namespace maniple::cuda {
+
+// Logits of a shard: [rows, width], of which the first `count` columns are the ids from `first` on.
+struct ShardLogits {
+  const float* logits;
+  int rows;
+  int width;
+  int32_t first;
+  int count;
+};
+// Logits gathered as [shards, rows, width]; ids from `vocabulary` on are padding.
+struct GatheredLogits {
+  const float* logits;
+  int rows;
+  int width;
+  int vocabulary;
+};
+
+// Candidates that best_candidates needs beside its result.
+inline constexpr int most_partial_candidates = 1024;
+
+void best_candidates(device::Stream stream, const ShardLogits& logits, const SamplingRow* how,
+                     Candidate* partial, Candidate* out);
+void row_maxima(device::Stream stream, const ShardLogits& logits, float* maxima);
+void exp_sums(device::Stream stream, const ShardLogits& logits, const float* maxima, int chunks, float* sums);
+// For the first `rows` rows.
+void sample_filtered(device::Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,
+                     Candidate* out);
+inline constexpr int most_largest_logits = 1024;
+void largest_logits(device::Stream stream, const GatheredLogits& logits, int row, int count, TokenLogit* out);
+
+}  // namespace maniple::cuda
