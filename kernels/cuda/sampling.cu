@@ -18,7 +18,7 @@ constexpr int most_warps = most_threads / 32;
 int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, most_threads); }
 
 // What is not a number never wins; -0 becomes +0, so that equal logits have equal keys.
-__device__ float sane(float logit) { return isnan(logit) ? -INFINITY : logit + 0.0f; }
+__device__ float sane(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
 // logit - maximum, with equal infinities a distance of zero.
 __device__ float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
 

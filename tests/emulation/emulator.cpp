@@ -333,10 +333,17 @@ void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::f
   const std::unique_ptr<std::byte, AlignedDelete> shared(
       static_cast<std::byte*>(::operator new[](shared_bytes, std::align_val_t{128})));
   Block block(grid, threads, {shared.get(), shared_bytes}, kernel);
-  struct Current {
-    explicit Current(Block& block) { current_block = &block; }
-    ~Current() { current_block = nullptr; }
-  } current(block);
+  struct Running {
+    Running(Block& block, DeviceMemory* memory) : memory_(memory) {
+      current_block = &block;
+      if (memory_) memory_->set_reachable(true);
+    }
+    ~Running() {
+      if (memory_) memory_->set_reachable(false);
+      current_block = nullptr;
+    }
+    DeviceMemory* memory_;
+  } running(block, order.memory);
   for (const Grid& index : blocks_of(grid, number)) block.run(index, number);
 }
 

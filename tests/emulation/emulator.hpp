@@ -17,11 +17,19 @@ struct Grid {
   int z = 1;
 };
 
-// Decides in which order blocks and threads run: the n-th launch takes the n-th order of the seed. One order
-// in four goes by ascending, one by descending index, the others are random.
+// Memory of a device that the host must not touch, but while a kernel runs.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void set_reachable(bool reachable) = 0;
+};
+
+// Decides in which order blocks and threads run: the n-th launch takes the n-th order from the seed on. One
+// order in four goes by ascending, one by descending index, the others are random.
 struct Order {
   uint64_t seed = 1;
   uint64_t launches = 0;
+  DeviceMemory* memory = nullptr;
 };
 
 // A kernel did what hangs or is undefined on a device. what() names block, place and seed.

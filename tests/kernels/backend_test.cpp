@@ -32,7 +32,7 @@ TEST(Backend, TakesTheFirstAvailablePathAndSaysSo) {
   const std::vector<CpuPath> paths = available_cpu_paths();
   ASSERT_FALSE(paths.empty());
   EXPECT_EQ(paths.back(), CpuPath::portable);
-  const Backend two = backend_of(BackendKind::automatic, CpuPath::automatic, 2);
+  const Backend two = backend_of(BackendKind::cpu, CpuPath::automatic, 2);
   EXPECT_EQ(two.device->description(), "cpu, 2 threads, " + std::string(name_of(paths.front())));
   EXPECT_EQ(backend_of(BackendKind::cpu, CpuPath::portable).device->description(), "cpu, 1 thread, portable");
 }
@@ -43,7 +43,20 @@ TEST(Backend, RefusesWhatTheMachineLacks) {
     if (std::find(paths.begin(), paths.end(), path) == paths.end()) {
       EXPECT_EQ(error_of([&] { backend_of(BackendKind::cpu, path); }).code(), ExitCode::preflight);
     }
-  EXPECT_EQ(error_of([] { backend_of(BackendKind::cuda); }).code(), ExitCode::preflight);
+}
+
+TEST(Backend, TakesTheGpuWhereThereIsOneAndElseSaysWhatIsMissing) {
+  const std::string chosen = backend_of(BackendKind::automatic).device->description();
+  const std::string lack = testing::lack_of({BackendKind::cuda});
+  if (lack.empty()) {
+    EXPECT_EQ(chosen.find("cuda, "), 0u) << chosen;
+    return;
+  }
+  EXPECT_EQ(chosen.find("cpu, "), 0u) << chosen;
+  const Error error = error_of([] { backend_of(BackendKind::cuda); });
+  EXPECT_EQ(error.code(), ExitCode::preflight);
+  EXPECT_FALSE(error.why().empty());
+  EXPECT_NE(error.remedy().find("--backend cpu"), std::string::npos);
 }
 
 TEST(CpuMemory, IsAlignedZeroedAndWritableAtEverySize) {

@@ -1,8 +1,10 @@
-// What the conformance tests are run on: the reference and every instruction path of the CPU backend. All are
-// held against double precision.
+// What the conformance tests are run on: the reference, every instruction path of the CPU backend, the CUDA
+// backend over the emulation, and on a GPU where there is one. All are held against double precision.
 #pragma once
 
+#include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
+#include <support/mirrored_backend.hpp>
 #include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>
@@ -23,20 +25,28 @@ inline Backend backend_of(BackendKind kind, CpuPath path = CpuPath::automatic, i
 
 struct Subject {
   BackendKind kind;
-  CpuPath path;
+  CpuPath path = CpuPath::automatic;
+  bool emulated = false;
 };
 
 inline void PrintTo(const Subject& subject, std::ostream* out) {
-  *out << (subject.kind == BackendKind::reference ? "reference" : name_of(subject.path));
+  if (subject.kind == BackendKind::cpu)
+    *out << name_of(subject.path);
+  else
+    *out << (subject.kind == BackendKind::reference ? "reference"
+             : subject.emulated                     ? "emulated_cuda"
+                                                    : "cuda");
 }
 
 inline const std::vector<Subject>& all_subjects() {
-  static const std::vector<Subject> subjects{{BackendKind::reference, CpuPath::automatic},
+  static const std::vector<Subject> subjects{{BackendKind::reference},
                                              {BackendKind::cpu, CpuPath::amx},
                                              {BackendKind::cpu, CpuPath::avx512_bf16},
                                              {BackendKind::cpu, CpuPath::avx512},
                                              {BackendKind::cpu, CpuPath::avx2},
-                                             {BackendKind::cpu, CpuPath::portable}};
+                                             {BackendKind::cpu, CpuPath::portable},
+                                             {BackendKind::cuda, CpuPath::automatic, true},
+                                             {BackendKind::cuda}};
   return subjects;
 }
 
@@ -44,17 +54,38 @@ inline std::string name_of_subject(const ::testing::TestParamInfo<Subject>& info
   return ::testing::PrintToString(info.param);
 }
 
+// Why this machine cannot run a subject; empty: it can.
+inline std::string lack_of(const Subject& subject) {
+  if (subject.kind == BackendKind::cuda && !subject.emulated) try {
+      backend_of(BackendKind::cuda);
+    } catch (const Error& error) {
+      return std::string("no GPU: ") + error.what();
+    }
+  const auto paths = available_cpu_paths();
+  const bool missing =
+      subject.kind == BackendKind::cpu && std::find(paths.begin(), paths.end(), subject.path) == paths.end();
+  return missing ? fmt::format("this processor cannot run the path {}", name_of(subject.path)) : "";
+}
+
 class Conformance : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    const auto paths = available_cpu_paths();
-    const bool missing = GetParam().kind == BackendKind::cpu &&
-                         std::find(paths.begin(), paths.end(), GetParam().path) == paths.end();
-    if (missing) GTEST_SKIP() << "this processor cannot run the path " << name_of(GetParam().path);
+    if (const std::string lack = lack_of(GetParam()); !lack.empty()) GTEST_SKIP() << lack;
     backend_ = with_threads(2);
   }
 
-  static Backend with_threads(int threads) { return backend_of(GetParam().kind, GetParam().path, threads); }
+  // For a GPU the number is that of a run; under emulation it decides the order of the device's threads.
+  static Backend with_threads(int threads) {
+    if (GetParam().kind != BackendKind::cuda) return backend_of(GetParam().kind, GetParam().path, threads);
+    return mirrored(GetParam().emulated ? emulation::emulated_cuda_backend(static_cast<uint64_t>(threads))
+                                        : backend_of(BackendKind::cuda));
+  }
+  // That a row has the same bits in any company and cut (the level `grid`); a GPU promises bounds (`off`).
+  static bool promises_bits() { return GetParam().kind != BackendKind::cuda; }
+  static std::vector<DType> activation_types() {
+    if (GetParam().kind == BackendKind::cuda) return {DType::bf16, DType::fp16, DType::fp32};
+    return {DType::bf16, DType::fp32};
+  }
   Ops& ops() { return *backend_.ops; }
   Device& device() { return *backend_.device; }
 
@@ -63,6 +94,10 @@ class Conformance : public ::testing::TestWithParam<Subject> {
 };
 
 // Half a unit in the last place, relative.
-inline double rounding(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : 0x1p-24; }
+inline double rounding(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::fp16 ? 0x1p-11 : 0x1p-24;
+}
+// The same where numbers are too small to be normal.
+inline double rounding_near_zero(DType dtype) { return dtype == DType::fp16 ? 0x1p-25 : 1e-37; }
 
 }  // namespace maniple::testing

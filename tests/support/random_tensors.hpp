@@ -23,9 +23,17 @@ inline float uniform(uint64_t seed, uint64_t index) {
   return static_cast<float>(static_cast<int64_t>(hashed(hashed(seed) + index)) >> 32) * 0x1p-31f;
 }
 
+// The nearest value that the type holds.
+inline float rounded(DType dtype, float value) {
+  if (dtype == DType::bf16) return static_cast<float>(BFloat16(value));
+  return dtype == DType::fp16 ? static_cast<float>(Float16(value)) : value;
+}
+
 inline void set(TensorView tensor, int64_t index, float value) {
   if (tensor.dtype == DType::bf16)
     tensor.as<BFloat16>()[index] = BFloat16(value);
+  else if (tensor.dtype == DType::fp16)
+    tensor.as<Float16>()[index] = Float16(value);
   else
     tensor.as<float>()[index] = value;
 }
@@ -86,7 +94,7 @@ class GuardedTensor {
   TensorView view() { return {memory_.view().data, memory_.dtype(), shape_}; }
   bool intact() const {
     for (int64_t i = shape_.elements(); i < memory_.shape().elements(); ++i)
-      if (get(memory_, i) != static_cast<float>(BFloat16(12345)) && get(memory_, i) != 12345) return false;
+      if (get(memory_, i) != rounded(memory_.dtype(), 12345)) return false;
     return true;
   }
 

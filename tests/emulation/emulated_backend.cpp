@@ -1,0 +1,123 @@
+#include <emulation/emulated_backend.hpp>
+#include <kernels/cuda/cuda_ops.hpp>
+
+#include <sanitizer/asan_interface.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace maniple::emulation {
+
+namespace {
+
+constexpr size_t page = 4096, alignment = 64;
+
+size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
+
+// While it lives, memory is reachable.
+class Reach {
+ public:
+  explicit Reach(DeviceMemory& memory) : memory_(memory) { memory_.set_reachable(true); }
+  ~Reach() { memory_.set_reachable(false); }
+  Reach(const Reach&) = delete;
+  Reach& operator=(const Reach&) = delete;
+
+ private:
+  DeviceMemory& memory_;
+};
+
+}  // namespace
+
+EmulatedDevice::~EmulatedDevice() {
+  for (const auto& [first, bytes] : mappings_) munmap(first, bytes + page);
+}
+
+// The end of what was asked for lies as near to a page that always faults as the alignment allows; the
+// address sanitizer sees the rest.
+std::byte* EmulatedDevice::allocate(size_t bytes) {
+  const size_t used = rounded_up(bytes, alignment), mapped = rounded_up(used, page);
+  void* const memory =
+      mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  auto* const first = static_cast<std::byte*>(memory);
+  ASAN_POISON_MEMORY_REGION(first + mapped - used + bytes, used - bytes);
+  mprotect(first, mapped + page, PROT_NONE);
+  mappings_[first] = mapped;
+  return first + mapped - used;
+}
+
+void EmulatedDevice::release(std::byte* memory, size_t bytes) noexcept {
+  const size_t used = rounded_up(bytes, alignment), mapped = rounded_up(used, page);
+  std::byte* const first = memory + used - mapped;
+  ASAN_UNPOISON_MEMORY_REGION(first, mapped);
+  mappings_.erase(first);
+  munmap(first, mapped + page);
+}
+
+void EmulatedDevice::set_reachable(bool reachable) {
+  for (const auto& [first, bytes] : mappings_)
+    mprotect(first, bytes, reachable ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+void EmulatedDevice::upload(std::byte* to_device, const std::byte* from_host, size_t bytes) {
+  const Reach reach(*this);
+  if (bytes > 0) std::memcpy(to_device, from_host, bytes);
+}
+
+void EmulatedDevice::download(std::byte* to_host, const std::byte* from_device, size_t bytes) {
+  const Reach reach(*this);
+  if (bytes > 0) std::memcpy(to_host, from_device, bytes);
+}
+
+namespace {
+
+float widened(ConstTensorView view, int64_t index) {
+  if (view.dtype == DType::bf16) return static_cast<float>(view.as<BFloat16>()[index]);
+  if (view.dtype == DType::fp16) return static_cast<float>(view.as<Float16>()[index]);
+  return view.as<float>()[index];
+}
+void narrow(TensorView view, int64_t index, float value) {
+  if (view.dtype == DType::bf16)
+    view.as<BFloat16>()[index] = BFloat16(value);
+  else if (view.dtype == DType::fp16)
+    view.as<Float16>()[index] = Float16(value);
+  else
+    view.as<float>()[index] = value;
+}
+
+// In place of the library: plain loops.
+class PlainGemm : public cuda::Gemm {
+ public:
+  void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
+                TensorView out) override {
+    const Reach reach(*stream->memory);
+    const int64_t m = x.shape[0], n = weight.shape[0], k = x.shape[1];
+    for (int64_t row = 0; row < m; ++row)
+      for (int64_t column = 0; column < n; ++column) {
+        float sum = 0;
+        for (int64_t i = 0; i < k; ++i) sum += widened(x, row * k + i) * widened(weight, column * k + i);
+        narrow(out, row * n + column, bias.empty() ? sum : sum + widened(bias, column));
+      }
+  }
+};
+
+// Owns the order in which its kernels run.
+class EmulatedOps : public cuda::CudaOps {
+ public:
+  EmulatedOps(EmulatedDevice& device, std::unique_ptr<Order> order)
+      : CudaOps(device, order.get(), std::make_unique<PlainGemm>()), order_(std::move(order)) {}
+
+ private:
+  std::unique_ptr<Order> order_;
+};
+
+}  // namespace
+
+Backend emulated_cuda_backend(uint64_t seed) {
+  auto device = std::make_unique<EmulatedDevice>();
+  auto order = std::make_unique<Order>(Order{seed, 0, device.get()});
+  auto ops = std::make_unique<EmulatedOps>(*device, std::move(order));
+  return {std::move(device), std::move(ops)};
+}
+
+}  // namespace maniple::emulation

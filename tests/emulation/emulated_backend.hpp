@@ -1,0 +1,36 @@
+// The CUDA backend over emulated blocks: its host code and its kernels are the product's; memory, stream and
+// library are stand-ins.
+#pragma once
+
+#include <emulation/emulator.hpp>
+#include <kernels/backend.hpp>
+
+#include <map>
+
+namespace maniple::emulation {
+
+// Host memory that faults outside of launches and copies: code that follows a device pointer is found. So is,
+// within a launch, code that runs past the end of an allocation.
+class EmulatedDevice : public Device, public DeviceMemory {
+ public:
+  ~EmulatedDevice() override;
+
+  std::string description() const override { return "emulated cuda"; }
+  bool shares_host_memory() const override { return false; }
+  std::byte* allocate(size_t bytes) override;
+  void release(std::byte* memory, size_t bytes) noexcept override;
+  size_t free_memory() const override { return size_t{1} << 30; }
+  void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
+  void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  void synchronize() override {}
+
+  void set_reachable(bool reachable) override;
+
+ private:
+  std::map<std::byte*, size_t> mappings_;  // first page, pages that hold data
+};
+
+// seed: the first of the orders in which threads run.
+Backend emulated_cuda_backend(uint64_t seed);
+
+}  // namespace maniple::emulation

@@ -1,0 +1,195 @@
+// A backend whose memory the host cannot reach, for tests that read and write tensors in place: each tensor
+// lies in host memory and has a mirror on the device, brought over before an operation and back behind it,
+// whole allocations, so that what an operation wrote beside its tensors comes back too.
+#pragma once
+
+#include <kernels/backend.hpp>
+#include <kernels/cpu/cpu_device.hpp>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace maniple::testing {
+
+class MirroredDevice : public CpuDevice {
+ public:
+  explicit MirroredDevice(Device& inner) : CpuDevice("mirror of " + inner.description()), inner_(inner) {}
+
+  std::byte* allocate(size_t bytes) override {
+    std::byte* const host = CpuDevice::allocate(bytes);
+    mirrors_[host] = {inner_.allocate(bytes), bytes};
+    return host;
+  }
+  void release(std::byte* memory, size_t bytes) noexcept override {
+    inner_.release(mirrors_[memory].device, bytes);
+    mirrors_.erase(memory);
+    CpuDevice::release(memory, bytes);
+  }
+
+ private:
+  friend class Transfer;
+  struct Mirror {
+    std::byte* device;
+    size_t bytes;
+  };
+  Device& inner_;
+  std::map<std::byte*, Mirror> mirrors_;
+};
+
+// What one operation takes over and brings back.
+class Transfer {
+ public:
+  explicit Transfer(MirroredDevice& device) : device_(device) {}
+
+  ConstTensorView in(ConstTensorView view) {
+    return {on_device(const_cast<std::byte*>(view.data), view.bytes()), view.dtype, view.shape};
+  }
+  TensorView out(TensorView view) {
+    return {on_device(view.data, view.bytes(), true), view.dtype, view.shape};
+  }
+  template <typename T>
+  std::span<const T> in(std::span<const T> values) {
+    auto* const host = reinterpret_cast<std::byte*>(const_cast<T*>(values.data()));
+    return {reinterpret_cast<const T*>(on_device(host, values.size_bytes())), values.size()};
+  }
+  template <typename T>
+  std::span<T> out(std::span<T> values) {
+    auto* const host = reinterpret_cast<std::byte*>(values.data());
+    return {reinterpret_cast<T*>(on_device(host, values.size_bytes(), true)), values.size()};
+  }
+  void bring_back() {
+    for (const auto& [host, mirror] : changed_) device_.inner_.download(host, mirror.device, mirror.bytes);
+  }
+
+ private:
+  std::byte* on_device(std::byte* host, size_t bytes, bool changed = false) {
+    if (bytes == 0) return nullptr;
+    auto place = device_.mirrors_.upper_bound(host);
+    if (place == device_.mirrors_.begin() || (--place)->first + place->second.bytes < host + bytes)
+      return visitor(host, bytes, changed);
+    const auto& [first, mirror] = *place;
+    if (brought_.insert(first).second) device_.inner_.upload(mirror.device, first, mirror.bytes);
+    if (changed) changed_[first] = mirror;
+    return mirror.device + (host - first);
+  }
+  // Memory that is not of the device.
+  std::byte* visitor(std::byte* host, size_t bytes, bool changed) {
+    visitors_.emplace_back(device_.inner_, DType::uint8, Shape{static_cast<int64_t>(bytes)});
+    std::byte* const device = visitors_.back().view().data;
+    device_.inner_.upload(device, host, bytes);
+    if (changed) changed_[host] = {device, bytes};
+    return device;
+  }
+
+  MirroredDevice& device_;
+  std::set<std::byte*> brought_;
+  std::map<std::byte*, MirroredDevice::Mirror> changed_;
+  std::vector<Tensor> visitors_;
+};
+
+class MirroredOps : public Ops {
+ public:
+  MirroredOps(Backend inner, MirroredDevice& device) : inner_(std::move(inner)), device_(device) {}
+  Device& device() override { return device_; }
+
+  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override {
+    return inner_.ops->make_weight(dtype, rows, columns, slices);
+  }
+  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override {
+    inner_.ops->pack(weight, first_row, raw);
+  }
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.matmul(t.in(x), weight, t.in(bias), t.out(out)); });
+  }
+  void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.embed(t.in(ids), table, vocabulary, t.out(out)); });
+  }
+  void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.rms_norm(t.in(x), t.in(weight), epsilon, t.out(out)); });
+  }
+  void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                    TensorView out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.add_rms_norm(t.in(delta), t.out(residual), t.in(weight), epsilon, t.out(out));
+    });
+  }
+  void silu_mul(ConstTensorView gate_up, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.silu_mul(t.in(gate_up), t.out(out)); });
+  }
+  void add(ConstTensorView a, ConstTensorView b, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.add(t.in(a), t.in(b), t.out(out)); });
+  }
+  void add_bias(TensorView x, ConstTensorView bias) override {
+    run([&](Ops& ops, Transfer& t) { ops.add_bias(t.out(x), t.in(bias)); });
+  }
+  void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.gather_rows(t.in(x), t.in(rows), t.out(out)); });
+  }
+  void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                    ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                    const KvPages& pages) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.rotary_store(t.in(qkv), heads, {t.in(norms.query), t.in(norms.key), norms.epsilon}, t.in(cos_sin),
+                       there(t, batch), t.out(queries), {t.out(pages.keys), t.out(pages.values)});
+    });
+  }
+  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
+                 const KvPages& pages, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.attention(t.in(queries), heads, there(t, batch), scale, {t.out(pages.keys), t.out(pages.values)},
+                    t.out(out));
+    });
+  }
+  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.best_candidates(t.in(logits), vocabulary, t.in(rows), t.out(out));
+    });
+  }
+  void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override {
+    run([&](Ops& ops, Transfer& t) { ops.row_maxima(t.in(logits), vocabulary, t.out(maxima)); });
+  }
+  void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
+                std::span<float> sums) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.exp_sums(t.in(logits), vocabulary, t.in(maxima), chunks, t.out(sums));
+    });
+  }
+  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.sample_filtered(t.in(gathered), vocabulary_size, t.in(rows), t.out(out));
+    });
+  }
+  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                      std::span<TokenLogit> out) override {
+    run([&](Ops& ops, Transfer& t) { ops.largest_logits(t.in(gathered), vocabulary_size, row, t.out(out)); });
+  }
+
+ private:
+  template <typename Operation>
+  void run(Operation operation) {
+    Transfer transfer(device_);
+    operation(*inner_.ops, transfer);
+    transfer.bring_back();
+  }
+  static AttentionBatch there(Transfer& t, const AttentionBatch& batch) {
+    return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.block_tables),
+            t.in(batch.positions), t.in(batch.slots)};
+  }
+
+  Backend inner_;
+  MirroredDevice& device_;
+};
+
+inline Backend mirrored(Backend inner) {
+  auto device = std::make_unique<MirroredDevice>(*inner.device);
+  auto ops = std::make_unique<MirroredOps>(std::move(inner), *device);
+  return {std::move(device), std::move(ops)};
+}
+
+}  // namespace maniple::testing
