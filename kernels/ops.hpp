@@ -1,10 +1,11 @@
 // The operations of a transformer on one device. Everything above this interface is written once for all
 // backends.
 //
-// Numbers: activations are bf16 or fp32 ("the activation type": that of the tensors passed), accumulation is
-// fp32. On the CPU backends a result depends on its own inputs alone: the bits of a row are the same for any
-// number of rows, threads, block size or chunking. Norm weights and biases are fp32 tensors. Shapes are
-// checked with require(): a mismatch is a bug of the caller.
+// Numbers: activations are bf16, fp32 or (not on the CPU backend) fp16 ("the activation type": that of the
+// tensors passed), accumulation is fp32. On the CPU backends a result depends on its own inputs alone: the
+// bits of a row are the same for any number of rows, threads, block size or chunking; on a GPU it is within
+// bounds. Norm weights and biases are fp32 tensors. Shapes are checked with require(): a mismatch is a bug of
+// the caller.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
@@ -22,7 +23,7 @@ namespace maniple {
 // its own, added by a binary tree; others have one slice.
 struct Weight {
   Tensor packed;
-  DType dtype = DType::bf16;  // bf16 or fp32
+  DType dtype = DType::bf16;  // an activation type
   int64_t rows = 0;
   int64_t columns = 0;
   int slices = 1;

@@ -36,6 +36,10 @@ add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
 target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/include/kernels ${PROJECT_SOURCE_DIR}/kernels/cuda)
 target_compile_options(maniple_cuda_kernels PRIVATE
   --expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
+set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)
+set_target_properties(maniple_cuda_kernels PROPERTIES
+  CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/kernels/cuda/within_budget.sh;${budget};${CMAKE_CUDA_COMPILER_LAUNCHER}")
+set_source_files_properties(${kernel_sources} PROPERTIES OBJECT_DEPENDS ${budget})
 
 file(GLOB sources CONFIGURE_DEPENDS kernels/cuda/*.cpp kernels/cuda/device/*.cpp)
 target_sources(maniple_kernels PRIVATE ${sources} $<TARGET_OBJECTS:maniple_cuda_kernels>)

@@ -2,8 +2,8 @@
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/sampling.hpp>
+#include <kernels/reference/rows.hpp>
 
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -23,29 +23,10 @@ bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
 }
 
-float widened(ConstTensorView raw, int64_t index) {
-  switch (raw.dtype) {
-    case DType::bf16:
-      return static_cast<float>(raw.as<BFloat16>()[index]);
-    case DType::fp16:
-      return static_cast<float>(raw.as<Float16>()[index]);
-    default:
-      return raw.as<float>()[index];
-  }
-}
-
-template <typename T>
-std::vector<std::byte> converted_to(ConstTensorView raw) {
-  std::vector<std::byte> bytes(static_cast<size_t>(raw.shape.elements()) * sizeof(T));
-  for (int64_t i = 0; i < raw.shape.elements(); ++i) {
-    const T value(widened(raw, i));
-    std::memcpy(&bytes[static_cast<size_t>(i) * sizeof(T)], &value, sizeof(T));
-  }
-  return bytes;
-}
 std::vector<std::byte> converted(ConstTensorView raw, DType dtype) {
-  if (dtype == DType::bf16) return converted_to<BFloat16>(raw);
-  return dtype == DType::fp16 ? converted_to<Float16>(raw) : converted_to<float>(raw);
+  std::vector<std::byte> bytes(static_cast<size_t>(raw.shape.elements()) * size_of(dtype));
+  reference::write({bytes.data(), dtype, raw.shape}, 0, reference::read(raw, 0, raw.shape.elements()));
+  return bytes;
 }
 
 ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {

@@ -32,12 +32,21 @@ Floats read(ConstTensorView view, int64_t begin, int64_t count) {
 }
 
 void write(TensorView view, int64_t begin, std::span<const float> values) {
-  require(view.dtype == DType::fp32 || view.dtype == DType::bf16, "results are bf16 or fp32");
-  if (view.dtype == DType::fp32)
-    std::copy(values.begin(), values.end(), view.as<float>() + begin);
-  else
-    std::transform(values.begin(), values.end(), view.as<BFloat16>() + begin,
-                   [](float v) { return BFloat16(v); });
+  switch (view.dtype) {
+    case DType::fp32:
+      std::copy(values.begin(), values.end(), view.as<float>() + begin);
+      break;
+    case DType::bf16:
+      std::transform(values.begin(), values.end(), view.as<BFloat16>() + begin,
+                     [](float v) { return BFloat16(v); });
+      break;
+    case DType::fp16:
+      std::transform(values.begin(), values.end(), view.as<Float16>() + begin,
+                     [](float v) { return Float16(v); });
+      break;
+    default:
+      require(false, "not a floating-point tensor");
+  }
 }
 
 float dot(const float* a, const float* b, int64_t count) {

@@ -12,7 +12,7 @@ using Floats = std::vector<float>;
 
 // Elements [begin, begin + count) of a bf16, fp16 or fp32 tensor, counted from its start.
 Floats read(ConstTensorView view, int64_t begin, int64_t count);
-// Rounds once to the view's type (bf16 or fp32).
+// Rounds once to the view's type.
 void write(TensorView view, int64_t begin, std::span<const float> values);
 
 // Sum of a[i] * b[i]: sixteen lanes, lane j adds the elements j, j + 16, ... in order; then a binary tree

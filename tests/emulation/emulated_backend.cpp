@@ -1,5 +1,6 @@
 #include <emulation/emulated_backend.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
+#include <kernels/reference/rows.hpp>
 
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
@@ -71,20 +72,6 @@ void EmulatedDevice::download(std::byte* to_host, const std::byte* from_device, 
 
 namespace {
 
-float widened(ConstTensorView view, int64_t index) {
-  if (view.dtype == DType::bf16) return static_cast<float>(view.as<BFloat16>()[index]);
-  if (view.dtype == DType::fp16) return static_cast<float>(view.as<Float16>()[index]);
-  return view.as<float>()[index];
-}
-void narrow(TensorView view, int64_t index, float value) {
-  if (view.dtype == DType::bf16)
-    view.as<BFloat16>()[index] = BFloat16(value);
-  else if (view.dtype == DType::fp16)
-    view.as<Float16>()[index] = Float16(value);
-  else
-    view.as<float>()[index] = value;
-}
-
 // In place of the library: plain loops.
 class PlainGemm : public cuda::Gemm {
  public:
@@ -92,12 +79,15 @@ class PlainGemm : public cuda::Gemm {
                 TensorView out) override {
     const Reach reach(*stream->memory);
     const int64_t m = x.shape[0], n = weight.shape[0], k = x.shape[1];
+    const reference::Floats xs = reference::read(x, 0, m * k), weights = reference::read(weight, 0, n * k),
+                            biases = reference::read(bias, 0, bias.shape.elements());
+    reference::Floats sums;
     for (int64_t row = 0; row < m; ++row)
-      for (int64_t column = 0; column < n; ++column) {
-        float sum = 0;
-        for (int64_t i = 0; i < k; ++i) sum += widened(x, row * k + i) * widened(weight, column * k + i);
-        narrow(out, row * n + column, bias.empty() ? sum : sum + widened(bias, column));
-      }
+      for (int64_t column = 0; column < n; ++column)
+        sums.push_back(
+            reference::dot(&xs[static_cast<size_t>(row * k)], &weights[static_cast<size_t>(column * k)], k) +
+            (bias.empty() ? 0 : biases[static_cast<size_t>(column)]));
+    reference::write(out, 0, sums);
   }
 };
 

@@ -83,8 +83,8 @@ class Conformance : public ::testing::TestWithParam<Subject> {
   // That a row has the same bits in any company and cut (the level `grid`); a GPU promises bounds (`off`).
   static bool promises_bits() { return GetParam().kind != BackendKind::cuda; }
   static std::vector<DType> activation_types() {
-    if (GetParam().kind == BackendKind::cuda) return {DType::bf16, DType::fp16, DType::fp32};
-    return {DType::bf16, DType::fp32};
+    if (GetParam().kind == BackendKind::cpu) return {DType::bf16, DType::fp32};
+    return {DType::bf16, DType::fp16, DType::fp32};
   }
   Ops& ops() { return *backend_.ops; }
   Device& device() { return *backend_.device; }

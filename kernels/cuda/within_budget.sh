@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs a compilation by nvcc, and fails where a kernel takes more registers or spills more than the budget says, on any
+# architecture that was compiled for. usage: within_budget.sh register_budget.txt COMMAND...
+set -uo pipefail
+budget=$1
+shift
+log=$("$@" -Xptxas -v 2>&1)
+status=$?
+c++filt <<<"$log" | awk -v status=$status '
+  NR == FNR { if (!/^#/ && NF) { registers[$1] = $2; spills[$1] = $3 } next }
+  /Compiling entry function/ {
+    match($0, /::[A-Za-z0-9_]+[<(]/)  # maniple::cuda::(anonymous namespace)::norm_row<float, true>(...)
+    name = substr($0, RSTART + 2, RLENGTH - 3)
+    architecture = $NF
+    next
+  }
+  /bytes spill stores/ { spilt = $5; next }
+  /Used [0-9]+ registers/ {
+    if (!(name in registers)) complain("and has no line")
+    else if ($5 > registers[name] || spilt > spills[name]) complain("more than " registers[name] " and " spills[name])
+    next
+  }
+  /^ptxas info/ || /^$/ { next }
+  { print }
+  function complain(what) { print "register budget: " name " takes " $5 " registers and spills " spilt " bytes for " architecture ", " what; status = 1 }
+  END { exit status }' "$budget" - >&2

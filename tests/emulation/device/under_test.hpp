@@ -1,0 +1,23 @@
+// The device that tests of the primitives run on: here the emulated one.
+#pragma once
+
+#include <device/stream.hpp>
+#include <emulation/emulated_backend.hpp>
+
+namespace maniple::device {
+
+class DeviceUnderTest {
+ public:
+  // order: the first of the orders of threads.
+  explicit DeviceUnderTest(uint64_t order) : order_{order, 0, &memory_} {}
+  Device& memory() { return memory_; }
+  Stream stream() { return &order_; }
+
+  static std::string lack() { return ""; }
+
+ private:
+  emulation::EmulatedDevice memory_;
+  emulation::Order order_;
+};
+
+}  // namespace maniple::device
