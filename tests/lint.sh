@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 launch/install.sh clang-format clang-tidy git
 
-git ls-files '*.cpp' '*.hpp' '*.inl' | xargs clang-format --dry-run --Werror
+git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Werror
 
 launch/setup.sh release maniple
 product=("$@")

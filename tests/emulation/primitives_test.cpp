@@ -17,7 +17,7 @@ using testing::uniform;
 class Primitives : public ::testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override {
-    if (const std::string lack = device::DeviceUnderTest::lack(); !lack.empty()) GTEST_SKIP() << lack;
+    if (const std::string no_gpu = device::DeviceUnderTest::lack(); !no_gpu.empty()) GTEST_SKIP() << no_gpu;
     device_.emplace(GetParam());
   }
   device::Stream stream() { return device_->stream(); }

@@ -47,7 +47,7 @@ TEST(Backend, RefusesWhatTheMachineLacks) {
 
 TEST(Backend, TakesTheGpuWhereThereIsOneAndElseSaysWhatIsMissing) {
   const std::string chosen = backend_of(BackendKind::automatic).device->description();
-  const std::string lack = testing::lack_of({BackendKind::cuda});
+  const std::string lack = testing::lack_of_hardware({BackendKind::cuda});
   if (lack.empty()) {
     EXPECT_EQ(chosen.find("cuda, "), 0u) << chosen;
     return;

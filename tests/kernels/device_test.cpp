@@ -9,7 +9,8 @@ using namespace testing;
 class DeviceMemory : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    if (const std::string lack = lack_of(GetParam()); !lack.empty()) GTEST_SKIP() << lack;
+    if (const std::string lack = lack_of_hardware(GetParam()); !lack.empty())
+      GTEST_SKIP() << lack;  // CPU or GPU
     backend_ = GetParam().emulated ? emulation::emulated_cuda_backend(1) : backend_of(GetParam().kind);
   }
   Device& device() { return *backend_.device; }

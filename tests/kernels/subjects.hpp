@@ -55,7 +55,7 @@ inline std::string name_of_subject(const ::testing::TestParamInfo<Subject>& info
 }
 
 // Why this machine cannot run a subject; empty: it can.
-inline std::string lack_of(const Subject& subject) {
+inline std::string lack_of_hardware(const Subject& subject) {
   if (subject.kind == BackendKind::cuda && !subject.emulated) try {
       backend_of(BackendKind::cuda);
     } catch (const Error& error) {
@@ -70,7 +70,8 @@ inline std::string lack_of(const Subject& subject) {
 class Conformance : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    if (const std::string lack = lack_of(GetParam()); !lack.empty()) GTEST_SKIP() << lack;
+    if (const std::string lack = lack_of_hardware(GetParam()); !lack.empty())
+      GTEST_SKIP() << lack;  // CPU or GPU
     backend_ = with_threads(2);
   }
 
