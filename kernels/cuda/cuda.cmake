@@ -1,7 +1,4 @@
-# Adds the CUDA backend to maniple_kernels where the toolkit is. Architectures: MANIPLE_CUDA_ARCHITECTURES unless
-# CMAKE_CUDA_ARCHITECTURES names others (one is enough to see that all compiles).
-set(MANIPLE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100)
-
+# Adds the CUDA backend to maniple_kernels where the toolkit is.
 if(MANIPLE_CUDA STREQUAL AUTO)
   include(CheckLanguage)
   check_language(CUDA)
@@ -21,7 +18,7 @@ endif()
 
 find_package(CUDAToolkit 13.0 REQUIRED)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES ${MANIPLE_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100)
 endif()
 if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
@@ -37,8 +34,8 @@ target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/in
 target_compile_options(maniple_cuda_kernels PRIVATE
   --expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
 set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)
-set_target_properties(maniple_cuda_kernels PROPERTIES
-  CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/kernels/cuda/within_budget.sh;${budget};${CMAKE_CUDA_COMPILER_LAUNCHER}")
+set(launcher ${PROJECT_SOURCE_DIR}/kernels/cuda/within_budget.sh ${budget} ${CMAKE_CUDA_COMPILER_LAUNCHER})
+set_target_properties(maniple_cuda_kernels PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 set_source_files_properties(${kernel_sources} PROPERTIES OBJECT_DEPENDS ${budget})
 
 file(GLOB sources CONFIGURE_DEPENDS kernels/cuda/*.cpp kernels/cuda/device/*.cpp)

@@ -19,12 +19,14 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
-[[noreturn]] void no_such_gpu(int index, int visible) {
+[[noreturn]] void no_such_gpu(int index) {
+  int visible = 0;
+  const cudaError_t result = cudaGetDeviceCount(&visible);
   throw Error(
       ExitCode::preflight,
-      visible == 0 ? std::string("no NVIDIA GPU is visible to this process")
-                   : fmt::format("no GPU number {}: {} visible", index, visible),
-      "the cuda backend needs one GPU for each process",
+      result == cudaSuccess ? fmt::format("no GPU number {}: {} visible", index, visible)
+                            : fmt::format("no GPU is visible: {}", cudaGetErrorString(result)),
+      "the cuda backend needs an NVIDIA GPU and its driver for each process",
       "run on a GPU node (nvidia-smi must list the GPU, CUDA_VISIBLE_DEVICES must not hide it), or use "
       "--backend cpu");
 }
@@ -37,7 +39,7 @@ int visible_gpus() {
 }
 
 CudaDevice::CudaDevice(int index) {
-  if (const int visible = visible_gpus(); index >= visible) no_such_gpu(index, visible);
+  if (index >= visible_gpus()) no_such_gpu(index);
   check(cudaSetDevice(index), "choosing the GPU");
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");

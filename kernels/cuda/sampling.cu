@@ -184,7 +184,9 @@ class GatheredRow {
       descend(wanted);
       synchronize_block();
     }
-    return scratch_.chosen;
+    const uint64_t key = scratch_.chosen;
+    synchronize_block();  // the scratch is free again
+    return key;
   }
 
  private:
