@@ -65,9 +65,9 @@ std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
 }
 
 // Null in builds without CUDA, where no tensor is in GPU memory.
-std::unique_ptr<NcclGroups> make_nccl_groups([[maybe_unused]] GpuTransport choice) {
+std::unique_ptr<NcclGroups> make_nccl_groups([[maybe_unused]] GpuTransport transport) {
 #ifdef MANIPLE_CUDA
-  return std::make_unique<NcclGroups>(make_nccl_api(), choice);
+  return std::make_unique<NcclGroups>(make_nccl_api(), transport);
 #else
   return nullptr;
 #endif
@@ -75,7 +75,7 @@ std::unique_ptr<NcclGroups> make_nccl_groups([[maybe_unused]] GpuTransport choic
 
 class MpiWorld : public World {
  public:
-  explicit MpiWorld(GpuTransport gpu_transport) : MpiWorld(gpu_transport, duplicate(MPI_COMM_WORLD)) {}
+  explicit MpiWorld(GpuTransport transport) : MpiWorld(transport, duplicate(MPI_COMM_WORLD)) {}
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
@@ -94,11 +94,11 @@ class MpiWorld : public World {
   [[noreturn]] void abort(int exit_code) override;
 
  private:
-  MpiWorld(GpuTransport gpu_transport, UniqueComm&& world)
-      : MpiWorld(gpu_transport, find_neighbourhood(world.get()), std::move(world)) {}
+  MpiWorld(GpuTransport transport, UniqueComm&& world)
+      : MpiWorld(transport, find_neighbourhood(world.get()), std::move(world)) {}
   // A rank spins only where every rank of its node has a core.
-  MpiWorld(GpuTransport gpu_transport, const Neighbourhood& mine, UniqueComm&& world)
-      : nccl_(make_nccl_groups(gpu_transport)),
+  MpiWorld(GpuTransport transport, const Neighbourhood& mine, UniqueComm&& world)
+      : nccl_(make_nccl_groups(transport)),
         spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
         control_(std::move(world), spin_),
         places_(find_places(control_, mine)) {}
@@ -158,8 +158,8 @@ void MpiWorld::abort(int exit_code) {
 
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world(GpuTransport gpu_transport) {
-  return std::make_unique<MpiJob>(gpu_transport);
+std::unique_ptr<World> make_mpi_world(GpuTransport transport) {
+  return std::make_unique<MpiJob>(transport);
 }
 
 }  // namespace maniple
