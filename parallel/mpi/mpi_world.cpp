@@ -64,18 +64,10 @@ std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
   return places;
 }
 
-// Null in builds without CUDA, where no tensor is in GPU memory.
-std::unique_ptr<NcclGroups> make_nccl_groups([[maybe_unused]] GpuTransport transport) {
-#ifdef MANIPLE_CUDA
-  return std::make_unique<NcclGroups>(make_nccl_api(), transport);
-#else
-  return nullptr;
-#endif
-}
-
 class MpiWorld : public World {
  public:
-  explicit MpiWorld(GpuTransport transport) : MpiWorld(transport, duplicate(MPI_COMM_WORLD)) {}
+  explicit MpiWorld(std::unique_ptr<NcclGroups> nccl)
+      : MpiWorld(std::move(nccl), duplicate(MPI_COMM_WORLD)) {}
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
@@ -94,16 +86,16 @@ class MpiWorld : public World {
   [[noreturn]] void abort(int exit_code) override;
 
  private:
-  MpiWorld(GpuTransport transport, UniqueComm&& world)
-      : MpiWorld(transport, find_neighbourhood(world.get()), std::move(world)) {}
+  MpiWorld(std::unique_ptr<NcclGroups> nccl, UniqueComm&& world)
+      : MpiWorld(std::move(nccl), find_neighbourhood(world.get()), std::move(world)) {}
   // A rank spins only where every rank of its node has a core.
-  MpiWorld(GpuTransport transport, const Neighbourhood& mine, UniqueComm&& world)
-      : nccl_(make_nccl_groups(transport)),
+  MpiWorld(std::unique_ptr<NcclGroups> nccl, const Neighbourhood& mine, UniqueComm&& world)
+      : nccl_(std::move(nccl)),
         spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
         control_(std::move(world), spin_),
         places_(find_places(control_, mine)) {}
 
-  const std::unique_ptr<NcclGroups> nccl_;
+  const std::unique_ptr<NcclGroups> nccl_;  // null in builds without it
   const Backoff::Spin spin_;
   MpiTransport control_;
   const std::vector<Place> places_;
@@ -156,10 +148,22 @@ void MpiWorld::abort(int exit_code) {
   std::_Exit(exit_code);
 }
 
+#ifdef MANIPLE_NCCL
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
+  return std::make_unique<NcclGroups>(make_nccl_api(), transport);
+}
+#else
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
+  if (transport != GpuTransport::nccl) return nullptr;
+  throw Error(ExitCode::preflight, "--transport nccl was given, but this build has no NCCL", "",
+              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
+}
+#endif
+
 }  // namespace
 
 std::unique_ptr<World> make_mpi_world(GpuTransport transport) {
-  return std::make_unique<MpiJob>(transport);
+  return std::make_unique<MpiJob>(make_nccl_groups(transport));
 }
 
 }  // namespace maniple

@@ -33,7 +33,7 @@ NcclResult result(ncclResult_t code) { return static_cast<NcclResult>(code); }
 class LinkedNccl final : public NcclApi {
  public:
   std::optional<Gpu> gpu_of(Device& device) override {
-    const auto* gpu = dynamic_cast<CudaDevice*>(&device);
+    const auto* gpu = dynamic_cast<cuda::CudaDevice*>(&device);
     return gpu ? std::optional(Gpu{gpu->uuid(), gpu->stream()}) : std::nullopt;
   }
 

@@ -61,7 +61,7 @@ class NcclApi {
   virtual NcclResult receive(TensorView x, int from, NcclComm comm, NcclStream stream) = 0;
 };
 
-// Only in builds with CUDA.
+// Only in builds with NCCL.
 std::unique_ptr<NcclApi> make_nccl_api();
 
 }  // namespace maniple
