@@ -5,7 +5,7 @@ set -euo pipefail
 [ $# -gt 0 ] || { sed -n 's/^# *//; 2,3p' "$0"; exit 64; }
 root=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 libraries=$root/usr/lib/x86_64-linux-gnu
-path=$libraries:$libraries/openmpi/lib:${LD_LIBRARY_PATH:-}
+path=$libraries:$libraries/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 # The CUDA libraries are the machine's, in a toolkit or in Python wheels: after all others.
 wheels=$(python3 -c 'import sys; print(*filter(None, sys.path), sep="\n")' 2>/dev/null || true)

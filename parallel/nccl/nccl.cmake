@@ -22,6 +22,7 @@ if(NOT NCCL_LIBRARY OR nccl_version VERSION_LESS oldest_nccl)
   endif()
   message(FATAL_ERROR "MANIPLE_CUDA=${MANIPLE_CUDA}, but ${missing}, or use -DMANIPLE_CUDA=AUTO or OFF")
 endif()
+set(with_nccl ON)
 message(STATUS "NCCL ${nccl_version}: ${NCCL_LIBRARY}")
 
 target_sources(maniple_parallel_mpi PRIVATE parallel/nccl/nccl_api.cpp)
