@@ -10,6 +10,7 @@ libraries=$bundle/usr/lib/x86_64-linux-gnu
 most_bytes=50000000
 [ -x "$build/maniple" ] || { echo "there is no $build/maniple: build it first, launch/setup.sh ${1:-release}" >&2; exit 1; }
 
+launch/install.sh xz-utils
 rm -rf "$bundle"
 mkdir -p "$bundle/usr/bin"
 find "$build" -maxdepth 1 -type f -executable -exec cp {} "$bundle/usr/bin/" \;
@@ -25,7 +26,7 @@ ln -sf orterun "$bundle/usr/bin/mpirun"
 
 # What all of that needs, but for what belongs to the machine.
 theirs='^(ld-linux.*|lib(c|m|pthread|dl|rt|gcc_s|stdc\+\+|cuda[a-z]*|cublas[A-Za-z]*|nccl|nvJitLink))\.so'
-find "$bundle/usr" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null |
+{ find "$bundle/usr" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null || true; } |
   awk '$2 == "=>" && $3 ~ "^/" { print $3 }' | sort -u | while read -r path; do
   [[ ${path##*/} =~ $theirs ]] || [ -e "$libraries/${path##*/}" ] || cp -L "$path" "$libraries/"
 done

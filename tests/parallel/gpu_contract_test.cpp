@@ -8,6 +8,7 @@
 #include <parallel/self/self_communicator.hpp>
 #include <support/mpi_main.hpp>
 
+#include <cstdlib>
 #include <functional>
 #include <optional>
 
@@ -96,7 +97,10 @@ class GpuWorld : public World {
   }
   void barrier() override { world_.barrier(); }
   std::optional<std::string> fault() override { return world_.fault(); }
-  [[noreturn]] void abort(int exit_code) override { world_.abort(exit_code); }
+  [[noreturn]] void abort(int exit_code) override {
+    world_.abort(exit_code);
+    std::_Exit(exit_code);  // for compilers that forget [[noreturn]] in virtual calls
+  }
 
  private:
   World& world_ = mpi_test_world();
