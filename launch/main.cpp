@@ -48,12 +48,12 @@ int fail_alone(World& world, const Error& error) {
   return code;
 }
 
-std::unique_ptr<World> join_world(const Launch& launch) {
+std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport) {
   if (!launch.by_mpi) check_launch(launch, 1);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
     const StartDeadline deadline(launch.rank);
-    world = make_mpi_world();
+    world = make_mpi_world(transport);
   } else {
     world = std::make_unique<SelfWorld>();
   }
@@ -62,7 +62,7 @@ std::unique_ptr<World> join_world(const Launch& launch) {
 }
 
 int generate(const GenerateOptions& options, const Launch& launch) {
-  const std::unique_ptr<World> world = join_world(launch);
+  const std::unique_ptr<World> world = join_world(launch, options.transport);
   try {
     return static_cast<int>(run_generate(*world, options));
   } catch (const SilentExit&) {

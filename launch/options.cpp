@@ -252,6 +252,8 @@ void add_generate_options(Grammar& grammar) {
       ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                       //
       ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")      //
       ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")  //
+      ("transport", text("NAME", "auto"),
+       "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU")  //
       ("repro", text("LEVEL", "grid"),
        "off; batch: same text whoever shares the batch; grid: on any grid too");
   grammar.group("Batches and memory")
@@ -337,6 +339,9 @@ CommandLine parse_generate(std::span<const std::string> args) {
   if (!options.prompt && !options.in)
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   options.threads = values.number<int>("threads", 1, 4096);
+  options.transport = values.choice<GpuTransport>(
+      "transport",
+      {{"auto", GpuTransport::automatic}, {"nccl", GpuTransport::nccl}, {"host", GpuTransport::host}});
   options.sampling = sampling_fields(values);
   options.seed = values.number<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
   options.engine.seed = options.seed.value_or(0);

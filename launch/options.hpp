@@ -2,6 +2,7 @@
 #pragma once
 
 #include <launch/sampling_fields.hpp>
+#include <parallel/world.hpp>
 #include <runtime/engine.hpp>
 
 #include <filesystem>
@@ -15,6 +16,7 @@ namespace maniple {
 struct GenerateOptions {
   EngineOptions engine;        // its threads and CPUs are preflight's
   std::optional<int> threads;  // absent: from the CPUs of the rank
+  GpuTransport transport = GpuTransport::automatic;
   std::optional<std::string> prompt;
   std::optional<std::string> in;   // a path, or "-" for stdin; exactly one of prompt and in is there
   std::optional<std::string> out;  // a path, or "-" for stdout

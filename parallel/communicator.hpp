@@ -16,17 +16,18 @@ class Communicator {
   virtual int rank() const = 0;  // in the group
   virtual int size() const = 0;
 
-  // Sums x over the ranks, in place, same bits on all. The order is a contract: the binary tree over ranks
-  // ((0+1)+(2+3))+..., an odd one passing up, each addition by Ops::add. It continues the tree over the
-  // reduction slices inside a rank, so a row-parallel sum has the same bits for every tensor size that
-  // divides the slices.
+  // Sums x over the ranks, in place, same bits on all. In memory that the host reaches, and for whatever goes
+  // through the host, the order is a contract: the binary tree over ranks ((0+1)+(2+3))+..., an odd one
+  // passing up, each addition by Ops::add. It continues the tree over the reduction slices inside a rank, so
+  // a row-parallel sum has the same bits for every tensor size that divides the slices. Over NCCL the order
+  // is NCCL's, which may change with size, ranks and machine.
   virtual void all_reduce(TensorView x) = 0;
   // out is [size, in.shape...].
-  virtual void all_gather(ConstTensorView in, TensorView out) = 0;
+  void all_gather(ConstTensorView in, TensorView out);
   // in is [rows[rank], ...], out is [sum of rows, ...]; rows has one entry a rank.
   virtual void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;
-  // in is [size * n, ...], out is [n, ...]: this rank's part of the sum, by the same tree.
-  virtual void reduce_scatter(ConstTensorView in, TensorView out) = 0;
+  // in is [size * n, ...], out is [n, ...]: this rank's part of the sum, in the same order.
+  void reduce_scatter(ConstTensorView in, TensorView out);
   // in is [sum of rows, ...], out is [rows[rank], ...].
   virtual void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;
   // out is [size, in.shape...] on root; elsewhere it is not used.

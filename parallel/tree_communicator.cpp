@@ -1,4 +1,5 @@
 #include <parallel/collectives.hpp>
+#include <parallel/rank_parts.hpp>
 #include <parallel/staging_transport.hpp>
 #include <parallel/tree_communicator.hpp>
 
@@ -15,28 +16,6 @@ constexpr size_t small_sum = size_t{16} << 10;
 
 std::span<const std::byte> bytes_of(ConstTensorView x) { return {x.data, x.bytes()}; }
 std::span<std::byte> bytes_of(TensorView x) { return {x.data, x.bytes()}; }
-
-// [size, ...] seen as one tensor a rank.
-TensorView entry(TensorView stacked, int index, const Shape& shape) {
-  return stacked.rows(index, 1).reshaped(shape);
-}
-
-template <typename View>
-std::vector<View> split_rows(View x, std::span<const int64_t> rows) {
-  std::vector<View> parts;
-  int64_t begin = 0;
-  for (const int64_t count : rows) {
-    parts.push_back(x.rows(begin, count));
-    begin += count;
-  }
-  require(begin == x.shape[0], "the rows of all ranks are not those of the tensor");
-  return parts;
-}
-
-Shape with_rows(Shape shape, int64_t rows) {
-  shape[0] = rows;
-  return shape;
-}
 
 }  // namespace
 
@@ -84,7 +63,7 @@ void TreeCommunicator::gather_and_sum(TensorView x) {
   std::vector<ConstTensorView> parts;
   std::vector<std::span<std::byte>> places;
   for (int peer = 0; peer < size_; ++peer) {
-    const TensorView part = peer == rank_ ? flat : entry(slots, peer, flat.shape);
+    const TensorView part = peer == rank_ ? flat : stacked_part(slots, peer, flat.shape);
     parts.push_back(part);
     places.push_back(bytes_of(part));
   }
@@ -108,47 +87,29 @@ void TreeCommunicator::sum_in_parts(TensorView x) {
 void TreeCommunicator::sum(std::vector<ConstTensorView>& parts, TensorView slots, TensorView out) {
   for (const auto& level : levels_) {
     for (const TreeAddition& addition : level) {
-      const TensorView target = &level == &levels_.back() ? out : entry(slots, addition.to, out.shape);
+      const TensorView target = &level == &levels_.back() ? out : stacked_part(slots, addition.to, out.shape);
       ops_.add(parts[addition.to], parts[addition.from], target);
       parts[addition.to] = target;
     }
   }
 }
 
-void TreeCommunicator::all_gather(ConstTensorView in, TensorView out) {
-  require(out.shape.elements() == size_ * in.shape.elements(), "all_gather: out is not [size, in.shape...]");
-  const std::vector<int64_t> rows(size_, 1);
-  if (!in.empty())
-    all_gatherv(in.reshaped({1, in.shape.elements()}), out.reshaped({size_, in.shape.elements()}), rows);
-}
-
 void TreeCommunicator::all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) {
-  require(rows.size() == static_cast<size_t>(size_), "all_gatherv: not one number of rows a rank");
-  require(in.dtype == out.dtype && in.shape == with_rows(out.shape, rows[rank_]),
-          "all_gatherv: in is not [rows[rank], ...]");
-  const std::vector<TensorView> parts = split_rows(out, rows);
+  const std::vector<TensorView> parts = split_rows(out, in, rows, rank_, size_);
   copy(in, parts[rank_]);
   std::vector<std::span<std::byte>> places;
   for (const TensorView& part : parts) places.push_back(bytes_of(part));
   maniple::all_gather(*transport_, places);
 }
 
-void TreeCommunicator::reduce_scatter(ConstTensorView in, TensorView out) {
-  const std::vector<int64_t> rows(size_, out.shape[0]);
-  reduce_scatterv(in, out, rows);
-}
-
 void TreeCommunicator::reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) {
-  require(rows.size() == static_cast<size_t>(size_), "reduce_scatterv: not one number of rows a rank");
-  require(in.dtype == out.dtype && out.shape == with_rows(in.shape, rows[rank_]),
-          "reduce_scatterv: out is not [rows[rank], ...]");
-  const std::vector<ConstTensorView> mine = split_rows(in, rows);
+  const std::vector<ConstTensorView> mine = split_rows(in, out, rows, rank_, size_);
   const TensorView slots = scratch(in.dtype, {size_, out.shape.elements()});
   std::vector<ConstTensorView> parts;
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (int peer = 0; peer < size_; ++peer) {
-    const TensorView slot = entry(slots, peer, out.shape);
+    const TensorView slot = stacked_part(slots, peer, out.shape);
     parts.push_back(peer == rank_ ? mine[peer] : slot);
     if (peer == rank_) continue;
     outgoing.push_back({peer, bytes_of(mine[peer])});
@@ -173,7 +134,7 @@ void TreeCommunicator::gather(ConstTensorView in, TensorView out, int root) {
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_) incoming.push_back({peer, bytes_of(stacked.rows(peer, 1))});
   transport_->exchange({}, incoming);
-  copy(in, entry(stacked, rank_, in.shape));
+  copy(in, stacked_part(stacked, rank_, in.shape));
 }
 
 void TreeCommunicator::broadcast(TensorView x, int root) {

@@ -24,9 +24,7 @@ class TreeCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_reduce(TensorView x) override;
-  void all_gather(ConstTensorView in, TensorView out) override;
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
-  void reduce_scatter(ConstTensorView in, TensorView out) override;
   // out may be this rank's part of in.
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   void gather(ConstTensorView in, TensorView out, int root) override;

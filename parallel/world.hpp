@@ -7,7 +7,9 @@
 #include <parallel/communicator.hpp>
 #include <parallel/mailbox.hpp>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,13 +23,19 @@ struct Place {
   int local_size = 1;
 };
 
+// What carries tensors in GPU memory between ranks. automatic: NCCL where every rank of a group has a GPU of
+// its own. Through the host several ranks may share one, and a broken fabric can be told from a broken
+// program.
+enum class GpuTransport : uint8_t { automatic, nccl, host };
+
 class World {
  public:
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::vector<Place>& places() const = 0;  // one a rank
-  virtual std::string description() const = 0;           // "Open MPI 4.1.4", for the banner
+  // "Open MPI 4.1.4", and how GPU tensors travel in the groups made so far; for the banner.
+  virtual std::string description() const = 0;
 
   // Collective over `ranks` (world ranks, this one among them, in group order). Groups that do not overlap
   // may be made at the same time. The group's tensors live on the device of `ops`, whose add() sums them;
@@ -41,6 +49,8 @@ class World {
   virtual void broadcast_bytes(std::vector<std::byte>& bytes, int root) = 0;
   virtual void barrier() = 0;
 
+  // From any thread, without waiting: a fault in a group that nobody who waits for the device would notice.
+  virtual std::optional<std::string> fault() { return std::nullopt; }
   // Ends every process of the job, at once, from any thread.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };

@@ -2,6 +2,7 @@
 #include <parallel/mpi/mpi_mailbox.hpp>
 #include <parallel/mpi/mpi_transport.hpp>
 #include <parallel/mpi/mpi_world.hpp>
+#include <parallel/nccl/nccl_groups.hpp>
 #include <parallel/self/memory_mailbox.hpp>
 #include <parallel/self/self_communicator.hpp>
 #include <parallel/self/self_world.hpp>
@@ -65,7 +66,8 @@ std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
 
 class MpiWorld : public World {
  public:
-  MpiWorld() : MpiWorld(duplicate(MPI_COMM_WORLD)) {}
+  explicit MpiWorld(std::unique_ptr<NcclGroups> nccl)
+      : MpiWorld(std::move(nccl), duplicate(MPI_COMM_WORLD)) {}
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
@@ -80,31 +82,38 @@ class MpiWorld : public World {
     maniple::broadcast_bytes(control_, bytes, root);
   }
   void barrier() override { maniple::barrier(control_); }
+  std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
   [[noreturn]] void abort(int exit_code) override;
 
  private:
-  explicit MpiWorld(UniqueComm&& world) : MpiWorld(find_neighbourhood(world.get()), std::move(world)) {}
+  MpiWorld(std::unique_ptr<NcclGroups> nccl, UniqueComm&& world)
+      : MpiWorld(std::move(nccl), find_neighbourhood(world.get()), std::move(world)) {}
   // A rank spins only where every rank of its node has a core.
-  MpiWorld(const Neighbourhood& mine, UniqueComm&& world)
-      : spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
+  MpiWorld(std::unique_ptr<NcclGroups> nccl, const Neighbourhood& mine, UniqueComm&& world)
+      : nccl_(std::move(nccl)),
+        spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
         control_(std::move(world), spin_),
         places_(find_places(control_, mine)) {}
 
+  const std::unique_ptr<NcclGroups> nccl_;  // null in builds without it
   const Backoff::Spin spin_;
   MpiTransport control_;
   const std::vector<Place> places_;
 };
 
 // A world that ends MPI after everything else of it is gone.
-struct MpiJob final : private MpiSession, public MpiWorld {};
+struct MpiJob final : private MpiSession, public MpiWorld {
+  using MpiWorld::MpiWorld;
+};
 
-// "Open MPI v4.1.4, package: ..." up to the comma.
+// "Open MPI v4.1.4, package: ..." up to the comma, and how GPU tensors travel.
 std::string MpiWorld::description() const {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
   const std::string version = text.data();
-  return version.substr(0, version.find_first_of(",\n"));
+  const std::string gpus = nccl_ ? nccl_->description() : "";
+  return version.substr(0, version.find_first_of(",\n")) + (gpus.empty() ? "" : ", " + gpus);
 }
 
 std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, Ops& ops) {
@@ -120,7 +129,10 @@ std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, O
       MPI_COMM_NULL;  // collective over the members only, so groups side by side need not wait for each other
   check_mpi(MPI_Comm_create_group(control_.comm(), members.get(), 0, &comm), "MPI_Comm_create_group");
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  return make_host_communicator(std::make_unique<MpiTransport>(UniqueComm(comm), spin_), ops);
+  auto transport = std::make_unique<MpiTransport>(UniqueComm(comm), spin_);
+  if (nccl_)
+    if (auto group = nccl_->make(*transport, ranks, ops.device())) return group;
+  return make_host_communicator(std::move(transport), ops);
 }
 
 Channel MpiWorld::make_channel() {
@@ -136,8 +148,22 @@ void MpiWorld::abort(int exit_code) {
   std::_Exit(exit_code);
 }
 
+#ifdef MANIPLE_NCCL
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
+  return std::make_unique<NcclGroups>(make_nccl_api(), transport);
+}
+#else
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
+  if (transport != GpuTransport::nccl) return nullptr;
+  throw Error(ExitCode::preflight, "--transport nccl was given, but this build has no NCCL", "",
+              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
+}
+#endif
+
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world() { return std::make_unique<MpiJob>(); }
+std::unique_ptr<World> make_mpi_world(GpuTransport transport) {
+  return std::make_unique<MpiJob>(make_nccl_groups(transport));
+}
 
 }  // namespace maniple

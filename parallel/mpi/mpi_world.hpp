@@ -6,8 +6,9 @@
 namespace maniple {
 
 // Starts MPI; collective over all ranks, once in a process. MPI ends with the world, which must outlive all
-// groups and channels made by it. Throws Error (preflight) when MPI does not let several threads call it,
-// Error (fault) naming rank and call when MPI fails, then or later.
-std::unique_ptr<World> make_mpi_world();
+// groups and channels made by it. Throws Error (preflight) when MPI does not let several threads call it
+// or this build lacks what `transport` asks for, Error (fault) naming rank and call when MPI fails, then or
+// later.
+std::unique_ptr<World> make_mpi_world(GpuTransport transport = GpuTransport::automatic);
 
 }  // namespace maniple

@@ -90,6 +90,12 @@ void Health::listen() {
 }
 
 void Health::judge() {
+  if (const std::optional<std::string> fault = world_.fault())
+    give_up(
+        fmt::format("maniple: error: {}\n"
+                    "  why: the ranks of a group wait for each other, so the job would hang for ever\n"
+                    "  try: NCCL_DEBUG=INFO shows what NCCL did; --transport host goes without it\n",
+                    *fault));
   const Clock::time_point now = Clock::now();
   // One voice: all miss a silent rank 0 at once, so rank 1 speaks, and the others only if that did not end
   // the job.
@@ -100,11 +106,11 @@ void Health::judge() {
     const Clock::duration silence = now - health.heard, standstill = now - health.progressed;
     const bool starting = health.phase == Phase::start || health.phase == Phase::load;
     if (silence > deadlines_.silence + patience)
-      give_up(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
+      accuse(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
     if (world_.rank() != 0) continue;
     if ((starting && standstill > deadlines_.start_up) ||
         (health.phase == Phase::step && standstill > deadlines_.progress))
-      give_up(rank, fmt::format("has made no progress for {:.0f} s", seconds(standstill)));
+      accuse(rank, fmt::format("has made no progress for {:.0f} s", seconds(standstill)));
   }
 }
 
@@ -112,15 +118,19 @@ void Health::start_deadlines_again() {
   for (RankHealth& health : ranks_) health.heard = health.progressed = Clock::now();
 }
 
-void Health::give_up(int rank, const std::string& what) {
+void Health::accuse(int rank, const std::string& what) {
   const RankHealth& health = ranks_[world_.rank() == 0 ? static_cast<size_t>(rank) : 0];
-  fmt::print(stderr,
-             "maniple: error: rank {} on {} {} (last seen in {}, step {}, layer {})\n"
-             "  why: the ranks of a job wait for each other, so it would hang for ever\n"
-             "  try: look at that node; results that were already written are complete\n"
-             "  (noticed by rank {} on {})\n",
-             rank, world_.places()[static_cast<size_t>(rank)].host, what, name_of(health.phase), health.step,
-             health.layer, world_.rank(), world_.places()[static_cast<size_t>(world_.rank())].host);
+  give_up(
+      fmt::format("maniple: error: rank {} on {} {} (last seen in {}, step {}, layer {})\n"
+                  "  why: the ranks of a job wait for each other, so it would hang for ever\n"
+                  "  try: look at that node; results that were already written are complete\n",
+                  rank, world_.places()[static_cast<size_t>(rank)].host, what, name_of(health.phase),
+                  health.step, health.layer));
+}
+
+void Health::give_up(const std::string& message) {
+  fmt::print(stderr, "{}  (noticed by rank {} on {})\n", message, world_.rank(),
+             world_.places()[static_cast<size_t>(world_.rank())].host);
   std::fflush(stderr);
   // Should the launcher's abort be stuck as well.
   std::thread([] {

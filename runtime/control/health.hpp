@@ -1,6 +1,7 @@
 // A job never hangs silently: a thread on every rank tells rank 0 what the rank is doing; silence or lack of
-// progress ends the whole job with one message that names the rank. It works while the rank's other threads
-// are stuck.
+// progress ends the whole job with one message that names the rank, and so does a fault of a group that only
+// its world sees (NCCL's, while the rank waits for its GPU). It works while the rank's other threads are
+// stuck.
 #pragma once
 
 #include <parallel/world.hpp>
@@ -52,7 +53,8 @@ class Health {
   void listen();
   void judge();
   void start_deadlines_again();
-  [[noreturn]] void give_up(int rank, const std::string& what);
+  [[noreturn]] void accuse(int rank, const std::string& what);
+  [[noreturn]] void give_up(const std::string& message);
 
   World& world_;
   Pulse& pulse_;

@@ -43,9 +43,7 @@ class DryCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_reduce(TensorView) override {}
-  void all_gather(ConstTensorView, TensorView) override {}
   void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
-  void reduce_scatter(ConstTensorView, TensorView) override {}
   void reduce_scatterv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
   void gather(ConstTensorView, TensorView, int) override {}
   void broadcast(TensorView, int) override {}

@@ -19,14 +19,8 @@ class TimedCommunicator final : public Communicator {
   void all_reduce(TensorView x) override {
     time([&] { inner_->all_reduce(x); });
   }
-  void all_gather(ConstTensorView in, TensorView out) override {
-    time([&] { inner_->all_gather(in, out); });
-  }
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
     time([&] { inner_->all_gatherv(in, out, rows); });
-  }
-  void reduce_scatter(ConstTensorView in, TensorView out) override {
-    time([&] { inner_->reduce_scatter(in, out); });
   }
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
     time([&] { inner_->reduce_scatterv(in, out, rows); });

@@ -53,6 +53,7 @@ class TemporaryFile {
 
 TEST(Options, WithoutAnyTheDefaultsAreThoseOfTheHelp) {
   const GenerateOptions options = generate({});
+  EXPECT_EQ(options.transport, GpuTransport::automatic);
   EXPECT_EQ(options.engine.tensor_size, 1);
   EXPECT_EQ(options.engine.dtype, DType::bf16);
   EXPECT_EQ(options.engine.block_size, 256U);
@@ -111,6 +112,8 @@ TEST(Options, EveryOptionOfGenerateArrives) {
                                             "batch",
                                             "--cpu-path",
                                             "avx2",
+                                            "--transport",
+                                            "host",
                                             "--load",
                                             "random"});
   EXPECT_EQ(options.engine.tensor_size, 4);
@@ -126,6 +129,7 @@ TEST(Options, EveryOptionOfGenerateArrives) {
   EXPECT_EQ(options.engine.dtype, DType::fp32);
   EXPECT_EQ(options.engine.backend.kind, BackendKind::reference);
   EXPECT_EQ(options.engine.backend.cpu_path, CpuPath::avx2);
+  EXPECT_EQ(options.transport, GpuTransport::host);
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.out, "o");
   EXPECT_EQ(options.engine.block_size, 16U);

@@ -1,11 +1,15 @@
-// The contract over one process and over threads; mpi_contract_test.cpp runs it over MPI.
+// The contract over one process, over threads, and over a fake of NCCL; mpi_contract_test.cpp runs it over
+// MPI.
 #include "contract.hpp"
 
 #include <gtest/gtest.h>
+#include <parallel/nccl/nccl_groups.hpp>
 #include <parallel/self/self_world.hpp>
+#include <support/fake_nccl.hpp>
 #include <support/thread_world.hpp>
 
 #include <atomic>
+#include <deque>
 #include <thread>
 
 namespace maniple {
@@ -25,6 +29,20 @@ TEST_P(ThreadContract, holds) {
   run_ranks(ranks, contract_case.run);
 }
 
+// Every group over NCCL, also those of one rank; memory that it does not reach goes through the host.
+class NcclContract : public ThreadContract {};
+TEST_P(NcclContract, holds) {
+  const auto& [contract_case, ranks] = GetParam();
+  const auto nccl = std::make_shared<FakeNccl>();
+  std::deque<NcclGroups> groups;
+  for (int rank = 0; rank < ranks; ++rank) groups.emplace_back(nccl, GpuTransport::nccl);
+  run_ranks(ranks, contract_case.run, std::chrono::seconds(60),
+            [&](int rank, Transport& members, std::span<const int> group, Ops& ops) {
+              return groups[rank].make(members, group, ops.device());
+            });
+  for (const std::string& call : nccl->log()) EXPECT_FALSE(call.starts_with("abort")) << call;
+}
+
 std::string case_name(const auto& info) {
   if constexpr (requires { info.param.name; })
     return info.param.name;
@@ -37,6 +55,10 @@ INSTANTIATE_TEST_SUITE_P(parallel, SelfContract, testing::ValuesIn(contract_case
 INSTANTIATE_TEST_SUITE_P(parallel, ThreadContract,
                          testing::Combine(testing::ValuesIn(contract_cases()),
                                           testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
+                         [](const auto& test) { return case_name(test); });
+INSTANTIATE_TEST_SUITE_P(parallel, NcclContract,
+                         testing::Combine(testing::ValuesIn(contract_cases()),
+                                          testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& test) { return case_name(test); });
 
 TEST(ThreadWorld, rethrows_the_first_failure_and_frees_the_others) {

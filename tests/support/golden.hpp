@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <support/test_data.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -33,7 +34,7 @@ struct Golden {
 };
 
 inline std::filesystem::path model_directory(const std::string& name) {
-  return std::filesystem::path(MANIPLE_TEST_DATA) / "models" / name;
+  return test_data() / "models" / name;
 }
 
 inline Golden read_golden(const std::string& model) {

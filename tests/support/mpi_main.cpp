@@ -49,6 +49,13 @@ int expected_ranks(int argc, char** argv) {
   return 0;
 }
 
+// The host where ranks share a GPU, unless NCCL is asked for: from 2.30 on it can do that too.
+GpuTransport gpu_transport(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], "--transport=nccl") == 0) return GpuTransport::nccl;
+  return GpuTransport::automatic;
+}
+
 int run_all_tests(World& world, int ranks) {
   test_world = &world;
   if (ranks != world.size()) {
@@ -83,6 +90,6 @@ int main(int argc, char** argv) {
   GTEST_FLAG_SET(catch_exceptions, false);
   std::signal(SIGALRM, maniple::end_hanging_job);
   alarm(maniple::seconds_per_test);
-  const auto world = maniple::make_mpi_world();
+  const auto world = maniple::make_mpi_world(maniple::gpu_transport(argc, argv));
   return maniple::run_all_tests(*world, maniple::expected_ranks(argc, argv));
 }

@@ -104,7 +104,8 @@ std::vector<int> counted(int ranks) {
 
 class ThreadWorld : public World {
  public:
-  ThreadWorld(Job& job, int rank, int ranks) : job_(job), control_(job, {counted(ranks), -1}, rank) {
+  ThreadWorld(Job& job, int rank, int ranks, const MakeGroup& make_group)
+      : job_(job), control_(job, {counted(ranks), -1}, rank), make_group_(make_group) {
     for (int local = 0; local < ranks; ++local)
       places_.push_back({.host = host_name(), .node = 0, .local_rank = local, .local_size = ranks});
   }
@@ -118,10 +119,12 @@ class ThreadWorld : public World {
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto me = std::find(members.begin(), members.end(), rank());
     require(me != members.end(), "a rank makes a group that it is not in");
-    if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
     const Job::Group group{members, groups_made_[members]++};
-    const int place = static_cast<int>(me - members.begin());
-    return make_host_communicator(std::make_unique<ThreadTransport>(job_, group, place), ops);
+    auto transport = std::make_unique<ThreadTransport>(job_, group, static_cast<int>(me - members.begin()));
+    if (make_group_)
+      if (auto made = make_group_(rank(), *transport, ranks, ops)) return made;
+    if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
+    return make_host_communicator(std::move(transport), ops);
   }
   Channel make_channel() override { return job_.take_channel(channels_made_++, rank()); }
 
@@ -141,19 +144,16 @@ class ThreadWorld : public World {
  private:
   Job& job_;
   ThreadTransport control_;
+  const MakeGroup& make_group_;
   std::vector<Place> places_;
   std::map<std::vector<int>, int> groups_made_;
   int channels_made_ = 0;
 };
 
-}  // namespace
-
-void run_ranks(int ranks, const std::function<void(World&)>& f, std::chrono::milliseconds deadline) {
-  Job job(ranks, deadline);
+void run_threads(int ranks, Job& job, const std::function<void(int rank)>& f) {
   const auto run = [&](int rank) {
     try {
-      ThreadWorld world(job, rank, ranks);
-      f(world);
+      f(rank);
     } catch (...) {
       job.report(std::current_exception());
     }
@@ -162,6 +162,25 @@ void run_ranks(int ranks, const std::function<void(World&)>& f, std::chrono::mil
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   for (std::thread& thread : threads) thread.join();
   if (job.failure()) std::rethrow_exception(job.failure());
+}
+
+}  // namespace
+
+void run_ranks(int ranks, const std::function<void(World&)>& f, std::chrono::milliseconds deadline,
+               const MakeGroup& make_group) {
+  Job job(ranks, deadline);
+  run_threads(ranks, job, [&](int rank) {
+    ThreadWorld world(job, rank, ranks, make_group);
+    f(world);
+  });
+}
+
+void run_transports(int ranks, const std::function<void(Transport&)>& f) {
+  Job job(ranks, std::chrono::seconds(60));
+  run_threads(ranks, job, [&](int rank) {
+    ThreadTransport transport(job, {counted(ranks), 0}, rank);
+    f(transport);
+  });
 }
 
 }  // namespace maniple

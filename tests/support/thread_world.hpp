@@ -3,6 +3,7 @@
 // of hanging.
 #pragma once
 
+#include <parallel/transport.hpp>
 #include <parallel/world.hpp>
 
 #include <chrono>
@@ -10,10 +11,17 @@
 
 namespace maniple {
 
+// Another way to make the groups of a rank; null: as always.
+using MakeGroup = std::function<std::unique_ptr<Communicator>(int world_rank, Transport& members,
+                                                              std::span<const int> ranks, Ops& ops)>;
+
 // Runs f(world) on `ranks` threads. Rethrows the first failure after all have ended; no wait of a rank lasts
 // longer than `deadline`. Prefer EXPECT_ to ASSERT_ in f: a rank that returns early lets the others wait for
 // it.
 void run_ranks(int ranks, const std::function<void(World&)>& f,
-               std::chrono::milliseconds deadline = std::chrono::seconds(60));
+               std::chrono::milliseconds deadline = std::chrono::seconds(60),
+               const MakeGroup& make_group = nullptr);
+// The same with a bare transport.
+void run_transports(int ranks, const std::function<void(Transport&)>& f);
 
 }  // namespace maniple

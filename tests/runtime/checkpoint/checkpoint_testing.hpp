@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <support/test_data.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -14,9 +15,7 @@
 
 namespace maniple {
 
-inline std::filesystem::path model_directory(std::string_view name) {
-  return std::filesystem::path(MANIPLE_TEST_DATA) / "models" / name;
-}
+inline std::filesystem::path model_directory(std::string_view name) { return test_data() / "models" / name; }
 
 class TempDirectory {
  public:

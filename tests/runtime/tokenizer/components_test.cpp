@@ -19,7 +19,7 @@ Tokenizer patched(const nlohmann::json& example) {
 }
 
 TEST(Components, EncodeAndDecodeAsHuggingFaceDoes) {
-  const auto examples = read_json(std::string(MANIPLE_TEST_DATA) + "/tokenizers/components.json");
+  const auto examples = read_json(test_data() / "tokenizers/components.json");
   ASSERT_GT(examples.size(), 50u);
   for (const auto& example : examples) {
     SCOPED_TRACE(example["name"]);

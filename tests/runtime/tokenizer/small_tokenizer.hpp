@@ -5,17 +5,18 @@
 #include <nlohmann/json.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 #include <string>
+#include <support/test_data.hpp>
 
 namespace maniple::testing {
 
 inline const std::vector<std::string> families = {"qwen-style", "llama3-style", "mistral-v1-style",
                                                   "mistral-v3-style"};
 
-inline nlohmann::json read_json(const std::string& path) {
+inline nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(std::ifstream(path));
 }
-inline std::string family_file(const std::string& family, const std::string& name) {
-  return std::string(MANIPLE_TEST_DATA) + "/tokenizers/" + family + "/" + name;
+inline std::filesystem::path family_file(const std::string& family, const std::string& name) {
+  return test_data() / "tokenizers" / family / name;
 }
 inline Tokenizer family_tokenizer(const std::string& family) {
   return Tokenizer::from_file(family_file(family, "tokenizer.json"));

@@ -1,0 +1,67 @@
+// All that maniple asks of NCCL, one function a call, in our own types: what is built on it compiles without
+// NCCL and CUDA, and is tested over a fake. The real one is in nccl_api.cpp.
+#pragma once
+
+#include <kernels/device.hpp>
+#include <kernels/tensor/tensor_view.hpp>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+// The handles of NCCL and CUDA are pointers to these.
+struct ncclComm;
+struct CUstream_st;
+
+namespace maniple {
+
+using NcclComm = ncclComm*;
+using NcclStream = CUstream_st*;
+using NcclId = std::array<std::byte, 128>;
+
+// The numbers of ncclResult_t; all others are failures.
+enum class NcclResult : int { success = 0, in_progress = 7 };
+constexpr bool failed(NcclResult result) {
+  return result != NcclResult::success && result != NcclResult::in_progress;
+}
+
+struct Gpu {
+  std::string uuid;
+  NcclStream stream = nullptr;  // the device's order of work
+};
+
+// No call waits for another rank, nor for the device: in_progress means that comm_state() will tell. Sums
+// add. Counts and types are those of the views; a rank that a call needs no buffer from passes any.
+class NcclApi {
+ public:
+  virtual ~NcclApi() = default;
+  virtual std::optional<Gpu> gpu_of(Device& device) = 0;  // nothing for memory that NCCL does not reach
+  virtual int version() = 0;                              // 22809: 2.28.9
+  // NCCL's words for a result, and the last error of this comm (or process: null) if there is one.
+  virtual std::string describe(NcclResult result, NcclComm comm) = 0;
+
+  virtual NcclResult draw_id(NcclId& id) = 0;
+  virtual NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank) = 0;
+  virtual NcclResult comm_state(NcclComm comm, NcclResult& state) = 0;
+  virtual NcclResult comm_finalize(NcclComm comm) = 0;
+  virtual NcclResult comm_destroy(NcclComm comm) = 0;
+  virtual NcclResult comm_abort(NcclComm comm) = 0;
+
+  virtual NcclResult group_start() = 0;
+  virtual NcclResult group_end() = 0;
+  virtual NcclResult all_reduce(TensorView x, NcclComm comm, NcclStream stream) = 0;
+  virtual NcclResult all_gather(ConstTensorView in, TensorView out, NcclComm comm, NcclStream stream) = 0;
+  virtual NcclResult reduce_scatter(ConstTensorView in, TensorView out, NcclComm comm, NcclStream stream) = 0;
+  virtual NcclResult reduce(ConstTensorView in, TensorView out, int root, NcclComm comm,
+                            NcclStream stream) = 0;
+  virtual NcclResult broadcast(ConstTensorView in, TensorView out, int root, NcclComm comm,
+                               NcclStream stream) = 0;
+  virtual NcclResult send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) = 0;
+  virtual NcclResult receive(TensorView x, int from, NcclComm comm, NcclStream stream) = 0;
+};
+
+// Only in builds with NCCL.
+std::unique_ptr<NcclApi> make_nccl_api();
+
+}  // namespace maniple

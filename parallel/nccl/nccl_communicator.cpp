@@ -1,0 +1,101 @@
+#include <parallel/nccl/nccl_communicator.hpp>
+#include <parallel/rank_parts.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace maniple {
+
+namespace {
+
+bool all_equal(std::span<const int64_t> rows) {
+  return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, Device& device,
+                                   NcclStream stream)
+    : api_(api),
+      group_(std::move(group)),
+      device_(device),
+      stream_(stream),
+      token_(device, DType::fp32, {1}) {}
+
+void NcclCommunicator::all_reduce(TensorView x) {
+  if (x.empty()) return;
+  group_->run("ncclAllReduce", [&](NcclComm comm) { return api_.all_reduce(x, comm, stream_); });
+}
+
+void NcclCommunicator::all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) {
+  const std::vector<TensorView> parts = split_rows(out, in, rows, rank(), size());
+  if (out.empty()) return;
+  if (all_equal(rows))
+    return group_->run("ncclAllGather",
+                       [&](NcclComm comm) { return api_.all_gather(in, out, comm, stream_); });
+  for_each_peer("ncclBroadcast of each rank's rows", [&](int peer, NcclComm comm) {
+    const TensorView part = parts[peer];
+    if (part.empty()) return NcclResult::success;
+    return api_.broadcast(peer == rank() ? in : part, part, peer, comm, stream_);
+  });
+}
+
+void NcclCommunicator::reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) {
+  const std::vector<ConstTensorView> parts = split_rows(in, out, rows, rank(), size());
+  if (in.empty()) return;
+  if (all_equal(rows))
+    return group_->run("ncclReduceScatter",
+                       [&](NcclComm comm) { return api_.reduce_scatter(in, out, comm, stream_); });
+  for_each_peer("ncclReduce to each rank", [&](int peer, NcclComm comm) {
+    if (parts[peer].empty()) return NcclResult::success;
+    return api_.reduce(parts[peer], out, peer, comm, stream_);
+  });
+}
+
+void NcclCommunicator::gather(ConstTensorView in, TensorView out, int root) {
+  require(rank() != root || (in.dtype == out.dtype && out.shape.elements() == size() * in.shape.elements()),
+          "gather: out is not [size, in.shape...]");
+  if (in.empty()) return;
+  if (rank() != root)
+    return group_->run("ncclSend", [&](NcclComm comm) { return api_.send(in, root, comm, stream_); });
+  const TensorView stacked = out.reshaped({size(), in.shape.elements()});
+  const bool in_place = in.data == stacked.rows(root, 1).data;
+  for_each_peer("ncclRecv from each rank", [&](int peer, NcclComm comm) {
+    if (peer == root && in_place) return NcclResult::success;
+    const NcclResult sent = peer == root ? api_.send(in, root, comm, stream_) : NcclResult::success;
+    return failed(sent) ? sent : api_.receive(stacked.rows(peer, 1), peer, comm, stream_);
+  });
+}
+
+void NcclCommunicator::broadcast(TensorView x, int root) {
+  if (x.empty()) return;
+  group_->run("ncclBroadcast", [&](NcclComm comm) { return api_.broadcast(x, x, root, comm, stream_); });
+}
+
+void NcclCommunicator::send(ConstTensorView x, int to) {
+  require(to != rank(), "a rank sends to itself");
+  if (x.empty()) return;
+  group_->run("ncclSend", [&](NcclComm comm) { return api_.send(x, to, comm, stream_); });
+}
+
+void NcclCommunicator::receive(TensorView x, int from) {
+  require(from != rank(), "a rank receives from itself");
+  if (x.empty()) return;
+  group_->run("ncclRecv", [&](NcclComm comm) { return api_.receive(x, from, comm, stream_); });
+}
+
+void NcclCommunicator::barrier() {
+  all_reduce(token_);
+  device_.synchronize();
+}
+
+void NcclCommunicator::for_each_peer(const char* name, const std::function<NcclResult(int, NcclComm)>& call) {
+  group_->run(name, [&](NcclComm comm) {
+    NcclResult result = api_.group_start();
+    for (int peer = 0; peer < size() && !failed(result); ++peer) result = call(peer, comm);
+    const NcclResult end = api_.group_end();
+    return failed(result) ? result : end;
+  });
+}
+
+}  // namespace maniple

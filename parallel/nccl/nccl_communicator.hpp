@@ -1,0 +1,41 @@
+// Collective operations of NCCL, on the device's own stream.
+#pragma once
+
+#include <kernels/tensor/tensor.hpp>
+#include <parallel/communicator.hpp>
+#include <parallel/nccl/nccl_group.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace maniple {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  // Others may keep the group to look at it or to abort it; its regular end is here.
+  NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, Device& device, NcclStream stream);
+  ~NcclCommunicator() override { group_->close(); }
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  void all_reduce(TensorView x) override;
+  void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
+  void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
+  void gather(ConstTensorView in, TensorView out, int root) override;
+  void broadcast(TensorView x, int root) override;
+  void send(ConstTensorView x, int to) override;
+  void receive(TensorView x, int from) override;
+  void barrier() override;
+
+ private:
+  // One call for each peer, started together.
+  void for_each_peer(const char* name, const std::function<NcclResult(int peer, NcclComm comm)>& call);
+
+  NcclApi& api_;
+  std::shared_ptr<NcclGroup> group_;
+  Device& device_;
+  NcclStream stream_;
+  Tensor token_;  // what a barrier sums
+};
+
+}  // namespace maniple

@@ -1,0 +1,40 @@
+// Tensors in which the parts of all ranks stand one after the other.
+#pragma once
+
+#include <kernels/tensor/tensor_view.hpp>
+
+#include <span>
+#include <vector>
+
+namespace maniple {
+
+// Part of rank `index` in a tensor [size, ...], as `shape`.
+inline TensorView stacked_part(TensorView stacked, int index, const Shape& shape) {
+  return stacked.rows(index, 1).reshaped(shape);
+}
+
+// The parts of [sum of rows, ...] by rank.
+template <typename View>
+std::vector<View> split_rows(View x, std::span<const int64_t> rows) {
+  std::vector<View> parts;
+  int64_t begin = 0;
+  for (const int64_t count : rows) {
+    parts.push_back(x.rows(begin, count));
+    begin += count;
+  }
+  require(begin == x.shape[0], "the rows of all ranks are not those of the tensor");
+  return parts;
+}
+
+// The same for a collective operation in which `mine` is the tensor of `rank` of `size`.
+template <typename View>
+std::vector<View> split_rows(View whole, ConstTensorView mine, std::span<const int64_t> rows, int rank,
+                             int size) {
+  require(rows.size() == static_cast<size_t>(size), "not one number of rows a rank");
+  Shape expected = whole.shape;
+  expected[0] = rows[rank];
+  require(mine.dtype == whole.dtype && mine.shape == expected, "the rank's tensor is not [rows[rank], ...]");
+  return split_rows(whole, rows);
+}
+
+}  // namespace maniple

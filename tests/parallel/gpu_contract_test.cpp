@@ -1,0 +1,129 @@
+// The contract for tensors in GPU memory, under MPI: in groups of one over NCCL, in larger ones as the job's
+// --transport says. Up to two ranks even NCCL's sums have the bits of the tree, for a + b = b + a.
+#include "contract.hpp"
+
+#include <gtest/gtest.h>
+#include <kernels/backend.hpp>
+#include <parallel/nccl/nccl_groups.hpp>
+#include <parallel/self/self_communicator.hpp>
+#include <support/mpi_main.hpp>
+
+#include <cstdlib>
+#include <functional>
+#include <optional>
+
+namespace maniple {
+
+namespace {
+
+// Takes tensors in host memory, as the contract has them, and works on copies in the device's.
+class MirroredCommunicator : public Communicator {
+ public:
+  MirroredCommunicator(std::unique_ptr<Communicator> group, Device& device)
+      : group_(std::move(group)), device_(device) {}
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  void all_reduce(TensorView x) override {
+    mirrored(x, [&](TensorView copy) { group_->all_reduce(copy); });
+  }
+  void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
+    const Tensor source = uploaded(in);
+    mirrored(out, [&](TensorView copy) { group_->all_gatherv(source, copy, rows); });
+  }
+  void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
+    const Tensor source = uploaded(in);
+    mirrored(out, [&](TensorView copy) { group_->reduce_scatterv(source, copy, rows); });
+  }
+  void gather(ConstTensorView in, TensorView out, int root) override {
+    const Tensor source = uploaded(in);
+    mirrored(out, [&](TensorView copy) { group_->gather(source, copy, root); });
+  }
+  void broadcast(TensorView x, int root) override {
+    mirrored(x, [&](TensorView copy) { group_->broadcast(copy, root); });
+  }
+  void send(ConstTensorView x, int to) override { group_->send(uploaded(x), to); }
+  void receive(TensorView x, int from) override {
+    mirrored(x, [&](TensorView copy) { group_->receive(copy, from); });
+  }
+  void barrier() override { group_->barrier(); }
+
+ private:
+  Tensor uploaded(ConstTensorView host) {
+    Tensor copy(device_, host.dtype, host.shape);
+    if (!host.empty()) device_.upload(copy.view().data, host.data, host.bytes());
+    return copy;
+  }
+  void mirrored(TensorView host, const std::function<void(TensorView)>& work) {
+    Tensor copy = uploaded(host);
+    work(copy);
+    if (!host.empty()) device_.download(host.data, copy.view().data, host.bytes());
+    device_.synchronize();
+  }
+
+  std::unique_ptr<Communicator> group_;
+  Device& device_;
+};
+
+// On the GPU of this rank's number, or else on the first: ranks may share one.
+Backend gpu_backend(int local_rank) {
+  try {
+    return make_backend({.kind = BackendKind::cuda, .gpu = local_rank});
+  } catch (const Error&) {
+    return make_backend({.kind = BackendKind::cuda, .gpu = 0});
+  }
+}
+
+// The world of the test, but its groups work on the GPU, and those of one rank over NCCL too.
+class GpuWorld : public World {
+ public:
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  const std::vector<Place>& places() const override { return world_.places(); }
+  std::string description() const override { return world_.description(); }
+  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override {
+    if (!ops.device().shares_host_memory()) return world_.make_group(ranks, ops);
+    SelfTransport alone;
+    auto group = ranks.size() == 1 ? of_one_.make(alone, ranks, *backend_.device)
+                                   : world_.make_group(ranks, *backend_.ops);
+    return std::make_unique<MirroredCommunicator>(std::move(group), *backend_.device);
+  }
+  Channel make_channel() override { return world_.make_channel(); }
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
+    return world_.all_gather_bytes(bytes);
+  }
+  void broadcast_bytes(std::vector<std::byte>& bytes, int root) override {
+    world_.broadcast_bytes(bytes, root);
+  }
+  void barrier() override { world_.barrier(); }
+  std::optional<std::string> fault() override { return world_.fault(); }
+  [[noreturn]] void abort(int exit_code) override {
+    world_.abort(exit_code);
+    std::_Exit(exit_code);  // for compilers that forget [[noreturn]] in virtual calls
+  }
+
+ private:
+  World& world_ = mpi_test_world();
+  Backend backend_ = gpu_backend(world_.places()[world_.rank()].local_rank);
+  NcclGroups of_one_{make_nccl_api(), GpuTransport::nccl};
+};
+
+class GpuContract : public testing::TestWithParam<ContractCase> {};
+
+TEST_P(GpuContract, holds) {
+  std::optional<GpuWorld> world;
+  try {
+    world.emplace();
+  } catch (const Error& error) {
+    GTEST_SKIP() << "no GPU: " << error.what();
+  }
+  world->barrier();
+  GetParam().run(*world);
+}
+
+INSTANTIATE_TEST_SUITE_P(parallel, GpuContract, testing::ValuesIn(contract_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+
+}  // namespace maniple

@@ -1,0 +1,266 @@
+// The life of NCCL communicators, ranks being threads over a fake of NCCL.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <parallel/nccl/nccl_communicator.hpp>
+#include <parallel/nccl/nccl_groups.hpp>
+#include <support/fake_nccl.hpp>
+#include <support/thread_world.hpp>
+
+#include <atomic>
+#include <thread>
+
+namespace maniple {
+
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using namespace std::chrono_literals;
+
+std::vector<std::string> calls_of(const FakeNccl& nccl, int rank) {
+  std::vector<std::string> calls;
+  for (const std::string& call : nccl.log())
+    if (call.ends_with(fmt::format(" {}", rank))) calls.push_back(call.substr(0, call.find(' ')));
+  return calls;
+}
+
+using Calls = std::vector<std::string>;
+
+// What f throws, which must be a fault.
+std::string fault_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::fault);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+// A rank's group with a tensor to sum.
+struct Rank {
+  Rank(FakeNccl& nccl, Transport& members, NcclGroup::Clock::duration patience = 60s)
+      : group(std::make_shared<NcclGroup>(nccl, members, "world ranks 4, 7", patience)),
+        communicator(nccl, group, device, nullptr) {}
+
+  CpuDevice device{"host memory"};
+  std::shared_ptr<NcclGroup> group;
+  NcclCommunicator communicator;
+  std::vector<float> values = std::vector<float>(5, 1.0f);
+  TensorView x = view_of(values.data(), DType::fp32, {5});
+};
+
+TEST(NcclGroup, one_id_is_drawn_and_all_join_with_it) {
+  FakeNccl nccl;
+  run_transports(3, [&](Transport& members) {
+    Rank rank(nccl, members);  // ids that differ would never be complete
+    EXPECT_EQ(rank.group->rank(), members.rank());
+    EXPECT_EQ(rank.group->size(), 3);
+  });
+  EXPECT_EQ(std::ranges::count(nccl.log(), "draw"), 1);
+}
+
+TEST(NcclGroup, ends_by_finalize_and_then_destroy) {
+  FakeNccl nccl;
+  run_transports(2, [&](Transport& members) {
+    Rank rank(nccl, members);
+    rank.communicator.all_reduce(rank.x);
+  });
+  for (int rank : {0, 1}) EXPECT_EQ(calls_of(nccl, rank), (Calls{"init", "finalize", "destroy"}));
+}
+
+TEST(NcclGroup, a_group_of_one_works) {
+  FakeNccl nccl;
+  run_transports(1, [&](Transport& members) {
+    Rank rank(nccl, members);
+    rank.communicator.all_reduce(rank.x);
+    rank.communicator.barrier();
+    EXPECT_EQ(rank.values, std::vector<float>(5, 1.0f));
+  });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "finalize", "destroy"}));
+}
+
+TEST(NcclGroup, a_missing_rank_is_noticed_at_the_deadline) {
+  FakeNccl nccl;
+  nccl.let_join(1);
+  std::vector<std::string> faults(2);
+  run_transports(
+      2, [&](Transport& members) { faults[members.rank()] = fault_of([&] { Rank(nccl, members, 100ms); }); });
+  for (int rank : {0, 1}) {
+    EXPECT_THAT(faults[rank],
+                HasSubstr(fmt::format("rank {} of the NCCL group of world ranks 4, 7: ncclCommInitRankConfig",
+                                      rank)));
+    EXPECT_EQ(calls_of(nccl, rank), (Calls{"init", "abort"}));
+  }
+  // The second may hear of the first one's abort before its own deadline.
+  EXPECT_THAT(faults, Contains(HasSubstr("did not finish within 0.1 s")));
+}
+
+TEST(NcclGroup, a_refused_join_says_what_nccl_said) {
+  FakeNccl nccl;
+  nccl.refuse("init", FakeNccl::invalid_usage);
+  run_transports(2, [&](Transport& members) {
+    EXPECT_THAT(fault_of([&] { Rank(nccl, members); }),
+                HasSubstr("ncclCommInitRankConfig failed: fake error 5"));
+  });
+}
+
+TEST(NcclGroup, no_id_no_group) {
+  FakeNccl nccl;
+  nccl.refuse("draw", FakeNccl::remote_error);
+  EXPECT_THAT(fault_of([&] { run_transports(2, [&](Transport& members) { Rank(nccl, members); }); }),
+              HasSubstr("ncclGetUniqueId failed: fake error 6"));
+  EXPECT_THAT(nccl.log(), Not(Contains(StartsWith("init"))));
+}
+
+TEST(NcclGroup, a_fault_while_joining_is_not_waited_out) {
+  FakeNccl nccl;
+  nccl.let_join(0);
+  run_transports(1, [&](Transport& members) {
+    std::jthread breaks([&] {
+      while (nccl.log().size() < 2) std::this_thread::yield();  // drawn and begun
+      nccl.break_in_background(FakeNccl::remote_error);
+    });
+    EXPECT_THAT(fault_of([&] { Rank(nccl, members); }), HasSubstr("fake error 6"));
+  });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
+}
+
+TEST(NcclGroup, a_fault_in_the_background_is_seen_from_another_thread_and_by_the_next_call) {
+  FakeNccl nccl;
+  run_transports(1, [&](Transport& members) {
+    Rank rank(nccl, members);
+    EXPECT_FALSE(rank.group->fault());
+    nccl.break_in_background(FakeNccl::remote_error);
+    std::optional<std::string> seen;
+    std::thread([&] { seen = rank.group->fault(); }).join();
+    EXPECT_THAT(seen.value_or(""),
+                HasSubstr("world ranks 4, 7: what runs in the background failed: fake error 6"));
+    EXPECT_THAT(fault_of([&] { rank.communicator.all_reduce(rank.x); }),
+                HasSubstr("ncclAllReduce failed: fake error 6"));
+  });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
+}
+
+TEST(NcclGroup, an_abort_from_another_thread_frees_a_rank_that_waits) {
+  FakeNccl nccl;
+  std::atomic<int> joined = 0;
+  run_transports(2, [&](Transport& members) {
+    Rank rank(nccl, members);
+    ++joined;
+    std::jthread watchdog([&] {
+      while (joined < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(20ms);
+      if (members.rank() == 0) rank.group->abort();
+    });
+    if (members.rank() == 1) return;  // it sums nothing, and ends while the other is still there
+    EXPECT_THAT(fault_of([&] { rank.communicator.all_reduce(rank.x); }), HasSubstr("ncclAllReduce"));
+  });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
+  EXPECT_EQ(calls_of(nccl, 1), (Calls{"init", "finalize", "abort"}));
+}
+
+TEST(NcclGroup, nothing_is_called_after_an_abort) {
+  FakeNccl nccl;
+  run_transports(1, [&](Transport& members) {
+    Rank rank(nccl, members);
+    rank.group->abort();
+    rank.group->abort();
+    EXPECT_FALSE(rank.group->fault());
+    EXPECT_THAT(fault_of([&] { rank.communicator.all_reduce(rank.x); }),
+                HasSubstr("rank 0 of the NCCL group of world ranks 4, 7: ncclAllReduce after the "
+                          "communicator was aborted"));
+    EXPECT_THAT(fault_of([&] { rank.communicator.barrier(); }), HasSubstr("aborted"));
+  });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
+}
+
+TEST(NcclGroup, an_exception_that_passes_aborts_instead_of_waiting_for_the_others) {
+  FakeNccl nccl;
+  EXPECT_THROW(run_transports(1,
+                              [&](Transport& members) {
+                                Rank rank(nccl, members);
+                                throw std::runtime_error("out of memory");
+                              }),
+               std::runtime_error);
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
+}
+
+TEST(NcclGroup, an_end_that_the_others_do_not_join_is_an_abort_after_the_deadline) {
+  FakeNccl nccl;
+  nccl.let_finalize_end(false);
+  run_transports(1, [&](Transport& members) { Rank(nccl, members, 50ms); });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "finalize", "abort"}));
+}
+
+TEST(NcclGroup, ranks_that_disagree_about_a_size_get_an_error) {
+  FakeNccl nccl;
+  run_transports(2, [&](Transport& members) {
+    Rank rank(nccl, members);
+    fault_of([&] { rank.communicator.all_reduce(rank.x.rows(0, 4 + members.rank())); });
+  });
+}
+
+// --- which groups go over NCCL ---
+
+struct Choice {
+  bool nccl = false;
+  std::string description;
+};
+
+// gpus: of each rank, by name.
+Choice choose(GpuTransport transport, const std::vector<std::string>& gpus) {
+  const auto nccl = std::make_shared<FakeNccl>();
+  Choice choice;
+  run_transports(static_cast<int>(gpus.size()), [&](Transport& members) {
+    CpuDevice device(gpus[members.rank()]);
+    NcclGroups groups(nccl, transport);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < members.size(); ++rank) ranks.push_back(10 * rank);
+    const bool made = groups.make(members, ranks, device) != nullptr;
+    if (members.rank() == 0) choice = {made, groups.description()};
+  });
+  return choice;
+}
+
+TEST(NcclGroups, nccl_where_every_rank_has_a_gpu_of_its_own) {
+  const Choice choice = choose(GpuTransport::automatic, {"GPU-a", "GPU-b", "GPU-c"});
+  EXPECT_TRUE(choice.nccl);
+  EXPECT_EQ(choice.description, "NCCL 2.28.9");
+}
+
+TEST(NcclGroups, the_host_where_ranks_share_a_gpu) {
+  const Choice choice = choose(GpuTransport::automatic, {"GPU-a", "GPU-b", "GPU-b"});
+  EXPECT_FALSE(choice.nccl);
+  EXPECT_EQ(choice.description, "GPU tensors through the host (ranks 10 and 20 share a GPU)");
+}
+
+TEST(NcclGroups, whatever_was_asked_for) {
+  EXPECT_TRUE(choose(GpuTransport::nccl, {"GPU-a", "GPU-a"}).nccl);
+  const Choice choice = choose(GpuTransport::host, {"GPU-a", "GPU-b"});
+  EXPECT_FALSE(choice.nccl);
+  EXPECT_EQ(choice.description, "GPU tensors through the host (--transport host)");
+}
+
+TEST(NcclGroups, one_fault_is_found_among_several_groups_and_none_after_their_end) {
+  const auto nccl = std::make_shared<FakeNccl>();
+  run_transports(1, [&](Transport& members) {
+    CpuDevice device("GPU-a");
+    NcclGroups groups(nccl, GpuTransport::automatic);
+    const std::vector<int> ranks{3};
+    auto first = groups.make(members, ranks, device), second = groups.make(members, ranks, device);
+    EXPECT_FALSE(groups.fault());
+    nccl->break_in_background(FakeNccl::remote_error);
+    EXPECT_THAT(groups.fault().value_or(""), HasSubstr("world ranks 3"));
+    first.reset();
+    second.reset();
+    EXPECT_FALSE(groups.fault());
+  });
+}
+
+}  // namespace
+
+}  // namespace maniple
