@@ -1,7 +1,7 @@
 // Lines in, lines out, with "-" for the standard streams. Both say which file failed and why.
 #pragma once
 
-#include <runtime/checkpoint/input_file.hpp>
+#include <kernels/support/file_descriptor.hpp>
 
 #include <unistd.h>
 
@@ -64,7 +64,7 @@ class OutputFile {
   [[noreturn]] void fail_to_write() const;
 
   std::string name_;
-  UniqueHandle<FileDescriptorTraits> owned_;  // stdout is not ours to close
+  FileDescriptor owned_;  // stdout is not ours to close
   int descriptor_ = STDOUT_FILENO;
   size_t size_ = 0;  // of what was written whole
 };
