@@ -75,8 +75,13 @@ void RunDirectory::sync() {
 }
 
 void RunDirectory::finish(const RunStatus& status, const std::string& record) {
+  lock_.check_held();
   if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
-  sync();
+  try {
+    journal_.sync();
+  } catch (const Error&) {  // which may be the fault: the status is worth a try
+    if (status.state != RunState::fault) throw;
+  }
   if (status.state == RunState::complete) write_final_files();
   write_progress(path_, counted({}));
   write_status(path_, status);

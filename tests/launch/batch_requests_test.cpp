@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-json completion_line(const json& more) {
+json completion_line(const json& more = json::object()) {
   json line = {{"custom_id", "a"},
                {"method", "POST"},
                {"url", "/v1/completions"},
@@ -114,17 +114,17 @@ TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
 
 TEST(BatchRequest, IsRefusedWithItsLine) {
   const auto without = [](const char* name) {
-    json line = completion_line({});
+    json line = completion_line();
     line.erase(name);
     return line;
   };
   expect_refusal(without("body"), "body is missing");
   expect_refusal(without("custom_id"), "custom_id is missing");
   expect_refusal(without("url"), "url is missing");
-  json other = completion_line({});
+  json other = completion_line();
   other["url"] = "/v1/embeddings";
   expect_refusal(other, "url is \"/v1/embeddings\"; supported: /v1/completions");
-  other = completion_line({});
+  other = completion_line();
   other["method"] = "GET";
   expect_refusal(other, "method is \"GET\"");
   other["more"] = 1;
