@@ -147,6 +147,15 @@ ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, int interr
   return code;
 }
 
+std::string GenerateJob::outcome_text(ExitCode code) const {
+  if (!run_) return {};
+  const Ledger& ledger = run_->ledger();
+  return fmt::format(
+      "maniple: {}: {} of {} requests done, {} failed{}{}; exit {}\n", run_->path().string(), ledger.done(),
+      ledger.requests(), ledger.failed(), ledger.failed() > 0 ? " (errors.jsonl)" : "",
+      code == ExitCode::stopped ? "; the same command again does the rest" : "", static_cast<int>(code));
+}
+
 void GenerateJob::give_up(ExitCode code) {
   try {
     if (ordered_) ordered_->write_held();

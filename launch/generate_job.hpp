@@ -31,6 +31,8 @@ class GenerateJob {
 
   // After the last result. Returns the exit code.
   ExitCode close(const RunSummary& summary, size_t failed, int interrupt, const std::string& record);
+  // How the run stands after that; empty without a run directory.
+  std::string outcome_text(ExitCode code) const;
   // What was stored stays; the error that ends the job is the one to report.
   void give_up(ExitCode code);
 

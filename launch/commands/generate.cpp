@@ -82,7 +82,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
   }
   const ExitCode code = close_agreed(job, summary, failed, run_record(engine.info(), summary, world));
-  say(summary_text(summary, done, failed, world.places()));
+  say(summary_text(summary, done, failed, world.places()) + job.outcome_text(code));
   return code;
 }
 

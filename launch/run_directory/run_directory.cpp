@@ -92,7 +92,8 @@ void RunDirectory::write_final_files() {
   require(ledger_.done() == ledger_.requests(), "a complete run has a result for every request");
   replace_file(path_ / "results.jsonl", [this](DurableFile& file) { ledger_.write_lines(file, false); });
   if (ledger_.failed() == 0) {
-    fs::remove(path_ / "errors.jsonl");
+    std::error_code ignored;
+    fs::remove(path_ / "errors.jsonl", ignored);
     return sync_directory(path_);
   }
   replace_file(path_ / "errors.jsonl", [this](DurableFile& file) { ledger_.write_lines(file, true); });

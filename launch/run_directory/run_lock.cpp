@@ -68,12 +68,18 @@ std::string text_of(const JobOwner& owner) {
       .dump();
 }
 
-std::optional<JobOwner> owner_of(const std::string& text) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return std::nullopt;
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::optional<JobOwner> owner_of(const std::string& text) try {
+  const json object = json::parse(text);
   return JobOwner{
       object.value("host", ""),    object.value("pid", int64_t{0}),    object.value("job", ""),
       object.value("machine", ""), object.value("start", uint64_t{0}), object.value("heartbeat", int64_t{0})};
+} catch (const json::exception&) {
+  return std::nullopt;
 }
 
 int64_t unix_milliseconds() {
@@ -90,14 +96,20 @@ int64_t unix_milliseconds() {
               "wait for it, end it, or chain jobs with sbatch --dependency=singleton");
 }
 
+bool has_ended(const fs::path& folder) {
+  const std::optional<JobOwner> owner = running_owner(folder);
+  return is_there(folder / job_record_name) || (owner && is_gone(*owner));
+}
+
 // Returns once it counts as gone.
 void wait_for_silence(const fs::path& directory, const fs::path& folder, const LockTiming& timing) {
+  if (has_ended(folder)) return;
   const std::optional<std::string> first = read_if_there(folder / owner_name);
+  fmt::print(stderr,
+             "maniple: an earlier job in {} has not ended; waiting up to {:.0f} s for a sign of life\n",
+             directory.string(), std::chrono::duration<double>(timing.silence).count());
   const Clock::time_point deadline = Clock::now() + timing.silence;
-  while (Clock::now() < deadline) {
-    if (fs::exists(folder / job_record_name)) return;
-    const std::optional<JobOwner> owner = running_owner(folder);
-    if (owner && is_gone(*owner)) return;
+  while (Clock::now() < deadline && !has_ended(folder)) {
     if (read_if_there(folder / owner_name) != first) refuse_second(directory, folder);
     std::this_thread::sleep_for(timing.beat / 10);
   }
@@ -125,7 +137,7 @@ std::vector<fs::path> job_folders(const fs::path& directory) {
 }
 
 std::optional<JobOwner> running_owner(const fs::path& job_folder) {
-  if (fs::exists(job_folder / job_record_name)) return std::nullopt;
+  if (is_there(job_folder / job_record_name)) return std::nullopt;
   const std::optional<std::string> text = read_if_there(job_folder / owner_name);
   return text ? owner_of(*text) : std::nullopt;
 }
@@ -167,7 +179,7 @@ void RunLock::beat(const std::stop_token& stop) {
   }
 }
 
-bool RunLock::is_held() const { return !fs::exists(folder_of(directory_, number_ + 1)); }
+bool RunLock::is_held() const { return !is_there(folder_of(directory_, number_ + 1)); }
 
 void RunLock::check_held() const {
   if (is_held()) return;

@@ -34,14 +34,14 @@ void write_status(const fs::path& directory, const RunStatus& status) {
   replace_file(directory / "STATUS", fmt::format("{} {}\n", name_of(status.state), status.exit_code));
 }
 
-std::optional<RunProgress> read_progress(const fs::path& directory) {
-  const std::optional<std::string> text = read_if_there(directory / "progress.json");
-  const json object = text ? json::parse(*text, nullptr, /*allow_exceptions=*/false) : json();
-  if (!object.is_object()) return std::nullopt;
+std::optional<RunProgress> read_progress(const fs::path& directory) try {
+  const json object = json::parse(read_if_there(directory / "progress.json").value_or(""));
   return RunProgress{object.value("requests", uint64_t{0}),  object.value("done", uint64_t{0}),
                      object.value("failed", uint64_t{0}),    object.value("running", uint64_t{0}),
                      object.value("tokens_per_second", 0.0), object.value("requests_per_second", 0.0),
                      object.value("updated", int64_t{0})};
+} catch (const json::exception&) {
+  return std::nullopt;
 }
 
 void write_progress(const fs::path& directory, const RunProgress& progress) {

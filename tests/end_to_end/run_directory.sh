@@ -92,6 +92,24 @@ wait "${both[3 - loser]}" 2>/dev/null
 "$MANIPLE" status "$work/twice" --rc >"$work/out"
 (($? == 76)) && grep -q 'fault' "$work/out" || bad "status of a killed job: $(cat "$work/out")"
 
+say "a request that is running in three faults, the last time alone, ends in quarantine, and is taken up when asked for"
+printf '{"tokens":[1],"max_tokens":2}\n{"id":"long","tokens":[2],"max_tokens":1500,"ignore_eos":true}\n{"tokens":[3],"max_tokens":2}\n' >"$work/poison"
+poison=(generate --model "$model" --in "$work/poison" --seed 1 --backend reference --run-dir "$work/poisoned" --sync-interval 0.1s)
+in_flight() { grep -q '"done":2,.*"running":1,' "$work/poisoned/progress.json" 2>/dev/null; }
+for attempt in 1 2 3; do
+  start poison$attempt 1 "${poison[@]}"
+  sleep 0.2
+  until_true 20 in_flight || bad "attempt $attempt: the long request does not run: $(cat "$work/poison$attempt.err")"
+  rm "$work/poisoned/progress.json"
+  kill -KILL "$job"
+  wait "$job" 2>/dev/null
+done
+on 1 "${poison[@]}" 2>"$work/err"
+(($? == 1)) && grep -q '^{"id":"long","error":"quarantined: ' "$work/poisoned/errors.jsonl" || bad "no quarantine: $(cat "$work/err" "$work"/poisoned/*.jsonl)"
+[[ $(wc -l <"$work/poisoned/results.jsonl") == 2 ]] || bad "others were lost: $(cat "$work/poisoned/results.jsonl")"
+on 1 "${poison[@]}" --retry-errors 2>"$work/err" || bad "--retry-errors: $(cat "$work/err")"
+[[ $(wc -l <"$work/poisoned/results.jsonl") == 3 && ! -e $work/poisoned/errors.jsonl ]] || bad "--retry-errors: $(ls "$work/poisoned")"
+
 say "a full disk"
 (ulimit -f 8 && on 1 "${usual[@]}" --run-dir "$work/full" 2>"$work/err")
 (($? == 76)) && grep -q 'cannot write .*journal: File too large' "$work/err" && grep -q 'make room' "$work/err" || bad "a full disk: $(cat "$work/err")"
