@@ -19,7 +19,8 @@ uint64_t drawn_seed() {
 
 }  // namespace
 
-GenerateJob::GenerateJob(const GenerateOptions& options, std::string host, std::string instruction_path)
+GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host,
+                         const std::string& instruction_path)
     : options_(options) {
   check_model_directory(options_.engine.model);
   open_input();

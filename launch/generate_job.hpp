@@ -15,7 +15,7 @@ namespace maniple {
 class GenerateJob {
  public:
   // Everything that can be wrong with files and options shows here, before anything is loaded.
-  GenerateJob(const GenerateOptions& options, std::string host, std::string instruction_path);
+  GenerateJob(const GenerateOptions& options, const std::string& host, const std::string& instruction_path);
 
   // The exit code, where earlier jobs have done it all: nothing is to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
