@@ -19,6 +19,7 @@ int number_or(const std::optional<std::string>& text, int fallback) {
 // run this program.
 Launch detect_launch(const Environment& lookup) {
   Launch launch;
+  launch.job = lookup("SLURM_JOB_ID").value_or("");
   launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})

@@ -10,6 +10,7 @@ namespace maniple {
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
   int rank = 0;         // good enough to decide who prints
+  std::string job;      // of Slurm
   int slurm_tasks = 1;  // of this job step: more than one without MPI ranks is a launch mistake
 };
 

@@ -61,7 +61,8 @@ std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport) 
   return world;
 }
 
-int generate(const GenerateOptions& options, const Launch& launch) {
+int generate(GenerateOptions options, const Launch& launch) {
+  options.job = launch.job;
   const std::unique_ptr<World> world = join_world(launch, options.transport);
   try {
     return static_cast<int>(run_generate(*world, options));
@@ -81,6 +82,9 @@ int run(const CommandLine& command, const Launch& launch) {
   if (launch.rank != 0) return 0;
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));
+  if (const auto* options = std::get_if<StatusOptions>(&command))
+    return static_cast<int>(run_status(*options));
+  if (const auto* options = std::get_if<MergeOptions>(&command)) return static_cast<int>(run_merge(*options));
   std::fputs(std::get<Notice>(command).text.c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::fault);
 }

@@ -19,7 +19,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-const std::vector<std::string> commands = {"generate", "tokenize"};
+const std::vector<std::string> commands = {"generate", "tokenize", "status", "merge"};
 
 constexpr std::string_view overview =
     R"(maniple: runs a large language model on all ranks of an MPI job
@@ -32,6 +32,8 @@ constexpr std::string_view overview =
 Commands (each has its own --help):
   generate    continue prompts with a model from a Hugging Face directory
   tokenize    texts to token ids, or back with --decode
+  status      how a run directory stands
+  merge       the results of several shards as one file
 
   --help      this text
   --version   the version
@@ -43,7 +45,24 @@ constexpr std::string_view generate_usage =
   mpirun -n 4 maniple generate --model DIR --tp 2 --in prompts.jsonl --out results.jsonl
   maniple generate --model DIR --prompt "ROMEO:" --max-tokens 120
 
-Input lines are {"id": ..., "prompt": "..."} or {"id": ..., "tokens": [...]}, with sampling fields of their own if need be.
+  srun --mpi=pmix maniple generate --model DIR --tp 4 --in prompts.jsonl --run-dir runs/r1
+
+Input lines are {"id": ..., "prompt": "..."} or {"id": ..., "tokens": [...]}, with sampling fields of their own if need be, or
+OpenAI's batch lines {"custom_id": ..., "method": "POST", "url": "/v1/completions", "body": {...}}.
+The last command resumes: killed at any time, it loses at most the last --sync-interval of finished requests, and the same
+command again finishes the rest.
+)";
+
+constexpr std::string_view status_usage =
+    R"(maniple status DIR: how the run in this directory stands
+
+  maniple status runs/r1; maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+)";
+
+constexpr std::string_view merge_usage =
+    R"(maniple merge OUT DIR...: the results of all shards of a run, in the order of its input
+
+  maniple merge results.jsonl runs/r1.*        errors, if there are any, go to results.jsonl.errors
 )";
 
 constexpr std::string_view tokenize_usage =
@@ -81,9 +100,13 @@ class Grammar {
     return groups_.emplace_back(caption, line_length, description_length);
   }
 
+  // Words that belong to no option are taken, as values of "words".
+  void take_words() { words_.add("words", -1); }
+
   po::variables_map parse(std::span<const std::string> args) {
     for (const po::options_description& group : groups_) in_file_.add(group);
     all_.add(in_file_).add(general_);
+    if (words_.max_total_count() > 0) all_.add_options()("words", po::value<std::vector<std::string>>());
     try {
       po::variables_map values;
       po::store(from_arguments(args), values);
@@ -117,18 +140,17 @@ class Grammar {
 
   po::parsed_options from_arguments(std::span<const std::string> args) const {
     using namespace po::command_line_style;
-    po::parsed_options parsed = po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
-                                    .options(all_)
-                                    .style(allow_long | long_allow_adjacent | long_allow_next)
-                                    .allow_unregistered()
-                                    .run();
+    po::command_line_parser parser(std::vector<std::string>(args.begin(), args.end()));
+    parser.options(all_).style(allow_long | long_allow_adjacent | long_allow_next).allow_unregistered();
+    if (words_.max_total_count() > 0) parser.positional(words_);
+    po::parsed_options parsed = parser.run();
     for (const po::option& option : parsed.options) check(option);
     return parsed;
   }
 
   void check(const po::option& option) const {
     const std::string name = "--" + option.string_key;
-    if (option.position_key >= 0)
+    if (option.position_key >= 0 && option.string_key.empty())
       refuse(fmt::format("\"{}\" belongs to no option", option.value.at(0)),
              fmt::format("put text with spaces into quotes; {}", help_remedy()));
     if (option.unregistered)
@@ -176,6 +198,7 @@ class Grammar {
   po::options_description in_file_;
   po::options_description general_{"General", line_length, description_length};
   po::options_description all_;
+  po::positional_options_description words_;
 };
 
 // The values that were given, each checked when it is read.
@@ -231,8 +254,17 @@ void add_generate_options(Grammar& grammar) {
   grammar.group("Requests (one of --prompt and --in)")
       .add_options()                                                                 //
       ("prompt", text("TEXT"), "one prompt; its completion goes to stdout as text")  //
-      ("in", text("FILE"), "JSON lines; - for stdin")                                //
-      ("out", text("FILE"), "JSON lines in the order of the input [default: stdout]");
+      ("in", po::value<std::vector<std::string>>()->value_name("FILE...")->multitoken()->composing(),
+       "JSON lines, also gzipped; - for stdin")                                                         //
+      ("out", text("FILE"), "JSON lines in the order of the input [default: stdout]")                   //
+      ("shard", text("I/N", "0/1"), "serve every N-th request only, from the I-th on, counted from 0")  //
+      ("fail-on", text("HOW", "any"), "exit with 1 if any request failed; none: never; 5%: if more did");
+  grammar.group("Resumable runs")
+      .add_options()                                                                                   //
+      ("run-dir", text("DIR"), "keep results here, instead of --out; the same command again resumes")  //
+      ("sync-interval", text("TIME", "5s"), "finished requests are safe on the disk after this time")  //
+      ("retry-errors", po::bool_switch(), "take up requests that failed in an earlier job")            //
+      ("takeover-after", text("TIME", "30s"), "silence after which another job in DIR counts as gone");
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]")
       .add_options()                                                                                 //
       ("max-tokens", text("N"), "most tokens of a completion [default: 64]")                         //
@@ -304,6 +336,28 @@ EngineOptions engine_options(const Values& values) {
   return engine;
 }
 
+Shard parse_shard(const std::string& given) {
+  Shard shard;
+  const char* end = given.data() + given.size();
+  const auto [slash, bad_index] = std::from_chars(given.data(), end, shard.index);
+  const bool divided = bad_index == std::errc{} && slash != end && *slash == '/';
+  if (!divided || std::from_chars(slash + 1, end, shard.count).ptr != end || shard.index >= shard.count)
+    refuse(fmt::format("--shard ({}) must be I/N with I from 0 to N - 1", given),
+           "in a job array: --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
+  return shard;
+}
+
+FailOn parse_fail_on(const std::string& given) {
+  if (given == "any") return {0};
+  if (given == "none") return {100};
+  double percent = 0;
+  const char* end = given.data() + given.size();
+  const auto [stopped, error] = std::from_chars(given.data(), end, percent);
+  if (error != std::errc{} || std::string_view(stopped, end) != "%" || !(percent >= 0 && percent <= 100))
+    refuse(fmt::format("--fail-on ({}) must be any, none or a percentage", given), "--fail-on 5%");
+  return {percent};
+}
+
 SamplingFields sampling_fields(const Values& values) {
   constexpr float any = std::numeric_limits<float>::max();
   constexpr int32_t most = std::numeric_limits<int32_t>::max();
@@ -325,6 +379,22 @@ SamplingFields sampling_fields(const Values& values) {
   return fields;
 }
 
+void run_options(const Values& values, GenerateOptions& options) {
+  options.shard = parse_shard(*values.text("shard"));
+  options.fail_on = parse_fail_on(*values.text("fail-on"));
+  options.retry_errors = values.on("retry-errors");
+  options.sync_interval = parse_duration(*values.text("sync-interval"));
+  options.takeover_after = parse_duration(*values.text("takeover-after"));
+  if (!values.given("run-dir")) {
+    if (options.retry_errors) refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
+    return;
+  }
+  options.run_dir = *values.text("run-dir");
+  if (options.prompt || options.out)
+    refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
+           "give the requests with --in; the results will be in the run directory's results.jsonl");
+}
+
 CommandLine parse_generate(std::span<const std::string> args) {
   Grammar grammar("generate", generate_usage);
   add_generate_options(grammar);
@@ -333,11 +403,13 @@ CommandLine parse_generate(std::span<const std::string> args) {
   GenerateOptions options;
   options.engine = engine_options(values);
   options.prompt = values.text("prompt");
-  options.in = values.text("in");
+  options.in = values.texts("in").value_or(std::vector<std::string>{});
   options.out = values.text("out");
-  if (options.prompt && options.in) refuse("both --prompt and --in were given", "leave one of them out");
-  if (!options.prompt && !options.in)
+  if (options.prompt && !options.in.empty())
+    refuse("both --prompt and --in were given", "leave one of them out");
+  if (!options.prompt && options.in.empty())
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
+  run_options(values, options);
   options.threads = values.number<int>("threads", 1, 4096);
   options.transport = values.choice<GpuTransport>(
       "transport",
@@ -366,6 +438,29 @@ CommandLine parse_tokenize(std::span<const std::string> args) {
                          values.on("special")};
 }
 
+CommandLine parse_status(std::span<const std::string> args) {
+  Grammar grammar("status", status_usage);
+  grammar.take_words();
+  grammar.group("Status").add_options()                                      //
+      ("rc", po::bool_switch(), "exit with the code of the run's last job")  //
+      ("watch", po::bool_switch(), "a line every two seconds until the job ends");
+  const Values values(grammar.parse(args));
+  if (values.on("help")) return Notice{grammar.help()};
+  const auto words = values.texts("words").value_or(std::vector<std::string>{});
+  if (words.size() != 1) refuse("status takes one run directory", "maniple status DIR");
+  return StatusOptions{words[0], values.on("rc"), values.on("watch")};
+}
+
+CommandLine parse_merge(std::span<const std::string> args) {
+  Grammar grammar("merge", merge_usage);
+  grammar.take_words();
+  const Values values(grammar.parse(args));
+  if (values.on("help")) return Notice{grammar.help()};
+  const auto words = values.texts("words").value_or(std::vector<std::string>{});
+  if (words.size() < 2) refuse("merge takes a file and run directories", "maniple merge OUT DIR...");
+  return MergeOptions{words[0], {words.begin() + 1, words.end()}};
+}
+
 }  // namespace
 
 size_t parse_bytes(const std::string& text) {
@@ -386,12 +481,25 @@ size_t parse_bytes(const std::string& text) {
   return value;
 }
 
+std::chrono::milliseconds parse_duration(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(stopped, end);
+  const double seconds = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (error != std::errc{} || seconds == 0 || !(value >= 0 && value <= 1e6))
+    refuse(fmt::format("\"{}\" is not a time", text), "write it like 5, 0.5s, 3m or 2h");
+  return std::chrono::milliseconds(static_cast<int64_t>(value * seconds * 1000));
+}
+
 CommandLine parse_arguments(std::span<const std::string> args) {
   const std::string first = args.empty() ? "" : args[0];
   if (first == "--help" || first == "-h" || first == "help") return Notice{std::string(overview)};
   if (first == "--version") return Notice{"maniple " MANIPLE_VERSION "\n"};
   if (first == "generate") return parse_generate(args.subspan(1));
   if (first == "tokenize") return parse_tokenize(args.subspan(1));
+  if (first == "status") return parse_status(args.subspan(1));
+  if (first == "merge") return parse_merge(args.subspan(1));
   const std::string list =
       fmt::format("maniple {} ...; maniple --help says more", fmt::join(commands, " ..., maniple "));
   if (first.empty() || first.starts_with("-")) refuse("the first word must be a command", list);

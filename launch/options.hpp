@@ -1,27 +1,53 @@
 // The command line. Everything wrong with it is an Error (usage) that names the nearest right thing.
 #pragma once
 
+#include <launch/run_directory/ledger.hpp>
 #include <launch/sampling_fields.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace maniple {
+
+// Of all requests, how many may fail before the exit code is 1.
+struct FailOn {
+  double percent = 0;
+};
 
 struct GenerateOptions {
   EngineOptions engine;        // its threads and CPUs are preflight's
   std::optional<int> threads;  // absent: from the CPUs of the rank
   GpuTransport transport = GpuTransport::automatic;
   std::optional<std::string> prompt;
-  std::optional<std::string> in;   // a path, or "-" for stdin; exactly one of prompt and in is there
+  std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
   std::optional<std::string> out;  // a path, or "-" for stdout
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run
+  Shard shard;
+  FailOn fail_on;
+  std::optional<std::filesystem::path> run_dir;  // then there is no out
+  bool retry_errors = false;
+  std::chrono::milliseconds sync_interval{};
+  std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
+  std::string job;                             // of the batch system, from the environment
+};
+
+struct StatusOptions {
+  std::filesystem::path run_dir;
+  bool rc = false;     // exit with the run's code
+  bool watch = false;  // until it ends
+};
+
+struct MergeOptions {
+  std::filesystem::path out;
+  std::vector<std::filesystem::path> run_dirs;
 };
 
 struct TokenizeOptions {
@@ -37,7 +63,7 @@ struct Notice {
   std::string text;
 };
 
-using CommandLine = std::variant<Notice, GenerateOptions, TokenizeOptions>;
+using CommandLine = std::variant<Notice, GenerateOptions, TokenizeOptions, StatusOptions, MergeOptions>;
 
 // args: without the program's name. Reads the file named by --config; fails (input) when that cannot be
 // opened.
@@ -45,5 +71,8 @@ CommandLine parse_arguments(std::span<const std::string> args);
 
 // "512", "64K" and "64KiB" (2^10), "64KB" (10^3), up to T. Fails (usage) on anything else.
 size_t parse_bytes(const std::string& text);
+
+// "5", "0.5s", "3m", "2h". Fails (usage) on anything else.
+std::chrono::milliseconds parse_duration(const std::string& text);
 
 }  // namespace maniple

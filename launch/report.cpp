@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 namespace maniple {
@@ -82,6 +84,35 @@ std::string banner(const EngineOptions& options, const EngineInfo& info, const W
           ? ""
           : fmt::format(" ({} is not possible with --tp {})", name_of(options.repro), info.grid.tensor),
       seed.value, seed.drawn ? " (drawn)" : "");
+}
+
+std::string run_record(const EngineInfo& info, const RunSummary& summary, const World& world) {
+  nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
+                                   {"ranks", world.size()},
+                                   {"tensor", info.grid.tensor},
+                                   {"data", info.grid.data},
+                                   {"mpi", world.description()},
+                                   {"backend", info.backend},
+                                   {"repro", name_of(info.repro)},
+                                   {"kv_blocks", info.num_blocks},
+                                   {"block_size", info.block_size},
+                                   {"interrupted", summary.interrupted},
+                                   {"requests", summary.requests},
+                                   {"prompt_tokens", summary.prompt_tokens},
+                                   {"cached_tokens", summary.cached_tokens},
+                                   {"completion_tokens", summary.completion_tokens},
+                                   {"preemptions", summary.preemptions},
+                                   {"load_seconds", info.load_seconds},
+                                   {"seconds", summary.seconds}};
+  for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
+    const RankTimes& times = summary.ranks[rank];
+    record["rank_seconds"].push_back({{"host", world.places()[rank].host},
+                                      {"prefill", times.prefill},
+                                      {"decode", times.decode},
+                                      {"communication", times.communication},
+                                      {"idle", times.idle}});
+  }
+  return record.dump();
 }
 
 std::string summary_text(const RunSummary& summary, size_t done, size_t failed,

@@ -1,12 +1,7 @@
+#include <launch/batch_requests.hpp>
 #include <launch/json_line.hpp>
-#include <launch/nearest_name.hpp>
-#include <launch/requests.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
+#include <launch/request_fields.hpp>
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <limits>
 #include <unordered_map>
 
 namespace maniple {
@@ -18,65 +13,6 @@ namespace {
 const std::vector<std::string> known_fields = {
     "id",   "prompt",     "tokens",     "temperature", "top_k",          "top_p", "min_p",
     "seed", "max_tokens", "min_tokens", "ignore_eos",  "stop_token_ids", "stop",  "logprobs"};
-
-void check_names(const json& object, std::string_view where) {
-  for (const auto& [name, value] : object.items()) {
-    if (std::ranges::find(known_fields, name) != known_fields.end()) continue;
-    const std::optional<std::string> nearest = nearest_name(name, known_fields);
-    refuse_line(where, fmt::format("unknown field {}; {}", shown(json(name)),
-                                   nearest ? fmt::format("did you mean \"{}\"?", *nearest)
-                                           : fmt::format("known: {}", fmt::join(known_fields, ", "))));
-  }
-}
-
-// A whole number that T cannot hold is an unservable request, not a malformed one.
-template <typename T>
-std::optional<T> whole(const JsonFields& fields, std::string_view name, std::string& error) {
-  const json* value = fields.find(name);
-  if (!value) return std::nullopt;
-  if (!value->is_number_integer()) fields.refuse(name, "a whole number");
-  const bool fits = value->is_number_unsigned() ? std::in_range<T>(value->get<uint64_t>())
-                                                : std::in_range<T>(value->get<int64_t>());
-  if (fits) return value->get<T>();
-  error = fmt::format("{} ({}) must be from {} to {}", name, value->dump(), std::numeric_limits<T>::min(),
-                      std::numeric_limits<T>::max());
-  return std::nullopt;
-}
-
-std::optional<float> number(const JsonFields& fields, std::string_view name) {
-  const json* value = fields.find(name);
-  if (!value) return std::nullopt;
-  if (!value->is_number()) fields.refuse(name, "a number");
-  return static_cast<float>(value->get<double>());
-}
-
-std::optional<std::vector<std::string>> stop_strings(const JsonFields& fields) {
-  constexpr std::string_view form = "a text that is not empty, or a list of such";
-  const json* value = fields.find("stop");
-  if (!value) return std::nullopt;
-  std::vector<std::string> stops;
-  for (const json& stop : value->is_array() ? *value : json::array({*value})) {
-    if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) fields.refuse("stop", form);
-    stops.push_back(stop);
-  }
-  return stops;
-}
-
-SamplingFields sampling_of(const JsonFields& fields, std::string& error) {
-  SamplingFields sampling;
-  sampling.temperature = number(fields, "temperature");
-  sampling.top_k = whole<int32_t>(fields, "top_k", error);
-  sampling.top_p = number(fields, "top_p");
-  sampling.min_p = number(fields, "min_p");
-  sampling.seed = whole<uint64_t>(fields, "seed", error);
-  sampling.max_tokens = whole<uint32_t>(fields, "max_tokens", error);
-  sampling.min_tokens = whole<uint32_t>(fields, "min_tokens", error);
-  if (fields.find("ignore_eos")) sampling.ignore_eos = fields.boolean_or("ignore_eos", false);
-  if (fields.find("stop_token_ids")) sampling.stop_token_ids = fields.token_ids("stop_token_ids");
-  sampling.stop = stop_strings(fields);
-  sampling.logprobs = whole<int32_t>(fields, "logprobs", error);
-  return sampling;
-}
 
 std::string id_of(const JsonFields& fields, uint64_t line) {
   const json* id = fields.find("id");
@@ -116,44 +52,49 @@ class Complaints {
 }  // namespace
 
 RequestLine parse_request(const LineReader::Line& line) {
-  const std::string where = fmt::format("line {}", line.number);
-  const json object = parse_json_line(line.text, where);
-  const JsonFields fields(object, where);
-  check_names(object, where);
+  const json object = parse_json_line(line.text, line.where);
+  if (is_batch_request(object)) return parse_batch_request(object, line.number, line.where);
+  const JsonFields fields(object, line.where);
+  check_names(object, known_fields, line.where);
   RequestLine request;
   request.number = line.number;
-  request.id = id_of(fields, line.number);
+  request.label.id = id_of(fields, line.number);
   const bool has_prompt = fields.find("prompt"), has_tokens = fields.find("tokens");
   if (has_prompt == has_tokens)
-    refuse_line(where, has_prompt ? "both prompt and tokens are given; leave one out"
-                                  : "neither prompt nor tokens is given");
+    refuse_line(line.where, has_prompt ? "both prompt and tokens are given; leave one out"
+                                       : "neither prompt nor tokens is given");
   if (has_prompt) request.prompt = fields.text("prompt");
   request.tokens = fields.token_ids("tokens");
   request.sampling = sampling_of(fields, request.error);
+  request.sampling.logprobs = whole<int32_t>(fields, "logprobs", request.error);
   return request;
 }
 
-RequestLine request_of_prompt(const std::string& prompt) {
+LineReader::Line line_of_prompt(const std::string& prompt) {
   check_utf8(prompt, "--prompt");
-  RequestLine request;
-  request.id = std::to_string(request.number);
-  request.prompt = prompt;
-  return request;
+  return {1, json{{"prompt", prompt}}.dump()};
 }
 
 InputSummary validate_requests(LineReader& reader) {
   InputSummary summary;
   Complaints complaints;
   std::unordered_map<uint64_t, uint64_t> lines;  // of each id, hashed
+  std::optional<RequestLabel> first_batch;
   while (const std::optional<LineReader::Line> line = reader.next()) {
     try {
       const RequestLine request = parse_request(*line);
-      const auto [first, fresh] = lines.emplace(request_seed(0, request.id), line->number);
+      const RequestLabel& label = request.label;
+      const auto [first, fresh] = lines.emplace(request_seed(0, label.id), line->number);
       if (!fresh)
-        complaints.add(
-            fmt::format("line {}: the id {} is that of line {}", line->number, request.id, first->second));
-      if (!summary.first_text_line && (request.prompt || request.sampling.stop))
-        summary.first_text_line = line->number;
+        complaints.add(fmt::format("{}: the id {} is that of line {}", line->where, label.id, first->second));
+      const bool batch = label.shape != RequestShape::plain;
+      if (batch && !first_batch) first_batch = label;
+      if (batch && label.model != first_batch->model)
+        complaints.add(fmt::format("{}: the model is {}, but {} before; a run has one model", line->where,
+                                   shown(json(label.model)), shown(json(first_batch->model))));
+      if (summary.first_text.empty() && (request.prompt || request.sampling.stop || batch))
+        summary.first_text = line->where;
+      if (summary.first_chat.empty() && label.shape == RequestShape::chat) summary.first_chat = line->where;
       ++summary.requests;
     } catch (const Error& error) {
       complaints.add(error.what());
@@ -182,33 +123,73 @@ uint64_t request_seed(uint64_t run_seed, std::string_view id) {
   return mixed(mixed(run_seed + 0x9e3779b97f4a7c15U) ^ hash);
 }
 
-RequestFeed::RequestFeed(Lines lines, const Tokenizer* tokenizer, GenerationRequest defaults,
-                         uint64_t run_seed, RequestOrder& order)
-    : lines_(std::move(lines)),
-      tokenizer_(tokenizer),
-      defaults_(std::move(defaults)),
-      run_seed_(run_seed),
-      order_(order) {}
+// Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
+bool RequestFeed::ready() {
+  if (!order_.has_room()) return false;
+  if (!ahead_) ahead_ = next_of_input();
+  return ahead_ || suspects_.empty() || order_.unfinished() == 0;
+}
 
 std::optional<GenerationRequest> RequestFeed::next() {
-  while (std::optional<RequestLine> line = lines_()) {
+  if (!ahead_) ahead_ = next_of_input();
+  while (!ahead_ && !suspects_.empty()) {
+    const Suspect suspect = std::move(suspects_.back());
+    suspects_.pop_back();
+    ahead_ = admit(suspect.request, suspect.line);
+    if (ahead_) order_.start_alone(suspect.request);
+  }
+  return std::exchange(ahead_, std::nullopt);
+}
+
+std::optional<GenerationRequest> RequestFeed::next_of_input() {
+  while (std::optional<LineReader::Line> line = lines_()) {
     const RequestId request = next_++;
-    order_.expect(request, line->id);
-    if (line->error.empty()) return build(std::move(*line), request);
-    order_.refuse(request, line->error);
+    if (!setting_.shard.holds(request) || is_settled(request)) continue;
+    const bool suspect = setting_.ledger && setting_.ledger->is_suspect(request);
+    if (suspect && !setting_.ledger->is_quarantined(request))
+      suspects_.push_back({request, std::move(*line)});
+    else if (std::optional<GenerationRequest> admitted = admit(request, *line))
+      return admitted;
   }
   return std::nullopt;
 }
 
+bool RequestFeed::is_settled(RequestId request) const {
+  const Ledger* ledger = setting_.ledger;
+  return ledger && ledger->has_result(request) && !(setting_.retry_errors && ledger->has_failed(request));
+}
+
+// Nothing where it is refused instead.
+std::optional<GenerationRequest> RequestFeed::admit(RequestId request, const LineReader::Line& line) {
+  RequestLine parsed = parse_request(line);
+  parsed.label.seed = parsed.sampling.seed.value_or(request_seed(setting_.run_seed, parsed.label.id));
+  order_.expect(request, parsed.label);
+  if (setting_.ledger && setting_.ledger->is_quarantined(request))
+    parsed.error = "quarantined: it was running when the job failed, several times, the last time alone";
+  try {
+    if (parsed.error.empty()) return build(std::move(parsed), request);
+  } catch (const Error& error) {  // of the chat template
+    parsed.error = error.what();
+  }
+  order_.refuse(request, parsed.error);
+  return std::nullopt;
+}
+
 GenerationRequest RequestFeed::build(RequestLine line, RequestId request) const {
-  GenerationRequest built = defaults_;
+  GenerationRequest built = setting_.defaults;
   built.id = request;
-  built.sampling.seed = request_seed(run_seed_, line.id);
   line.sampling.apply_to(built);
-  if (line.prompt)
-    require(tokenizer_ != nullptr, "a text prompt without a tokenizer passed the check of the input");
-  built.prompt = line.prompt ? tokenizer_->encode(*line.prompt, true) : std::move(line.tokens);
+  built.sampling.seed = line.label.seed;
+  built.prompt = tokens_of(line);
   return built;
+}
+
+// A chat's template spells out the special tokens itself.
+std::vector<int32_t> RequestFeed::tokens_of(RequestLine& line) const {
+  const bool chat = line.label.shape == RequestShape::chat;
+  if (!chat && !line.prompt) return std::move(line.tokens);
+  require(setting_.tokenizer && (!chat || setting_.render_chat), "the input was checked against the model");
+  return setting_.tokenizer->encode(chat ? setting_.render_chat(line.chat) : *line.prompt, !chat);
 }
 
 }  // namespace maniple

@@ -1,81 +1,88 @@
 #include <kernels/support/check.hpp>
+#include <launch/result_lines.hpp>
 #include <launch/results.hpp>
-
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-
-#include <cmath>
+#include <runtime/completion_builder.hpp>
 
 namespace maniple {
 
-namespace {
-
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string number(float value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
-
-std::string score_json(const TokenScore& score) {
-  std::string text = fmt::format("{{\"logprob\":{}", number(score.logprob));
-  const char* separator = ",\"top\":[";
-  for (const TokenLogprob& alternative : score.alternatives) {
-    text += fmt::format("{}{{\"token\":{},\"logprob\":{}}}", separator, alternative.id,
-                        number(alternative.logprob));
-    separator = ",";
+void OrderedFile::finished(RequestId request, bool /*failed*/, std::string line) {
+  held_bytes_ += line.size();
+  held_.emplace(request, std::move(line));
+  for (; !held_.empty() && held_.begin()->first == turn_; turn_ += shard_.count) {
+    const std::string next = held_.extract(held_.begin()).mapped();
+    held_bytes_ -= next.size();
+    file_.write(next);
   }
-  return text + (score.alternatives.empty() ? "}" : "]}");
 }
 
-std::string logprobs_json(const std::vector<TokenScore>& scores) {
-  std::vector<std::string> parts;
-  parts.reserve(scores.size());
-  for (const TokenScore& score : scores) parts.push_back(score_json(score));
-  return fmt::format(",\"logprobs\":[{}]", fmt::join(parts, ","));
+void OrderedFile::write_held() {
+  while (!held_.empty()) file_.write(held_.extract(held_.begin()).mapped());
 }
 
-}  // namespace
-
-std::string result_line(const std::string& id, const Completion& completion, bool with_text) {
-  if (!completion.error.empty())
-    return fmt::format("{{\"id\":{},\"error\":{}}}", id, quoted(completion.error));
-  return fmt::format(
-      "{{\"id\":{}{}{},\"tokens\":[{}],\"finish_reason\":\"{}\"{},\"usage\":{{\"prompt_tokens\":{},"
-      "\"completion_tokens\":{}}}}}",
-      id, with_text ? ",\"text\":" : "", with_text ? quoted(completion.text) : "",
-      fmt::join(completion.tokens, ","), completion.reason == FinishReason::stop ? "stop" : "length",
-      completion.scores.empty() ? "" : logprobs_json(completion.scores), completion.prompt_tokens,
-      completion.tokens.size());
+void RunStore::started(RequestId request, bool alone) {
+  run_.record({alone ? JournalRecord::Kind::started_alone : JournalRecord::Kind::started, request});
+  if (alone) run_.sync();
 }
 
-void ResultWriter::refuse(RequestId request, const std::string& reason) {
+// The journal keeps a line without its end.
+void RunStore::finished(RequestId request, bool failed, std::string line) {
+  line.pop_back();
+  run_.record({failed ? JournalRecord::Kind::failed : JournalRecord::Kind::finished, request, line});
+}
+
+void RunStore::idle(const Progress& progress) {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+  RunProgress now;
+  now.running = progress.running;
+  now.tokens_per_second = progress.decode_tokens_per_second;
+  now.requests_per_second =
+      static_cast<double>(run_.ledger().done() - done_before_) / std::max(seconds.count(), 1e-3);
+  run_.tick(now);
+}
+
+Results::Results(ResultStore& store, const Tokenizer* tokenizer, bool bare)
+    : store_(store), tokenizer_(tokenizer), bare_(bare), writer_([this] { store_.idle(progress_); }) {}
+
+void Results::refuse(RequestId request, const std::string& reason) {
   Completion refused;
   refused.id = request;
   refused.error = reason;
   finished(std::move(refused));
 }
 
-void ResultWriter::finished(Completion completion) {
-  const auto id = ids_.extract(completion.id);
-  require(!id.empty(), "a request ended that was not expected, or ended twice");
+void Results::start_alone(RequestId request) {
+  writer_.post([this, request] { store_.started(request, true); });
+  writer_.drain();
+}
+
+void Results::started(RequestId request) {
+  writer_.post([this, request] { store_.started(request, false); });
+}
+
+void Results::finished(Completion completion) {
+  auto label = labels_.extract(completion.id);
+  require(!label.empty(), "a request ended that was not expected, or ended twice");
   ++done_;
   if (!completion.error.empty()) {
     ++failed_;
     last_error_ = completion.error;
   }
-  held_.emplace(completion.id, rendered(id.mapped(), completion));
-  for (; !held_.empty() && held_.begin()->first == turn_; ++turn_)
-    file_.write(held_.extract(held_.begin()).mapped());
+  writer_.post([this, of = std::move(label.mapped()), ended = std::move(completion)]() mutable {
+    store(of, std::move(ended));
+  });
 }
 
-void ResultWriter::write_held() {
-  while (!held_.empty()) file_.write(held_.extract(held_.begin()).mapped());
+void Results::progress(const Progress& progress) {
+  writer_.post([this, progress] { progress_ = progress; });
 }
 
-std::string ResultWriter::rendered(const std::string& id, const Completion& completion) const {
-  if (format_.json) return result_line(id, completion, format_.with_text) + '\n';
-  return completion.error.empty() ? completion.text + '\n' : "";
+void Results::store(const RequestLabel& label, Completion completion) {
+  const bool failed = !completion.error.empty();
+  if (tokenizer_ && !failed) add_text(*tokenizer_, completion);
+  std::string line;
+  if (!bare_) line = result_line(label, completion, tokenizer_) + '\n';
+  if (bare_ && !failed) line = completion.text.value_or("") + '\n';
+  store_.finished(completion.id, failed, std::move(line));
 }
 
 }  // namespace maniple

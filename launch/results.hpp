@@ -1,51 +1,102 @@
-// Results in the order of the input, whatever the order in which requests end.
+// Where completions go: rendered and stored on the writer's thread, into a run directory or in the order of
+// the input into one file.
 #pragma once
 
 #include <launch/requests.hpp>
+#include <launch/run_directory/run_directory.hpp>
 #include <launch/text_files.hpp>
+#include <launch/writer_thread.hpp>
+#include <runtime/engine.hpp>
 #include <runtime/requests.hpp>
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <unordered_map>
 
 namespace maniple {
 
-// One line of JSON, without its end. Holds only what follows from request, model and seed: its bytes are the
-// same on every grid. id: as JSON. Numbers are the shortest that read back as the same float.
-std::string result_line(const std::string& id, const Completion& completion, bool with_text);
-
-class ResultWriter : public CompletionSink, public RequestOrder {
+// What keeps the lines. Used by one thread.
+class ResultStore {
  public:
-  // json: lines; else the bare text of the completions. with_text: the model has a tokenizer.
-  struct Format {
-    bool json = true;
-    bool with_text = true;
-  };
-  ResultWriter(OutputFile& file, const Format& format) : file_(file), format_(format) {}
+  virtual ~ResultStore() = default;
+  virtual void started(RequestId /*request*/, bool /*alone*/) {}
+  virtual void finished(RequestId request, bool failed, std::string line) = 0;
+  // Now and then, when nothing is to be done.
+  virtual void idle(const Progress& /*progress*/) {}
+  virtual bool has_room() const { return true; }  // from any thread
+};
 
-  void expect(RequestId request, const std::string& id) override { ids_.emplace(request, id); }
-  void refuse(RequestId request, const std::string& reason) override;
-  // Writes what has its turn; throws Error (fault) when it cannot.
-  void finished(Completion completion) override;
+// One file in the order of the input, each line written when its turn has come.
+class OrderedFile : public ResultStore {
+ public:
+  OrderedFile(OutputFile& file, const Shard& shard) : file_(file), shard_(shard), turn_(shard.index) {}
+
+  void finished(RequestId request, bool failed, std::string line) override;
+  bool has_room() const override { return held_bytes_ < most_held_bytes; }
   // After the last: what finished while an earlier request did not.
   void write_held();
+
+ private:
+  static constexpr size_t most_held_bytes = size_t{64} << 20;
+
+  OutputFile& file_;
+  Shard shard_;
+  RequestId turn_;
+  std::map<RequestId, std::string> held_;  // lines that wait for an earlier one
+  std::atomic<size_t> held_bytes_ = 0;
+};
+
+class RunStore : public ResultStore {
+ public:
+  explicit RunStore(RunDirectory& run) : run_(run) {}
+
+  void started(RequestId request, bool alone) override;
+  void finished(RequestId request, bool failed, std::string line) override;
+  void idle(const Progress& progress) override;
+
+ private:
+  RunDirectory& run_;
+  uint64_t done_before_ = run_.ledger().done();
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// The engine's side of it: takes completions, never waits for a disk. Throws what the store threw.
+class Results : public CompletionSink, public RequestOrder {
+ public:
+  // bare: the text of completions alone, no JSON. tokenizer may be null; it and the store must outlive this.
+  Results(ResultStore& store, const Tokenizer* tokenizer, bool bare);
+
+  void expect(RequestId request, const RequestLabel& label) override { labels_.emplace(request, label); }
+  void refuse(RequestId request, const std::string& reason) override;
+  void start_alone(RequestId request) override;
+  size_t unfinished() const override { return labels_.size(); }
+  bool has_room() const override { return writer_.waiting() < most_waiting && store_.has_room(); }
+  void started(RequestId request) override;
+  void finished(Completion completion) override;
+
+  void progress(const Progress& progress);
+  // Returns when all that was taken is stored.
+  void drain() { writer_.drain(); }
 
   size_t done() const { return done_; }
   size_t failed() const { return failed_; }
   const std::string& last_error() const { return last_error_; }
 
  private:
-  std::string rendered(const std::string& id, const Completion& completion) const;
+  static constexpr size_t most_waiting = 4096;
 
-  OutputFile& file_;
-  Format format_;
-  std::unordered_map<RequestId, std::string> ids_;  // of requests that have not ended
-  std::map<RequestId, std::string> held_;           // lines that wait for an earlier one
-  RequestId turn_ = 0;
+  void store(const RequestLabel& label, Completion completion);
+
+  ResultStore& store_;
+  const Tokenizer* tokenizer_;
+  bool bare_;
+  std::unordered_map<RequestId, RequestLabel> labels_;  // of requests that have not ended
   size_t done_ = 0;
   size_t failed_ = 0;
   std::string last_error_;
+  Progress progress_;    // the writer's
+  WriterThread writer_;  // last: it uses the others
 };
 
 }  // namespace maniple

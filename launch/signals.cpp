@@ -38,6 +38,7 @@ void protect_standard_streams() {
   while (descriptor >= 0 && descriptor <= STDERR_FILENO);
   ::close(descriptor);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace maniple

@@ -19,7 +19,7 @@ class InterruptScope {
 };
 
 // Fills closed standard streams, so that no file or socket takes their numbers: writing to such a stdout
-// fails. A reader that leaves makes writes fail instead of killing us.
+// fails. A reader that leaves, or the limit of a file's size, makes writes fail instead of killing us.
 void protect_standard_streams();
 
 }  // namespace maniple

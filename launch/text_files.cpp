@@ -4,10 +4,14 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <span>
 #include <system_error>
 #include <tuple>
 #include <vector>
@@ -18,58 +22,125 @@ namespace {
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
 
+constexpr unsigned chunk_bytes = 1U << 18;
+
 [[noreturn]] void fail_to_read(const std::string& name) {
   fail(ExitCode::input, "cannot read {}: {}", name, reason_of(errno));
 }
 
-}  // namespace
-
-LineReader::LineReader(const std::string& path) : name_(path == "-" ? "stdin" : path) {
-  File file(path == "-" ? ::fdopen(::dup(STDIN_FILENO), "r") : std::fopen(path.c_str(), "re"));
-  if (!file) fail(ExitCode::input, "cannot open {}: {}", name_, reason_of(errno));
-  file_ = seekable(std::move(file), name_);
+size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::string& name) {
+  const ssize_t got = ::pread(descriptor, part.data(), part.size(), offset);
+  if (got < 0) fail_to_read(name);
+  return static_cast<size_t>(got);
 }
 
-LineReader::File LineReader::seekable(File file, const std::string& name) {
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+FileDescriptor seekable(FileDescriptor file, const std::string& name) {
   struct stat status {};
-  if (::fstat(::fileno(file.get()), &status) == 0 && S_ISREG(status.st_mode)) return file;
-  File copy(std::tmpfile());
+  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) return file;
+  const std::unique_ptr<std::FILE, CloseFile> copy(std::tmpfile());
   if (!copy) fail(ExitCode::input, "cannot make a temporary file for {}: {}", name, reason_of(errno));
-  std::vector<char> buffer(size_t{1} << 16);
-  while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get()))
-    if (std::fwrite(buffer.data(), 1, got, copy.get()) != got)
+  std::vector<char> part(chunk_bytes);
+  while (const ssize_t got = ::read(file.get(), part.data(), part.size())) {
+    if (got < 0) fail_to_read(name);
+    if (::write(::fileno(copy.get()), part.data(), static_cast<size_t>(got)) != got)
       fail(ExitCode::input, "cannot copy {} to a temporary file: {}", name, reason_of(errno));
-  if (std::ferror(file.get())) fail_to_read(name);
-  if (std::fflush(copy.get()) != 0)
-    fail(ExitCode::input, "cannot copy {} to a temporary file: {}", name, reason_of(errno));
-  std::rewind(copy.get());
-  return copy;
+  }
+  return FileDescriptor(::dup(::fileno(copy.get())));
+}
+
+}  // namespace
+
+LineReader::LineReader(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const std::string name = path == "-" ? "stdin" : path;
+    FileDescriptor file(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) fail(ExitCode::input, "cannot open {}: {}", name, reason_of(errno));
+    files_.push_back({name, seekable(std::move(file), name)});
+    name_ += (name_.empty() ? "" : ", ") + name;
+  }
+  open_current();
+}
+
+uint64_t LineReader::hash() const {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  std::vector<char> part(chunk_bytes);
+  for (const File& file : files_) {
+    off_t offset = 0;
+    while (const size_t got = read_at(file.descriptor.get(), offset, part, file.name)) {
+      XXH3_64bits_update(state.get(), part.data(), got);
+      offset += static_cast<off_t>(got);
+    }
+    XXH3_64bits_update(state.get(), &offset, sizeof(offset));  // where one file ends and the next begins
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+void LineReader::CloseGzip::operator()(gzFile_s* file) const { gzclose(file); }
+
+// zlib passes on what is not gzip as it is.
+void LineReader::open_current() {
+  const int descriptor = files_[current_].descriptor.get();
+  ::lseek(descriptor, 0, SEEK_SET);
+  stream_.reset(gzdopen(::dup(descriptor), "rb"));
+  require(stream_ != nullptr, "zlib has memory for a stream");
+  gzbuffer(stream_.get(), chunk_bytes);
+  buffer_.clear();
+  used_ = 0;
+  number_ = 0;
+}
+
+bool LineReader::refill() {
+  buffer_.resize(chunk_bytes);
+  const int got = gzread(stream_.get(), buffer_.data(), chunk_bytes);
+  buffer_.resize(static_cast<size_t>(std::max(got, 0)));
+  used_ = 0;
+  int code = Z_OK;
+  const char* message = gzerror(stream_.get(), &code);
+  if (code == Z_ERRNO) fail_to_read(files_[current_].name);
+  if (code < 0) fail(ExitCode::input, "cannot unpack {}: {}", files_[current_].name, message);
+  return got > 0;
 }
 
 bool LineReader::read_line(std::string& line) {
-  char* text = nullptr;
-  size_t capacity = 0;
-  const ssize_t length = ::getline(&text, &capacity, file_.get());
-  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
-  if (length < 0 && std::ferror(file_.get())) fail_to_read(name_);
-  if (length < 0) return false;
-  line.assign(text, static_cast<size_t>(length));
-  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
-  return true;
+  line.clear();
+  bool begun = false;
+  while (used_ < buffer_.size() || refill()) {
+    begun = true;
+    const size_t end = buffer_.find('\n', used_);
+    line.append(buffer_, used_, end - used_);
+    used_ = end == std::string::npos ? buffer_.size() : end + 1;
+    if (end != std::string::npos) break;
+  }
+  while (!line.empty() && line.back() == '\r') line.pop_back();
+  return begun;
 }
 
 std::optional<LineReader::Line> LineReader::next() {
   std::string text;
-  while (read_line(text)) {
-    ++number_;
-    if (text.find_first_not_of(" \t") != std::string::npos) return Line{number_, std::move(text)};
+  while (true) {
+    while (read_line(text)) {
+      ++number_;
+      if (text.find_first_not_of(" \t") == std::string::npos) continue;
+      if (files_.size() == 1) return Line{number_, std::move(text)};
+      return Line{lines_before_ + number_, std::move(text),
+                  fmt::format("{} line {}", files_[current_].name, number_)};
+    }
+    if (current_ + 1 == files_.size()) return std::nullopt;
+    lines_before_ += number_;
+    ++current_;
+    open_current();
   }
-  return std::nullopt;
 }
 
 void LineReader::rewind() {
-  std::rewind(file_.get());
-  number_ = 0;
+  current_ = 0;
+  lines_before_ = 0;
+  open_current();
 }
 
 OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
@@ -87,11 +158,14 @@ OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" :
   descriptor_ = owned_.get();
 }
 
-bool OutputFile::is_same_file(int descriptor) const {
+bool OutputFile::is_one_of(const LineReader& input) const {
   struct stat mine {
   }, other{};
-  return ::fstat(descriptor_, &mine) == 0 && ::fstat(descriptor, &other) == 0 && S_ISREG(mine.st_mode) &&
-         mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
+  return ::fstat(descriptor_, &mine) == 0 && S_ISREG(mine.st_mode) &&
+         std::ranges::any_of(input.files_, [&](const LineReader::File& file) {
+           return ::fstat(file.descriptor.get(), &other) == 0 && mine.st_dev == other.st_dev &&
+                  mine.st_ino == other.st_ino;
+         });
 }
 
 // Only a named file is emptied: stdout may be one that others append to.

@@ -1,50 +1,67 @@
 // Lines in, lines out, with "-" for the standard streams. Both say which file failed and why.
 #pragma once
 
-#include <runtime/checkpoint/input_file.hpp>
+#include <kernels/support/file_descriptor.hpp>
+
+#include <fmt/format.h>
 
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+struct gzFile_s;  // of zlib
 
 namespace maniple {
 
-// A file that is read line by line, and more than once. What cannot be read again (stdin, a pipe) is copied
-// to a temporary file first.
+// Files that are read line by line, one after the other, and more than once; gzip is unpacked. What cannot be
+// read again (stdin, a pipe) is copied to a temporary file first.
 class LineReader {
  public:
-  // Fails (input) when it cannot be opened.
-  explicit LineReader(const std::string& path);
+  // Both fail (input) when one cannot be opened.
+  explicit LineReader(const std::string& path) : LineReader(std::vector{path}) {}
+  explicit LineReader(const std::vector<std::string>& paths);
 
-  const std::string& name() const { return name_; }  // for messages
-  int descriptor() const { return ::fileno(file_.get()); }
+  const std::string& name() const { return name_; }  // of all files, for messages
+  // Of the bytes as they are on the disk.
+  uint64_t hash() const;
 
-  // The next line that is not blank, without its end; nothing at the end of the file. Fails (input) when it
-  // cannot be read.
+  // The next line that is not blank, without its end; nothing at the end of the last file. Fails (input) when
+  // it cannot be read.
   struct Line {
-    uint64_t number;  // from 1
+    uint64_t number;  // from 1, over all files
     std::string text;
+    std::string where = fmt::format("line {}", number);  // for messages
   };
   std::optional<Line> next();
   void rewind();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
+  friend class OutputFile;
+  struct CloseGzip {
+    void operator()(gzFile_s* file) const;
   };
-  using File = std::unique_ptr<std::FILE, Close>;
+  struct File {
+    std::string name;
+    FileDescriptor descriptor;
+  };
 
-  static File seekable(File file, const std::string& name);
+  void open_current();
   bool read_line(std::string& line);
+  bool refill();
 
   std::string name_;
-  File file_;
-  uint64_t number_ = 0;
+  std::vector<File> files_;
+  size_t current_ = 0;
+  std::unique_ptr<gzFile_s, CloseGzip> stream_;  // of the current file
+  std::string buffer_;
+  size_t used_ = 0;            // of the buffer
+  uint64_t lines_before_ = 0;  // the current file
+  uint64_t number_ = 0;        // in the current file
 };
 
 // Every write reaches the file at once or throws: Error (input) when it cannot be opened, Error (fault) when
@@ -54,7 +71,7 @@ class OutputFile {
   // "-" for stdout. The old content stays until clear(), so that a run that cannot start loses nothing.
   explicit OutputFile(const std::string& path);
 
-  bool is_same_file(int descriptor) const;
+  bool is_one_of(const LineReader& input) const;
   void clear();
   void write(std::string_view text);
   // Makes sure that all of it is on the disk.
@@ -64,7 +81,7 @@ class OutputFile {
   [[noreturn]] void fail_to_write() const;
 
   std::string name_;
-  UniqueHandle<FileDescriptorTraits> owned_;  // stdout is not ours to close
+  FileDescriptor owned_;  // stdout is not ours to close
   int descriptor_ = STDOUT_FILENO;
   size_t size_ = 0;  // of what was written whole
 };

@@ -12,9 +12,12 @@
 
 namespace maniple {
 
+// Gives a completion its text where it has none. Safe on any thread.
+void add_text(const Tokenizer& tokenizer, Completion& completion);
+
 class CompletionBuilder {
  public:
-  // tokenizer may be null: completions then have no text. It must outlive the builder.
+  // Needed for stop strings only, else it may be null. It must outlive the builder.
   explicit CompletionBuilder(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   void open(const GenerationRequest& request);
@@ -29,10 +32,10 @@ class CompletionBuilder {
     std::optional<IncrementalDetokenizer>
         detokenizer;  // of requests with stop strings, which are watched as they grow
     std::optional<StopStringMatcher> matcher;
+    std::string text;  // theirs, as far as it is certain
   };
 
   bool meets_stop_string(Open& open, const TokenEvent& event);
-  std::string text_of(const Completion& completion) const;
 
   const Tokenizer* tokenizer_;
   std::unordered_map<RequestId, Open> open_;

@@ -22,8 +22,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
-CpuPath common_path(World& world) {
+}  // namespace
+
+CpuPath common_cpu_path(World& world) {
   uint32_t mine = 0;
   for (const CpuPath path : available_cpu_paths()) mine |= 1u << static_cast<int>(path);
   uint32_t common = mine;
@@ -32,6 +33,8 @@ CpuPath common_path(World& world) {
     if (common & (1u << static_cast<int>(path))) return path;
   return CpuPath::portable;
 }
+
+namespace {
 
 // The sizes that both the options and the model allow.
 uint32_t agreed_model_len(const EngineOptions& options, const ModelConfig& config) {
@@ -159,7 +162,7 @@ void Engine::Parts::read_configs() {
 }
 
 void Engine::Parts::make_backend_and_groups() {
-  if (options.backend.cpu_path == CpuPath::automatic) options.backend.cpu_path = common_path(world);
+  if (options.backend.cpu_path == CpuPath::automatic) options.backend.cpu_path = common_cpu_path(world);
   agree(world, [this] {
     backend = make_backend(options.backend);
     model = make_model(config, tensor_rank());
@@ -296,6 +299,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
     if (event.finish_reason == FinishReason::none) coordinator.finish(event.request, FinishReason::stop);
     sink.finished(std::move(*completion));
   };
+  const auto on_start = [&](RequestId request) { sink.started(request); };
   const auto report = [&] {
     const SchedulerCounts counts = coordinator.counts();
     Progress progress;
@@ -312,14 +316,14 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   try {
     Backoff backoff;
     while (!interrupt && !worker_failed && (!dry || coordinator.has_work())) {
-      while (!dry && coordinator.wants_requests()) {
+      while (!dry && coordinator.wants_requests() && source.ready()) {
         std::optional<GenerationRequest> request = source.next();
         if (request)
           admit(*request);
         else
           dry = true;
       }
-      if (coordinator.advance(on_token))
+      if (coordinator.advance(on_token, on_start))
         backoff.reset();
       else
         backoff.pause();

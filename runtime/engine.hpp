@@ -57,6 +57,10 @@ struct EngineInfo {
   Repro repro = Repro::grid;  // in force: `batch` where the tensor size does not divide the reduction slices
 };
 
+// The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
+// Collective.
+CpuPath common_cpu_path(World& world);
+
 // Where a rank's time went, in seconds.
 struct RankTimes {
   double load = 0;

@@ -27,8 +27,8 @@ struct TokenScore {
 struct Completion {
   RequestId id = 0;
   std::vector<int32_t> tokens;  // a stop token is kept
-  std::string
-      text;  // without stop tokens, special tokens and what follows a stop string; empty without a tokenizer
+  // Without stop tokens, special tokens and what follows a stop string. Absent where add_text is to make it.
+  std::optional<std::string> text;
   std::vector<TokenScore> scores;  // one a token if asked for
   FinishReason reason = FinishReason::none;
   size_t prompt_tokens = 0;
@@ -39,13 +39,19 @@ struct Completion {
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
+  // False: no request now, perhaps later.
+  virtual bool ready() { return true; }
+  // Nothing: there will be no more.
   virtual std::optional<GenerationRequest> next() = 0;
 };
 
-// Completions in the order in which they end. Called on the coordinator's thread.
+// Completions in the order in which they end. Called on the coordinator's thread, which must not wait for a
+// disk.
 class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
+  // The request's next step is its first, also after a preemption.
+  virtual void started(RequestId /*request*/) {}
   virtual void finished(Completion completion) = 0;
 };
 

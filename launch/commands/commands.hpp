@@ -12,7 +12,9 @@ namespace maniple {
 // waiting.
 ExitCode run_generate(World& world, const GenerateOptions& options);
 
-// One process, no weights.
+// One process, no weights, no MPI.
 ExitCode run_tokenize(const TokenizeOptions& options);
+ExitCode run_status(const StatusOptions& options);
+ExitCode run_merge(const MergeOptions& options);
 
 }  // namespace maniple

@@ -1,18 +1,16 @@
 #include <launch/commands/commands.hpp>
+#include <launch/generate_job.hpp>
 #include <launch/preflight.hpp>
 #include <launch/progress.hpp>
 #include <launch/report.hpp>
-#include <launch/results.hpp>
 #include <launch/signals.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/control/health.hpp>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <random>
 
 namespace maniple {
 
@@ -23,56 +21,6 @@ void say(const std::string& text) {
   std::fflush(stderr);
 }
 
-// Rank 0's files, opened and checked before anything is loaded.
-struct Files {
-  explicit Files(const GenerateOptions& options) {
-    check_model_directory(options.engine.model);
-    if (options.in) {
-      input.emplace(*options.in);
-      checked = validate_requests(*input);
-    } else {
-      prompt = request_of_prompt(*options.prompt);
-      checked = {1, 1};
-    }
-    if (checked.first_text_line && !std::filesystem::exists(options.engine.model / "tokenizer.json"))
-      refuse_text(options);
-    output.emplace(options.out.value_or("-"));
-    if (input && output->is_same_file(input->descriptor()))
-      fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
-           *options.in);
-  }
-
-  void refuse_text(const GenerateOptions& options) const {
-    const std::string where =
-        input ? fmt::format("{} line {} has text", input->name(), *checked.first_text_line)
-              : "--prompt is text";
-    throw Error(
-        ExitCode::input,
-        fmt::format("{}, but {} has no tokenizer.json", where, options.engine.model.string()),
-        "such a model serves token ids only",
-        R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
-  }
-
-  RequestFeed::Lines lines() {
-    if (!input) return [this] { return std::exchange(prompt, std::nullopt); };
-    return [this] {
-      const std::optional<LineReader::Line> line = input->next();
-      return line ? std::optional(parse_request(*line)) : std::nullopt;
-    };
-  }
-
-  std::optional<LineReader> input;
-  std::optional<RequestLine> prompt;  // where there is no input file
-  InputSummary checked;
-  std::optional<OutputFile> output;
-};
-
-SeedReport seed_of(const GenerateOptions& options) {
-  if (options.seed) return {*options.seed, false};
-  std::random_device device;
-  return {uint64_t{device()} << 32 | device(), true};
-}
-
 std::optional<size_t> terminal_columns() {
   struct winsize size {};
   if (::isatty(STDERR_FILENO) == 0) return std::nullopt;
@@ -81,61 +29,75 @@ std::optional<size_t> terminal_columns() {
 }
 
 // A single prompt's completion is shown as bare text where somebody reads it and nothing would be lost.
-ResultWriter::Format format_of(const GenerateOptions& options, const Engine& engine) {
-  const bool bare = options.prompt && !options.out && !options.sampling.logprobs;
-  return {.json = !bare, .with_text = engine.tokenizer() != nullptr};
+bool is_bare(const GenerateOptions& options) {
+  return options.prompt && !options.out && !options.sampling.logprobs;
 }
 
-ExitCode exit_code(const RunSummary& summary, const ResultWriter& results) {
-  if (summary.interrupted) return static_cast<ExitCode>(128 + InterruptScope::flag());
-  return results.failed() > 0 ? ExitCode::some_requests_failed : ExitCode::complete;
-}
-
-// The error that ends the run is the one to report.
-void save_what_finished(ResultWriter& results) {
+// The other ranks have ended when this fails: no one waits for rank 0.
+ExitCode close_agreed(GenerateJob& job, const RunSummary& summary, size_t failed, const std::string& record) {
   try {
-    results.write_held();
-  } catch (const Error&) {
-  }
-}
-
-// The other ranks have ended: no one waits for rank 0.
-void close_results(ResultWriter& results, OutputFile& file) {
-  try {
-    results.write_held();
-    file.close();
+    return job.close(summary, failed, InterruptScope::flag(), record);
   } catch (const Error& error) {
     throw AgreedError(error);
   }
 }
 
-ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, Files& files) {
-  const SeedReport seed = seed_of(options);
-  say(banner(options.engine, engine.info(), world, seed));
-  for (const std::string& warning : engine.generation_config().warnings)
-    say(fmt::format("maniple: warning: {}\n", warning));
-  files.output->clear();
-  ResultWriter results(*files.output, format_of(options, engine));
-  RequestFeed feed(files.lines(), engine.tokenizer(),
-                   default_request(engine.generation_config(), options.sampling), seed.value, results);
-  ProgressLine line(files.checked.requests, terminal_columns(), ProgressLine::Clock::now());
+// Stores what has finished also when this fails.
+RunSummary run_requests(Engine& engine, GenerateJob& job, Results& results) {
+  RequestFeed feed(job.lines(), job.feed_setting(engine), results);
+  ProgressLine line(job.requests(), terminal_columns(), ProgressLine::Clock::now());
   const InterruptScope interrupts(InterruptScope::Reaction::note);
   const auto on_progress = [&](const Progress& progress) {
-    say(line.update(progress, results.done(), ProgressLine::Clock::now()));
+    results.progress(progress);
+    say(line.update(progress, job.done_before() + results.done(), ProgressLine::Clock::now()));
   };
+  std::optional<AgreedError> failure;
   RunSummary summary;
   try {
     summary = engine.run(feed, results, on_progress, InterruptScope::flag());
-  } catch (const AgreedError&) {
-    say(line.clear());
-    save_what_finished(results);
-    throw;
+  } catch (const AgreedError& error) {
+    failure = error;
   }
   say(line.clear());
-  close_results(results, *files.output);
-  if (options.prompt && results.failed() > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
-  say(summary_text(summary, results.done(), results.failed(), world.places()));
-  return exit_code(summary, results);
+  try {
+    results.drain();
+  } catch (const Error& error) {  // the other ranks have ended
+    if (!failure) failure = AgreedError(error);
+  }
+  if (failure) throw AgreedError(*failure);
+  return summary;
+}
+
+ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, GenerateJob& job) {
+  say(banner(options.engine, engine.info(), world, job.seed()) + job.resume_text());
+  for (const std::string& warning : engine.generation_config().warnings)
+    say(fmt::format("maniple: warning: {}\n", warning));
+  RunSummary summary;
+  size_t done = 0, failed = 0;
+  {
+    Results results(job.open_store(), engine.tokenizer(), is_bare(options));
+    summary = run_requests(engine, job, results);
+    done = results.done();
+    failed = results.failed();
+    if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
+  }
+  const ExitCode code = close_agreed(job, summary, failed, run_record(engine.info(), summary, world));
+  say(summary_text(summary, done, failed, world.places()) + job.outcome_text(code));
+  return code;
+}
+
+ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const GenerateOptions& options,
+                        Pulse& pulse, std::optional<GenerateJob>& job) {
+  Engine engine(world, engine_options, pulse);
+  if (job) return serve(engine, world, options, *job);
+  const InterruptScope interrupts(InterruptScope::Reaction::ignore);
+  engine.obey();
+  return ExitCode::complete;
+}
+
+std::string instruction_path(const BackendOptions& backend) {
+  if (backend.kind == BackendKind::reference) return "reference";
+  return std::string(backend.kind == BackendKind::cuda ? "cuda" : name_of(backend.cpu_path));
 }
 
 }  // namespace
@@ -143,22 +105,27 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
 ExitCode run_generate(World& world, const GenerateOptions& options) {
   Pulse pulse;
   const Health health(world, pulse);
-  std::optional<Files> files;
+  EngineOptions engine = options.engine;
+  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
+  std::optional<GenerateJob> job;  // rank 0
   agree(world, [&] {
     if (world.rank() != 0) return;
-    ProcessGrid::of(world.size(), options.engine.tensor_size);
-    files.emplace(options);
+    ProcessGrid::of(world.size(), engine.tensor_size);
+    job.emplace(options, world.places()[0].host, instruction_path(engine.backend));
   });
-  EngineOptions engine_options = options.engine;
-  const Preflight preflight = run_preflight(world, options.threads);
-  engine_options.backend.threads = preflight.share.threads;
-  engine_options.backend.cpus = preflight.share.cpus;
-  if (world.rank() == 0 && preflight.warning) say(*preflight.warning);
-  Engine engine(world, engine_options, pulse);
-  if (world.rank() == 0) return serve(engine, world, options, *files);
-  const InterruptScope interrupts(InterruptScope::Reaction::ignore);
-  engine.obey();
-  return ExitCode::complete;
+  const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
+  if (over && job) say(job->resume_text());
+  if (over) return job ? *job->already_over() : ExitCode::complete;
+  try {
+    const Preflight preflight = run_preflight(world, options.threads);
+    engine.backend.threads = preflight.share.threads;
+    engine.backend.cpus = preflight.share.cpus;
+    if (job && preflight.warning) say(*preflight.warning);
+    return load_and_serve(world, engine, options, pulse, job);
+  } catch (const Error& error) {
+    if (job) job->give_up(error.code());
+    throw;
+  }
 }
 
 }  // namespace maniple

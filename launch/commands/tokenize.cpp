@@ -50,12 +50,12 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   const Tokenizer tokenizer = Tokenizer::from_file(options.model / "tokenizer.json");
   LineReader input(options.in);
   OutputFile output(options.out);
-  if (output.is_same_file(input.descriptor()))
+  if (output.is_one_of(input))
     fail(ExitCode::usage, "--in and --out are the same file, {}; write the results to another one",
          options.in);
   output.clear();
   while (const std::optional<LineReader::Line> line = input.next()) {
-    const std::string where = fmt::format("{} line {}", input.name(), line->number);
+    const std::string where = fmt::format("{} {}", input.name(), line->where);
     const json value = parse_json_line(line->text, where);
     output.write((options.decode ? decode_line : encode_line)(tokenizer, value, where, options.special));
   }

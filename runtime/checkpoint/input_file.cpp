@@ -17,8 +17,6 @@ std::string reason_of(int error) { return std::generic_category().message(error)
 
 }  // namespace
 
-void FileDescriptorTraits::release(Handle handle) noexcept { ::close(handle); }
-
 // O_NONBLOCK: opening a named pipe must not wait for its writer. It means nothing to a regular file.
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {

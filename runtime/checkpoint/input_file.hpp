@@ -1,7 +1,7 @@
 // A regular file read at any offset, by any number of threads.
 #pragma once
 
-#include <kernels/support/unique_handle.hpp>
+#include <kernels/support/file_descriptor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +10,6 @@
 #include <string>
 
 namespace maniple {
-
-struct FileDescriptorTraits {
-  using Handle = int;
-  static Handle none() { return -1; }
-  static void release(Handle handle) noexcept;
-};
 
 // Every failure is an Error with ExitCode::input that names the file. Uses pread, not mmap: a file that
 // shrinks or vanishes under the job is such an error, not a SIGBUS.
@@ -29,7 +23,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  UniqueHandle<FileDescriptorTraits> descriptor_;
+  FileDescriptor descriptor_;
   uint64_t size_ = 0;
 };
 

@@ -54,10 +54,11 @@ SchedulerCounts Coordinator::counts() const {
   return sum;
 }
 
-bool Coordinator::advance(const std::function<void(const TokenEvent&)>& on_token) {
+bool Coordinator::advance(const std::function<void(const TokenEvent&)>& on_token,
+                          const std::function<void(RequestId)>& on_start) {
   bool busy = receive(on_token);
   for (Replica& replica : replicas_) {
-    busy |= plan(replica);
+    busy |= plan(replica, on_start);
     busy |= flush(replica);
   }
   return busy;
@@ -78,11 +79,13 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
 
 // One plan in flight a replica: a second one could only hold other sequences, and would split the batch in
 // two for good.
-bool Coordinator::plan(Replica& replica) {
+bool Coordinator::plan(Replica& replica, const std::function<void(RequestId)>& on_start) {
   if (replica.scheduler.plans_in_flight() > 0) return false;
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
-  if (plan) post(replica, *plan);
-  return plan.has_value();
+  if (!plan) return false;
+  for (const RequestId request : replica.scheduler.admitted()) on_start(request);
+  post(replica, *plan);
+  return true;
 }
 
 void Coordinator::post(Replica& replica, const StepPlan& plan) {

@@ -28,8 +28,9 @@ class Coordinator {
   SchedulerCounts counts() const;  // of all replicas
 
   // Sends plans that are due and takes results that have come; never blocks. False if there was nothing to
-  // do.
-  bool advance(const std::function<void(const TokenEvent&)>& on_token);
+  // do. on_start: before a plan with the request's first step (or its first since a preemption) is sent.
+  bool advance(const std::function<void(const TokenEvent&)>& on_token,
+               const std::function<void(RequestId)>& on_start);
   // Tells every rank to leave its loop, after what it is doing. Returns when the messages are handed over.
   void stop();
 
@@ -48,7 +49,7 @@ class Coordinator {
   };
 
   bool receive(const std::function<void(const TokenEvent&)>& on_token);
-  bool plan(Replica& replica);
+  bool plan(Replica& replica, const std::function<void(RequestId)>& on_start);
   bool flush(Replica& replica);
   void post(Replica& replica, const StepPlan& plan);
 

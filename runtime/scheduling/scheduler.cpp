@@ -67,6 +67,7 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
 }
 
 std::optional<StepPlan> Scheduler::schedule() {
+  admitted_.clear();
   Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
   if (config_.policy == Policy::mixed) plan_decodes(draft);
   plan_chunks(draft);
@@ -120,6 +121,7 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   sequence->seat = free_seats_.back();
   free_seats_.pop_back();
   running_.push_back(sequence);
+  admitted_.push_back(sequence->id);
   cached_tokens_ += sequence->num_computed;
   const auto blocks = sequence->blocks.ids();
   draft.plan.admissions.push_back({.seat = sequence->seat,

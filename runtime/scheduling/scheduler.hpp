@@ -70,6 +70,9 @@ class Scheduler {
   // earlier plans are committed: a sequence in flight is left out.
   std::optional<StepPlan> schedule();
 
+  // The requests whose first step, or first since a preemption, is in the last plan.
+  const std::vector<RequestId>& admitted() const { return admitted_; }
+
   // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
   std::vector<TokenEvent> commit(const StepResult& result);
 
@@ -121,6 +124,7 @@ class Scheduler {
   std::vector<SequencePtr> running_;  // oldest admission first
   std::vector<Seat> free_seats_;      // taken from the back
   std::vector<Seat> released_;        // since the last plan
+  std::vector<RequestId> admitted_;
   std::deque<InFlight> in_flight_;
   uint64_t last_step_ = 0;
   uint64_t preemptions_ = 0;

@@ -39,7 +39,7 @@ bool is_accepted(LineReader& reader, InputSummary& summary) {
 }
 
 void check(const RequestLine& request) {
-  require(!request.id.empty(), "a request has an id");
+  require(!request.label.id.empty(), "a request has an id");
   if (request.prompt) check_utf8(*request.prompt, "prompt");
   for (const int32_t token : request.tokens) require(token >= 0, "token ids are not negative");
 }

@@ -244,6 +244,64 @@ TEST(Options, AModelAndOneSourceOfPromptsAreNeeded) {
   expect_mentions(refusal({"tokenize"}).what(), "no model was given");
 }
 
+GenerateOptions run(Args extra) {
+  Args args{"generate", "--model", "m", "--run-dir", "d"};
+  args.insert(args.end(), extra.begin(), extra.end());
+  return std::get<GenerateOptions>(parse_arguments(args));
+}
+
+TEST(Options, ARunDirectoryHasOptionsOfItsOwn) {
+  const GenerateOptions plain = run({"--in", "a"});
+  EXPECT_EQ(plain.run_dir, "d");
+  EXPECT_EQ(plain.sync_interval, std::chrono::seconds(5));
+  EXPECT_EQ(plain.takeover_after, std::chrono::seconds(30));
+  EXPECT_EQ(plain.shard.count, 1U);
+  EXPECT_EQ(plain.fail_on.percent, 0);
+  const GenerateOptions given =
+      run({"--in", "a", "b.gz", "--in", "c", "--sync-interval", "0.5s", "--takeover-after", "2m",
+           "--retry-errors", "--shard", "2/16", "--fail-on", "2.5%"});
+  EXPECT_EQ(given.in, (Args{"a", "b.gz", "c"}));
+  EXPECT_EQ(given.sync_interval, std::chrono::milliseconds(500));
+  EXPECT_EQ(given.takeover_after, std::chrono::minutes(2));
+  EXPECT_TRUE(given.retry_errors);
+  EXPECT_EQ(given.shard.index, 2U);
+  EXPECT_EQ(given.shard.count, 16U);
+  EXPECT_EQ(given.fail_on.percent, 2.5);
+  EXPECT_EQ(run({"--in", "a", "--fail-on", "none"}).fail_on.percent, 100);
+}
+
+TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
+  const auto refused = [](Args extra) {
+    Args args{"generate", "--model", "m", "--run-dir", "d"};
+    args.insert(args.end(), extra.begin(), extra.end());
+    const Error error = refusal(args);
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return std::string(error.what());
+  };
+  expect_mentions(refused({"--prompt", "p"}), "--run-dir does not go with --prompt");
+  expect_mentions(refused({"--in", "a", "--out", "o"}), "--run-dir does not go with --out");
+  for (const char* shard : {"3", "3/3", "-1/3", "1/0", "/", "1/3x", "1/"})
+    expect_mentions(refused({"--in", "a", "--shard", shard}), "--shard (");
+  for (const char* limit : {"some", "5", "101%", "-1%", "%", "nan%"})
+    expect_mentions(refused({"--in", "a", "--fail-on", limit}), "--fail-on (");
+  for (const char* time : {"", "s", "5d", "-1s", "1e9"})
+    expect_mentions(refused({"--in", "a", "--sync-interval", time}), "is not a time");
+  expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
+}
+
+TEST(Options, StatusAndMergeTakeWords) {
+  const auto status = std::get<StatusOptions>(parse_arguments(Args{"status", "runs/r1", "--rc"}));
+  EXPECT_EQ(status.run_dir, "runs/r1");
+  EXPECT_TRUE(status.rc);
+  EXPECT_FALSE(status.watch);
+  const auto merge = std::get<MergeOptions>(parse_arguments(Args{"merge", "out", "r.0", "r.1"}));
+  EXPECT_EQ(merge.out, "out");
+  EXPECT_EQ(merge.run_dirs.size(), 2U);
+  expect_mentions(refusal({"status"}).what(), "one run directory");
+  expect_mentions(refusal({"merge", "out"}).what(), "a file and run directories");
+  expect_mentions(refusal({"status", "d", "--r"}).what(), "unknown option --r");
+}
+
 TEST(ConfigFile, GivesOptionsAndTheCommandLineWins) {
   const TemporaryFile file(
       "# a run\n\n tp = 2 \nmax-tokens=5\nignore-eos = true\nstop = a # b\nstop = c\r\nmodel = elsewhere\n");

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <zlib.h>
+
 #include <cstdlib>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 namespace maniple {
 namespace {
@@ -58,7 +62,7 @@ TEST(RequestLine, HoldsEveryField) {
       {3,
        R"({"id":"a","tokens":[1,2],"temperature":0.25,"top_k":5,"top_p":0.5,"min_p":0.125,"seed":18446744073709551615,"max_tokens":9,)"
        R"("min_tokens":2,"ignore_eos":true,"stop":["x","y"],"stop_token_ids":[4],"logprobs":3})"});
-  EXPECT_EQ(line.id, "\"a\"");
+  EXPECT_EQ(line.label.id, "\"a\"");
   EXPECT_FALSE(line.prompt);
   EXPECT_EQ(line.tokens, (std::vector<int32_t>{1, 2}));
   GenerationRequest request;
@@ -77,10 +81,10 @@ TEST(RequestLine, HoldsEveryField) {
 }
 
 TEST(RequestLine, TheIdIsKeptAsItWasWrittenAndTheLineNumberStandsInForNone) {
-  EXPECT_EQ(parse_request({7, R"({"id":"ü\n","prompt":""})"}).id, "\"ü\\n\"");
-  EXPECT_EQ(parse_request({7, R"({"id":-12,"prompt":""})"}).id, "-12");
-  EXPECT_EQ(parse_request({7, R"({"prompt":"x"})"}).id, "7");
-  EXPECT_EQ(parse_request({7, R"({"id":null,"prompt":"x"})"}).id, "7");
+  EXPECT_EQ(parse_request({7, R"({"id":"ü\n","prompt":""})"}).label.id, "\"ü\\n\"");
+  EXPECT_EQ(parse_request({7, R"({"id":-12,"prompt":""})"}).label.id, "-12");
+  EXPECT_EQ(parse_request({7, R"({"prompt":"x"})"}).label.id, "7");
+  EXPECT_EQ(parse_request({7, R"({"id":null,"prompt":"x"})"}).label.id, "7");
 }
 
 TEST(RequestLine, AStopStringMayStandAlone) {
@@ -125,17 +129,17 @@ TEST(Validation, CountsTheRequestsAndRewinds) {
   LineReader reader(file.path());
   const InputSummary summary = validate_requests(reader);
   EXPECT_EQ(summary.requests, 2U);
-  EXPECT_EQ(summary.first_text_line, 4U);
+  EXPECT_EQ(summary.first_text, "line 4");
   const auto line = reader.next();
   ASSERT_TRUE(line);
   EXPECT_EQ(line->number, 1U);
-  EXPECT_EQ(parse_request(*line).id, "1");
+  EXPECT_EQ(parse_request(*line).label.id, "1");
 }
 
 TEST(Validation, StopStringsNeedATokenizerToo) {
   const InputFileOnDisk file("{\"tokens\":[1]}\n{\"tokens\":[1],\"stop\":\"x\"}\n");
   LineReader reader(file.path());
-  EXPECT_EQ(validate_requests(reader).first_text_line, 2U);
+  EXPECT_EQ(validate_requests(reader).first_text, "line 2");
 }
 
 TEST(Validation, NamesBothLinesOfADuplicateId) {
@@ -165,6 +169,54 @@ TEST(Validation, ShowsTenErrorsAndCountsTheOthers) {
   EXPECT_NE(error.find("and 3 more"), std::string::npos) << error;
 }
 
+std::string gzipped(const std::string& content) {
+  const std::string path = testing::TempDir() + "maniple_requests_gzip";
+  gzFile file = gzopen(path.c_str(), "wb");
+  gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
+  gzclose(file);
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  std::remove(path.c_str());
+  return bytes.str();
+}
+
+TEST(Lines, OfSeveralFilesAlsoPackedAreCountedOnAndNamedByTheirFile) {
+  std::string many;
+  for (int line = 1; line <= 50'000; ++line) many += "{\"tokens\":[" + std::to_string(line) + "]}\n";
+  const InputFileOnDisk plain("\n{\"tokens\":[1]}"), packed(gzipped(many)), bad("{}\n");
+  LineReader reader({plain.path(), packed.path()});
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(validate_requests(reader).requests, 50'001U);
+    auto line = reader.next();
+    ASSERT_TRUE(line);
+    EXPECT_EQ(line->where, plain.path() + " line 2");
+    line = reader.next();
+    ASSERT_TRUE(line);
+    EXPECT_EQ(line->number, 3U);
+    EXPECT_EQ(line->where, packed.path() + " line 1");
+    EXPECT_EQ(line->text, "{\"tokens\":[1]}");
+    reader.rewind();
+  }
+  LineReader with_bad({plain.path(), bad.path()});
+  try {
+    validate_requests(with_bad);
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(bad.path() + " line 1: neither prompt"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(LineReader({plain.path(), packed.path()}).hash(), reader.hash());
+  EXPECT_NE(LineReader({packed.path(), plain.path()}).hash(), reader.hash());
+}
+
+TEST(Lines, OfAPackedFileThatIsCutOffAreRefused) {
+  std::string content;
+  for (int line = 0; line < 20'000; ++line) content += "{\"tokens\":[" + std::to_string(line) + "]}\n";
+  const std::string packed = gzipped(content);
+  const std::string error = validation_error(packed.substr(0, packed.size() - 9));
+  EXPECT_NE(error.find("cannot unpack"), std::string::npos) << error;
+}
+
 TEST(Validation, RefusesAnInputWithoutRequestsAndOneThatIsNotThere) {
   EXPECT_NE(validation_error("\n\n").find("holds no request"), std::string::npos);
   EXPECT_THROW(LineReader("/nowhere/prompts.jsonl"), Error);
@@ -172,8 +224,8 @@ TEST(Validation, RefusesAnInputWithoutRequestsAndOneThatIsNotThere) {
 }
 
 TEST(Prompt, MustBeUtf8) {
-  EXPECT_EQ(request_of_prompt("ROMEO:").prompt, "ROMEO:");
-  EXPECT_THROW(request_of_prompt("\xc3"), Error);
+  EXPECT_EQ(parse_request(line_of_prompt("\"ROMEO\":\n")).prompt, "\"ROMEO\":\n");
+  EXPECT_THROW(line_of_prompt("\xc3"), Error);
 }
 
 TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
@@ -194,26 +246,46 @@ TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
 }
 
 struct Order : RequestOrder {
-  void expect(RequestId request, const std::string& id) override { expected.emplace_back(request, id); }
+  void expect(RequestId request, const RequestLabel& label) override {
+    expected.emplace_back(request, label.id);
+    open.insert(request);
+  }
   void refuse(RequestId request, const std::string& reason) override {
     refused.emplace_back(request, reason);
+    open.erase(request);
   }
+  void start_alone(RequestId request) override {
+    EXPECT_EQ(open.size(), 1U) << "others are running";
+    alone.push_back(request);
+  }
+  size_t unfinished() const override { return open.size(); }
+  bool has_room() const override { return room; }
+
   std::vector<std::pair<RequestId, std::string>> expected, refused;
+  std::set<RequestId> open;
+  std::vector<RequestId> alone;
+  bool room = true;
 };
 
 RequestFeed::Lines lines_of(std::vector<std::string> texts) {
-  return [texts, next = uint64_t{0}]() mutable -> std::optional<RequestLine> {
+  return [texts, next = uint64_t{0}]() mutable -> std::optional<LineReader::Line> {
     if (next == texts.size()) return std::nullopt;
     ++next;
-    return parse_request({next, texts[next - 1]});
+    return LineReader::Line{next, texts[next - 1]};
   };
+}
+
+RequestFeed::Setting seeded(uint64_t run_seed) {
+  RequestFeed::Setting setting;
+  setting.run_seed = run_seed;
+  return setting;
 }
 
 TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
   Order order;
   RequestFeed feed(lines_of({R"({"id":"a","tokens":[5]})", R"({"id":"b","tokens":[6],"max_tokens":-3})",
                              R"({"id":"c","tokens":[7]})"}),
-                   nullptr, {}, 1, order);
+                   seeded(1), order);
   const auto first = feed.next(), second = feed.next();
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->id, 0U);
@@ -229,7 +301,7 @@ TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
 TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
   const auto seeds = [](uint64_t run_seed, const std::vector<std::string>& lines) {
     Order order;
-    RequestFeed feed(lines_of(lines), nullptr, {}, run_seed, order);
+    RequestFeed feed(lines_of(lines), seeded(run_seed), order);
     std::vector<uint64_t> found;
     while (const auto request = feed.next()) found.push_back(request->sampling.seed);
     return found;
@@ -242,6 +314,78 @@ TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
   EXPECT_NE(one[0], two[0]);
   EXPECT_EQ(two[2], 42U);
   EXPECT_EQ(one[0], request_seed(1, "\"a\""));
+}
+
+const std::vector<std::string> five = {R"({"tokens":[0]})", R"({"tokens":[1]})", R"({"tokens":[2]})",
+                                       R"({"tokens":[3]})", R"({"tokens":[4]})"};
+
+TEST(RequestFeed, PassesOverOtherShardsAndWhatHasAResult) {
+  Ledger ledger(5, {});
+  ledger.take({JournalRecord::Kind::finished, 0, {}}, 1);
+  ledger.take({JournalRecord::Kind::failed, 2, {}}, 1);
+  for (const bool retry : {false, true}) {
+    Order order;
+    RequestFeed::Setting setting;
+    setting.shard = {0, 2};
+    setting.ledger = &ledger;
+    setting.retry_errors = retry;
+    RequestFeed feed(lines_of(five), setting, order);
+    std::vector<RequestId> served;
+    while (feed.ready()) {
+      const auto request = feed.next();
+      if (!request) break;
+      served.push_back(request->id);
+    }
+    EXPECT_EQ(served, retry ? (std::vector<RequestId>{2, 4}) : std::vector<RequestId>{4});
+  }
+}
+
+TEST(RequestFeed, RunsSuspectsAloneAfterAllOthersAndNotThoseInQuarantine) {
+  const InputFileOnDisk once(""), alone("");
+  std::remove(once.path().c_str());
+  std::remove(alone.path().c_str());
+  {
+    JournalWriter writer(once.path());
+    for (const RequestId request : {1, 2, 3}) writer.append({JournalRecord::Kind::started, request, {}});
+    writer.flush();
+    JournalWriter second(alone.path());
+    second.append({JournalRecord::Kind::started_alone, 3, {}});
+    second.flush();
+  }
+  Ledger ledger(5, {});
+  for (const InputFileOnDisk* journal : {&once, &once, &alone}) ledger.replay(journal->path());
+  Order order;
+  RequestFeed::Setting setting;
+  setting.ledger = &ledger;
+  RequestFeed feed(lines_of(five), setting, order);
+  const auto take = [&] {
+    EXPECT_TRUE(feed.ready());
+    const auto request = feed.next();
+    return request ? static_cast<int>(request->id) : -1;
+  };
+  EXPECT_EQ(take(), 0);
+  EXPECT_EQ(take(), 4);
+  EXPECT_FALSE(feed.ready()) << "two are running";
+  order.open.erase(0);
+  EXPECT_FALSE(feed.ready()) << "one is running";
+  order.open.erase(4);
+  const int first = take();
+  EXPECT_FALSE(feed.ready()) << "the first suspect is running";
+  order.open.clear();
+  EXPECT_EQ(first + take(), 1 + 2);
+  EXPECT_EQ(take(), -1);
+  EXPECT_EQ(order.alone.size(), 2U);
+  ASSERT_EQ(order.refused.size(), 1U);
+  EXPECT_EQ(order.refused[0].first, 3U);
+  EXPECT_NE(order.refused[0].second.find("quarantined"), std::string::npos);
+}
+
+TEST(RequestFeed, WaitsForRoom) {
+  Order order;
+  RequestFeed feed(lines_of(five), {}, order);
+  EXPECT_TRUE(feed.ready());
+  order.room = false;
+  EXPECT_FALSE(feed.ready());
 }
 
 TEST(RequestSeed, StaysWhatItIs) {  // results of seeded runs depend on it

@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <launch/result_lines.hpp>
 #include <launch/results.hpp>
 
 #include <gtest/gtest.h>
@@ -36,26 +37,32 @@ Completion completion(RequestId id, const std::string& text) {
   return done;
 }
 
+std::string plain_line(const std::string& id, const Completion& done) {
+  return result_line({.id = id}, done, nullptr);
+}
+
 TEST(ResultLine, IsTheseBytes) {
   EXPECT_EQ(
-      result_line("\"a\"", completion(0, "He said \"ü\"\n"), true),
+      plain_line("\"a\"", completion(0, "He said \"ü\"\n")),
       R"({"id":"a","text":"He said \"ü\"\n","tokens":[3,4],"finish_reason":"stop","usage":{"prompt_tokens":5,"completion_tokens":2}})");
 }
 
 TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
   Completion done = completion(0, "");
+  done.text.reset();
   done.reason = FinishReason::length;
   EXPECT_EQ(
-      result_line("7", done, false),
+      plain_line("7", done),
       R"({"id":7,"tokens":[3,4],"finish_reason":"length","usage":{"prompt_tokens":5,"completion_tokens":2}})");
 }
 
 TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
   Completion done = completion(0, "");
+  done.text.reset();
   done.scores = {
       {-0.1F, {}}, {-1.0F, {{4, -1.0F}, {9, -1.25e-7F}}}, {-std::numeric_limits<float>::infinity(), {}}};
   EXPECT_EQ(
-      result_line("7", done, false),
+      plain_line("7", done),
       R"({"id":7,"tokens":[3,4],"finish_reason":"stop","logprobs":[{"logprob":-0.1},)"
       R"({"logprob":-1,"top":[{"token":4,"logprob":-1},{"token":9,"logprob":-1.25e-07}]},{"logprob":null}],)"
       R"("usage":{"prompt_tokens":5,"completion_tokens":2}})");
@@ -64,55 +71,91 @@ TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
 TEST(ResultLine, OfARefusedRequestSaysWhy) {
   Completion refused;
   refused.error = "the prompt is empty";
-  EXPECT_EQ(result_line("7", refused, true), R"({"id":7,"error":"the prompt is empty"})");
+  EXPECT_EQ(plain_line("7", refused), R"({"id":7,"error":"the prompt is empty"})");
 }
 
-TEST(ResultWriter, HoldsWhatEndsBeforeItsTurn) {
+TEST(OrderedFile, HoldsWhatEndsBeforeItsTurn) {
   const OutputPath out;
   OutputFile file(out.path());
-  ResultWriter results(file, {.json = false, .with_text = true});
-  for (RequestId id = 0; id < 4; ++id) results.expect(id, std::to_string(id));
-  results.finished(completion(2, "two"));
+  OrderedFile ordered(file, {});
+  ordered.finished(2, false, "two\n");
   EXPECT_EQ(out.content(), "");
-  results.finished(completion(0, "zero"));
+  ordered.finished(0, true, "zero\n");
   EXPECT_EQ(out.content(), "zero\n");
-  results.finished(completion(1, "one"));
+  ordered.finished(1, false, "one\n");
   EXPECT_EQ(out.content(), "zero\none\ntwo\n");
-  EXPECT_EQ(results.done(), 3U);
 }
 
-TEST(ResultWriter, AfterAnInterruptionWritesWhatWasHeld) {
+TEST(OrderedFile, KnowsTheTurnsOfAShard) {
   const OutputPath out;
   OutputFile file(out.path());
-  ResultWriter results(file, {.json = false, .with_text = true});
-  for (RequestId id = 0; id < 4; ++id) results.expect(id, std::to_string(id));
-  results.finished(completion(3, "three"));
-  results.finished(completion(1, "one"));
-  results.write_held();
+  OrderedFile ordered(file, {1, 3});
+  ordered.finished(4, false, "four\n");
+  EXPECT_EQ(out.content(), "");
+  ordered.finished(1, false, "one\n");
+  EXPECT_EQ(out.content(), "one\nfour\n");
+}
+
+TEST(OrderedFile, AfterAnInterruptionWritesWhatWasHeld) {
+  const OutputPath out;
+  OutputFile file(out.path());
+  OrderedFile ordered(file, {});
+  ordered.finished(3, false, "three\n");
+  ordered.finished(1, false, "one\n");
+  ordered.write_held();
   file.close();
   EXPECT_EQ(out.content(), "one\nthree\n");
 }
 
-TEST(ResultWriter, CountsFailuresAndWritesThemInTheirTurn) {
+TEST(OrderedFile, HasNoRoomWhileItHoldsTooMuch) {
   const OutputPath out;
   OutputFile file(out.path());
-  ResultWriter results(file, {});
-  results.expect(0, "\"a\"");
-  results.expect(1, "\"b\"");
-  results.refuse(1, "no");
-  results.finished(completion(0, "x"));
-  EXPECT_EQ(results.done(), 2U);
-  EXPECT_EQ(results.failed(), 1U);
-  EXPECT_TRUE(out.content().ends_with("\n{\"id\":\"b\",\"error\":\"no\"}\n")) << out.content();
+  OrderedFile ordered(file, {});
+  ordered.finished(1, false, std::string(size_t{65} << 20, 'x'));
+  EXPECT_FALSE(ordered.has_room());
+  ordered.finished(0, false, "x");
+  EXPECT_TRUE(ordered.has_room());
 }
 
-TEST(ResultWriter, ARequestThatEndsTwiceIsABug) {
-  const OutputPath out;
-  OutputFile file(out.path());
-  ResultWriter results(file, {});
-  results.expect(0, "0");
-  results.finished(completion(0, "x"));
-  EXPECT_THROW(results.finished(completion(0, "x")), Error);
+struct Kept : ResultStore {
+  void started(RequestId request, bool alone) override { starts.emplace_back(request, alone); }
+  void finished(RequestId request, bool failed, std::string line) override {
+    if (request == 99) throw Error(ExitCode::fault, "the disk is full");
+    lines[request] = (failed ? "failed " : "") + line;
+  }
+  std::vector<std::pair<RequestId, bool>> starts;
+  std::map<RequestId, std::string> lines;
+};
+
+TEST(Results, AreRenderedAndStoredInTheOrderInWhichTheyCame) {
+  Kept kept;
+  Results results(kept, nullptr, false);
+  results.expect(5, {.id = "\"a\""});
+  results.expect(6, {.id = "\"b\""});
+  EXPECT_EQ(results.unfinished(), 2U);
+  results.started(5);
+  results.start_alone(6);
+  EXPECT_EQ(kept.starts, (std::vector<std::pair<RequestId, bool>>{{5, false}, {6, true}}));
+  results.refuse(6, "no");
+  results.finished(completion(5, "x"));
+  results.drain();
+  EXPECT_EQ(kept.lines[6], "failed {\"id\":\"b\",\"error\":\"no\"}\n");
+  EXPECT_TRUE(kept.lines[5].starts_with("{\"id\":\"a\",\"text\":\"x\"")) << kept.lines[5];
+  EXPECT_EQ(results.done(), 2U);
+  EXPECT_EQ(results.failed(), 1U);
+  EXPECT_EQ(results.unfinished(), 0U);
+  EXPECT_THROW(results.finished(completion(5, "x")), Error) << "a request ends once";
+}
+
+TEST(Results, PassOnWhatTheStoreThrew) {
+  Kept kept;
+  Results results(kept, nullptr, false);
+  for (const RequestId request : {1, 99, 2}) results.expect(request, {.id = "0"});
+  results.finished(completion(1, ""));
+  results.finished(completion(99, ""));
+  EXPECT_THROW(results.drain(), Error);
+  EXPECT_THROW(results.finished(completion(2, "")), Error);
+  EXPECT_EQ(kept.lines.size(), 1U);
 }
 
 TEST(OutputFile, KeepsTheOldContentUntilItIsCleared) {
@@ -150,8 +193,8 @@ TEST(OutputFile, OnAFullDiskFails) {
 TEST(OutputFile, KnowsTheFileThatItWouldOverwrite) {
   const OutputPath in, out;
   const LineReader reader(in.path());
-  EXPECT_TRUE(OutputFile(in.path()).is_same_file(reader.descriptor()));
-  EXPECT_FALSE(OutputFile(out.path()).is_same_file(reader.descriptor()));
+  EXPECT_TRUE(OutputFile(in.path()).is_one_of(reader));
+  EXPECT_FALSE(OutputFile(out.path()).is_one_of(reader));
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ std::string print(const Served& served) {
   for (const auto& [id, completion] : served.completions) {
     text += fmt::format("{} [", id);
     for (const int32_t token : completion.tokens) text += fmt::format("{} ", token);
-    text += "] " + completion.text + completion.error;
+    text += "] " + completion.text.value_or("") + completion.error;
     for (const TokenScore& score : completion.scores) {
       text += fmt::format(" {:a}", score.logprob);
       for (const TokenLogprob& other : score.alternatives)

@@ -1,6 +1,7 @@
 // Runs requests through engines in this process, on a grid of ranks that are threads.
 #pragma once
 
+#include <runtime/completion_builder.hpp>
 #include <runtime/engine.hpp>
 #include <support/thread_world.hpp>
 
@@ -56,6 +57,8 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     served.summary = engine.run(
         source, sink, [](const Progress&) {}, interrupt);
     served.completions = std::move(sink.completions);
+    if (engine.tokenizer())
+      for (auto& [id, completion] : served.completions) add_text(*engine.tokenizer(), completion);
     served.info = engine.info();
   });
   return served;

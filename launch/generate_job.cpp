@@ -1,0 +1,168 @@
+#include <launch/generate_job.hpp>
+#include <launch/run_identity.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
+
+#include <fmt/format.h>
+
+#include <random>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+uint64_t drawn_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host,
+                         const std::string& instruction_path)
+    : options_(options) {
+  check_model_directory(options_.engine.model);
+  open_input();
+  if (options_.run_dir) {
+    open_run(host, instruction_path);
+    return;
+  }
+  seed_ = options_.seed ? SeedReport{*options_.seed, false} : SeedReport{drawn_seed(), true};
+  requests_ = checked_requests();
+  open_output();
+}
+
+void GenerateJob::open_input() {
+  if (options_.prompt)
+    prompt_ = line_of_prompt(*options_.prompt);
+  else
+    input_.emplace(options_.in);
+}
+
+void GenerateJob::open_output() {
+  output_.emplace(options_.out.value_or("-"));
+  if (input_ && output_->is_one_of(*input_))
+    fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
+         options_.out.value_or("stdout"));
+}
+
+uint64_t GenerateJob::checked_requests() {
+  const InputSummary summary = input_ ? validate_requests(*input_) : InputSummary{1, "--prompt", {}};
+  if (!summary.first_chat.empty() && !render_chat_)
+    fail(ExitCode::input,
+         "{} {} is a chat request, but chat templates are not supported; send prompts to /v1/completions",
+         input_->name(), summary.first_chat);
+  const bool has_tokenizer = fs::exists(options_.engine.model / "tokenizer.json");
+  if (!summary.first_text.empty() && !has_tokenizer) refuse_text(summary.first_text);
+  return summary.requests;
+}
+
+void GenerateJob::refuse_text(const std::string& where) const {
+  throw Error(
+      ExitCode::input,
+      fmt::format("{}, but {} has no tokenizer.json",
+                  input_ ? fmt::format("{} {} has text", input_->name(), where) : "--prompt is text",
+                  options_.engine.model.string()),
+      "such a model serves token ids only",
+      R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
+}
+
+// An input that has the hash of one that was checked needs no second check.
+void GenerateJob::open_run(const std::string& host, const std::string& instruction_path) {
+  const fs::path& path = *options_.run_dir;
+  const std::optional<Manifest> there = Manifest::read(path);
+  if (options_.seed)
+    seed_ = {*options_.seed, false};
+  else
+    seed_ = there ? SeedReport{there->number("seed"), false} : SeedReport{drawn_seed(), true};
+  const uint64_t hash = input_->hash();
+  requests_ = there ? there->number("requests") : checked_requests();
+  const Manifest manifest = manifest_of(options_, {hash, requests_, seed_.value, instruction_path});
+  if (there) {
+    there->check_same(manifest, path);
+    const std::optional<RunStatus> status = read_status(path);
+    const std::optional<RunProgress> counts = read_progress(path);
+    if (status && counts && status->state == RunState::complete &&
+        !(options_.retry_errors && counts->failed > 0)) {
+      already_over_ = exit_code_of(options_.fail_on, counts->failed, counts->requests);
+      return;
+    }
+  }
+  run_.emplace(RunDirectory::Settings{path,
+                                      manifest,
+                                      options_.shard,
+                                      this_process(host, options_.job),
+                                      {.silence = options_.takeover_after},
+                                      options_.sync_interval});
+  if (done_before() == requests()) already_over_ = close({}, 0, 0, "null");  // but for the final files
+}
+
+std::string GenerateJob::resume_text() const {
+  if (already_over_) return fmt::format("maniple: {} is complete\n", options_.run_dir->string());
+  if (!run_ || run_->ledger().done() == 0) return {};
+  const std::string dropped =
+      run_->dropped_bytes() == 0
+          ? ""
+          : fmt::format("; {} bytes of the journal were torn or damaged, what they told of runs again",
+                        run_->dropped_bytes());
+  return fmt::format("maniple: {} of {} requests were already done{}\n", done_before(), requests(), dropped);
+}
+
+ResultStore& GenerateJob::open_store() {
+  if (run_) return run_store_.emplace(*run_);
+  output_->clear();
+  return ordered_.emplace(*output_, options_.shard);
+}
+
+RequestFeed::Setting GenerateJob::feed_setting(const Engine& engine) const {
+  RequestFeed::Setting setting;
+  setting.tokenizer = engine.tokenizer();
+  setting.render_chat = render_chat_;
+  setting.defaults = default_request(engine.generation_config(), options_.sampling);
+  setting.run_seed = seed_.value;
+  setting.shard = options_.shard;
+  setting.ledger = run_ ? &run_->ledger() : nullptr;
+  setting.retry_errors = options_.retry_errors;
+  return setting;
+}
+
+RequestFeed::Lines GenerateJob::lines() {
+  if (!input_) return [this] { return std::exchange(prompt_, std::nullopt); };
+  return [this] { return input_->next(); };
+}
+
+ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, int interrupt,
+                            const std::string& record) {
+  if (!run_) {
+    ordered_->write_held();
+    output_->close();
+    if (summary.interrupted) return static_cast<ExitCode>(128 + interrupt);
+    return exit_code_of(options_.fail_on, failed, requests());
+  }
+  const ExitCode code = summary.interrupted
+                            ? ExitCode::stopped
+                            : exit_code_of(options_.fail_on, run_->ledger().failed(), requests());
+  const RunState state = summary.interrupted ? RunState::stopped : RunState::complete;
+  run_->finish({state, static_cast<int>(code)}, record);
+  return code;
+}
+
+std::string GenerateJob::outcome_text(ExitCode code) const {
+  if (!run_) return {};
+  const Ledger& ledger = run_->ledger();
+  return fmt::format(
+      "maniple: {}: {} of {} requests done, {} failed{}{}; exit {}\n", run_->path().string(), ledger.done(),
+      ledger.requests(), ledger.failed(), ledger.failed() > 0 ? " (errors.jsonl)" : "",
+      code == ExitCode::stopped ? "; the same command again does the rest" : "", static_cast<int>(code));
+}
+
+void GenerateJob::give_up(ExitCode code) {
+  try {
+    if (ordered_) ordered_->write_held();
+    if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace maniple

@@ -1,0 +1,60 @@
+// Rank 0's part of `generate` around the engine: the input, where results go, the run directory.
+#pragma once
+
+#include <launch/options.hpp>
+#include <launch/report.hpp>
+#include <launch/requests.hpp>
+#include <launch/results.hpp>
+#include <launch/run_directory/run_directory.hpp>
+
+#include <optional>
+#include <string>
+
+namespace maniple {
+
+class GenerateJob {
+ public:
+  // Everything that can be wrong with files and options shows here, before anything is loaded.
+  GenerateJob(const GenerateOptions& options, const std::string& host, const std::string& instruction_path);
+
+  // The exit code, where earlier jobs have done it all: nothing is to be loaded.
+  const std::optional<ExitCode>& already_over() const { return already_over_; }
+  const SeedReport& seed() const { return seed_; }
+  uint64_t requests() const { return options_.shard.share_of(requests_); }  // of this shard
+  uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
+  std::string resume_text() const;  // empty for a first start
+
+  // When the model is loaded: the old content of --out goes now.
+  ResultStore& open_store();
+  RequestFeed::Setting feed_setting(const Engine& engine) const;
+  RequestFeed::Lines lines();
+
+  // After the last result. Returns the exit code.
+  ExitCode close(const RunSummary& summary, size_t failed, int interrupt, const std::string& record);
+  // How the run stands after that; empty without a run directory.
+  std::string outcome_text(ExitCode code) const;
+  // What was stored stays; the error that ends the job is the one to report.
+  void give_up(ExitCode code);
+
+ private:
+  void open_input();
+  void open_run(const std::string& host, const std::string& instruction_path);
+  void open_output();
+  uint64_t checked_requests();
+  [[noreturn]] void refuse_text(const std::string& where) const;
+  uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
+
+  GenerateOptions options_;
+  std::optional<LineReader> input_;
+  std::optional<LineReader::Line> prompt_;  // where there is no input file
+  uint64_t requests_ = 1;                   // of the whole input
+  SeedReport seed_;
+  RenderChat render_chat_;
+  std::optional<RunDirectory> run_;
+  std::optional<RunStore> run_store_;
+  std::optional<OutputFile> output_;
+  std::optional<OrderedFile> ordered_;
+  std::optional<ExitCode> already_over_;
+};
+
+}  // namespace maniple

@@ -1,0 +1,68 @@
+// What happened to the requests of one job: records in the order in which things happened, each with its
+// length and a checksum, in a file that only grows. A job never writes into the journal of another.
+//
+// A record is, little-endian: XXH64 (8 bytes) of all that follows, seeded with the record's offset in the
+// file; the line's length (4), the kind (4), the request (8), the line.
+#pragma once
+
+#include <launch/run_directory/durable_file.hpp>
+
+#include <cstdio>
+#include <memory>
+
+namespace maniple {
+
+struct JournalRecord {
+  enum class Kind : uint32_t {
+    started = 1,        // the request's first step is about to run
+    started_alone = 2,  // and no other request is running
+    finished = 3,       // line: its result
+    failed = 4,         // line: its error
+    stopped = 5,        // the job ends on purpose: what has started and not finished is no fault
+  };
+  Kind kind = Kind::started;
+  uint64_t request = 0;
+  std::string_view line = {};
+};
+
+class JournalWriter {
+ public:
+  explicit JournalWriter(std::filesystem::path path) : file_(std::move(path)) {}
+
+  uint64_t append(const JournalRecord& record);  // its offset in the file
+  void flush() { file_.flush(); }                // see DurableFile
+  void sync() { file_.sync(); }
+
+ private:
+  DurableFile file_;
+};
+
+// Fails (fault) where the file cannot be read; a record that is torn or damaged is the end of the journal.
+class JournalReader {
+ public:
+  explicit JournalReader(std::filesystem::path path);
+
+  struct Entry {
+    uint64_t offset = 0;
+    JournalRecord record;  // its line lives until the next call
+  };
+  std::optional<Entry> next();
+  uint64_t dropped_bytes() const { return size_ - offset_; }  // behind the last whole record, after the end
+
+  // The line of any record, by the offset that next() or append() gave.
+  std::string line_at(uint64_t offset) const;
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  [[noreturn]] void fail_to_read() const;
+
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  uint64_t size_ = 0;    // when it was opened
+  uint64_t offset_ = 0;  // of the next record
+  std::string line_;
+};
+
+}  // namespace maniple

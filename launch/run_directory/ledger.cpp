@@ -1,0 +1,87 @@
+#include <kernels/support/check.hpp>
+#include <launch/run_directory/ledger.hpp>
+
+namespace maniple {
+
+namespace {
+
+constexpr int offset_bits = 44;  // above the failed bit; the journal's number stands above these
+
+}  // namespace
+
+Ledger::Ledger(uint64_t requests, const Shard& shard) : shard_(shard), places_(shard.share_of(requests)) {}
+
+void Ledger::open(const std::filesystem::path& journal) { journals_.emplace_back(journal); }
+
+uint64_t Ledger::replay(const std::filesystem::path& journal) {
+  open(journal);
+  JournalReader& reader = journals_.back();
+  while (const std::optional<JournalReader::Entry> entry = reader.next()) take(entry->record, entry->offset);
+  for (const auto& [request, alone] : in_flight_) {
+    Faults& faults = faults_[request];
+    ++faults.count;
+    faults.alone |= alone;
+  }
+  in_flight_.clear();
+  return reader.dropped_bytes();
+}
+
+void Ledger::take(const JournalRecord& record, uint64_t offset) {
+  if (record.kind == JournalRecord::Kind::stopped) return in_flight_.clear();
+  require(shard_.holds(record.request) && record.request / shard_.count < places_.size(),
+          "a journal tells of requests of this run only");
+  switch (record.kind) {
+    case JournalRecord::Kind::started:
+      in_flight_.try_emplace(record.request, false);
+      break;
+    case JournalRecord::Kind::started_alone:
+      in_flight_[record.request] = true;
+      break;
+    case JournalRecord::Kind::finished:
+    case JournalRecord::Kind::failed:
+      settle(record, offset);
+      break;
+    case JournalRecord::Kind::stopped:
+      break;
+  }
+}
+
+// A result stays; an error gives way to what a later attempt brought, and clears a quarantine.
+void Ledger::settle(const JournalRecord& record, uint64_t offset) {
+  const bool failed = record.kind == JournalRecord::Kind::failed;
+  in_flight_.erase(record.request);
+  if (failed && faults_.contains(record.request)) faults_[record.request].alone = false;
+  if (has_result(record.request) && !has_failed(record.request)) return;
+  uint64_t& place = places_[record.request / shard_.count];
+  if (place == 0) ++done_;
+  if ((place & failed_bit) != 0) --failed_;
+  if (failed) ++failed_;
+  place = uint64_t{journals_.size()} << (offset_bits + 1) | offset << 1 | (failed ? failed_bit : 0);
+}
+
+bool Ledger::is_suspect(uint64_t request) const {
+  const auto found = faults_.find(request);
+  return found != faults_.end() && found->second.count >= 2;
+}
+
+bool Ledger::is_quarantined(uint64_t request) const {
+  const auto found = faults_.find(request);
+  return found != faults_.end() && found->second.alone;
+}
+
+std::string Ledger::line(uint64_t request) const {
+  const uint64_t packed = place(request) >> 1;
+  const uint64_t offset = packed & ((uint64_t{1} << offset_bits) - 1);
+  return journals_[(packed >> offset_bits) - 1].line_at(offset);
+}
+
+void Ledger::write_lines(DurableFile& file, bool failed) const {
+  for (uint64_t i = 0; i < places_.size(); ++i) {
+    const uint64_t request = i * shard_.count + shard_.index;
+    if (!has_result(request) || has_failed(request) != failed) continue;
+    file.append(line(request));
+    file.append("\n");
+  }
+}
+
+}  // namespace maniple

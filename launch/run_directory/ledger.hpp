@@ -1,0 +1,65 @@
+// What the journals of a run say about each request: where its result stands, and in how many faults it was
+// in flight. 8 bytes a request.
+#pragma once
+
+#include <launch/run_directory/journal.hpp>
+
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+namespace maniple {
+
+// Of the requests of an input, counted from 0, those with request % count == index.
+struct Shard {
+  uint64_t index = 0;
+  uint64_t count = 1;
+  bool holds(uint64_t request) const { return request % count == index; }
+  uint64_t share_of(uint64_t requests) const { return (requests + count - 1 - index) / count; }
+};
+
+class Ledger {
+ public:
+  Ledger(uint64_t requests, const Shard& shard);
+
+  // Takes the next journal, of a job that has ended. Returns the number of bytes that were torn or damaged.
+  uint64_t replay(const std::filesystem::path& journal);
+  // The journal of the running job, behind those that were replayed; its records are told as they are
+  // written.
+  void open(const std::filesystem::path& journal);
+  void take(const JournalRecord& record, uint64_t offset);
+
+  bool has_result(uint64_t request) const { return (place(request) & ~failed_bit) != 0; }
+  bool has_failed(uint64_t request) const { return (place(request) & failed_bit) != 0; }
+  // In flight in two faults: to be run alone. Quarantined: in flight alone in a fault.
+  bool is_suspect(uint64_t request) const;
+  bool is_quarantined(uint64_t request) const;
+
+  uint64_t requests() const { return places_.size(); }  // of the shard
+  uint64_t done() const { return done_; }               // the failed ones among them
+  uint64_t failed() const { return failed_; }
+
+  std::string line(uint64_t request) const;  // of its result
+  // Appends the lines of those that failed, or of the others, in the order of the input.
+  void write_lines(DurableFile& file, bool failed) const;
+
+ private:
+  static constexpr uint64_t failed_bit = 1;
+  struct Faults {
+    uint32_t count = 0;
+    bool alone = false;
+  };
+
+  uint64_t place(uint64_t request) const { return places_[request / shard_.count]; }
+  void settle(const JournalRecord& record, uint64_t offset);
+
+  Shard shard_;
+  std::vector<uint64_t> places_;  // 0: no result; else journal (from 1), offset, failed_bit
+  std::deque<JournalReader> journals_;
+  std::unordered_map<uint64_t, bool> in_flight_;  // alone?
+  std::unordered_map<uint64_t, Faults> faults_;
+  uint64_t done_ = 0;
+  uint64_t failed_ = 0;
+};
+
+}  // namespace maniple

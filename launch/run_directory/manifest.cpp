@@ -1,0 +1,81 @@
+#include <kernels/support/check.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <launch/run_directory/manifest.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* file_name = "manifest.json";
+
+[[noreturn]] void refuse(const fs::path& directory, const std::string& problem) {
+  throw Error(ExitCode::input, fmt::format("{} {}", (directory / file_name).string(), problem),
+              "it says which run this directory belongs to", "give another --run-dir");
+}
+
+}  // namespace
+
+std::optional<Manifest> Manifest::read(const fs::path& directory) {
+  const std::optional<std::string> text = read_if_there(directory / file_name);
+  if (!text) return std::nullopt;
+  const ordered_json object = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) refuse(directory, "is not a JSON object");
+  Manifest manifest;
+  for (const auto& [name, value] : object.items()) {
+    if (!value.is_string()) refuse(directory, fmt::format("holds a {} that is not text", name));
+    manifest.set(name, value);
+  }
+  return manifest;
+}
+
+void Manifest::write(const fs::path& directory) const {
+  ordered_json object;
+  for (const auto& [name, value] : fields_) object[name] = value;
+  replace_file(directory / file_name, object.dump(2) + '\n');
+}
+
+void Manifest::set(std::string name, std::string value) {
+  fields_.emplace_back(std::move(name), std::move(value));
+}
+
+const std::string* Manifest::find(std::string_view name) const {
+  const auto field = std::ranges::find(fields_, name, [](const auto& pair) { return pair.first; });
+  return field == fields_.end() ? nullptr : &field->second;
+}
+
+uint64_t Manifest::number(std::string_view name) const {
+  const std::string* text = find(name);
+  uint64_t value = 0;
+  const char* end = text ? text->data() + text->size() : nullptr;
+  if (!text || std::from_chars(text->data(), end, value).ptr != end)
+    fail(ExitCode::input, "{} has no number \"{}\"; give another --run-dir", file_name, name);
+  return value;
+}
+
+void Manifest::check_same(const Manifest& wanted, const fs::path& directory, std::string_view except) const {
+  std::string differences;
+  const auto compare = [&](const std::string& name) {
+    const std::string* here = find(name);
+    const std::string* there = wanted.find(name);
+    if (name == except || (here && there && *here == *there)) return;
+    differences += fmt::format("\n    {}: {} there, {} here", name, here ? *here : "nothing",
+                               there ? *there : "nothing");
+  };
+  for (const auto& [name, value] : fields_) compare(name);
+  for (const auto& [name, value] : wanted.fields_)
+    if (!find(name)) compare(name);
+  if (differences.empty()) return;
+  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), differences),
+              "the results of two different runs would be mixed",
+              "give another --run-dir, or the options, input and model of that run");
+}
+
+}  // namespace maniple

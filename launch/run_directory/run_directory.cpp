@@ -1,0 +1,112 @@
+#include <kernels/support/check.hpp>
+#include <launch/run_directory/run_directory.hpp>
+
+#include <system_error>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* journal_name = "journal";
+
+const fs::path& made(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory / "jobs", error);
+  if (error)
+    throw Error(ExitCode::input, fmt::format("cannot create {}: {}", directory.string(), error.message()),
+                "nothing was loaded or computed yet", "give --run-dir a place where you may write");
+  return directory;
+}
+
+// Under the lock: two first starts of different runs cannot both write it.
+void check_or_write(const Manifest& manifest, const fs::path& directory) {
+  if (const std::optional<Manifest> there = Manifest::read(directory))
+    return there->check_same(manifest, directory);
+  manifest.write(directory);
+  sync_directory(fs::absolute(directory).parent_path());
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const Settings& settings)
+    : path_(settings.path),
+      sync_interval_(settings.sync_interval),
+      lock_(made(path_), settings.me, settings.lock),
+      ledger_(settings.manifest.number("requests"), settings.shard),
+      journal_(lock_.folder() / journal_name),
+      last_sync_(std::chrono::steady_clock::now()) {
+  try {
+    check_or_write(settings.manifest, path_);
+    remove_unfinished_files(path_);
+    dropped_bytes_ = replay_journals(path_, ledger_, lock_.folder());
+    ledger_.open(lock_.folder() / journal_name);
+    write_progress(path_, counted({}));
+    write_status(path_, {});
+  } catch (...) {
+    replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
+    throw;
+  }
+}
+
+uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::path& until) {
+  uint64_t dropped = 0;
+  for (const fs::path& job : job_folders(directory)) {
+    if (job == until) break;
+    if (fs::exists(job / journal_name)) dropped += ledger.replay(job / journal_name);
+  }
+  return dropped;
+}
+
+void RunDirectory::record(const JournalRecord& record) { ledger_.take(record, journal_.append(record)); }
+
+void RunDirectory::tick(const RunProgress& progress) {
+  journal_.flush();
+  if (std::chrono::steady_clock::now() - last_sync_ < sync_interval_) return;
+  sync();
+  write_progress(path_, counted(progress));
+}
+
+void RunDirectory::sync() {
+  lock_.check_held();
+  journal_.sync();
+  last_sync_ = std::chrono::steady_clock::now();
+}
+
+void RunDirectory::finish(const RunStatus& status, const std::string& record) {
+  lock_.check_held();
+  if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
+  try {
+    journal_.sync();
+  } catch (const Error&) {  // which may be the fault: the status is worth a try
+    if (status.state != RunState::fault) throw;
+  }
+  if (status.state == RunState::complete) write_final_files();
+  write_progress(path_, counted({}));
+  write_status(path_, status);
+  replace_file(lock_.folder() / job_record_name, record + '\n');
+}
+
+void RunDirectory::write_final_files() {
+  require(ledger_.done() == ledger_.requests(), "a complete run has a result for every request");
+  replace_file(path_ / "results.jsonl", [this](DurableFile& file) { ledger_.write_lines(file, false); });
+  if (ledger_.failed() == 0) {
+    std::error_code ignored;
+    fs::remove(path_ / "errors.jsonl", ignored);
+    return sync_directory(path_);
+  }
+  replace_file(path_ / "errors.jsonl", [this](DurableFile& file) { ledger_.write_lines(file, true); });
+}
+
+RunProgress RunDirectory::counted(RunProgress progress) const {
+  progress.requests = ledger_.requests();
+  progress.done = ledger_.done();
+  progress.failed = ledger_.failed();
+  progress.updated =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  return progress;
+}
+
+}  // namespace maniple

@@ -1,0 +1,191 @@
+#include <kernels/support/check.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <launch/run_directory/run_lock.hpp>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <system_error>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr const char* owner_name = "owner.json";
+
+fs::path folder_of(const fs::path& directory, uint64_t number) {
+  return directory / "jobs" / std::to_string(number);
+}
+
+uint64_t number_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  uint64_t number = 0;
+  const char* end = name.data() + name.size();
+  return std::from_chars(name.data(), end, number).ptr == end ? number : 0;
+}
+
+// The fields of /proc/PID/stat behind the name of the program: state first. Empty where there is no such
+// process.
+std::vector<std::string> process_fields(int64_t pid) {
+  std::ostringstream text;
+  text << std::ifstream(fmt::format("/proc/{}/stat", pid)).rdbuf();
+  const std::string stat = text.str();
+  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  return {std::istream_iterator<std::string>(rest), {}};
+}
+
+uint64_t start_of(const std::vector<std::string>& fields) {
+  constexpr size_t start_time = 19;
+  return fields.size() > start_time ? std::stoull(fields[start_time]) : 0;
+}
+
+std::string machine_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code ignored;
+  return boot + ' ' + fs::read_symlink("/proc/self/ns/pid", ignored).string();
+}
+
+std::string text_of(const JobOwner& owner) {
+  return json{{"host", owner.host},       {"pid", owner.pid},     {"job", owner.job},
+              {"machine", owner.machine}, {"start", owner.start}, {"heartbeat", owner.heartbeat}}
+      .dump();
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::optional<JobOwner> owner_of(const std::string& text) try {
+  const json object = json::parse(text);
+  return JobOwner{
+      object.value("host", ""),    object.value("pid", int64_t{0}),    object.value("job", ""),
+      object.value("machine", ""), object.value("start", uint64_t{0}), object.value("heartbeat", int64_t{0})};
+} catch (const json::exception&) {
+  return std::nullopt;
+}
+
+int64_t unix_milliseconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+[[noreturn]] void refuse_second(const fs::path& directory, const fs::path& folder) {
+  const std::optional<JobOwner> owner = running_owner(folder);
+  throw Error(ExitCode::preflight,
+              fmt::format("{} is in use by {}", directory.string(),
+                          owner ? owner->description() : "a job that has just started"),
+              "two jobs at once would compute the same requests twice",
+              "wait for it, end it, or chain jobs with sbatch --dependency=singleton");
+}
+
+bool has_ended(const fs::path& folder) {
+  const std::optional<JobOwner> owner = running_owner(folder);
+  return is_there(folder / job_record_name) || (owner && is_gone(*owner));
+}
+
+// Returns once it counts as gone.
+void wait_for_silence(const fs::path& directory, const fs::path& folder, const LockTiming& timing) {
+  if (has_ended(folder)) return;
+  const std::optional<std::string> first = read_if_there(folder / owner_name);
+  fmt::print(stderr,
+             "maniple: an earlier job in {} has not ended; waiting up to {:.0f} s for a sign of life\n",
+             directory.string(), std::chrono::duration<double>(timing.silence).count());
+  const Clock::time_point deadline = Clock::now() + timing.silence;
+  while (Clock::now() < deadline && !has_ended(folder)) {
+    if (read_if_there(folder / owner_name) != first) refuse_second(directory, folder);
+    std::this_thread::sleep_for(timing.beat / 10);
+  }
+}
+
+}  // namespace
+
+std::string JobOwner::description() const {
+  return fmt::format("{}process {} on {}", job.empty() ? "" : fmt::format("job {}, ", job), pid, host);
+}
+
+JobOwner this_process(std::string host, std::string job) {
+  return {
+      std::move(host),    ::getpid(), std::move(job), machine_name(), start_of(process_fields(::getpid())),
+      unix_milliseconds()};
+}
+
+std::vector<fs::path> job_folders(const fs::path& directory) {
+  std::vector<fs::path> folders;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory / "jobs", ignored))
+    if (number_of(entry.path()) > 0) folders.push_back(entry.path());
+  std::ranges::sort(folders, {}, number_of);
+  return folders;
+}
+
+std::optional<JobOwner> running_owner(const fs::path& job_folder) {
+  if (is_there(job_folder / job_record_name)) return std::nullopt;
+  const std::optional<std::string> text = read_if_there(job_folder / owner_name);
+  return text ? owner_of(*text) : std::nullopt;
+}
+
+bool is_gone(const JobOwner& owner) {
+  if (owner.machine != machine_name()) return false;
+  const std::vector<std::string> fields = process_fields(owner.pid);
+  return fields.empty() || fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
+}
+
+RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing)
+    : directory_(std::move(directory)), me_(std::move(me)), timing_(timing) {
+  while (folder_.empty()) {
+    const std::vector<fs::path> folders = job_folders(directory_);
+    if (!folders.empty()) wait_for_silence(directory_, folders.back(), timing_);
+    number_ = folders.empty() ? 1 : number_of(folders.back()) + 1;
+    const fs::path mine = folder_of(directory_, number_);
+    if (::mkdir(mine.c_str(), 0777) == 0)
+      folder_ = mine;
+    else if (errno != EEXIST)
+      fail(ExitCode::fault, "cannot create {}: {}", mine.string(), std::generic_category().message(errno));
+  }
+  replace_file(folder_ / owner_name, text_of(me_));
+  sync_directory(folder_.parent_path());
+  thread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
+}
+
+// The text keeps its length, so that a reader sees an old one or a new one. Closing is what makes it visible
+// on network file systems. A beat that cannot be written is missed by others only.
+void RunLock::beat(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  while (!wake.wait_for(lock, stop, timing_.beat, [&] { return stop.stop_requested(); })) {
+    me_.heartbeat = unix_milliseconds();
+    const std::string text = text_of(me_);
+    const FileDescriptor file(::open((folder_ / owner_name).c_str(), O_WRONLY | O_CLOEXEC));
+    std::ignore = ::pwrite(file.get(), text.data(), text.size(), 0);
+  }
+}
+
+bool RunLock::is_held() const { return !is_there(folder_of(directory_, number_ + 1)); }
+
+void RunLock::check_held() const {
+  if (is_held()) return;
+  throw Error(ExitCode::fault, fmt::format("another job has taken over {}", directory_.string()),
+              "this one was not heard of for so long that it counted as gone",
+              "let the other one finish; nothing is lost");
+}
+
+}  // namespace maniple

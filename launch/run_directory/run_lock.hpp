@@ -1,0 +1,66 @@
+// One job at a time works in a run directory. Jobs are numbered: job n owns the directory as long as there is
+// no job n + 1. Making the folder jobs/n is what takes the ownership, as mkdir succeeds for one only, on
+// every file system; it is never removed, so nobody can take a number twice. A job that was cut off and comes
+// back finds that a later one exists, and stops.
+#pragma once
+
+#include <kernels/support/file_descriptor.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace maniple {
+
+// Who runs a job.
+struct JobOwner {
+  std::string host;
+  int64_t pid = 0;
+  std::string job;                  // of the batch system; may be empty
+  std::string machine;              // tells processes of the same number apart: boot and process namespace
+  uint64_t start = 0;               // of the process, in ticks since boot
+  int64_t heartbeat = 0;            // unix time in ms
+  std::string description() const;  // "job 812345 on nid0041, process 123"
+};
+
+// This process.
+JobOwner this_process(std::string host, std::string job);
+
+struct LockTiming {
+  std::chrono::milliseconds beat{2000};
+  std::chrono::milliseconds silence{30'000};  // of the other's heartbeat, before it counts as gone
+};
+
+// The folders of all jobs, in order; the file that a job leaves when it ends by itself.
+std::vector<std::filesystem::path> job_folders(const std::filesystem::path& directory);
+inline constexpr const char* job_record_name = "record.json";
+
+// The owner of a job that has not ended by itself; nothing if it has, or if it has not said who it is.
+std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);
+// True only if that is certain: it ran on this machine.
+bool is_gone(const JobOwner& owner);
+
+class RunLock {
+ public:
+  // Fails (preflight) while another job is alive; waits for the silence of one that may not be.
+  RunLock(std::filesystem::path directory, JobOwner me, const LockTiming& timing);
+
+  const std::filesystem::path& folder() const { return folder_; }  // of this job
+  bool is_held() const;
+  void check_held() const;  // fails (fault) otherwise
+
+ private:
+  void beat(const std::stop_token& stop);
+
+  std::filesystem::path directory_;
+  std::filesystem::path folder_;
+  uint64_t number_ = 0;
+  JobOwner me_;
+  LockTiming timing_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace maniple

@@ -1,0 +1,58 @@
+#include <launch/run_directory/durable_file.hpp>
+#include <launch/run_directory/run_status.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <sstream>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::array<std::string_view, 4> state_names = {"running", "complete", "stopped", "fault"};
+
+}  // namespace
+
+std::string_view name_of(RunState state) { return state_names[static_cast<size_t>(state)]; }
+
+std::optional<RunStatus> read_status(const fs::path& directory) {
+  std::istringstream text(read_if_there(directory / "STATUS").value_or(""));
+  std::string name;
+  RunStatus status;
+  text >> name >> status.exit_code;
+  const auto found = std::find(state_names.begin(), state_names.end(), name);
+  if (!text || found == state_names.end()) return std::nullopt;
+  status.state = static_cast<RunState>(found - state_names.begin());
+  return status;
+}
+
+void write_status(const fs::path& directory, const RunStatus& status) {
+  replace_file(directory / "STATUS", fmt::format("{} {}\n", name_of(status.state), status.exit_code));
+}
+
+std::optional<RunProgress> read_progress(const fs::path& directory) try {
+  const json object = json::parse(read_if_there(directory / "progress.json").value_or(""));
+  return RunProgress{object.value("requests", uint64_t{0}),  object.value("done", uint64_t{0}),
+                     object.value("failed", uint64_t{0}),    object.value("running", uint64_t{0}),
+                     object.value("tokens_per_second", 0.0), object.value("requests_per_second", 0.0),
+                     object.value("updated", int64_t{0})};
+} catch (const json::exception&) {
+  return std::nullopt;
+}
+
+void write_progress(const fs::path& directory, const RunProgress& progress) {
+  const json object = {{"requests", progress.requests},
+                       {"done", progress.done},
+                       {"failed", progress.failed},
+                       {"running", progress.running},
+                       {"tokens_per_second", progress.tokens_per_second},
+                       {"requests_per_second", progress.requests_per_second},
+                       {"updated", progress.updated}};
+  replace_file(directory / "progress.json", object.dump() + '\n');
+}
+
+}  // namespace maniple

@@ -1,0 +1,36 @@
+// How a run stands, for people and scripts on any machine: the files STATUS and progress.json.
+#pragma once
+
+#include <kernels/support/check.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace maniple {
+
+enum class RunState : uint8_t { running, complete, stopped, fault };
+std::string_view name_of(RunState state);
+
+// "stopped 75": the state and the exit code of the last job; 75 while one is running.
+struct RunStatus {
+  RunState state = RunState::running;
+  int exit_code = static_cast<int>(ExitCode::stopped);
+};
+// Nothing where there is no run, or its file cannot be understood.
+std::optional<RunStatus> read_status(const std::filesystem::path& directory);
+void write_status(const std::filesystem::path& directory, const RunStatus& status);
+
+struct RunProgress {
+  uint64_t requests = 0;
+  uint64_t done = 0;  // the failed ones among them
+  uint64_t failed = 0;
+  uint64_t running = 0;
+  double tokens_per_second = 0;    // completion tokens
+  double requests_per_second = 0;  // of this job
+  int64_t updated = 0;             // unix time
+};
+std::optional<RunProgress> read_progress(const std::filesystem::path& directory);
+void write_progress(const std::filesystem::path& directory, const RunProgress& progress);
+
+}  // namespace maniple

@@ -1,0 +1,95 @@
+#include <launch/run_identity.hpp>
+#include <runtime/checkpoint/input_file.hpp>
+
+#include <fmt/ranges.h>
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A safetensors file begins with the length of its header.
+uint64_t bytes_to_hash(const InputFile& file) {
+  uint64_t length = 0;
+  if (file.path().extension() != ".safetensors" || file.size() < sizeof(length)) return file.size();
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  return std::min(file.size() - sizeof(length), length) + sizeof(length);
+}
+
+bool belongs_to_model(const fs::path& path) {
+  constexpr std::array endings = {".safetensors", ".json", ".jinja"};
+  return std::ranges::find(endings, path.extension()) != endings.end() && fs::is_regular_file(path);
+}
+
+std::string text_of(const SamplingFields& sampling) {
+  std::string text;
+  const auto add = [&text](const char* name, const auto& value) {
+    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", sampling.temperature);
+  add("top_k", sampling.top_k);
+  add("top_p", sampling.top_p);
+  add("min_p", sampling.min_p);
+  add("max_tokens", sampling.max_tokens);
+  add("ignore_eos", sampling.ignore_eos);
+  add("logprobs", sampling.logprobs);
+  add("stop", sampling.stop);
+  return text.empty() ? "the model's" : text;
+}
+
+std::string_view name_of(Repro repro) {
+  constexpr std::array<std::string_view, 3> names = {"off", "batch", "grid"};
+  return names[static_cast<size_t>(repro)];
+}
+
+}  // namespace
+
+uint64_t model_hash(const fs::path& model) {
+  std::vector<fs::path> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model))
+    if (belongs_to_model(entry.path())) paths.push_back(entry.path());
+  std::ranges::sort(paths);
+  uint64_t hash = 0;
+  for (const fs::path& path : paths) {
+    const InputFile file(path);
+    std::vector<std::byte> bytes(bytes_to_hash(file));
+    file.read(0, bytes);
+    hash = XXH64(bytes.data(), bytes.size(), hash + file.size());
+    hash = XXH64(path.filename().c_str(), path.filename().native().size(), hash);
+  }
+  return hash;
+}
+
+Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity) {
+  const EngineOptions& engine = options.engine;
+  Manifest manifest;
+  manifest.set("version", MANIPLE_VERSION);
+  manifest.set("input", fmt::format("{:016x}", identity.input_hash));
+  manifest.set("requests", fmt::format("{}", identity.requests));
+  manifest.set("shard", fmt::format("{}/{}", options.shard.index, options.shard.count));
+  manifest.set("model", fmt::format("{:016x}", model_hash(engine.model)));
+  manifest.set("weights", engine.random_weights ? "random" : "of the model");
+  manifest.set("dtype", engine.dtype == DType::bf16 ? "bf16" : "fp32");
+  manifest.set("sampling", text_of(options.sampling));
+  manifest.set("seed", fmt::format("{}", identity.seed));
+  manifest.set("max_model_len",
+               engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
+  manifest.set("repro", std::string(name_of(engine.repro)));
+  manifest.set("instruction_path", identity.instruction_path);
+  return manifest;
+}
+
+ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests) {
+  const bool too_many =
+      failed > 0 && static_cast<double>(failed) * 100 > fail_on.percent * static_cast<double>(requests);
+  return too_many ? ExitCode::some_requests_failed : ExitCode::complete;
+}
+
+}  // namespace maniple

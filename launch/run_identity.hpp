@@ -1,0 +1,29 @@
+// What a run directory asks before it lets a run go on: is it the same run?
+#pragma once
+
+#include <launch/options.hpp>
+#include <launch/run_directory/manifest.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace maniple {
+
+// Hash of the model's small files as they are, and of the headers, names and sizes of its safetensors files:
+// the weights themselves are not read.
+uint64_t model_hash(const std::filesystem::path& model);
+
+// What decides the bytes of the results, and nothing else: not the layout, which a resume may change.
+struct RunIdentity {
+  uint64_t input_hash = 0;
+  uint64_t requests = 0;
+  uint64_t seed = 0;
+  std::string instruction_path;
+};
+Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
+
+// Exit code of a run in which so many requests failed.
+ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests);
+
+}  // namespace maniple

@@ -1,0 +1,41 @@
+// Work that may wait for a disk, in order, on a thread of its own, so that who hands it over never does.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace maniple {
+
+class WriterThread {
+ public:
+  using Task = std::function<void()>;
+
+  // idle: called when all tasks are done, and at least twice a second.
+  explicit WriterThread(Task idle);
+  ~WriterThread();  // without what is waiting
+
+  // Throws what an earlier task threw; no task runs after that one.
+  void post(Task task);
+  // Returns when all tasks are done, idle included. Throws like post.
+  void drain();
+  size_t waiting() const;
+
+ private:
+  void work();
+  void rethrow();
+
+  Task idle_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool busy_ = false;
+  bool leaving_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace maniple

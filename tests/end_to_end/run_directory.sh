@@ -1,0 +1,147 @@
+# A resumable run: killed at random moments, on changing layouts, it ends with the bytes of an undisturbed run on one rank.
+. "$HERE/lib.sh"
+RANDOM=${SEED:-$$}
+say "SEED=${SEED:-$$}"
+
+# Requests of both shapes, sampled, of different lengths; two that only the model can refuse.
+for ((i = 0; i < 180; i++)); do
+  case $((i % 3)) in
+    0) printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"temperature":0.8}\n' $i $i $((20 + i * 7 % 90)) ;;
+    1) printf '{"id":"own %d","tokens":[%d,7],"max_tokens":%d,"temperature":1}\n' $i $((i + 5)) $((i % 40 + 1)) ;;
+    *) printf '{"custom_id":"c%d","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"JULIET %d:\\n","max_tokens":60,"logprobs":2}}\n' $i $i ;;
+  esac
+done >"$work/in"
+printf '{"id":"bad","tokens":[5,2048]}\n{"custom_id":"bad too","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":""}}\n' >>"$work/in"
+usual=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 6 --threads 1)
+
+same_results() {  # DIR
+  cmp "$work/whole/results.jsonl" "$1/results.jsonl" || bad "$1: other results"
+  cmp "$work/whole/errors.jsonl" "$1/errors.jsonl" || bad "$1: other errors"
+}
+state() { cat "$work/$1/STATUS"; }
+
+on 1 "${usual[@]}" --run-dir "$work/whole" 2>"$work/err"
+(($? == 1)) || bad "an undisturbed run: $(cat "$work/err")"
+[[ $(state whole) == "complete 1" && $(wc -l <"$work/whole/results.jsonl") == 180 && $(wc -l <"$work/whole/errors.jsonl") == 2 ]] ||
+  bad "an undisturbed run: $(state whole), $(wc -l "$work"/whole/*.jsonl)"
+on 1 "${usual[@]}" --out "$work/plain" 2>"$work/err"
+cmp <(grep -v -e '"error":"' -e '"response":null' "$work/plain") "$work/whole/results.jsonl" || bad "--out has other bytes than --run-dir"
+
+say "a finished run is a no-op"
+start=$SECONDS
+on 2 "${usual[@]}" --tp 2 --run-dir "$work/whole" 2>"$work/err"
+(($? == 1 && SECONDS - start <= 5)) || bad "a finished run again: $? after $((SECONDS - start)) s: $(cat "$work/err")"
+grep -q 'is complete' "$work/err" && ! grep -q 'loaded' "$work/err" || bad "a finished run again: $(cat "$work/err")"
+on 1 "${usual[@]}" --run-dir "$work/whole" --fail-on 5% 2>"$work/err"
+(($? == 0)) || bad "--fail-on 5% with 2 of 182 failed"
+on 1 "${usual[@]}" --run-dir "$work/whole" --temperature 0.5 2>"$work/err"
+(($? == 65)) && grep -q 'sampling: the model.s there, temperature 0.5 here' "$work/err" || bad "another run was not refused: $(cat "$work/err")"
+
+# Kills three jobs, each on another layout, one rank or all of them; then lets one finish. A request that runs alone when it is hit ends in
+# quarantine, from which --retry-errors takes it.
+midway=0
+kill_something() {
+  local victims=("${ranks[@]}" "$job")
+  if ((RANDOM % 2)); then kill -KILL "${victims[@]}" 2>/dev/null; else kill -KILL "${victims[RANDOM % ${#victims[@]}]}" 2>/dev/null; fi
+}
+for ((round = 1; round <= ${ROUNDS:-3}; round++)); do
+  run=$work/killed$round
+  for layout in "1 1" "2 2" "2 1" "4 2"; do
+    read -r count tp <<<"$layout"
+    start job$round "$count" "${usual[@]}" --tp "$tp" --run-dir "$run" --sync-interval 0.2s
+    ranks=("$job")
+    ((count == 1)) || find_ranks "$job" "$count"
+    sleep "0.$((RANDOM % 9 + 1))"
+    sleep "$((RANDOM % 2)).$((RANDOM % 9))"
+    done=$("$MANIPLE" status "$run" 2>/dev/null | grep -o '[0-9]* of 182' | sed 's/ .*//')
+    ((${done:-0} > 0 && done < 182)) && midway=$((midway + 1))
+    kill_something
+    until_true 30 all_gone "$job" "${ranks[@]}" || bad "$run: ranks outlive the job: $(cat "$work/job$round.err")"
+    wait "$job" 2>/dev/null
+  done
+  on 2 "${usual[@]}" --tp 2 --run-dir "$run" --retry-errors 2>"$work/err"
+  (($? == 1)) || bad "the last job of $run: $(cat "$work/err")"
+  same_results "$run"
+  say "$(grep -o '[0-9]* of 182 requests were already done' "$work/err")"
+done
+say "$midway jobs were hit midway"
+((midway > 0)) || bad "no job was hit midway: the test says nothing"
+
+say "SIGTERM: a planned stop"
+start stopped 1 "${usual[@]}" --run-dir "$work/stopped" --backend reference
+until_true 20 grep -q 'KV cache' "$work/stopped.err" && sleep 0.5 && kill -TERM "$job"
+wait "$job"
+(($? == 75)) && [[ $(state stopped) == "stopped 75" ]] || bad "SIGTERM: $(state stopped): $(cat "$work/stopped.err")"
+"$MANIPLE" status "$work/stopped" --rc >"$work/out"
+(($? == 75)) && grep -q 'stopped, [0-9]* of 182 requests done' "$work/out" || bad "status of a stopped run: $(cat "$work/out")"
+
+say "two starts at once: one wins, the other is told who"
+for i in 1 2; do
+  start twice$i 1 "${usual[@]}" --run-dir "$work/twice" --backend reference
+  both[i]=$job
+done
+one_is_refused() { grep -sq 'is in use by process' "$work/twice1.err" "$work/twice2.err"; }
+until_true 20 one_is_refused || bad "neither of two starts was refused: $(cat "$work"/twice[12].err)"
+loser=$(grep -q 'is in use' "$work/twice1.err" && echo 1 || echo 2)
+wait "${both[loser]}"
+(($? == 69)) || bad "the second start was not refused with 69"
+"$MANIPLE" status "$work/twice" --rc >"$work/out"
+(($? == 75)) && grep -q 'running, .*heard of [0-3] s ago' "$work/out" || bad "status of a running job: $(cat "$work/out")"
+kill -KILL "${both[3 - loser]}"
+wait "${both[3 - loser]}" 2>/dev/null
+"$MANIPLE" status "$work/twice" --rc >"$work/out"
+(($? == 76)) && grep -q 'fault' "$work/out" || bad "status of a killed job: $(cat "$work/out")"
+
+say "a request that is running in three faults, the last time alone, ends in quarantine, and is taken up when asked for"
+printf '{"tokens":[1],"max_tokens":2}\n{"id":"long","tokens":[2],"max_tokens":1500,"ignore_eos":true}\n{"tokens":[3],"max_tokens":2}\n' >"$work/poison"
+poison=(generate --model "$model" --in "$work/poison" --seed 1 --backend reference --run-dir "$work/poisoned" --sync-interval 0.1s)
+in_flight() { grep -q '"done":2,.*"running":1,' "$work/poisoned/progress.json" 2>/dev/null; }
+for attempt in 1 2 3; do
+  start poison$attempt 1 "${poison[@]}"
+  sleep 0.2
+  until_true 20 in_flight || bad "attempt $attempt: the long request does not run: $(cat "$work/poison$attempt.err")"
+  rm "$work/poisoned/progress.json"
+  kill -KILL "$job"
+  wait "$job" 2>/dev/null
+done
+on 1 "${poison[@]}" 2>"$work/err"
+(($? == 1)) && grep -q '^{"id":"long","error":"quarantined: ' "$work/poisoned/errors.jsonl" || bad "no quarantine: $(cat "$work/err" "$work"/poisoned/*.jsonl)"
+[[ $(wc -l <"$work/poisoned/results.jsonl") == 2 ]] || bad "others were lost: $(cat "$work/poisoned/results.jsonl")"
+on 1 "${poison[@]}" --retry-errors 2>"$work/err" || bad "--retry-errors: $(cat "$work/err")"
+[[ $(wc -l <"$work/poisoned/results.jsonl") == 3 && ! -e $work/poisoned/errors.jsonl ]] || bad "--retry-errors: $(ls "$work/poisoned")"
+
+say "a full disk"
+(ulimit -f 8 && on 1 "${usual[@]}" --run-dir "$work/full" 2>"$work/err")
+(($? == 76)) && grep -q 'cannot write .*journal: File too large' "$work/err" && grep -q 'make room' "$work/err" || bad "a full disk: $(cat "$work/err")"
+[[ $(state full) == "fault 76" ]] || bad "a full disk: $(state full)"
+on 2 "${usual[@]}" --run-dir "$work/full" 2>"$work/err"
+grep -q '[1-9][0-9]* of 182 requests were already done' "$work/err" || bad "a full disk lost what was written: $(cat "$work/err")"
+same_results "$work/full"
+
+say "a journal that lost its end"
+cp -r "$work/full" "$work/torn"
+rm "$work"/torn/{STATUS,results.jsonl}
+for journal in "$work"/torn/jobs/*/journal; do truncate -s $(($(stat -c %s "$journal") * (RANDOM % 90 + 5) / 100)) "$journal"; done
+on 2 "${usual[@]}" --run-dir "$work/torn" 2>"$work/err"
+grep -q 'torn or damaged' "$work/err" || say "(cut between two records)"
+same_results "$work/torn"
+
+say "shards, merged"
+for i in 0 1 2; do
+  on 1 "${usual[@]}" --shard $i/3 --run-dir "$work/shard.$i" --fail-on none 2>"$work/err" || bad "shard $i: $(cat "$work/err")"
+done
+"$MANIPLE" merge "$work/merged" "$work"/shard.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
+cmp "$work/merged" "$work/whole/results.jsonl" && cmp "$work/merged.errors" "$work/whole/errors.jsonl" || bad "merged shards: other bytes"
+"$MANIPLE" merge "$work/merged" "$work"/shard.[01] 2>"$work/err"
+(($? == 65)) && grep -q 'shard 2/3 is missing' "$work/err" || bad "a missing shard: $(cat "$work/err")"
+"$MANIPLE" merge "$work/merged" "$work/stopped" 2>"$work/err"
+(($? == 65)) && grep -q 'is not complete' "$work/err" || bad "an incomplete shard: $(cat "$work/err")"
+
+say "several files, one of them packed, and stdin"
+head -40 "$work/in" >"$work/first"
+tail -n +41 "$work/in" | gzip >"$work/second.gz"
+on 1 generate --model "$model" --in "$work/first" "$work/second.gz" --seed 42 --out "$work/out" 2>"$work/err"
+cmp "$work/out" "$work/plain" || bad "two files: other results: $(cat "$work/err")"
+"$MANIPLE" generate --model "$model" --in - --seed 42 --out "$work/out" <"$work/in" 2>"$work/err"
+cmp "$work/out" "$work/plain" || bad "stdin: other results: $(cat "$work/err")"
+finish

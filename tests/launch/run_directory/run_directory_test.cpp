@@ -1,0 +1,165 @@
+#include "run_directory_testing.hpp"
+
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+
+namespace maniple {
+namespace {
+
+using testing::content_of;
+using testing::Scratch;
+using testing::write_content;
+using namespace std::chrono_literals;
+using Kind = JournalRecord::Kind;
+
+RunDirectory::Settings settings_of(const std::filesystem::path& path, uint64_t requests) {
+  RunDirectory::Settings settings;
+  settings.path = path;
+  settings.manifest = testing::manifest_of(requests);
+  settings.me = this_process("here", "");
+  settings.lock = {50ms, 0ms};  // a job that was "killed" in this process counts as gone at once
+  settings.sync_interval = 0ms;
+  return settings;
+}
+
+TEST(RunDirectory, WritesResultsAndErrorsInTheOrderOfTheInput) {
+  const Scratch scratch;
+  const auto path = scratch.path() / "deep" / "run";
+  RunDirectory run(settings_of(path, 4));
+  EXPECT_EQ(content_of(path / "STATUS"), "running 75\n");
+  run.record({Kind::finished, 3, "three"});
+  run.record({Kind::failed, 1, "one"});
+  run.record({Kind::finished, 0, "zero"});
+  run.tick({});
+  EXPECT_EQ(read_progress(path)->done, 3U);
+  EXPECT_FALSE(std::filesystem::exists(path / "results.jsonl"));
+  run.record({Kind::finished, 2, "two"});
+  run.finish({RunState::complete, 1}, "{}");
+  EXPECT_EQ(content_of(path / "results.jsonl"), "zero\ntwo\nthree\n");
+  EXPECT_EQ(content_of(path / "errors.jsonl"), "one\n");
+  EXPECT_EQ(content_of(path / "STATUS"), "complete 1\n");
+  EXPECT_EQ(read_progress(path)->failed, 1U);
+}
+
+TEST(RunDirectory, TheErrorsFileGoesWhenTheErrorsHaveGone) {
+  const Scratch scratch;
+  {
+    RunDirectory run(settings_of(scratch.path(), 1));
+    run.record({Kind::failed, 0, "bad"});
+    run.finish({RunState::complete, 1}, "{}");
+  }
+  EXPECT_EQ(content_of(scratch.path() / "results.jsonl"), "");
+  RunDirectory again(settings_of(scratch.path(), 1));
+  EXPECT_EQ(read_status(scratch.path())->state, RunState::running);
+  again.record({Kind::finished, 0, "good"});
+  again.finish({RunState::complete, 0}, "{}");
+  EXPECT_EQ(content_of(scratch.path() / "results.jsonl"), "good\n");
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "errors.jsonl"));
+}
+
+TEST(RunDirectory, OfAnotherRunIsRefusedAndLeftAsItWas) {
+  const Scratch scratch;
+  RunDirectory(settings_of(scratch.path(), 4)).finish({RunState::stopped, 75}, "{}");
+  EXPECT_THROW(RunDirectory(settings_of(scratch.path(), 5)), Error);
+  EXPECT_EQ(content_of(scratch.path() / "STATUS"), "stopped 75\n");
+  const RunDirectory again(settings_of(scratch.path(), 4));  // and the lock is free
+}
+
+TEST(RunDirectory, AJobThatWasTakenOverStopsAndHarmsNothing) {
+  const Scratch scratch;
+  RunDirectory zombie(settings_of(scratch.path(), 2));
+  zombie.record({Kind::finished, 0, "zero"});
+  zombie.tick({});
+  RunDirectory owner(settings_of(scratch.path(), 2));
+  EXPECT_TRUE(owner.ledger().has_result(0));
+  zombie.record({Kind::finished, 1, "one"});
+  EXPECT_THROW(zombie.tick({}), Error);
+  EXPECT_THROW(zombie.finish({RunState::complete, 0}, "{}"), Error);
+  EXPECT_FALSE(owner.ledger().has_result(1));
+  owner.record({Kind::finished, 1, "one"});
+  owner.finish({RunState::complete, 0}, "{}");
+  EXPECT_EQ(content_of(scratch.path() / "results.jsonl"), "zero\none\n");
+}
+
+TEST(RunDirectory, FilesThatACrashLeftUnfinishedAreRemoved) {
+  const Scratch scratch;
+  write_content(scratch.path() / "results.jsonl.n1-7.unfinished", "half");
+  const RunDirectory run(settings_of(scratch.path(), 1));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "results.jsonl.n1-7.unfinished"));
+}
+
+// What every job of a run must keep to, told in maps and sets.
+struct Oracle {
+  std::map<uint64_t, std::string> results, errors;
+  std::map<uint64_t, int> faults;
+  std::set<uint64_t> quarantined;
+};
+
+// Jobs that end in every way, with journals that lose their ends: what was recorded and kept is there, once,
+// and nothing else.
+TEST(RunDirectory, KeepsWhatTheOracleKeepsOverRandomJobs) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    const Scratch scratch;
+    const uint64_t requests = 1 + random() % 30;
+    Oracle oracle;
+    for (bool complete = false; !complete;) {
+      RunDirectory::Settings settings = settings_of(scratch.path(), requests);
+      settings.sync_interval = 1h;  // what a killed process leaves, not what a killed machine leaves
+      std::optional<RunDirectory> run(settings);
+      std::vector<uint64_t> open;
+      for (uint64_t request = 0; request < requests; ++request) {
+        ASSERT_EQ(run->ledger().has_result(request),
+                  oracle.results.contains(request) || oracle.errors.contains(request));
+        ASSERT_EQ(run->ledger().is_suspect(request), oracle.faults[request] >= 2);
+        ASSERT_EQ(run->ledger().is_quarantined(request), oracle.quarantined.contains(request));
+        if (!oracle.results.contains(request)) open.push_back(request);
+      }
+      std::shuffle(open.begin(), open.end(), random);
+      std::map<uint64_t, bool> running;
+      const size_t ends_after = random() % (2 * open.size() + 1);
+      for (size_t i = 0; i < std::min(ends_after, open.size()); ++i) {
+        const uint64_t request = open[i];
+        const bool alone = random() % 4 == 0;
+        run->record({alone ? Kind::started_alone : Kind::started, request});
+        running[request] = alone;
+        if (random() % 3 == 0) continue;
+        running.erase(request);
+        const bool fails = random() % 5 == 0;
+        const std::string line = "line " + std::to_string(request) + (fails ? " bad" : "");
+        run->record({fails ? Kind::failed : Kind::finished, request, line});
+        oracle.errors.erase(request);
+        (fails ? oracle.errors : oracle.results)[request] = line;
+        if (fails) oracle.quarantined.erase(request);
+        run->tick({});
+      }
+      complete = oracle.results.size() + oracle.errors.size() == requests && random() % 2 == 0;
+      const bool stops = !complete && random() % 3 == 0;
+      if (complete) run->finish({RunState::complete, 0}, "{}");
+      if (stops) run->finish({RunState::stopped, 75}, "{}");
+      if (!complete && !stops) {
+        run->tick({});
+        for (const auto& [request, alone] : running) {
+          ++oracle.faults[request];
+          if (alone) oracle.quarantined.insert(request);
+        }
+        if (random() % 2 == 0) {  // the end of a record that never was whole
+          std::ofstream(run->job_folder() / "journal", std::ios::app) << std::string(1 + random() % 30, 'x');
+        }
+      }
+      run.reset();
+    }
+    std::string results, errors;
+    for (const auto& [request, line] : oracle.results) results += line + '\n';
+    for (const auto& [request, line] : oracle.errors) errors += line + '\n';
+    EXPECT_EQ(content_of(scratch.path() / "results.jsonl"), results);
+    EXPECT_EQ(content_of(scratch.path() / "errors.jsonl"), errors);
+  }
+}
+
+}  // namespace
+}  // namespace maniple

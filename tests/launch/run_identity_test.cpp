@@ -1,0 +1,108 @@
+#include <launch/run_identity.hpp>
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace maniple {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelCopy {
+ public:
+  ModelCopy() : path_(testing::TempDir() + "maniple_model_copy") {
+    fs::remove_all(path_);
+    fs::copy(MANIPLE_TEST_DATA "/models/tiny-qwen3", path_);
+  }
+  ~ModelCopy() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+GenerateOptions plain_options(const fs::path& model) {
+  GenerateOptions options;
+  options.engine.model = model;
+  return options;
+}
+
+std::string difference(const Manifest& there, const Manifest& here) {
+  try {
+    there.check_same(here, "d");
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(ModelHash, SeesEveryFileAndHeaderButReadsNoWeights) {
+  const ModelCopy copy;
+  const uint64_t original = model_hash(copy.path());
+  const fs::path weights = copy.path() / "model.safetensors";
+  const auto poke = [&](std::streamoff at) {
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file.put('\x01');
+  };
+  poke(static_cast<std::streamoff>(fs::file_size(weights)) - 1);
+  EXPECT_EQ(model_hash(copy.path()), original);
+  poke(20);
+  EXPECT_NE(model_hash(copy.path()), original);
+
+  const ModelCopy grown;
+  std::ofstream(grown.path() / "model.safetensors", std::ios::app) << 'x';
+  EXPECT_NE(model_hash(grown.path()), original);
+  const ModelCopy configured;
+  std::ofstream(configured.path() / "config.json", std::ios::app) << ' ';
+  EXPECT_NE(model_hash(configured.path()), original);
+  const ModelCopy noted;
+  std::ofstream(noted.path() / "notes.txt") << "nothing that matters";
+  EXPECT_EQ(model_hash(noted.path()), original);
+}
+
+TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
+  const ModelCopy copy;
+  const GenerateOptions plain = plain_options(copy.path());
+  const RunIdentity identity{1, 2, 3, "avx2"};
+  const Manifest there = manifest_of(plain, identity);
+  GenerateOptions other = plain;
+  other.engine.tensor_size = 4;
+  other.engine.backend.threads = 7;
+  other.engine.block_size = 16;
+  other.engine.max_num_seqs = 3;
+  other.fail_on = {5};
+  EXPECT_EQ(difference(there, manifest_of(other, identity)), "");
+
+  const auto differs = [&](const std::string& field, const auto& change) {
+    GenerateOptions changed = plain;
+    RunIdentity changed_identity = identity;
+    change(changed, changed_identity);
+    const std::string text = difference(there, manifest_of(changed, changed_identity));
+    EXPECT_NE(text.find("\n    " + field + ": "), std::string::npos) << field << ": " << text;
+  };
+  differs("input", [](auto&, auto& id) { id.input_hash = 9; });
+  differs("seed", [](auto&, auto& id) { id.seed = 9; });
+  differs("instruction_path", [](auto&, auto& id) { id.instruction_path = "amx"; });
+  differs("shard", [](auto& o, auto&) { o.shard = {0, 2}; });
+  differs("dtype", [](auto& o, auto&) { o.engine.dtype = DType::fp32; });
+  differs("weights", [](auto& o, auto&) { o.engine.random_weights = true; });
+  differs("max_model_len", [](auto& o, auto&) { o.engine.max_model_len = 9; });
+  differs("repro", [](auto& o, auto&) { o.engine.repro = Repro::batch; });
+  differs("sampling", [](auto& o, auto&) { o.sampling.temperature = 0.5F; });
+  differs("sampling", [](auto& o, auto&) { o.sampling.stop = {"a"}; });
+  differs("sampling", [](auto& o, auto&) { o.sampling.max_tokens = 9; });
+}
+
+TEST(FailOn, CountsFailuresAgainstThePercentage) {
+  EXPECT_EQ(exit_code_of({0}, 0, 10), ExitCode::complete);
+  EXPECT_EQ(exit_code_of({0}, 1, 1'000'000), ExitCode::some_requests_failed);
+  EXPECT_EQ(exit_code_of({5}, 5, 100), ExitCode::complete);
+  EXPECT_EQ(exit_code_of({5}, 6, 100), ExitCode::some_requests_failed);
+  EXPECT_EQ(exit_code_of({100}, 100, 100), ExitCode::complete);
+}
+
+}  // namespace
+}  // namespace maniple
