@@ -3,9 +3,19 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 
 namespace maniple {
+
+// A copy to the host under way.
+class Download {
+ public:
+  virtual ~Download() = default;
+  virtual bool ready() = 0;                       // never waits
+  virtual std::span<const std::byte> wait() = 0;  // the bytes, which live as long as this
+};
 
 class Device {
  public:
@@ -22,9 +32,12 @@ class Device {
   // Bytes that this process may still allocate, within the cgroup's limit too.
   virtual size_t free_memory() const = 0;
 
+  // The host's bytes may change as soon as it returns.
   virtual void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) = 0;
   // Waits until the bytes are on the host.
   virtual void download(std::byte* to_host, const std::byte* from_device, size_t bytes) = 0;
+  // The copy joins the order of work now; later work may overwrite the device's bytes.
+  virtual std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) = 0;
   virtual void synchronize() = 0;
 };
 

@@ -248,8 +248,9 @@ SchedulerConfig Engine::Parts::scheduler_config() const {
 }
 
 WorkerTimes Engine::Parts::work() {
-  return obey_plans(
-      *channel.leaf, reports(), [this](const StepPlan& plan) { return runner->run(plan); }, pulse);
+  const StepRunner steps{[this](const StepPlan& plan) { runner->launch(plan); },
+                         [this] { return runner->ready(); }, [this] { return runner->collect(); }};
+  return obey_plans(*channel.leaf, reports(), steps, pulse);
 }
 
 std::optional<std::string> Engine::Parts::reason_to_refuse(const GenerationRequest& request) const {

@@ -17,6 +17,7 @@ class CpuDevice : public Device {
   size_t free_memory() const override;
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
   void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) override;
   void synchronize() override {}
 
  private:

@@ -17,7 +17,7 @@ size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits,
   const std::vector<KvPages> pages(static_cast<size_t>(model.num_layers()));
   const TensorView logits = model.forward(BatchBuilder::largest(limits.batch()), pages, context);
   const std::vector<SamplerRow> rows(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
-  Sampler(vocabulary_size, model.vocabulary()).sample(logits, rows, context);
+  Sampler(vocabulary_size, model.vocabulary()).launch(logits, BatchBuilder::largest(rows), context);
   return workspace.peak();
 }
 
@@ -26,37 +26,37 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, con
                          std::atomic<uint32_t>& layer)
     : model_(model),
       table_(limits.max_num_seqs, num_blocks, limits.block_size),
-      builder_(ops.device(), limits.batch()),
+      builder_(ops, limits.batch()),
       cache_(ops.device(), kv, num_blocks),
       sampler_(vocabulary_size, model.vocabulary()),
       workspace_(ops.device(), workspace_bytes(model, ops.device(), limits, activation, vocabulary_size,
                                                tensor_group.rank(), tensor_group.size())),
-      context_{ops, workspace_, tensor_group, activation, layer},
-      last_tokens_(limits.max_num_seqs, 0) {}
+      context_{ops, workspace_, tensor_group, activation, layer} {}
 
-StepResult ModelRunner::run(const StepPlan& plan) {
+void ModelRunner::launch(const StepPlan& plan) {
   const std::span<const SequenceView> sequences = table_.apply(plan);
-  if (sequences.empty()) return answer(plan, sequences, {});
+  Launched& step = launched_.emplace_back();
+  step.number = plan.step;
+  for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.sample_count);
+  if (sequences.empty()) return;
   const Workspace::Scope scope(workspace_);
-  const StepBatch batch = builder_.build(sequences, last_tokens_);
+  const StepBatch batch = builder_.build(sequences);
   const TensorView logits = model_.forward(batch, cache_.pages(), context_);
-  return answer(plan, sequences, sampler_.sample(logits, builder_.sampler_rows(), context_));
+  step.rows = sampler_.launch(logits, builder_.sampler_batch(), context_);
 }
 
-StepResult ModelRunner::answer(const StepPlan& plan, std::span<const SequenceView> sequences,
-                               std::span<const SampledRow> sampled) {
+StepResult ModelRunner::collect() {
+  require(!launched_.empty(), "a result is collected of a step that was not launched");
+  Launched& step = launched_.front();
   StepResult result;
-  result.step = plan.step;
-  auto row = sampled.begin();
-  for (const SequenceView& sequence : sequences) {
-    result.counts.push_back(sequence.sample_count);
-    if (sequence.sample_count == 0) continue;
-    last_tokens_[sequence.seat] = row->id;
-    result.tokens.push_back({row->id, row->logprob, static_cast<uint32_t>(row->alternatives.size())});
-    for (const TokenLogit& alternative : row->alternatives)
+  result.step = step.number;
+  result.counts = std::move(step.counts);
+  for (const SampledRow& row : step.rows.wait()) {
+    result.tokens.push_back({row.id, row.logprob, static_cast<uint32_t>(row.alternatives.size())});
+    for (const TokenLogit& alternative : row.alternatives)
       result.alternatives.push_back({alternative.id, alternative.logit});
-    ++row;
   }
+  launched_.pop_front();
   return result;
 }
 

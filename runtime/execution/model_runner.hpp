@@ -9,6 +9,7 @@
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <atomic>
+#include <deque>
 
 namespace maniple {
 
@@ -32,12 +33,19 @@ class ModelRunner {
               const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
               std::atomic<uint32_t>& layer);
 
-  // Throws Error (fault) when the plan does not fit this rank's state.
-  StepResult run(const StepPlan& plan);
+  // Starts the plan's work; does not wait for that of earlier ones. Throws Error (fault) when the plan does
+  // not fit this rank's state.
+  void launch(const StepPlan& plan);
+  // The result of the oldest plan that was launched and not collected; waits for it if it is not ready.
+  StepResult collect();
+  bool ready() const { return launched_.front().rows.ready(); }
 
  private:
-  StepResult answer(const StepPlan& plan, std::span<const SequenceView> sequences,
-                    std::span<const SampledRow> sampled);
+  struct Launched {
+    uint64_t number = 0;
+    std::vector<uint32_t> counts;
+    PendingRows rows;
+  };
 
   Model& model_;
   SequenceTable table_;
@@ -46,7 +54,7 @@ class ModelRunner {
   Sampler sampler_;
   Workspace workspace_;
   ForwardContext context_;
-  std::vector<int32_t> last_tokens_;  // by seat
+  std::deque<Launched> launched_;
 };
 
 }  // namespace maniple
