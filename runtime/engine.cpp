@@ -244,6 +244,7 @@ SchedulerConfig Engine::Parts::scheduler_config() const {
   scheduler.block_size = limits.block_size;
   scheduler.prefix_cache = options.prefix_cache;
   scheduler.eos_token_ids = stop_token_ids;
+  scheduler.run_ahead = options.run_ahead.value_or(backend.device->shares_host_memory() ? 0 : 1);
   return scheduler;
 }
 

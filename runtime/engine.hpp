@@ -40,6 +40,8 @@ struct EngineOptions {
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's
   bool prefix_cache = true;
+  // Steps planned before the results of earlier ones; absent: 1 where the device works beside the host.
+  std::optional<uint32_t> run_ahead;
   Repro repro = Repro::grid;
 };
 

@@ -76,10 +76,7 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   return received;
 }
 
-// One plan in flight a replica: a second one could only hold other sequences, and would split the batch in
-// two for good.
 bool Coordinator::plan(Replica& replica) {
-  if (replica.scheduler.plans_in_flight() > 0) return false;
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
   if (plan) post(replica, *plan);
   return plan.has_value();
