@@ -25,6 +25,8 @@ Backend make_cpu(const BackendOptions& options) {
 
 }  // namespace
 
+int visible_gpus() { return 0; }
+
 Backend make_backend(const BackendOptions& options) {
   switch (options.kind) {
     case BackendKind::reference:

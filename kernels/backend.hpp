@@ -28,7 +28,11 @@ struct BackendOptions {
   CpuPath cpu_path = CpuPath::automatic;  // automatic: the first of available_cpu_paths()
   int threads = 1;                        // of this rank, the calling thread included
   std::vector<int> cpus = {};  // logical CPUs the threads are pinned to, one each; empty: not pinned
+  int gpu = 0;                 // index among the GPUs that this process sees
 };
+
+// GPUs that this process sees; 0 in a build without CUDA.
+int visible_gpus();
 
 struct Backend {
   std::unique_ptr<Device> device;

@@ -144,6 +144,10 @@ void CpuDevice::download(std::byte* to_host, const std::byte* from_device, size_
   if (bytes > 0) std::memcpy(to_host, from_device, bytes);
 }
 
+std::unique_ptr<Graph> CpuDevice::capture(const std::function<void()>&) {
+  fail(ExitCode::internal, "this device captures nothing");
+}
+
 std::unique_ptr<Download> CpuDevice::start_download(const std::byte* from_device, size_t bytes) {
   auto started = std::make_unique<CpuDownload>(bytes);
   download(started->data(), from_device, bytes);

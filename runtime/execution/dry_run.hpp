@@ -45,6 +45,7 @@ class DryCommunicator final : public Communicator {
   DryCommunicator(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  bool captures() const override { return true; }
   void all_reduce(TensorView) override {}
   void all_gather(ConstTensorView, TensorView) override {}
   void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}

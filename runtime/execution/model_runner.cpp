@@ -1,6 +1,8 @@
 #include <runtime/execution/dry_run.hpp>
 #include <runtime/execution/model_runner.hpp>
 
+#include <algorithm>
+
 namespace maniple {
 
 BatchLimits RunnerLimits::batch() const {
@@ -24,7 +26,8 @@ size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits,
 ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
                          const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
                          std::atomic<uint32_t>& layer)
-    : model_(model),
+    : max_num_seqs_(limits.max_num_seqs),
+      model_(model),
       table_(limits.max_num_seqs, num_blocks, limits.block_size),
       builder_(ops, limits.batch()),
       cache_(ops.device(), kv, num_blocks),
@@ -33,6 +36,45 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, con
                                                tensor_group.rank(), tensor_group.size())),
       context_{ops, workspace_, tensor_group, activation, layer} {}
 
+std::vector<size_t> decode_buckets(size_t most) {
+  std::vector<size_t> buckets;
+  for (size_t bucket = 1; bucket < most; bucket += bucket < 2     ? 1
+                                                   : bucket < 4   ? 2
+                                                   : bucket < 16  ? 4
+                                                   : bucket < 128 ? 8
+                                                   : bucket < 256 ? 16
+                                                                  : 32)
+    buckets.push_back(bucket);
+  buckets.push_back(most);
+  return buckets;
+}
+
+// The largest first, as it needs the most.
+void ModelRunner::capture_decodes() {
+  const std::vector<size_t> buckets = decode_buckets(max_num_seqs_);
+  for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
+    const Workspace::Scope scope(workspace_);
+    const StepBatch batch = builder_.build({}, *bucket);
+    {
+      const Workspace::Scope warm_up(workspace_);
+      forward(batch);
+    }
+    DecodeGraph& decode = graphs_[*bucket];
+    decode.graph = context_.ops.device().capture([&] { decode.logits = forward(batch); });
+    decode.workspace = workspace_.used();
+  }
+}
+
+TensorView ModelRunner::forward(const StepBatch& batch) {
+  return model_.forward(batch, cache_.pages(), context_);
+}
+
+TensorView ModelRunner::replay(const DecodeGraph& decode) {
+  workspace_.take(DType::uint8, {static_cast<int64_t>(decode.workspace)});
+  decode.graph->replay();
+  return decode.logits;
+}
+
 void ModelRunner::launch(const StepPlan& plan) {
   const std::span<const SequenceView> sequences = table_.apply(plan);
   Launched& step = launched_.emplace_back();
@@ -40,9 +82,15 @@ void ModelRunner::launch(const StepPlan& plan) {
   for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.sample_count);
   if (sequences.empty()) return;
   const Workspace::Scope scope(workspace_);
-  const StepBatch batch = builder_.build(sequences);
-  const TensorView logits = model_.forward(batch, cache_.pages(), context_);
-  step.rows = sampler_.launch(logits, builder_.sampler_batch(), context_);
+  const bool decodes = std::ranges::all_of(sequences, [](const SequenceView& sequence) {
+    return sequence.query_length == 1 && sequence.sample_count == 1;
+  });
+  const auto captured = decodes ? graphs_.lower_bound(sequences.size()) : graphs_.end();
+  const bool eager = captured == graphs_.end();
+  const StepBatch batch = builder_.build(sequences, eager ? 0 : captured->first);
+  const TensorView logits = eager ? forward(batch) : replay(captured->second);
+  const SamplerBatch& rows = builder_.sampler_batch();
+  step.rows = sampler_.launch(logits.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_);
 }
 
 StepResult ModelRunner::collect() {

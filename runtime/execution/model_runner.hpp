@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 
 namespace maniple {
 
@@ -26,12 +27,21 @@ struct RunnerLimits {
 size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation,
                        int64_t vocabulary_size, int tensor_rank, int tensor_size);
 
+// Batch sizes that decode steps are padded to, so that one graph serves several: 1, 2, 4, then in steps that
+// grow from 4 to 32. The last is `most`.
+std::vector<size_t> decode_buckets(size_t most);
+
 class ModelRunner {
  public:
   // Everything passed by reference must outlive the runner. `layer` is where the forward says how far it is.
   ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
               const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
               std::atomic<uint32_t>& layer);
+
+  // Collective, before the first plan: records the decode step of each bucket. Device and group must be able
+  // to.
+  void capture_decodes();
+  size_t num_graphs() const { return graphs_.size(); }
 
   // Starts the plan's work; does not wait for that of earlier ones. Throws Error (fault) when the plan does
   // not fit this rank's state.
@@ -47,6 +57,17 @@ class ModelRunner {
     PendingRows rows;
   };
 
+  // A decode step up to its logits.
+  struct DecodeGraph {
+    std::unique_ptr<Graph> graph;
+    TensorView logits;
+    size_t workspace;  // that the graph uses
+  };
+
+  TensorView forward(const StepBatch& batch);
+  TensorView replay(const DecodeGraph& decode);
+
+  size_t max_num_seqs_;
   Model& model_;
   SequenceTable table_;
   BatchBuilder builder_;
@@ -55,6 +76,7 @@ class ModelRunner {
   Workspace workspace_;
   ForwardContext context_;
   std::deque<Launched> launched_;
+  std::map<size_t, DecodeGraph> graphs_;  // by bucket
 };
 
 }  // namespace maniple
