@@ -20,11 +20,15 @@ struct KvPages {
 // The tokens of a step, sequence after sequence. Token i of sequence s (i counted from 0 within the step)
 // stands at absolute position past_lengths[s] + i and sees positions 0 .. past_lengths[s] + i. There is no
 // prefill and no decode, only query lengths.
+//
+// A padding row is a sequence with past length -1 and one query token, whose context is empty: its slot is
+// -1, its position a valid one. Nothing is stored for it, and what its rows of an output hold is unspecified.
 struct AttentionBatch {
   ConstTensorView
       query_starts;  // int32 [sequences + 1], first token of each sequence in the batch, last entry = tokens
   ConstTensorView past_lengths;  // int32 [sequences]
-  ConstTensorView block_tables;  // int32 [sequences, width], entries past the context are not read
+  ConstTensorView seats;         // int32 [sequences], the row of block_tables of each sequence
+  ConstTensorView block_tables;  // int32 [seats, width], entries past the context are not read
   ConstTensorView positions;     // int32 [tokens], absolute
   ConstTensorView
       slots;  // int32 [tokens], block * block_size + offset: where the token's key and value are stored

@@ -32,6 +32,9 @@ struct BackendOptions {
   int gpu = 0;                 // index among the GPUs that this process sees
 };
 
+// GPUs that this process sees; 0 in a build without CUDA.
+int visible_gpus();
+
 struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;

@@ -3,9 +3,27 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 
 namespace maniple {
+
+// A copy to the host under way.
+class Download {
+ public:
+  virtual ~Download() = default;
+  virtual bool ready() = 0;                       // never waits
+  virtual std::span<const std::byte> wait() = 0;  // the bytes, which live as long as this
+};
+
+// Recorded work that can be done again.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual void replay() = 0;
+};
 
 class Device {
  public:
@@ -21,11 +39,26 @@ class Device {
   virtual void release(std::byte* memory, size_t bytes) noexcept = 0;
   // Bytes that this process may still allocate, within the cgroup's limit too.
   virtual size_t free_memory() const = 0;
+  // Bytes of a memory of its own, used by whomever.
+  virtual size_t total_memory() const { return 0; }
+  // Of a GPU; two ranks with the same one share its memory.
+  virtual std::string uuid() const { return {}; }
 
+  // The host's bytes may change as soon as it returns.
   virtual void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) = 0;
+  // Within the device.
+  virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // Waits until the bytes are on the host.
   virtual void download(std::byte* to_host, const std::byte* from_device, size_t bytes) = 0;
+  // The copy joins the order of work now; later work may overwrite the device's bytes.
+  virtual std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) = 0;
   virtual void synchronize() = 0;
+
+  // Records what `work` asks of this device's operations, of copy() and of communicators that capture,
+  // without doing it; replay() does it, with the same shapes and addresses. `work` calls nothing else of the
+  // device. Each operation has been done with these shapes before.
+  virtual bool captures() const { return false; }
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
 };
 
 }  // namespace maniple

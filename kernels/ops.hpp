@@ -82,6 +82,12 @@ class Ops {
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
+  // --- what stays on the device by seat: int32 ---
+  // out[indices[i]] = values[i]; out is counted from its start, indices differ.
+  virtual void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) = 0;
+  // An id below 0 stands for the token last sampled for seat -1 - id, and becomes that token.
+  virtual void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) = 0;
+
   // --- attention ---
   // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX
   // halves, fp32, one rounding), writes the queries to `queries` [tokens, query_width], and stores keys and
@@ -100,17 +106,21 @@ class Ops {
   // for each row, filters not applied. An empty shard gives score -inf, id INT32_MAX.
   virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
                                std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
+  // out[row] = the winner of gathered[shard * out.size() + row] over the shards, and last_tokens[seats[row]]
+  // its id; seats differ.
+  virtual void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+                      TensorView last_tokens) = 0;
   // maxima[row] = largest logit of the shard (-inf if empty).
   virtual void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) = 0;
-  // sums[row * chunks + c] = sum of exp(logit - maxima[row]) over chunk c of the shard's padded width, which
-  // divides by chunks.
+  // sums[row * chunks + c] = sum of exp(logit - maximum of the row) over chunk c of the shard's padded width,
+  // which divides by chunks. maxima are those of all shards, [shards, rows]: the largest of a row counts.
   virtual void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                         int chunks, std::span<float> sums) = 0;
   // Draws row r, filters applied, from full logits gathered as [shards, gathered rows, shard width]; ids at
   // or above vocabulary_size are padding.
   virtual void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
                                std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
-  // The `count` largest logits of gathered row `row`, by (logit descending, id ascending).
+  // The out.size() largest logits of gathered row `row`, by (logit descending, id ascending).
   virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                               std::span<TokenLogit> out) = 0;
 };

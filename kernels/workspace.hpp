@@ -25,6 +25,7 @@ class Workspace {
     peak_ = std::max(peak_, used_);
     return view;
   }
+  size_t used() const { return used_; }
   size_t peak() const { return peak_; }
 
   // Gives back on leaving a scope what was taken in it.

@@ -287,7 +287,8 @@ void add_generate_options(Grammar& grammar) {
       ("transport", text("NAME", "auto"),
        "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU")  //
       ("repro", text("LEVEL", "grid"),
-       "off; batch: same text whoever shares the batch; grid: on any grid too");
+       "off; batch: same text whoever shares the batch; grid: on any grid too")  //
+      ("eager", po::bool_switch(), "no CUDA graphs of decode steps");
   grammar.group("Batches and memory")
       .add_options()                                                                                 //
       ("max-num-seqs", text("N", "256"), "most requests of a replica at once")                       //
@@ -295,6 +296,7 @@ void add_generate_options(Grammar& grammar) {
       ("block-size", text("N", "256"), "tokens in a block of the KV cache: 16, 32, 64, 128 or 256")  //
       ("kv-memory", text("BYTES"),
        "KV cache of a rank, such as 4G (2^30) or 4GB (10^9) [default: what is useful and free]")  //
+      ("gpu-memory-utilization", text("X", "0.9"), "part of a GPU's memory that may be used")     //
       ("no-prefix-cache", po::bool_switch(), "compute every prompt from its start");
 }
 
@@ -332,6 +334,8 @@ EngineOptions engine_options(const Values& values) {
   engine.max_num_batched_tokens = *values.number<uint32_t>("max-num-batched-tokens", 1, most);
   engine.max_model_len = values.number<uint32_t>("max-model-len", 1, most);
   engine.prefix_cache = !values.on("no-prefix-cache");
+  engine.gpu_memory_utilization = *values.number<double>("gpu-memory-utilization", 0.01, 1);
+  engine.eager = values.on("eager");
   if (values.given("kv-memory")) engine.kv_memory = parse_bytes(*values.text("kv-memory"));
   return engine;
 }

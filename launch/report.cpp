@@ -69,12 +69,17 @@ std::string banner(const EngineOptions& options, const EngineInfo& info, const W
                    const SeedReport& seed) {
   constexpr double mebibyte = 1 << 20;
   const std::string repro(name_of(info.repro));
+  const std::string graphs =
+      info.num_graphs == 0
+          ? ""
+          : fmt::format("maniple: {} of decode steps of up to {} sequences, captured in {:.1f} s\n",
+                        plural(info.num_graphs, "graph"), options.max_num_seqs, info.capture_seconds);
   return fmt::format(
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
       "maniple: {} = tensor {} x data {}; {}; {}; {}\n"
       "maniple: KV cache: {} of {} tokens a rank, up to {} tokens a sequence; reproducibility: {}{}; seed "
-      "{}{}\n",
+      "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
       options.random_weights ? "random " : "", info.load_seconds,
       plural(static_cast<size_t>(world.size()), "rank"), info.grid.tensor, info.grid.data,
@@ -83,7 +88,7 @@ std::string banner(const EngineOptions& options, const EngineInfo& info, const W
       info.repro == options.repro
           ? ""
           : fmt::format(" ({} is not possible with --tp {})", name_of(options.repro), info.grid.tensor),
-      seed.value, seed.drawn ? " (drawn)" : "");
+      seed.value, seed.drawn ? " (drawn)" : "", graphs);
 }
 
 std::string run_record(const EngineInfo& info, const RunSummary& summary, const World& world) {

@@ -7,60 +7,30 @@
 namespace maniple {
 namespace {
 
-// Small arrays between the host and the workspace.
 template <typename T>
-std::span<T> take_array(ForwardContext& context, size_t count, std::span<const T> host = {}) {
+std::span<T> take_array(ForwardContext& context, size_t count) {
   const TensorView view = context.workspace.take(DType::uint8, {static_cast<int64_t>(count * sizeof(T))});
-  if (view.data && !host.empty())
-    context.ops.device().upload(view.data, reinterpret_cast<const std::byte*>(host.data()),
-                                host.size_bytes());
   return {reinterpret_cast<T*>(view.data), count};
 }
 
 template <typename T>
-TensorView bytes_of(std::span<T> array, int64_t ranks = 1) {
-  return view_of(reinterpret_cast<uint8_t*>(array.data()), DType::uint8,
-                 {ranks, static_cast<int64_t>(array.size_bytes()) / std::max<int64_t>(ranks, 1)});
+auto bytes_of(std::span<T> array, size_t rows) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const uint8_t, uint8_t>;
+  return view_of(reinterpret_cast<Byte*>(array.data()), DType::uint8,
+                 {static_cast<int64_t>(rows), static_cast<int64_t>(array.size_bytes() / rows)});
 }
 
-// Zeros in a dry pass, which has no memory.
+// all: the arrays of all ranks, rank after rank.
 template <typename T>
-std::vector<T> to_host(std::span<const T> array, ForwardContext& context) {
-  std::vector<T> host(array.size());
-  if (array.data())
-    context.ops.device().download(reinterpret_cast<std::byte*>(host.data()),
-                                  reinterpret_cast<const std::byte*>(array.data()), array.size_bytes());
-  return host;
+void all_gather(std::span<T> mine, std::span<T> all, ForwardContext& context) {
+  context.tensor_group.all_gather(bytes_of(mine, 1),
+                                  bytes_of(all, static_cast<size_t>(context.tensor_group.size())));
 }
 
-// The arrays of all ranks, on the host, rank after rank.
-template <typename T>
-std::vector<T> gather_to_host(std::span<T> mine, ForwardContext& context) {
-  const int64_t ranks = context.tensor_group.size();
-  const std::span<T> all = take_array<T>(context, mine.size() * static_cast<size_t>(ranks));
-  context.tensor_group.all_gather(bytes_of(mine), bytes_of(all, ranks));
-  return to_host<T>(all, context);
-}
-
-bool wins(const Candidate& a, const Candidate& b) {
-  return a.score > b.score || (a.score == b.score && a.id < b.id);
-}
-
-TensorView gather(ConstTensorView logits, std::span<const int32_t> rows, ForwardContext& context) {
-  const std::span<int32_t> on_device = take_array<int32_t>(context, rows.size(), rows);
-  const TensorView out =
-      context.workspace.take(DType::fp32, {static_cast<int64_t>(rows.size()), logits.shape[1]});
-  context.ops.gather_rows(logits,
-                          view_of(on_device.data(), DType::int32, {static_cast<int64_t>(rows.size())}), out);
+TensorView gather_logits(ConstTensorView logits, ConstTensorView rows, ForwardContext& context) {
+  const TensorView out = context.workspace.take(DType::fp32, {rows.shape[0], logits.shape[1]});
+  context.ops.gather_rows(logits, rows, out);
   return out;
-}
-
-template <typename Predicate>
-std::vector<int32_t> rows_where(std::span<const SamplerRow> rows, Predicate&& predicate) {
-  std::vector<int32_t> chosen;
-  for (size_t row = 0; row < rows.size(); ++row)
-    if (predicate(rows[row])) chosen.push_back(static_cast<int32_t>(row));
-  return chosen;
 }
 
 float tree_sum(std::vector<float> values) {
@@ -75,102 +45,149 @@ float tree_sum(std::vector<float> values) {
 
 }  // namespace
 
-std::vector<SampledRow> Sampler::sample(ConstTensorView logits, std::span<const SamplerRow> rows,
-                                        ForwardContext& context) const {
-  const Workspace::Scope scope(context.workspace);
-  std::vector<SampledRow> sampled(rows.size());
-  if (rows.empty()) return sampled;
-  std::vector<Candidate> winners = draw(logits, rows, context);
+template <typename Byte>
+struct PendingRows::Arrays {
+  template <typename T>
+  using Array = std::span<std::conditional_t<std::is_const_v<Byte>, const T, T>>;
 
-  const std::vector<int32_t> full =
-      rows_where(rows, [](const SamplerRow& row) { return row.needs_full_logits(); });
-  if (!full.empty()) redraw_with_full_logits(logits, rows, full, winners, sampled, context);
-  for (size_t row = 0; row < rows.size(); ++row) sampled[row].id = winners[row].id;
+  Array<Candidate> chosen;
+  Array<Candidate> redrawn;  // of the rows with full logits, which it counts for
+  Array<float> maxima;       // [ranks, scored rows]
+  Array<float> sums;         // [ranks, scored rows, chunks]
+  Array<TokenLogit> alternatives;
+  size_t bytes = 0;
+};
 
-  const std::vector<int32_t> asked =
-      rows_where(rows, [](const SamplerRow& row) { return row.logprobs >= 0; });
-  if (asked.empty()) return sampled;
-  const std::vector<float> normalisers = log_sum_exp(gather(logits, asked, context), context);
-  for (size_t i = 0; i < asked.size(); ++i) {
-    SampledRow& row = sampled[static_cast<size_t>(asked[i])];
-    row.logprob = winners[static_cast<size_t>(asked[i])].logit - normalisers[i];
-    for (TokenLogit& alternative : row.alternatives) alternative.logit -= normalisers[i];
+template <typename Byte>
+PendingRows::Arrays<Byte> PendingRows::arrays(Byte* memory) const {
+  Arrays<Byte> arrays;
+  const auto next = [&]<typename T>(std::span<T>& array, size_t count) {
+    array = {memory ? reinterpret_cast<T*>(memory + arrays.bytes) : nullptr, count};
+    arrays.bytes += count * sizeof(T);
+  };
+  next(arrays.chosen, rows_.size());
+  next(arrays.redrawn, full_);
+  next(arrays.maxima, ranks_ * scored_);
+  next(arrays.sums, ranks_ * scored_ * chunks_);
+  next(arrays.alternatives, alternatives_);
+  return arrays;
+}
+
+std::vector<SampledRow> PendingRows::wait() {
+  std::vector<SampledRow> sampled(rows_.size());
+  if (rows_.empty()) return sampled;
+  const auto results = arrays(download_->wait().data());
+  auto redrawn = results.redrawn.begin();
+  auto alternative = results.alternatives.begin();
+  size_t scored = 0;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    SampledRow& row = sampled[i];
+    const bool full = rows_[i].needs_full_logits();
+    const Candidate& token = full ? *redrawn++ : results.chosen[i];
+    row.id = token.id;
+    if (rows_[i].logprobs < 0) continue;
+    const float norm = normaliser(results, scored++);
+    row.logprob = token.logit - norm;
+    for (int32_t n = rows_[i].logprobs; n > 0; --n, ++alternative)
+      row.alternatives.push_back({alternative->id, alternative->logit - norm});
   }
   return sampled;
 }
 
-std::vector<Candidate> Sampler::draw(ConstTensorView logits, std::span<const SamplerRow> rows,
-                                     ForwardContext& context) const {
-  std::vector<SamplingRow> draws;
-  for (const SamplerRow& row : rows) draws.push_back(row.draw);
-  const std::span<SamplingRow> draws_on_device = take_array<SamplingRow>(context, rows.size(), draws);
-  const std::span<Candidate> mine = take_array<Candidate>(context, rows.size());
-  context.ops.best_candidates(logits, shard_.valid, draws_on_device, mine);
-
-  const std::vector<Candidate> all = gather_to_host(mine, context);
-  std::vector<Candidate> winners(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(rows.size()));
-  for (size_t i = rows.size(); i < all.size(); ++i) {
-    Candidate& winner = winners[i % rows.size()];
-    if (wins(all[i], winner)) winner = all[i];
+// Log-sum-exp: the exact maximum, then the chunk sums of all ranks by a tree in vocabulary order: the same
+// bits for every tensor size that divides the chunks.
+float PendingRows::normaliser(const Arrays<const std::byte>& results, size_t scored_row) const {
+  float maximum = -std::numeric_limits<float>::infinity();
+  std::vector<float> in_order;
+  for (size_t rank = 0; rank < ranks_; ++rank) {
+    const size_t at = rank * scored_ + scored_row;
+    maximum = std::max(maximum, results.maxima[at]);
+    const auto sums = results.sums.subspan(at * chunks_, chunks_);
+    in_order.insert(in_order.end(), sums.begin(), sums.end());
   }
-  return winners;
+  return maximum + std::log(tree_sum(std::move(in_order)));
 }
 
-void Sampler::redraw_with_full_logits(ConstTensorView logits, std::span<const SamplerRow> rows,
-                                      std::span<const int32_t> chosen, std::span<Candidate> winners,
-                                      std::span<SampledRow> sampled, ForwardContext& context) const {
+PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
+  PendingRows pending;
+  pending.rows_.assign(batch.rows.begin(), batch.rows.end());
+  pending.full_ = static_cast<size_t>(batch.full_rows.shape.elements());
+  pending.scored_ = static_cast<size_t>(batch.scored_rows.shape.elements());
+  pending.ranks_ = static_cast<size_t>(ranks);
+  pending.chunks_ = vocabulary_chunks % ranks == 0 ? static_cast<size_t>(vocabulary_chunks / ranks) : 1;
+  for (SamplerRow& row : pending.rows_) {
+    row.logprobs = static_cast<int32_t>(std::min<int64_t>(row.logprobs, vocabulary_size_));
+    pending.alternatives_ += static_cast<size_t>(std::max(row.logprobs, 0));
+  }
+  return pending;
+}
+
+PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& batch,
+                            ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
-  const int64_t count = static_cast<int64_t>(chosen.size());
-  const TensorView mine = gather(logits, chosen, context);
+  PendingRows pending = this->pending(batch, context.tensor_group.size());
+  const size_t bytes = std::max<size_t>(pending.arrays<std::byte>(nullptr).bytes, 1);
+  const TensorView memory = context.workspace.take(DType::uint8, {static_cast<int64_t>(bytes)});
+  const Arrays results = pending.arrays(memory.data);
+  if (!batch.rows.empty()) draw(logits, batch, results, context);
+  if (pending.full_ > 0) redraw_with_full_logits(logits, batch, pending.rows_, results, context);
+  if (pending.scored_ > 0) score(logits, batch, pending.chunks_, results, context);
+  // Without rows too: that it is there says that the step is done.
+  if (memory.data) pending.download_ = context.ops.device().start_download(memory.data, bytes);
+  return pending;
+}
+
+void Sampler::draw(ConstTensorView logits, const SamplerBatch& batch, const Arrays& results,
+                   ForwardContext& context) const {
+  const size_t rows = batch.rows.size();
+  const std::span<Candidate> mine = take_array<Candidate>(context, rows);
+  const std::span<Candidate> all =
+      take_array<Candidate>(context, rows * static_cast<size_t>(context.tensor_group.size()));
+  context.ops.best_candidates(logits, shard_.valid, batch.draws, mine);
+  all_gather(mine, all, context);
+  context.ops.choose(all, batch.seats, results.chosen, batch.last_tokens);
+}
+
+void Sampler::redraw_with_full_logits(ConstTensorView logits, const SamplerBatch& batch,
+                                      std::span<const SamplerRow> rows, const Arrays& results,
+                                      ForwardContext& context) const {
+  const Workspace::Scope scope(context.workspace);
+  const int64_t count = batch.full_rows.shape[0];
+  const TensorView mine = gather_logits(logits, batch.full_rows, context);
   const TensorView gathered =
       context.workspace.take(DType::fp32, {context.tensor_group.size(), count, logits.shape[1]});
   context.tensor_group.all_gather(mine, gathered);
 
-  std::vector<SamplingRow> draws;
-  for (const int32_t row : chosen) draws.push_back(rows[static_cast<size_t>(row)].draw);
-  const std::span<SamplingRow> draws_on_device = take_array<SamplingRow>(context, chosen.size(), draws);
-  const std::span<Candidate> drawn = take_array<Candidate>(context, chosen.size());
-  context.ops.sample_filtered(gathered, vocabulary_size_, draws_on_device, drawn);
-  const std::vector<Candidate> redrawn = to_host<Candidate>(drawn, context);
+  const std::span<SamplingRow> draws = take_array<SamplingRow>(context, static_cast<size_t>(count));
+  const std::span<Candidate> drawn = take_array<Candidate>(context, static_cast<size_t>(count));
+  const TensorView seats = context.workspace.take(DType::int32, {count});
+  context.ops.gather_rows(bytes_of(batch.draws, batch.rows.size()), batch.full_rows,
+                          bytes_of(draws, draws.size()));
+  context.ops.gather_rows(batch.seats, batch.full_rows, seats);
+  context.ops.sample_filtered(gathered, vocabulary_size_, draws, drawn);
+  context.ops.choose(drawn, seats, results.redrawn, batch.last_tokens);
 
-  for (int64_t i = 0; i < count; ++i) {
-    const size_t row = static_cast<size_t>(chosen[static_cast<size_t>(i)]);
-    winners[row] = redrawn[static_cast<size_t>(i)];
-    const int64_t wanted = std::min<int64_t>(rows[row].logprobs, vocabulary_size_);
-    if (wanted <= 0) continue;
-    const Workspace::Scope row_scope(context.workspace);
-    const std::span<TokenLogit> largest = take_array<TokenLogit>(context, static_cast<size_t>(wanted));
-    context.ops.largest_logits(gathered, vocabulary_size_, i, largest);
-    sampled[row].alternatives = to_host<TokenLogit>(largest, context);
+  size_t taken = 0;
+  int64_t full_row = 0;
+  for (const SamplerRow& row : rows) {
+    if (!row.needs_full_logits()) continue;
+    const auto wanted = static_cast<size_t>(std::max(row.logprobs, 0));
+    context.ops.largest_logits(gathered, vocabulary_size_, full_row++,
+                               results.alternatives.subspan(taken, wanted));
+    taken += wanted;
   }
 }
 
-// Exact maximum, then the chunk sums of all ranks by a tree in vocabulary order: the same bits for every
-// tensor size that divides the chunks.
-std::vector<float> Sampler::log_sum_exp(ConstTensorView logits, ForwardContext& context) const {
-  const size_t rows = static_cast<size_t>(logits.shape[0]),
-               ranks = static_cast<size_t>(context.tensor_group.size());
+void Sampler::score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks, const Arrays& results,
+                    ForwardContext& context) const {
+  const auto rows = static_cast<size_t>(batch.scored_rows.shape[0]);
+  const TensorView scored = gather_logits(logits, batch.scored_rows, context);
   const std::span<float> my_maxima = take_array<float>(context, rows);
-  context.ops.row_maxima(logits, shard_.valid, my_maxima);
-  const std::vector<float> all_maxima = gather_to_host(my_maxima, context);
-  std::vector<float> maxima(rows, -std::numeric_limits<float>::infinity());
-  for (size_t i = 0; i < all_maxima.size(); ++i) maxima[i % rows] = std::max(maxima[i % rows], all_maxima[i]);
-
-  const size_t chunks = vocabulary_chunks % ranks == 0 ? vocabulary_chunks / ranks : 1;
-  const std::span<float> sums = take_array<float>(context, rows * chunks);
-  const std::span<float> maxima_on_device = take_array<float>(context, rows, maxima);
-  context.ops.exp_sums(logits, shard_.valid, maxima_on_device, static_cast<int>(chunks), sums);
-  const std::vector<float> all_sums = gather_to_host(sums, context);
-
-  std::vector<float> normalisers(rows);
-  for (size_t row = 0; row < rows; ++row) {
-    std::vector<float> in_order;
-    for (size_t rank = 0; rank < ranks; ++rank)
-      for (size_t chunk = 0; chunk < chunks; ++chunk)
-        in_order.push_back(all_sums[(rank * rows + row) * chunks + chunk]);
-    normalisers[row] = maxima[row] + std::log(tree_sum(std::move(in_order)));
-  }
-  return normalisers;
+  const std::span<float> my_sums = take_array<float>(context, rows * chunks);
+  context.ops.row_maxima(scored, shard_.valid, my_maxima);
+  all_gather(my_maxima, results.maxima, context);
+  context.ops.exp_sums(scored, shard_.valid, results.maxima, static_cast<int>(chunks), my_sums);
+  all_gather(my_sums, results.sums, context);
 }
 
 }  // namespace maniple

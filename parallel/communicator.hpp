@@ -15,6 +15,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;  // in the group
   virtual int size() const = 0;
+  // Every operation does no more than join the order of the device's work, so that a graph can record it.
+  virtual bool captures() const = 0;
 
   // Sums x over the ranks, in place, same bits on all. In memory that the host reaches, and for whatever goes
   // through the host, the order is a contract: the binary tree over ranks ((0+1)+(2+3))+..., an odd one

@@ -159,13 +159,7 @@ void TreeCommunicator::barrier() {
 }
 
 void TreeCommunicator::copy(ConstTensorView from, TensorView to) {
-  if (from.data == to.data || from.empty()) return;
-  Device& device = ops_.device();
-  if (device.shares_host_memory()) return device.upload(to.data, from.data, from.bytes());
-  std::vector<std::byte> host(from.bytes());
-  device.download(host.data(), from.data, host.size());
-  device.upload(to.data, host.data(), host.size());
-  device.synchronize();
+  if (from.data != to.data && !from.empty()) ops_.device().copy(to.data, from.data, from.bytes());
 }
 
 TensorView TreeCommunicator::scratch(DType dtype, const Shape& shape) {

@@ -23,6 +23,7 @@ class TreeCommunicator : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  bool captures() const override { return size_ == 1; }
   void all_reduce(TensorView x) override;
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   // out may be this rank's part of in.

@@ -5,6 +5,7 @@
 #include <runtime/control/coordinator.hpp>
 #include <runtime/control/health.hpp>
 #include <runtime/control/worker.hpp>
+#include <runtime/device_choice.hpp>
 #include <runtime/engine.hpp>
 #include <runtime/execution/model_runner.hpp>
 #include <runtime/execution/timed_communicator.hpp>
@@ -46,18 +47,21 @@ uint32_t agreed_model_len(const EngineOptions& options, const ModelConfig& confi
   return options.max_model_len.value_or(longest);
 }
 
-// Blocks of this rank. Without --kv-memory: what the largest batch can use, within three fifths of this
-// rank's share of the free memory.
+// About what a captured decode step takes of a GPU's memory.
+constexpr size_t graph_bytes = size_t{4} << 20;
+
+// Blocks of this rank. Without --kv-memory: what the largest batch can use, within what it may take.
 uint32_t affordable_blocks(const EngineOptions& options, const RunnerLimits& limits, size_t block_bytes,
-                           size_t free_memory, int local_ranks) {
+                           size_t may_take) {
   const size_t useful = size_t{limits.max_num_seqs} * static_cast<size_t>(limits.batch().max_blocks);
-  const size_t memory = options.kv_memory.value_or(free_memory / static_cast<size_t>(local_ranks) / 5 * 3);
+  const size_t memory = options.kv_memory.value_or(may_take);
   const size_t blocks = options.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
   if (blocks == 0)
     fail(ExitCode::preflight,
          "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
          limits.block_size, block_bytes, memory,
-         options.kv_memory ? "a larger --kv-memory or a smaller --block-size" : "fewer ranks a node");
+         options.kv_memory ? "a larger --kv-memory or a smaller --block-size"
+                           : "fewer ranks a node, or a larger --gpu-memory-utilization of GPUs");
   return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / limits.block_size));
 }
 
@@ -101,6 +105,7 @@ struct Engine::Parts {
   std::vector<int32_t> stop_token_ids;
   RunnerLimits limits;
   Backend backend;
+  std::vector<std::string> gpus;  // UUIDs by rank; empty ones without
   std::unique_ptr<TimedCommunicator> tensor_group;
   std::unique_ptr<Model> model;
   KvGeometry kv;
@@ -113,9 +118,14 @@ struct Engine::Parts {
   bool reports() const { return grid.reporter(grid.position(world.rank()).data) == world.rank(); }
 
   void read_configs();
+  void choose_device();
   void make_backend_and_groups();
   void load();
+  bool captures_graphs() const;
+  size_t bytes_of_graphs() const;
+  size_t ranks_with_my_memory() const;
   void size_kv_cache();
+  void capture_graphs();
   void describe();
 
   SchedulerConfig scheduler_config() const;
@@ -131,9 +141,11 @@ Engine::Engine(World& world, const EngineOptions& options, Pulse& pulse) {
   agree(world, [&] { ProcessGrid::of(world.size(), options.tensor_size); });
   parts_ = std::make_unique<Parts>(world, options, pulse);
   agree(world, [this] { parts_->read_configs(); });
+  parts_->choose_device();
   parts_->make_backend_and_groups();
   parts_->load();
   parts_->size_kv_cache();
+  parts_->capture_graphs();
   parts_->describe();
   world.barrier();
 }
@@ -161,11 +173,31 @@ void Engine::Parts::read_configs() {
   stop_token_ids = union_of_eos(config.eos_token_ids, generation_config.eos_token_ids, end_of_turn);
 }
 
+// One kind for all ranks.
+void Engine::Parts::choose_device() {
+  const std::vector<int> visible = gather_values(world, visible_gpus());
+  const bool everywhere = std::ranges::all_of(visible, [](int count) { return count > 0; });
+  BackendKind& kind = options.backend.kind;
+  if (kind == BackendKind::automatic) kind = everywhere ? BackendKind::cuda : BackendKind::cpu;
+  if (kind != BackendKind::cuda) return;
+  agree(world, [&] {
+    const Place& place = world.places()[static_cast<size_t>(world.rank())];
+    options.backend.gpu =
+        choose_gpu(visible[static_cast<size_t>(world.rank())], place.local_rank, place.local_size);
+  });
+}
+
 void Engine::Parts::make_backend_and_groups() {
   if (options.backend.cpu_path == CpuPath::automatic) options.backend.cpu_path = common_cpu_path(world);
   agree(world, [this] {
     backend = make_backend(options.backend);
     model = make_model(config, tensor_rank());
+  });
+  const std::string uuid = backend.device->uuid();
+  for (const auto& bytes : world.all_gather_bytes(std::as_bytes(std::span(uuid))))
+    gpus.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  agree(world, [this] {
+    if (!options.share_gpus) refuse_shared_gpus(gpus, world.places());
   });
   tensor_group =
       std::make_unique<TimedCommunicator>(world.make_group(grid.tensor_group(world.rank()), *backend.ops));
@@ -196,19 +228,37 @@ void Engine::Parts::load() {
   load_seconds = seconds_since(start);
 }
 
+bool Engine::Parts::captures_graphs() const {
+  return !options.eager && backend.device->captures() && tensor_group->captures();
+}
+
+size_t Engine::Parts::bytes_of_graphs() const {
+  return captures_graphs() ? graph_bytes * decode_buckets(limits.max_num_seqs).size() : 0;
+}
+
+// Of this node: all, or those with the same GPU.
+size_t Engine::Parts::ranks_with_my_memory() const {
+  const auto me = static_cast<size_t>(world.rank());
+  size_t count = 0;
+  for (size_t rank = 0; rank < gpus.size(); ++rank)
+    if (world.places()[rank].node == world.places()[me].node && gpus[rank] == gpus[me]) ++count;
+  return count;
+}
+
 void Engine::Parts::size_kv_cache() {
   const HeadLayout heads = model->heads();
   kv = {model->num_layers(), heads.kv_heads, heads.head_dim, limits.block_size, options.dtype};
   world.barrier();  // all weights are in memory: what is free now is for the cache
   uint32_t mine = 0;
   agree(world, [&] {
-    const Place& place = world.places()[static_cast<size_t>(world.rank())];
     const size_t scratch = workspace_bytes(*model, *backend.device, limits, options.dtype, config.vocab_size,
                                            tensor_rank().rank, tensor_rank().size);
-    const size_t free_memory = backend.device->free_memory();
-    const size_t for_cache =
-        free_memory - std::min(free_memory, scratch * static_cast<size_t>(place.local_size));
-    mine = affordable_blocks(options, limits, kv.block_bytes(), for_cache, place.local_size);
+    const MemoryState memory{.total = backend.device->total_memory(),
+                             .free = backend.device->free_memory(),
+                             .reserved = scratch + bytes_of_graphs(),
+                             .sharers = ranks_with_my_memory()};
+    mine = affordable_blocks(options, limits, kv.block_bytes(),
+                             cache_memory(memory, options.gpu_memory_utilization));
   });
   blocks_of_replicas.assign(static_cast<size_t>(grid.size().data), UINT32_MAX);
   const std::vector<uint32_t> all = gather_values(world, mine);
@@ -221,6 +271,15 @@ void Engine::Parts::size_kv_cache() {
     runner = std::make_unique<ModelRunner>(*model, *backend.ops, *tensor_group, limits, kv, blocks,
                                            options.dtype, config.vocab_size, pulse.layer);
   });
+}
+
+void Engine::Parts::capture_graphs() {
+  const Clock::time_point start = Clock::now();
+  agree(world, [&] {
+    if (captures_graphs()) runner->capture_decodes();
+  });
+  info.num_graphs = runner->num_graphs();
+  info.capture_seconds = seconds_since(start);
 }
 
 void Engine::Parts::describe() {
@@ -247,12 +306,14 @@ SchedulerConfig Engine::Parts::scheduler_config() const {
   scheduler.block_size = limits.block_size;
   scheduler.prefix_cache = options.prefix_cache;
   scheduler.eos_token_ids = stop_token_ids;
+  scheduler.run_ahead = options.run_ahead.value_or(backend.device->shares_host_memory() ? 0 : 1);
   return scheduler;
 }
 
 WorkerTimes Engine::Parts::work() {
-  return obey_plans(
-      *channel.leaf, reports(), [this](const StepPlan& plan) { return runner->run(plan); }, pulse);
+  const StepRunner steps{[this](const StepPlan& plan) { runner->launch(plan); },
+                         [this] { return runner->ready(); }, [this] { return runner->collect(); }};
+  return obey_plans(*channel.leaf, reports(), steps, pulse);
 }
 
 std::optional<std::string> Engine::Parts::reason_to_refuse(const GenerationRequest& request) const {

@@ -36,10 +36,15 @@ struct EngineOptions {
   uint32_t block_size = 256;
   std::optional<size_t>
       kv_memory;  // bytes a rank; absent: a full batch of longest sequences, within free memory
+  double gpu_memory_utilization = 0.9;  // of the whole GPU, by whomever
+  bool share_gpus = false;              // ranks may use the same GPU
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's
   bool prefix_cache = true;
+  // Steps planned before the results of earlier ones; absent: 1 where the device works beside the host.
+  std::optional<uint32_t> run_ahead;
+  bool eager = false;  // no graphs
   Repro repro = Repro::grid;
 };
 
@@ -54,6 +59,8 @@ struct EngineInfo {
   uint32_t max_model_len = 0;
   size_t weight_bytes = 0;  // of this rank
   double load_seconds = 0;
+  size_t num_graphs = 0;  // of decode steps, by batch size
+  double capture_seconds = 0;
   Repro repro = Repro::grid;  // in force: `batch` where the tensor size does not divide the reduction slices
 };
 

@@ -48,7 +48,8 @@ class Tiles {
     starts_.reserve(static_cast<size_t>(batch.sequences()) + 1);
     starts_.push_back(0);
     for (int64_t s = 0; s < batch.sequences(); ++s) {
-      starts_.push_back(starts_.back() + (query_length(s) + tile_tokens_ - 1) / tile_tokens_);
+      const bool padding = past_length(s) < 0;
+      starts_.push_back(starts_.back() + (padding ? 0 : (query_length(s) + tile_tokens_ - 1) / tile_tokens_));
       longest_context_ = std::max(longest_context_, past_length(s) + query_length(s));
       longest_query_ = std::max(longest_query_, query_length(s));
     }
@@ -76,7 +77,8 @@ class Tiles {
             pages_.values.data + page * element,
             heads_.kv_heads * pages_.block_size() * heads_.head_dim,
             std::countr_zero(static_cast<uint64_t>(pages_.block_size())),
-            batch_.block_tables.as<int32_t>() + sequence * batch_.block_tables.shape[1],
+            batch_.block_tables.as<int32_t>() +
+                batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
             past_length(sequence) + first,
             static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             static_cast<int>(group_),

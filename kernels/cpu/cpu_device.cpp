@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <vector>
 
 namespace maniple {
 
@@ -100,6 +101,18 @@ std::byte* zeroed(size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+// Done as soon as it is started.
+class CpuDownload final : public Download {
+ public:
+  explicit CpuDownload(size_t bytes) : bytes_(bytes) {}
+  bool ready() override { return true; }
+  std::span<const std::byte> wait() override { return bytes_; }
+  std::byte* data() { return bytes_.data(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
 }  // namespace
 
 std::byte* CpuDevice::allocate(size_t bytes) {
@@ -129,6 +142,16 @@ void CpuDevice::upload(std::byte* to_device, const std::byte* from_host, size_t 
 
 void CpuDevice::download(std::byte* to_host, const std::byte* from_device, size_t bytes) {
   if (bytes > 0) std::memcpy(to_host, from_device, bytes);
+}
+
+std::unique_ptr<Graph> CpuDevice::capture(const std::function<void()>&) {
+  fail(ExitCode::internal, "this device captures nothing");
+}
+
+std::unique_ptr<Download> CpuDevice::start_download(const std::byte* from_device, size_t bytes) {
+  auto started = std::make_unique<CpuDownload>(bytes);
+  download(started->data(), from_device, bytes);
+  return started;
 }
 
 }  // namespace maniple

@@ -16,8 +16,11 @@ class CpuDevice : public Device {
   void release(std::byte* memory, size_t bytes) noexcept override;
   size_t free_memory() const override;
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override { upload(to, from, bytes); }
   void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) override;
   void synchronize() override {}
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
 
  private:
   std::string description_;

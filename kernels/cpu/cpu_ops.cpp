@@ -2,6 +2,7 @@
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/elementwise.hpp>
 #include <kernels/cpu/matmul.hpp>
+#include <kernels/reference/seats.hpp>
 
 namespace maniple {
 
@@ -40,6 +41,14 @@ void CpuOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out
   cpu::gather_rows(*pool_, x, rows, out);
 }
 
+void CpuOps::scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
+  reference::scatter(indices, values, out);
+}
+
+void CpuOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+  reference::resolve_last_tokens(last_tokens, ids);
+}
+
 void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                           ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                           const KvPages& pages) {
@@ -54,6 +63,11 @@ void CpuOps::attention(ConstTensorView queries, const HeadLayout& heads, const A
 void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                              std::span<Candidate> out) {
   cpu::best_candidates(*pool_, path_, logits, vocabulary, rows, out);
+}
+
+void CpuOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+                    TensorView last_tokens) {
+  reference::choose(gathered, seats, out, last_tokens);
 }
 
 void CpuOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {

@@ -44,6 +44,7 @@ void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const Hea
   pool.parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
+      if (slot < 0) continue;  // padding
       const int64_t place =
           (slot / block_size * heads.kv_heads * block_size + slot % block_size) * head_dim * element;
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,

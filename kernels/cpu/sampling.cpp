@@ -1,6 +1,7 @@
 #include <kernels/cpu/elementwise_kernel.hpp>
 #include <kernels/cpu/sampling.hpp>
 #include <kernels/reference/noise.hpp>
+#include <kernels/reference/seats.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -253,16 +254,19 @@ void row_maxima(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRan
 
 void exp_sums(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRange vocabulary,
               std::span<const float> maxima, int chunks, std::span<float> sums) {
-  check_logits(logits, vocabulary, maxima.size());
+  const auto rows = static_cast<size_t>(logits.shape[0]);
+  check_logits(logits, vocabulary, rows);
   const int64_t width = logits.shape[1], part = width / chunks;
-  require(width % chunks == 0 && sums.size() == maxima.size() * static_cast<size_t>(chunks),
+  require(width % chunks == 0 && sums.size() == rows * static_cast<size_t>(chunks),
           "a padded vocabulary divides by its chunks");
+  require(maxima.size() % rows == 0, "maxima of every shard for each row");
   const SamplingKernels kernels = kernels_of(path);
   pool.parallel_tasks(logits.shape[0] * chunks, [&](int64_t task) {
     const int64_t row = task / chunks, begin = task % chunks * part;
     const int64_t count = std::clamp<int64_t>(vocabulary.size() - begin, 0, part);
     sums[static_cast<size_t>(task)] =
-        kernels.exp_sum(logits.as<float>() + row * width + begin, count, maxima[static_cast<size_t>(row)]);
+        kernels.exp_sum(logits.as<float>() + row * width + begin, count,
+                        reference::over_shards(maxima, rows, static_cast<size_t>(row)));
   });
 }
 

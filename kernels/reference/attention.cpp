@@ -124,7 +124,7 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
       const int64_t slot = batch.slots.as<int32_t>()[t];
       if (is_query)
         reference::write(queries, (t * heads.query_heads + h) * dim, head);
-      else
+      else if (slot >= 0)
         reference::write(is_key ? pages.keys : pages.values,
                          cache_start(pages, slot, (h - heads.query_heads) % heads.kv_heads), head);
     }
@@ -137,14 +137,16 @@ void ReferenceOps::attention(ConstTensorView queries, const HeadLayout& heads, c
                 table_width = batch.block_tables.shape[1];
   require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape,
           "shapes of an attention");
-  const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>();
+  const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>(),
+                *seats = batch.seats.as<int32_t>();
   for (int64_t s = 0; s < batch.sequences(); ++s)
     for (int64_t h = 0; h < heads.query_heads; ++h) {
-      const Context context(pages, batch.block_tables.as<int32_t>() + s * table_width, h / group);
+      const Context context(pages, batch.block_tables.as<int32_t>() + seats[s] * table_width, h / group);
       for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
         const int64_t element = (t * heads.query_heads + h) * dim, length = past[s] + (t - starts[s]) + 1;
-        reference::write(out, element,
-                         attend(context, length, reference::read(queries, element, dim), scale));
+        if (length > 0)
+          reference::write(out, element,
+                           attend(context, length, reference::read(queries, element, dim), scale));
       }
     }
 }

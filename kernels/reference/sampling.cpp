@@ -1,5 +1,6 @@
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/reference_ops.hpp>
+#include <kernels/reference/seats.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -107,16 +108,18 @@ void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::
                             int chunks, std::span<float> sums) {
   const int64_t width = logits.shape[1], part = width / chunks;
   require(width % chunks == 0 && vocabulary.size() <= width, "a padded vocabulary divides by its chunks");
-  require(maxima.size() == static_cast<size_t>(logits.shape[0]) &&
-              sums.size() == maxima.size() * static_cast<size_t>(chunks),
+  const auto rows = static_cast<size_t>(logits.shape[0]);
+  require(maxima.size() % rows == 0 && sums.size() == rows * static_cast<size_t>(chunks),
           "shapes of chunk sums");
-  for (int64_t r = 0; r < logits.shape[0]; ++r)
+  for (int64_t r = 0; r < logits.shape[0]; ++r) {
+    const float maximum = reference::over_shards(maxima, rows, static_cast<size_t>(r));
     for (int64_t c = 0; c < chunks; ++c) {
       double sum = 0;
       for (int64_t i = c * part; i < std::min((c + 1) * part, vocabulary.size()); ++i)
-        sum += std::exp(distance(sane(logits.as<float>()[r * width + i]), maxima[static_cast<size_t>(r)]));
+        sum += std::exp(distance(sane(logits.as<float>()[r * width + i]), maximum));
       sums[static_cast<size_t>(r * chunks + c)] = static_cast<float>(sum);
     }
+  }
 }
 
 void ReferenceOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,

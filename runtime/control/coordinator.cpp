@@ -77,10 +77,7 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   return received;
 }
 
-// One plan in flight a replica: a second one could only hold other sequences, and would split the batch in
-// two for good.
 bool Coordinator::plan(Replica& replica, const std::function<void(RequestId)>& on_start) {
-  if (replica.scheduler.plans_in_flight() > 0) return false;
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
   if (!plan) return false;
   for (const RequestId request : replica.scheduler.admitted()) on_start(request);

@@ -3,23 +3,14 @@
 #include <runtime/control/worker.hpp>
 
 #include <chrono>
+#include <deque>
+#include <thread>
+#include <utility>
 
 namespace maniple {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-StepPlan next_plan(Mailbox& mailbox) {
-  Backoff backoff;
-  while (true) {
-    if (const std::optional<Message> message = mailbox.try_receive()) return decode_plan(message->bytes);
-    backoff.pause();
-  }
-}
 
 void answer(Mailbox& mailbox, const StepResult& result) {
   const std::vector<std::byte> bytes = encode(result);
@@ -33,28 +24,72 @@ double prompt_share(const StepPlan& plan) {
   return tokens == 0 ? 0 : static_cast<double>(plan.known_tokens.size()) / static_cast<double>(tokens);
 }
 
+class Worker {
+ public:
+  Worker(Mailbox& mailbox, bool reports, const StepRunner& runner, Pulse& pulse)
+      : mailbox_(mailbox), reports_(reports), runner_(runner), pulse_(pulse) {}
+
+  WorkerTimes obey() {
+    Backoff backoff;
+    while (true) {
+      if (const std::optional<Message> message = mailbox_.try_receive()) {
+        const StepPlan plan = decode_plan(message->bytes);
+        if (plan.command == Command::abort) fail(ExitCode::fault, "rank 0 gave the job up");
+        if (plan.command == Command::stop) break;
+        launch(plan);
+        backoff.reset();
+      } else if (prompt_shares_.empty()) {
+        backoff.pause();
+      } else if (runner_.ready()) {
+        collect();
+      } else {
+        std::this_thread::yield();  // a sleep could outlast the step
+      }
+    }
+    while (!prompt_shares_.empty()) collect();
+    times_.idle += elapsed();
+    return times_;
+  }
+
+ private:
+  void launch(const StepPlan& plan) {
+    if (prompt_shares_.empty()) times_.idle += elapsed();
+    pulse_.step = plan.step;
+    pulse_.phase = Phase::step;
+    prompt_shares_.push_back(prompt_share(plan));
+    runner_.launch(plan);
+  }
+
+  // What two steps in flight share counts for the older.
+  void collect() {
+    const StepResult result = runner_.collect();
+    if (reports_) answer(mailbox_, result);
+    const double share = prompt_shares_.front(), seconds = elapsed();
+    prompt_shares_.pop_front();
+    times_.prefill += share * seconds;
+    times_.decode += (1 - share) * seconds;
+    if (prompt_shares_.empty()) pulse_.phase = Phase::idle;
+  }
+
+  double elapsed() {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(counted_until_, now)).count();
+  }
+
+  Mailbox& mailbox_;
+  bool reports_;
+  const StepRunner& runner_;
+  Pulse& pulse_;
+  std::deque<double> prompt_shares_;  // of the steps in flight
+  Clock::time_point counted_until_ = Clock::now();
+  WorkerTimes times_;
+};
+
 }  // namespace
 
-WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const std::function<StepResult(const StepPlan&)>& run,
-                       Pulse& pulse) {
-  WorkerTimes times;
-  while (true) {
-    const Clock::time_point waiting = Clock::now();
-    pulse.phase = Phase::idle;
-    const StepPlan plan = next_plan(mailbox);
-    times.idle += seconds_since(waiting);
-    if (plan.command == Command::stop) return times;
-    if (plan.command == Command::abort) fail(ExitCode::fault, "rank 0 gave the job up");
-
-    const Clock::time_point start = Clock::now();
-    pulse.step = plan.step;
-    pulse.phase = Phase::step;
-    const StepResult result = run(plan);
-    if (reports) answer(mailbox, result);
-    const double share = prompt_share(plan), seconds = seconds_since(start);
-    times.prefill += share * seconds;
-    times.decode += (1 - share) * seconds;
-  }
+WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const StepRunner& runner, Pulse& pulse) {
+  pulse.phase = Phase::idle;
+  return Worker(mailbox, reports, runner, pulse).obey();
 }
 
 }  // namespace maniple

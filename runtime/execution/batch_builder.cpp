@@ -1,76 +1,154 @@
 #include <runtime/execution/batch_builder.hpp>
 
 #include <algorithm>
+#include <cstring>
 
 namespace maniple {
+namespace {
 
-ConstTensorView BatchBuilder::Array::upload(const Shape& shape) {
-  ConstTensorView all = copy_.view();
-  require(size() <= all.shape[0] && shape.elements() == size(), "a batch is larger than its limits");
-  device_.upload(copy_.view().data, reinterpret_cast<const std::byte*>(values_.data()),
-                 values_.size() * sizeof(int32_t));
-  return {all.data, DType::int32, shape};
+constexpr size_t alignment = 16;
+
+size_t staging_bytes(const BatchLimits& limits) {
+  const auto tokens = static_cast<size_t>(limits.max_tokens),
+             sequences = static_cast<size_t>(limits.max_sequences),
+             blocks = static_cast<size_t>(limits.max_blocks);
+  const size_t ints = 3 * tokens + 7 * sequences + 1 + 2 * sequences * blocks;
+  return ints * sizeof(int32_t) + sequences * sizeof(SamplingRow) + 16 * alignment;
 }
 
-BatchBuilder::BatchBuilder(Device& device, const BatchLimits& limits)
-    : block_size_(limits.block_size),
-      token_ids_(device, limits.max_tokens),
-      query_starts_(device, limits.max_sequences + 1),
-      past_lengths_(device, limits.max_sequences),
-      block_tables_(device, limits.max_sequences * limits.max_blocks),
-      positions_(device, limits.max_tokens),
-      slots_(device, limits.max_tokens),
-      sampled_rows_(device, limits.max_sequences) {}
+int32_t to_int(int64_t value) { return static_cast<int32_t>(value); }
 
-StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, std::span<const int32_t> last_tokens) {
-  for (Array* array :
-       {&token_ids_, &query_starts_, &past_lengths_, &block_tables_, &positions_, &slots_, &sampled_rows_})
+}  // namespace
+
+BatchBuilder::Staging::Staging(Device& device, size_t capacity)
+    : device_(device), on_device_(device, DType::uint8, {static_cast<int64_t>(capacity)}) {}
+
+template <typename T>
+std::span<T> BatchBuilder::Staging::put(const std::vector<T>& values) {
+  const size_t begin = (bytes_.size() + alignment - 1) / alignment * alignment;
+  const auto bytes = std::as_bytes(std::span(values));
+  require(begin + bytes.size() <= on_device_.view().bytes(), "a batch is larger than its limits");
+  bytes_.resize(begin);
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  return {reinterpret_cast<T*>(on_device_.view().data + begin), values.size()};
+}
+
+void BatchBuilder::Staging::upload() { device_.upload(on_device_.view().data, bytes_.data(), bytes_.size()); }
+
+BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
+    : ops_(ops),
+      limits_(limits),
+      block_tables_(ops.device(), DType::int32, {limits.max_sequences, limits.max_blocks}),
+      last_tokens_(ops.device(), DType::int32, {limits.max_sequences}),
+      staging_(ops.device(), staging_bytes(limits)) {}
+
+void BatchBuilder::Arrays::clear() {
+  for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &sampled_rows,
+                      &table_indices, &table_entries, &sampled_seats, &full_rows, &scored_rows})
     array->clear();
-  sampler_rows_.clear();
-  size_t width = 0;
-  for (const SequenceView& sequence : sequences) width = std::max(width, sequence.blocks.size());
-
-  query_starts_.push(0);
-  for (const SequenceView& sequence : sequences) {
-    append(sequence, last_tokens);
-    for (size_t i = 0; i < width; ++i)
-      block_tables_.push(i < sequence.blocks.size() ? sequence.blocks[i] : -1);
-  }
-
-  const int64_t tokens = token_ids_.size(), count = past_lengths_.size();
-  AttentionBatch attention{query_starts_.upload({count + 1}), past_lengths_.upload({count}),
-                           block_tables_.upload({count, static_cast<int64_t>(width)}),
-                           positions_.upload({tokens}), slots_.upload({tokens})};
-  return {token_ids_.upload({tokens}), attention, sampled_rows_.upload({sampled_rows_.size()})};
+  draws.clear();
 }
 
-void BatchBuilder::append(const SequenceView& sequence, std::span<const int32_t> last_tokens) {
+StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at_least) {
+  arrays_.clear();
+  sampler_rows_.clear();
+  arrays_.query_starts.push_back(0);
+  for (const SequenceView& sequence : sequences) append(sequence);
+  while (arrays_.seats.size() < at_least) append_padding();
+
+  // First those whose sizes are the number of tokens and sequences alone.
+  staging_.clear();
+  const TensorView query_starts = staging_.put(arrays_.query_starts),
+                   past_lengths = staging_.put(arrays_.past_lengths), seats = staging_.put(arrays_.seats),
+                   token_ids = staging_.put(arrays_.token_ids), positions = staging_.put(arrays_.positions),
+                   slots = staging_.put(arrays_.slots), sampled_rows = staging_.put(arrays_.sampled_rows),
+                   indices = staging_.put(arrays_.table_indices),
+                   entries = staging_.put(arrays_.table_entries);
+  sampler_batch_ = {sampler_rows_,
+                    staging_.put(arrays_.draws),
+                    staging_.put(arrays_.sampled_seats),
+                    staging_.put(arrays_.full_rows),
+                    staging_.put(arrays_.scored_rows),
+                    last_tokens_};
+  staging_.upload();
+  if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);
+  ops_.resolve_last_tokens(last_tokens_, token_ids);
+  return {token_ids, {query_starts, past_lengths, seats, block_tables_, positions, slots}, sampled_rows};
+}
+
+void BatchBuilder::append(const SequenceView& sequence) {
+  arrays_.seats.push_back(to_int(sequence.seat));
+  arrays_.past_lengths.push_back(to_int(sequence.past_length));
+  append_tokens(sequence);
+  append_new_blocks(sequence);
+  append_sampled(sequence);
+}
+
+void BatchBuilder::append_tokens(const SequenceView& sequence) {
   for (uint32_t i = 0; i < sequence.query_length; ++i) {
-    const int64_t position = int64_t{sequence.past_length} + i;
-    token_ids_.push(sequence.needs_last_token ? last_tokens[sequence.seat] : sequence.known_tokens[i]);
-    positions_.push(position);
-    slots_.push(sequence.blocks[static_cast<size_t>(position / block_size_)] * block_size_ +
-                position % block_size_);
+    const int64_t position = int64_t{sequence.past_length} + i, block = position / limits_.block_size;
+    arrays_.token_ids.push_back(sequence.needs_last_token ? -1 - to_int(sequence.seat)
+                                                          : sequence.known_tokens[i]);
+    arrays_.positions.push_back(to_int(position));
+    arrays_.slots.push_back(to_int(sequence.blocks[static_cast<size_t>(block)] * limits_.block_size +
+                                   position % limits_.block_size));
   }
-  past_lengths_.push(sequence.past_length);
-  query_starts_.push(token_ids_.size());
+  arrays_.query_starts.push_back(to_int(static_cast<int64_t>(arrays_.token_ids.size())));
+}
+
+void BatchBuilder::append_new_blocks(const SequenceView& sequence) {
+  require(sequence.blocks.size() <= static_cast<size_t>(limits_.max_blocks),
+          "a sequence has more blocks than the longest");
+  for (size_t i = sequence.seen_blocks; i < sequence.blocks.size(); ++i) {
+    arrays_.table_indices.push_back(to_int(sequence.seat * limits_.max_blocks + static_cast<int64_t>(i)));
+    arrays_.table_entries.push_back(sequence.blocks[i]);
+  }
+}
+
+void BatchBuilder::append_sampled(const SequenceView& sequence) {
   if (sequence.sample_count == 0) return;
   require(sequence.sample_count == 1, "one token is sampled of a sequence");
-  sampled_rows_.push(token_ids_.size() - 1);
+  const auto index = to_int(static_cast<int64_t>(sampler_rows_.size()));
   const RankSampling& sampling = *sequence.sampling;
   const bool greedy = sampling.temperature < 1e-5F;
-  sampler_rows_.push_back({{greedy ? 0.0F : sampling.temperature, std::max(sampling.top_k, 0), sampling.top_p,
-                            sampling.min_p, sampling.seed, sequence.past_length + sequence.query_length},
-                           sampling.logprobs});
+  const SamplerRow row{{greedy ? 0.0F : sampling.temperature, std::max(sampling.top_k, 0), sampling.top_p,
+                        sampling.min_p, sampling.seed, sequence.past_length + sequence.query_length},
+                       sampling.logprobs};
+  arrays_.sampled_rows.push_back(arrays_.query_starts.back() - 1);
+  arrays_.sampled_seats.push_back(to_int(sequence.seat));
+  arrays_.draws.push_back(row.draw);
+  if (row.needs_full_logits()) arrays_.full_rows.push_back(index);
+  if (row.logprobs >= 0) arrays_.scored_rows.push_back(index);
+  sampler_rows_.push_back(row);
 }
 
+void BatchBuilder::append_padding() {
+  arrays_.sampled_rows.push_back(arrays_.query_starts.back());
+  arrays_.query_starts.push_back(arrays_.query_starts.back() + 1);
+  arrays_.past_lengths.push_back(-1);
+  arrays_.seats.push_back(0);
+  arrays_.token_ids.push_back(0);
+  arrays_.positions.push_back(0);
+  arrays_.slots.push_back(-1);
+}
+
+namespace {
+
+TensorView absent(const Shape& shape) { return {nullptr, DType::int32, shape}; }
+
+}  // namespace
+
 StepBatch BatchBuilder::largest(const BatchLimits& limits) {
-  const auto absent = [](const Shape& shape) { return ConstTensorView{nullptr, DType::int32, shape}; };
-  return {absent({limits.max_tokens}),
-          {absent({limits.max_sequences + 1}), absent({limits.max_sequences}),
-           absent({limits.max_sequences, limits.max_blocks}), absent({limits.max_tokens}),
-           absent({limits.max_tokens})},
-          absent({limits.max_sequences})};
+  const Shape tokens{limits.max_tokens}, sequences{limits.max_sequences};
+  return {absent(tokens),
+          {absent({limits.max_sequences + 1}), absent(sequences), absent(sequences),
+           absent({limits.max_sequences, limits.max_blocks}), absent(tokens), absent(tokens)},
+          absent(sequences)};
+}
+
+SamplerBatch BatchBuilder::largest(std::span<const SamplerRow> rows) {
+  const TensorView all = absent({static_cast<int64_t>(rows.size())});
+  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all};
 }
 
 }  // namespace maniple

@@ -1,5 +1,5 @@
-// From the sequences of a step to the arrays that the model reads: consequences are derived here, on every
-// rank.
+// From the sequences of a step to what the device reads: consequences are derived here, on every rank. Block
+// tables and the tokens last sampled stay on the device, by seat; a step sends what is new, in one upload.
 #pragma once
 
 #include <layers/models/model.hpp>
@@ -20,36 +20,61 @@ struct BatchLimits {
 
 class BatchBuilder {
  public:
-  BatchBuilder(Device& device, const BatchLimits& limits);
+  BatchBuilder(Ops& ops, const BatchLimits& limits);
 
-  // last_tokens: by seat, the token last sampled there. The views hold until the next call.
-  StepBatch build(std::span<const SequenceView> sequences, std::span<const int32_t> last_tokens);
-  // How the rows of StepBatch::sampled_rows draw, in their order.
-  std::span<const SamplerRow> sampler_rows() const { return sampler_rows_; }
-  // A batch of the largest sizes, without memory: for the dry forward.
+  // The views hold until the next call. Sequences of padding rows (kernels/attention_batch.hpp) follow those
+  // given up to `at_least`, and are sampled rows too. Where each of n sequences has one token, of which it
+  // samples, the views are the same for every batch of n.
+  StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
+  // The rows that the latest sequences sample, without padding.
+  const SamplerBatch& sampler_batch() const { return sampler_batch_; }
+
+  // Batches of the largest sizes, without memory: for the dry forward.
   static StepBatch largest(const BatchLimits& limits);
+  static SamplerBatch largest(std::span<const SamplerRow> rows);
 
  private:
-  // A host array and its copy on the device.
-  class Array {
+  // Host arrays side by side, sent together to where they stand on the device.
+  class Staging {
    public:
-    Array(Device& device, int64_t capacity) : device_(device), copy_(device, DType::int32, {capacity}) {}
-    void clear() { values_.clear(); }
-    void push(int64_t value) { values_.push_back(static_cast<int32_t>(value)); }
-    ConstTensorView upload(const Shape& shape);
-    int64_t size() const { return static_cast<int64_t>(values_.size()); }
+    Staging(Device& device, size_t capacity);
+    void clear() { bytes_.clear(); }
+    template <typename T>
+    std::span<T> put(const std::vector<T>& values);
+    TensorView put(const std::vector<int32_t>& values) {
+      return view_of(put<int32_t>(values).data(), DType::int32, {static_cast<int64_t>(values.size())});
+    }
+    void upload();
 
    private:
     Device& device_;
-    std::vector<int32_t> values_;
-    Tensor copy_;
+    std::vector<std::byte> bytes_;
+    Tensor on_device_;
+  };
+  // What the batch under construction has of each array.
+  struct Arrays {
+    std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, sampled_rows;
+    std::vector<int32_t> table_indices, table_entries;  // of the block tables, where they changed
+    std::vector<SamplingRow> draws;
+    std::vector<int32_t> sampled_seats, full_rows, scored_rows;
+
+    void clear();
   };
 
-  void append(const SequenceView& sequence, std::span<const int32_t> last_tokens);
+  void append(const SequenceView& sequence);
+  void append_tokens(const SequenceView& sequence);
+  void append_new_blocks(const SequenceView& sequence);
+  void append_sampled(const SequenceView& sequence);
+  void append_padding();
 
-  int64_t block_size_;
-  Array token_ids_, query_starts_, past_lengths_, block_tables_, positions_, slots_, sampled_rows_;
+  Ops& ops_;
+  BatchLimits limits_;
+  Tensor block_tables_;  // int32 [seats, max_blocks]
+  Tensor last_tokens_;   // int32 [seats]
+  Staging staging_;
+  Arrays arrays_;
   std::vector<SamplerRow> sampler_rows_;
+  SamplerBatch sampler_batch_;
 };
 
 }  // namespace maniple

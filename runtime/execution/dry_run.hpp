@@ -21,12 +21,15 @@ class DryOps final : public Ops {
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
+  void scatter(ConstTensorView, ConstTensorView, TensorView) override {}
+  void resolve_last_tokens(ConstTensorView, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
   void attention(ConstTensorView, const HeadLayout&, const AttentionBatch&, float, const KvPages&,
                  TensorView) override {}
   void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>,
                        std::span<Candidate>) override {}
+  void choose(std::span<const Candidate>, ConstTensorView, std::span<Candidate>, TensorView) override {}
   void row_maxima(ConstTensorView, IndexRange, std::span<float>) override {}
   void exp_sums(ConstTensorView, IndexRange, std::span<const float>, int, std::span<float>) override {}
   void sample_filtered(ConstTensorView, int64_t, std::span<const SamplingRow>,
@@ -42,6 +45,7 @@ class DryCommunicator final : public Communicator {
   DryCommunicator(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  bool captures() const override { return true; }
   void all_reduce(TensorView) override {}
   void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
   void reduce_scatterv(ConstTensorView, TensorView, std::span<const int64_t>) override {}

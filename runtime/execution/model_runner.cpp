@@ -1,6 +1,8 @@
 #include <runtime/execution/dry_run.hpp>
 #include <runtime/execution/model_runner.hpp>
 
+#include <algorithm>
+
 namespace maniple {
 
 BatchLimits RunnerLimits::batch() const {
@@ -17,46 +19,92 @@ size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits,
   const std::vector<KvPages> pages(static_cast<size_t>(model.num_layers()));
   const TensorView logits = model.forward(BatchBuilder::largest(limits.batch()), pages, context);
   const std::vector<SamplerRow> rows(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
-  Sampler(vocabulary_size, model.vocabulary()).sample(logits, rows, context);
+  Sampler(vocabulary_size, model.vocabulary()).launch(logits, BatchBuilder::largest(rows), context);
   return workspace.peak();
 }
 
 ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
                          const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
                          std::atomic<uint32_t>& layer)
-    : model_(model),
+    : max_num_seqs_(limits.max_num_seqs),
+      model_(model),
       table_(limits.max_num_seqs, num_blocks, limits.block_size),
-      builder_(ops.device(), limits.batch()),
+      builder_(ops, limits.batch()),
       cache_(ops.device(), kv, num_blocks),
       sampler_(vocabulary_size, model.vocabulary()),
       workspace_(ops.device(), workspace_bytes(model, ops.device(), limits, activation, vocabulary_size,
                                                tensor_group.rank(), tensor_group.size())),
-      context_{ops, workspace_, tensor_group, activation, layer},
-      last_tokens_(limits.max_num_seqs, 0) {}
+      context_{ops, workspace_, tensor_group, activation, layer} {}
 
-StepResult ModelRunner::run(const StepPlan& plan) {
-  const std::span<const SequenceView> sequences = table_.apply(plan);
-  if (sequences.empty()) return answer(plan, sequences, {});
-  const Workspace::Scope scope(workspace_);
-  const StepBatch batch = builder_.build(sequences, last_tokens_);
-  const TensorView logits = model_.forward(batch, cache_.pages(), context_);
-  return answer(plan, sequences, sampler_.sample(logits, builder_.sampler_rows(), context_));
+std::vector<size_t> decode_buckets(size_t most) {
+  std::vector<size_t> buckets;
+  for (size_t bucket = 1; bucket < most; bucket += bucket < 2     ? 1
+                                                   : bucket < 4   ? 2
+                                                   : bucket < 16  ? 4
+                                                   : bucket < 128 ? 8
+                                                   : bucket < 256 ? 16
+                                                                  : 32)
+    buckets.push_back(bucket);
+  buckets.push_back(most);
+  return buckets;
 }
 
-StepResult ModelRunner::answer(const StepPlan& plan, std::span<const SequenceView> sequences,
-                               std::span<const SampledRow> sampled) {
-  StepResult result;
-  result.step = plan.step;
-  auto row = sampled.begin();
-  for (const SequenceView& sequence : sequences) {
-    result.counts.push_back(sequence.sample_count);
-    if (sequence.sample_count == 0) continue;
-    last_tokens_[sequence.seat] = row->id;
-    result.tokens.push_back({row->id, row->logprob, static_cast<uint32_t>(row->alternatives.size())});
-    for (const TokenLogit& alternative : row->alternatives)
-      result.alternatives.push_back({alternative.id, alternative.logit});
-    ++row;
+// The largest first, as it needs the most.
+void ModelRunner::capture_decodes() {
+  const std::vector<size_t> buckets = decode_buckets(max_num_seqs_);
+  for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
+    const Workspace::Scope scope(workspace_);
+    const StepBatch batch = builder_.build({}, *bucket);
+    {
+      const Workspace::Scope warm_up(workspace_);
+      forward(batch);
+    }
+    DecodeGraph& decode = graphs_[*bucket];
+    decode.graph = context_.ops.device().capture([&] { decode.logits = forward(batch); });
+    decode.workspace = workspace_.used();
   }
+}
+
+TensorView ModelRunner::forward(const StepBatch& batch) {
+  return model_.forward(batch, cache_.pages(), context_);
+}
+
+TensorView ModelRunner::replay(const DecodeGraph& decode) {
+  workspace_.take(DType::uint8, {static_cast<int64_t>(decode.workspace)});
+  decode.graph->replay();
+  return decode.logits;
+}
+
+void ModelRunner::launch(const StepPlan& plan) {
+  const std::span<const SequenceView> sequences = table_.apply(plan);
+  Launched& step = launched_.emplace_back();
+  step.number = plan.step;
+  for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.sample_count);
+  if (sequences.empty()) return;
+  const Workspace::Scope scope(workspace_);
+  const bool decodes = std::ranges::all_of(sequences, [](const SequenceView& sequence) {
+    return sequence.query_length == 1 && sequence.sample_count == 1;
+  });
+  const auto captured = decodes ? graphs_.lower_bound(sequences.size()) : graphs_.end();
+  const bool eager = captured == graphs_.end();
+  const StepBatch batch = builder_.build(sequences, eager ? 0 : captured->first);
+  const TensorView logits = eager ? forward(batch) : replay(captured->second);
+  const SamplerBatch& rows = builder_.sampler_batch();
+  step.rows = sampler_.launch(logits.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_);
+}
+
+StepResult ModelRunner::collect() {
+  require(!launched_.empty(), "a result is collected of a step that was not launched");
+  Launched& step = launched_.front();
+  StepResult result;
+  result.step = step.number;
+  result.counts = std::move(step.counts);
+  for (const SampledRow& row : step.rows.wait()) {
+    result.tokens.push_back({row.id, row.logprob, static_cast<uint32_t>(row.alternatives.size())});
+    for (const TokenLogit& alternative : row.alternatives)
+      result.alternatives.push_back({alternative.id, alternative.logit});
+  }
+  launched_.pop_front();
   return result;
 }
 

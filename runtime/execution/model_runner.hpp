@@ -9,6 +9,8 @@
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <atomic>
+#include <deque>
+#include <map>
 
 namespace maniple {
 
@@ -25,6 +27,10 @@ struct RunnerLimits {
 size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation,
                        int64_t vocabulary_size, int tensor_rank, int tensor_size);
 
+// Batch sizes that decode steps are padded to, so that one graph serves several: 1, 2, 4, then in steps that
+// grow from 4 to 32. The last is `most`.
+std::vector<size_t> decode_buckets(size_t most);
+
 class ModelRunner {
  public:
   // Everything passed by reference must outlive the runner. `layer` is where the forward says how far it is.
@@ -32,13 +38,36 @@ class ModelRunner {
               const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
               std::atomic<uint32_t>& layer);
 
-  // Throws Error (fault) when the plan does not fit this rank's state.
-  StepResult run(const StepPlan& plan);
+  // Collective, before the first plan: records the decode step of each bucket. Device and group must be able
+  // to.
+  void capture_decodes();
+  size_t num_graphs() const { return graphs_.size(); }
+
+  // Starts the plan's work; does not wait for that of earlier ones. Throws Error (fault) when the plan does
+  // not fit this rank's state.
+  void launch(const StepPlan& plan);
+  // The result of the oldest plan that was launched and not collected; waits for it if it is not ready.
+  StepResult collect();
+  bool ready() const { return launched_.front().rows.ready(); }
 
  private:
-  StepResult answer(const StepPlan& plan, std::span<const SequenceView> sequences,
-                    std::span<const SampledRow> sampled);
+  struct Launched {
+    uint64_t number = 0;
+    std::vector<uint32_t> counts;
+    PendingRows rows;
+  };
 
+  // A decode step up to its logits.
+  struct DecodeGraph {
+    std::unique_ptr<Graph> graph;
+    TensorView logits;
+    size_t workspace;  // that the graph uses
+  };
+
+  TensorView forward(const StepBatch& batch);
+  TensorView replay(const DecodeGraph& decode);
+
+  size_t max_num_seqs_;
   Model& model_;
   SequenceTable table_;
   BatchBuilder builder_;
@@ -46,7 +75,8 @@ class ModelRunner {
   Sampler sampler_;
   Workspace workspace_;
   ForwardContext context_;
-  std::vector<int32_t> last_tokens_;  // by seat
+  std::deque<Launched> launched_;
+  std::map<size_t, DecodeGraph> graphs_;  // by bucket
 };
 
 }  // namespace maniple

@@ -16,6 +16,7 @@ class TimedCommunicator final : public Communicator {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
+  bool captures() const override { return inner_->captures(); }
   void all_reduce(TensorView x) override {
     time([&] { inner_->all_reduce(x); });
   }

@@ -46,10 +46,14 @@ bool BlockManager::admit(Sequence& sequence) {
 }
 
 bool BlockManager::grow(Sequence& sequence) {
-  const size_t fresh = blocks_for(sequence.tokens.size(), block_size_) - sequence.blocks.size();
+  const size_t fresh = missing(sequence);
   if (fresh > free_.size()) return false;
   hold_new(sequence, fresh);
   return true;
+}
+
+size_t BlockManager::missing(const Sequence& sequence) const {
+  return blocks_for(sequence.planned_tokens(), block_size_) - sequence.blocks.size();
 }
 
 void BlockManager::publish(Sequence& sequence) {

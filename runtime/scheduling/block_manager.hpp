@@ -29,8 +29,9 @@ class BlockManager {
   // Gives a sequence without blocks those for all its tokens, shared where published, and sets num_computed
   // to what these hold. False, and nothing changed, if there are too few.
   bool admit(Sequence& sequence);
-  // Gives a sequence the blocks that its tokens need beyond those it has. False, and nothing changed, if
-  // there are too few.
+  // Blocks that a sequence's tokens, those being sampled too, need beyond those it has.
+  size_t missing(const Sequence& sequence) const;
+  // Gives it these. False, and nothing changed, if there are too few.
   bool grow(Sequence& sequence);
   // After the forward: publishes the blocks that the computed tokens have filled. Not before, or another
   // sequence of the same step could read them before they are written.

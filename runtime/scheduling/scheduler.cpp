@@ -68,6 +68,8 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
 
 std::optional<StepPlan> Scheduler::schedule() {
   admitted_.clear();
+  if (in_flight_.size() > config_.run_ahead || (!in_flight_.empty() && decodes_lack_blocks()))
+    return std::nullopt;
   Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
   if (config_.policy == Policy::mixed) plan_decodes(draft);
   plan_chunks(draft);
@@ -81,11 +83,26 @@ std::optional<StepPlan> Scheduler::schedule() {
   return std::move(draft.plan);
 }
 
+// Of the tokens of a sequence, those in flight too, the last one is not the last of its request. Nobody
+// knows yet whether one in flight stops it.
+bool Scheduler::may_continue(const Sequence& sequence) const {
+  return sequence.planned_tokens() < config_.max_model_len &&
+         sequence.planned_tokens() - sequence.num_prompt_tokens < sequence.sampling.max_tokens;
+}
+
+// Then somebody has to be preempted, which waits until nothing is in flight.
+bool Scheduler::decodes_lack_blocks() const {
+  size_t missing = 0;
+  for (const SequencePtr& sequence : running_)
+    if (sequence->decoding() && may_continue(*sequence)) missing += blocks_.missing(*sequence);
+  return missing > blocks_.num_free();
+}
+
 // Preemption shortens running_ from behind while this walks it.
 void Scheduler::plan_decodes(Draft& draft) {
   for (size_t i = 0; i < running_.size(); ++i) {
     const SequencePtr sequence = running_[i];
-    if (sequence->in_flight || !sequence->decoding()) continue;
+    if (!sequence->decoding() || !may_continue(*sequence)) continue;
     const size_t had = sequence->blocks.size();
     if (!make_room(draft, sequence)) return;
     if (const auto fresh = sequence->blocks.ids().subspan(had); !fresh.empty())
@@ -97,8 +114,8 @@ void Scheduler::plan_decodes(Draft& draft) {
 void Scheduler::plan_chunks(Draft& draft) {
   for (const SequencePtr& sequence : running_) {
     if (draft.budget == 0) return;
-    if (sequence->in_flight || sequence->decoding()) continue;
-    plan(draft, sequence, std::min(sequence->num_known - sequence->num_computed, draft.budget));
+    if (sequence->decoding()) continue;
+    plan(draft, sequence, std::min(sequence->num_known - sequence->planned_computed(), draft.budget));
   }
 }
 
@@ -131,7 +148,7 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
 }
 
 void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {
-  const uint32_t start = sequence->num_computed;
+  const uint32_t start = sequence->planned_computed();
   const uint32_t end = start + query_length;
   const bool known = !sequence->decoding();
   if (known)
@@ -139,23 +156,21 @@ void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_l
                                    sequence->tokens.begin() + end);
   draft.plan.sequences.push_back({.seat = sequence->seat,
                                   .query_length = query_length,
-                                  .sample_count = end == sequence->num_tokens() ? 1U : 0U,
+                                  .sample_count = end == sequence->planned_tokens() ? 1U : 0U,
                                   .tokens_known = known});
   draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
   draft.budget -= query_length;
   draft.sequences.push_back(sequence);
-  sequence->in_flight = true;
+  sequence->num_computing += query_length;
+  sequence->num_sampling += draft.plan.sequences.back().sample_count;
 }
 
-// Preempts the newest until the sequence has its blocks; the newest may be the sequence itself. Blocks in
-// quarantine come back when the plans in flight are answered: preempting more meanwhile would empty the
-// running set for nothing.
+// Preempts the newest until the sequence has its blocks; the newest may be the sequence itself. Only with
+// nothing in flight: preempted blocks are free at once then.
 bool Scheduler::make_room(Draft& draft, const SequencePtr& sequence) {
   while (!blocks_.grow(*sequence)) {
     draft.under_pressure = true;
-    if (blocks_.num_quarantined() > 0) return false;
-    const SequencePtr newest =
-        *std::find_if(running_.rbegin(), running_.rend(), [](const SequencePtr& s) { return !s->in_flight; });
+    const SequencePtr newest = running_.back();
     preempt(newest);
     if (newest == sequence) return false;
   }
@@ -187,7 +202,8 @@ std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
   auto alternative = result.alternatives.begin();
   for (size_t i = 0; i < step.sequences.size(); ++i) {
     Sequence& sequence = *step.sequences[i];
-    sequence.in_flight = false;
+    sequence.num_computing -= step.planned[i].query_length;
+    sequence.num_sampling -= step.planned[i].sample_count;
     if (sequence.status != SequenceStatus::finished) {
       sequence.num_computed += step.planned[i].query_length;
       blocks_.publish(sequence);

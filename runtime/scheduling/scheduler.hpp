@@ -28,6 +28,7 @@ struct SchedulerConfig {
   bool prefix_cache = true;
   std::vector<int32_t> eos_token_ids;
   Policy policy = Policy::mixed;
+  uint32_t run_ahead = 0;  // plans made before the results of earlier ones are in
   uint32_t replica = 0;
 };
 
@@ -66,8 +67,9 @@ class Scheduler {
   // Queues the request, or says why it can never be served.
   std::optional<Rejection> add(Request request);
 
-  // The next plan; nothing if all work is in flight or blocked by it (or there is none). May be called before
-  // earlier plans are committed: a sequence in flight is left out.
+  // The next plan; nothing if it has to wait for results, or there is no work. While up to run_ahead plans
+  // are in flight it goes on with their sequences: their next input is on the device. A token that turns out
+  // to follow the end of its sequence is dropped by commit().
   std::optional<StepPlan> schedule();
 
   // The requests whose first step, or first since a preemption, is in the last plan.
@@ -110,6 +112,8 @@ class Scheduler {
   void plan_admissions(Draft& draft);
   void seat(Draft& draft, const SequencePtr& sequence);
   void plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length);
+  bool may_continue(const Sequence& sequence) const;
+  bool decodes_lack_blocks() const;
   bool make_room(Draft& draft, const SequencePtr& sequence);
   void preempt(const SequencePtr& sequence);
   void leave_seat(Sequence& sequence);

@@ -27,7 +27,7 @@ struct PrefixChain {
 
 struct Sequence {
   RequestId id = 0;
-  std::vector<int32_t> tokens;  // prompt, then completion; a stop token is kept
+  std::vector<int32_t> tokens;  // prompt, then completion as far as it is committed; a stop token is kept
   uint32_t num_prompt_tokens = 0;
   SamplingParams sampling;
 
@@ -36,13 +36,18 @@ struct Sequence {
   uint32_t num_computed = 0;  // tokens whose KV is present
   uint32_t num_known = 0;  // tokens at admission: the plan carries them; later ones were sampled in this seat
   Seat seat = 0;           // while running
-  bool in_flight = false;  // part of a plan that is not committed
+  // By plans that are not committed:
+  uint32_t num_computing = 0;  // tokens whose KV they write
+  uint32_t num_sampling = 0;   // tokens that they append
   BlockTable blocks;
   PrefixChain chain;
 
   uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()); }
   uint32_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
-  bool decoding() const { return num_computed >= num_known; }
+  // Once all plans have run:
+  uint32_t planned_computed() const { return num_computed + num_computing; }
+  uint32_t planned_tokens() const { return num_tokens() + num_sampling; }
+  bool decoding() const { return planned_computed() >= num_known; }
 };
 
 }  // namespace maniple

@@ -43,6 +43,7 @@ void SequenceTable::release(Seat seat) {
   Row& row = seated(seat);
   row.taken = false;
   row.blocks.clear();
+  row.seen_blocks = 0;
 }
 
 void SequenceTable::admit(const Admission& admission) {
@@ -65,7 +66,7 @@ void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
 
 // Checked before anything is indexed: the plan came over a network.
 void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>& known_tokens) {
-  const Row& row = seated(sequence.seat);
+  Row& row = seated(sequence.seat);
   const uint64_t end = uint64_t{row.length} + sequence.query_length;
   agree(sequence.query_length > 0 && end <= row.blocks.size() * block_size_,
         "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, sequence.query_length,
@@ -81,7 +82,9 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
                     .needs_last_token = !sequence.tokens_known,
                     .known_tokens = known_tokens.first(known),
                     .blocks = row.blocks.ids(),
+                    .seen_blocks = row.seen_blocks,
                     .sampling = &row.sampling});
+  row.seen_blocks = static_cast<uint32_t>(row.blocks.size());
   known_tokens = known_tokens.subspan(known);
 }
 

@@ -19,6 +19,7 @@ struct SequenceView {
   bool needs_last_token = false;          // the one query token is the one last sampled for this seat
   std::span<const int32_t> known_tokens;  // else these: [query_length], inside the plan
   std::span<const int32_t> blocks;        // covers positions 0 .. past_length + query_length - 1
+  uint32_t seen_blocks = 0;               // the first of them, which an earlier view of this seat had
   const RankSampling* sampling = nullptr;
 };
 
@@ -36,6 +37,7 @@ class SequenceTable {
     bool taken = false;
     uint32_t length = 0;  // tokens in the KV cache once the plans so far have run
     BlockTable blocks;
+    uint32_t seen_blocks = 0;
     RankSampling sampling;
   };
 

@@ -82,7 +82,10 @@ class Case {
         past_(static_cast<size_t>(batch), static_cast<int32_t>(context - queries)),
         q_(filled(device, {batch * queries, heads.query_width()})),
         out_(device, DType::bf16, q_.shape()) {
-    for (int64_t s = 0; s <= batch; ++s) starts_.push_back(static_cast<int32_t>(s * queries));
+    for (int64_t s = 0; s <= batch; ++s) {
+      starts_.push_back(static_cast<int32_t>(s * queries));
+      seats_.push_back(static_cast<int32_t>(s));
+    }
   }
 
   // Adds the seconds of one call, the mean of enough calls to be timed.
@@ -119,11 +122,12 @@ class Case {
       return view_of(v.data(), DType::int32, shape);
     };
     const int64_t tokens = batch * queries;
-    return {ints(starts_, {batch + 1}), ints(past_, {batch}), ints(table_, {batch, width()}),
-            ints(positions_, {tokens}), ints(positions_, {tokens})};
+    return {ints(starts_, {batch + 1}),     ints(past_, {batch}),       ints(seats_, {batch}),
+            ints(table_, {batch, width()}), ints(positions_, {tokens}), ints(positions_, {tokens})};
   }
 
-  std::vector<int32_t> starts_, table_, positions_, past_;  // attention reads neither positions nor slots
+  std::vector<int32_t> starts_, seats_, table_, positions_,
+      past_;  // attention reads neither positions nor slots
   Tensor q_, out_;
 };
 

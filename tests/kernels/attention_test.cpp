@@ -11,7 +11,7 @@ using namespace testing;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 // A sequence's keys, values and queries are functions of (sequence, position) alone, wherever its blocks lie
-// and however it is cut.
+// and however it is cut. past -1 with one query is padding.
 struct Part {
   int sequence;
   int past;
@@ -39,7 +39,8 @@ float element(const Scene& scene, Kind kind, int sequence, int64_t position, int
 }
 
 // The tensors of a step. Every slot that no token of the scene wrote holds NaN, table entries past the
-// context point nowhere.
+// context point nowhere, and so does the table of seat 0, which is padding's. Sequences sit from the last
+// seat down.
 class Step {
  public:
   Step(Device& device, const Scene& scene, const std::vector<Part>& parts) : scene_(scene), parts_(parts) {
@@ -98,7 +99,7 @@ class Step {
     return ((block * scene_.heads.kv_heads + i / dim) * scene_.block_size + where % scene_.block_size) * dim +
            i % dim;
   }
-  AttentionBatch batch() const { return {starts_, past_, table_, positions_, slots_}; }
+  AttentionBatch batch() const { return {starts_, past_, seats_, table_, positions_, slots_}; }
   KvPages pages() { return {keys_, values_}; }
   ConstTensorView queries() const { return queries_; }
 
@@ -119,30 +120,33 @@ class Step {
   }
 
   void fill_batch(Device& device, size_t width) {
-    std::vector<int32_t> starts{0}, past, positions, slots, table;
+    std::vector<int32_t> starts{0}, past, seats, positions, slots,
+        table((parts_.size() + 1) * width, 0x3fffffff);
     for (size_t p = 0; p < parts_.size(); ++p) {
       starts.push_back(starts.back() + parts_[p].query);
       past.push_back(parts_[p].past);
-      table.insert(table.end(), tables_[p].begin(), tables_[p].end());
-      table.resize((p + 1) * width, 0x3fffffff);
+      seats.push_back(parts_[p].past < 0 ? 0 : static_cast<int32_t>(parts_.size() - p));
+      std::copy(tables_[p].begin(), tables_[p].end(),
+                table.begin() + static_cast<std::ptrdiff_t>((parts_.size() - p) * width));
     }
     for_tokens([&](size_t p, int64_t, int position) {
-      positions.push_back(position);
-      slots.push_back(slot(p, position));
+      positions.push_back(std::max(position, 0));
+      slots.push_back(position < 0 ? -1 : slot(p, position));
     });
+    seats_ = int_tensor(device, seats);
     starts_ = int_tensor(device, starts);
     past_ = int_tensor(device, past);
     positions_ = int_tensor(device, positions);
     slots_ = int_tensor(device, slots);
     table_storage_ = int_tensor(device, table);
-    table_ =
-        table_storage_.view().reshaped({static_cast<int64_t>(parts_.size()), static_cast<int64_t>(width)});
+    table_ = table_storage_.view().reshaped(
+        {static_cast<int64_t>(parts_.size() + 1), static_cast<int64_t>(width)});
   }
 
   Scene scene_;
   std::vector<Part> parts_;
   std::vector<std::vector<int32_t>> tables_;
-  Tensor keys_, values_, queries_, starts_, past_, positions_, slots_, table_storage_;
+  Tensor keys_, values_, queries_, starts_, past_, seats_, positions_, slots_, table_storage_;
   ConstTensorView table_;
 };
 
@@ -276,6 +280,19 @@ TEST_P(Attention, DoesNotDependOnTheCompanyInTheBatch) {
   }
 }
 
+TEST_P(Attention, PaddingRowsReadNothingAndChangeNoOtherRow) {
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const Scene scene = scene_of(32, 2, 16, dtype);
+    std::vector<Part> padded;
+    for (const Part& part : decode_and_chunks) padded.insert(padded.end(), {{20, -1, 1}, part, {21, -1, 1}});
+    auto found = rows(ops(), scene, padded);
+    found.erase({20, -1});
+    found.erase({21, -1});
+    expect_same(found, rows(ops(), scene, decode_and_chunks));
+    rows(ops(), scene, {{20, -1, 1}, {21, -1, 1}});
+  }
+}
+
 TEST_P(Attention, DoesNotDependOnBlockSizeOrPlace) {
   for (const DType dtype : activation_types()) {
     const auto small = rows(ops(), scene_of(64, 2, 16, dtype), decode_and_chunks);
@@ -349,7 +366,7 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
       for (const bool normed : {false, true}) {
         SCOPED_TRACE(fmt::format("{} head_dim {}{}", name_of(dtype), dim, normed ? " normed" : ""));
         const Scene scene = scene_of(dim, 3, 32, dtype);
-        const std::vector<Part> parts{{0, 0, 5}, {1, 300, 1}, {2, 30, 7}};
+        const std::vector<Part> parts{{0, 0, 5}, {3, -1, 1}, {1, 300, 1}, {2, 30, 7}, {4, -1, 1}};
         Step step(device(), scene, parts);
         const RotaryInputs inputs = rotary_inputs(device(), scene, step.tokens(), normed);
         GuardedTensor queries(device(), dtype, {step.tokens(), scene.heads.query_width()});
@@ -364,6 +381,7 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
                       1.01 * rounding(dtype) * std::abs(exact) + 4e-6 * std::sqrt(static_cast<double>(dim)));
         };
         step.for_tokens([&](size_t p, int64_t token, int position) {
+          if (position < 0) return;
           const float* const angles = inputs.cos_sin.view().as<float>() + position * dim;
           for (int64_t h = 0; h < 6; ++h) {
             const auto exact =
@@ -386,7 +404,7 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
         for (const TensorView cache : {step.pages().keys, step.pages().values}) {
           const std::vector<float> stored = floats_of(cache);
           EXPECT_EQ(std::count_if(stored.begin(), stored.end(), [](float v) { return !std::isnan(v); }),
-                    step.tokens() * kv_width);
+                    (step.tokens() - 2) * kv_width);
         }
       }
 }

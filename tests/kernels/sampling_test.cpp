@@ -365,10 +365,15 @@ TEST_P(Sampling, ChunkSumsAgreeWithDoublePrecisionAndShardsHaveTheSameBits) {
   for (const int64_t shards : {2, 4, 8}) {
     const Tensor cut = gathered(rows, shards);
     const int64_t part = width / shards, chunks = 8 / shards;
+    std::vector<float> of_shards(static_cast<size_t>(2 * shards));
+    for (int64_t shard = 0; shard < shards; ++shard)
+      ops().row_maxima(cut.view().rows(shard, 1).reshaped({2, part}),
+                       {shard * part, std::min((shard + 1) * part, vocabulary)},
+                       std::span(of_shards).subspan(static_cast<size_t>(2 * shard), 2));
     for (int64_t shard = 0; shard < shards; ++shard) {
       std::vector<float> some(static_cast<size_t>(2 * chunks));
       const IndexRange ids{shard * part, std::min((shard + 1) * part, vocabulary)};
-      ops().exp_sums(cut.view().rows(shard, 1).reshaped({2, part}), ids, maxima, static_cast<int>(chunks),
+      ops().exp_sums(cut.view().rows(shard, 1).reshaped({2, part}), ids, of_shards, static_cast<int>(chunks),
                      some);
       for (int64_t row = 0; row < 2; ++row)
         for (int64_t c = 0; c < chunks; ++c)

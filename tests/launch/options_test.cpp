@@ -108,6 +108,9 @@ TEST(Options, EveryOptionOfGenerateArrives) {
                                             "--max-model-len",
                                             "77",
                                             "--no-prefix-cache",
+                                            "--eager",
+                                            "--gpu-memory-utilization",
+                                            "0.5",
                                             "--repro",
                                             "batch",
                                             "--cpu-path",
@@ -138,6 +141,8 @@ TEST(Options, EveryOptionOfGenerateArrives) {
   EXPECT_EQ(options.engine.max_num_batched_tokens, 99U);
   EXPECT_EQ(options.engine.max_model_len, 77U);
   EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_TRUE(options.engine.eager);
+  EXPECT_EQ(options.engine.gpu_memory_utilization, 0.5);
   EXPECT_EQ(options.engine.repro, Repro::batch);
   EXPECT_TRUE(options.engine.random_weights);
 }

@@ -39,6 +39,28 @@ TEST(VocabParallelEmbedding, GivesEveryRankTheRowsOfAllShards) {
     });
 }
 
+// Row r sits on seat rows - r.
+struct Seating {
+  explicit Seating(const std::vector<SamplerRow>& wanted) : rows(wanted), last_tokens(rows.size() + 1, -1) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      draws.push_back(rows[row].draw);
+      seats.push_back(static_cast<int32_t>(rows.size() - row));
+      if (rows[row].needs_full_logits()) full.push_back(static_cast<int32_t>(row));
+      if (rows[row].logprobs >= 0) scored.push_back(static_cast<int32_t>(row));
+    }
+  }
+  SamplerBatch batch() {
+    const auto ints = [](std::vector<int32_t>& v) {
+      return view_of(v.data(), DType::int32, {static_cast<int64_t>(v.size())});
+    };
+    return {rows, draws, ints(seats), ints(full), ints(scored), ints(last_tokens)};
+  }
+
+  const std::vector<SamplerRow>& rows;
+  std::vector<SamplingRow> draws;
+  std::vector<int32_t> seats, full, scored, last_tokens;
+};
+
 // The same logits, sharded over any number of ranks, give the same draws and the same bits of
 // log-probabilities.
 TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
@@ -65,8 +87,13 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
         for (int64_t id = shard.padded.begin; id < shard.padded.end; ++id)
           logits.push_back(id < vocabulary ? logit(row, id) : 1e9F);
       const Shape shape{static_cast<int64_t>(rows.size()), shard.padded.size()};
-      const std::vector<SampledRow> sampled =
-          Sampler(vocabulary, shard).sample(view_of(logits.data(), DType::fp32, shape), rows, context);
+      Seating seating(rows);
+      PendingRows pending = Sampler(vocabulary, shard)
+                                .launch(view_of(logits.data(), DType::fp32, shape), seating.batch(), context);
+      std::fill(logits.begin(), logits.end(), NAN);  // the next step's
+      const std::vector<SampledRow> sampled = pending.wait();
+      for (size_t row = 0; row < rows.size(); ++row)
+        EXPECT_EQ(seating.last_tokens.at(rows.size() - row), sampled[row].id) << "row " << row;
       if (ranks == 1) expected = sampled;
       for (size_t row = 0; row < rows.size(); ++row) {
         EXPECT_EQ(sampled[row].id, expected[row].id) << "row " << row << ", ranks " << ranks;

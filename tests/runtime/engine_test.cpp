@@ -135,7 +135,8 @@ std::string print(const Served& served) {
   for (const auto& [id, completion] : served.completions) {
     text += fmt::format("{} [", id);
     for (const int32_t token : completion.tokens) text += fmt::format("{} ", token);
-    text += "] " + completion.text.value_or("") + completion.error;
+    text += fmt::format("] {} {}{}", static_cast<int>(completion.reason), completion.text.value_or(""),
+                        completion.error);
     for (const TokenScore& score : completion.scores) {
       text += fmt::format(" {:a}", score.logprob);
       for (const TokenLogprob& other : score.alternatives)
@@ -198,6 +199,35 @@ TEST(Engine, GivesTheSameBitsOnEveryInstructionPathAcrossGrids) {
     options.tensor_size = 4;
     EXPECT_EQ(print(serve(4, options, requests)), expected) << name_of(path);
   }
+}
+
+// Steps planned before the results of earlier ones, with ends that nobody foresees, preemptions and chunks.
+TEST(Engine, GivesTheSameBitsWhenItRunsAhead) {
+  std::vector<GenerationRequest> requests = varied_requests(24);
+  for (GenerationRequest& request : requests) {
+    request.sampling.max_tokens = 40;
+    for (int32_t token = static_cast<int32_t>(request.id % 7); token < 384; token += 23)
+      request.sampling.stop_token_ids.push_back(token);
+  }
+  EngineOptions options = options_for("tiny-qwen3-kv1", DType::fp32);
+  const Served expected = serve(1, options, requests);
+  EXPECT_GT(std::count_if(expected.completions.begin(), expected.completions.end(),
+                          [](const auto& entry) { return entry.second.reason == FinishReason::stop; }),
+            5);
+  for (const uint32_t run_ahead : {1u, 2u})
+    for (const Grid& grid : {Grid{1, 1}, {2, 1}, {2, 2}})
+      for (const bool tight : {false, true}) {
+        options.run_ahead = run_ahead;
+        options.tensor_size = grid.tensor;
+        options.max_num_batched_tokens = tight ? 16 : 512;
+        options.block_size = tight ? 16 : 32;
+        options.kv_memory = tight ? 20 * (size_t{32} << 10) : size_t{64} << 20;  // blocks of 16 tokens
+        const Served served = serve(grid.tensor * grid.data, options, requests);
+        EXPECT_EQ(print(served), print(expected)) << "run-ahead " << run_ahead << " tp " << grid.tensor;
+        if (tight) {
+          EXPECT_GT(served.summary.preemptions, 0u);
+        }
+      }
 }
 
 TEST(Engine, SizesTheCacheByTheRankWithTheLeastMemory) {

@@ -38,7 +38,7 @@ class LoadedModel {
     const HeadLayout heads = model_->heads();
     KvCache cache(*backend_.device,
                   {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
-    BatchBuilder builder(*backend_.device, {max_len, 1, blocks, block_size});
+    BatchBuilder builder(*backend_.ops, {max_len, 1, blocks, block_size});
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     for (int32_t i = 0; i < blocks; ++i) table[static_cast<size_t>(i)] = static_cast<int32_t>(blocks) - 1 - i;
     const RankSampling sampling;
@@ -47,7 +47,7 @@ class LoadedModel {
     view.known_tokens = tokens;
     view.blocks = table;
     view.sampling = &sampling;
-    StepBatch batch = builder.build(std::span(&view, 1), {});
+    StepBatch batch = builder.build(std::span(&view, 1));
     std::vector<int32_t> wanted;
     for (size_t i = tokens.size() - rows; i < tokens.size(); ++i) wanted.push_back(static_cast<int32_t>(i));
     batch.sampled_rows = view_of(wanted.data(), DType::int32, {static_cast<int64_t>(rows)});

@@ -18,6 +18,9 @@ class DistantDevice : public CpuDevice {
   void release(std::byte* memory, size_t bytes) noexcept override {
     CpuDevice::release(address(memory), bytes);
   }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    CpuDevice::upload(address(to), address(from), bytes);
+  }
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override {
     CpuDevice::upload(address(to_device), from_host, bytes);
   }

@@ -38,13 +38,14 @@ class FakeRank {
         kv_(size_t{config.num_blocks} * config.block_size, -1),
         last_token_(config.max_num_seqs, -1) {}
 
-  // `busy` gets the blocks that the plan reads or writes; `written` those that it writes.
-  StepResult run(const StepPlan& plan, std::set<int32_t>& busy, std::set<int32_t>& written) {
+  // `busy` gets the slots that the plan reads or writes; `written` those that it writes.
+  StepResult run(const StepPlan& plan, std::set<size_t>& busy, std::set<size_t>& written) {
     StepResult result{.step = plan.step, .counts = {}, .tokens = {}, .alternatives = {}};
     const auto views = table_.apply(plan);
     for (const SequenceView& view : views) {
-      busy.insert(view.blocks.begin(), view.blocks.end());
       write(view, written);
+      for (uint32_t position = 0; position < view.past_length + view.query_length; ++position)
+        busy.insert(slot(view, position));
     }
     for (const SequenceView& view : views) {
       result.counts.push_back(view.sample_count);
@@ -61,11 +62,11 @@ class FakeRank {
     return static_cast<size_t>(view.blocks[position / block_size_]) * block_size_ + position % block_size_;
   }
 
-  void write(const SequenceView& view, std::set<int32_t>& written) {
+  void write(const SequenceView& view, std::set<size_t>& written) {
     for (uint32_t i = 0; i < view.query_length; ++i) {
       const uint32_t position = view.past_length + i;
       kv_[slot(view, position)] = view.needs_last_token ? last_token_[view.seat] : view.known_tokens[i];
-      written.insert(view.blocks[position / block_size_]);
+      written.insert(slot(view, position));
     }
   }
 
@@ -110,8 +111,8 @@ Expected direct(const Request& request, const SchedulerConfig& config) {
 
 class RandomLoad {
  public:
-  RandomLoad(const SchedulerConfig& config, size_t run_ahead, uint64_t seed)
-      : config_(config), run_ahead_(run_ahead), random_(seed), scheduler_(config), rank_(config) {}
+  RandomLoad(const SchedulerConfig& config, uint64_t seed)
+      : config_(config), random_(seed), scheduler_(config), rank_(config) {}
 
   void run(int steps) {
     for (int i = 0; i < steps && !testing::Test::HasFailure(); ++i) {
@@ -127,6 +128,8 @@ class RandomLoad {
 
   SchedulerCounts counts() const { return scheduler_.counts(); }
   size_t completed() const { return completed_; }
+  size_t ahead() const { return ahead_; }
+  size_t dropped() const { return sampled_ - received_; }
 
  private:
   struct Live {
@@ -135,7 +138,8 @@ class RandomLoad {
   };
   struct Flight {
     StepResult result;
-    std::set<int32_t> busy;
+    std::set<Seat> seats;
+    std::set<size_t> busy;
   };
 
   size_t below(size_t n) { return random_() % n; }
@@ -173,8 +177,7 @@ class RandomLoad {
 
   // Plans one more step or commits the oldest, at random where both are possible.
   void advance() {
-    const bool may_plan = flying_.size() <= run_ahead_ && (flying_.empty() || below(2) == 0);
-    if (may_plan) {
+    if (flying_.empty() || below(2) == 0) {
       const uint64_t preemptions = scheduler_.counts().preemptions;
       if (auto plan = scheduler_.schedule()) {
         EXPECT_TRUE(preemptions == scheduler_.counts().preemptions || plan->admissions.empty());
@@ -195,13 +198,18 @@ class RandomLoad {
     EXPECT_FALSE(lengths.empty());
     EXPECT_LE(std::accumulate(lengths.begin(), lengths.end(), 0U), config_.max_num_batched_tokens);
     EXPECT_LE(scheduler_.counts().running, config_.max_num_seqs);
+    EXPECT_LE(flying_.size(), config_.run_ahead);
     Flight flight;
-    std::set<int32_t> written;
+    std::set<size_t> written;
     flight.result = rank_.run(plan, flight.busy, written);
+    sampled_ += flight.result.tokens.size();
+    for (const SequenceStep& sequence : plan.sequences) flight.seats.insert(sequence.seat);
+    for (const Seat seat : flight.seats)
+      if (!flying_.empty() && flying_.back().seats.contains(seat)) ++ahead_;
     for (const Flight& earlier : flying_)
-      for (const int32_t block : written)
-        EXPECT_FALSE(earlier.busy.contains(block))
-            << "block " << block << " is written while a plan in flight uses it";
+      for (const size_t slot : written)
+        EXPECT_FALSE(earlier.busy.contains(slot))
+            << "slot " << slot << " is written while a plan in flight uses it";
     flying_.push_back(std::move(flight));
   }
 
@@ -214,6 +222,7 @@ class RandomLoad {
   void receive(const TokenEvent& event) {
     ASSERT_TRUE(live_.contains(event.request));
     Live& live = live_[event.request];
+    ++received_;
     ASSERT_LT(live.received, live.expected.tokens.size());
     ASSERT_EQ(event.token, live.expected.tokens[live.received]) << "request " << event.request;
     ASSERT_EQ(event.logprob, live.expected.checks[live.received]) << "request " << event.request;
@@ -225,7 +234,6 @@ class RandomLoad {
   }
 
   SchedulerConfig config_;
-  size_t run_ahead_;
   std::mt19937_64 random_;
   Scheduler scheduler_;
   FakeRank rank_;
@@ -234,11 +242,14 @@ class RandomLoad {
   RequestId next_id_ = 1;
   size_t completed_ = 0;
   size_t rejected_ = 0;
+  size_t ahead_ = 0;    // sequences planned while a result of theirs was in flight
+  size_t sampled_ = 0;  // tokens, of aborted requests too
+  size_t received_ = 0;
 };
 
 struct Case {
   Policy policy;
-  size_t run_ahead;
+  uint32_t run_ahead;
   bool prefix_cache;
 };
 
@@ -252,15 +263,16 @@ SchedulerConfig tiny(const Case& chosen, uint64_t seed) {
           .num_blocks = static_cast<uint32_t>(8 + seed * 5 % 20),
           .prefix_cache = chosen.prefix_cache,
           .eos_token_ids = {2},
-          .policy = chosen.policy};
+          .policy = chosen.policy,
+          .run_ahead = chosen.run_ahead};
 }
 
 TEST_P(RandomModel, every_output_equals_the_model_run_directly_over_10000_steps) {
   SchedulerCounts sum;
-  size_t completed = 0;
+  size_t completed = 0, ahead = 0, dropped = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomLoad load(tiny(GetParam(), seed), GetParam().run_ahead, seed);
+    RandomLoad load(tiny(GetParam(), seed), seed);
     try {
       load.run(1000);
     } catch (const Error& error) {
@@ -270,9 +282,17 @@ TEST_P(RandomModel, every_output_equals_the_model_run_directly_over_10000_steps)
     sum.preemptions += load.counts().preemptions;
     sum.cached_tokens += load.counts().cached_tokens;
     completed += load.completed();
+    ahead += load.ahead();
+    dropped += load.dropped();
   }
   EXPECT_GT(completed, 300U);
   EXPECT_GT(sum.preemptions, 50U);
+  if (GetParam().run_ahead == 0) {
+    EXPECT_EQ(ahead, 0U);
+  } else {
+    EXPECT_GT(ahead, 5000U);
+    EXPECT_GT(dropped, 50U);
+  }
   if (GetParam().prefix_cache)
     EXPECT_GT(sum.cached_tokens, 1000U);
   else
@@ -282,7 +302,7 @@ TEST_P(RandomModel, every_output_equals_the_model_run_directly_over_10000_steps)
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Policy policy : {Policy::mixed, Policy::prefill_first})
-    for (const size_t run_ahead : {0U, 1U, 3U})
+    for (const uint32_t run_ahead : {0U, 1U, 3U})
       for (const bool prefix_cache : {true, false}) all.push_back({policy, run_ahead, prefix_cache});
   return all;
 }

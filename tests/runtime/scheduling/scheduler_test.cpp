@@ -25,6 +25,11 @@ SchedulerConfig prefill_first(SchedulerConfig base) {
   return base;
 }
 
+SchedulerConfig ahead_by(uint32_t plans, SchedulerConfig base) {
+  base.run_ahead = plans;
+  return base;
+}
+
 void add(Scheduler& scheduler, Request wanted) {
   const auto rejection = scheduler.add(std::move(wanted));
   ASSERT_FALSE(rejection) << rejection->reason;
@@ -294,47 +299,63 @@ TEST(Scheduler, two_equal_prompts_in_one_step_are_both_computed_and_a_third_shar
   EXPECT_EQ(step(scheduler), (Lengths{1, 1, 8}));
 }
 
-TEST(Scheduler, a_sequence_in_flight_is_not_planned_again) {
-  Scheduler scheduler(config());
+TEST(Scheduler, sequences_in_flight_are_planned_one_token_further_up_to_the_run_ahead) {
+  Scheduler scheduler(ahead_by(1, config()));
   add(scheduler, request(1, 10));
   const StepPlan first = next(scheduler);
-  EXPECT_FALSE(scheduler.schedule());
-  EXPECT_TRUE(scheduler.has_work());
   add(scheduler, request(2, 20));
   const StepPlan second = next(scheduler);
-  EXPECT_EQ(query_lengths(second), (Lengths{20}));
-  EXPECT_EQ(scheduler.plans_in_flight(), 2U);
+  EXPECT_EQ(second.sequences, (std::vector<SequenceStep>{{0, 1, 1, false}, {1, 20, 1, true}}));
+  EXPECT_FALSE(scheduler.schedule());
   EXPECT_EQ(scheduler.commit(answer(first)).at(0).request, 1U);
-  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{1}));
-  EXPECT_EQ(scheduler.commit(answer(second)).at(0).request, 2U);
+  const StepPlan third = next(scheduler);
+  EXPECT_EQ(query_lengths(third), (Lengths{1, 1}));
+  EXPECT_EQ(scheduler.commit(answer(second)).size(), 2U);
+  EXPECT_EQ(scheduler.commit(answer(third)).size(), 2U);
+  EXPECT_EQ(scheduler.find(1)->num_completion_tokens(), 3U);
 }
 
-// Also B-40: while freed blocks are held back, nobody else is preempted for them.
-TEST(Scheduler, under_pressure_with_a_plan_in_flight_one_preemption_is_enough) {
-  SchedulerConfig full = config(1024, 9, 16);
-  full.prefix_cache = false;
-  Scheduler scheduler(full);
-  for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 48));
-  StepPlan plan = next(scheduler);
-  add(scheduler, request(3, 48));
-  const StepPlan ahead = next(scheduler);
-  scheduler.commit(answer(plan));
-  EXPECT_FALSE(
-      scheduler
-          .schedule());  // 1 needs a block: 2 goes, its blocks wait for the plan in flight, 3 is in that plan
-  EXPECT_EQ(scheduler.counts().preemptions, 1U);
-  EXPECT_EQ(scheduler.find(2)->status, SequenceStatus::waiting);
+TEST(Scheduler, a_sequence_whose_length_ends_it_in_flight_is_not_planned_again) {
+  SchedulerConfig chosen = ahead_by(3, config());
+  chosen.max_model_len = 12;
+  Scheduler scheduler(chosen);
+  add(scheduler, request(1, 4, 2));
+  add(scheduler, request(2, 9, 16));
+  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{4, 9}));
+  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{1, 1}));
+  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{1}));
   EXPECT_FALSE(scheduler.schedule());
+}
+
+// The extra token fills a block: it may not be found as a prefix, nor be written by others before it is done.
+TEST(Scheduler, a_token_after_the_end_is_dropped_and_its_blocks_are_free_after_its_step) {
+  Scheduler scheduler(ahead_by(1, config(1024, 2, 16)));
+  add(scheduler, request(1, 15));
+  const StepPlan last = next(scheduler), extra = next(scheduler);
+  EXPECT_EQ(scheduler.commit(answer(last, 2)).at(0).finish_reason, FinishReason::stop);
+  Request same = request(1, 15);
+  same.prompt.insert(same.prompt.end(), {2, 42});
+  add(scheduler, same);
+  EXPECT_FALSE(scheduler.schedule());
+  EXPECT_TRUE(scheduler.commit(answer(extra)).empty());
+  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{17}));
+  EXPECT_EQ(scheduler.counts().cached_tokens, 0U);
+}
+
+TEST(Scheduler, preemption_waits_until_nothing_is_in_flight) {
+  Scheduler scheduler(ahead_by(1, config(1024, 6, 16)));
+  for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 48));
+  const StepPlan plan = next(scheduler);
+  EXPECT_FALSE(scheduler.schedule());
+  EXPECT_EQ(scheduler.counts().preemptions, 0U);
+  scheduler.commit(answer(plan));
+  EXPECT_EQ(query_lengths(next(scheduler)), (Lengths{1}));
+  EXPECT_EQ(scheduler.find(2)->status, SequenceStatus::waiting);
   EXPECT_EQ(scheduler.counts().preemptions, 1U);
-  scheduler.commit(answer(ahead));
-  EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
-  EXPECT_EQ(scheduler.counts().preemptions, 1U);
-  run_to_end(scheduler);
-  expect_all_free(scheduler, 9);
 }
 
 TEST(Scheduler, blocks_freed_while_a_plan_is_in_flight_are_not_written_by_the_next_plan) {
-  Scheduler scheduler(config(1024, 2, 16));
+  Scheduler scheduler(ahead_by(1, config(1024, 2, 16)));
   add(scheduler, request(1, 20, 4));
   const StepPlan first = next(scheduler);
   add(scheduler, request(2, 20, 4));
@@ -362,7 +383,7 @@ TEST(Scheduler, an_abort_of_waiting_running_chunked_and_flying_requests_frees_ev
 }
 
 TEST(Scheduler, an_id_can_be_used_again_while_the_result_of_its_aborted_request_is_in_flight) {
-  Scheduler scheduler(config());
+  Scheduler scheduler(ahead_by(1, config()));
   add(scheduler, request(1, 20));
   const StepPlan old = next(scheduler);
   scheduler.finish(1, FinishReason::abort);

@@ -1,0 +1,73 @@
+#include <kernels/reference/reference_ops.hpp>
+#include <kernels/reference/seats.hpp>
+
+#include <algorithm>
+
+namespace maniple {
+
+namespace reference {
+
+namespace {
+
+int32_t& entry(TensorView table, int64_t index) {
+  require(0 <= index && index < table.shape.elements(), "an index outside the table");
+  return table.as<int32_t>()[index];
+}
+
+bool wins(const Candidate& a, const Candidate& b) {
+  return a.score != b.score ? a.score > b.score : a.id < b.id;
+}
+
+}  // namespace
+
+void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
+  require(indices.shape == values.shape, "a scatter has a value for each index");
+  for (int64_t i = 0; i < indices.shape.elements(); ++i)
+    entry(out, indices.as<int32_t>()[i]) = values.as<int32_t>()[i];
+}
+
+void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+  for (int64_t t = 0; t < ids.shape.elements(); ++t) {
+    int32_t& id = ids.as<int32_t>()[t];
+    if (id >= 0) continue;
+    require(-1 - id < last_tokens.shape[0], "a token of a seat that does not exist");
+    id = last_tokens.as<int32_t>()[-1 - id];
+  }
+}
+
+void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+            TensorView last_tokens) {
+  const size_t rows = out.size();
+  require(rows > 0 && !gathered.empty() && gathered.size() % rows == 0 &&
+              seats.shape == Shape{static_cast<int64_t>(rows)},
+          "candidates of every shard for each row, and its seat");
+  for (size_t row = 0; row < rows; ++row) {
+    out[row] = gathered[row];
+    for (size_t i = row + rows; i < gathered.size(); i += rows)
+      if (wins(gathered[i], out[row])) out[row] = gathered[i];
+    entry(last_tokens, seats.as<int32_t>()[row]) = out[row].id;
+  }
+}
+
+float over_shards(std::span<const float> maxima, size_t rows, size_t row) {
+  float largest = maxima[row];
+  for (size_t i = row + rows; i < maxima.size(); i += rows) largest = std::max(largest, maxima[i]);
+  return largest;
+}
+
+}  // namespace reference
+
+void ReferenceOps::scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
+  reference::scatter(indices, values, out);
+}
+
+void ReferenceOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+  reference::resolve_last_tokens(last_tokens, ids);
+}
+
+void ReferenceOps::choose(std::span<const Candidate> gathered, ConstTensorView seats,
+                          std::span<Candidate> out, TensorView last_tokens) {
+  reference::choose(gathered, seats, out, last_tokens);
+}
+
+}  // namespace maniple

@@ -1,0 +1,41 @@
+#include <kernels/support/check.hpp>
+#include <runtime/device_choice.hpp>
+
+#include <algorithm>
+#include <map>
+
+namespace maniple {
+
+int choose_gpu(int visible, int local_rank, int local_ranks) {
+  if (visible == 1) return 0;
+  if (visible == 0 || visible >= local_ranks) return local_rank;
+  throw Error(
+      ExitCode::preflight, fmt::format("{} ranks of this node see {} GPUs each", local_ranks, visible),
+      "every rank works on a GPU of its own",
+      fmt::format("start {} ranks a node, or let each rank see one GPU (srun --gpus-per-task=1)", visible));
+}
+
+void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places) {
+  std::map<std::string, size_t> owners;
+  for (size_t rank = 0; rank < uuids.size(); ++rank) {
+    if (uuids[rank].empty()) continue;
+    const auto [first, is_new] = owners.emplace(uuids[rank], rank);
+    if (!is_new)
+      throw Error(ExitCode::preflight,
+                  fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank,
+                              places[rank].host, uuids[rank]),
+                  "they would halve each other's speed and memory",
+                  "let every rank see one GPU of its own (srun --gpus-per-task=1), or every rank all of "
+                  "the node's");
+  }
+}
+
+size_t cache_memory(const MemoryState& memory, double utilization) {
+  const auto left = [](size_t from, size_t taken) { return from - std::min(from, taken); };
+  const size_t reserved = memory.reserved * memory.sharers;
+  if (memory.total == 0) return left(memory.free, reserved) / memory.sharers / 5 * 3;
+  const auto usable = static_cast<size_t>(static_cast<double>(memory.total) * utilization);
+  return left(usable, memory.total - memory.free + reserved) / memory.sharers;
+}
+
+}  // namespace maniple

@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <kernels/support/check.hpp>
+#include <parallel/self/memory_mailbox.hpp>
+#include <runtime/control/step_codec.hpp>
+#include <runtime/control/worker.hpp>
+
+namespace maniple {
+namespace {
+
+// A worker on this thread, and rank 0's end of its channel. What it runs is written down.
+class Rehearsal {
+ public:
+  void send(uint64_t step, Command command = Command::run) {
+    StepPlan plan;
+    plan.step = step;
+    plan.command = command;
+    ASSERT_TRUE(channel_.center->try_send(0, encode(plan)));
+  }
+
+  std::string obey(bool reports = true) {
+    const StepRunner runner{[this](const StepPlan& plan) {
+                              log_ += "launch " + std::to_string(plan.step) + ", ";
+                              launched_.push_back(plan.step);
+                            },
+                            [this] { return is_ready(); },
+                            [this] {
+                              StepResult result;
+                              result.step = launched_.front();
+                              launched_.pop_front();
+                              log_ += "collect " + std::to_string(result.step) + ", ";
+                              return result;
+                            }};
+    obey_plans(*channel_.leaves[0], reports, runner, pulse_);
+    return log_;
+  }
+
+  std::vector<uint64_t> answers() {
+    std::vector<uint64_t> steps;
+    while (const auto message = channel_.center->try_receive())
+      steps.push_back(decode_result(message->bytes).step);
+    return steps;
+  }
+
+  std::function<bool()> is_ready = [] { return true; };
+
+ private:
+  MemoryChannel channel_ = make_memory_channel(1);
+  std::deque<uint64_t> launched_;
+  std::string log_;
+  Pulse pulse_;
+};
+
+TEST(Worker, launches_what_is_there_and_answers_in_order_before_it_stops) {
+  Rehearsal rehearsal;
+  rehearsal.send(1);
+  rehearsal.send(2);
+  rehearsal.send(3, Command::stop);
+  EXPECT_EQ(rehearsal.obey(), "launch 1, launch 2, collect 1, collect 2, ");
+  EXPECT_EQ(rehearsal.answers(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(Worker, launches_a_plan_that_comes_while_the_one_before_it_runs) {
+  Rehearsal rehearsal;
+  int polls = 0;
+  rehearsal.is_ready = [&] {
+    ++polls;
+    if (polls == 3) rehearsal.send(2);
+    if (polls == 6) rehearsal.send(3, Command::stop);
+    return polls == 5;
+  };
+  rehearsal.send(1);
+  EXPECT_EQ(rehearsal.obey(), "launch 1, launch 2, collect 1, collect 2, ");
+}
+
+TEST(Worker, answers_only_where_it_reports) {
+  Rehearsal rehearsal;
+  rehearsal.send(1);
+  rehearsal.send(2, Command::stop);
+  EXPECT_EQ(rehearsal.obey(false), "launch 1, collect 1, ");
+  EXPECT_TRUE(rehearsal.answers().empty());
+}
+
+TEST(Worker, ends_with_an_error_when_rank_0_gives_up) {
+  Rehearsal rehearsal;
+  rehearsal.send(1, Command::abort);
+  try {
+    rehearsal.obey();
+    FAIL() << "the worker went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::fault);
+  }
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+#include <kernels/support/check.hpp>
+#include <runtime/device_choice.hpp>
+
+namespace maniple {
+namespace {
+
+template <typename F>
+std::string refusal(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(DeviceChoice, ARankTakesTheOnlyGpuOrTheOneOfItsPlaceOnTheNode) {
+  for (int local_rank = 0; local_rank < 4; ++local_rank) {
+    EXPECT_EQ(choose_gpu(1, local_rank, 4), 0);  // its launcher shows it one
+    EXPECT_EQ(choose_gpu(4, local_rank, 4), local_rank);
+    EXPECT_EQ(choose_gpu(8, local_rank, 4), local_rank);
+  }
+  EXPECT_EQ(refusal([] { choose_gpu(2, 0, 3); }), "3 ranks of this node see 2 GPUs each");
+}
+
+TEST(DeviceChoice, TwoRanksWithTheSameGpuAreRefusedByName) {
+  const std::vector<Place> places{{"n1", 0, 0, 2}, {"n1", 0, 1, 2}, {"n2", 1, 0, 2}, {"n2", 1, 1, 2}};
+  EXPECT_EQ(refusal([&] { refuse_shared_gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-d"}, places); }), "accepted");
+  EXPECT_EQ(refusal([&] { refuse_shared_gpus({"", "", "", ""}, places); }), "accepted");
+  EXPECT_EQ(refusal([&] {
+              refuse_shared_gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-c"}, places);
+            }),
+            "ranks 2 and 3 on n2 have the same GPU, GPU-c");
+}
+
+TEST(DeviceChoice, TheCacheTakesThreeFifthsOfAHostsFreeMemoryOrWhatTheUtilizationOfAGpuLeaves) {
+  EXPECT_EQ(cache_memory({.total = 0, .free = 1200, .reserved = 100, .sharers = 2}, 0.9), 300U);
+  EXPECT_EQ(cache_memory({.total = 0, .free = 100, .reserved = 100, .sharers = 2}, 0.9), 0U);
+  EXPECT_EQ(cache_memory({.total = 1000, .free = 700, .reserved = 150, .sharers = 1}, 0.5), 50U);
+  EXPECT_EQ(cache_memory({.total = 1000, .free = 700, .reserved = 50, .sharers = 2}, 0.5), 50U);
+  EXPECT_EQ(cache_memory({.total = 1000, .free = 400, .reserved = 50, .sharers = 1}, 0.5), 0U);
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,178 @@
+// The host as a device that works as late as it may, as a GPU could: work waits in a queue until a result of
+// it is waited for, and graphs are recorded calls. What reads the host's memory too late, or what should have
+// been read again from the device when a graph is replayed, then shows in the results.
+#pragma once
+
+#include <kernels/cpu/cpu_device.hpp>
+#include <kernels/ops.hpp>
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <vector>
+
+namespace maniple::testing {
+
+class DeferredDevice : public CpuDevice {
+ public:
+  using Work = std::function<void()>;
+
+  DeferredDevice() : CpuDevice("deferred") {}
+
+  void defer(Work work) {
+    if (recording_)
+      recording_->push_back(std::move(work));
+    else
+      queue_.push_back(std::move(work));
+  }
+  bool recording() const { return recording_ != nullptr; }
+  // How often each graph was replayed.
+  const std::list<int>& replays() const { return replays_; }
+
+  void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override {
+    require(!recording_, "an upload is captured");
+    defer([to_device, copy = std::vector<std::byte>(from_host, from_host + bytes)] {
+      std::copy(copy.begin(), copy.end(), to_device);
+    });
+  }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    defer([=] { std::copy_n(from, bytes, to); });
+  }
+  void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override {
+    synchronize();
+    std::copy_n(from_device, bytes, to_host);
+  }
+  std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) override {
+    auto started = std::make_unique<Late>(*this);
+    defer([from_device, bytes, copy = started->copy] { copy->assign(from_device, from_device + bytes); });
+    return started;
+  }
+  void synchronize() override {
+    require(!recording_, "a wait is captured");
+    while (!queue_.empty()) work_one();
+  }
+
+  bool captures() const override { return true; }
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override {
+    auto graph = std::make_unique<Recorded>(*this, replays_.emplace_back(0));
+    recording_ = &graph->calls;
+    work();
+    recording_ = nullptr;
+    return graph;
+  }
+
+ private:
+  struct Late final : Download {
+    explicit Late(DeferredDevice& owner) : device(owner) {}
+    bool ready() override { return !copy->empty(); }
+    std::span<const std::byte> wait() override {
+      while (!ready()) device.work_one();
+      return *copy;
+    }
+    DeferredDevice& device;
+    std::shared_ptr<std::vector<std::byte>> copy = std::make_shared<std::vector<std::byte>>();
+  };
+  struct Recorded final : Graph {
+    Recorded(DeferredDevice& owner, int& count) : device(owner), replays(count) {}
+    void replay() override {
+      ++replays;
+      for (const Work& call : calls) device.defer(call);
+    }
+    DeferredDevice& device;
+    int& replays;
+    std::vector<Work> calls;
+  };
+
+  void work_one() {
+    const Work work = std::move(queue_.front());
+    queue_.pop_front();
+    work();
+  }
+
+  std::deque<Work> queue_;
+  std::vector<Work>* recording_ = nullptr;
+  std::list<int> replays_;
+};
+
+// The operations of `inner`, deferred, with the addresses and shapes of their call.
+class DeferredOps : public Ops {
+ public:
+  DeferredOps(DeferredDevice& device, Ops& inner) : device_(device), inner_(inner) {}
+  Device& device() override { return device_; }
+
+  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override {
+    return inner_.make_weight(dtype, rows, columns, slices);
+  }
+  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override {
+    inner_.pack(weight, first_row, raw);
+  }
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
+    device_.defer([=, this, &weight] { inner_.matmul(x, weight, bias, out); });
+  }
+  void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
+    device_.defer([=, this, &table] { inner_.embed(ids, table, vocabulary, out); });
+  }
+  void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override {
+    device_.defer([=, this] { inner_.rms_norm(x, weight, epsilon, out); });
+  }
+  void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                    TensorView out) override {
+    device_.defer([=, this] { inner_.add_rms_norm(delta, residual, weight, epsilon, out); });
+  }
+  void silu_mul(ConstTensorView gate_up, TensorView out) override {
+    device_.defer([=, this] { inner_.silu_mul(gate_up, out); });
+  }
+  void add(ConstTensorView a, ConstTensorView b, TensorView out) override {
+    device_.defer([=, this] { inner_.add(a, b, out); });
+  }
+  void add_bias(TensorView x, ConstTensorView bias) override {
+    device_.defer([=, this] { inner_.add_bias(x, bias); });
+  }
+  void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
+    device_.defer([=, this] { inner_.gather_rows(x, rows, out); });
+  }
+  void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override {
+    device_.defer([=, this] { inner_.scatter(indices, values, out); });
+  }
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
+    device_.defer([=, this] { inner_.resolve_last_tokens(last_tokens, ids); });
+  }
+  void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                    ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                    const KvPages& pages) override {
+    device_.defer([=, this] { inner_.rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages); });
+  }
+  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
+                 const KvPages& pages, TensorView out) override {
+    device_.defer([=, this] { inner_.attention(queries, heads, batch, scale, pages, out); });
+  }
+  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override {
+    device_.defer([=, this] { inner_.best_candidates(logits, vocabulary, rows, out); });
+  }
+  void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+              TensorView last_tokens) override {
+    device_.defer([=, this] { inner_.choose(gathered, seats, out, last_tokens); });
+  }
+  void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override {
+    device_.defer([=, this] { inner_.row_maxima(logits, vocabulary, maxima); });
+  }
+  void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
+                std::span<float> sums) override {
+    device_.defer([=, this] { inner_.exp_sums(logits, vocabulary, maxima, chunks, sums); });
+  }
+  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
+                       std::span<Candidate> out) override {
+    device_.defer([=, this] { inner_.sample_filtered(gathered, vocabulary_size, rows, out); });
+  }
+  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                      std::span<TokenLogit> out) override {
+    device_.defer([=, this] { inner_.largest_logits(gathered, vocabulary_size, row, out); });
+  }
+
+ private:
+  DeferredDevice& device_;
+  Ops& inner_;
+};
+
+}  // namespace maniple::testing
