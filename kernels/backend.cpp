@@ -27,10 +27,10 @@ Backend make_cpu(const BackendOptions& options) {
 }
 
 #if MANIPLE_CUDA
-bool gpu_is_visible() { return cuda::visible_gpus() > 0; }
+int gpus() { return cuda::visible_gpus(); }
 Backend make_cuda(const BackendOptions& options) { return cuda::make_backend(options.gpu); }
 #else
-bool gpu_is_visible() { return false; }
+int gpus() { return 0; }
 Backend make_cuda(const BackendOptions&) {
   throw Error(ExitCode::preflight, "this build has no CUDA backend",
               "the build found no CUDA toolkit, or left it out",
@@ -40,14 +40,14 @@ Backend make_cuda(const BackendOptions&) {
 
 }  // namespace
 
-int visible_gpus() { return 0; }
+int visible_gpus() { return gpus(); }
 
 Backend make_backend(const BackendOptions& options) {
   switch (options.kind) {
     case BackendKind::reference:
       return make_reference();
     case BackendKind::automatic:
-      return gpu_is_visible() ? make_cuda(options) : make_cpu(options);
+      return gpus() > 0 ? make_cuda(options) : make_cpu(options);
     case BackendKind::cpu:
       return make_cpu(options);
     case BackendKind::cuda:

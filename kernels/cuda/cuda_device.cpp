@@ -3,6 +3,7 @@
 #include <kernels/cuda/cuda_device.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace maniple::cuda {
@@ -31,11 +32,67 @@ std::string uuid_text(const cudaUUID_t& uuid) {
       "--backend cpu");
 }
 
+struct GraphTraits {
+  using Handle = cudaGraph_t;
+  static Handle none() { return nullptr; }
+  static void release(Handle graph) noexcept { cudaGraphDestroy(graph); }
+};
+struct GraphExecTraits {
+  using Handle = cudaGraphExec_t;
+  static Handle none() { return nullptr; }
+  static void release(Handle graph) noexcept { cudaGraphExecDestroy(graph); }
+};
+
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(cudaGraph_t recorded, cudaStream_t stream) : stream_(stream) {
+    cudaGraphExec_t exec;
+    check(cudaGraphInstantiate(&exec, recorded, 0), "making a graph");
+    exec_.reset(exec);
+  }
+  void replay() override { check(cudaGraphLaunch(exec_.get(), stream_), "launching a graph"); }
+
+ private:
+  cudaStream_t stream_;
+  UniqueHandle<GraphExecTraits> exec_;
+};
+
 }  // namespace
+
+// Its memory goes back to the device: whoever gets it next joins the stream behind this copy.
+class CudaDevice::CudaDownload final : public Download {
+ public:
+  CudaDownload(std::vector<Staging>& spare, Staging staging, size_t bytes)
+      : spare_(spare), staging_(std::move(staging)), bytes_(bytes) {}
+  ~CudaDownload() override { spare_.push_back(std::move(staging_)); }
+  bool ready() override {
+    const cudaError_t state = cudaEventQuery(staging_.copied.get());
+    if (state != cudaErrorNotReady) check(state, "asking for a copy");
+    return state == cudaSuccess;
+  }
+  std::span<const std::byte> wait() override {
+    check(cudaEventSynchronize(staging_.copied.get()), "waiting for a copy");
+    return {staging_.memory.get(), bytes_};
+  }
+
+ private:
+  std::vector<Staging>& spare_;
+  Staging staging_;
+  size_t bytes_;
+};
 
 int visible_gpus() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+Staging::Staging(size_t size) : bytes(size) {
+  void* pinned;
+  check(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), "allocating pinned memory");
+  memory.reset(static_cast<std::byte*>(pinned));
+  cudaEvent_t event;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  copied.reset(event);
 }
 
 CudaDevice::CudaDevice(int index) {
@@ -48,14 +105,7 @@ CudaDevice::CudaDevice(int index) {
   cudaStream_t stream;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
   stream_.reset(stream);
-  for (Staging& staging : staging_) {
-    void* memory;
-    check(cudaHostAlloc(&memory, staging_bytes, cudaHostAllocDefault), "allocating pinned memory");
-    staging.memory.reset(static_cast<std::byte*>(memory));
-    cudaEvent_t copied;
-    check(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "creating an event");
-    staging.copied.reset(copied);
-  }
+  for (int i = 0; i < 2; ++i) staging_.emplace_back(staging_bytes);
 }
 
 std::byte* CudaDevice::allocate(size_t bytes) {
@@ -80,7 +130,13 @@ size_t CudaDevice::free_memory() const {
   return free;
 }
 
-CudaDevice::Staging& CudaDevice::next_staging() {
+size_t CudaDevice::total_memory() const {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
+  return total;
+}
+
+Staging& CudaDevice::next_staging() {
   Staging& staging = staging_[turn_++ % staging_.size()];
   check(cudaEventSynchronize(staging.copied.get()), "waiting for a copy");
   return staging;
@@ -106,6 +162,35 @@ void CudaDevice::download(std::byte* to_host, const std::byte* from_device, size
     synchronize();
     std::memcpy(to_host + done, staging.memory.get(), part);
   }
+}
+
+void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "copying on the GPU");
+}
+
+std::unique_ptr<Download> CudaDevice::start_download(const std::byte* from_device, size_t bytes) {
+  if (spare_.empty() || spare_.back().bytes < bytes)
+    spare_.emplace_back(std::bit_ceil(std::max<size_t>(bytes, 64 << 10)));
+  Staging staging = std::move(spare_.back());
+  spare_.pop_back();
+  check(cudaMemcpyAsync(staging.memory.get(), from_device, bytes, cudaMemcpyDeviceToHost, stream()),
+        "copying from the GPU");
+  check(cudaEventRecord(staging.copied.get(), stream()), "recording an event");
+  return std::make_unique<CudaDownload>(spare_, std::move(staging), bytes);
+}
+
+std::unique_ptr<Graph> CudaDevice::capture(const std::function<void()>& work) {
+  check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "starting a capture");
+  cudaGraph_t recorded = nullptr;
+  try {
+    work();
+  } catch (...) {
+    if (cudaStreamEndCapture(stream(), &recorded) == cudaSuccess) cudaGraphDestroy(recorded);
+    throw;
+  }
+  check(cudaStreamEndCapture(stream(), &recorded), "ending a capture");
+  const UniqueHandle<GraphTraits> owned(recorded);
+  return std::make_unique<CudaGraph>(recorded, stream());
 }
 
 void CudaDevice::synchronize() { check(cudaStreamSynchronize(stream()), "waiting for the GPU"); }

@@ -5,7 +5,7 @@
 #include <kernels/device.hpp>
 #include <kernels/support/unique_handle.hpp>
 
-#include <array>
+#include <vector>
 
 namespace maniple::cuda {
 
@@ -25,6 +25,14 @@ struct PinnedTraits {
   static void release(Handle memory) noexcept { cudaFreeHost(memory); }
 };
 
+// Pinned memory through which copies go, and when its last one has left it.
+struct Staging {
+  explicit Staging(size_t size);
+  UniqueHandle<PinnedTraits> memory;
+  UniqueHandle<EventTraits> copied;
+  size_t bytes;
+};
+
 class CudaDevice : public Device {
  public:
   // index: among the visible ones. Throws Error (preflight) where there is no such GPU. The calling thread
@@ -38,27 +46,29 @@ class CudaDevice : public Device {
   std::byte* allocate(size_t bytes) override;
   void release(std::byte* memory, size_t bytes) noexcept override;
   size_t free_memory() const override;
+  size_t total_memory() const override;
   // Returns when the bytes are copied from the host's memory, which may then change.
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
   void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override;
+  std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) override;
   void synchronize() override;
+  bool captures() const override { return true; }
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
 
   device::Stream stream() const { return stream_.get(); }
-  const std::string& uuid() const { return uuid_; }  // "GPU-" and 32 hexadecimal digits in five groups
+  std::string uuid() const override { return uuid_; }  // "GPU-" and 32 hexadecimal digits in five groups
 
  private:
-  // Pinned memory through which copies go, and when its last one has left it.
-  struct Staging {
-    UniqueHandle<PinnedTraits> memory;
-    UniqueHandle<EventTraits> copied;
-  };
+  class CudaDownload;
   static constexpr size_t staging_bytes = size_t{4} << 20;
   Staging& next_staging();
 
   std::string description_, uuid_;
   UniqueHandle<StreamTraits> stream_;
-  std::array<Staging, 2> staging_;
+  std::vector<Staging> staging_;
   size_t turn_ = 0;
+  std::vector<Staging> spare_;  // of downloads that have ended
 };
 
 }  // namespace maniple::cuda

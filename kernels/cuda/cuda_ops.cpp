@@ -3,6 +3,7 @@
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/sampling.hpp>
+#include <kernels/cuda/seats.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/reference/rows.hpp>
 
@@ -173,6 +174,17 @@ void CudaOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView ou
                     x.shape.row_elements() * static_cast<int64_t>(size_of(x.dtype)));
 }
 
+void CudaOps::scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
+  require(indices.shape == values.shape, "a scatter has a value for each index");
+  cuda::scatter(stream_, indices.as<int32_t>(), values.as<int32_t>(), out.as<int32_t>(),
+                narrow(indices.shape.elements()));
+}
+
+void CudaOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+  cuda::resolve_last_tokens(stream_, last_tokens.as<int32_t>(), ids.as<int32_t>(),
+                            narrow(ids.shape.elements()));
+}
+
 void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                            const KvPages& pages) {
@@ -212,7 +224,7 @@ void CudaOps::attention(ConstTensorView queries, const HeadLayout& heads, const 
                                      pages.values.data,
                                      batch.query_starts.as<int32_t>(),
                                      batch.past_lengths.as<int32_t>(),
-                                     nullptr,
+                                     batch.seats.as<int32_t>(),
                                      batch.block_tables.as<int32_t>(),
                                      narrow(batch.block_tables.shape[1]),
                                      narrow(batch.sequences()),
@@ -235,15 +247,29 @@ void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
                         reinterpret_cast<Candidate*>(partial_candidates_.view().data), out.data());
 }
 
+void CudaOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+                     TensorView last_tokens) {
+  const size_t rows = out.size();
+  require(rows > 0 && !gathered.empty() && gathered.size() % rows == 0 &&
+              seats.shape == Shape{static_cast<int64_t>(rows)},
+          "candidates of every shard for each row, and its seat");
+  cuda::choose(stream_, gathered.data(), narrow(static_cast<int64_t>(gathered.size() / rows)),
+               narrow(static_cast<int64_t>(rows)), seats.as<int32_t>(), out.data(),
+               last_tokens.as<int32_t>());
+}
+
 void CudaOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
   cuda::row_maxima(stream_, shard_of(logits, vocabulary, maxima.size()), maxima.data());
 }
 
 void CudaOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                        int chunks, std::span<float> sums) {
-  require(logits.shape[1] % chunks == 0 && sums.size() == maxima.size() * static_cast<size_t>(chunks),
+  const auto rows = static_cast<size_t>(logits.shape[0]);
+  require(logits.shape[1] % chunks == 0 && sums.size() == rows * static_cast<size_t>(chunks) &&
+              maxima.size() % rows == 0,
           "a padded vocabulary divides by its chunks");
-  cuda::exp_sums(stream_, shard_of(logits, vocabulary, maxima.size()), maxima.data(), chunks, sums.data());
+  cuda::exp_sums(stream_, shard_of(logits, vocabulary, rows), maxima.data(),
+                 narrow(static_cast<int64_t>(maxima.size() / rows)), chunks, sums.data());
 }
 
 void CudaOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,

@@ -31,6 +31,9 @@ class CudaOps : public Ops {
   // Rows outside of x give zeros: their numbers are on the device, where no error is thrown.
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
+  void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
+
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
@@ -39,6 +42,8 @@ class CudaOps : public Ops {
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
+  void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+              TensorView last_tokens) override;
   void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
   void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
                 std::span<float> sums) override;

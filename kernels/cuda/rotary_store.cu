@@ -84,7 +84,9 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
     if (const float* norm = is_query ? a.query_norm : a.key_norm) normalise(head, half, norm, a.epsilon);
     rotate(head, half, a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim);
   }
-  const int64_t slot = a.slots[token], kv_head = (head_index - a.query_heads) % a.kv_heads;
+  const int64_t slot = a.slots[token];
+  if (!is_query && slot < 0) return;
+  const int64_t kv_head = (head_index - a.query_heads) % a.kv_heads;
   const int64_t cell = (slot / a.block_size * a.kv_heads + kv_head) * a.block_size + slot % a.block_size;
   T* const to = is_query ? static_cast<T*>(a.queries) + (token * a.query_heads + head_index) * a.head_dim
                          : static_cast<T*>(is_value ? a.values : a.keys) + cell * a.head_dim;

@@ -89,10 +89,11 @@ __global__ void __launch_bounds__(most_threads) maximum_of_row(ShardLogits logit
 
 // The threads of a block follow from the chunk's width alone, and so does the order of the sum.
 __global__ void __launch_bounds__(most_threads)
-    exp_sum_of_chunk(ShardLogits logits, const float* maxima, float* sums) {
+    exp_sum_of_chunk(ShardLogits logits, const float* maxima, int shards, float* sums) {
   const int row = block_index().y, size = logits.width / grid_size().x, begin = block_index().x * size;
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
-  const float maximum = maxima[row];
+  float maximum = maxima[row];
+  for (int shard = 1; shard < shards; ++shard) maximum = larger(maximum, maxima[shard * logits.rows + row]);
   float sum = 0;
   for (int i = begin + thread_index(); i < begin + size && i < logits.count; i += block_threads())
     sum += expf(distance(sane(values[i]), maximum));
@@ -311,9 +312,10 @@ void row_maxima(Stream stream, const ShardLogits& logits, float* maxima) {
          maxima);
 }
 
-void exp_sums(Stream stream, const ShardLogits& logits, const float* maxima, int chunks, float* sums) {
+void exp_sums(Stream stream, const ShardLogits& logits, const float* maxima, int shards, int chunks,
+              float* sums) {
   launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks),
-         most_warps * sizeof(float), stream, logits, maxima, sums);
+         most_warps * sizeof(float), stream, logits, maxima, shards, sums);
 }
 
 void sample_filtered(Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,

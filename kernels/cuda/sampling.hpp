@@ -31,7 +31,9 @@ inline constexpr int most_partial_candidates = 1024;
 void best_candidates(device::Stream stream, const ShardLogits& logits, const SamplingRow* how,
                      Candidate* partial, Candidate* out);
 void row_maxima(device::Stream stream, const ShardLogits& logits, float* maxima);
-void exp_sums(device::Stream stream, const ShardLogits& logits, const float* maxima, int chunks, float* sums);
+// maxima: [shards, rows].
+void exp_sums(device::Stream stream, const ShardLogits& logits, const float* maxima, int shards, int chunks,
+              float* sums);
 // For the first `rows` rows.
 void sample_filtered(device::Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,
                      Candidate* out);

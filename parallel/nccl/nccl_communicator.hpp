@@ -18,6 +18,7 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
+  bool captures() const override { return true; }
   void all_reduce(TensorView x) override;
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;

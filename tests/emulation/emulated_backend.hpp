@@ -22,7 +22,10 @@ class EmulatedDevice : public Device, public DeviceMemory {
   size_t free_memory() const override { return size_t{1} << 30; }
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
   void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override;
+  std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) override;
   void synchronize() override {}
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
 
   void set_reachable(bool reachable) override;
 

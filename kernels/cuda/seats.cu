@@ -1,0 +1,55 @@
+#include <device/primitives.hpp>
+#include <kernels/cuda/seats.hpp>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int threads = 128;
+
+// A thread for each entry.
+__device__ int entry_index() { return block_index().x * threads + thread_index(); }
+Grid grid_of(int entries) { return {(entries + threads - 1) / threads}; }
+
+__global__ void __launch_bounds__(threads)
+    scatter_entry(const int32_t* indices, const int32_t* values, int32_t* out, int count) {
+  if (const int i = entry_index(); i < count) out[indices[i]] = values[i];
+}
+
+__global__ void __launch_bounds__(threads)
+    resolve_entry(const int32_t* last_tokens, int32_t* ids, int count) {
+  if (const int i = entry_index(); i < count && ids[i] < 0) ids[i] = last_tokens[-1 - ids[i]];
+}
+
+__global__ void __launch_bounds__(threads)
+    choose_row(const Candidate* gathered, int shards, int rows, const int32_t* seats, Candidate* out,
+               int32_t* last_tokens) {
+  const int row = entry_index();
+  if (row >= rows) return;
+  Candidate best = gathered[row];
+  for (int shard = 1; shard < shards; ++shard) {
+    const Candidate other = gathered[shard * rows + row];
+    if (other.score > best.score || (other.score == best.score && other.id < best.id)) best = other;
+  }
+  out[row] = best;
+  last_tokens[seats[row]] = best.id;
+}
+
+}  // namespace
+
+void scatter(Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count) {
+  launch(scatter_entry, grid_of(count), threads, 0, stream, indices, values, out, count);
+}
+
+void resolve_last_tokens(Stream stream, const int32_t* last_tokens, int32_t* ids, int count) {
+  launch(resolve_entry, grid_of(count), threads, 0, stream, last_tokens, ids, count);
+}
+
+void choose(Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,
+            Candidate* out, int32_t* last_tokens) {
+  launch(choose_row, grid_of(rows), threads, 0, stream, gathered, shards, rows, seats, out, last_tokens);
+}
+
+}  // namespace maniple::cuda
