@@ -17,7 +17,8 @@ struct AttentionArguments {
   const void* values;
   const int32_t* query_starts;
   const int32_t* past_lengths;
-  const int32_t* block_tables;  // [sequences, table_width]
+  const int32_t* seats;         // sequence s has row seats[s] of the block tables
+  const int32_t* block_tables;  // [seats, table_width]
   int table_width;
   int sequences;
   int tokens;

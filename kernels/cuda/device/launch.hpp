@@ -18,6 +18,13 @@ struct Grid {
 // Throws Error (fault) where the device refuses.
 void launch_kernel(const void* kernel, Grid grid, int threads, size_t shared_bytes, Stream stream,
                    void** arguments);
+int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes);
+
+// How many blocks of the kernel the device runs at once.
+template <typename... Parameters>
+int resident_blocks(void (*kernel)(Parameters...), int threads, size_t shared_bytes) {
+  return resident_blocks_of(reinterpret_cast<const void*>(kernel), threads, shared_bytes);
+}
 
 // threads: a multiple of 32. An empty grid is no work.
 template <typename... Parameters>

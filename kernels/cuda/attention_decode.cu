@@ -1,0 +1,380 @@
+#include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/attention_instances.hpp>
+#include <kernels/cuda/attention_tiles.hpp>
+
+#include <algorithm>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int split_size = 256;  // attention_split
+constexpr int warps = 4;
+constexpr int tile_keys = 16;  // a page holds whole tiles
+constexpr int tile_rows = 16;
+constexpr int most_tiles = split_size / tile_keys / warps;  // of a warp in a split
+
+// The warps of a block have a ring of tiles each, keys and values in turn.
+template <int dims>
+struct Ring {
+  static constexpr int tile = tile_keys * dims;  // elements
+  static constexpr int depth = std::min(2 * most_tiles, (16 << 10) / (2 * tile));
+};
+
+// Splits [first_split, last_split) of a sequence for one KV head and `rows` of its query heads.
+struct Part {
+  int sequence;
+  int kv_head;
+  int first_head;
+  int rows;
+  int context;
+  int first_split, last_split;
+  int slot;            // where the sum of these splits goes
+  int first_slot;      // of the sequence
+  int sequence_slots;  // in row
+};
+
+// What the warps of a block exchange. Sums of a warp take the place of the rings, rows padded against bank
+// conflicts.
+struct Exchange {
+  Part part;
+  float maximum[warps][tile_rows];
+  float total[warps][tile_rows];
+  float former[2][2][tile_rows];  // maximum and total of a part's earlier splits, by the parity of the split
+  int scratch[warps];
+  int arrival;
+};
+template <int dims>
+constexpr int sums_pitch = dims + 8;
+template <int dims>
+constexpr int ring_bytes = std::max(warps* Ring<dims>::depth* Ring<dims>::tile * 2,
+                                    warps* tile_rows* sums_pitch<dims> * 4);
+
+__device__ int context_of(const AttentionArguments& a, int sequence) {
+  return a.query_starts[sequence + 1] - a.query_starts[sequence] == 1 ? a.past_lengths[sequence] + 1 : 0;
+}
+__device__ int splits_of(const AttentionArguments& a, int sequence) {
+  return (context_of(a, sequence) + split_size - 1) / split_size;
+}
+
+// ends[i] = number_of(0) + .. + number_of(i). Returns the last of them.
+template <typename NumberOf>
+__device__ int running_sums(int count, int* ends, int* scratch, NumberOf number_of) {
+  const int each = (count + block_threads() - 1) / block_threads(), begin = thread_index() * each;
+  const int end = begin + each < count ? begin + each : count;
+  int mine = 0;
+  for (int i = begin; i < end; ++i) ends[i] = mine += number_of(i);
+  int before = mine;  // with those of the lanes before
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = shuffle(before, (lane_index() - distance) & 31);
+    if (lane_index() >= distance) before += other;
+  }
+  if (lane_index() == 31) scratch[warp_index()] = before;
+  synchronize_block();
+  before -= mine;
+  int total = 0;
+  for (int w = 0; w < warps; ++w) {
+    if (w == warp_index()) before += total;
+    total += scratch[w];
+  }
+  for (int i = begin; i < end; ++i) ends[i] += before;
+  synchronize_block();
+  return total;
+}
+
+// Softmax over some splits, for four dimensions of a row.
+struct alignas(16) Four {
+  float values[4];
+};
+struct Partial {
+  float maximum;
+  float total;
+  Four sum;
+};
+__device__ Partial merged(const Partial& a, const Partial& b) {
+  const float maximum = fmaxf(a.maximum, b.maximum);
+  const float shrink_a = fast_exp2(a.maximum - maximum), shrink_b = fast_exp2(b.maximum - maximum);
+  Partial both{maximum, a.total * shrink_a + b.total * shrink_b, {}};
+  for (int i = 0; i < 4; ++i) both.sum.values[i] = a.sum.values[i] * shrink_a + b.sum.values[i] * shrink_b;
+  return both;
+}
+
+__device__ int row_tiles(const AttentionArguments& a) {
+  return (a.query_heads / a.kv_heads + tile_rows - 1) / tile_rows;
+}
+
+// Parts of one slot differ by head. A sequence has a slot for each split, or one for all.
+__device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int index) {
+  const int tiles = row_tiles(a), group = a.query_heads / a.kv_heads;
+  const int slot = index / (a.kv_heads * tiles), head = index / tiles % a.kv_heads, tile = index % tiles;
+  int low = 0, high = a.sequences - 1;  // the first whose end is behind the slot
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (slot_ends[middle] > slot)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  const int first_slot = low == 0 ? 0 : slot_ends[low - 1], slots = slot_ends[low] - first_slot;
+  const int splits = splits_of(a, low), split = slot - first_slot, left = group - tile * tile_rows;
+  return {low,
+          head,
+          head * group + tile * tile_rows,
+          left < tile_rows ? left : tile_rows,
+          context_of(a, low),
+          split,
+          slots == splits ? split + 1 : splits,
+          slot,
+          first_slot,
+          slots};
+}
+
+template <typename T, int dims>
+class Decode {
+ public:
+  __device__ Decode(const AttentionArguments& a, const DecodeWorkspace& workspace)
+      : a_(a),
+        workspace_(workspace),
+        queries_(reinterpret_cast<T*>(shared_memory() + ring_bytes<dims>)),
+        exchange_(*reinterpret_cast<Exchange*>(queries_ + tile_rows * dims)),
+        ring_(reinterpret_cast<T*>(shared_memory()) + warp_index() * Ring<dims>::depth * Ring<dims>::tile) {}
+
+  // The blocks take parts in turns.
+  __device__ void run() {
+    int* const slot_ends = reinterpret_cast<int*>(&exchange_ + 1);
+    int slots =
+        running_sums(a_.sequences, slot_ends, exchange_.scratch, [&](int s) { return splits_of(a_, s); });
+    if (slots > workspace_.slot_count)
+      slots = running_sums(a_.sequences, slot_ends, exchange_.scratch,
+                           [&](int s) { return splits_of(a_, s) > 0 ? 1 : 0; });
+    const int parts = slots * a_.kv_heads * row_tiles(a_);
+    for (int index = block_index().x; index < parts; index += grid_size().x) {
+      synchronize_block();  // the part before is done with
+      if (thread_index() == 0) exchange_.part = find_part(a_, slot_ends, index);
+      synchronize_block();
+      attend(exchange_.part);
+      if (exchange_.part.sequence_slots > 1 && is_last_to_arrive(exchange_.part)) combine(exchange_.part);
+    }
+  }
+
+ private:
+  static constexpr int vectors = dims / 4;  // of a row
+
+  __device__ void attend(const Part& part) {
+    for (int split = part.first_split; split < part.last_split; ++split) {
+      synchronize_block();  // the rings and what was exchanged are free again
+      WarpAttention<T, dims, 1> attention;
+      attend_tiles(part, split, attention);
+      exchange_sums(attention);
+      const bool is_last = split == part.last_split - 1;
+      for (int v = thread_index(); v < part.rows * vectors; v += block_threads()) {
+        Partial partial = sum_of_warps(v);
+        if (split > part.first_split) partial = merged(former(part, split, v), partial);
+        if (v % vectors == 0) {
+          exchange_.former[split % 2][0][v / vectors] = partial.maximum;
+          exchange_.former[split % 2][1][v / vectors] = partial.total;
+        }
+        if (is_last && part.sequence_slots == 1)
+          write(part, v, partial);
+        else
+          store(part, v, partial);
+      }
+    }
+  }
+
+  // Rows behind part.rows are zero.
+  __device__ void load_queries(const Part& part) const {
+    constexpr int chunks = dims / 8;
+    for (int chunk = thread_index(); chunk < tile_rows * chunks; chunk += block_threads()) {
+      Vector<T> vector{};
+      if (chunk / chunks < part.rows)
+        vector = load_vector(static_cast<const T*>(a_.queries) + row_start(part) + 8 * chunk);
+      store_vector(queries_ + swizzled<dims>(chunk / chunks, chunk % chunks), vector);
+    }
+  }
+  // Element of queries and out where the rows of the part begin.
+  __device__ int64_t row_start(const Part& part) const {
+    return (static_cast<int64_t>(a_.query_starts[part.sequence]) * a_.query_heads + part.first_head) * dims;
+  }
+
+  // Warp w takes tiles w, w + 4, ... of the split.
+  __device__ void attend_tiles(const Part& part, int split, WarpAttention<T, dims, 1>& attention) {
+    constexpr int depth = Ring<dims>::depth;
+    const int first = split * split_size + warp_index() * tile_keys;
+    const int split_end = (split + 1) * split_size;
+    const int end = part.context < split_end ? part.context : split_end;
+    const int tiles = (end - first + warps * tile_keys - 1) / (warps * tile_keys);  // none where negative
+    const int mine = first + lane_index() % most_tiles * warps * tile_keys;
+    const int page = mine < end
+                         ? a_.block_tables[static_cast<int64_t>(a_.seats[part.sequence]) * a_.table_width +
+                                           mine / a_.block_size]
+                         : 0;
+    const auto fetch = [&](int step) {
+      if (step < 2 * tiles)
+        fetch_tile(part, first + step / 2 * warps * tile_keys, shuffle(page, step / 2), step);
+      commit_copies();
+    };
+    const auto arrived = [&](int step) -> const T* {
+      wait_copies<depth - 2>();
+      synchronize_warp();  // and the tile that the next copy overwrites is read
+      fetch(step + depth - 1);
+      return ring_ + step % depth * Ring<dims>::tile;
+    };
+    for (int step = 0; step < depth - 1; ++step) fetch(step);
+    load_queries(part);
+    synchronize_block();
+    for (int tile = 0; tile < tiles; ++tile) {
+      float scores[1][tile_keys / 8][4] = {};
+      attention.template score<tile_keys>(scores, queries_, arrived(2 * tile));
+      mask(scores, end - (first + tile * warps * tile_keys));
+      attention.template weigh<tile_keys>(scores, a_.scale * log2_e);
+      attention.template add_values<tile_keys>(scores, arrived(2 * tile + 1));
+    }
+    attention.finish();
+  }
+
+  // Zeros behind the context: what no token wrote may be NaN, which no weight of zero would remove.
+  __device__ void fetch_tile(const Part& part, int position, int page, int step) {
+    const int64_t row =
+        (static_cast<int64_t>(page) * a_.kv_heads + part.kv_head) * a_.block_size + position % a_.block_size;
+    copy_rows<tile_keys, dims>(ring_ + step % Ring<dims>::depth * Ring<dims>::tile,
+                               static_cast<const T*>(step % 2 == 0 ? a_.keys : a_.values) + row * dims,
+                               part.context - position);
+  }
+
+  __device__ static void mask(float (&scores)[1][tile_keys / 8][4], int keys) {
+    if (keys >= tile_keys) return;
+    for (int n = 0; n < tile_keys / 8; ++n)
+      for (int j = 0; j < 4; ++j)
+        if (8 * n + 2 * (lane_index() % 4) + j % 2 >= keys) scores[0][n][j] = -INFINITY;
+  }
+
+  // Brings the sums of all warps to one maximum a row and lays them out by row.
+  __device__ void exchange_sums(const WarpAttention<T, dims, 1>& attention) {
+    const int row = lane_index() / 4, column = 2 * (lane_index() % 4);
+    for (int i = 0; i < 2; ++i)
+      if (column == 0) {
+        exchange_.maximum[warp_index()][row + 8 * i] = attention.maximum[i];
+        exchange_.total[warp_index()][row + 8 * i] = attention.total[i];
+      }
+    synchronize_block();
+    for (int i = 0; i < 2; ++i) {
+      const float shrink = fast_exp2(attention.maximum[i] - largest(row + 8 * i));
+      float* const to = sums(warp_index(), row + 8 * i) + column;
+      for (int n = 0; n < dims / 8; ++n)
+        for (int j = 0; j < 2; ++j) to[8 * n + j] = attention.sum[0][n][2 * i + j] * shrink;
+    }
+    synchronize_block();
+  }
+
+  __device__ static float* sums(int warp, int row) {
+    return reinterpret_cast<float*>(shared_memory()) + (warp * tile_rows + row) * sums_pitch<dims>;
+  }
+  __device__ float largest(int row) const {
+    float maximum = exchange_.maximum[0][row];
+    for (int w = 1; w < warps; ++w) maximum = fmaxf(maximum, exchange_.maximum[w][row]);
+    return maximum;
+  }
+  __device__ Partial sum_of_warps(int v) const {
+    const int row = v / vectors;
+    Partial sum{largest(row), 0, {}};
+    for (int w = 0; w < warps; ++w) {
+      sum.total += exchange_.total[w][row] * fast_exp2(exchange_.maximum[w][row] - sum.maximum);
+      const Four four = *reinterpret_cast<const Four*>(sums(w, row) + v % vectors * 4);
+      for (int i = 0; i < 4; ++i) sum.sum.values[i] += four.values[i];
+    }
+    return sum;
+  }
+
+  // A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2].
+  __device__ float* slot_of(int slot) const {
+    return workspace_.slots + static_cast<int64_t>(slot) * a_.query_heads * (dims + 2);
+  }
+  __device__ Four* slot_sum(const Part& part, int slot, int v) const {
+    return reinterpret_cast<Four*>(slot_of(slot) + part.first_head * dims) + v;
+  }
+  __device__ float* slot_weight(const Part& part, int slot, int v) const {
+    return slot_of(slot) + a_.query_heads * dims + 2 * (part.first_head + v / vectors);
+  }
+  __device__ void store(const Part& part, int v, const Partial& partial) const {
+    *slot_sum(part, part.slot, v) = partial.sum;
+    if (v % vectors > 0) return;
+    slot_weight(part, part.slot, v)[0] = partial.maximum;
+    slot_weight(part, part.slot, v)[1] = partial.total;
+  }
+  __device__ Partial load(const Part& part, int slot, int v) const {
+    const float* const weight = slot_weight(part, slot, v);
+    return {weight[0], weight[1], *slot_sum(part, slot, v)};
+  }
+  __device__ Partial former(const Part& part, int split, int v) const {
+    const auto& weight = exchange_.former[(split - 1) % 2];
+    return {weight[0][v / vectors], weight[1][v / vectors], *slot_sum(part, part.slot, v)};
+  }
+
+  __device__ void write(const Part& part, int v, const Partial& partial) const {
+    struct alignas(4 * sizeof(T)) {
+      T values[4];
+    } rounded;
+    for (int i = 0; i < 4; ++i) rounded.values[i] = static_cast<T>(partial.sum.values[i] / partial.total);
+    *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row_start(part) + 4 * v) = rounded;
+  }
+
+  // Of all parts that share rows of a sequence. Counts from zero to zero.
+  __device__ bool is_last_to_arrive(const Part& part) {
+    memory_fence();
+    synchronize_block();
+    if (thread_index() == 0) {
+      int32_t* const arrivals =
+          &workspace_.arrivals[static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];
+      exchange_.arrival = atomic_add(arrivals, 1);
+      if (exchange_.arrival == part.sequence_slots - 1) *arrivals = 0;
+    }
+    synchronize_block();
+    return exchange_.arrival == part.sequence_slots - 1;
+  }
+
+  __device__ void combine(const Part& part) const {
+    memory_fence();
+    for (int v = thread_index(); v < part.rows * vectors; v += block_threads()) {
+      Partial sum = load(part, part.first_slot, v);
+      for (int slot = 1; slot < part.sequence_slots; ++slot)
+        sum = merged(sum, load(part, part.first_slot + slot, v));
+      write(part, v, sum);
+    }
+  }
+
+  const AttentionArguments& a_;
+  const DecodeWorkspace& workspace_;
+  T* queries_;
+  Exchange& exchange_;
+  T* ring_;
+};
+
+template <typename T, int dims>
+__global__ void __launch_bounds__(32 * warps, dims <= 128 ? 3 : 2)
+    decode(AttentionArguments arguments, DecodeWorkspace workspace) {
+  Decode<T, dims>(arguments, workspace).run();
+}
+
+}  // namespace
+
+int decode_slot_floats(const AttentionArguments& arguments) {
+  return arguments.query_heads * (arguments.head_dim + 2);
+}
+int decode_arrivals(const AttentionArguments& arguments) {
+  return arguments.sequences * arguments.query_heads;
+}
+
+void attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
+  with_attention_instance(arguments, [&](auto element, auto dims) {
+    const auto kernel = decode<decltype(element), dims()>;
+    const size_t bytes = ring_bytes<dims()> + tile_rows * dims() * sizeof(element) + sizeof(Exchange) +
+                         sizeof(int) * static_cast<size_t>(arguments.sequences);
+    launch(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, arguments,
+           workspace);
+  });
+}
+
+}  // namespace maniple::cuda
