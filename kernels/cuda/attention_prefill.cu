@@ -1,0 +1,201 @@
+#include <kernels/cuda/attention_instances.hpp>
+#include <kernels/cuda/attention_prefill.hpp>
+#include <kernels/cuda/attention_tiles.hpp>
+#include <kernels/cuda/reductions.hpp>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int warps = 4;
+
+// Rows of queries a block, and keys a step. Keys and values have two tiles each, one of them in flight. At
+// 128 dimensions 96 KiB: two blocks an SM of sm_90, one where an SM has 100 KiB.
+template <int dims, int row_tiles>
+struct Tile {
+  static constexpr int rows = warps * 16 * row_tiles;
+  static constexpr int keys = dims <= 128 ? 64 : 32;
+  static constexpr int stage = 2 * keys * dims;  // elements: keys, then values
+  static constexpr int elements = rows * dims + 2 * stage;
+};
+
+// Row r of a sequence is query r / group with head r % group of the KV head's. Blocks
+// [first_block(s), first_block(s + 1)) suffice for the rows of sequence s, and nobody has to count.
+__device__ int first_block(const AttentionArguments& a, int sequence, int rows) {
+  const int64_t before = static_cast<int64_t>(a.query_starts[sequence]) * (a.query_heads / a.kv_heads);
+  return static_cast<int>(before / rows) + sequence;
+}
+__device__ int sequence_of(const AttentionArguments& a, int block, int rows) {
+  int begun = 0;
+  for (int s = thread_index(); s < a.sequences; s += block_threads())
+    begun += first_block(a, s, rows) <= block;
+  return block_reduce(begun, reinterpret_cast<int*>(shared_memory()), [](int x, int y) { return x + y; }) - 1;
+}
+
+// What the block works on, in shared memory: registers are full.
+struct Rows {
+  const int32_t* table;
+  int kv_head;
+  int group;
+  int first_token;  // of the sequence
+  int past;
+  int context;
+  int count;  // of the sequence
+  int first;  // of the block
+};
+__device__ Rows rows_of(const AttentionArguments& a, int sequence, int block, int kv_head, int rows) {
+  const int group = a.query_heads / a.kv_heads, first_token = a.query_starts[sequence];
+  const int queries = a.query_starts[sequence + 1] - first_token;
+  return {a.block_tables + static_cast<int64_t>(a.seats[sequence]) * a.table_width,
+          kv_head,
+          group,
+          first_token,
+          a.past_lengths[sequence],
+          a.past_lengths[sequence] + queries,
+          queries * group,
+          (block - first_block(a, sequence, rows)) * rows};
+}
+
+template <typename T, int dims, int row_tiles>
+class Prefill {
+ public:
+  using Sizes = Tile<dims, row_tiles>;
+
+  // All of the block's shared memory is taken.
+  static constexpr size_t shared_bytes = Sizes::elements * sizeof(T) + sizeof(Rows);
+
+  __device__ Prefill(const AttentionArguments& a)
+      : a_(a),
+        queries_(reinterpret_cast<T*>(shared_memory())),
+        stages_(queries_ + Sizes::rows * dims),
+        rows_(*reinterpret_cast<Rows*>(queries_ + Sizes::elements)) {
+    const int block = grid_size().x - 1 - block_index().x;  // later rows have more to do: they come first
+    const int sequence = sequence_of(a, block, Sizes::rows);
+    if (thread_index() == 0) rows_ = rows_of(a, sequence, block, block_index().y, Sizes::rows);
+    synchronize_block();
+  }
+
+  __device__ void run() {
+    if (rows_.count <= rows_.group || rows_.first >= rows_.count)
+      return;  // a sequence of decode, or a block to spare
+    const int warp_row = rows_.first + warp_index() * 16 * row_tiles;
+    const int last_row =
+        rows_.first + Sizes::rows < rows_.count ? rows_.first + Sizes::rows - 1 : rows_.count - 1;
+    const int tiles = position_of(last_row) / Sizes::keys + 1;
+    WarpAttention<T, dims, row_tiles> attention;
+    copy_queries();
+    int page = page_of(0);
+    copy_keys_and_values(0, page);
+    page = page_of(1);
+    for (int tile = 0; tile < tiles; ++tile) {
+      wait_copies<0>();
+      synchronize_block();  // and all are done with the tile before
+      if (tile + 1 < tiles) copy_keys_and_values(tile + 1, page);
+      page = page_of(tile + 2);
+      if (warp_row < rows_.count) attend(attention, tile, warp_row);
+    }
+    attention.finish();
+    write(attention, warp_row);
+  }
+
+ private:
+  __device__ int position_of(int row) const { return rows_.past + row / rows_.group; }
+  // Element of queries and out.
+  __device__ int64_t row_start(int row) const {
+    return (static_cast<int64_t>(rows_.first_token + row / rows_.group) * a_.query_heads +
+            rows_.kv_head * rows_.group + row % rows_.group) *
+           dims;
+  }
+
+  __device__ void copy_queries() {
+    constexpr int chunks = dims / 8;
+    for (int chunk = thread_index(); chunk < Sizes::rows * chunks; chunk += block_threads()) {
+      const int row = rows_.first + chunk / chunks;
+      const bool valid = row < rows_.count;
+      copy_async(queries_ + swizzled<dims>(chunk / chunks, chunk % chunks),
+                 static_cast<const T*>(a_.queries) + row_start(valid ? row : 0) + chunk % chunks * 8, valid);
+    }
+  }
+
+  // A warp copies a quarter of a tile, which one page holds.
+  static constexpr int quarter = Sizes::keys / warps;
+  __device__ int quarter_begin(int tile) const { return tile * Sizes::keys + warp_index() * quarter; }
+  __device__ int page_of(int tile) const {
+    const int position = quarter_begin(tile);
+    return position < rows_.context ? rows_.table[position / a_.block_size] : 0;
+  }
+  // Zeros behind the context: what no token wrote may be NaN, which no weight of zero would remove.
+  __device__ void copy_keys_and_values(int tile, int page) {
+    const int position = quarter_begin(tile);
+    const int64_t from = ((static_cast<int64_t>(page) * a_.kv_heads + rows_.kv_head) * a_.block_size +
+                          position % a_.block_size) *
+                         dims;
+    T* const to = stages_ + tile % 2 * Sizes::stage + warp_index() * quarter * dims;
+    copy_rows<quarter, dims>(to, static_cast<const T*>(a_.keys) + from, rows_.context - position);
+    copy_rows<quarter, dims>(to + Sizes::keys * dims, static_cast<const T*>(a_.values) + from,
+                             rows_.context - position);
+    commit_copies();
+  }
+
+  __device__ void attend(WarpAttention<T, dims, row_tiles>& attention, int tile, int warp_row) const {
+    const int begin = tile * Sizes::keys, last = warp_row + 16 * row_tiles - 1;
+    if (begin > position_of(last < rows_.count ? last : rows_.count - 1)) return;
+    const T* const stage = stages_ + tile % 2 * Sizes::stage;
+    float scores[row_tiles][Sizes::keys / 8][4] = {};
+    attention.template score<Sizes::keys>(scores, queries_ + (warp_row - rows_.first) * dims, stage);
+    if (begin + Sizes::keys > position_of(warp_row) + 1) mask(scores, begin, warp_row);
+    attention.template weigh<Sizes::keys>(scores, a_.scale * log2_e);
+    attention.template add_values<Sizes::keys>(scores, stage + Sizes::keys * dims);
+  }
+
+  __device__ void mask(float (&scores)[row_tiles][Sizes::keys / 8][4], int begin, int warp_row) const {
+    for (int i = 0; i < 2 * row_tiles; ++i) {
+      const int seen = position_of(warp_row + 8 * i + lane_index() / 4) - begin - 2 * (lane_index() % 4);
+      for (int n = 0; n < Sizes::keys / 8; ++n)
+        for (int j = 0; j < 2; ++j)
+          if (8 * n + j > seen) scores[i / 2][n][i % 2 * 2 + j] = -INFINITY;
+    }
+  }
+
+  __device__ void write(const WarpAttention<T, dims, row_tiles>& attention, int warp_row) const {
+    for (int i = 0; i < 2 * row_tiles; ++i) {
+      const int row = warp_row + 8 * i + lane_index() / 4;
+      if (row >= rows_.count) continue;
+      T* const to = static_cast<T*>(a_.out) + row_start(row) + 2 * (lane_index() % 4);
+      const float factor = 1.0f / attention.total[i];
+      for (int n = 0; n < dims / 8; ++n) {
+        const float* const pair = attention.sum[i / 2][n] + i % 2 * 2;
+        *reinterpret_cast<uint32_t*>(to + 8 * n) = packed_pair<T>(pair[0] * factor, pair[1] * factor);
+      }
+    }
+  }
+
+  const AttentionArguments& a_;
+  T *queries_, *stages_;
+  Rows& rows_;
+};
+
+template <typename T, int dims, int row_tiles>
+__global__ void __launch_bounds__(32 * warps, 2) prefill(AttentionArguments arguments) {
+  Prefill<T, dims, row_tiles>(arguments).run();
+}
+
+template <typename T, int dims, int row_tiles>
+void launch_prefill(Stream stream, const AttentionArguments& a) {
+  const int64_t rows = static_cast<int64_t>(a.tokens) * (a.query_heads / a.kv_heads);
+  using Sizes = Tile<dims, row_tiles>;
+  launch(prefill<T, dims, row_tiles>, {static_cast<int>(rows / Sizes::rows) + a.sequences, a.kv_heads},
+         32 * warps, Prefill<T, dims, row_tiles>::shared_bytes, stream, a);
+}
+
+}  // namespace
+
+bool attention_prefill(Stream stream, const AttentionArguments& arguments) {
+  return with_attention_instance(arguments, [&](auto element, auto dims) {
+    launch_prefill<decltype(element), dims(), (dims() <= 128 ? 2 : 1)>(stream, arguments);
+  });
+}
+
+}  // namespace maniple::cuda
