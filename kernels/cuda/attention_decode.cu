@@ -1,6 +1,7 @@
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_instances.hpp>
 #include <kernels/cuda/attention_tiles.hpp>
+#include <kernels/cuda/block_tables.hpp>
 
 #include <algorithm>
 
@@ -207,10 +208,7 @@ class Decode {
     const int end = part.context < split_end ? part.context : split_end;
     const int tiles = (end - first + warps * tile_keys - 1) / (warps * tile_keys);  // none where negative
     const int mine = first + lane_index() % most_tiles * warps * tile_keys;
-    const int page = mine < end
-                         ? a_.block_tables[static_cast<int64_t>(a_.seats[part.sequence]) * a_.table_width +
-                                           mine / a_.block_size]
-                         : 0;
+    const int page = mine < end ? block_table(a_, part.sequence)[mine / a_.block_size] : 0;
     const auto fetch = [&](int step) {
       if (step < 2 * tiles)
         fetch_tile(part, first + step / 2 * warps * tile_keys, shuffle(page, step / 2), step);
@@ -367,8 +365,8 @@ int decode_arrivals(const AttentionArguments& arguments) {
   return arguments.sequences * arguments.query_heads;
 }
 
-void attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
-  with_attention_instance(arguments, [&](auto element, auto dims) {
+bool attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
+  return with_attention_instance(arguments, [&](auto element, auto dims) {
     const auto kernel = decode<decltype(element), dims()>;
     const size_t bytes = ring_bytes<dims()> + tile_rows * dims() * sizeof(element) + sizeof(Exchange) +
                          sizeof(int) * static_cast<size_t>(arguments.sequences);

@@ -21,8 +21,9 @@ int decode_slot_floats(const AttentionArguments& arguments);
 int decode_arrivals(const AttentionArguments& arguments);
 
 // Writes the rows of `out` that belong to sequences with one query and a context; leaves the others alone.
-// Head sizes 16, 32, 64, 96, 128, 256; throws nothing, launches nothing for others (see attention_tuned).
-void attention_decode(device::Stream stream, const AttentionArguments& arguments,
+// False, and nothing is done, where there is no instance for the type and head size (16, 32, 64, 96, 128,
+// 256).
+bool attention_decode(device::Stream stream, const AttentionArguments& arguments,
                       const DecodeWorkspace& workspace);
 
 }  // namespace maniple::cuda

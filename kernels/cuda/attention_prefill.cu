@@ -1,6 +1,7 @@
 #include <kernels/cuda/attention_instances.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/attention_tiles.hpp>
+#include <kernels/cuda/block_tables.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 namespace maniple::cuda {
@@ -48,7 +49,7 @@ struct Rows {
 __device__ Rows rows_of(const AttentionArguments& a, int sequence, int block, int kv_head, int rows) {
   const int group = a.query_heads / a.kv_heads, first_token = a.query_starts[sequence];
   const int queries = a.query_starts[sequence + 1] - first_token;
-  return {a.block_tables + static_cast<int64_t>(a.seats[sequence]) * a.table_width,
+  return {block_table(a, sequence),
           kv_head,
           group,
           first_token,

@@ -2,32 +2,9 @@
 // tiles of keys and values in shared memory (Dao: FlashAttention-2, 2023).
 #pragma once
 
-#include <device/primitives.hpp>
+#include <kernels/cuda/shared_tiles.hpp>
 
 namespace maniple::cuda {
-
-// Chunks are 16 bytes, 8 elements. Where chunk `chunk` of row `row` of a tile lies, in elements: within each
-// `chunk_period` of them the chunks of a row change places, so that a column of chunks over eight rows meets
-// every bank once.
-template <int columns>
-constexpr int chunk_period = columns % 64 == 0   ? 8
-                             : columns % 32 == 0 ? 4
-                                                 : 2;
-template <int columns>
-__device__ constexpr int swizzled(int row, int chunk) {
-  constexpr int period = chunk_period<columns>;
-  return row * columns + (chunk ^ row / (8 / period) % period) * 8;
-}
-
-// A warp fetches rows that lie side by side into a tile; from row `valid` on they are zero and are not read.
-template <int rows, int columns, typename T>
-__device__ void copy_rows(T* tile, const T* from, int valid) {
-  constexpr int period = chunk_period<columns>;
-  const int lane = device::lane_index();
-  for (int row = lane / period; row < rows; row += 32 / period)
-    for (int chunk = lane % period; chunk < columns / 8; chunk += period)
-      device::copy_async(tile + swizzled<columns>(row, chunk), from + row * columns + 8 * chunk, row < valid);
-}
 
 // Attention of 16 * row_tiles rows so far. With g = lane / 4 and t = 2 (lane % 4), entries 2 r and 2 r + 1
 // belong to rows 16 r + g and 16 r + g + 8, columns t and t + 1 of each eight.

@@ -1,4 +1,5 @@
 #include <kernels/cuda/attention.hpp>
+#include <kernels/cuda/block_tables.hpp>
 #include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/reductions.hpp>
 
@@ -34,7 +35,7 @@ template <typename T>
 class Pages {
  public:
   __device__ Pages(const AttentionArguments& a, int sequence, int kv_head)
-      : a_(a), table_(a.block_tables + static_cast<int64_t>(sequence) * a.table_width), kv_head_(kv_head) {}
+      : a_(a), table_(block_table(a, sequence)), kv_head_(kv_head) {}
 
   __device__ const T* key(int position) const { return static_cast<const T*>(a_.keys) + element(position); }
   __device__ const T* value(int position) const {

@@ -1,7 +1,9 @@
-#include <kernels/cuda/attention.hpp>
+#include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/sampling.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/reference/rows.hpp>
 
 #include <limits>
@@ -12,6 +14,8 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t most_biased_columns = int64_t{1} << 18;
+constexpr int64_t decode_slots_floats = int64_t{16} << 20;  // 64 MiB: 8000 splits of 16 heads of 128
+constexpr int64_t most_decode_arrivals = int64_t{1} << 17;  // sequences * query heads
 
 int narrow(int64_t number) {
   require(0 <= number && number <= std::numeric_limits<int>::max(),
@@ -50,6 +54,13 @@ const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
   return weight.empty() ? nullptr : weight.as<float>();
 }
 
+Tensor zero_counters(Device& device, int64_t count) {
+  Tensor counters(device, DType::int32, {count});
+  const std::vector<std::byte> zeros(counters.view().bytes());
+  device.upload(counters.view().data, zeros.data(), zeros.size());
+  return counters;
+}
+
 }  // namespace
 
 CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm)
@@ -57,7 +68,11 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       stream_(stream),
       gemm_(std::move(gemm)),
       bias_(device, DType::bf16, {most_biased_columns}),
-      partial_candidates_(device, DType::uint8, {most_partial_candidates * sizeof(Candidate)}) {}
+      partial_candidates_(device, DType::uint8, {most_partial_candidates * sizeof(Candidate)}),
+      decode_slots_(device, DType::fp32, {decode_slots_floats}),
+      decode_arrivals_(zero_counters(device, most_decode_arrivals)),
+      skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
+      skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
 
 Weight CudaOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
   require(slices >= 1 && columns % slices == 0, "columns of a weight must divide by its reduction slices");
@@ -88,7 +103,12 @@ void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bi
           "shapes of a matmul");
   require(bias.empty() || (bias.shape == Shape{n} && bias.dtype == DType::fp32),
           "a bias has one fp32 value for each output column");
-  if (m > 0) gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
+  if (m == 0) return;
+  if (!skinny_gemm(stream_,
+                   {x.dtype, out.dtype, x.data, weight.packed.view().data,
+                    bias.empty() ? nullptr : bias.as<float>(), out.data, narrow(m), narrow(n), narrow(k)},
+                   {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()}))
+    gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
@@ -171,6 +191,13 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
                 narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim), narrow(pages.block_size())});
 }
 
+DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
+  const int64_t slots = decode_slots_.shape().elements() / decode_slot_floats(arguments);
+  require(arguments.sequences <= slots && decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
+          "more sequences than the workspace of attention holds");
+  return {decode_slots_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
+}
+
 void CudaOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
                         float scale, const KvPages& pages, TensorView out) {
   require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
@@ -178,12 +205,27 @@ void CudaOps::attention(ConstTensorView queries, const HeadLayout& heads, const 
               is_activation(queries.dtype) && pages.kv_heads() == heads.kv_heads &&
               pages.head_dim() == heads.head_dim && heads.head_dim <= 256,
           "shapes of an attention");
-  attention_untuned(stream_,
-                    {queries.dtype, queries.data, out.data, pages.keys.data, pages.values.data,
-                     batch.query_starts.as<int32_t>(), batch.past_lengths.as<int32_t>(),
-                     batch.block_tables.as<int32_t>(), narrow(batch.block_tables.shape[1]),
-                     narrow(batch.sequences()), narrow(batch.tokens()), narrow(heads.query_heads),
-                     narrow(heads.kv_heads), narrow(heads.head_dim), narrow(pages.block_size()), scale});
+  const AttentionArguments arguments{queries.dtype,
+                                     queries.data,
+                                     out.data,
+                                     pages.keys.data,
+                                     pages.values.data,
+                                     batch.query_starts.as<int32_t>(),
+                                     batch.past_lengths.as<int32_t>(),
+                                     nullptr,
+                                     batch.block_tables.as<int32_t>(),
+                                     narrow(batch.block_tables.shape[1]),
+                                     narrow(batch.sequences()),
+                                     narrow(batch.tokens()),
+                                     narrow(heads.query_heads),
+                                     narrow(heads.kv_heads),
+                                     narrow(heads.head_dim),
+                                     narrow(pages.block_size()),
+                                     scale};
+  if (!attention_decode(stream_, arguments, decode_workspace(arguments)))
+    attention_untuned(stream_, arguments);
+  else if (arguments.tokens > arguments.sequences)
+    attention_prefill(stream_, arguments);
 }
 
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,

@@ -2,6 +2,7 @@
 // emulation of the tests too, so it knows the device by its interface and its stream alone.
 #pragma once
 
+#include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/ops.hpp>
 
@@ -48,6 +49,7 @@ class CudaOps : public Ops {
 
  private:
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);
+  DecodeWorkspace decode_workspace(const AttentionArguments& arguments);
 
   Device& device_;
   device::Stream stream_;
@@ -55,6 +57,10 @@ class CudaOps : public Ops {
   // Never grow: captured graphs hold their addresses.
   Tensor bias_;
   Tensor partial_candidates_;
+  Tensor decode_slots_;
+  Tensor decode_arrivals_;
+  Tensor skinny_partials_;
+  Tensor skinny_arrivals_;
 };
 
 }  // namespace maniple::cuda

@@ -1,4 +1,5 @@
 #include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/attention_prefill.hpp>
 #include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>
@@ -91,8 +92,13 @@ class Batch {
 
   std::vector<uint16_t> decode(emulation::Order& order, int slots = 0) {
     if (slots == 0) slots = static_cast<int>(parts_.size()) * 64;
-    cuda::attention_decode(&order, arguments(), {slots_.data(), slots, arrivals_.data()});
+    EXPECT_TRUE(cuda::attention_decode(&order, arguments(), {slots_.data(), slots, arrivals_.data()}));
     EXPECT_EQ(arrivals_, std::vector<int32_t>(arrivals_.size())) << "arrivals are counted back to zero";
+    return std::exchange(out_, std::vector<uint16_t>(out_.size(), nan));
+  }
+
+  std::vector<uint16_t> prefill(emulation::Order& order) {
+    EXPECT_TRUE(cuda::attention_prefill(&order, arguments()));
     return std::exchange(out_, std::vector<uint16_t>(out_.size(), nan));
   }
 
@@ -201,8 +207,9 @@ class Batch {
   std::vector<float> slots_;
 };
 
-// Weights and results are rounded to the type: two roundings of at most 2^-9 or 2^-12, in the norm less.
-double bound_of(DType dtype) { return dtype == DType::bf16 ? 4e-3 : 5e-4; }
+// Weights and results are rounded to the type: errors of half a unit in the last place each, relative to the
+// sum of the absolute terms, which are some times the result.
+double bound_of(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : 0x1p-10; }
 
 class AttentionDecode : public ::testing::TestWithParam<uint64_t> {
  protected:
@@ -267,6 +274,65 @@ TEST_P(AttentionDecode, ARowHasTheSameBitsInAnyCompanyOrderAndPageSizeAndWithFew
   }
   emulation::Order other{GetParam() + 1};
   EXPECT_EQ(Batch(scene, contexts).decode(other), expected);
+}
+
+class AttentionPrefill : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  emulation::Order order_{GetParam()};
+
+  void expect_exact(const Scene& scene, const std::vector<Part>& parts) {
+    Batch batch(scene, parts);
+    batch.expect_exact(batch.prefill(order_), bound_of(scene.dtype));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Orders, AttentionPrefill, ::testing::Range(uint64_t{0}, uint64_t{4}));
+
+TEST_P(AttentionPrefill, AgreesWithDoublePrecisionForEveryHeadSizeAndType) {
+  for (const DType dtype : {DType::bf16, DType::fp16})
+    for (const int head_dim : {16, 32, 64, 96, 128, 256})
+      expect_exact({.dtype = dtype, .head_dim = head_dim, .seed = GetParam()},
+                   {{0, 2}, {63, 3}, {0, 65}, {255, 2}, {130, 70}});
+}
+
+TEST_P(AttentionPrefill, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
+  for (const int group : {1, 2, 3, 4, 7, 8, 16, 17})
+    for (const int block_size : {16, 32, 64, 128, 256})
+      if ((group + block_size / 16 + static_cast<int>(GetParam())) % 4 == 0)
+        expect_exact({.head_dim = 32,
+                      .kv_heads = 2,
+                      .group = group,
+                      .block_size = block_size,
+                      .shared_positions = 256,
+                      .seed = GetParam()},
+                     {{0, 33}, {256, 5}, {300, 2}, {190, 67}});
+}
+
+TEST_P(AttentionPrefill, SurvivesScoresThatOverflowAnExponential) {
+  Batch batch({.query_scale = 2000, .seed = GetParam()}, {{0, 40}, {120, 2}});
+  for (const uint16_t bits : batch.prefill(order_)) ASSERT_LE(std::abs(widened(DType::bf16, bits)), 1.01);
+}
+
+TEST_P(AttentionPrefill, LeavesPaddingAndSequencesOfOneQueryAlone) {
+  Batch batch({.seed = GetParam()}, {{-1}, {30, 3}, {70}, {0, 130}, {0}, {-1}});
+  const std::vector<uint16_t> out = batch.prefill(order_);
+  const std::vector<int> queries{1, 3, 1, 130, 1, 1};
+  for (size_t s = 0; s < queries.size(); ++s)
+    for (int t = 0; t < queries[s]; ++t)
+      for (int i = 0; i < batch.query_width(); ++i)
+        ASSERT_EQ(!std::isnan(widened(DType::bf16, out[batch.row(s, t, i)])), queries[s] > 1) << s;
+}
+
+TEST_P(AttentionPrefill, ARowHasTheSameBitsInAnyChunkCompanyOrderAndPageSize) {
+  Scene scene{.head_dim = 64, .kv_heads = 2, .group = 3, .seed = 5};
+  Batch whole(scene, {{0, 200}});
+  const std::vector<uint16_t> expected = whole.prefill(order_);
+  scene.block_size = 256;
+  for (const Part part : {Part{0, 200}, {0, 70}, {1, 64}, {63, 2}, {127, 73}}) {
+    Batch batch(scene, {part, {17, 90}, {5}});
+    const std::vector<uint16_t> out = batch.prefill(order_);
+    const auto row = expected.begin() + part.past * whole.query_width();
+    EXPECT_TRUE(std::equal(row, row + part.queries * whole.query_width(), out.begin()));
+  }
 }
 
 }  // namespace

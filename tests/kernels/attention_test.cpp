@@ -174,7 +174,7 @@ std::vector<double> exact_attention(const Scene& scene, int sequence, int positi
 // Scores are off by some roundings of fp32, weights may be rounded to the cache's type, the result is rounded
 // once.
 void expect_exact(const Scene& scene, const std::vector<Part>& parts, const Step& step, ConstTensorView out) {
-  const double tolerance = std::max(1.5 * rounding(scene.dtype), 1e-5);
+  const double tolerance = 2 * rounding(scene.dtype) + 1e-5;
   const int64_t dim = scene.heads.head_dim;
   step.for_tokens([&](size_t p, int64_t token, int position) {
     for (int64_t head = 0; head < scene.heads.query_heads; ++head) {
@@ -191,7 +191,7 @@ void expect_exact(const Scene& scene, const std::vector<Part>& parts, const Step
 }
 
 // Twice the bound of expect_exact for bf16.
-constexpr double off_bound = 2 * 1.5 * 0x1p-8;
+constexpr double off_bound = 2 * (2 * 0x1p-8 + 1e-5);
 
 class Attention : public Conformance {
  protected:

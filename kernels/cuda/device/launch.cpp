@@ -11,15 +11,31 @@ dim3 dimensions(Grid grid) {
   return {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)};
 }
 
+// Before a launch, and before the question how many blocks fit.
+void reserve_shared_memory(const void* kernel, size_t bytes) {
+  if (bytes > usual_shared_bytes)
+    cuda::check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "reserving shared memory");
+}
+
 }  // namespace
+
+int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
+  reserve_shared_memory(kernel, shared_bytes);
+  int device = 0, multiprocessors = 0, blocks = 0;
+  cuda::check(cudaGetDevice(&device), "asking for the device");
+  cuda::check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+              "counting multiprocessors");
+  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
+              "counting the blocks that fit");
+  return blocks * multiprocessors;
+}
 
 void launch_kernel(const void* kernel, Grid grid, int threads, size_t shared_bytes, Stream stream,
                    void** arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  if (shared_bytes > usual_shared_bytes)
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared_bytes)),
-                "reserving shared memory");
+  reserve_shared_memory(kernel, shared_bytes);
   cuda::check(cudaLaunchKernel(kernel, dimensions(grid), {static_cast<unsigned>(threads), 1, 1}, arguments,
                                shared_bytes, stream),
               "launching a kernel");

@@ -148,11 +148,13 @@ __device__ inline void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uin
 // Two values as a register of the above, the first in the lower half.
 template <typename T>
 __device__ inline uint32_t packed_pair(float low, float high) {
-  union {
-    T values[2];
-    uint32_t word;
-  } pair{{static_cast<T>(low), static_cast<T>(high)}};
-  return pair.word;
+  if constexpr (std::is_same_v<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
 }
 
 // --- arithmetic ---

@@ -92,7 +92,7 @@ T shuffle(T value, int lane, Place place = Place::current()) {
 }
 template <typename T>
 T shuffle_xor(T value, int mask, Place place = Place::current()) {
-  return shuffle(value, lane_index() ^ mask, place);
+  return device::shuffle(value, lane_index() ^ mask, place);
 }
 inline uint32_t ballot(bool predicate, Place place = Place::current()) {
   struct Part {

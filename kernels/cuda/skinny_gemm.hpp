@@ -1,0 +1,40 @@
+// The product of a few rows with a weight, on tensor cores: out[m, n] = x[m, k] * weight[n, k]^T + bias[n]
+// for m up to 64, bf16 and fp16. The weight is read once, as fast as memory allows.
+//
+// The order in which k is summed follows from n and k alone: a row has the same bits in any company.
+#pragma once
+
+#include <device/stream.hpp>
+#include <kernels/tensor/dtype.hpp>
+
+#include <cstdint>
+
+namespace maniple::cuda {
+
+inline constexpr int most_skinny_rows = 64;
+
+struct SkinnyGemmArguments {
+  DType dtype;         // of x and weight
+  DType out_type;      // the same or fp32
+  const void* x;       // [m, k]
+  const void* weight;  // [n, k]
+  const float* bias;   // [n] or null
+  void* out;           // [m, n]
+  int m;
+  int n;
+  int k;
+};
+
+// Where the sums of slices of k wait for the last one of their columns.
+inline constexpr int skinny_partial_floats = 256 * 32 * most_skinny_rows;
+inline constexpr int skinny_arrivals = 256;
+struct SkinnyGemmWorkspace {
+  float* partials;    // skinny_partial_floats
+  int32_t* arrivals;  // skinny_arrivals; zero before the first call, and left zero
+};
+
+// False, and nothing is done, for other types and more rows.
+bool skinny_gemm(device::Stream stream, const SkinnyGemmArguments& arguments,
+                 const SkinnyGemmWorkspace& workspace);
+
+}  // namespace maniple::cuda
