@@ -1,0 +1,16 @@
+// Device work of the benchmark itself.
+#pragma once
+
+#include <device/stream.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace maniple::bench {
+
+// bf16 values in [-1, 1), by place and seed. count is a multiple of 8.
+void fill_random(device::Stream stream, void* values, int64_t count, uint32_t seed);
+// Reads all of it once; sink gets one word, in case the sum has a certain value. bytes: a multiple of 16.
+void read_all(device::Stream stream, const void* data, int64_t bytes, uint32_t* sink);
+
+}  // namespace maniple::bench

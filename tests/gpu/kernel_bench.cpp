@@ -1,0 +1,319 @@
+// Times the kernels against a read-only ceiling measured in the same run, bf16, in the shapes of Qwen3:
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows]     (all of them where none is named)
+// Prints one line of JSON a measurement: median, 10th and 90th percentile of the microseconds of one call.
+// Calls are captured, many in one graph, so that launches cost what they cost in a decode step; their
+// operands take turns among sets that together exceed the L2 cache.
+
+#include <gpu/bench_kernels.hpp>
+#include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/attention_prefill.hpp>
+#include <kernels/cuda/cublaslt_gemm.hpp>
+#include <kernels/cuda/cuda_check.hpp>
+#include <kernels/cuda/cuda_device.hpp>
+#include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace maniple::bench {
+namespace {
+
+using cuda::check;
+
+constexpr int64_t cold_bytes = int64_t{512} << 20;  // beyond any L2 cache
+constexpr int block_size = 256;
+constexpr int head_dim = 128;
+
+struct Timing {
+  double median, tenth, ninetieth;  // microseconds a call
+};
+
+class Bench {
+ public:
+  // call(i) joins the stream; i counts the calls, to take turns among operands.
+  Timing time(int calls, const std::function<void(int)>& call) {
+    for (int i = 0; i < calls; ++i) call(i);
+    device_.synchronize();
+    cudaGraph_t graph;
+    cudaGraphExec_t captured;
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "beginning a capture");
+    for (int i = 0; i < calls; ++i) call(i);
+    check(cudaStreamEndCapture(stream(), &graph), "ending a capture");
+    check(cudaGraphInstantiate(&captured, graph, 0), "making a graph");
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "creating an event");
+    check(cudaEventCreate(&end), "creating an event");
+    std::vector<double> times;
+    for (int round = -3; round < 31; ++round) {
+      float milliseconds = 0;
+      check(cudaEventRecord(begin, stream()), "recording an event");
+      check(cudaGraphLaunch(captured, stream()), "launching a graph");
+      check(cudaEventRecord(end, stream()), "recording an event");
+      check(cudaEventSynchronize(end), "running a graph");
+      check(cudaEventElapsedTime(&milliseconds, begin, end), "reading a time");
+      if (round >= 0) times.push_back(1000.0 * static_cast<double>(milliseconds) / calls);
+    }
+    cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(captured), cudaGraphDestroy(graph);
+    std::sort(times.begin(), times.end());
+    return {times[15], times[3], times[27]};
+  }
+
+  // Bytes and FLOPs are those of one call; 0 leaves them out.
+  void report(const std::string& what, const Timing& timing, double bytes, double flops = 0) const {
+    std::string rates;
+    if (bytes > 0)
+      rates += fmt::format(R"(, "gb_s": {:.0f}, "percent_of_read": {:.1f})", bytes / timing.median / 1e3,
+                           100 * bytes / timing.median / 1e3 / read_gb_s_);
+    if (flops > 0) rates += fmt::format(R"(, "tflop_s": {:.1f})", flops / timing.median / 1e6);
+    fmt::print("{{{}, \"us\": {:.2f}, \"p10\": {:.2f}, \"p90\": {:.2f}{}}}\n", what, timing.median,
+               timing.tenth, timing.ninetieth, rates);
+    std::fflush(stdout);
+  }
+
+  void measure_ceiling() {
+    const int64_t bytes = int64_t{8} << 30;
+    Tensor data(device_, DType::uint8, {bytes}), sink(device_, DType::int32, {1});
+    const Timing timing = time(1, [&](int) {
+      read_all(stream(), data.view().data, bytes, reinterpret_cast<uint32_t*>(sink.view().data));
+    });
+    read_gb_s_ = static_cast<double>(bytes) / timing.median / 1e3;
+    report(R"("kernel": "read_all", "bytes": 8589934592)", timing, static_cast<double>(bytes));
+  }
+
+  Tensor random(int64_t count, uint32_t seed) {
+    Tensor values(device_, DType::bf16, {(count + 7) / 8 * 8});
+    fill_random(stream(), values.view().data, values.shape().elements(), seed);
+    return values;
+  }
+  Tensor ints(const std::vector<int32_t>& values) {
+    Tensor tensor(device_, DType::int32, {static_cast<int64_t>(values.size())});
+    device_.upload(tensor.view().data, reinterpret_cast<const std::byte*>(values.data()), 4 * values.size());
+    return tensor;
+  }
+
+  cuda::CudaDevice& device() { return device_; }
+  device::Stream stream() { return device_.stream(); }
+
+ private:
+  cuda::CudaDevice device_{0};
+  double read_gb_s_ = 0;
+};
+
+int sets_for(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>(cold_bytes / bytes + 1, 2, 64)); }
+
+struct Part {
+  int past, queries;
+};
+
+// A batch over pages in random order, as many sets of pages as do not fit the cache.
+class AttentionCase {
+ public:
+  AttentionCase(Bench& bench, const std::vector<Part>& parts, int group, int kv_heads = 8)
+      : group_(group), kv_heads_(kv_heads) {
+    for (const Part& part : parts) width_ = std::max(width_, pages_of(part));
+    const int64_t page_elements = int64_t{kv_heads} * block_size * head_dim;
+    int64_t pages = 0, queries = 0;
+    std::vector<int32_t> starts{0}, past;
+    for (const Part& part : parts) {
+      pages += pages_of(part);
+      starts.push_back(static_cast<int32_t>(queries += part.queries));
+      past.push_back(part.past);
+      const double positions = part.past + (part.queries + 1) / 2.0;
+      flops_ += 4.0 * part.queries * positions * kv_heads * group * head_dim;
+      kv_bytes_ += 2.0 * 2 * kv_heads * head_dim * (part.past + part.queries);
+    }
+    sequences_ = static_cast<int>(parts.size());
+    tokens_ = static_cast<int>(queries);
+    const int sets = sets_for(static_cast<int64_t>(kv_bytes_));
+    keys_ = bench.random(pages * sets * page_elements, 1);
+    values_ = bench.random(pages * sets * page_elements, 2);
+    queries_ = bench.random(queries * kv_heads * group * head_dim, 3);
+    out_ = bench.random(queries * kv_heads * group * head_dim, 4);
+    starts_ = bench.ints(starts);
+    past_ = bench.ints(past);
+    std::vector<int32_t> order(static_cast<size_t>(pages * sets));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    for (int set = 0; set < sets; ++set) {
+      std::vector<int32_t> table;
+      for (const Part& part : parts) {
+        for (int p = 0; p < pages_of(part); ++p) table.push_back(order.back()), order.pop_back();
+        table.resize((table.size() + static_cast<size_t>(width_) - 1) / static_cast<size_t>(width_) *
+                     static_cast<size_t>(width_));
+      }
+      tables_.push_back(bench.ints(table));
+    }
+  }
+
+  cuda::AttentionArguments arguments(int call) {
+    return {DType::bf16,
+            queries_.view().data,
+            out_.view().data,
+            keys_.view().data,
+            values_.view().data,
+            starts_.view().as<int32_t>(),
+            past_.view().as<int32_t>(),
+            nullptr,
+            tables_[static_cast<size_t>(call) % tables_.size()].view().as<int32_t>(),
+            width_,
+            sequences_,
+            tokens_,
+            kv_heads_ * group_,
+            kv_heads_,
+            head_dim,
+            block_size,
+            1 / std::sqrt(static_cast<float>(head_dim))};
+  }
+  double kv_bytes() const { return kv_bytes_; }
+  double flops() const { return flops_; }
+  int calls() const { return std::clamp(static_cast<int>(tables_.size()), 4, 32); }
+
+ private:
+  static int pages_of(const Part& part) { return (part.past + part.queries + block_size - 1) / block_size; }
+
+  int group_, kv_heads_, width_ = 0, sequences_ = 0, tokens_ = 0;
+  double flops_ = 0, kv_bytes_ = 0;
+  Tensor keys_, values_, queries_, out_, starts_, past_;
+  std::vector<Tensor> tables_;
+};
+
+void bench_decode(Bench& bench) {
+  Tensor slots(bench.device(), DType::fp32, {int64_t{128} << 20});
+  Tensor arrivals = bench.ints(std::vector<int32_t>(1 << 16));
+  for (const int group : {2, 4, 8})
+    for (const int batch : {1, 8, 32, 128, 256})
+      for (const int context : {256, 1024, 4096, 16384}) {
+        if (group != 2 && batch != 1 && batch != 32) continue;
+        AttentionCase batch_case(bench, std::vector<Part>(static_cast<size_t>(batch), {context - 1, 1}),
+                                 group);
+        const cuda::AttentionArguments first = batch_case.arguments(0);
+        const cuda::DecodeWorkspace workspace{
+            slots.view().as<float>(),
+            static_cast<int>(slots.shape().elements() / cuda::decode_slot_floats(first)),
+            arrivals.view().as<int32_t>()};
+        const Timing timing = bench.time(batch_case.calls(), [&](int call) {
+          cuda::attention_decode(bench.stream(), batch_case.arguments(call), workspace);
+        });
+        bench.report(
+            fmt::format(R"("kernel": "attention_decode", "sequences": {}, "context": {}, "group": {})", batch,
+                        context, group),
+            timing, batch_case.kv_bytes());
+      }
+}
+
+void bench_prefill(Bench& bench) {
+  struct Named {
+    const char* name;
+    std::vector<Part> parts;
+  };
+  std::vector<Named> cases;
+  for (const int length : {512, 1024, 4096, 16384})
+    cases.push_back({"prompts", std::vector<Part>(static_cast<size_t>(16384 / length), {0, length})});
+  cases.push_back({"chunk on a prefix", {{14336, 2048}}});
+  cases.push_back({"mixed", {{0, 100}, {0, 700}, {512, 300}, {4096, 1000}, {0, 2000}, {300, 40}}});
+  for (const Named& named : cases) {
+    AttentionCase batch_case(bench, named.parts, 2);
+    const Timing timing =
+        bench.time(4, [&](int call) { cuda::attention_prefill(bench.stream(), batch_case.arguments(call)); });
+    bench.report(fmt::format(R"("kernel": "attention_prefill", "case": "{}", "sequences": {}, "longest": {})",
+                             named.name, named.parts.size(), named.parts[0].queries),
+                 timing, 0, batch_case.flops());
+  }
+}
+
+void bench_gemm(Bench& bench) {
+  cuda::CublasLtGemm library(bench.device());
+  Tensor partials(bench.device(), DType::fp32, {cuda::skinny_partial_floats});
+  Tensor arrivals = bench.ints(std::vector<int32_t>(cuda::skinny_arrivals));
+  constexpr std::pair<int, int> shapes[] = {{4096, 1024},  {1024, 2048},  {6144, 1024},
+                                            {1024, 3072},  {6144, 4096},  {4096, 4096},
+                                            {24576, 4096}, {4096, 12288}, {151936, 1024}};
+  for (const auto& [n, k] : shapes)
+    for (const int m : {1, 2, 4, 8, 16, 32, 64}) {
+      const int64_t elements = int64_t{n} * k;
+      const int sets = sets_for(2 * elements);
+      Tensor weights = bench.random(elements * sets, 1), x = bench.random(int64_t{m} * k, 2),
+             out = bench.random(int64_t{m} * n, 3);
+      const auto weight = [&](int call) { return weights.view().as<BFloat16>() + call % sets * elements; };
+      const int calls = std::clamp(sets, 4, 32);
+      const Timing own = bench.time(calls, [&](int call) {
+        cuda::skinny_gemm(
+            bench.stream(),
+            {DType::bf16, DType::bf16, x.view().data, weight(call), nullptr, out.view().data, m, n, k},
+            {partials.view().as<float>(), arrivals.view().as<int32_t>()});
+      });
+      const Timing theirs = bench.time(calls, [&](int call) {
+        library.multiply(bench.stream(), {x.view().data, DType::bf16, {m, k}},
+                         {reinterpret_cast<std::byte*>(weight(call)), DType::bf16, {n, k}}, {},
+                         {out.view().data, DType::bf16, {m, n}});
+      });
+      for (const auto& [name, timing] : {std::pair{"skinny_gemm", own}, {"cublaslt", theirs}})
+        bench.report(fmt::format(R"("kernel": "{}", "m": {}, "n": {}, "k": {})", name, m, n, k), timing,
+                     2.0 * static_cast<double>(elements), 2.0 * m * static_cast<double>(elements));
+    }
+}
+
+void bench_rows(Bench& bench) {
+  for (const int rows : {1, 32, 256, 4096})
+    for (const int width : {1024, 4096}) {
+      const int64_t count = int64_t{rows} * width;
+      const int sets = sets_for(6 * count);
+      Tensor x = bench.random(count * sets, 1), delta = bench.random(count * sets, 2),
+             out = bench.random(count * sets, 3);
+      Tensor weight(bench.device(), DType::fp32, {width});
+      fill_random(bench.stream(), weight.view().data, 2 * int64_t{width}, 4);
+      const auto at = [&](Tensor& tensor, int call) {
+        return tensor.view().as<BFloat16>() + call % sets * count;
+      };
+      const std::string shape = fmt::format(R"("rows": {}, "width": {})", rows, width);
+      bench.report(R"("kernel": "add_rms_norm", )" + shape,
+                   bench.time(32,
+                              [&](int call) {
+                                cuda::norm_rows(bench.stream(), {DType::bf16, at(x, call), at(delta, call),
+                                                                 DType::bf16, weight.view().as<float>(),
+                                                                 1e-6f, at(out, call), rows, width});
+                              }),
+                   8.0 * static_cast<double>(count));
+      bench.report(R"("kernel": "silu_mul", )" + shape,
+                   bench.time(32,
+                              [&](int call) {
+                                cuda::silu_mul(bench.stream(), DType::bf16, at(x, call), at(out, call), rows,
+                                               width / 2);
+                              }),
+                   3.0 * static_cast<double>(count));
+    }
+}
+
+int run(const std::set<std::string>& chosen) {
+  Bench bench;
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  fmt::print("{{\"device\": \"{}\", \"driver\": {}, \"runtime\": {}}}\n", bench.device().description(),
+             driver, runtime);
+  bench.measure_ceiling();
+  const std::pair<const char*, void (*)(Bench&)> parts[] = {
+      {"decode", bench_decode}, {"prefill", bench_prefill}, {"gemm", bench_gemm}, {"rows", bench_rows}};
+  for (const auto& [name, part] : parts)
+    if (chosen.empty() || chosen.contains(name)) part(bench);
+  return 0;
+}
+
+}  // namespace
+}  // namespace maniple::bench
+
+int main(int count, char** arguments) try {
+  return maniple::bench::run({arguments + 1, arguments + count});
+} catch (const std::exception& error) {
+  fmt::print(stderr, "kernel_bench: {}\n", error.what());
+  return 1;
+}
