@@ -1,3 +1,4 @@
+#include <emulation/device_test.hpp>
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <support/random_tensors.hpp>
@@ -11,6 +12,8 @@
 namespace maniple {
 namespace {
 
+using testing::data;
+using testing::downloaded;
 using testing::hashed;
 using testing::uniform;
 
@@ -36,70 +39,37 @@ uint16_t rounded(DType dtype, float number) {
   return dtype == DType::bf16 ? BFloat16(number).bits : Float16(number).bits;
 }
 double widened(DType dtype, uint16_t bits) {
-  if (dtype == DType::bf16) return static_cast<float>(std::bit_cast<BFloat16>(bits));
-  return static_cast<float>(std::bit_cast<Float16>(bits));
+  if (dtype == DType::bf16) return static_cast<double>(static_cast<float>(std::bit_cast<BFloat16>(bits)));
+  return static_cast<double>(static_cast<float>(std::bit_cast<Float16>(bits)));
 }
 
 // A batch over a cache whose every slot without a token is NaN, as are the outputs. Pages and seats are
 // permuted, table entries behind a context point nowhere.
 class Batch {
  public:
-  Batch(const Scene& scene, const std::vector<Part>& parts) : scene_(scene), parts_(parts) {
-    width_ = 1;
-    for (const Part& part : parts) width_ = std::max(width_, pages_of(part) + 1);
+  Batch(device::DeviceUnderTest& device, const Scene& scene, const std::vector<Part>& parts)
+      : device_(device), scene_(scene), parts_(parts) {
     place_pages();
-    for (size_t s = 0; s < parts.size(); ++s)
-      for (int p = 0; p < context(s); ++p)
-        for (int i = 0; i < scene.kv_heads * scene.head_dim; ++i) {
-          keys_[element(s, p, i)] = bits(key, s, p, i);
-          values_[element(s, p, i)] = bits(value, s, p, i);
-        }
-    starts_.push_back(0);
-    for (size_t s = 0; s < parts.size(); ++s) {
-      starts_.push_back(starts_.back() + parts[s].queries);
-      past_.push_back(parts[s].past);
-      for (int t = 0; t < parts[s].queries; ++t)
-        for (int i = 0; i < query_width(); ++i)
-          queries_.push_back(
-              rounded(scene.dtype, scene.query_scale * number(query, s, parts[s].past + t, i)));
-    }
-    out_.assign(queries_.size(), nan);
-    slots_.assign(
-        static_cast<size_t>(parts.size()) * 64 * static_cast<size_t>(cuda::decode_slot_floats(arguments())),
-        std::numeric_limits<float>::quiet_NaN());
-    arrivals_.assign(static_cast<size_t>(cuda::decode_arrivals(arguments())), 0);
+    fill_cache();
+    fill_queries();
+    slots_ = uploaded(std::vector<float>(
+        static_cast<size_t>(splits_of_room * sequences() * cuda::decode_slot_floats(arguments())),
+        std::numeric_limits<float>::quiet_NaN()));
+    arrivals_ = uploaded(std::vector<int32_t>(static_cast<size_t>(cuda::decode_arrivals(arguments()))));
   }
 
-  cuda::AttentionArguments arguments() {
-    return {scene_.dtype,
-            queries_.data(),
-            out_.data(),
-            keys_.data(),
-            values_.data(),
-            starts_.data(),
-            past_.data(),
-            seats_.data(),
-            tables_.data(),
-            width_,
-            static_cast<int>(parts_.size()),
-            starts_.back(),
-            scene_.kv_heads * scene_.group,
-            scene_.kv_heads,
-            scene_.head_dim,
-            scene_.block_size,
-            1 / std::sqrt(static_cast<float>(scene_.head_dim))};
+  // few_slots: not one for each split.
+  std::vector<uint16_t> decode(bool few_slots = false) {
+    const int slots = few_slots ? sequences() : splits_of_room * sequences();
+    EXPECT_TRUE(cuda::attention_decode(device_.stream(), arguments(),
+                                       {data<float>(slots_), slots, data<int32_t>(arrivals_)}));
+    const std::vector<int32_t> arrivals = downloaded<int32_t>(device_.memory(), arrivals_);
+    EXPECT_EQ(arrivals, std::vector<int32_t>(arrivals.size())) << "arrivals are counted back to zero";
+    return downloaded<uint16_t>(device_.memory(), out_);
   }
-
-  std::vector<uint16_t> decode(emulation::Order& order, int slots = 0) {
-    if (slots == 0) slots = static_cast<int>(parts_.size()) * 64;
-    EXPECT_TRUE(cuda::attention_decode(&order, arguments(), {slots_.data(), slots, arrivals_.data()}));
-    EXPECT_EQ(arrivals_, std::vector<int32_t>(arrivals_.size())) << "arrivals are counted back to zero";
-    return std::exchange(out_, std::vector<uint16_t>(out_.size(), nan));
-  }
-
-  std::vector<uint16_t> prefill(emulation::Order& order) {
-    EXPECT_TRUE(cuda::attention_prefill(&order, arguments()));
-    return std::exchange(out_, std::vector<uint16_t>(out_.size(), nan));
+  std::vector<uint16_t> prefill() {
+    EXPECT_TRUE(cuda::attention_prefill(device_.stream(), arguments()));
+    return downloaded<uint16_t>(device_.memory(), out_);
   }
 
   // Element i of query t of a sequence in out.
@@ -129,11 +99,35 @@ class Batch {
 
  private:
   static constexpr uint16_t nan = 0x7fff;  // of both types
+  static constexpr int splits_of_room = 8;
 
-  int context(size_t s) const { return parts_[s].past + parts_[s].queries; }
-  int pages_of(const Part& part) const {
-    return (part.past + part.queries + scene_.block_size - 1) / scene_.block_size;
+  cuda::AttentionArguments arguments() {
+    return {scene_.dtype,
+            query_tensor_.view().data,
+            out_.view().data,
+            keys_.view().data,
+            values_.view().data,
+            data<int32_t>(starts_tensor_),
+            data<int32_t>(past_),
+            data<int32_t>(seats_tensor_),
+            data<int32_t>(tables_tensor_),
+            width_,
+            sequences(),
+            starts_.back(),
+            scene_.kv_heads * scene_.group,
+            scene_.kv_heads,
+            scene_.head_dim,
+            scene_.block_size,
+            1 / std::sqrt(static_cast<float>(scene_.head_dim))};
   }
+  template <typename T>
+  Tensor uploaded(const std::vector<T>& numbers) {
+    return testing::uploaded(device_.memory(), numbers);
+  }
+
+  int sequences() const { return static_cast<int>(parts_.size()); }
+  int context(size_t s) const { return parts_[s].past + parts_[s].queries; }
+  int pages_of(size_t s) const { return (context(s) + scene_.block_size - 1) / scene_.block_size; }
 
   float number(Kind kind, size_t s, int position, int i) const {
     const uint64_t owner = kind != query && position < scene_.shared_positions ? 99 : s;
@@ -149,25 +143,39 @@ class Batch {
     seats_.resize(parts_.size());
     std::iota(seats_.begin(), seats_.end(), 1);
     std::shuffle(seats_.begin(), seats_.end(), random);
-    int pages = 1;
-    for (const Part& part : parts_) pages += pages_of(part);
-    std::vector<int32_t> free(static_cast<size_t>(pages));
+    for (size_t s = 0; s < parts_.size(); ++s) {
+      pages_ += pages_of(s);
+      width_ = std::max(width_, pages_of(s) + 1);
+    }
+    std::vector<int32_t> free(static_cast<size_t>(pages_));
     std::iota(free.begin(), free.end(), 0);
     std::shuffle(free.begin(), free.end(), random);
     tables_.assign((parts_.size() + 1) * static_cast<size_t>(width_), 0x3fffffff);
     for (size_t s = 0; s < parts_.size(); ++s)
-      for (int p = 0; p < pages_of(parts_[s]); ++p) {
+      for (int p = 0; p < pages_of(s); ++p) {
         const bool shared =
-            s > 0 && (p + 1) * scene_.block_size <= scene_.shared_positions && p < pages_of(parts_[0]);
+            s > 0 && (p + 1) * scene_.block_size <= scene_.shared_positions && p < pages_of(0);
         page(s, p) = shared ? page(0, p) : free.back();
         if (!shared) free.pop_back();
       }
-    const size_t elements = static_cast<size_t>(pages) *
-                            static_cast<size_t>(scene_.kv_heads * scene_.block_size * scene_.head_dim);
-    keys_.assign(elements, nan);
-    values_.assign(elements, nan);
+    seats_tensor_ = uploaded(seats_);
+    tables_tensor_ = uploaded(tables_);
   }
   int32_t& page(size_t s, int index) { return tables_[static_cast<size_t>(seats_[s] * width_ + index)]; }
+
+  void fill_cache() {
+    std::vector<uint16_t> keys(
+        static_cast<size_t>(pages_ * scene_.kv_heads * scene_.block_size * scene_.head_dim), nan),
+        values = keys;
+    for (size_t s = 0; s < parts_.size(); ++s)
+      for (int p = 0; p < context(s); ++p)
+        for (int i = 0; i < scene_.kv_heads * scene_.head_dim; ++i) {
+          keys[element(s, p, i)] = bits(key, s, p, i);
+          values[element(s, p, i)] = bits(value, s, p, i);
+        }
+    keys_ = uploaded(keys);
+    values_ = uploaded(values);
+  }
   // Of the cache; i counts over the heads of a token.
   size_t element(size_t s, int position, int i) {
     const int head = i / scene_.head_dim, block = page(s, position / scene_.block_size);
@@ -175,6 +183,22 @@ class Batch {
         ((block * scene_.kv_heads + head) * scene_.block_size + position % scene_.block_size) *
             scene_.head_dim +
         i % scene_.head_dim);
+  }
+
+  void fill_queries() {
+    std::vector<int32_t> past;
+    for (size_t s = 0; s < parts_.size(); ++s) {
+      starts_.push_back(starts_.back() + parts_[s].queries);
+      past.push_back(parts_[s].past);
+      for (int t = 0; t < parts_[s].queries; ++t)
+        for (int i = 0; i < query_width(); ++i)
+          queries_.push_back(
+              rounded(scene_.dtype, scene_.query_scale * number(query, s, parts_[s].past + t, i)));
+    }
+    starts_tensor_ = uploaded(starts_);
+    past_ = uploaded(past);
+    query_tensor_ = uploaded(queries_);
+    out_ = uploaded(std::vector<uint16_t>(queries_.size(), nan));
   }
 
   std::vector<double> exact_row(size_t s, int t, int head) const {
@@ -199,25 +223,25 @@ class Batch {
     return out;
   }
 
+  device::DeviceUnderTest& device_;
   Scene scene_;
   std::vector<Part> parts_;
-  int width_;
-  std::vector<int32_t> seats_, tables_, starts_, past_, arrivals_;
-  std::vector<uint16_t> keys_, values_, queries_, out_;
-  std::vector<float> slots_;
+  int width_ = 1, pages_ = 1;
+  std::vector<int32_t> seats_, tables_, starts_{0};
+  std::vector<uint16_t> queries_;
+  Tensor keys_, values_, query_tensor_, out_;
+  Tensor starts_tensor_, past_, seats_tensor_, tables_tensor_, slots_, arrivals_;
 };
 
 // Weights and results are rounded to the type: errors of half a unit in the last place each, relative to the
 // sum of the absolute terms, which are some times the result.
 double bound_of(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : 0x1p-10; }
 
-class AttentionDecode : public ::testing::TestWithParam<uint64_t> {
+class AttentionDecode : public testing::DeviceTest {
  protected:
-  emulation::Order order_{GetParam()};
-
   void expect_exact(const Scene& scene, const std::vector<Part>& parts) {
-    Batch batch(scene, parts);
-    batch.expect_exact(batch.decode(order_), bound_of(scene.dtype));
+    Batch batch(device(), scene, parts);
+    batch.expect_exact(batch.decode(), bound_of(scene.dtype));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Orders, AttentionDecode, ::testing::Range(uint64_t{0}, uint64_t{4}));
@@ -245,13 +269,13 @@ TEST_P(AttentionDecode, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
 }
 
 TEST_P(AttentionDecode, SurvivesScoresThatOverflowAnExponential) {
-  Batch batch({.query_scale = 2000, .seed = GetParam()}, {{40}, {520}});
-  for (const uint16_t bits : batch.decode(order_)) ASSERT_LE(std::abs(widened(DType::bf16, bits)), 1.01);
+  Batch batch(device(), {.query_scale = 2000, .seed = GetParam()}, {{40}, {520}});
+  for (const uint16_t bits : batch.decode()) ASSERT_LE(std::abs(widened(DType::bf16, bits)), 1.01);
 }
 
 TEST_P(AttentionDecode, LeavesPaddingAndSequencesOfSeveralQueriesAlone) {
-  Batch batch({.seed = GetParam()}, {{-1}, {300, 3}, {70}, {-1}, {600}, {0, 2}, {-1}});
-  const std::vector<uint16_t> out = batch.decode(order_);
+  Batch batch(device(), {.seed = GetParam()}, {{-1}, {300, 3}, {70}, {-1}, {600}, {0, 2}, {-1}});
+  const std::vector<uint16_t> out = batch.decode();
   const std::vector<bool> written{false, false, true, false, true, false, false};
   const std::vector<int> queries{1, 3, 1, 1, 1, 2, 1};
   for (size_t s = 0; s < written.size(); ++s)
@@ -262,27 +286,22 @@ TEST_P(AttentionDecode, LeavesPaddingAndSequencesOfSeveralQueriesAlone) {
 
 TEST_P(AttentionDecode, ARowHasTheSameBitsInAnyCompanyOrderAndPageSizeAndWithFewSlots) {
   Scene scene{.head_dim = 64, .kv_heads = 2, .group = 3, .seed = 5};
-  const std::vector<uint16_t> expected = Batch(scene, contexts).decode(order_);
+  const std::vector<uint16_t> expected = Batch(device(), scene, contexts).decode();
   scene.block_size = 128;
-  EXPECT_EQ(Batch(scene, contexts).decode(order_), expected);
-  Batch crowded(scene, contexts);
-  EXPECT_EQ(crowded.decode(order_, static_cast<int>(contexts.size())), expected);
+  EXPECT_EQ(Batch(device(), scene, contexts).decode(), expected);
+  EXPECT_EQ(Batch(device(), scene, contexts).decode(true), expected);
   for (size_t count = 1; count < contexts.size(); ++count) {
     const std::vector<uint16_t> fewer =
-        Batch(scene, {contexts.begin(), contexts.begin() + static_cast<long>(count)}).decode(order_);
+        Batch(device(), scene, {contexts.begin(), contexts.begin() + static_cast<long>(count)}).decode();
     EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin()));
   }
-  emulation::Order other{GetParam() + 1};
-  EXPECT_EQ(Batch(scene, contexts).decode(other), expected);
 }
 
-class AttentionPrefill : public ::testing::TestWithParam<uint64_t> {
+class AttentionPrefill : public testing::DeviceTest {
  protected:
-  emulation::Order order_{GetParam()};
-
   void expect_exact(const Scene& scene, const std::vector<Part>& parts) {
-    Batch batch(scene, parts);
-    batch.expect_exact(batch.prefill(order_), bound_of(scene.dtype));
+    Batch batch(device(), scene, parts);
+    batch.expect_exact(batch.prefill(), bound_of(scene.dtype));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Orders, AttentionPrefill, ::testing::Range(uint64_t{0}, uint64_t{4}));
@@ -308,13 +327,13 @@ TEST_P(AttentionPrefill, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
 }
 
 TEST_P(AttentionPrefill, SurvivesScoresThatOverflowAnExponential) {
-  Batch batch({.query_scale = 2000, .seed = GetParam()}, {{0, 40}, {120, 2}});
-  for (const uint16_t bits : batch.prefill(order_)) ASSERT_LE(std::abs(widened(DType::bf16, bits)), 1.01);
+  Batch batch(device(), {.query_scale = 2000, .seed = GetParam()}, {{0, 40}, {120, 2}});
+  for (const uint16_t bits : batch.prefill()) ASSERT_LE(std::abs(widened(DType::bf16, bits)), 1.01);
 }
 
 TEST_P(AttentionPrefill, LeavesPaddingAndSequencesOfOneQueryAlone) {
-  Batch batch({.seed = GetParam()}, {{-1}, {30, 3}, {70}, {0, 130}, {0}, {-1}});
-  const std::vector<uint16_t> out = batch.prefill(order_);
+  Batch batch(device(), {.seed = GetParam()}, {{-1}, {30, 3}, {70}, {0, 130}, {0}, {-1}});
+  const std::vector<uint16_t> out = batch.prefill();
   const std::vector<int> queries{1, 3, 1, 130, 1, 1};
   for (size_t s = 0; s < queries.size(); ++s)
     for (int t = 0; t < queries[s]; ++t)
@@ -324,12 +343,12 @@ TEST_P(AttentionPrefill, LeavesPaddingAndSequencesOfOneQueryAlone) {
 
 TEST_P(AttentionPrefill, ARowHasTheSameBitsInAnyChunkCompanyOrderAndPageSize) {
   Scene scene{.head_dim = 64, .kv_heads = 2, .group = 3, .seed = 5};
-  Batch whole(scene, {{0, 200}});
-  const std::vector<uint16_t> expected = whole.prefill(order_);
+  Batch whole(device(), scene, {{0, 200}});
+  const std::vector<uint16_t> expected = whole.prefill();
   scene.block_size = 256;
   for (const Part part : {Part{0, 200}, {0, 70}, {1, 64}, {63, 2}, {127, 73}}) {
-    Batch batch(scene, {part, {17, 90}, {5}});
-    const std::vector<uint16_t> out = batch.prefill(order_);
+    Batch batch(device(), scene, {part, {17, 90}, {5}});
+    const std::vector<uint16_t> out = batch.prefill();
     const auto row = expected.begin() + part.past * whole.query_width();
     EXPECT_TRUE(std::equal(row, row + part.queries * whole.query_width(), out.begin()));
   }

@@ -1,51 +1,33 @@
-#include <device/under_test.hpp>
+#include <emulation/device_test.hpp>
 #include <emulation/primitive_kernels.hpp>
 #include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 namespace maniple {
 namespace {
 
+using testing::data;
 using testing::uniform;
 
-// Under emulation each test runs under eight orders of threads: ascending, descending and random ones.
-class Primitives : public ::testing::TestWithParam<uint64_t> {
+// Eight orders of threads.
+class Primitives : public testing::DeviceTest {
  protected:
-  void SetUp() override {
-    if (const std::string no_gpu = device::DeviceUnderTest::lack(); !no_gpu.empty()) GTEST_SKIP() << no_gpu;
-    device_.emplace(GetParam());
-  }
-  device::Stream stream() { return device_->stream(); }
-
+  device::Stream stream() { return device().stream(); }
   template <typename T>
   Tensor uploaded(const std::vector<T>& values) {
-    Tensor tensor(device_->memory(), DType::uint8, {static_cast<int64_t>(values.size() * sizeof(T))});
-    device_->memory().upload(tensor.view().data, reinterpret_cast<const std::byte*>(values.data()),
-                             tensor.view().bytes());
-    return tensor;
+    return testing::uploaded(device().memory(), values);
   }
   template <typename T>
   std::vector<T> downloaded(const Tensor& tensor) {
-    std::vector<T> values(tensor.view().bytes() / sizeof(T));
-    device_->memory().download(reinterpret_cast<std::byte*>(values.data()), tensor.view().data,
-                               tensor.view().bytes());
-    return values;
-  }
-  template <typename T>
-  static T* data(Tensor& tensor) {
-    return reinterpret_cast<T*>(tensor.view().data);
+    return testing::downloaded<T>(device().memory(), tensor);
   }
 
   template <typename T>
   void expect_product(DType dtype, bool transposed);
-
- private:
-  std::optional<device::DeviceUnderTest> device_;
 };
 INSTANTIATE_TEST_SUITE_P(Orders, Primitives, ::testing::Range(uint64_t{0}, uint64_t{8}));
 

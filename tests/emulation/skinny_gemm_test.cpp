@@ -1,3 +1,4 @@
+#include <emulation/device_test.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <support/random_tensors.hpp>
 
@@ -8,40 +9,44 @@
 namespace maniple {
 namespace {
 
+using testing::data;
+using testing::downloaded;
 using testing::uniform;
+using testing::uploaded;
 
 struct Shape3 {
   int m, n, k;
 };
 
-// Operands with NaN behind them; `offset` elements of NaN before them spoil the alignment too.
+// Operands with NaN behind them, and `offset` elements of NaN before them, which spoil the alignment too.
 class Product {
  public:
-  Product(Shape3 shape, DType dtype, int offset = 0)
-      : shape_(shape), dtype_(dtype), offset_(static_cast<size_t>(offset)) {
+  Product(device::DeviceUnderTest& device, Shape3 shape, DType dtype, int offset = 0)
+      : device_(device), shape_(shape), dtype_(dtype), offset_(static_cast<size_t>(offset)) {
     x_ = operand(1, shape.m * shape.k);
     weight_ = operand(2, shape.n * shape.k);
     for (int i = 0; i < shape.n; ++i) bias_.push_back(uniform(3, static_cast<uint64_t>(i)));
-    partials_.assign(cuda::skinny_partial_floats, std::numeric_limits<float>::quiet_NaN());
   }
 
   // As floats, whatever the type.
-  std::vector<float> multiply(emulation::Order& order, bool biased, DType out_type) {
-    const size_t count = static_cast<size_t>(shape_.m) * static_cast<size_t>(shape_.n);
-    std::vector<float> wide(count + 1, guard);
-    std::vector<uint16_t> rounded(count + 1, 0x1234);
+  std::vector<float> multiply(bool biased, DType out_type) {
+    Device& memory = device_.memory();
+    const size_t count = static_cast<size_t>(shape_.m * shape_.n);
+    Tensor x = uploaded(memory, x_), weight = uploaded(memory, weight_), bias = uploaded(memory, bias_),
+           out = uploaded(memory, std::vector<std::byte>(count * size_of(out_type))),
+           partials = uploaded(memory, std::vector<float>(cuda::skinny_partial_floats,
+                                                          std::numeric_limits<float>::quiet_NaN())),
+           arrivals = uploaded(memory, std::vector<int32_t>(cuda::skinny_arrivals));
     EXPECT_TRUE(cuda::skinny_gemm(
-        &order,
-        {dtype_, out_type, x_.data() + offset_, weight_.data() + offset_, biased ? bias_.data() : nullptr,
-         out_type == DType::fp32 ? static_cast<void*>(wide.data()) : rounded.data(), shape_.m, shape_.n,
-         shape_.k},
-        {partials_.data(), arrivals_.data()}));
-    EXPECT_EQ(arrivals_, std::vector<int32_t>(arrivals_.size())) << "arrivals are counted back to zero";
-    EXPECT_EQ(wide.back(), guard);
-    EXPECT_EQ(rounded.back(), 0x1234);
-    if (out_type != DType::fp32)
-      for (size_t i = 0; i < count; ++i) wide[i] = widened(rounded[i]);
-    wide.pop_back();
+        device_.stream(),
+        {dtype_, out_type, data<uint16_t>(x) + offset_, data<uint16_t>(weight) + offset_,
+         biased ? data<float>(bias) : nullptr, out.view().data, shape_.m, shape_.n, shape_.k},
+        {data<float>(partials), data<int32_t>(arrivals)}));
+    EXPECT_EQ(downloaded<int32_t>(memory, arrivals), std::vector<int32_t>(cuda::skinny_arrivals))
+        << "arrivals are counted back to zero";
+    if (out_type == DType::fp32) return downloaded<float>(memory, out);
+    std::vector<float> wide;
+    for (const uint16_t bits : downloaded<uint16_t>(memory, out)) wide.push_back(widened(bits));
     return wide;
   }
 
@@ -65,8 +70,6 @@ class Product {
   }
 
  private:
-  static constexpr float guard = 1234.5f;
-
   std::vector<uint16_t> operand(uint64_t seed, int count) const {
     std::vector<uint16_t> values(offset_ + static_cast<size_t>(count) + 8, 0x7fff);
     for (size_t i = 0; i < static_cast<size_t>(count); ++i)
@@ -79,18 +82,15 @@ class Product {
                                  : static_cast<float>(std::bit_cast<Float16>(bits));
   }
 
+  device::DeviceUnderTest& device_;
   Shape3 shape_;
   DType dtype_;
   size_t offset_;
   std::vector<uint16_t> x_, weight_;
-  std::vector<float> bias_, partials_;
-  std::vector<int32_t> arrivals_ = std::vector<int32_t>(cuda::skinny_arrivals);
+  std::vector<float> bias_;
 };
 
-class SkinnyGemm : public ::testing::TestWithParam<uint64_t> {
- protected:
-  emulation::Order order_{GetParam()};
-};
+using SkinnyGemm = testing::DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Orders, SkinnyGemm, ::testing::Range(uint64_t{0}, uint64_t{4}));
 
 TEST_P(SkinnyGemm, AgreesWithDoublePrecisionOnAnyShapeAndAlignment) {
@@ -101,30 +101,29 @@ TEST_P(SkinnyGemm, AgreesWithDoublePrecisionOnAnyShapeAndAlignment) {
     for (const DType dtype : {DType::bf16, DType::fp16})
       for (const DType out_type : {dtype, DType::fp32}) {
         const bool biased = (shape.n + shape.k + static_cast<int>(GetParam())) % 2 == 0;
-        Product product(shape, dtype, shape.m % 3 == 0 ? 1 : 0);
-        product.expect_exact(product.multiply(order_, biased, out_type), biased, out_type);
+        Product product(device(), shape, dtype, shape.m % 3 == 0 ? 1 : 0);
+        product.expect_exact(product.multiply(biased, out_type), biased, out_type);
       }
 }
 
 TEST_P(SkinnyGemm, ARowHasTheSameBitsInAnyCompanyAndOrder) {
   for (const Shape3 shape : {Shape3{64, 70, 1100}, {64, 40, 90}}) {
-    const std::vector<float> expected = Product(shape, DType::bf16).multiply(order_, true, DType::fp32);
+    const std::vector<float> expected = Product(device(), shape, DType::bf16).multiply(true, DType::fp32);
     for (const int m : {1, 5, 13, 32, 50}) {
       const std::vector<float> fewer =
-          Product({m, shape.n, shape.k}, DType::bf16).multiply(order_, true, DType::fp32);
+          Product(device(), {m, shape.n, shape.k}, DType::bf16).multiply(true, DType::fp32);
       EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin())) << m;
     }
-    emulation::Order other{GetParam() + 1};
-    EXPECT_EQ(Product(shape, DType::bf16).multiply(other, true, DType::fp32), expected);
   }
 }
 
-TEST(SkinnyGemmTypes, LeavesOtherTypesAndMoreRowsToOthers) {
-  emulation::Order order;
-  EXPECT_FALSE(
-      cuda::skinny_gemm(&order, {DType::fp32, DType::fp32, nullptr, nullptr, nullptr, nullptr, 1, 1, 1}, {}));
-  EXPECT_FALSE(cuda::skinny_gemm(
-      &order, {DType::bf16, DType::bf16, nullptr, nullptr, nullptr, nullptr, 65, 1, 1}, {}));
+TEST_P(SkinnyGemm, LeavesOtherTypesAndMoreRowsToOthers) {
+  const auto refused = [&](DType dtype, int m) {
+    return !cuda::skinny_gemm(device().stream(), {dtype, dtype, nullptr, nullptr, nullptr, nullptr, m, 1, 1},
+                              {});
+  };
+  EXPECT_TRUE(refused(DType::fp32, 1));
+  EXPECT_TRUE(refused(DType::bf16, cuda::most_skinny_rows + 1));
 }
 
 }  // namespace
