@@ -25,7 +25,7 @@ struct RequestLabel {
   std::string id;  // as JSON, so that 7 and "7" differ; the line's number where it names none
   RequestShape shape = RequestShape::plain;
   std::string model = {};  // as the request calls it; batch shapes only
-  uint64_t seed = 0;  // that it is served with
+  uint64_t seed = 0;       // that it is served with
 };
 
 struct RequestLine {
