@@ -33,6 +33,10 @@ std::span<T> BatchBuilder::Staging::put(const std::vector<T>& values) {
   return {reinterpret_cast<T*>(on_device_.view().data + begin), values.size()};
 }
 
+TensorView BatchBuilder::Staging::put_ints(const std::vector<int32_t>& values) {
+  return view_of(put(values).data(), DType::int32, {static_cast<int64_t>(values.size())});
+}
+
 void BatchBuilder::Staging::upload() { device_.upload(on_device_.view().data, bytes_.data(), bytes_.size()); }
 
 BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
@@ -58,17 +62,18 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
 
   // First those whose sizes are the number of tokens and sequences alone.
   staging_.clear();
-  const TensorView query_starts = staging_.put(arrays_.query_starts),
-                   past_lengths = staging_.put(arrays_.past_lengths), seats = staging_.put(arrays_.seats),
-                   token_ids = staging_.put(arrays_.token_ids), positions = staging_.put(arrays_.positions),
-                   slots = staging_.put(arrays_.slots), sampled_rows = staging_.put(arrays_.sampled_rows),
-                   indices = staging_.put(arrays_.table_indices),
-                   entries = staging_.put(arrays_.table_entries);
+  const TensorView query_starts = staging_.put_ints(arrays_.query_starts),
+                   past_lengths = staging_.put_ints(arrays_.past_lengths),
+                   seats = staging_.put_ints(arrays_.seats), token_ids = staging_.put_ints(arrays_.token_ids),
+                   positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
+                   sampled_rows = staging_.put_ints(arrays_.sampled_rows),
+                   indices = staging_.put_ints(arrays_.table_indices),
+                   entries = staging_.put_ints(arrays_.table_entries);
   sampler_batch_ = {sampler_rows_,
                     staging_.put(arrays_.draws),
-                    staging_.put(arrays_.sampled_seats),
-                    staging_.put(arrays_.full_rows),
-                    staging_.put(arrays_.scored_rows),
+                    staging_.put_ints(arrays_.sampled_seats),
+                    staging_.put_ints(arrays_.full_rows),
+                    staging_.put_ints(arrays_.scored_rows),
                     last_tokens_};
   staging_.upload();
   if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);

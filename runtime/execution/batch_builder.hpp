@@ -41,9 +41,7 @@ class BatchBuilder {
     void clear() { bytes_.clear(); }
     template <typename T>
     std::span<T> put(const std::vector<T>& values);
-    TensorView put(const std::vector<int32_t>& values) {
-      return view_of(put<int32_t>(values).data(), DType::int32, {static_cast<int64_t>(values.size())});
-    }
+    TensorView put_ints(const std::vector<int32_t>& values);
     void upload();
 
    private:

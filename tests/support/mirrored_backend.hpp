@@ -129,6 +129,12 @@ class MirroredOps : public Ops {
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.gather_rows(t.in(x), t.in(rows), t.out(out)); });
   }
+  void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.scatter(t.in(indices), t.in(values), t.out(out)); });
+  }
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
+    run([&](Ops& ops, Transfer& t) { ops.resolve_last_tokens(t.in(last_tokens), t.out(ids)); });
+  }
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override {
@@ -148,6 +154,12 @@ class MirroredOps : public Ops {
                        std::span<Candidate> out) override {
     run([&](Ops& ops, Transfer& t) {
       ops.best_candidates(t.in(logits), vocabulary, t.in(rows), t.out(out));
+    });
+  }
+  void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+              TensorView last_tokens) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.choose(t.in(gathered), t.in(seats), t.out(out), t.out(last_tokens));
     });
   }
   void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override {
@@ -178,8 +190,8 @@ class MirroredOps : public Ops {
     transfer.bring_back();
   }
   static AttentionBatch there(Transfer& t, const AttentionBatch& batch) {
-    return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.block_tables),
-            t.in(batch.positions), t.in(batch.slots)};
+    return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.seats),
+            t.in(batch.block_tables), t.in(batch.positions),    t.in(batch.slots)};
   }
 
   Backend inner_;

@@ -35,6 +35,7 @@ class FakeRank {
   explicit FakeRank(const SchedulerConfig& config)
       : block_size_(config.block_size),
         table_(config.max_num_seqs, config.num_blocks, config.block_size),
+        block_tables_(config.max_num_seqs, std::vector<int32_t>(config.max_model_len, -1)),
         kv_(size_t{config.num_blocks} * config.block_size, -1),
         last_token_(config.max_num_seqs, -1) {}
 
@@ -43,6 +44,8 @@ class FakeRank {
     StepResult result{.step = plan.step, .counts = {}, .tokens = {}, .alternatives = {}};
     const auto views = table_.apply(plan);
     for (const SequenceView& view : views) {
+      std::copy(view.blocks.begin() + view.seen_blocks, view.blocks.end(),
+                block_tables_[view.seat].begin() + view.seen_blocks);
       write(view, written);
       for (uint32_t position = 0; position < view.past_length + view.query_length; ++position)
         busy.insert(slot(view, position));
@@ -59,7 +62,8 @@ class FakeRank {
 
  private:
   size_t slot(const SequenceView& view, uint32_t position) const {
-    return static_cast<size_t>(view.blocks[position / block_size_]) * block_size_ + position % block_size_;
+    return static_cast<size_t>(block_tables_[view.seat][position / block_size_]) * block_size_ +
+           position % block_size_;
   }
 
   void write(const SequenceView& view, std::set<size_t>& written) {
@@ -79,6 +83,7 @@ class FakeRank {
 
   uint32_t block_size_;
   SequenceTable table_;
+  std::vector<std::vector<int32_t>> block_tables_;  // by seat, kept up by what is new in a view
   std::vector<int32_t> kv_;
   std::vector<int32_t> last_token_;
 };
