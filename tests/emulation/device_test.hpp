@@ -32,7 +32,7 @@ T* data(Tensor& tensor) {
 class DeviceTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override {
-    if (const std::string lack = device::DeviceUnderTest::lack(); !lack.empty()) GTEST_SKIP() << lack;
+    if (const std::string no_gpu = device::DeviceUnderTest::lack(); !no_gpu.empty()) GTEST_SKIP() << no_gpu;
     device_ = std::make_unique<device::DeviceUnderTest>(GetParam());
   }
   device::DeviceUnderTest& device() { return *device_; }
