@@ -24,6 +24,7 @@ class MirroredCommunicator : public Communicator {
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
+  bool captures() const override { return group_->captures(); }
   void all_reduce(TensorView x) override {
     mirrored(x, [&](TensorView copy) { group_->all_reduce(copy); });
   }
