@@ -233,6 +233,10 @@ void add_generate_options(Grammar& grammar) {
       ("prompt", text("TEXT"), "one prompt; its completion goes to stdout as text")  //
       ("in", text("FILE"), "JSON lines; - for stdin")                                //
       ("out", text("FILE"), "JSON lines in the order of the input [default: stdout]");
+  grammar.group("Stopping before the job's time is over")
+      .add_options()                                                                                     //
+      ("stop-before", text("TIME"), "stop so long before it [default: 180s, at most half of the time]")  //
+      ("walltime", text("TIME"), "the job's time from now on, where Slurm does not tell");
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]")
       .add_options()                                                                                 //
       ("max-tokens", text("N"), "most tokens of a completion [default: 64]")                         //
@@ -336,6 +340,9 @@ CommandLine parse_generate(std::span<const std::string> args) {
   if (options.prompt && options.in) refuse("both --prompt and --in were given", "leave one of them out");
   if (!options.prompt && !options.in)
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
+  if (values.given("stop-before"))
+    options.time_limit.stop_before = parse_duration(*values.text("stop-before"));
+  if (values.given("walltime")) options.time_limit.walltime = parse_duration(*values.text("walltime"));
   options.threads = values.number<int>("threads", 1, 4096);
   options.sampling = sampling_fields(values);
   options.seed = values.number<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
@@ -379,6 +386,17 @@ size_t parse_bytes(const std::string& text) {
     refuse(fmt::format("\"{}\" is not a number of bytes", text),
            "write it like 512M, 4G or 4GiB (powers of 1024), or 4GB (powers of 1000)");
   return value;
+}
+
+std::chrono::milliseconds parse_duration(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(stopped, end);
+  const double seconds = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (error != std::errc{} || seconds == 0 || !(value >= 0 && value <= 1e6))
+    refuse(fmt::format("\"{}\" is not a time", text), "write it like 5, 0.5s, 3m or 2h");
+  return std::chrono::milliseconds(static_cast<int64_t>(value * seconds * 1000));
 }
 
 CommandLine parse_arguments(std::span<const std::string> args) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <launch/sampling_fields.hpp>
+#include <launch/stop_clock.hpp>
 #include <runtime/engine.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -20,6 +22,7 @@ struct GenerateOptions {
   std::optional<std::string> out;  // a path, or "-" for stdout
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run
+  TimeLimit time_limit;            // its Slurm part is main's
 };
 
 struct TokenizeOptions {
@@ -43,5 +46,8 @@ CommandLine parse_arguments(std::span<const std::string> args);
 
 // "512", "64K" and "64KiB" (2^10), "64KB" (10^3), up to T. Fails (usage) on anything else.
 size_t parse_bytes(const std::string& text);
+
+// "5", "0.5s", "3m", "2h". Fails (usage) on anything else.
+std::chrono::milliseconds parse_duration(const std::string& text);
 
 }  // namespace maniple

@@ -87,7 +87,7 @@ ResultWriter::Format format_of(const GenerateOptions& options, const Engine& eng
 }
 
 ExitCode exit_code(const RunSummary& summary, const ResultWriter& results) {
-  if (summary.interrupted) return static_cast<ExitCode>(128 + InterruptScope::flag());
+  if (summary.interrupted) return InterruptScope::interrupted_code();
   return results.failed() > 0 ? ExitCode::some_requests_failed : ExitCode::complete;
 }
 
@@ -119,7 +119,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   RequestFeed feed(files.lines(), engine.tokenizer(),
                    default_request(engine.generation_config(), options.sampling), seed.value, results);
   ProgressLine line(files.checked.requests, terminal_columns(), ProgressLine::Clock::now());
-  const InterruptScope interrupts(InterruptScope::Reaction::note);
+  const InterruptScope interrupts;
   const auto on_progress = [&](const Progress& progress) {
     say(line.update(progress, results.done(), ProgressLine::Clock::now()));
   };
@@ -132,6 +132,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
     throw;
   }
   say(line.clear());
+  if (summary.interrupted) say(fmt::format("maniple: stopped by {}\n", InterruptScope::cause()));
   close_results(results, *files.output);
   if (options.prompt && results.failed() > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
   say(summary_text(summary, results.done(), results.failed(), world.places()));
@@ -156,7 +157,6 @@ ExitCode run_generate(World& world, const GenerateOptions& options) {
   if (world.rank() == 0 && preflight.warning) say(*preflight.warning);
   Engine engine(world, engine_options, pulse);
   if (world.rank() == 0) return serve(engine, world, options, *files);
-  const InterruptScope interrupts(InterruptScope::Reaction::ignore);
   engine.obey();
   return ExitCode::complete;
 }
