@@ -68,6 +68,7 @@ void stop_before_the_end(WallClock::time_point end) {
   InterruptScope::stop_by_clock();
 }
 
+// Not before MPI_Init is over, which changes the environment that the clock's squeue is given.
 std::optional<StopClock> start_clock(TimeLimit limit, const Launch& launch) {
   if (launch.rank != 0) return std::nullopt;
   limit.slurm_job = launch.job;
@@ -76,8 +77,8 @@ std::optional<StopClock> start_clock(TimeLimit limit, const Launch& launch) {
 }
 
 int generate(const GenerateOptions& options, const Launch& launch) {
-  const std::optional<StopClock> clock = start_clock(options.time_limit, launch);
   const std::unique_ptr<World> world = join_world(launch);
+  const std::optional<StopClock> clock = start_clock(options.time_limit, launch);
   try {
     return static_cast<int>(run_generate(*world, options));
   } catch (const SilentExit&) {
