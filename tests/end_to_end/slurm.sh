@@ -3,6 +3,7 @@
 . "$HERE/lib.sh"
 testbed=$HERE/../../cluster/testbed
 scripts=$HERE/../../cluster/slurm
+for script in "$scripts"/* "$scripts"/../containers/*.sbatch; do bash -n "$script" || bad "$script"; done
 export TESTBED=$work/testbed TESTBED_SECONDS=600
 PATH=$(dirname "$MANIPLE"):$PATH
 "$testbed/up" 4 || exit
@@ -30,13 +31,15 @@ says() { grep -Eq -- "$2" "$work/$1.log" || bad "$1 does not say \"$2\": $(cat "
 generates() { grep -q 'KV cache' "$work/$1.log" 2>/dev/null; }
 generating() { until_true 60 generates "$1" || bad "$1: not generating after 60 s: $(cat "$work/$1.log")"; }
 
-# Slow enough to be stopped on the way, by the reference backend: 10 s or more.
+# Slow enough to be stopped on the way, with some of the requests done, by the reference backend.
 for i in $(seq 120); do
   printf '{"id":%d,"prompt":"Scene %d. ROMEO:\\n","max_tokens":32,"seed":%d,"ignore_eos":true}\n' "$i" "$i" "$i"
 done >"$work/in"
-run=(--model "$model" --in "$work/in" --seed 1 --backend reference --threads 1)
+run=(--model "$model" --in "$work/in" --seed 1 --backend reference --threads 1 --max-num-seqs 16)
 "$MANIPLE" generate "${run[@]}" --out "$work/expected" 2>"$work/err" || bad "one rank: $(cat "$work/err")"
 run+=(--tp 2)
+# Slurm warns a job of one minute at its end, not, as the scripts have it, 180 s before: its own clock is what stops it.
+minute=(--time=1 --signal=USR1@1)
 printf '{"tokens":[1],"max_tokens":4000,"ignore_eos":true}\n%.0s' {1..400} >"$work/endless"
 endless=(--model "$model" --in "$work/endless" --seed 1 --threads 1 --tp 2)
 
@@ -51,7 +54,7 @@ say "without a run directory: results as by --out, and a stop is an interruption
 submit srun-out "$scripts/generate.sbatch" "${run[@]}" --out "$work/srun-out"
 ended srun-out 60 0
 same "$work/srun-out"
-submit clock-out --time=1 "$scripts/cpu.sbatch" "${endless[@]}" --out "$work/clock-out" --stop-before 55s
+submit clock-out "${minute[@]}" "$scripts/cpu.sbatch" "${endless[@]}" --out "$work/clock-out" --stop-before 55s
 ended clock-out 60 143
 says clock-out "the job's time is over in 5[0-5] s"
 
@@ -66,7 +69,7 @@ cluster ip link set n4 up
 if ! "$MANIPLE" generate --help | grep -q -- --run-dir; then finish; exit; fi
 
 say "stopped by its time limit, and submitted again: srun"
-submit srun --time=1 "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun" --stop-before 55s
+submit srun "${minute[@]}" "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun" --stop-before 55s
 ended srun 60 75
 submit srun-again "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun"
 ended srun-again 60 0
@@ -92,14 +95,14 @@ ended array 90 0
 same "$work/array.merged"
 
 say "a chain: the first job is stopped, the second completes, the third finds nothing to do"
-mapfile -t chain < <(cluster "$scripts/chain" 3 --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" --time=1 \
+mapfile -t chain < <(cluster "$scripts/chain" 3 --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" "${minute[@]}" \
   "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/chain" --stop-before 50s)
 for id in "${chain[@]}"; do ended chain 60 "0 75"; done
 ended chain 1 0
 same "$work/chain/results.jsonl"
 
 say "a job that puts itself back into the queue"
-submit requeue --time=1 "$scripts/requeue.sbatch" "$work/requeue" "${run[@]}" --stop-before 50s
+submit requeue "${minute[@]}" "$scripts/requeue.sbatch" "$work/requeue" "${run[@]}" --stop-before 50s
 ended requeue 120 0
 (($(job "$id" Restarts) > 0)) || bad "requeue: it was never stopped"
 same "$work/requeue/results.jsonl"
