@@ -94,8 +94,8 @@ ended array 90 0
 "$MANIPLE" merge "$work/array.merged" "$work"/array.[012]/ || bad "merge"
 same "$work/array.merged"
 
-say "a chain: the first job is stopped, the second completes, the third finds nothing to do"
-mapfile -t chain < <(cluster "$scripts/chain" 3 --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" "${minute[@]}" \
+say "a chain: jobs are stopped until one completes; the others find nothing to do"
+mapfile -t chain < <(cluster "$scripts/chain" 8 --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" "${minute[@]}" \
   "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/chain" --stop-before 50s)
 for id in "${chain[@]}"; do ended chain 60 "0 75"; done
 ended chain 1 0
