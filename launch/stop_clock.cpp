@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <ctime>
+#include <mutex>
 
 namespace maniple {
 
@@ -47,11 +48,6 @@ StopClock::StopClock(const TimeLimit& limit, Stop stop, milliseconds interval)
       end_(presumed_end(limit)),
       thread_([this](const std::stop_token& dismissed) { watch(dismissed); }) {}
 
-std::optional<TimePoint> StopClock::end() const {
-  const std::lock_guard lock(mutex_);
-  return end_;
-}
-
 // An answer that does not come leaves the last one standing.
 void StopClock::ask(const std::stop_token& dismissed) {
   if (limit_.slurm_job.empty()) return;
@@ -59,21 +55,19 @@ void StopClock::ask(const std::stop_token& dismissed) {
       "env", "SLURM_TIME_FORMAT=standard", "squeue", "-h", "-j", limit_.slurm_job, "-o", "%e"};
   const std::optional<TimePoint> answer =
       parse_squeue_time(output_of(squeue, seconds(10), dismissed).value_or(""), WallClock::now());
-  const std::lock_guard lock(mutex_);
   if (answer) end_ = answer;
 }
 
 void StopClock::watch(const std::stop_token& dismissed) {
+  std::mutex mutex;
   std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
   while (!dismissed.stop_requested()) {
     ask(dismissed);
-    std::unique_lock lock(mutex_);
     const TimePoint stop_at = end_ ? time_to_stop(limit_, *end_) : TimePoint::max();
     wake.wait_until(lock, dismissed, std::min(WallClock::now() + interval_, stop_at), [] { return false; });
     if (dismissed.stop_requested() || WallClock::now() < stop_at) continue;
-    const TimePoint end = *end_;
-    lock.unlock();
-    return stop_(end);
+    return stop_(*end_);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,8 +40,6 @@ class StopClock {
   using Stop = std::function<void(WallClock::time_point end)>;
   StopClock(const TimeLimit& limit, Stop stop, std::chrono::milliseconds interval = std::chrono::minutes(5));
 
-  std::optional<WallClock::time_point> end() const;  // as known so far
-
  private:
   void watch(const std::stop_token& dismissed);
   void ask(const std::stop_token& dismissed);
@@ -50,9 +47,8 @@ class StopClock {
   const TimeLimit limit_;
   const Stop stop_;
   const std::chrono::milliseconds interval_;
-  mutable std::mutex mutex_;
-  std::optional<WallClock::time_point> end_;
-  std::jthread thread_;  // last: it uses the others
+  std::optional<WallClock::time_point> end_;  // the thread's
+  std::jthread thread_;                       // last: it uses the others
 };
 
 }  // namespace maniple
