@@ -132,12 +132,12 @@ RequestFeed::Lines GenerateJob::lines() {
   return [this] { return input_->next(); };
 }
 
-ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, int interrupt,
+ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode interrupted,
                             const std::string& record) {
   if (!run_) {
     ordered_->write_held();
     output_->close();
-    if (summary.interrupted) return static_cast<ExitCode>(128 + interrupt);
+    if (summary.interrupted) return interrupted;
     return exit_code_of(options_.fail_on, failed, requests());
   }
   const ExitCode code = summary.interrupted

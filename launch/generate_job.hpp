@@ -29,8 +29,8 @@ class GenerateJob {
   RequestFeed::Setting feed_setting(const Engine& engine) const;
   RequestFeed::Lines lines();
 
-  // After the last result. Returns the exit code.
-  ExitCode close(const RunSummary& summary, size_t failed, int interrupt, const std::string& record);
+  // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
+  ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
   // How the run stands after that; empty without a run directory.
   std::string outcome_text(ExitCode code) const;
   // What was stored stays; the error that ends the job is the one to report.

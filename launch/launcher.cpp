@@ -7,10 +7,18 @@ namespace maniple {
 
 namespace {
 
-int number_or(const std::optional<std::string>& text, int fallback) {
-  int value = fallback;
+template <typename T>
+T number_or(const std::optional<std::string>& text, T fallback) {
+  T value = fallback;
   if (text) std::from_chars(text->data(), text->data() + text->size(), value);
   return value;
+}
+
+// An array's last task has the number of the whole array as its own SLURM_JOB_ID.
+std::string slurm_job(const Environment& lookup) {
+  const auto array = lookup("SLURM_ARRAY_JOB_ID"), task = lookup("SLURM_ARRAY_TASK_ID");
+  if (array && task) return fmt::format("{}_{}", *array, *task);
+  return lookup("SLURM_JOB_ID").value_or("");
 }
 
 }  // namespace
@@ -19,7 +27,9 @@ int number_or(const std::optional<std::string>& text, int fallback) {
 // run this program.
 Launch detect_launch(const Environment& lookup) {
   Launch launch;
-  launch.job = lookup("SLURM_JOB_ID").value_or("");
+  launch.job = slurm_job(lookup);
+  if (const auto end = number_or<int64_t>(lookup("SLURM_JOB_END_TIME"), 0))
+    launch.job_end = std::chrono::system_clock::from_time_t(end);
   launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})

@@ -1,6 +1,7 @@
 // Who started this process, as far as its environment tells, without asking MPI.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -10,7 +11,8 @@ namespace maniple {
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
   int rank = 0;         // good enough to decide who prints
-  std::string job;      // of Slurm
+  std::string job;      // of Slurm, as squeue names it; a task of an array is 12_3
+  std::optional<std::chrono::system_clock::time_point> job_end;
   int slurm_tasks = 1;  // of this job step: more than one without MPI ranks is a launch mistake
 };
 

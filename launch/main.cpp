@@ -5,6 +5,7 @@
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
 #include <launch/start_deadline.hpp>
+#include <launch/stop_clock.hpp>
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/agreement.hpp>
@@ -61,9 +62,24 @@ std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport) 
   return world;
 }
 
+void stop_before_the_end(WallClock::time_point end) {
+  const auto left = std::chrono::ceil<std::chrono::seconds>(end - WallClock::now());
+  fmt::print(stderr, "maniple: stop: the job's time is over in {} s\n", left.count());
+  InterruptScope::stop_by_clock();
+}
+
+// Not before MPI_Init is over, which changes the environment that the clock's squeue is given.
+std::optional<StopClock> start_clock(TimeLimit limit, const Launch& launch) {
+  if (launch.rank != 0) return std::nullopt;
+  limit.slurm_job = launch.job;
+  limit.slurm_end = launch.job_end;
+  return std::optional<StopClock>(std::in_place, limit, stop_before_the_end);
+}
+
 int generate(GenerateOptions options, const Launch& launch) {
   options.job = launch.job;
   const std::unique_ptr<World> world = join_world(launch, options.transport);
+  const std::optional<StopClock> clock = start_clock(options.time_limit, launch);
   try {
     return static_cast<int>(run_generate(*world, options));
   } catch (const SilentExit&) {
@@ -114,7 +130,8 @@ int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
 }  // namespace maniple
 
 int main(int count, char** arguments) {
+  const maniple::Launch launch = maniple::detect_launch(maniple::environment);
+  maniple::prepare_for_stops(launch.rank);
   maniple::protect_standard_streams();
-  return maniple::guarded_main({arguments + 1, arguments + count},
-                               maniple::detect_launch(maniple::environment));
+  return maniple::guarded_main({arguments + 1, arguments + count}, launch);
 }

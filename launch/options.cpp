@@ -265,6 +265,10 @@ void add_generate_options(Grammar& grammar) {
       ("sync-interval", text("TIME", "5s"), "finished requests are safe on the disk after this time")  //
       ("retry-errors", po::bool_switch(), "take up requests that failed in an earlier job")            //
       ("takeover-after", text("TIME", "30s"), "silence after which another job in DIR counts as gone");
+  grammar.group("Stopping before the job's time is over")
+      .add_options()                                                                                     //
+      ("stop-before", text("TIME"), "stop so long before it [default: 180s, at most half of the time]")  //
+      ("walltime", text("TIME"), "the job's time from now on, where Slurm does not tell");
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]")
       .add_options()                                                                                 //
       ("max-tokens", text("N"), "most tokens of a completion [default: 64]")                         //
@@ -414,10 +418,14 @@ CommandLine parse_generate(std::span<const std::string> args) {
   if (!options.prompt && options.in.empty())
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   run_options(values, options);
+  if (values.given("stop-before"))
+    options.time_limit.stop_before = parse_duration(*values.text("stop-before"));
+  if (values.given("walltime")) options.time_limit.walltime = parse_duration(*values.text("walltime"));
   options.threads = values.number<int>("threads", 1, 4096);
   options.transport = values.choice<GpuTransport>(
       "transport",
       {{"auto", GpuTransport::automatic}, {"nccl", GpuTransport::nccl}, {"host", GpuTransport::host}});
+  options.engine.share_gpus = options.transport == GpuTransport::host;
   options.sampling = sampling_fields(values);
   options.seed = values.number<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
   options.engine.seed = options.seed.value_or(0);

@@ -3,6 +3,7 @@
 
 #include <launch/run_directory/ledger.hpp>
 #include <launch/sampling_fields.hpp>
+#include <launch/stop_clock.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine.hpp>
 
@@ -37,6 +38,7 @@ struct GenerateOptions {
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
   std::string job;                             // of the batch system, from the environment
+  TimeLimit time_limit;                        // its Slurm part is main's
 };
 
 struct StatusOptions {

@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <initializer_list>
+
 namespace maniple {
 
 namespace {
@@ -11,25 +14,46 @@ namespace {
 std::atomic<int> noted_signal = 0;  // all that a signal handler can reach
 static_assert(std::atomic<int>::is_always_lock_free);
 
-void note_signal(int number) {
-  if (noted_signal.exchange(number) != 0) ::_exit(128 + number);
+// A notice that the end is near: a first word, never the last.
+void note_warning(int number) {
+  int nothing = 0;
+  noted_signal.compare_exchange_strong(nothing, number);
 }
 
-void handle_both(void (*handler)(int)) {
+void note_order(int number) {
+  const int before = noted_signal.exchange(number);
+  if (before == SIGINT || before == SIGTERM) ::_exit(128 + number);
+}
+
+void handle(std::initializer_list<int> signals, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int number : signals) ::sigaction(number, &action, nullptr);
 }
 
 }  // namespace
 
-InterruptScope::InterruptScope(Reaction reaction) {
-  handle_both(reaction == Reaction::note ? note_signal : SIG_IGN);
+void prepare_for_stops(int rank) {
+  if (rank == 0)
+    handle({SIGUSR1}, note_warning);
+  else
+    handle({SIGINT, SIGTERM, SIGUSR1}, SIG_IGN);
 }
-InterruptScope::~InterruptScope() { handle_both(SIG_DFL); }
+
+InterruptScope::InterruptScope() { handle({SIGINT, SIGTERM}, note_order); }
+InterruptScope::~InterruptScope() { handle({SIGINT, SIGTERM}, SIG_DFL); }
 const std::atomic<int>& InterruptScope::flag() { return noted_signal; }
+void InterruptScope::stop_by_clock() { note_warning(SIGALRM); }
+
+std::string InterruptScope::cause() {
+  const int number = noted_signal;
+  return number == SIGALRM ? "the clock" : std::string("SIG") + ::sigabbrev_np(number);
+}
+
+ExitCode InterruptScope::interrupted_code() {
+  return noted_signal == SIGINT ? ExitCode::interrupted : ExitCode::terminated;
+}
 
 // All three are opened for reading: descriptors are given out from 0 on, and writing to such a stdout fails.
 void protect_standard_streams() {

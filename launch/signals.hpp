@@ -1,21 +1,33 @@
-// Ctrl-C and SIGTERM, and what must hold before main does anything.
+// What tells a job to stop: SIGINT, SIGTERM, SIGUSR1 (Slurm's --signal) and the clock. Rank 0 alone decides;
+// the other ranks end when it says so.
 #pragma once
 
+#include <kernels/support/check.hpp>
+
 #include <atomic>
+#include <string>
 
 namespace maniple {
 
-// While it lives, the first SIGINT or SIGTERM stores its number in flag() and the second ends the process; or
-// both are ignored, on ranks that end when rank 0 says so. Before and after, signals do what they always do.
+// What main does first. Rank 0: SIGUSR1, which may come while weights are loaded, is noted; the others ignore
+// all three signals.
+void prepare_for_stops(int rank);
+
+// On rank 0. While it lives, SIGINT and SIGTERM are noted too, and a second of them ends the process; before
+// and after, they do what they always do.
 class InterruptScope {
  public:
-  enum class Reaction { note, ignore };
-  explicit InterruptScope(Reaction reaction);
+  InterruptScope();
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 
+  // 0, or the signal to stop for; SIGALRM stands for the clock.
   static const std::atomic<int>& flag();
+  static void stop_by_clock();
+
+  static std::string cause();          // "SIGUSR1", for messages
+  static ExitCode interrupted_code();  // of a run that cannot be resumed: 130 after SIGINT, else 143
 };
 
 // Fills closed standard streams, so that no file or socket takes their numbers: writing to such a stdout

@@ -2,9 +2,11 @@
 # Checks the sources against .clang-format and .clang-tidy: minutes, so not a part of run.sh. usage: tests/lint.sh [file.cpp...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-launch/install.sh clang-format clang-tidy git
+launch/install.sh clang-format clang-tidy git shellcheck
 
 git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Werror
+
+shellcheck cluster/testbed/* cluster/slurm/* cluster/containers/*
 
 launch/setup.sh release maniple
 product=("$@")

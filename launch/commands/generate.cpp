@@ -36,7 +36,7 @@ bool is_bare(const GenerateOptions& options) {
 // The other ranks have ended when this fails: no one waits for rank 0.
 ExitCode close_agreed(GenerateJob& job, const RunSummary& summary, size_t failed, const std::string& record) {
   try {
-    return job.close(summary, failed, InterruptScope::flag(), record);
+    return job.close(summary, failed, InterruptScope::interrupted_code(), record);
   } catch (const Error& error) {
     throw AgreedError(error);
   }
@@ -46,7 +46,7 @@ ExitCode close_agreed(GenerateJob& job, const RunSummary& summary, size_t failed
 RunSummary run_requests(Engine& engine, GenerateJob& job, Results& results) {
   RequestFeed feed(job.lines(), job.feed_setting(engine), results);
   ProgressLine line(job.requests(), terminal_columns(), ProgressLine::Clock::now());
-  const InterruptScope interrupts(InterruptScope::Reaction::note);
+  const InterruptScope interrupts;
   const auto on_progress = [&](const Progress& progress) {
     results.progress(progress);
     say(line.update(progress, job.done_before() + results.done(), ProgressLine::Clock::now()));
@@ -65,6 +65,7 @@ RunSummary run_requests(Engine& engine, GenerateJob& job, Results& results) {
     if (!failure) failure = AgreedError(error);
   }
   if (failure) throw AgreedError(*failure);
+  if (summary.interrupted) say(fmt::format("maniple: stopped by {}\n", InterruptScope::cause()));
   return summary;
 }
 
@@ -90,7 +91,6 @@ ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const
                         Pulse& pulse, std::optional<GenerateJob>& job) {
   Engine engine(world, engine_options, pulse);
   if (job) return serve(engine, world, options, *job);
-  const InterruptScope interrupts(InterruptScope::Reaction::ignore);
   engine.obey();
   return ExitCode::complete;
 }

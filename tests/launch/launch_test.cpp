@@ -64,6 +64,17 @@ TEST(Launcher, SeveralTasksThatMpiSeesAsOneAreRefusedWhateverTheVariables) {
   EXPECT_NO_THROW(check_launch(launch, 8));
 }
 
+TEST(Launcher, KnowsTheJobAsSqueueNamesItAndItsEnd) {
+  EXPECT_EQ(launched_with({}).job, "");
+  EXPECT_EQ(launched_with({}).job_end, std::nullopt);
+  const Launch job = launched_with({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_END_TIME", "1795267687"}});
+  EXPECT_EQ(job.job, "7");
+  EXPECT_EQ(job.job_end, std::chrono::system_clock::from_time_t(1'795'267'687));
+  const Launch last_task =
+      launched_with({{"SLURM_JOB_ID", "7"}, {"SLURM_ARRAY_JOB_ID", "7"}, {"SLURM_ARRAY_TASK_ID", "2"}});
+  EXPECT_EQ(last_task.job, "7_2");
+}
+
 std::vector<Place> on_one_node(int ranks) {
   std::vector<Place> places;
   for (int rank = 0; rank < ranks; ++rank) places.push_back({"nid1", 0, rank, ranks});

@@ -51,6 +51,24 @@ class TemporaryFile {
   std::string path_;
 };
 
+TEST(Durations, HaveUnitsAndBareNumbersAreSeconds) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(parse_duration("180"), 180s);
+  EXPECT_EQ(parse_duration("0.5s"), 500ms);
+  EXPECT_EQ(parse_duration("3m"), 3min);
+  EXPECT_EQ(parse_duration("1.5h"), 90min);
+  for (const char* text : {"", "s", "-1s", "3 m", "1d", "04:00:00", "nan", "1e9"})
+    EXPECT_THROW(parse_duration(text), Error) << text;
+}
+
+TEST(GenerateOptions, TimesAreNothingUnlessGiven) {
+  EXPECT_EQ(generate({}).time_limit.stop_before, std::nullopt);
+  EXPECT_EQ(generate({}).time_limit.walltime, std::nullopt);
+  const TimeLimit limit = generate({"--walltime", "4h", "--stop-before", "5m"}).time_limit;
+  EXPECT_EQ(limit.walltime, std::chrono::hours(4));
+  EXPECT_EQ(limit.stop_before, std::chrono::minutes(5));
+}
+
 TEST(Options, WithoutAnyTheDefaultsAreThoseOfTheHelp) {
   const GenerateOptions options = generate({});
   EXPECT_EQ(options.transport, GpuTransport::automatic);

@@ -1,0 +1,74 @@
+#include <launch/command_output.hpp>
+#include <launch/stop_clock.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <ctime>
+#include <mutex>
+
+namespace maniple {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using TimePoint = WallClock::time_point;
+
+constexpr seconds default_stop_before{180};
+constexpr std::chrono::days farthest_end{300};
+
+}  // namespace
+
+std::optional<TimePoint> parse_squeue_time(std::string_view text, TimePoint now) {
+  const std::string line(text.substr(0, text.find('\n')));
+  std::tm local{};
+  const char* end = ::strptime(line.c_str(), "%Y-%m-%dT%H:%M:%S", &local);
+  if (!end || *end != '\0') return std::nullopt;
+  local.tm_isdst = -1;  // squeue does not say
+  const TimePoint job_end = WallClock::from_time_t(std::mktime(&local));
+  return job_end < now + farthest_end ? std::optional(job_end) : std::nullopt;
+}
+
+std::optional<TimePoint> presumed_end(const TimeLimit& limit) {
+  if (limit.slurm_end) return limit.slurm_end;
+  if (limit.walltime) return limit.start + *limit.walltime;
+  return std::nullopt;
+}
+
+TimePoint time_to_stop(const TimeLimit& limit, TimePoint end) {
+  if (limit.stop_before) return end - *limit.stop_before;
+  return end - std::min<WallClock::duration>(default_stop_before, (end - limit.start) / 2);
+}
+
+StopClock::StopClock(const TimeLimit& limit, Stop stop, milliseconds interval)
+    : limit_(limit),
+      stop_(std::move(stop)),
+      interval_(interval),
+      end_(presumed_end(limit)),
+      thread_([this](const std::stop_token& dismissed) { watch(dismissed); }) {}
+
+// An answer that does not come leaves the last one standing.
+void StopClock::ask(const std::stop_token& dismissed) {
+  if (limit_.slurm_job.empty()) return;
+  const std::vector<std::string> squeue{
+      "env", "SLURM_TIME_FORMAT=standard", "squeue", "-h", "-j", limit_.slurm_job, "-o", "%e"};
+  const std::optional<TimePoint> answer =
+      parse_squeue_time(output_of(squeue, seconds(10), dismissed).value_or(""), WallClock::now());
+  if (answer) end_ = answer;
+}
+
+void StopClock::watch(const std::stop_token& dismissed) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  while (!dismissed.stop_requested()) {
+    ask(dismissed);
+    const TimePoint stop_at = end_ ? time_to_stop(limit_, *end_) : TimePoint::max();
+    wake.wait_until(lock, dismissed, std::min(WallClock::now() + interval_, stop_at), [] { return false; });
+    if (dismissed.stop_requested() || WallClock::now() < stop_at) continue;
+    return stop_(*end_);
+  }
+}
+
+}  // namespace maniple

@@ -1,0 +1,54 @@
+// A job that stops itself before its time is over: rank 0 knows when the batch system will end it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace maniple {
+
+// Time of day, since that is what the batch system speaks of.
+using WallClock = std::chrono::system_clock;
+
+// What is known without asking.
+struct TimeLimit {
+  std::string slurm_job;                              // as squeue names it; empty: none
+  std::optional<WallClock::time_point> slurm_end;     // SLURM_JOB_END_TIME: newer versions set it
+  std::optional<std::chrono::milliseconds> walltime;  // --walltime, from `start` on
+  std::optional<std::chrono::milliseconds> stop_before;
+  WallClock::time_point start = WallClock::now();
+};
+
+// What `squeue -o %e` prints, local time: 2026-11-21T13:30:07. Nothing for other text (NONE, N/A), and for an
+// end more than 300 days from now: a job without a limit gets one after a year.
+std::optional<WallClock::time_point> parse_squeue_time(std::string_view text, WallClock::time_point now);
+
+// Where squeue does not tell: by slurm_end, else by walltime.
+std::optional<WallClock::time_point> presumed_end(const TimeLimit& limit);
+
+// stop_before the end; by default 180 s, but at most half of the time that there was, so that a short job
+// gets somewhere.
+WallClock::time_point time_to_stop(const TimeLimit& limit, WallClock::time_point end);
+
+// Calls `stop` once, from a thread of its own, with the job's end, when it is time. The thread asks squeue
+// (10 s at most) at the start and then every `interval`, as time limits may be changed: nobody waits for it.
+class StopClock {
+ public:
+  using Stop = std::function<void(WallClock::time_point end)>;
+  StopClock(const TimeLimit& limit, Stop stop, std::chrono::milliseconds interval = std::chrono::minutes(5));
+
+ private:
+  void watch(const std::stop_token& dismissed);
+  void ask(const std::stop_token& dismissed);
+
+  const TimeLimit limit_;
+  const Stop stop_;
+  const std::chrono::milliseconds interval_;
+  std::optional<WallClock::time_point> end_;  // the thread's
+  std::jthread thread_;                       // last: it uses the others
+};
+
+}  // namespace maniple

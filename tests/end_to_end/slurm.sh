@@ -1,0 +1,108 @@
+# The scripts of cluster/slurm on a real Slurm of four virtual nodes, each job on 2 nodes x 2 ranks: started by srun and by mpirun, stopped and
+# resumed, as an array, a chain, and requeued; and a node that is cut off. Skipped (77) where namespaces are not allowed.
+. "$HERE/lib.sh"
+testbed=$HERE/../../cluster/testbed
+scripts=$HERE/../../cluster/slurm
+for script in "$scripts"/* "$scripts"/../containers/*.sbatch; do bash -n "$script" || bad "$script"; done
+export TESTBED=$work/testbed TESTBED_SECONDS=600
+PATH=$(dirname "$MANIPLE"):$PATH
+"$testbed/up" 4 || exit
+trap '"$testbed/down"; clean_up' EXIT
+cluster() { "$testbed/run" "$@"; }
+
+# submit NAME sbatch-arguments...: 2 nodes x 2 ranks unless they say otherwise; $id is the job, NAME.log what it says.
+submit() {
+  id=$(cluster sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/$1.log" "${@:2}") || bad "$1: not submitted"
+}
+# job ID FIELD: of all tasks of an array.
+job() { cluster scontrol --oneliner show job "$1" | grep -Eo "(^| )$2=[^ ]*" | cut -d= -f2; }
+over() { ! job "$1" JobState | grep -Eqv 'COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL'; }
+# ended NAME SECONDS CODES: job $id, in time, with one of these exit codes in each of its tasks.
+ended() {
+  local code
+  until_true "$2" over "$id" || { bad "$1: not ended after $2 s: $(job "$id" JobState) $(cat "$work/$1.log")"; return; }
+  for code in $(job "$id" ExitCode); do
+    [[ " $3 " == *" ${code%:*} "* && ($code == *:0 || " $3 " == *" any "*) ]] || bad "$1: exit code $code, not one of: $3: $(cat "$work/$1"*.log)"
+  done
+  say "$1: ended with $(job "$id" ExitCode | tr '\n' ' ')after $(job "$id" RunTime | tr '\n' ' ')"
+}
+same() { cmp "$work/expected" "$1" || bad "$1: other results than those of one undisturbed rank"; }
+says() { grep -Eq -- "$2" "$work/$1.log" || bad "$1 does not say \"$2\": $(cat "$work/$1.log")"; }
+generates() { grep -q 'KV cache' "$work/$1.log" 2>/dev/null; }
+generating() { until_true 60 generates "$1" || bad "$1: not generating after 60 s: $(cat "$work/$1.log")"; }
+
+# Slow enough to be stopped on the way, with some of the requests done, by the reference backend.
+for i in $(seq 120); do
+  printf '{"id":%d,"prompt":"Scene %d. ROMEO:\\n","max_tokens":32,"seed":%d,"ignore_eos":true}\n' "$i" "$i" "$i"
+done >"$work/in"
+run=(--model "$model" --in "$work/in" --seed 1 --backend reference --threads 1 --max-num-seqs 16)
+"$MANIPLE" generate "${run[@]}" --out "$work/expected" 2>"$work/err" || bad "one rank: $(cat "$work/err")"
+run+=(--tp 2)
+# Slurm warns a job of one minute at its end, not, as the scripts have it, 180 s before: its own clock is what stops it.
+minute=(--time=1 --signal=USR1@1)
+printf '{"tokens":[1],"max_tokens":4000,"ignore_eos":true}\n%.0s' {1..400} >"$work/endless"
+endless=(--model "$model" --in "$work/endless" --seed 1 --threads 1 --tp 2)
+
+# A network that is cut says nothing to anyone: the job ends by its own deadline, on both sides. The others go on meanwhile.
+ranks_left() { cluster pgrep -f "^[^ ]*maniple generate .* $work/cut$"; }
+none_left() { ! ranks_left >/dev/null; }
+submit cut --nodelist=n3,n4 "$scripts/generate.sbatch" "${endless[@]}" --out "$work/cut"
+generating cut
+ranks_left >/dev/null || bad "cut: the ranks ended on their own: $(cat "$work/cut.log")"
+cluster ip link set n4 down
+(cut_at=$SECONDS; until_true 60 none_left && say "cut: all ranks were gone after $((SECONDS - cut_at)) s") &
+watch=$!
+
+say "without a run directory: results as by --out, and a stop is an interruption"
+submit srun-out "$scripts/generate.sbatch" "${run[@]}" --out "$work/srun-out"
+ended srun-out 60 0
+same "$work/srun-out"
+submit clock-out "${minute[@]}" "$scripts/cpu.sbatch" "${endless[@]}" --out "$work/clock-out" --stop-before 55s
+ended clock-out 60 143
+says clock-out "the job's time is over in [0-9]+ s"
+
+wait $watch || bad "cut: ranks are left after 60 s: $(cat "$work/cut.log")"
+says cut 'rank [0-3] on n[34] has not been heard of for [0-9]+ s'
+cluster ip link set n4 up
+
+if ! "$MANIPLE" generate --help | grep -q -- --run-dir; then finish; exit; fi
+
+say "stopped by its time limit, and submitted again: srun"
+submit srun "${minute[@]}" "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun" --stop-before 55s
+ended srun 60 75
+submit srun-again "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun"
+ended srun-again 60 0
+same "$work/srun/results.jsonl"
+submit srun-no-op "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun"
+ended srun-no-op 20 0
+
+say "stopped by the signals of Slurm, and submitted again: mpirun"
+for signal in USR1 TERM; do
+  submit "mpirun-$signal" "$scripts/generate-mpirun.sbatch" "${run[@]}" --run-dir "$work/mpirun"
+  generating "mpirun-$signal"
+  cluster scancel --batch --signal=$signal "$id"
+  ended "mpirun-$signal" 30 75
+done
+submit mpirun-again "$scripts/generate-mpirun.sbatch" "${run[@]}" --run-dir "$work/mpirun"
+ended mpirun-again 60 0
+same "$work/mpirun/results.jsonl"
+
+say "an array, merged"
+submit array.%a --array=0-2 --nodes=1 "$scripts/array.sbatch" "$work/array" "${run[@]}"
+ended array 90 0
+"$MANIPLE" merge "$work/array.merged" "$work"/array.[012]/ || bad "merge"
+same "$work/array.merged"
+
+say "a chain: jobs are stopped until one completes; the others find nothing to do"
+mapfile -t chain < <(cluster "$scripts/chain" 8 --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" "${minute[@]}" \
+  "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/chain" --stop-before 50s)
+for id in "${chain[@]}"; do ended chain 60 "0 75"; done
+ended chain 1 0
+same "$work/chain/results.jsonl"
+
+say "a job that puts itself back into the queue"
+submit requeue "${minute[@]}" "$scripts/requeue.sbatch" "$work/requeue" "${run[@]}" --stop-before 50s
+ended requeue 120 0
+(($(job "$id" Restarts) > 0)) || bad "requeue: it was never stopped"
+same "$work/requeue/results.jsonl"
+finish

@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+#include <launch/signals.hpp>
+
+#include <signal.h>
+
+#include <cstdlib>
+
+namespace maniple {
+namespace {
+
+// Each in a process of its own, as signals and the flag are the process's.
+void expect_exit(int code, void (*body)()) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(body(), ::testing::ExitedWithCode(code), "");
+}
+
+void exit_with_flag() { std::_Exit(InterruptScope::flag()); }
+
+TEST(SignalsDeathTest, OtherRanksIgnoreAllThatStops) {
+  expect_exit(0, [] {
+    prepare_for_stops(1);
+    for (const int number : {SIGUSR1, SIGTERM, SIGTERM, SIGINT, SIGINT}) ::raise(number);
+    exit_with_flag();
+  });
+}
+
+TEST(SignalsDeathTest, RankZeroNotesSlurmsWarningAtAnyTimeAndAnyNumberOfThem) {
+  expect_exit(SIGUSR1, [] {
+    prepare_for_stops(0);
+    ::raise(SIGUSR1);
+    ::raise(SIGUSR1);
+    exit_with_flag();
+  });
+}
+
+TEST(SignalsDeathTest, BeforeRequestsRunSigtermEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        prepare_for_stops(0);
+        ::raise(SIGTERM);
+        exit_with_flag();
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(SignalsDeathTest, AfterAWarningOneSigtermIsNotASecondOrder) {
+  expect_exit(SIGTERM, [] {
+    prepare_for_stops(0);
+    const InterruptScope scope;
+    ::raise(SIGUSR1);
+    InterruptScope::stop_by_clock();
+    ::raise(SIGTERM);
+    ::raise(SIGUSR1);
+    exit_with_flag();
+  });
+}
+
+TEST(SignalsDeathTest, ASecondOrderEndsTheProcess) {
+  expect_exit(130, [] {
+    prepare_for_stops(0);
+    const InterruptScope scope;
+    ::raise(SIGTERM);
+    ::raise(SIGINT);
+    exit_with_flag();
+  });
+}
+
+TEST(SignalsDeathTest, TheCauseIsNamed) {
+  expect_exit(0, [] {
+    prepare_for_stops(0);
+    InterruptScope::stop_by_clock();
+    const bool clock =
+        InterruptScope::cause() == "the clock" && InterruptScope::interrupted_code() == ExitCode::terminated;
+    const InterruptScope scope;
+    ::raise(SIGINT);
+    const bool order =
+        InterruptScope::cause() == "SIGINT" && InterruptScope::interrupted_code() == ExitCode::interrupted;
+    std::_Exit(clock && order ? 0 : 1);
+  });
+}
+
+}  // namespace
+}  // namespace maniple
