@@ -95,7 +95,7 @@ void GenerateJob::open_run(const std::string& host, const std::string& instructi
                                       this_process(host, options_.job),
                                       {.silence = options_.takeover_after},
                                       options_.sync_interval});
-  if (done_before() == requests()) already_over_ = close({}, 0, 0, "null");  // but for the final files
+  if (done_before() == requests()) already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
 }
 
 std::string GenerateJob::resume_text() const {
