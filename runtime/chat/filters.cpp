@@ -33,9 +33,9 @@ struct Keyed {
   Value key, item;
 };
 
-std::vector<Keyed> keyed(Items items, const Value& attribute, bool case_sensitive) {
+std::vector<Keyed> keyed(const Items& items, const Value& attribute, bool case_sensitive) {
   std::vector<Keyed> result;
-  for (Value& item : items)
+  for (const Value& item : items)
     result.push_back(
         {sort_key(attribute.is<None>() ? item : attribute_path(item, attribute), case_sensitive), item});
   return result;
@@ -85,8 +85,8 @@ Value map(const Value& value, Arguments& arguments, Frame& frame) {
     const Value attribute = arguments.need("attribute"),
                 otherwise = arguments.take_or("default", Undefined{});
     for (const Value& item : items_if_true(value)) {
-      Value found = attribute_path(item, attribute);
-      items.push_back(found.is<Undefined>() && !otherwise.is<Undefined>() ? otherwise : std::move(found));
+      const Value found = attribute_path(item, attribute);
+      items.push_back(found.is<Undefined>() && !otherwise.is<Undefined>() ? otherwise : found);
     }
   } else {
     const Filter filter = filter_named(text_of(arguments.need("filter")));
