@@ -65,7 +65,7 @@ void read_completion(const JsonFields& body, RequestLine& request) {
     request.sampling.logprobs = alternatives;
 }
 
-// What the template is given is kept as text; whether it takes the messages, only the template can tell.
+// Whether the template takes the messages, only the template can tell.
 void read_chat(const JsonFields& body, RequestLine& request) {
   const json* messages = body.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
@@ -78,10 +78,6 @@ void read_chat(const JsonFields& body, RequestLine& request) {
   const bool scores = body.boolean_or("logprobs", false);
   if (alternatives && !scores) body.refuse("top_logprobs", "a number together with \"logprobs\": true");
   if (scores) request.sampling.logprobs = alternatives.value_or(0);
-  json chat = {{"messages", *messages}};
-  for (const char* name : {"tools", "chat_template_kwargs"})
-    if (const json* value = body.find(name)) chat[name] = *value;
-  request.chat = chat.dump();
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
+#include <launch/chat_prompt.hpp>
 #include <launch/generate_job.hpp>
 #include <launch/run_identity.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <random>
 
@@ -17,6 +19,14 @@ uint64_t drawn_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
+// Loads the template when the first chat asks for it.
+RenderChat renderer_of(const fs::path& model, std::time_t now) {
+  return [model, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const std::string& line) {
+    if (!*loaded) loaded->emplace(ChatTemplate::load(model));
+    return chat_prompt(**loaded, nlohmann::ordered_json::parse(line).at("body"), now);
+  };
+}
+
 }  // namespace
 
 GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host,
@@ -29,6 +39,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host
     return;
   }
   seed_ = options_.seed ? SeedReport{*options_.seed, false} : SeedReport{drawn_seed(), true};
+  started_ = std::time(nullptr);
   requests_ = checked_requests();
   open_output();
 }
@@ -49,10 +60,7 @@ void GenerateJob::open_output() {
 
 uint64_t GenerateJob::checked_requests() {
   const InputSummary summary = input_ ? validate_requests(*input_) : InputSummary{1, "--prompt", {}};
-  if (!summary.first_chat.empty() && !render_chat_)
-    fail(ExitCode::input,
-         "{} {} is a chat request, but chat templates are not supported; send prompts to /v1/completions",
-         input_->name(), summary.first_chat);
+  if (!summary.first_chat.empty()) ChatTemplate::load(options_.engine.model);
   const bool has_tokenizer = fs::exists(options_.engine.model / "tokenizer.json");
   if (!summary.first_text.empty() && !has_tokenizer) refuse_text(summary.first_text);
   return summary.requests;
@@ -78,7 +86,8 @@ void GenerateJob::open_run(const std::string& host, const std::string& instructi
     seed_ = there ? SeedReport{there->number("seed"), false} : SeedReport{drawn_seed(), true};
   const uint64_t hash = input_->hash();
   requests_ = there ? there->number("requests") : checked_requests();
-  const Manifest manifest = manifest_of(options_, {hash, requests_, seed_.value, instruction_path});
+  started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
+  const Manifest manifest = manifest_of(options_, {hash, requests_, seed_.value, started_, instruction_path});
   if (there) {
     there->check_same(manifest, path);
     const std::optional<RunStatus> status = read_status(path);
@@ -95,7 +104,8 @@ void GenerateJob::open_run(const std::string& host, const std::string& instructi
                                       this_process(host, options_.job),
                                       {.silence = options_.takeover_after},
                                       options_.sync_interval});
-  if (done_before() == requests()) already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
+  if (done_before() == requests())
+    already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
 }
 
 std::string GenerateJob::resume_text() const {
@@ -118,7 +128,7 @@ ResultStore& GenerateJob::open_store() {
 RequestFeed::Setting GenerateJob::feed_setting(const Engine& engine) const {
   RequestFeed::Setting setting;
   setting.tokenizer = engine.tokenizer();
-  setting.render_chat = render_chat_;
+  setting.render_chat = renderer_of(options_.engine.model, started_);
   setting.defaults = default_request(engine.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;

@@ -49,7 +49,7 @@ class GenerateJob {
   std::optional<LineReader::Line> prompt_;  // where there is no input file
   uint64_t requests_ = 1;                   // of the whole input
   SeedReport seed_;
-  RenderChat render_chat_;
+  std::time_t started_ = 0;  // of the run: what templates take for today
   std::optional<RunDirectory> run_;
   std::optional<RunStore> run_store_;
   std::optional<OutputFile> output_;

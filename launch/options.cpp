@@ -70,8 +70,10 @@ constexpr std::string_view tokenize_usage =
 
   maniple tokenize --model DIR --in texts.jsonl
   maniple tokenize --model DIR --in tokens.jsonl --decode
+  maniple tokenize --model DIR --in requests.jsonl --chat
 
-Input lines are {"id": ..., "text": "..."} or "...", with --decode {"id": ..., "tokens": [...]} or [...].
+Input lines are {"id": ..., "text": "..."} or "...", with --decode {"id": ..., "tokens": [...]} or [...], with --chat
+{"id": ..., "messages": [...], "tools": [...], ...} or lines of an OpenAI batch: the model's chat template makes them prompts.
 )";
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy, const std::string& why = {}) {
@@ -435,19 +437,23 @@ CommandLine parse_generate(std::span<const std::string> args) {
 CommandLine parse_tokenize(std::span<const std::string> args) {
   Grammar grammar("tokenize", tokenize_usage);
   grammar.group("Tokenize")
-      .add_options()                                                     //
-      ("model", text("DIR"), "directory that holds tokenizer.json")      //
-      ("in", text("FILE", "-"), "JSON lines; - for stdin")               //
-      ("out", text("FILE", "-"), "JSON lines; - for stdout")             //
-      ("decode", po::bool_switch(), "the other way: token ids to text")  //
+      .add_options()                                                               //
+      ("model", text("DIR"), "directory that holds tokenizer.json")                //
+      ("in", text("FILE", "-"), "JSON lines; - for stdin")                         //
+      ("out", text("FILE", "-"), "JSON lines; - for stdout")                       //
+      ("decode", po::bool_switch(), "the other way: token ids to text")            //
+      ("chat", po::bool_switch(), "chat requests to their prompts and token ids")  //
       ("special", po::bool_switch(),
        "add special tokens as the tokenizer's template says (generate does); --decode: show them");
   const Values values(grammar.parse(args));
   if (values.on("help")) return Notice{grammar.help()};
   if (!values.given("model"))
     refuse("no model was given", "--model DIR, the directory that holds tokenizer.json");
-  return TokenizeOptions{*values.text("model"), *values.text("in"), *values.text("out"), values.on("decode"),
-                         values.on("special")};
+  if (values.on("chat") && (values.on("decode") || values.on("special")))
+    refuse("--chat goes neither with --decode nor with --special",
+           "leave these out: the chat template says which special tokens there are");
+  return TokenizeOptions{*values.text("model"), *values.text("in"), *values.text("out"),
+                         values.on("decode"),   values.on("chat"),  values.on("special")};
 }
 
 CommandLine parse_status(std::span<const std::string> args) {

@@ -57,6 +57,7 @@ struct TokenizeOptions {
   std::string in;
   std::string out = "-";
   bool decode = false;
+  bool chat = false;     // lines are chat requests; neither with decode nor with special
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text
 };
 

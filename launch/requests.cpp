@@ -53,7 +53,11 @@ class Complaints {
 
 RequestLine parse_request(const LineReader::Line& line) {
   const json object = parse_json_line(line.text, line.where);
-  if (is_batch_request(object)) return parse_batch_request(object, line.number, line.where);
+  if (is_batch_request(object)) {
+    RequestLine request = parse_batch_request(object, line.number, line.where);
+    if (request.label.shape == RequestShape::chat) request.chat = line.text;
+    return request;
+  }
   const JsonFields fields(object, line.where);
   check_names(object, known_fields, line.where);
   RequestLine request;

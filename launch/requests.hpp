@@ -33,7 +33,7 @@ struct RequestLine {
   RequestLabel label;
   std::optional<std::string> prompt;
   std::vector<int32_t> tokens;  // where there is no prompt
-  std::string chat;  // of a chat: {"messages", "tools", "chat_template_kwargs"}, the latter two if given
+  std::string chat;             // the whole line of a chat, as templates see the order of its fields
   SamplingFields sampling;
   std::string error;  // a setting that no type of ours can hold: the request is refused, the run goes on
 };
@@ -60,8 +60,7 @@ GenerationRequest default_request(const GenerationConfig& suggested, const Sampl
 // A seed for a request that has none: follows from the run's seed and the id alone.
 uint64_t request_seed(uint64_t run_seed, std::string_view id);
 
-// The model's chat template: the `chat` of a request to the prompt. Throws Error when the template refuses
-// it.
+// The model's chat template: the line of a chat to the prompt. Throws Error when the template refuses it.
 using RenderChat = std::function<std::string(const std::string& chat)>;
 
 // What takes the results, told of each request in the order of the input.

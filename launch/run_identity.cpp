@@ -79,6 +79,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("dtype", engine.dtype == DType::bf16 ? "bf16" : "fp32");
   manifest.set("sampling", text_of(options.sampling));
   manifest.set("seed", fmt::format("{}", identity.seed));
+  manifest.set("started", fmt::format("{}", identity.started));
   manifest.set("max_model_len",
                engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
   manifest.set("repro", std::string(name_of(engine.repro)));

@@ -5,6 +5,7 @@
 #include <launch/run_directory/manifest.hpp>
 
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <string>
 
@@ -19,6 +20,7 @@ struct RunIdentity {
   uint64_t input_hash = 0;
   uint64_t requests = 0;
   uint64_t seed = 0;
+  std::time_t started = 0;
   std::string instruction_path;
 };
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);

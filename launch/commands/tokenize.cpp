@@ -1,3 +1,4 @@
+#include <launch/chat_prompt.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/json_line.hpp>
 #include <launch/text_files.hpp>
@@ -5,6 +6,9 @@
 #include <runtime/tokenizer/tokenizer.hpp>
 
 #include <fmt/format.h>
+
+#include <ctime>
+#include <functional>
 
 namespace maniple {
 
@@ -43,11 +47,47 @@ std::string decode_line(const Tokenizer& tokenizer, const json& value, std::stri
   return decoded(tokenizer, fields.token_ids("tokens"), id_part(fields), special);
 }
 
+// {"messages", ...}, or a line of an OpenAI batch, which holds that in its body.
+std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const std::string& text,
+                      std::string_view where) {
+  const auto line = nlohmann::ordered_json::parse(text);  // templates show keys in the order of the request
+  if (!line.is_object()) refuse_line(where, "not a chat request: {\"messages\": [...]}");
+  std::string id;
+  for (const char* name : {"id", "custom_id"})
+    if (line.contains(name)) id += fmt::format("\"{}\":{},", name, line[name].dump());
+  std::string prompt;
+  try {
+    prompt = chat_prompt(chat_template, line.contains("body") ? line["body"] : line, std::time(nullptr));
+  } catch (const Error& error) {
+    refuse_line(where, error.what());
+  }
+  return fmt::format(
+      "{{{}\"prompt\":{},\"tokens\":[{}]}}\n", id, json(prompt).dump(),
+      fmt::join(tokenizer.encode(prompt, false), ","));  // the template gives the special tokens
+}
+
+// What becomes of a line: its text, and the JSON in it.
+using LineAction = std::function<std::string(const std::string&, const json&, std::string_view where)>;
+
+LineAction action_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+  if (options.chat)
+    return [&tokenizer, chat_template = ChatTemplate::load(options.model)](
+               const std::string& text, const json&, std::string_view where) {
+      return chat_line(tokenizer, chat_template, text, where);
+    };
+  const auto convert = options.decode ? decode_line : encode_line;
+  return [&tokenizer, convert, special = options.special](const std::string&, const json& value,
+                                                          std::string_view where) {
+    return convert(tokenizer, value, where, special);
+  };
+}
+
 }  // namespace
 
 ExitCode run_tokenize(const TokenizeOptions& options) {
   check_model_directory(options.model);
   const Tokenizer tokenizer = Tokenizer::from_file(options.model / "tokenizer.json");
+  const LineAction action = action_of(options, tokenizer);
   LineReader input(options.in);
   OutputFile output(options.out);
   if (output.is_one_of(input))
@@ -56,8 +96,7 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   output.clear();
   while (const std::optional<LineReader::Line> line = input.next()) {
     const std::string where = fmt::format("{} {}", input.name(), line->where);
-    const json value = parse_json_line(line->text, where);
-    output.write((options.decode ? decode_line : encode_line)(tokenizer, value, where, options.special));
+    output.write(action(line->text, parse_json_line(line->text, where), where));
   }
   output.close();
   return ExitCode::complete;

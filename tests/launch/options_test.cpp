@@ -265,6 +265,7 @@ TEST(Options, AModelAndOneSourceOfPromptsAreNeeded) {
   expect_mentions(refusal({"generate", "--model", "m"}).what(), "no prompt");
   expect_mentions(generate_refusal({"--in", "f"}).what(), "both --prompt and --in");
   expect_mentions(refusal({"tokenize"}).what(), "no model was given");
+  expect_mentions(refusal({"tokenize", "--model", "m", "--chat", "--decode"}).what(), "--chat goes neither");
 }
 
 GenerateOptions run(Args extra) {

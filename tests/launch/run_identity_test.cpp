@@ -66,7 +66,7 @@ TEST(ModelHash, SeesEveryFileAndHeaderButReadsNoWeights) {
 TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   const ModelCopy copy;
   const GenerateOptions plain = plain_options(copy.path());
-  const RunIdentity identity{1, 2, 3, "avx2"};
+  const RunIdentity identity{1, 2, 3, 4, "avx2"};
   const Manifest there = manifest_of(plain, identity);
   GenerateOptions other = plain;
   other.engine.tensor_size = 4;

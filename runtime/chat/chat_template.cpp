@@ -1,0 +1,121 @@
+#include <runtime/chat/chat_template.hpp>
+#include <runtime/chat/lexer.hpp>
+#include <runtime/chat/program.hpp>
+#include <runtime/checkpoint/input_file.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/tokenizer/utf8.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace maniple {
+
+namespace jinja {
+struct Program {
+  Body body;
+};
+}  // namespace jinja
+
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t max_file_bytes = 16 << 20;
+constexpr const char* special_token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                               "pad_token", "cls_token", "mask_token"};
+
+using Programs = std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>>;
+
+std::shared_ptr<const jinja::Program> compiled(std::string_view source) {
+  if (first_invalid_utf8(source) != source.npos)
+    fail(ExitCode::input, "the chat template is not valid UTF-8");
+  return std::make_shared<const jinja::Program>(jinja::Program{jinja::parse(source)});
+}
+
+bool maybe_exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() != std::filesystem::file_type::not_found;
+}
+
+json read_object(const std::filesystem::path& path) {
+  return maybe_exists(path) ? parse_json(read_text(path, max_file_bytes), path.string()) : json::object();
+}
+
+// "chat_template": a template, or a list of {"name", "template"}.
+Programs programs_of(const JsonFields& fields, std::string_view where) {
+  Programs programs;
+  const json* found = fields.find("chat_template");
+  if (!found) return programs;
+  if (!found->is_array()) {
+    programs["default"] = compiled(fields.text("chat_template"));
+    return programs;
+  }
+  for (const json& each : *found) {
+    const JsonFields named(each, where, "chat_template");
+    programs[named.text("name")] = compiled(named.text("template"));
+  }
+  return programs;
+}
+
+Programs find_programs(const std::filesystem::path& directory, const json& tokenizer_config) {
+  if (const auto path = directory / "chat_template.jinja"; maybe_exists(path))
+    return {{"default", compiled(read_text(path, max_file_bytes))}};
+  const JsonFields config(tokenizer_config, "tokenizer_config.json");
+  if (config.find("chat_template")) return programs_of(config, "tokenizer_config.json");
+  const json beside = read_object(directory / "chat_template.json");
+  return programs_of(JsonFields(beside, "chat_template.json"), "chat_template.json");
+}
+
+std::map<std::string, std::string> special_tokens_of(const json& tokenizer_config) {
+  const JsonFields fields(tokenizer_config, "tokenizer_config.json");
+  std::map<std::string, std::string> tokens;
+  for (const char* name : special_token_names)
+    if (const json* token = fields.find(name))
+      tokens[name] = token->is_object() ? fields.object(name).text("content") : fields.text(name);
+  return tokens;
+}
+
+}  // namespace
+
+ChatTemplate ChatTemplate::from_text(std::string_view source) {
+  ChatTemplate result;
+  result.programs_["default"] = compiled(source);
+  return result;
+}
+
+ChatTemplate ChatTemplate::load(const std::filesystem::path& model_directory) {
+  const json tokenizer_config = read_object(model_directory / "tokenizer_config.json");
+  ChatTemplate result;
+  result.programs_ = find_programs(model_directory, tokenizer_config);
+  result.special_tokens_ = special_tokens_of(tokenizer_config);
+  if (!result.programs_.contains("default"))
+    throw Error(ExitCode::input, fmt::format("{} holds no chat template", model_directory.string()),
+                "without one, chat messages do not become a prompt",
+                "use the instruct model, or put the template into chat_template.jinja beside tokenizer.json");
+  return result;
+}
+
+std::string ChatTemplate::render(const ordered_json& variables, std::time_t now) const {
+  const auto tools = variables.find("tools");
+  const bool has_tools = tools != variables.end() && !tools->is_null();
+  const auto with_tools = programs_.find("tool_use");
+  const auto& program =
+      has_tools && with_tools != programs_.end() ? with_tools->second : programs_.at("default");
+  jinja::Run run;
+  std::string prompt;
+  try {
+    const auto scope = std::make_shared<jinja::Scope>(jinja::Scope{nullptr, jinja::globals(now)});
+    for (const auto& [name, token] : special_tokens_) scope->names[name] = token;
+    for (const char* name : {"tools", "documents"}) scope->names[name] = jinja::None{};
+    scope->names["add_generation_prompt"] = false;
+    for (const auto& [name, value] : variables.items()) scope->names[name] = jinja::Value::from_json(value);
+    jinja::Frame frame{scope, prompt, run};
+    jinja::run_body(program->body, frame);
+  } catch (const jinja::TemplateError& error) {
+    jinja::refuse_template(run.line(), error.what());
+  }
+  return prompt;
+}
+
+}  // namespace maniple

@@ -1,0 +1,40 @@
+// Messages to a prompt: the model's own chat template, a text in the Jinja language, rendered as Hugging Face
+// transformers do it. README.md says what of the language is there.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace maniple {
+
+namespace jinja {
+struct Program;
+}
+
+// Constant and safe to use from several threads once built.
+class ChatTemplate {
+ public:
+  // From chat_template.jinja, else chat_template.json, else tokenizer_config.json, which may hold several by
+  // name; the special tokens of tokenizer_config.json are variables. Fails (input) without any, or on one
+  // that is not supported, with its line.
+  static ChatTemplate load(const std::filesystem::path& model_directory);
+  static ChatTemplate from_text(std::string_view source);
+
+  // variables: an object with "messages" and whatever else the template knows ("tools", "documents",
+  // "add_generation_prompt", "enable_thinking", ...), which comes before special tokens. now: what
+  // strftime_now shows. With several templates, "tool_use" serves requests with tools. Fails (input) with the
+  // template's line when the template refuses the messages or cannot be evaluated on them.
+  std::string render(const nlohmann::ordered_json& variables, std::time_t now) const;
+
+ private:
+  std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs_;  // by name
+  std::map<std::string, std::string> special_tokens_;
+};
+
+}  // namespace maniple
