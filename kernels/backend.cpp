@@ -2,10 +2,8 @@
 #include <kernels/cpu/cpu_device.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/cpu_paths.hpp>
-#include <kernels/reference/reference_ops.hpp>
-#if MANIPLE_CUDA
 #include <kernels/cuda/cuda_backend.hpp>
-#endif
+#include <kernels/reference/reference_ops.hpp>
 
 namespace maniple {
 

@@ -73,4 +73,20 @@ for grid in "1" "4 --tp 2 --block-size 16"; do
     bad "exit code: $(cat "$work/err")"
   sed 's/"finish_reason.*//' "$work/out" | cmp - "$work/golden" || bad "not the golden text on $grid"
 done
+
+say "a chat is served as the prompt that its template makes of it, fields in their order"
+mkdir "$work/chatty"
+cp "$model"/{config.json,generation_config.json,tokenizer.json} "$model"/*.safetensors "$work/chatty"
+cat >"$work/chatty/chat_template.jinja" <<'END'
+{% for m in messages %}{{ m.role | upper }}:
+{{ m.content }}
+{% endfor %}{% for t in tools %}{{ t | tojson }}{% endfor %}{% if add_generation_prompt %}ROMEO:{% endif %}
+END
+cat >"$work/chat" <<'END'
+{"custom_id":"1","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"juliet","content":"Speak."}],"tools":[{"z":1,"a":2}],"temperature":0}}
+{"custom_id":"2","url":"/v1/completions","body":{"model":"m","prompt":"JULIET:\nSpeak.\n{\"z\": 1, \"a\": 2}ROMEO:","temperature":0}}
+END
+on 2 generate --model "$work/chatty" --tp 2 --in "$work/chat" >"$work/out" 2>"$work/err" || bad "exit code: $(cat "$work/err")"
+sed -E 's/.*"(content|text)":("([^"\\]|\\.)*").*/\2/' "$work/out" | uniq | wc -l | grep -qx 1 || bad "not the same text: $(cat "$work/out")"
+grep -q '"content":".*Speak' "$work/out" && bad "the prompt is in the answer"
 finish
