@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
+#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single
+# Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle.
+# Logs and table.md are added to gpu-results/ in the current folder.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/../.." && pwd)
+build=
+if [ "${1:-}" = --build ]; then build=$(cd "$2" && pwd); shift 2; fi
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single)
+if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
+  echo "no GPU: nvidia-smi lists none; run this on a GPU node" >&2
+  exit 69
+fi
+if [ -z "$build" ]; then
+  CUDAARCHS=native "$here/launch/setup.sh" release
+  build=$here/build/release
+fi
+export MANIPLE_TEST_DATA=${MANIPLE_TEST_DATA:-$here/tests/data} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+results=$PWD/gpu-results
+mkdir -p "$results"
+table=$results/table.md
+device=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader | head -1)
+[ -s "$table" ] || printf '| date | device, driver, clocks | stage | result | command |\n|---|---|---|---|---|\n' >"$table"
+
+# shellcheck disable=SC2016
+row() { printf '| %s | %s | %s | %s | `%s` |\n' "$(date -u +%FT%TZ)" "$device" "$1" "$2" "$3" | tee -a "$table"; }
+# try STAGE COMMAND...: a row with the outcome, and the last line that the command said
+failed=0
+try() {
+  local stage=$1 log=$results/$1.log outcome=passed
+  shift
+  timeout 570 "$@" >"$log" 2>&1 || { outcome="FAILED ($?)"; failed=1; tail -n 30 "$log" >&2; }
+  row "$stage" "$outcome: $(tail -n 1 "$log" | cut -c1-120)" "$(basename "$1") ${*:2}"
+}
+
+model_folder() { # FOLDER: Qwen3-0.6B's shape, weights are random
+  mkdir -p "$1"
+  cat >"$1/config.json" <<'JSON'
+{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+ "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-06,
+ "rope_theta": 1000000, "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": true, "torch_dtype": "bfloat16"}
+JSON
+}
+
+# nano-vLLM's bench.py: 256 prompts of 100 to 1024 tokens, as many to generate, from Python's seed 0 (142827 and 133966 in all).
+nano_vllm_requests() {
+  python3 -c '
+from json import dumps
+from random import randint, seed
+seed(0)
+prompts = [[randint(0, 10000) for _ in range(randint(100, 1024))] for _ in range(256)]
+for i, prompt in enumerate(prompts):
+    print(dumps({"id": i, "tokens": prompt, "max_tokens": randint(100, 1024), "temperature": 0.6, "ignore_eos": True}))'
+}
+single_request() { python3 -c 'print("{\"id\": 0, \"tokens\": %s, \"max_tokens\": 512, \"temperature\": 0, \"ignore_eos\": true}" % list(range(128)))'; }
+
+serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's own summary
+  model_folder "$results/qwen3-0.6b"
+  for run in 1 2; do
+    try "$1.$run" "$build/maniple" generate --backend cuda --model "$results/qwen3-0.6b" --load random --max-model-len 4096 \
+      --max-num-batched-tokens 16384 --in "$results/$1.jsonl" --out "$results/$1.$run.out"
+    grep -E 'tok/s|times' "$results/$1.$run.log" || true
+  done
+}
+
+for stage in "${stages[@]}"; do
+  case $stage in
+    tests)
+      for name in primitives_gpu_test cuda_kernels_gpu_test kernels_test; do
+        try "$name" "$build/$name" --gtest_brief=1 --gtest_filter="$([ $name = kernels_test ] && echo '*/cuda' || echo '*')"
+      done
+      ;;
+    sanitizers)
+      for tool in memcheck racecheck initcheck synccheck; do
+        try "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/cuda_kernels_gpu_test" --gtest_brief=1 --gtest_filter='*/0'
+      done
+      ;;
+    kernels) try kernels "$build/kernel_bench" ;;
+    engine) nano_vllm_requests >"$results/engine.jsonl"; serve engine ;;
+    single) single_request >"$results/single.jsonl"; serve single ;;
+    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine or single" >&2; exit 64 ;;
+  esac
+done
+exit $failed
