@@ -65,8 +65,6 @@ wait $watch || bad "cut: ranks are left after 60 s: $(cat "$work/cut.log")"
 says cut 'rank [0-3] on n[34] has not been heard of for [0-9]+ s'
 cluster ip link set n4 up
 
-if ! "$MANIPLE" generate --help | grep -q -- --run-dir; then finish; exit; fi
-
 say "stopped by its time limit, and submitted again: srun"
 submit srun "${minute[@]}" "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun" --stop-before 57s
 ended srun 60 75
