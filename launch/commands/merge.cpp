@@ -20,7 +20,7 @@ struct Part {
 };
 
 Shard shard_of(const Manifest& manifest, const fs::path& path) {
-  const std::string* text = manifest.find("shard");
+  const std::string* text = manifest.find({"shard", "started"});
   Shard shard;
   const char* end = text ? text->data() + text->size() : nullptr;
   if (!text ||
@@ -48,7 +48,7 @@ std::map<uint64_t, Part> open_parts(const std::vector<fs::path>& paths) {
   std::map<uint64_t, Part> parts;
   for (const fs::path& path : paths) {
     Part part = open_part(path);
-    if (!parts.empty()) parts.begin()->second.manifest.check_same(part.manifest, path, "shard");
+    if (!parts.empty()) parts.begin()->second.manifest.check_same(part.manifest, path, {"shard", "started"});
     const auto [known, fresh] = parts.try_emplace(part.shard.index, std::move(part));
     if (!fresh)
       fail(ExitCode::input, "{} and {} hold the same shard", known->second.path.string(), path.string());

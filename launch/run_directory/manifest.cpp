@@ -60,12 +60,13 @@ uint64_t Manifest::number(std::string_view name) const {
   return value;
 }
 
-void Manifest::check_same(const Manifest& wanted, const fs::path& directory, std::string_view except) const {
+void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
+                          std::initializer_list<std::string_view> except) const {
   std::string differences;
   const auto compare = [&](const std::string& name) {
     const std::string* here = find(name);
     const std::string* there = wanted.find(name);
-    if (name == except || (here && there && *here == *there)) return;
+    if (std::ranges::count(except, name) > 0 || (here && there && *here == *there)) return;
     differences += fmt::format("\n    {}: {} there, {} here", name, here ? *here : "nothing",
                                there ? *there : "nothing");
   };

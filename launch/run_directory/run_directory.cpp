@@ -23,7 +23,7 @@ const fs::path& made(const fs::path& directory) {
 // Under the lock: two first starts of different runs cannot both write it.
 void check_or_write(const Manifest& manifest, const fs::path& directory) {
   if (const std::optional<Manifest> there = Manifest::read(directory))
-    return there->check_same(manifest, directory);
+    return there->check_same(manifest, directory, {"started"});
   manifest.write(directory);
   sync_directory(fs::absolute(directory).parent_path());
 }
