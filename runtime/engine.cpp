@@ -296,6 +296,7 @@ void Engine::Parts::describe() {
   info.max_model_len = limits.max_model_len;
   info.load_seconds = load_seconds;
   info.repro = options.repro == Repro::grid && !slices_divide ? Repro::batch : options.repro;
+  if (!backend.device->shares_host_memory()) info.repro = Repro::off;
 }
 
 SchedulerConfig Engine::Parts::scheduler_config() const {

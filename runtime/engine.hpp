@@ -61,7 +61,8 @@ struct EngineInfo {
   double load_seconds = 0;
   size_t num_graphs = 0;  // of decode steps, by batch size
   double capture_seconds = 0;
-  Repro repro = Repro::grid;  // in force: `batch` where the tensor size does not divide the reduction slices
+  Repro repro = Repro::grid;  // in force: `batch` where the tensor size does not divide the reduction slices,
+                              // `off` on GPUs
 };
 
 // The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
