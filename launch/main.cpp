@@ -107,11 +107,11 @@ int run(const CommandLine& command, const Launch& launch) {
 
 // Every rank sees the same mistake on the command line or in the launch; rank 0 speaks for all. Another
 // failure may be this rank's alone (a file that only some nodes have): it is told after rank 0 had the time
-// to say the same and end the job.
+// to say the same and end the job, for which mpirun takes a second or two where SIGTERM is ignored.
 int report_before_joining(const Error& error, const Launch& launch) {
   if (launch.rank == 0) return report(error);
   if (error.code() == ExitCode::usage || error.code() == ExitCode::preflight) return 0;
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::this_thread::sleep_for(std::chrono::seconds(6));
   return report(error, fmt::format("rank {} on {}", launch.rank, host_name()));
 }
 

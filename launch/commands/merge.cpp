@@ -20,7 +20,7 @@ struct Part {
 };
 
 Shard shard_of(const Manifest& manifest, const fs::path& path) {
-  const std::string* text = manifest.find({"shard", "started"});
+  const std::string* text = manifest.find("shard");
   Shard shard;
   const char* end = text ? text->data() + text->size() : nullptr;
   if (!text ||
