@@ -167,11 +167,12 @@ void CudaOps::add_bias(TensorView x, ConstTensorView bias) {
 }
 
 void CudaOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
-  require(out.dtype == x.dtype && size_of(x.dtype) % 2 == 0 && rows.dtype == DType::int32 &&
+  const int64_t row_bytes = x.shape.row_elements() * static_cast<int64_t>(size_of(x.dtype));
+  require(out.dtype == x.dtype && row_bytes % 2 == 0 && rows.dtype == DType::int32 &&
               out.shape[0] == rows.shape[0] && out.shape.row_elements() == x.shape.row_elements(),
           "shapes of a gather");
   cuda::gather_rows(stream_, rows.as<int32_t>(), 0, x.shape[0], x.data, out.data, narrow(rows.shape[0]),
-                    x.shape.row_elements() * static_cast<int64_t>(size_of(x.dtype)));
+                    row_bytes);
 }
 
 void CudaOps::scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
