@@ -1,5 +1,7 @@
-// Logits of whole models against golden data, teacher-forced, on every backend and instruction path.
+// Logits of whole models against golden data, teacher-forced, on every backend and instruction path, and on
+// the CUDA backend under emulation.
 #include <gtest/gtest.h>
+#include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
@@ -19,9 +21,9 @@ using testing::GoldenSequence;
 // One model on one rank, fed whole sequences.
 class LoadedModel {
  public:
-  LoadedModel(const std::string& name, const BackendOptions& backend, DType dtype)
+  LoadedModel(const std::string& name, Backend backend, DType dtype)
       : config_(read_model_config(testing::model_directory(name))),
-        backend_(make_backend(backend)),
+        backend_(std::move(backend)),
         dtype_(dtype) {
     const int self[] = {0};
     group_ = world_.make_group(self, *backend_.ops);
@@ -50,7 +52,11 @@ class LoadedModel {
     StepBatch batch = builder.build(std::span(&view, 1));
     std::vector<int32_t> wanted;
     for (size_t i = tokens.size() - rows; i < tokens.size(); ++i) wanted.push_back(static_cast<int32_t>(i));
-    batch.sampled_rows = view_of(wanted.data(), DType::int32, {static_cast<int64_t>(rows)});
+    Tensor sampled_rows(*backend_.device, DType::int32, {static_cast<int64_t>(rows)});
+    const TensorView on_device = sampled_rows.view();
+    backend_.device->upload(on_device.data, reinterpret_cast<const std::byte*>(wanted.data()),
+                            on_device.bytes());
+    batch.sampled_rows = on_device;
 
     Workspace workspace(*backend_.device, size_t{256} << 20);
     std::atomic<uint32_t> layer = 0;
@@ -58,9 +64,10 @@ class LoadedModel {
     const TensorView out = model_->forward(batch, cache.pages(), context);
     const size_t width = static_cast<size_t>(out.shape[1]),
                  vocabulary = static_cast<size_t>(config_.vocab_size);
-    std::vector<float> logits;
-    for (size_t row = 0; row < rows; ++row)
-      logits.insert(logits.end(), out.as<float>() + row * width, out.as<float>() + row * width + vocabulary);
+    std::vector<float> padded(rows * width), logits;
+    backend_.device->download(reinterpret_cast<std::byte*>(padded.data()), out.data, out.bytes());
+    for (auto row = padded.begin(); row != padded.end(); row += static_cast<std::ptrdiff_t>(width))
+      logits.insert(logits.end(), row, row + static_cast<std::ptrdiff_t>(vocabulary));
     return logits;
   }
 
@@ -81,9 +88,9 @@ struct Errors {
   double rms() const { return std::sqrt(square_sum / static_cast<double>(count)); }
 };
 
-Errors errors_of(const std::string& name, const BackendOptions& backend, DType dtype) {
+Errors errors_of(const std::string& name, Backend backend, DType dtype) {
   const Golden golden = testing::read_golden(name);
-  LoadedModel model(name, backend, dtype);
+  LoadedModel model(name, std::move(backend), dtype);
   Errors errors;
   for (const GoldenSequence& sequence : golden.sequences) {
     const size_t vocabulary =
@@ -118,7 +125,7 @@ class GoldenLogits : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenLogits, AreMetInFp32) {
   for (const BackendOptions& backend : all_backends()) {
-    const Errors errors = errors_of(GetParam(), backend, DType::fp32);
+    const Errors errors = errors_of(GetParam(), make_backend(backend), DType::fp32);
     EXPECT_LT(errors.max_abs, 1e-3) << title(backend);  // logits reach 40: fp32 rounding over a few layers
   }
 }
@@ -126,11 +133,25 @@ TEST_P(GoldenLogits, AreMetInFp32) {
 TEST_P(GoldenLogits, AreMetInBf16WithinTheYardstickBesideThem) {
   const Golden golden = testing::read_golden(GetParam());
   for (const BackendOptions& backend : all_backends()) {
-    const Errors errors = errors_of(GetParam(), backend, DType::bf16);
+    const Errors errors = errors_of(GetParam(), make_backend(backend), DType::bf16);
     EXPECT_LE(errors.rms(), 1.5 * golden.bf16_rms) << title(backend);
     EXPECT_LE(errors.max_abs, 2 * golden.bf16_max_abs) << title(backend);
   }
 }
+
+class EmulatedGoldenLogits : public GoldenLogits {};
+
+TEST_P(EmulatedGoldenLogits, AreMetByTheCudaBackend) {
+  const Golden golden = testing::read_golden(GetParam());
+  const Errors exact = errors_of(GetParam(), emulation::emulated_cuda_backend(1), DType::fp32);
+  EXPECT_LT(exact.max_abs, 1e-3);
+  const Errors errors = errors_of(GetParam(), emulation::emulated_cuda_backend(2), DType::bf16);
+  EXPECT_LE(errors.rms(), 1.5 * golden.bf16_rms);
+  EXPECT_LE(errors.max_abs, 2 * golden.bf16_max_abs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedGoldenLogits,
+                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2"));
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",

@@ -1,6 +1,7 @@
 // Steps that are launched before earlier ones have run, and decode steps that are replayed: the same bits as
 // one step after the other.
 #include <gtest/gtest.h>
+#include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
@@ -32,8 +33,10 @@ using Answers = std::map<RequestId, std::vector<std::tuple<int32_t, float, size_
 // requests come while others decode, and end by stop tokens too.
 class Load {
  public:
-  explicit Load(uint32_t run_ahead)
-      : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))), run_ahead_(run_ahead) {}
+  explicit Load(uint32_t run_ahead, RequestId requests = 800)
+      : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))),
+        run_ahead_(run_ahead),
+        requests_(requests) {}
 
   Answers run(Ops& ops, bool graphs) {
     const int self[] = {0};
@@ -57,8 +60,8 @@ class Load {
                          .run_ahead = run_ahead_});
     Answers answers;
     RequestId next = 0;
-    while (next < 800 || scheduler.has_work()) {
-      for (; next < max_num_seqs || (next < 800 && scheduler.counts().running <= next % 150); ++next)
+    while (next < requests_ || scheduler.has_work()) {
+      for (; next < requests_ && (next < max_num_seqs || scheduler.counts().running <= next % 150); ++next)
         EXPECT_FALSE(scheduler.add(request(next)));
       if (const auto plan = scheduler.schedule())
         runner.launch(*plan);
@@ -95,6 +98,7 @@ class Load {
 
   ModelConfig config_;
   uint32_t run_ahead_;
+  RequestId requests_;
 };
 
 Backend cpu() { return make_backend({.kind = BackendKind::cpu}); }
@@ -115,6 +119,22 @@ TEST(ModelRunner, GivesTheSameBitsWhereWorkWaitsAndWhereDecodeStepsAreReplayed) 
     EXPECT_TRUE(Load(1).run(ops, graphs) == one_step_after_the_other()) << "graphs: " << graphs;
     EXPECT_EQ(device.replays().size(), graphs ? decode_buckets(max_num_seqs).size() : 0);
     for (const int replays : device.replays()) EXPECT_GE(replays, 2);
+  }
+}
+
+TEST(ModelRunner, GivesTheSameTokensOnTheCudaBackendUnderEmulation) {
+  const Backend backend = cpu(), emulated = emulation::emulated_cuda_backend(3);
+  const Answers expected = Load(0, 24).run(*backend.ops, false);
+  const Answers answers = Load(1, 24).run(*emulated.ops, false);
+  ASSERT_EQ(answers.size(), expected.size());
+  for (const auto& [request, tokens] : expected) {
+    ASSERT_EQ(answers.at(request).size(), tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto& [id, logprob, alternatives] = answers.at(request)[i];
+      ASSERT_EQ(id, std::get<0>(tokens[i])) << "token " << i << " of request " << request;
+      EXPECT_NEAR(logprob, std::get<1>(tokens[i]), 1e-3);
+      EXPECT_EQ(alternatives, std::get<2>(tokens[i]));
+    }
   }
 }
 
