@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace maniple {
 
@@ -59,6 +60,19 @@ class Device {
   // device. Each operation has been done with these shapes before.
   virtual bool captures() const { return false; }
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
+};
+
+// Of a device that is done with all work when a call returns.
+class FinishedDownload final : public Download {
+ public:
+  FinishedDownload(Device& device, const std::byte* from, size_t bytes) : bytes_(bytes) {
+    device.download(bytes_.data(), from, bytes);
+  }
+  bool ready() override { return true; }
+  std::span<const std::byte> wait() override { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace maniple

@@ -12,7 +12,8 @@ int choose_gpu(int visible, int local_rank, int local_ranks) {
   throw Error(
       ExitCode::preflight, fmt::format("{} ranks of this node see {} GPUs each", local_ranks, visible),
       "every rank works on a GPU of its own",
-      fmt::format("start {} ranks a node, or let each rank see one GPU (srun --gpus-per-task=1)", visible));
+      fmt::format("start {} ranks a node (--ntasks-per-node={}), or ask for {} GPUs (--gpus-per-node={})",
+                  visible, visible, local_ranks, local_ranks));
 }
 
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places) {
@@ -21,12 +22,13 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
     if (uuids[rank].empty()) continue;
     const auto [first, is_new] = owners.emplace(uuids[rank], rank);
     if (!is_new)
-      throw Error(ExitCode::preflight,
-                  fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank,
-                              places[rank].host, uuids[rank]),
-                  "they would halve each other's speed and memory",
-                  "let every rank see one GPU of its own (srun --gpus-per-task=1), or every rank all of "
-                  "the node's");
+      throw Error(
+          ExitCode::preflight,
+          fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank, places[rank].host,
+                      uuids[rank]),
+          "they would halve each other's speed and memory",
+          "ask for as many GPUs a node as ranks (--gpus-per-node=N --ntasks-per-node=N), seen by all of "
+          "its ranks");
   }
 }
 

@@ -35,6 +35,13 @@ CpuPath common_cpu_path(World& world) {
   return CpuPath::portable;
 }
 
+BackendKind common_backend(World& world, BackendKind asked) {
+  const std::vector<int> visible = gather_values(world, visible_gpus());
+  if (asked != BackendKind::automatic) return asked;
+  const bool everywhere = std::ranges::all_of(visible, [](int count) { return count > 0; });
+  return everywhere ? BackendKind::cuda : BackendKind::cpu;
+}
+
 namespace {
 
 // The sizes that both the options and the model allow.
@@ -175,15 +182,11 @@ void Engine::Parts::read_configs() {
 
 // One kind for all ranks.
 void Engine::Parts::choose_device() {
-  const std::vector<int> visible = gather_values(world, visible_gpus());
-  const bool everywhere = std::ranges::all_of(visible, [](int count) { return count > 0; });
-  BackendKind& kind = options.backend.kind;
-  if (kind == BackendKind::automatic) kind = everywhere ? BackendKind::cuda : BackendKind::cpu;
-  if (kind != BackendKind::cuda) return;
+  options.backend.kind = common_backend(world, options.backend.kind);
+  if (options.backend.kind != BackendKind::cuda) return;
   agree(world, [&] {
     const Place& place = world.places()[static_cast<size_t>(world.rank())];
-    options.backend.gpu =
-        choose_gpu(visible[static_cast<size_t>(world.rank())], place.local_rank, place.local_size);
+    options.backend.gpu = choose_gpu(visible_gpus(), place.local_rank, place.local_size);
   });
 }
 

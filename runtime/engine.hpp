@@ -68,6 +68,8 @@ struct EngineInfo {
 // The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
 // Collective.
 CpuPath common_cpu_path(World& world);
+// For `automatic` cuda where every rank sees a GPU, else cpu: one kind for the job. Collective.
+BackendKind common_backend(World& world, BackendKind asked);
 
 // Where a rank's time went, in seconds.
 struct RankTimes {

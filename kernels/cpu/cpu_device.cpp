@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <vector>
 
 namespace maniple {
 
@@ -101,18 +100,6 @@ std::byte* zeroed(size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// Done as soon as it is started.
-class CpuDownload final : public Download {
- public:
-  explicit CpuDownload(size_t bytes) : bytes_(bytes) {}
-  bool ready() override { return true; }
-  std::span<const std::byte> wait() override { return bytes_; }
-  std::byte* data() { return bytes_.data(); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 }  // namespace
 
 std::byte* CpuDevice::allocate(size_t bytes) {
@@ -149,9 +136,7 @@ std::unique_ptr<Graph> CpuDevice::capture(const std::function<void()>&) {
 }
 
 std::unique_ptr<Download> CpuDevice::start_download(const std::byte* from_device, size_t bytes) {
-  auto started = std::make_unique<CpuDownload>(bytes);
-  download(started->data(), from_device, bytes);
-  return started;
+  return std::make_unique<FinishedDownload>(*this, from_device, bytes);
 }
 
 }  // namespace maniple

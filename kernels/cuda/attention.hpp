@@ -17,7 +17,7 @@ struct AttentionArguments {
   const void* values;
   const int32_t* query_starts;
   const int32_t* past_lengths;
-  const int32_t* seats;         // sequence s has row seats[s] of the block tables; null: row s
+  const int32_t* seats;         // sequence s has row seats[s] of the block tables
   const int32_t* block_tables;  // [seats, table_width]
   int table_width;
   int sequences;

@@ -7,7 +7,7 @@
 namespace maniple::cuda {
 
 __device__ inline const int32_t* block_table(const AttentionArguments& a, int sequence) {
-  return a.block_tables + static_cast<int64_t>(a.seats ? a.seats[sequence] : sequence) * a.table_width;
+  return a.block_tables + static_cast<int64_t>(a.seats[sequence]) * a.table_width;
 }
 
 }  // namespace maniple::cuda

@@ -106,6 +106,7 @@ ExitCode run_generate(World& world, const GenerateOptions& options) {
   Pulse pulse;
   const Health health(world, pulse);
   EngineOptions engine = options.engine;
+  engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   std::optional<GenerateJob> job;  // rank 0
   agree(world, [&] {

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <vector>
 
 namespace maniple::emulation {
 
@@ -76,26 +75,8 @@ void EmulatedDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-namespace {
-
-// Done as soon as it is started.
-class EmulatedDownload final : public Download {
- public:
-  explicit EmulatedDownload(size_t bytes) : bytes_(bytes) {}
-  bool ready() override { return true; }
-  std::span<const std::byte> wait() override { return bytes_; }
-  std::byte* data() { return bytes_.data(); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-}  // namespace
-
 std::unique_ptr<Download> EmulatedDevice::start_download(const std::byte* from_device, size_t bytes) {
-  auto started = std::make_unique<EmulatedDownload>(bytes);
-  download(started->data(), from_device, bytes);
-  return started;
+  return std::make_unique<FinishedDownload>(*this, from_device, bytes);
 }
 
 std::unique_ptr<Graph> EmulatedDevice::capture(const std::function<void()>&) {

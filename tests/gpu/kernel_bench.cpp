@@ -140,6 +140,9 @@ class AttentionCase {
     out_ = bench.random(queries * kv_heads * group * head_dim, 4);
     starts_ = bench.ints(starts);
     past_ = bench.ints(past);
+    std::vector<int32_t> seats(parts.size());
+    std::iota(seats.begin(), seats.end(), 0);
+    seats_ = bench.ints(seats);
     std::vector<int32_t> order(static_cast<size_t>(pages * sets));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(1));
@@ -162,7 +165,7 @@ class AttentionCase {
             values_.view().data,
             starts_.view().as<int32_t>(),
             past_.view().as<int32_t>(),
-            nullptr,
+            seats_.view().as<int32_t>(),
             tables_[static_cast<size_t>(call) % tables_.size()].view().as<int32_t>(),
             width_,
             sequences_,
@@ -182,7 +185,7 @@ class AttentionCase {
 
   int group_, kv_heads_, width_ = 0, sequences_ = 0, tokens_ = 0;
   double flops_ = 0, kv_bytes_ = 0;
-  Tensor keys_, values_, queries_, out_, starts_, past_;
+  Tensor keys_, values_, queries_, out_, starts_, past_, seats_;
   std::vector<Tensor> tables_;
 };
 
