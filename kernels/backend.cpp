@@ -26,9 +26,11 @@ Backend make_cpu(const BackendOptions& options) {
 
 #if MANIPLE_CUDA
 int gpus() { return cuda::visible_gpus(); }
+std::vector<GpuIdentity> identities() { return cuda::identify_gpus(); }
 Backend make_cuda(const BackendOptions& options) { return cuda::make_backend(options.gpu); }
 #else
 int gpus() { return 0; }
+std::vector<GpuIdentity> identities() { return {}; }
 Backend make_cuda(const BackendOptions&) {
   throw Error(ExitCode::preflight, "this build has no CUDA backend",
               "the build found no CUDA toolkit, or left it out",
@@ -39,6 +41,7 @@ Backend make_cuda(const BackendOptions&) {
 }  // namespace
 
 int visible_gpus() { return gpus(); }
+std::vector<GpuIdentity> identify_gpus() { return identities(); }
 
 Backend make_backend(const BackendOptions& options) {
   switch (options.kind) {

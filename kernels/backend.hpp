@@ -5,6 +5,7 @@
 #include <kernels/ops.hpp>
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,13 @@ struct BackendOptions {
 
 // GPUs that this process sees; 0 in a build without CUDA.
 int visible_gpus();
+
+struct GpuIdentity {
+  std::string uuid;  // as Device::uuid()
+  std::string bus;   // "0000:41:00.0", as in /sys/bus/pci/devices
+};
+// Of the GPUs that this process sees; does not start to work with them.
+std::vector<GpuIdentity> identify_gpus();
 
 struct Backend {
   std::unique_ptr<Device> device;

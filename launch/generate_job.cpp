@@ -1,5 +1,6 @@
 #include <launch/chat_prompt.hpp>
 #include <launch/generate_job.hpp>
+#include <launch/run_directory/durable_file.hpp>
 #include <launch/run_identity.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 
@@ -101,7 +102,7 @@ void GenerateJob::open_run(const std::string& host, const std::string& instructi
   run_.emplace(RunDirectory::Settings{path,
                                       manifest,
                                       options_.shard,
-                                      this_process(host, options_.job),
+                                      this_process(host, options_.launch.job),
                                       {.silence = options_.takeover_after},
                                       options_.sync_interval});
   if (done_before() == requests())
@@ -117,6 +118,16 @@ std::string GenerateJob::resume_text() const {
           : fmt::format("; {} bytes of the journal were torn or damaged, what they told of runs again",
                         run_->dropped_bytes());
   return fmt::format("maniple: {} of {} requests were already done{}\n", done_before(), requests(), dropped);
+}
+
+uint64_t GenerateJob::expected_bytes() const {
+  constexpr uint64_t token_bytes = 8;  // its text and its id
+  const uint64_t tokens = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
+  return run_ ? (requests() - done_before()) * tokens * token_bytes : 0;
+}
+
+void GenerateJob::keep(const char* name, const std::string& text) const {
+  if (run_) replace_file(run_->job_folder() / name, text);
 }
 
 ResultStore& GenerateJob::open_store() {

@@ -24,6 +24,11 @@ class GenerateJob {
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
   std::string resume_text() const;  // empty for a first start
 
+  // About what the results of this job will take in the run directory; 0 without one.
+  uint64_t expected_bytes() const;
+  // A text about this job, in its folder of the run directory; without one there is nothing to keep.
+  void keep(const char* name, const std::string& text) const;
+
   // When the model is loaded: the old content of --out goes now.
   ResultStore& open_store();
   RequestFeed::Setting feed_setting(const Engine& engine) const;

@@ -2,6 +2,7 @@
 #include <launch/launcher.hpp>
 
 #include <charconv>
+#include <sstream>
 
 namespace maniple {
 
@@ -21,6 +22,12 @@ std::string slurm_job(const Environment& lookup) {
   return lookup("SLURM_JOB_ID").value_or("");
 }
 
+std::string nccl_off_fabric(const Environment& lookup) {
+  if (lookup("NCCL_NET") == "Socket") return "NCCL_NET=Socket";
+  const std::string disabled = lookup("NCCL_IB_DISABLE").value_or("0");
+  return disabled == "0" ? "" : "NCCL_IB_DISABLE=" + disabled;
+}
+
 }  // namespace
 
 // Inside a job script SLURM_PROCID is there too, but only a job step has SLURM_STEP_NUM_TASKS > 1 tasks that
@@ -30,6 +37,8 @@ Launch detect_launch(const Environment& lookup) {
   launch.job = slurm_job(lookup);
   if (const auto end = number_or<int64_t>(lookup("SLURM_JOB_END_TIME"), 0))
     launch.job_end = std::chrono::system_clock::from_time_t(end);
+  launch.het_components = number_or(lookup("SLURM_HET_SIZE"), 1);
+  launch.nccl_off_fabric = nccl_off_fabric(lookup);
   launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
@@ -41,13 +50,27 @@ Launch detect_launch(const Environment& lookup) {
   return launch;
 }
 
-void check_launch(const Launch& launch, int mpi_ranks) {
+// A name a line, below a line of words.
+std::string mpi_plugins(const std::string& list) {
+  std::istringstream lines(list);
+  std::string names;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, more;
+    if (words >> name && !(words >> more)) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+void check_launch(const Launch& launch, int mpi_ranks, const std::function<std::string()>& mpi_list) {
   if (mpi_ranks > 1 || launch.slurm_tasks <= 1) return;
-  throw Error(
-      ExitCode::preflight,
-      fmt::format("{} copies were started, but MPI sees 1 rank in each", launch.slurm_tasks),
-      "srun did not offer PMIx, so that every copy would do the whole job and write the same output",
-      "srun --mpi=pmix ... (srun --mpi=list shows what this site offers), or mpirun inside the allocation");
+  const std::string offered = launch.rank == 0 ? mpi_plugins(mpi_list()) : "";
+  throw Error(ExitCode::preflight,
+              fmt::format("{} copies were started, but MPI sees 1 rank in each", launch.slurm_tasks),
+              "srun did not offer PMIx, so that every copy would do the whole job and write the same output",
+              fmt::format("srun --mpi=pmix ... ({}), or mpirun inside the allocation",
+                          offered.empty() ? "srun --mpi=list shows what this site offers"
+                                          : "this site offers: " + offered));
 }
 
 }  // namespace maniple

@@ -1,5 +1,6 @@
 // From command line to running ranks: finds out who started us, joins the other ranks, and turns every end
 // into one message and one exit code.
+#include <launch/command_output.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/launcher.hpp>
 #include <launch/report.hpp>
@@ -50,7 +51,10 @@ int fail_alone(World& world, const Error& error) {
 }
 
 std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport) {
-  if (!launch.by_mpi) check_launch(launch, 1);
+  const auto mpi_list = [] {
+    return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
+  };
+  if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
     const StartDeadline deadline(launch.rank);
@@ -58,7 +62,7 @@ std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport) 
   } else {
     world = std::make_unique<SelfWorld>();
   }
-  check_launch(launch, world->size());
+  check_launch(launch, world->size(), mpi_list);
   return world;
 }
 
@@ -69,19 +73,24 @@ void stop_before_the_end(WallClock::time_point end) {
 }
 
 // Not before MPI_Init is over, which changes the environment that the clock's squeue is given.
-std::optional<StopClock> start_clock(TimeLimit limit, const Launch& launch) {
-  if (launch.rank != 0) return std::nullopt;
-  limit.slurm_job = launch.job;
-  limit.slurm_end = launch.job_end;
-  return std::optional<StopClock>(std::in_place, limit, stop_before_the_end);
+std::optional<StopClock> start_clock(const GenerateOptions& options) {
+  if (options.launch.rank != 0) return std::nullopt;
+  return std::optional<StopClock>(std::in_place, options.time_limit, stop_before_the_end);
 }
 
-int generate(GenerateOptions options, const Launch& launch) {
-  options.job = launch.job;
+ExitCode clocked_generate(World& world, const GenerateOptions& options) {
+  const std::optional<StopClock> clock = start_clock(options);
+  return run_generate(world, options);
+}
+
+template <typename Options>
+int on_all_ranks(Options options, const Launch& launch, ExitCode (*command)(World&, const Options&)) {
+  options.launch = launch;
+  options.time_limit.slurm_job = launch.job;
+  options.time_limit.slurm_end = launch.job_end;
   const std::unique_ptr<World> world = join_world(launch, options.transport);
-  const std::optional<StopClock> clock = start_clock(options.time_limit, launch);
   try {
-    return static_cast<int>(run_generate(*world, options));
+    return static_cast<int>(command(*world, options));
   } catch (const SilentExit&) {
     return 0;
   } catch (const AgreedError& error) {
@@ -94,7 +103,10 @@ int generate(GenerateOptions options, const Launch& launch) {
 }
 
 int run(const CommandLine& command, const Launch& launch) {
-  if (const auto* options = std::get_if<GenerateOptions>(&command)) return generate(*options, launch);
+  if (const auto* options = std::get_if<GenerateOptions>(&command))
+    return on_all_ranks(*options, launch, clocked_generate);
+  if (const auto* options = std::get_if<DoctorOptions>(&command))
+    return on_all_ranks(*options, launch, run_doctor);
   if (launch.rank != 0) return 0;
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));

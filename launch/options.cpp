@@ -19,7 +19,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-const std::vector<std::string> commands = {"generate", "tokenize", "status", "merge"};
+const std::vector<std::string> commands = {"generate", "doctor", "tokenize", "status", "merge"};
 
 constexpr std::string_view overview =
     R"(maniple: runs a large language model on all ranks of an MPI job
@@ -31,6 +31,7 @@ constexpr std::string_view overview =
 
 Commands (each has its own --help):
   generate    continue prompts with a model from a Hugging Face directory
+  doctor      checks and measures what a job would run on
   tokenize    texts to token ids, or back with --decode
   status      how a run directory stands
   merge       the results of several shards as one file
@@ -51,6 +52,15 @@ Input lines are {"id": ..., "prompt": "..."} or {"id": ..., "tokens": [...]}, wi
 OpenAI's batch lines {"custom_id": ..., "method": "POST", "url": "/v1/completions", "body": {...}}.
 The last command resumes: killed at any time, it loses at most the last --sync-interval of finished requests, and the same
 command again finishes the rest.
+)";
+
+constexpr std::string_view doctor_usage =
+    R"(maniple doctor: checks the launch and the machines, and measures them; in a job step of its own
+
+  srun --mpi=pmix maniple doctor --model DIR --tp 4 --run-dir runs/r1
+  mpirun -n 4 maniple doctor --tp 2 --quick
+
+Give it what `generate` will be given. Exit code 69 where `generate` would refuse to start.
 )";
 
 constexpr std::string_view status_usage =
@@ -247,6 +257,19 @@ class Values {
   po::variables_map values_;
 };
 
+// The group stays open for more.
+po::options_description_easy_init add_rank_options(Grammar& grammar) {
+  return grammar.group("Ranks and processors")
+      .add_options()                                                                                 //
+      ("tp", text("N", "1"), "ranks that share one copy of the model; replicas = ranks / N")         //
+      ("allow-cross-node-tp", po::bool_switch(), "ranks that share a copy may be on several nodes")  //
+      ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                              //
+      ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")             //
+      ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")         //
+      ("transport", text("NAME", "auto"),
+       "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
+}
+
 void add_generate_options(Grammar& grammar) {
   grammar.group("Model").add_options()                                                                 //
       ("model", text("DIR"), "Hugging Face directory: config.json, *.safetensors, tokenizer.json")     //
@@ -284,14 +307,7 @@ void add_generate_options(Grammar& grammar) {
        "ends a completion; may be given several times")  //
       ("logprobs", text("N")->implicit_value("0"),
        "report each token's log probability and those of N alternatives");
-  grammar.group("Ranks and processors")
-      .add_options()                                                                          //
-      ("tp", text("N", "1"), "ranks that share one copy of the model; replicas = ranks / N")  //
-      ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                       //
-      ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")      //
-      ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")  //
-      ("transport", text("NAME", "auto"),
-       "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU")  //
+  add_rank_options(grammar)  //
       ("repro", text("LEVEL", "grid"),
        "off; batch: same text whoever shares the batch; grid: on any grid too")  //
       ("eager", po::bool_switch(), "no CUDA graphs of decode steps");
@@ -314,15 +330,13 @@ uint32_t block_size(const Values& values) {
   return size;
 }
 
-EngineOptions engine_options(const Values& values) {
-  constexpr uint32_t most = std::numeric_limits<int32_t>::max();
-  if (!values.given("model"))
-    refuse("no model was given", "--model DIR, the directory that holds config.json");
-  EngineOptions engine;
-  engine.model = *values.text("model");
+DType dtype(const Values& values) {
+  return values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
+}
+
+void read_rank_options(const Values& values, JobOptions& options) {
+  EngineOptions& engine = options.engine;
   engine.tensor_size = *values.number<int>("tp", 1, 1 << 20);
-  engine.dtype = values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
-  engine.random_weights = values.choice<bool>("load", {{"weights", false}, {"random", true}});
   engine.backend.kind = values.choice<BackendKind>("backend", {{"auto", BackendKind::automatic},
                                                                {"cpu", BackendKind::cpu},
                                                                {"reference", BackendKind::reference},
@@ -333,6 +347,21 @@ EngineOptions engine_options(const Values& values) {
                                                                 {"avx512", CpuPath::avx512},
                                                                 {"avx2", CpuPath::avx2},
                                                                 {"portable", CpuPath::portable}});
+  options.allow_cross_node_tp = values.on("allow-cross-node-tp");
+  options.threads = values.number<int>("threads", 1, 4096);
+  options.transport = values.choice<GpuTransport>(
+      "transport",
+      {{"auto", GpuTransport::automatic}, {"nccl", GpuTransport::nccl}, {"host", GpuTransport::host}});
+  engine.share_gpus = options.transport == GpuTransport::host;
+}
+
+void read_engine_options(const Values& values, EngineOptions& engine) {
+  constexpr uint32_t most = std::numeric_limits<int32_t>::max();
+  if (!values.given("model"))
+    refuse("no model was given", "--model DIR, the directory that holds config.json");
+  engine.model = *values.text("model");
+  engine.dtype = dtype(values);
+  engine.random_weights = values.choice<bool>("load", {{"weights", false}, {"random", true}});
   engine.repro =
       values.choice<Repro>("repro", {{"grid", Repro::grid}, {"batch", Repro::batch}, {"off", Repro::off}});
   engine.block_size = block_size(values);
@@ -343,7 +372,6 @@ EngineOptions engine_options(const Values& values) {
   engine.gpu_memory_utilization = *values.number<double>("gpu-memory-utilization", 0.01, 1);
   engine.eager = values.on("eager");
   if (values.given("kv-memory")) engine.kv_memory = parse_bytes(*values.text("kv-memory"));
-  return engine;
 }
 
 Shard parse_shard(const std::string& given) {
@@ -411,7 +439,8 @@ CommandLine parse_generate(std::span<const std::string> args) {
   const Values values(grammar.parse(args));
   if (values.on("help")) return Notice{grammar.help()};
   GenerateOptions options;
-  options.engine = engine_options(values);
+  read_engine_options(values, options.engine);
+  read_rank_options(values, options);
   options.prompt = values.text("prompt");
   options.in = values.texts("in").value_or(std::vector<std::string>{});
   options.out = values.text("out");
@@ -423,14 +452,30 @@ CommandLine parse_generate(std::span<const std::string> args) {
   if (values.given("stop-before"))
     options.time_limit.stop_before = parse_duration(*values.text("stop-before"));
   if (values.given("walltime")) options.time_limit.walltime = parse_duration(*values.text("walltime"));
-  options.threads = values.number<int>("threads", 1, 4096);
-  options.transport = values.choice<GpuTransport>(
-      "transport",
-      {{"auto", GpuTransport::automatic}, {"nccl", GpuTransport::nccl}, {"host", GpuTransport::host}});
-  options.engine.share_gpus = options.transport == GpuTransport::host;
   options.sampling = sampling_fields(values);
   options.seed = values.number<uint64_t>("seed", 0, std::numeric_limits<uint64_t>::max());
   options.engine.seed = options.seed.value_or(0);
+  return options;
+}
+
+CommandLine parse_doctor(std::span<const std::string> args) {
+  Grammar grammar("doctor", doctor_usage);
+  grammar.group("Doctor").add_options()                                     //
+      ("model", text("DIR"), "does it fit, and how fast is it read?")       //
+      ("run-dir", text("DIR"), "can results be kept there, and how fast?")  //
+      ("dtype", text("TYPE", "bf16"), "as for generate")  //
+      ("kv-memory", text("BYTES"), "as for generate")   //
+      ("quick", po::bool_switch(), "no measurements");
+  add_rank_options(grammar);
+  const Values values(grammar.parse(args));
+  if (values.on("help")) return Notice{grammar.help()};
+  DoctorOptions options;
+  read_rank_options(values, options);
+  options.engine.model = values.text("model").value_or("");
+  options.engine.dtype = dtype(values);
+  if (values.given("kv-memory")) options.engine.kv_memory = parse_bytes(*values.text("kv-memory"));
+  if (values.given("run-dir")) options.run_dir = *values.text("run-dir");
+  options.quick = values.on("quick");
   return options;
 }
 
@@ -515,6 +560,7 @@ CommandLine parse_arguments(std::span<const std::string> args) {
   if (first == "--help" || first == "-h" || first == "help") return Notice{std::string(overview)};
   if (first == "--version") return Notice{"maniple " MANIPLE_VERSION "\n"};
   if (first == "generate") return parse_generate(args.subspan(1));
+  if (first == "doctor") return parse_doctor(args.subspan(1));
   if (first == "tokenize") return parse_tokenize(args.subspan(1));
   if (first == "status") return parse_status(args.subspan(1));
   if (first == "merge") return parse_merge(args.subspan(1));

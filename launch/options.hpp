@@ -1,6 +1,7 @@
 // The command line. Everything wrong with it is an Error (usage) that names the nearest right thing.
 #pragma once
 
+#include <launch/launcher.hpp>
 #include <launch/run_directory/ledger.hpp>
 #include <launch/sampling_fields.hpp>
 #include <launch/stop_clock.hpp>
@@ -22,10 +23,18 @@ struct FailOn {
   double percent = 0;
 };
 
-struct GenerateOptions {
+// What every command that all ranks work on is told.
+struct JobOptions {
   EngineOptions engine;        // its threads and CPUs are preflight's
   std::optional<int> threads;  // absent: from the CPUs of the rank
   GpuTransport transport = GpuTransport::automatic;
+  bool allow_cross_node_tp = false;
+  std::optional<std::filesystem::path> run_dir;
+  Launch launch;         // main's
+  TimeLimit time_limit;  // its Slurm part is main's
+};
+
+struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
   std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
   std::optional<std::string> out;  // a path, or "-" for stdout
@@ -33,12 +42,13 @@ struct GenerateOptions {
   std::optional<uint64_t> seed;    // of the run
   Shard shard;
   FailOn fail_on;
-  std::optional<std::filesystem::path> run_dir;  // then there is no out
   bool retry_errors = false;
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
-  std::string job;                             // of the batch system, from the environment
-  TimeLimit time_limit;                        // its Slurm part is main's
+};
+
+struct DoctorOptions : JobOptions {  // the model may be missing: an empty path
+  bool quick = false;                // no measurements
 };
 
 struct StatusOptions {
@@ -66,7 +76,8 @@ struct Notice {
   std::string text;
 };
 
-using CommandLine = std::variant<Notice, GenerateOptions, TokenizeOptions, StatusOptions, MergeOptions>;
+using CommandLine =
+    std::variant<Notice, GenerateOptions, DoctorOptions, TokenizeOptions, StatusOptions, MergeOptions>;
 
 // args: without the program's name. Reads the file named by --config; fails (input) when that cannot be
 // opened.

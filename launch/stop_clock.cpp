@@ -30,6 +30,14 @@ std::optional<TimePoint> parse_squeue_time(std::string_view text, TimePoint now)
   return job_end < now + farthest_end ? std::optional(job_end) : std::nullopt;
 }
 
+std::optional<TimePoint> asked_end(const TimeLimit& limit, milliseconds patience,
+                                   const std::stop_token& stop) {
+  if (limit.slurm_job.empty()) return std::nullopt;
+  const std::vector<std::string> squeue{
+      "env", "SLURM_TIME_FORMAT=standard", "squeue", "-h", "-j", limit.slurm_job, "-o", "%e"};
+  return parse_squeue_time(output_of(squeue, patience, stop).value_or(""), WallClock::now());
+}
+
 std::optional<TimePoint> presumed_end(const TimeLimit& limit) {
   if (limit.slurm_end) return limit.slurm_end;
   if (limit.walltime) return limit.start + *limit.walltime;
@@ -50,12 +58,7 @@ StopClock::StopClock(const TimeLimit& limit, Stop stop, milliseconds interval)
 
 // An answer that does not come leaves the last one standing.
 void StopClock::ask(const std::stop_token& dismissed) {
-  if (limit_.slurm_job.empty()) return;
-  const std::vector<std::string> squeue{
-      "env", "SLURM_TIME_FORMAT=standard", "squeue", "-h", "-j", limit_.slurm_job, "-o", "%e"};
-  const std::optional<TimePoint> answer =
-      parse_squeue_time(output_of(squeue, seconds(10), dismissed).value_or(""), WallClock::now());
-  if (answer) end_ = answer;
+  if (const auto answer = asked_end(limit_, seconds(10), dismissed)) end_ = answer;
 }
 
 void StopClock::watch(const std::stop_token& dismissed) {

@@ -26,6 +26,10 @@ struct TimeLimit {
 // end more than 300 days from now: a job without a limit gets one after a year.
 std::optional<WallClock::time_point> parse_squeue_time(std::string_view text, WallClock::time_point now);
 
+// Asks squeue; nothing without a job, or without an answer in time.
+std::optional<WallClock::time_point> asked_end(const TimeLimit& limit, std::chrono::milliseconds patience,
+                                               const std::stop_token& stop = {});
+
 // Where squeue does not tell: by slurm_end, else by walltime.
 std::optional<WallClock::time_point> presumed_end(const TimeLimit& limit);
 

@@ -1,5 +1,6 @@
 #include <kernels/cpu/cpu_device.hpp>
 #include <kernels/support/check.hpp>
+#include <kernels/support/host_memory.hpp>
 
 #include <sys/mman.h>
 
@@ -7,9 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 
 namespace maniple {
 
@@ -17,58 +15,8 @@ namespace {
 
 constexpr size_t alignment = 64;
 constexpr size_t huge_page = size_t{2} << 20;
-constexpr size_t unlimited = std::numeric_limits<size_t>::max();
 
 constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
-
-// The number after `key` in a file of "key number" lines, or `missing`. An empty key: the file is one number
-// ("max" is none).
-size_t number_in(const std::filesystem::path& path, const std::string& key, size_t missing) {
-  std::ifstream file(path);
-  size_t number = 0;
-  if (key.empty()) return file >> number ? number : missing;
-  for (std::string word; file >> word;)
-    if (word == key) return file >> number ? number : missing;
-  return missing;
-}
-
-struct CgroupFiles {
-  const char* root;
-  const char* limit;
-  const char* usage;
-  const char* reclaimable;  // key in memory.stat: file pages that the kernel drops before it refuses memory
-};
-
-constexpr CgroupFiles version_1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                "total_inactive_file"};
-constexpr CgroupFiles version_2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
-
-size_t room_in(const std::filesystem::path& group, const CgroupFiles& files) {
-  const size_t limit = number_in(group / files.limit, "", unlimited);
-  if (limit == unlimited) return unlimited;
-  const size_t usage = number_in(group / files.usage, "", 0);
-  const size_t used = usage - std::min(usage, number_in(group / "memory.stat", files.reclaimable, 0));
-  return limit - std::min(limit, used);
-}
-
-// Limits hold for a group and all its ancestors. In a container the path may name a group that is not
-// visible: then the root counts.
-size_t cgroup_room() {
-  std::ifstream file("/proc/self/cgroup");
-  size_t room = unlimited;
-  for (std::string line; std::getline(file, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() && controllers != "memory") continue;
-    const CgroupFiles& files = controllers.empty() ? version_2 : version_1;
-    std::filesystem::path relative = std::filesystem::path(line.substr(second + 1)).relative_path();
-    for (; !relative.empty(); relative = relative.parent_path())
-      room = std::min(room, room_in(files.root / relative, files));
-    room = std::min(room, room_in(files.root, files));
-  }
-  return room;
-}
 
 [[noreturn]] void out_of_memory(size_t bytes, size_t free) {
   constexpr double mib = 1024.0 * 1024.0;
@@ -105,7 +53,8 @@ std::byte* zeroed(size_t bytes) {
 std::byte* CpuDevice::allocate(size_t bytes) {
   const bool large = bytes >= huge_page;
   // The system promises more memory than it has, so a large request is compared with what is free.
-  if (const size_t free = large ? free_memory() : unlimited; bytes > free) out_of_memory(bytes, free);
+  if (const size_t free = large ? free_memory() : HostMemory::unlimited; bytes > free)
+    out_of_memory(bytes, free);
   std::byte* const memory = large ? map_huge(bytes) : zeroed(bytes);
   if (!memory) out_of_memory(bytes, free_memory());
   return memory;
@@ -118,10 +67,7 @@ void CpuDevice::release(std::byte* memory, size_t bytes) noexcept {
     std::free(memory);
 }
 
-size_t CpuDevice::free_memory() const {
-  const size_t kib = number_in("/proc/meminfo", "MemAvailable:", unlimited / 1024);
-  return std::min(kib * 1024, cgroup_room());
-}
+size_t CpuDevice::free_memory() const { return host_memory().free; }
 
 void CpuDevice::upload(std::byte* to_device, const std::byte* from_host, size_t bytes) {
   if (bytes > 0) std::memcpy(to_device, from_host, bytes);

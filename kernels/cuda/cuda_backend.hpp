@@ -7,6 +7,7 @@ namespace maniple::cuda {
 
 // GPUs that this process sees; 0 where there is no driver.
 int visible_gpus();
+std::vector<GpuIdentity> identify_gpus();
 // gpu: index among them. Throws Error (preflight) where there is none.
 Backend make_backend(int gpu);
 

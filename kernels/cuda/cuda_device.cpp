@@ -86,6 +86,18 @@ int visible_gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+std::vector<GpuIdentity> identify_gpus() {
+  std::vector<GpuIdentity> gpus(static_cast<size_t>(visible_gpus()));
+  for (size_t index = 0; index < gpus.size(); ++index) {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "asking for the GPU's properties");
+    gpus[index] = {uuid_text(properties.uuid),
+                   fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                               properties.pciDeviceID)};
+  }
+  return gpus;
+}
+
 Staging::Staging(size_t size) : bytes(size) {
   void* pinned;
   check(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), "allocating pinned memory");

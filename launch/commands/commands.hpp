@@ -11,6 +11,7 @@ namespace maniple {
 // SilentExit (the others) when all ranks agreed to end; after anything else the other ranks are still
 // waiting.
 ExitCode run_generate(World& world, const GenerateOptions& options);
+ExitCode run_doctor(World& world, const DoctorOptions& options);
 
 // One process, no weights, no MPI.
 ExitCode run_tokenize(const TokenizeOptions& options);

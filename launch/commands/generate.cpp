@@ -1,6 +1,6 @@
 #include <launch/commands/commands.hpp>
 #include <launch/generate_job.hpp>
-#include <launch/preflight.hpp>
+#include <launch/preflight/preflight.hpp>
 #include <launch/progress.hpp>
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
@@ -95,6 +95,15 @@ ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const
   return ExitCode::complete;
 }
 
+// Throws what refuses the start.
+void report_preflight(const Preflight& preflight, const GenerateJob& job) {
+  constexpr size_t most_lines = 16;
+  say(preflight_text(preflight.results));
+  refuse(preflight.results);
+  if (preflight.situation.size() > 1) say(rank_table(preflight.situation, most_lines));
+  job.keep("topology.txt", rank_table(preflight.situation));
+}
+
 std::string instruction_path(const BackendOptions& backend) {
   if (backend.kind == BackendKind::reference) return "reference";
   return std::string(backend.kind == BackendKind::cuda ? "cuda" : name_of(backend.cpu_path));
@@ -118,10 +127,14 @@ ExitCode run_generate(World& world, const GenerateOptions& options) {
   if (over && job) say(job->resume_text());
   if (over) return job ? *job->already_over() : ExitCode::complete;
   try {
-    const Preflight preflight = run_preflight(world, options.threads);
+    JobOptions asked = options;
+    asked.engine = engine;
+    const Preflight preflight = run_preflight(world, asked, job ? job->expected_bytes() : 0);
     engine.backend.threads = preflight.share.threads;
     engine.backend.cpus = preflight.share.cpus;
-    if (job && preflight.warning) say(*preflight.warning);
+    agree(world, [&] {
+      if (job) report_preflight(preflight, *job);
+    });
     return load_and_serve(world, engine, options, pulse, job);
   } catch (const Error& error) {
     if (job) job->give_up(error.code());

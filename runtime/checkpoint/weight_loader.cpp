@@ -177,6 +177,16 @@ void check_names(Model& model, const CheckpointReader& checkpoint) {
          some_of(extra));
 }
 
+size_t weight_bytes(Model& model, DType weight_type) {
+  size_t bytes = 0;
+  for (const Parameter* parameter : model.parameters()) {
+    const WeightSpec& spec = parameter->spec;
+    const DType type = spec.role == WeightRole::matrix ? weight_type : DType::fp32;
+    bytes += static_cast<size_t>(spec.rows * spec.columns) * size_of(type);
+  }
+  return bytes;
+}
+
 size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
                     Communicator& replicas) {
   Loader loader(ops, weight_type, source, replicas);

@@ -27,6 +27,9 @@ std::unique_ptr<WeightSource> random_weights(uint64_t seed);
 // Throws Error (input) naming missing, extra or misshapen tensors of the checkpoint. Reads headers only.
 void check_names(Model& model, const CheckpointReader& checkpoint);
 
+// What the weights of this rank will take, before anything is loaded; packing may add a little.
+size_t weight_bytes(Model& model, DType weight_type);
+
 // weight_type: bf16 or fp32. `source` is read on rank 0 of `replicas`, and may be null elsewhere. Returns the
 // bytes of this rank's weights.
 size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,

@@ -1,0 +1,423 @@
+#include <launch/preflight/checks.hpp>
+#include <launch/preflight/texts.hpp>
+#include <runtime/device_choice.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace maniple {
+
+namespace {
+
+using Result = std::optional<Finding>;
+
+Result refusal(std::string what, std::string why, std::string remedy) {
+  return Finding{Severity::refusal, std::move(what), std::move(why), std::move(remedy)};
+}
+Result warning(std::string what, std::string why, std::string remedy) {
+  return Finding{Severity::warning, std::move(what), std::move(why), std::move(remedy)};
+}
+Result note(std::string what, std::string why, std::string remedy) {
+  return Finding{Severity::note, std::move(what), std::move(why), std::move(remedy)};
+}
+
+std::vector<int> ranks_where(const Situation& s, const std::function<bool(size_t rank)>& holds) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < s.size(); ++rank)
+    if (holds(rank)) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+const std::string& host_of(const Situation& s, int rank) { return s.places[static_cast<size_t>(rank)].host; }
+const RankFacts& facts_of(const Situation& s, int rank) { return s.ranks[static_cast<size_t>(rank)]; }
+int num_nodes(const Situation& s) { return std::ranges::max(s.places, {}, &Place::node).node + 1; }
+
+// Ranks of each node, by its index.
+std::vector<std::vector<int>> ranks_by_node(const Situation& s) {
+  std::vector<std::vector<int>> nodes(static_cast<size_t>(num_nodes(s)));
+  for (size_t rank = 0; rank < s.size(); ++rank)
+    nodes[static_cast<size_t>(s.places[rank].node)].push_back(static_cast<int>(rank));
+  return nodes;
+}
+
+// Hosts of ranks, each once: "nid1, nid2 and 14 more".
+std::string hosts_text(const Situation& s, const std::vector<int>& ranks) {
+  constexpr size_t most = 4;
+  std::vector<std::string> hosts;
+  std::set<int> seen;
+  for (const int rank : ranks)
+    if (seen.insert(s.places[static_cast<size_t>(rank)].node).second) hosts.push_back(host_of(s, rank));
+  const size_t more = hosts.size() - std::min(hosts.size(), most);
+  hosts.resize(std::min(hosts.size(), most));
+  return fmt::format("{}{}", fmt::join(hosts, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+Result check_heterogeneous_job(const Situation& s) {
+  const int components = s.options.launch.het_components;
+  if (components <= 1) return std::nullopt;
+  return refusal(fmt::format("this is a heterogeneous Slurm job of {} components", components),
+                 "MPI over several components is not supported",
+                 "one component: a job without \"#SBATCH hetjob\" and without \" : \"");
+}
+
+Result check_tensor_groups(const Situation& s) {
+  const int tensor = s.options.engine.tensor_size;
+  const auto spans = [&](int size) {
+    for (size_t rank = 0; rank < s.size(); ++rank)
+      if (s.places[rank].node != s.places[rank - rank % static_cast<size_t>(size)].node) return true;
+    return false;
+  };
+  if (s.options.allow_cross_node_tp || !spans(tensor)) return std::nullopt;
+  std::vector<std::string> nodes;
+  for (const std::vector<int>& ranks : ranks_by_node(s))
+    if (nodes.size() < 4) nodes.push_back(fmt::format("{} on {}", ranges_text(ranks), host_of(s, ranks[0])));
+  const bool blocks_fit =
+      std::ranges::all_of(s.places, [&](const Place& place) { return place.local_size % tensor == 0; });
+  int inside = tensor - 1;
+  while (tensor % inside != 0 || spans(inside)) --inside;
+  return refusal(fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
+                             num_nodes(s) > 4 ? ", ..." : ""),
+                 "every layer would wait for the network between the nodes twice",
+                 fmt::format("{}, or --allow-cross-node-tp to accept",
+                             blocks_fit ? "srun --distribution=block (mpirun --map-by slot)"
+                                        : fmt::format("--tp {} (more replicas)", inside)));
+}
+
+// A library that not every rank has loaded counts as a version too. Ranks must not differ in what talks to
+// other ranks; drivers and math libraries of nodes may be a step apart.
+Result check_versions(const Situation& s) {
+  constexpr std::array strict = {"maniple", "MPI", "libmpi", "libnccl"};
+  std::set<std::string> names;
+  for (const RankFacts& facts : s.ranks)
+    for (const auto& [name, version] : facts.versions) names.insert(name);
+  std::string table;
+  bool refused = false;
+  for (const std::string& name : names) {
+    std::map<std::string, std::vector<int>> ranks_of;
+    for (size_t rank = 0; rank < s.size(); ++rank) {
+      const auto found = s.ranks[rank].versions.find(name);
+      ranks_of[found == s.ranks[rank].versions.end() ? "none" : found->second].push_back(
+          static_cast<int>(rank));
+    }
+    if (ranks_of.size() == 1) continue;
+    refused |= std::ranges::find(strict, name) != strict.end();
+    for (const auto& [version, ranks] : ranks_of)
+      table +=
+          fmt::format("\n    {} {}: ranks {} ({})", name, version, ranges_text(ranks), hosts_text(s, ranks));
+  }
+  if (table.empty()) return std::nullopt;
+  return (refused ? refusal : warning)(
+      "not all ranks run the same program and libraries (name, version, hash of the file):" + table,
+      "ranks of different builds may hang or compute different things",
+      "load the same modules on every node, or copy one build to all (sbcast)");
+}
+
+Result check_gpus(const Situation& s) {
+  const std::vector<int> without = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus.empty(); });
+  if (!without.empty() && s.options.launch.job.empty())
+    return refusal(fmt::format("no GPU is visible on {}, which is in no job", hosts_text(s, without)),
+                   "the cuda backend needs a GPU for each rank",
+                   "--backend cpu, or a job on GPU nodes (sbatch)");
+  if (!without.empty())
+    return refusal(
+        fmt::format("no GPU is visible to ranks {} ({})", ranges_text(without), hosts_text(s, without)),
+        "the cuda backend needs a GPU for each rank",
+        "--gpus-per-node=N --ntasks-per-node=N, or --backend cpu");
+  std::string host;
+  try {
+    std::vector<std::string> chosen;
+    for (size_t rank = 0; rank < s.size(); ++rank) {
+      host = s.places[rank].host;
+      const std::vector<GpuFacts>& gpus = s.ranks[rank].gpus;
+      const int gpu =
+          choose_gpu(static_cast<int>(gpus.size()), s.places[rank].local_rank, s.places[rank].local_size);
+      const GpuFacts& facts = gpus[static_cast<size_t>(gpu)];
+      chosen.push_back(fmt::format("{} (bus {})", facts.uuid, facts.bus));
+    }
+    host.clear();
+    if (!s.options.engine.share_gpus) refuse_shared_gpus(chosen, s.places);
+  } catch (const Error& error) {
+    return refusal(host.empty() ? error.what() : fmt::format("{}: {}", host, error.what()), error.why(),
+                   error.remedy());
+  }
+  return std::nullopt;
+}
+
+Result check_gpu_isolation(const Situation& s) {
+  if (s.options.engine.share_gpus) return std::nullopt;
+  const std::vector<int> alone = ranks_where(
+      s, [&](size_t rank) { return s.ranks[rank].gpus.size() == 1 && s.places[rank].local_size > 1; });
+  if (alone.empty()) return std::nullopt;
+  return warning(fmt::format("ranks {} see their own GPU only", ranges_text(alone)),
+                 "copies between the GPUs of a node may go through host memory",
+                 "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind");
+}
+
+Result check_gpu_numa(const Situation& s) {
+  const std::vector<int> far = ranks_where(s, [&](size_t rank) {
+    const RankFacts& facts = s.ranks[rank];
+    const Place& place = s.places[rank];
+    const size_t gpu = facts.gpus.size() == 1 ? 0 : static_cast<size_t>(place.local_rank);
+    return gpu < facts.gpus.size() && facts.gpus[gpu].numa_node >= 0 &&
+           std::ranges::find(facts.numa_nodes, facts.gpus[gpu].numa_node) == facts.numa_nodes.end();
+  });
+  if (far.empty()) return std::nullopt;
+  return warning(
+      fmt::format("ranks {} ({}) run on processors of another NUMA node than that of their GPU",
+                  ranges_text(far), hosts_text(s, far)),
+      "every copy and every launch crosses the link between the sockets",
+      "srun --gpu-bind=none --cpu-bind=verbose shows the masks; --cpus-per-task and --distribution "
+      "move them, mpirun --map-by numa");
+}
+
+Result check_cpu_masks(const Situation& s) {
+  if (s.options.threads) return std::nullopt;
+  const std::vector<int> bound = ranks_where(s, [&](size_t rank) {
+    return s.ranks[rank].cpus.size() == 1 && s.ranks[rank].cpus_of_node >= 2 * s.places[rank].local_size;
+  });
+  if (bound.empty()) return std::nullopt;
+  return warning(
+      fmt::format("{} of {} ranks may use only 1 CPU each, rank {} 1 of the {} of {}", bound.size(), s.size(),
+                  bound[0], facts_of(s, bound[0]).cpus_of_node, host_of(s, bound[0])),
+      "mpirun binds each rank to a single core by default where it starts one or two",
+      "mpirun --bind-to none, or --map-by slot:PE=N for N cores a rank; with srun: --cpus-per-task=N");
+}
+
+// The ranks of a node take from the same memory.
+Result check_memory(const Situation& s) {
+  for (const std::vector<int>& ranks : ranks_by_node(s)) {
+    uint64_t weights = 0, cache = 0, free = ResourceLimit::unlimited;
+    for (const int rank : ranks) {
+      weights += facts_of(s, rank).weight_bytes;
+      cache += facts_of(s, rank).kv_bytes;
+      free = std::min(free, facts_of(s, rank).free_memory);
+    }
+    if (weights + cache <= free) continue;
+    const uint64_t limit = facts_of(s, ranks[0]).memory_limit;
+    return refusal(
+        fmt::format("the ranks {} on {} need {} for weights and {} for the KV cache, but {} are free{}",
+                    ranges_text(ranks), host_of(s, ranks[0]), bytes_text(weights), bytes_text(cache),
+                    bytes_text(free),
+                    limit == ResourceLimit::unlimited
+                        ? ""
+                        : fmt::format(" (the job's limit: {})", bytes_text(limit))),
+        "the kernel would kill the job while it loads",
+        fmt::format("more memory for the job (--mem={}G), more nodes with a larger --tp{}",
+                    (weights + cache) * 5 / 4 / (uint64_t{1} << 30) + 1,
+                    s.options.engine.kv_memory ? ", or a smaller --kv-memory" : ""));
+  }
+  return std::nullopt;
+}
+
+Result check_locked_memory(const Situation& s) {
+  constexpr uint64_t enough = uint64_t{1} << 30;
+  const std::vector<int> low = ranks_where(s, [&](size_t rank) {
+    return !s.ranks[rank].fabric.empty() && s.ranks[rank].locked_memory.soft < enough;
+  });
+  if (low.empty()) return std::nullopt;
+  const ResourceLimit& limit = facts_of(s, low[0]).locked_memory;
+  return warning(fmt::format("only {} of memory may be locked on {}, and {} is active there",
+                             bytes_text(limit.soft), hosts_text(s, low), facts_of(s, low[0]).fabric[0]),
+                 "InfiniBand needs locked memory; without it MPI and NCCL fail or take slow paths",
+                 limit.hard >= enough
+                     ? "ulimit -l unlimited in the job script, before srun"
+                     : fmt::format("a job script cannot change it (the hard limit is {}): ask "
+                                   "the site for unlimited memlock in slurmd's limits",
+                                   bytes_text(limit.hard)));
+}
+
+Result check_nccl_transport(const Situation& s) {
+  const std::string& setting = s.options.launch.nccl_off_fabric;
+  const std::vector<int> with = ranks_where(s, [&](size_t rank) { return !s.ranks[rank].fabric.empty(); });
+  if (setting.empty() || with.empty() || num_nodes(s) == 1) return std::nullopt;
+  return warning(fmt::format("{} keeps NCCL on sockets, while {} on {} are active", setting,
+                             fmt::join(facts_of(s, with[0]).fabric, ", "), hosts_text(s, with)),
+                 "traffic between nodes is then many times slower",
+                 "unset it; in a container bind the verbs devices; on Slingshot load the OFI plugin");
+}
+
+// MPI has reached everyone by now. NCCL looks for an interface by itself.
+Result check_networks(const Situation& s) {
+  const std::vector<std::vector<int>> nodes = ranks_by_node(s);
+  const auto has = [&](const std::vector<int>& ranks, const std::string& network) {
+    return std::ranges::any_of(facts_of(s, ranks[0]).subnets,
+                               [&](const Subnet& subnet) { return subnet.network == network; });
+  };
+  const auto is_common = [&](const Subnet& subnet) {
+    return std::ranges::all_of(nodes, [&](const auto& ranks) { return has(ranks, subnet.network); });
+  };
+  if (std::ranges::any_of(s.ranks[0].subnets, is_common)) return std::nullopt;
+  std::string table;
+  for (size_t node = 0; node < std::min<size_t>(nodes.size(), 4); ++node) {
+    table += fmt::format("\n    {}:", host_of(s, nodes[node][0]));
+    for (const Subnet& subnet : facts_of(s, nodes[node][0]).subnets)
+      table += fmt::format(" {} {}", subnet.interface, subnet.network);
+  }
+  return (s.on_gpus() ? warning : note)(
+      "no IPv4 network is common to all nodes; by node, interface and network:" + table,
+      "NCCL, or MPI over TCP, may choose interfaces that do not reach each other",
+      "export NCCL_SOCKET_IFNAME=NAME OMPI_MCA_btl_tcp_if_include=NAME, an interface that is routed");
+}
+
+Result check_run_directory(const Situation& s) {
+  constexpr std::array volatile_systems = {"tmpfs", "ramfs", "overlay"};
+  const StorageFacts& storage = s.ranks[0].run_dir;
+  const std::string& path = s.options.run_dir->native();
+  if (storage.read_only)
+    return refusal(
+        fmt::format("{} is on a read-only file system ({}) of {}", path, storage.path, host_of(s, 0)),
+        "no result could be kept", "give --run-dir a place where you may write");
+  const bool in_memory = std::ranges::find(volatile_systems, storage.file_system) != volatile_systems.end();
+  const std::vector<int> blind =
+      ranks_where(s, [&](size_t rank) { return s.ranks[rank].run_dir.path != storage.path; });
+  if (num_nodes(s) == 1 || (blind.empty() && !in_memory)) return std::nullopt;
+  return warning(blind.empty() ? fmt::format("{} is on {} of {}", path, storage.file_system, host_of(s, 0))
+                               : fmt::format("{} is on {} of {}, but not on {}", path, storage.file_system,
+                                             host_of(s, 0), hosts_text(s, blind)),
+                 "a later job whose rank 0 is on another node would not find these results",
+                 "give --run-dir a place on the shared file system");
+}
+
+Result check_space(const Situation& s) {
+  const StorageFacts& storage = s.ranks[0].run_dir;
+  if (storage.free_bytes / 2 >= s.results_bytes) return std::nullopt;
+  return refusal(
+      fmt::format("{} has {} of free space, but the results may take {}", s.options.run_dir->native(),
+                  bytes_text(storage.free_bytes), bytes_text(s.results_bytes)),
+      "journal and results are there side by side at the end: twice that is needed",
+      "make room, a smaller --max-tokens, or --shard I/N with a run directory elsewhere");
+}
+
+Result check_time_left(const Situation& s) {
+  constexpr double assumed_speed = 1e9;  // bytes a second, of all ranks of replica 0 together
+  uint64_t weights = 0;
+  for (int rank = 0; rank < s.options.engine.tensor_size; ++rank) weights += facts_of(s, rank).weight_bytes;
+  const double needed = static_cast<double>(weights) / assumed_speed;
+  if (*s.seconds_left > needed) return std::nullopt;
+  return warning(fmt::format("{:.0f} s are left until the job stops itself, loading {} takes about {:.0f} s",
+                             std::max(*s.seconds_left, 0.0), bytes_text(weights), needed),
+                 "it would stop before it has done anything", "a longer --time, or a smaller --stop-before");
+}
+
+// Only differences that the readings prove count.
+Result check_clocks(const Situation& s) {
+  constexpr double most = 1.0;
+  const ClockReading& mine = s.ranks[0].clock;
+  double worst = 0;
+  int ahead = 0;
+  for (size_t rank = 1; rank < s.size(); ++rank) {
+    const ClockReading& its = s.ranks[rank].clock;
+    const double skew = its.middle - mine.middle;
+    if (std::abs(skew) - its.slack - mine.slack > std::max(most, std::abs(worst))) {
+      worst = skew;
+      ahead = static_cast<int>(rank);
+    }
+  }
+  if (worst == 0) return std::nullopt;
+  return warning(fmt::format("the clock of {} is {:.1f} s {} that of {}", host_of(s, ahead), std::abs(worst),
+                             worst > 0 ? "ahead of" : "behind", host_of(s, 0)),
+                 "times in logs and files do not fit together",
+                 fmt::format("tell the site that NTP does not work there; --exclude={}", host_of(s, ahead)));
+}
+
+Result check_open_files(const Situation& s) {
+  constexpr uint64_t few_files = 4096;
+  const std::vector<int> few =
+      ranks_where(s, [&](size_t rank) { return s.ranks[rank].open_files.soft < few_files; });
+  if (few.empty()) return std::nullopt;
+  return note(
+      fmt::format("only {} files may be open on {}", facts_of(s, few[0]).open_files.soft, hosts_text(s, few)),
+      "MPI over TCP opens one for each pair of ranks", "ulimit -n 65536 in the job script");
+}
+
+Result check_core_files(const Situation& s) {
+  const std::vector<int> dumping =
+      ranks_where(s, [&](size_t rank) { return s.ranks[rank].core_size.soft > 0; });
+  if (dumping.empty()) return std::nullopt;
+  return note(
+      fmt::format("core files of up to {} are allowed", bytes_text(facts_of(s, dumping[0]).core_size.soft)),
+      "a crash may write the memory of every rank to the shared file system",
+      "ulimit -c 0 in the job script");
+}
+
+Result check_huge_pages(const Situation& s) {
+  const std::vector<int> without = ranks_where(s, [&](size_t rank) { return !s.ranks[rank].huge_pages; });
+  if (without.empty()) return std::nullopt;
+  return note(fmt::format("transparent huge pages are off on {}", hosts_text(s, without)),
+              "reading weights from memory is slower with small pages",
+              "ask the site for \"madvise\" in /sys/kernel/mm/transparent_hugepage/enabled");
+}
+
+// When a check has anything to look at.
+bool always(const Situation&) { return true; }
+bool on_gpus(const Situation& s) { return s.on_gpus(); }
+bool on_cpus(const Situation& s) { return !s.on_gpus(); }
+bool on_several_nodes(const Situation& s) { return num_nodes(s) > 1; }
+bool on_fabric(const Situation& s) {
+  return std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return !facts.fabric.empty(); });
+}
+bool with_model_on_cpus(const Situation& s) { return !s.on_gpus() && !s.options.engine.model.empty(); }
+bool with_run_dir(const Situation& s) { return s.options.run_dir.has_value(); }
+bool with_results(const Situation& s) { return s.results_bytes > 0; }
+bool with_an_end(const Situation& s) { return s.seconds_left.has_value(); }
+
+struct Check {
+  std::string_view name;
+  bool (*applies)(const Situation&);
+  Result (*run)(const Situation&);
+};
+constexpr std::array checks{
+    Check{"one Slurm component", always, check_heterogeneous_job},
+    Check{"tensor groups inside nodes", on_several_nodes, check_tensor_groups},
+    Check{"same versions everywhere", always, check_versions},
+    Check{"a GPU for each rank", on_gpus, check_gpus},
+    Check{"GPUs of a node see each other", on_gpus, check_gpu_isolation},
+    Check{"CPUs near the GPU", on_gpus, check_gpu_numa},
+    Check{"CPUs of each rank", always, check_cpu_masks},
+    Check{"memory for weights and KV cache", with_model_on_cpus, check_memory},
+    Check{"locked memory", on_fabric, check_locked_memory},
+    Check{"NCCL on the fast network", on_gpus, check_nccl_transport},
+    Check{"a network common to all nodes", on_several_nodes, check_networks},
+    Check{"run directory on shared storage", with_run_dir, check_run_directory},
+    Check{"space for results", with_results, check_space},
+    Check{"time to load", with_an_end, check_time_left},
+    Check{"clocks", on_several_nodes, check_clocks},
+    Check{"open files", always, check_open_files},
+    Check{"core files", always, check_core_files},
+    Check{"huge pages", on_cpus, check_huge_pages},
+};
+
+}  // namespace
+
+std::vector<CheckResult> run_checks(const Situation& situation) {
+  std::vector<CheckResult> results;
+  for (const Check& check : checks)
+    if (check.applies(situation)) results.push_back({check.name, check.run(situation)});
+  return results;
+}
+
+std::string finding_block(const Finding& finding) {
+  constexpr std::array words = {"note", "warning", "refused"};
+  return fmt::format("{}: {}\n  why: {}\n  try: {}\n", words[static_cast<size_t>(finding.severity)],
+                     finding.what, finding.why, finding.remedy);
+}
+
+bool has_refusal(const std::vector<CheckResult>& results) {
+  return std::ranges::any_of(results, [](const CheckResult& result) {
+    return result.finding && result.finding->severity == Severity::refusal;
+  });
+}
+
+void refuse(const std::vector<CheckResult>& results) {
+  for (const auto& [name, finding] : results)
+    if (finding && finding->severity == Severity::refusal)
+      throw Error(ExitCode::preflight, finding->what, finding->why, finding->remedy);
+}
+
+}  // namespace maniple

@@ -1,0 +1,244 @@
+#include <kernels/backend.hpp>
+#include <kernels/support/host_memory.hpp>
+#include <launch/preflight/facts.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ResourceLimit, soft, hard)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuFacts, uuid, bus, numa_node)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Subnet, interface, network)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageFacts, path, file_system, read_only, free_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, middle, slack)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, numa_nodes, locked_memory, open_files,
+                                   core_size, huge_pages, free_memory, memory_limit, fabric, subnets, gpus,
+                                   versions, clock, run_dir, weight_bytes, kv_bytes)
+
+namespace {
+
+// The kernel refuses a set smaller than its own; machines beyond the default's 1024 CPUs exist.
+std::vector<int> own_mask() {
+  constexpr size_t most_cpus = 1 << 16;
+  std::vector<cpu_set_t> set(most_cpus / CPU_SETSIZE);
+  const size_t bytes = set.size() * sizeof(cpu_set_t);
+  std::vector<int> cpus;
+  if (::sched_getaffinity(0, bytes, set.data()) != 0) return {0};
+  for (size_t cpu = 0; cpu < most_cpus; ++cpu)
+    if (CPU_ISSET_S(cpu, bytes, set.data())) cpus.push_back(static_cast<int>(cpu));
+  return cpus;
+}
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Names in a folder, sorted; none where there is no such folder.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code missing;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing))
+    names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// Of "0-3,8".
+bool list_has_any(const std::string& list, const std::vector<int>& cpus) {
+  std::istringstream parts(list);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int first = 0, last = 0;
+    const int fields = std::sscanf(part.c_str(), "%d-%d", &first, &last);
+    if (fields < 1) continue;
+    const auto found = std::ranges::lower_bound(cpus, first);
+    if (found != cpus.end() && *found <= (fields == 2 ? last : first)) return true;
+  }
+  return false;
+}
+
+std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const fs::path& root) {
+  const fs::path folder = root / "sys/devices/system/node";
+  std::vector<int> nodes;
+  for (const std::string& name : names_in(folder)) {
+    int node = 0;
+    if (std::sscanf(name.c_str(), "node%d", &node) == 1 &&
+        list_has_any(first_line(folder / name / "cpulist"), cpus))
+      nodes.push_back(node);
+  }
+  std::ranges::sort(nodes);
+  return nodes;
+}
+
+ResourceLimit limit_of(__rlimit_resource resource) {
+  struct rlimit limit {};
+  ::getrlimit(resource, &limit);
+  return {limit.rlim_cur, limit.rlim_max};
+}
+
+std::vector<std::string> active_fabric(const fs::path& root) {
+  std::vector<std::string> active = names_in(root / "sys/class/cxi");
+  const fs::path devices = root / "sys/class/infiniband";
+  for (const std::string& device : names_in(devices))
+    for (const std::string& port : names_in(devices / device / "ports"))
+      if (first_line(devices / device / "ports" / port / "state").ends_with("ACTIVE"))
+        active.push_back(fmt::format("{}/{}", device, port));
+  return active;
+}
+
+// Bridges of containers and virtual machines have the same networks on every node and join none of them.
+bool is_local(const std::string& interface) {
+  constexpr std::array prefixes = {"lo", "docker", "br-", "virbr", "veth", "cni", "podman"};
+  return std::ranges::any_of(prefixes, [&](const char* prefix) { return interface.starts_with(prefix); });
+}
+
+// Routes without a gateway; addresses are in the machine's byte order.
+std::vector<Subnet> reachable_subnets(const fs::path& root) {
+  std::ifstream file(root / "proc/net/route");
+  std::vector<Subnet> subnets;
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string interface;
+    uint32_t network = 0, gateway = 0, flags = 0, mask = 0, ignored = 0;
+    fields >> interface >> std::hex >> network >> gateway >> flags >> ignored >> ignored >> ignored >> mask;
+    if (!fields || gateway != 0 || mask == 0 || is_local(interface)) continue;
+    subnets.push_back({interface, fmt::format("{}.{}.{}.{}/{}", network & 255, network >> 8 & 255,
+                                              network >> 16 & 255, network >> 24, std::popcount(mask))});
+  }
+  return subnets;
+}
+
+std::vector<GpuFacts> visible_gpu_facts(const fs::path& root) {
+  std::vector<GpuFacts> gpus;
+  for (const GpuIdentity& gpu : identify_gpus()) {
+    const std::string node = first_line(root / "sys/bus/pci/devices" / gpu.bus / "numa_node");
+    gpus.push_back({gpu.uuid, gpu.bus, node.empty() ? -1 : std::stoi(node)});
+  }
+  return gpus;
+}
+
+// Of the size and the first 16 MiB, in which a library has its build id: enough to tell two builds apart.
+std::string hash_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(size_t{16} << 20, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  return fmt::format("{:016x}", XXH64(bytes.data(), static_cast<size_t>(file.gcount()), size));
+}
+
+// The program, and the loaded libraries on whose inner workings ranks must agree.
+std::map<std::string, std::string> loaded_versions(const fs::path& root) {
+  constexpr std::array libraries = {"libmpi", "libnccl", "libcuda", "libcudart", "libcublasLt"};
+  std::map<std::string, std::string> versions{
+      {"maniple", fmt::format("{} {}", MANIPLE_VERSION, hash_of(root / "proc/self/exe"))}};
+  std::ifstream maps(root / "proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t begin = line.find('/');
+    if (begin == std::string::npos) continue;
+    const fs::path path = line.substr(begin);
+    const std::string file = path.filename(), name = file.substr(0, file.find(".so"));
+    if (std::ranges::find(libraries, name) != libraries.end() && !versions.contains(name))
+      versions[name] = fmt::format("{} {}", file, hash_of(root / path.relative_path()));
+  }
+  return versions;
+}
+
+// The last of the mounts with the longest point that holds the path counts.
+std::string file_system_of(const fs::path& path, const fs::path& root) {
+  std::ifstream mounts(root / "proc/self/mounts");
+  std::string found;
+  size_t longest = 0;
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream fields(line);
+    std::string device, point, type;
+    fields >> device >> point >> type;
+    const fs::path relative = path.lexically_relative(point);
+    if (relative.empty() || *relative.begin() == ".." || point.size() < longest) continue;
+    longest = point.size();
+    found = type;
+  }
+  return found;
+}
+
+}  // namespace
+
+RankFacts read_facts(const fs::path& root) {
+  RankFacts facts;
+  facts.cpus = own_mask();
+  facts.cpus_of_node = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  facts.numa_nodes = numa_nodes_of(facts.cpus, root);
+  facts.locked_memory = limit_of(RLIMIT_MEMLOCK);
+  facts.open_files = limit_of(RLIMIT_NOFILE);
+  facts.core_size = limit_of(RLIMIT_CORE);
+  facts.huge_pages =
+      first_line(root / "sys/kernel/mm/transparent_hugepage/enabled").find("[never]") == std::string::npos;
+  const HostMemory memory = host_memory(root);
+  facts.free_memory = memory.free;
+  facts.memory_limit = memory.limit;
+  facts.fabric = active_fabric(root);
+  facts.subnets = reachable_subnets(root);
+  facts.gpus = visible_gpu_facts(root);
+  facts.versions = loaded_versions(root);
+  return facts;
+}
+
+StorageFacts read_storage(const fs::path& path, const fs::path& root) {
+  std::error_code ignored;
+  fs::path there = fs::absolute(path);
+  while (!fs::exists(there, ignored) && there != there.root_path()) there = there.parent_path();
+  StorageFacts facts;
+  facts.path = there;
+  facts.file_system = file_system_of(there, root);
+  struct statvfs storage {};
+  if (::statvfs(there.c_str(), &storage) != 0) return facts;
+  facts.read_only = (storage.f_flag & ST_RDONLY) != 0;
+  facts.free_bytes = uint64_t{storage.f_bavail} * storage.f_frsize;
+  return facts;
+}
+
+// The first barrier lets all arrive together, so that the second is short. Nobody leaves it before all have
+// come: the readings of any two ranks around it have a moment in common.
+ClockReading read_clock(World& world) {
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  };
+  world.barrier();
+  const double before = now();
+  world.barrier();
+  const double after = now();
+  return {(before + after) / 2, (after - before) / 2};
+}
+
+std::vector<RankFacts> gather_facts(World& world, const RankFacts& mine) {
+  const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json(mine));
+  std::vector<RankFacts> facts;
+  for (const std::vector<std::byte>& theirs : world.all_gather_bytes(std::as_bytes(std::span(bytes))))
+    facts.push_back(nlohmann::json::from_cbor(reinterpret_cast<const uint8_t*>(theirs.data()),
+                                              reinterpret_cast<const uint8_t*>(theirs.data()) + theirs.size())
+                        .get<RankFacts>());
+  return facts;
+}
+
+}  // namespace maniple

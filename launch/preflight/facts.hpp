@@ -1,0 +1,75 @@
+// What a rank knows of itself and its machine before anything is loaded: what the checks compare.
+#pragma once
+
+#include <parallel/world.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// In bytes or numbers; the largest value: unlimited.
+struct ResourceLimit {
+  static constexpr uint64_t unlimited = std::numeric_limits<uint64_t>::max();
+  uint64_t soft = unlimited;
+  uint64_t hard = unlimited;
+};
+
+struct GpuFacts {
+  std::string uuid;
+  std::string bus;
+  int numa_node = -1;  // -1: not known
+};
+
+// Of an interface that is up.
+struct Subnet {
+  std::string interface;
+  std::string network;  // "10.1.2.0/24"
+};
+
+// Where a path is, or its nearest parent that exists.
+struct StorageFacts {
+  std::string path;         // that parent, absolute; empty: there was none to look at
+  std::string file_system;  // "lustre"; empty: not known
+  bool read_only = false;
+  uint64_t free_bytes = 0;
+};
+
+// This rank's clock at a moment that all ranks share, give or take `slack`: seconds since 1970.
+struct ClockReading {
+  double middle = 0;
+  double slack = 0;
+};
+
+struct RankFacts {
+  std::vector<int> cpus;  // that it may run on, ascending
+  int cpus_of_node = 1;
+  std::vector<int> numa_nodes;  // of `cpus`
+  ResourceLimit locked_memory, open_files, core_size;
+  bool huge_pages = true;
+  uint64_t free_memory = ResourceLimit::unlimited;
+  uint64_t memory_limit = ResourceLimit::unlimited;  // of the job on this node
+  std::vector<std::string> fabric;                   // active ports of InfiniBand and Slingshot: "mlx5_0/1"
+  std::vector<Subnet> subnets;
+  std::vector<GpuFacts> gpus;                   // visible ones
+  std::map<std::string, std::string> versions;  // of what must be the same everywhere
+  ClockReading clock;
+  StorageFacts run_dir;
+  uint64_t weight_bytes = 0;  // that it will hold; 0: no model
+  uint64_t kv_bytes = 0;      // at least
+};
+
+// What the machine tells. root: where /proc and /sys are, for tests.
+RankFacts read_facts(const std::filesystem::path& root = "/");
+// path: of the machine itself. root: where /proc is.
+StorageFacts read_storage(const std::filesystem::path& path, const std::filesystem::path& root = "/");
+
+// Collective.
+ClockReading read_clock(World& world);
+std::vector<RankFacts> gather_facts(World& world, const RankFacts& mine);
+
+}  // namespace maniple

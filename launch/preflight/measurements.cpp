@@ -1,0 +1,238 @@
+#include <kernels/tensor/tensor.hpp>
+#include <launch/preflight/measurements.hpp>
+#include <launch/preflight/texts.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <parallel/process_grid.hpp>
+#include <runtime/agreement.hpp>
+#include <runtime/checkpoint/input_file.hpp>
+
+#include <fmt/ranges.h>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <numeric>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Work = std::function<void()>;
+
+double seconds_of(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The first time is for caches, connections and page faults.
+double median_seconds(int times, const Work& work) {
+  work();
+  std::vector<double> seconds;
+  for (int i = 0; i < times; ++i) seconds.push_back(seconds_of(work));
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
+}
+
+std::vector<int> all_ranks(const World& world) {
+  std::vector<int> ranks(static_cast<size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Half of the way from rank 0 and back, one rank after the other, through the host: what MPI itself takes.
+// Pairs inside a node and between nodes are not comparable.
+std::vector<Series> measure_latency(World& world, Communicator& everyone) {
+  constexpr int times = 50;
+  const auto size = static_cast<size_t>(world.size());
+  Series inside{"latency from rank 0, same node", "us", false, 5, std::vector<double>(size)};
+  Series between{"latency from rank 0, other nodes", "us", false, 5, std::vector<double>(size)};
+  float word = 0;
+  const TensorView message = view_of(&word, DType::fp32, {1});
+  for (int other = 1; other < world.size(); ++other) {
+    const bool near = world.places()[static_cast<size_t>(other)].node == world.places()[0].node;
+    double seconds = 0;
+    if (world.rank() == 0)
+      seconds = median_seconds(times, [&] {
+        everyone.send(message, other);
+        everyone.receive(message, other);
+      });
+    if (world.rank() == other)
+      median_seconds(times, [&] {
+        everyone.receive(message, 0);
+        everyone.send(message, 0);
+      });
+    (near ? inside : between).by_rank[static_cast<size_t>(other)] = seconds / 2 * 1e6;
+  }
+  return {inside, between};
+}
+
+// Groups work at the same time, as they do in a run.
+std::vector<Series> sweep_all_reduce(World& world, const char* name, std::span<const int> ranks,
+                                     Backend& backend) {
+  constexpr int times = 5;
+  const std::unique_ptr<Communicator> group = world.make_group(ranks, *backend.ops);
+  std::vector<Series> sweep;
+  for (size_t bytes = size_t{4} << 10; bytes <= size_t{16} << 20; bytes *= 4) {
+    Tensor values(*backend.device, DType::fp32, {1, static_cast<int64_t>(bytes / sizeof(float))});
+    world.barrier();
+    const double seconds = median_seconds(times, [&] {
+      group->all_reduce(values);
+      backend.device->synchronize();
+    });
+    sweep.push_back({fmt::format("all-reduce of {}, {}", bytes_text(bytes), name), "us", false, 3,
+                     gather_values(world, seconds * 1e6)});
+  }
+  return sweep;
+}
+
+// Sums of arrays far larger than caches, on all ranks at the same time: two are read, one is written.
+Series measure_memory(World& world, Backend& backend) {
+  constexpr int times = 3;
+  const Shape shape{1024, 16 * 1024};
+  Device& device = *backend.device;
+  Tensor a(device, DType::fp32, shape), b(device, DType::fp32, shape), sum(device, DType::fp32, shape);
+  world.barrier();
+  const double seconds = median_seconds(times, [&] {
+    backend.ops->add(a, b, sum);
+    device.synchronize();
+  });
+  const double bytes = 3.0 * static_cast<double>(sum.view().bytes());
+  return {"memory of a rank", "GB/s", true, 3, gather_values(world, bytes / seconds / 1e9)};
+}
+
+// Bytes a second, from the storage: not from this node's page cache.
+double read_speed(const std::vector<fs::path>& files) {
+  constexpr uint64_t most = uint64_t{256} << 20, part = uint64_t{8} << 20;
+  std::vector<std::byte> bytes(part);
+  uint64_t done = 0;
+  const double seconds = seconds_of([&] {
+    for (const fs::path& path : files) {
+      const InputFile file(path);
+      const FileDescriptor cached(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      ::posix_fadvise(cached.get(), 0, 0, POSIX_FADV_DONTNEED);
+      for (uint64_t at = 0; at < file.size() && done < most; at += part) {
+        const size_t count = std::min(part, file.size() - at);
+        file.read(at, std::span(bytes).first(count));
+        done += count;
+      }
+    }
+  });
+  return static_cast<double>(done) / seconds;
+}
+
+std::vector<fs::path> weight_files(const fs::path& model) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model))
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+// The first rank of each node, at the same time.
+Series measure_storage(World& world, const fs::path& model) {
+  double speed = 0;
+  agree(world, [&] {
+    const bool reads = world.places()[static_cast<size_t>(world.rank())].local_rank == 0;
+    if (reads && !model.empty()) speed = read_speed(weight_files(model));
+  });
+  return {"reading the model, each node", "GB/s", true, 3, gather_values(world, speed / 1e9)};
+}
+
+// Rank 0: 64 KiB until they are safe.
+Series measure_sync(World& world, const std::optional<fs::path>& run_dir) {
+  constexpr int times = 10;
+  constexpr size_t bytes = size_t{64} << 10;
+  double seconds = 0;
+  agree(world, [&] {
+    if (world.rank() != 0 || !run_dir) return;
+    const fs::path path = *run_dir / "doctor";
+    fs::create_directories(*run_dir);
+    fs::remove(path);
+    DurableFile file(path);
+    seconds = median_seconds(times, [&] {
+      file.append(std::string(bytes, 'x'));
+      file.sync();
+    });
+    fs::remove(path);
+  });
+  return {"64 KiB safe in the run directory", "ms", false, 3, gather_values(world, seconds * 1e3)};
+}
+
+// Ranks that measured, the best first.
+std::vector<size_t> ranking(const Series& series) {
+  std::vector<size_t> ranks;
+  for (size_t rank = 0; rank < series.by_rank.size(); ++rank)
+    if (series.by_rank[rank] > 0) ranks.push_back(rank);
+  std::ranges::sort(ranks, [&](size_t left, size_t right) {
+    const double a = series.by_rank[left], b = series.by_rank[right];
+    return series.more_is_better ? a > b : a < b;
+  });
+  return ranks;
+}
+
+// Of two the better one.
+double median_of(const Series& series, const std::vector<size_t>& ranking) {
+  return series.by_rank[ranking[(ranking.size() - 1) / 2]];
+}
+
+}  // namespace
+
+std::vector<Series> measure(World& world, const JobOptions& options, Backend& backend) {
+  std::vector<Series> measured;
+  const auto add = [&](std::vector<Series> series) {
+    measured.insert(measured.end(), series.begin(), series.end());
+  };
+  const ProcessGrid grid = ProcessGrid::of(world.size(), options.engine.tensor_size);
+  const std::vector<int> everyone = all_ranks(world), group = grid.tensor_group(world.rank());
+  Backend host = make_backend({.kind = BackendKind::reference});
+  add(measure_latency(world, *world.make_group(everyone, *host.ops)));
+  if (group.size() > 1) add(sweep_all_reduce(world, "tensor groups", group, backend));
+  if (everyone.size() > group.size()) add(sweep_all_reduce(world, "all ranks", everyone, backend));
+  add({measure_memory(world, backend), measure_storage(world, options.engine.model),
+       measure_sync(world, options.run_dir)});
+  return measured;
+}
+
+std::string measurements_text(const std::vector<Series>& measured, const std::vector<Place>& places) {
+  std::string text = fmt::format("{:36} {:>9}  {:4}  {}\n", "", "median", "", "best, worst");
+  for (const Series& series : measured) {
+    const std::vector<size_t> ranks = ranking(series);
+    if (ranks.empty()) continue;
+    text += fmt::format("{:36} {:9.4g}  {:4}", series.name, median_of(series, ranks), series.unit);
+    if (ranks.size() > 1)
+      for (const size_t rank : {ranks.front(), ranks.back()})
+        text += fmt::format("  {:.4g} rank {} on {}", series.by_rank[rank], rank, places[rank].host);
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<Place>& places) {
+  std::vector<Finding> findings;
+  for (const Series& series : measured) {
+    const std::vector<size_t> ranks = ranking(series);
+    if (ranks.empty()) continue;
+    const double usual = median_of(series, ranks);
+    std::vector<std::string> bad;
+    for (const size_t rank : ranks) {
+      const double value = series.by_rank[rank];
+      if ((series.more_is_better ? usual / value : value / usual) > series.tolerance && bad.size() < 8)
+        bad.push_back(fmt::format("{:.4g} {} at rank {} on {}", value, series.unit, rank, places[rank].host));
+    }
+    if (!bad.empty())
+      findings.push_back({Severity::warning,
+                          fmt::format("{}: {}; the median is {:.4g} {}", series.name, fmt::join(bad, ", "),
+                                      usual, series.unit),
+                          "a step, or loading, takes as long as on the slowest rank",
+                          fmt::format("run it again; if it stays, --exclude={} and tell the site",
+                                      places[ranks.back()].host)});
+  }
+  return findings;
+}
+
+}  // namespace maniple

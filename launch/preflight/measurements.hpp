@@ -1,0 +1,30 @@
+// What doctor measures in the layout at hand, over the channels and kernels that generate will use; and which
+// of the numbers look wrong.
+#pragma once
+
+#include <kernels/backend.hpp>
+#include <launch/preflight/checks.hpp>
+
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// One quantity, measured by all or some ranks.
+struct Series {
+  std::string name;
+  std::string unit;
+  bool more_is_better = false;
+  double tolerance = 3;         // a rank this many times worse than the median looks wrong
+  std::vector<double> by_rank;  // in `unit`; 0: not measured there
+};
+
+// Collective. Reads the model, and writes into the run directory, where the options name them.
+std::vector<Series> measure(World& world, const JobOptions& options, Backend& backend);
+
+// Median, best and worst of each, with their ranks.
+std::string measurements_text(const std::vector<Series>& measured, const std::vector<Place>& places);
+// A warning for each series in which ranks are far from the median.
+std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<Place>& places);
+
+}  // namespace maniple

@@ -1,0 +1,111 @@
+#include <launch/preflight/preflight.hpp>
+#include <launch/preflight/texts.hpp>
+#include <layers/models/model.hpp>
+#include <runtime/agreement.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/device_choice.hpp>
+#include <runtime/execution/kv_cache.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace maniple {
+
+namespace {
+
+// Without --kv-memory the cache takes what is free: a block is the least.
+void add_needs(RankFacts& facts, const EngineOptions& engine, TensorRank tensor) {
+  const std::unique_ptr<Model> model = make_model(read_model_config(engine.model), tensor);
+  const HeadLayout heads = model->heads();
+  const KvGeometry kv{model->num_layers(), heads.kv_heads, heads.head_dim, engine.block_size, engine.dtype};
+  facts.weight_bytes = weight_bytes(*model, engine.dtype);
+  facts.kv_bytes = engine.kv_memory.value_or(kv.block_bytes());
+}
+
+std::optional<double> seconds_left(const TimeLimit& limit) {
+  constexpr std::chrono::seconds patience{2};
+  const auto asked = asked_end(limit, patience);
+  const auto end = asked ? asked : presumed_end(limit);
+  if (!end) return std::nullopt;
+  return std::chrono::duration<double>(time_to_stop(limit, *end) - WallClock::now()).count();
+}
+
+std::vector<std::vector<int>> masks_of(const Situation& situation) {
+  std::vector<std::vector<int>> masks;
+  for (const RankFacts& facts : situation.ranks) masks.push_back(facts.cpus);
+  return masks;
+}
+
+std::string device_of(const Situation& situation, size_t rank) {
+  const std::vector<GpuFacts>& gpus = situation.ranks[rank].gpus;
+  if (!situation.on_gpus()) return "cpu";
+  const Place& place = situation.places[rank];
+  const GpuFacts& gpu = gpus.at(
+      static_cast<size_t>(choose_gpu(static_cast<int>(gpus.size()), place.local_rank, place.local_size)));
+  return fmt::format("{} {}", gpu.bus, gpu.uuid);
+}
+
+}  // namespace
+
+Preflight run_preflight(World& world, const JobOptions& options, uint64_t results_bytes) {
+  Preflight preflight;
+  Situation& situation = preflight.situation;
+  situation.options = options;
+  situation.places = world.places();
+  RankFacts mine;
+  agree(world, [&] {
+    const ProcessGrid grid = ProcessGrid::of(world.size(), options.engine.tensor_size);
+    mine = read_facts();
+    mine.versions["MPI"] = world.description();
+    if (options.run_dir) mine.run_dir = read_storage(*options.run_dir);
+    if (!options.engine.model.empty())
+      add_needs(mine, options.engine, {grid.position(world.rank()).tensor, grid.size().tensor});
+  });
+  mine.clock = read_clock(world);
+  situation.ranks = gather_facts(world, mine);
+  preflight.share = share_cpus(masks_of(situation), situation.places, world.rank(), options.threads);
+  if (world.rank() != 0) return preflight;
+  situation.results_bytes = results_bytes;
+  situation.seconds_left = seconds_left(options.time_limit);
+  preflight.results = run_checks(situation);
+  return preflight;
+}
+
+std::string rank_table(const Situation& situation, size_t most) {
+  const std::vector<std::vector<int>> masks = masks_of(situation);
+  const ProcessGrid grid =
+      ProcessGrid::of(static_cast<int>(situation.size()), situation.options.engine.tensor_size);
+  const int hosts = static_cast<int>(std::ranges::max(situation.places, {}, [](const Place& place) {
+                                       return place.host.size();
+                                     }).host.size());
+  std::string table = fmt::format("rank  {:{}}  tp  dp  CPUs    device\n", "node", hosts);
+  for (size_t rank = 0; rank < std::min(situation.size(), most); ++rank) {
+    const auto number = static_cast<int>(rank);
+    const CpuShare share = share_cpus(masks, situation.places, number, situation.options.threads);
+    const GridPosition position = grid.position(number);
+    table +=
+        fmt::format("{:4}  {:{}}  {:2}  {:2}  {:6}  {}\n", rank, situation.places[rank].host, hosts,
+                    position.tensor, position.data,
+                    ranges_text(share.cpus.empty() ? masks[rank] : share.cpus), device_of(situation, rank));
+  }
+  if (situation.size() > most) table += fmt::format("({} more)\n", situation.size() - most);
+  return table;
+}
+
+std::string preflight_text(const std::vector<CheckResult>& results) {
+  std::string text;
+  size_t counts[3] = {};
+  for (const auto& [name, finding] : results) {
+    if (!finding) continue;
+    ++counts[static_cast<size_t>(finding->severity)];
+    if (finding->severity == Severity::warning) text += "maniple: " + finding_block(*finding);
+  }
+  const auto [notes, warnings, refusals] = counts;
+  return text + fmt::format("maniple: preflight: {} checks ok, {} warning{}{}\n",
+                            results.size() - warnings - refusals, warnings, warnings == 1 ? "" : "s",
+                            refusals > 1 ? fmt::format(", {} refusals; the first:", refusals) : "");
+}
+
+}  // namespace maniple
