@@ -25,10 +25,12 @@ Backend make_cpu(const BackendOptions& options) {
 }
 
 #if MANIPLE_CUDA
+constexpr bool built_with_cuda = true;
 int gpus() { return cuda::visible_gpus(); }
 std::vector<GpuIdentity> identities() { return cuda::identify_gpus(); }
 Backend make_cuda(const BackendOptions& options) { return cuda::make_backend(options.gpu); }
 #else
+constexpr bool built_with_cuda = false;
 int gpus() { return 0; }
 std::vector<GpuIdentity> identities() { return {}; }
 Backend make_cuda(const BackendOptions&) {
@@ -40,6 +42,7 @@ Backend make_cuda(const BackendOptions&) {
 
 }  // namespace
 
+bool has_cuda_backend() { return built_with_cuda; }
 int visible_gpus() { return gpus(); }
 std::vector<GpuIdentity> identify_gpus() { return identities(); }
 

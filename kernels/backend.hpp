@@ -33,6 +33,7 @@ struct BackendOptions {
   int gpu = 0;                 // index among the GPUs that this process sees
 };
 
+bool has_cuda_backend();  // this build
 // GPUs that this process sees; 0 in a build without CUDA.
 int visible_gpus();
 

@@ -129,22 +129,18 @@ Result check_gpus(const Situation& s) {
         fmt::format("no GPU is visible to ranks {} ({})", ranges_text(without), hosts_text(s, without)),
         "the cuda backend needs a GPU for each rank",
         "--gpus-per-node=N --ntasks-per-node=N, or --backend cpu");
-  std::string host;
+  size_t rank = 0;
   try {
     std::vector<std::string> chosen;
-    for (size_t rank = 0; rank < s.size(); ++rank) {
-      host = s.places[rank].host;
-      const std::vector<GpuFacts>& gpus = s.ranks[rank].gpus;
-      const int gpu =
-          choose_gpu(static_cast<int>(gpus.size()), s.places[rank].local_rank, s.places[rank].local_size);
-      const GpuFacts& facts = gpus[static_cast<size_t>(gpu)];
-      chosen.push_back(fmt::format("{} (bus {})", facts.uuid, facts.bus));
+    for (; rank < s.size(); ++rank) {
+      const Place& place = s.places[rank];
+      choose_gpu(static_cast<int>(s.ranks[rank].gpus.size()), place.local_rank, place.local_size);
+      chosen.push_back(fmt::format("{} (bus {})", s.gpu_of(rank)->uuid, s.gpu_of(rank)->bus));
     }
-    host.clear();
     if (!s.options.engine.share_gpus) refuse_shared_gpus(chosen, s.places);
   } catch (const Error& error) {
-    return refusal(host.empty() ? error.what() : fmt::format("{}: {}", host, error.what()), error.why(),
-                   error.remedy());
+    const std::string where = rank < s.size() ? s.places[rank].host + ": " : "";
+    return refusal(where + error.what(), error.why(), error.remedy());
   }
   return std::nullopt;
 }
@@ -161,11 +157,9 @@ Result check_gpu_isolation(const Situation& s) {
 
 Result check_gpu_numa(const Situation& s) {
   const std::vector<int> far = ranks_where(s, [&](size_t rank) {
-    const RankFacts& facts = s.ranks[rank];
-    const Place& place = s.places[rank];
-    const size_t gpu = facts.gpus.size() == 1 ? 0 : static_cast<size_t>(place.local_rank);
-    return gpu < facts.gpus.size() && facts.gpus[gpu].numa_node >= 0 &&
-           std::ranges::find(facts.numa_nodes, facts.gpus[gpu].numa_node) == facts.numa_nodes.end();
+    const GpuFacts* gpu = s.gpu_of(rank);
+    const std::vector<int>& nodes = s.ranks[rank].numa_nodes;
+    return gpu && gpu->numa_node >= 0 && std::ranges::find(nodes, gpu->numa_node) == nodes.end();
   });
   if (far.empty()) return std::nullopt;
   return warning(
@@ -341,7 +335,7 @@ Result check_core_files(const Situation& s) {
       ranks_where(s, [&](size_t rank) { return s.ranks[rank].core_size.soft > 0; });
   if (dumping.empty()) return std::nullopt;
   return note(
-      fmt::format("core files of up to {} are allowed", bytes_text(facts_of(s, dumping[0]).core_size.soft)),
+      fmt::format("core files are allowed (limit: {})", bytes_text(facts_of(s, dumping[0]).core_size.soft)),
       "a crash may write the memory of every rank to the shared file system",
       "ulimit -c 0 in the job script");
 }
@@ -394,6 +388,12 @@ constexpr std::array checks{
 };
 
 }  // namespace
+
+const GpuFacts* Situation::gpu_of(size_t rank) const {
+  const std::vector<GpuFacts>& gpus = ranks[rank].gpus;
+  const size_t index = gpus.size() == 1 ? 0 : static_cast<size_t>(places[rank].local_rank);
+  return index < gpus.size() ? &gpus[index] : nullptr;
+}
 
 std::vector<CheckResult> run_checks(const Situation& situation) {
   std::vector<CheckResult> results;

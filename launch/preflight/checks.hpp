@@ -29,8 +29,13 @@ struct Situation {
   uint64_t results_bytes = 0;          // that the run directory will need; 0: not known
   std::optional<double> seconds_left;  // until the job stops itself
 
-  bool on_gpus() const { return options.engine.backend.kind == BackendKind::cuda; }
+  bool cuda_build = true;
+
   size_t size() const { return ranks.size(); }
+  // A build without CUDA says so itself.
+  bool on_gpus() const { return cuda_build && options.engine.backend.kind == BackendKind::cuda; }
+  // The GPU that a rank will take; null where it sees none for it.
+  const GpuFacts* gpu_of(size_t rank) const;
 };
 
 struct CheckResult {

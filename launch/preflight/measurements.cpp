@@ -199,14 +199,16 @@ std::vector<Series> measure(World& world, const JobOptions& options, Backend& ba
 }
 
 std::string measurements_text(const std::vector<Series>& measured, const std::vector<Place>& places) {
-  std::string text = fmt::format("{:36} {:>9}  {:4}  {}\n", "", "median", "", "best, worst");
+  std::string text;
   for (const Series& series : measured) {
     const std::vector<size_t> ranks = ranking(series);
     if (ranks.empty()) continue;
-    text += fmt::format("{:36} {:9.4g}  {:4}", series.name, median_of(series, ranks), series.unit);
+    const auto one = [&](size_t rank) {
+      return fmt::format("{:.4g} rank {} on {}", series.by_rank[rank], rank, places[rank].host);
+    };
+    text += fmt::format("{:36} {:9.4g} {}", series.name, median_of(series, ranks), series.unit);
     if (ranks.size() > 1)
-      for (const size_t rank : {ranks.front(), ranks.back()})
-        text += fmt::format("  {:.4g} rank {} on {}", series.by_rank[rank], rank, places[rank].host);
+      text += fmt::format(" (best: {}; worst: {})", one(ranks.front()), one(ranks.back()));
     text += '\n';
   }
   return text;

@@ -4,7 +4,6 @@
 #include <runtime/agreement.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
-#include <runtime/device_choice.hpp>
 #include <runtime/execution/kv_cache.hpp>
 
 #include <fmt/format.h>
@@ -39,12 +38,9 @@ std::vector<std::vector<int>> masks_of(const Situation& situation) {
 }
 
 std::string device_of(const Situation& situation, size_t rank) {
-  const std::vector<GpuFacts>& gpus = situation.ranks[rank].gpus;
   if (!situation.on_gpus()) return "cpu";
-  const Place& place = situation.places[rank];
-  const GpuFacts& gpu = gpus.at(
-      static_cast<size_t>(choose_gpu(static_cast<int>(gpus.size()), place.local_rank, place.local_size)));
-  return fmt::format("{} {}", gpu.bus, gpu.uuid);
+  const GpuFacts* gpu = situation.gpu_of(rank);
+  return gpu ? fmt::format("{} {}", gpu->bus, gpu->uuid) : "no GPU";
 }
 
 }  // namespace
@@ -54,6 +50,7 @@ Preflight run_preflight(World& world, const JobOptions& options, uint64_t result
   Situation& situation = preflight.situation;
   situation.options = options;
   situation.places = world.places();
+  situation.cuda_build = has_cuda_backend();
   RankFacts mine;
   agree(world, [&] {
     const ProcessGrid grid = ProcessGrid::of(world.size(), options.engine.tensor_size);

@@ -1,9 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <launch/launcher.hpp>
-#include <launch/preflight.hpp>
 #include <launch/progress.hpp>
 #include <launch/report.hpp>
-#include <parallel/self/self_world.hpp>
 
 #include <gtest/gtest.h>
 
@@ -21,17 +19,19 @@ Launch launched_with(const std::map<std::string, std::string>& variables) {
   });
 }
 
+std::string no_list() { return ""; }
+
 TEST(Launcher, ByHandThereIsNoMpi) {
   const Launch launch = launched_with({});
   EXPECT_FALSE(launch.by_mpi);
   EXPECT_EQ(launch.rank, 0);
-  EXPECT_NO_THROW(check_launch(launch, 1));
+  EXPECT_NO_THROW(check_launch(launch, 1, no_list));
 }
 
 TEST(Launcher, InAJobScriptWithoutSrunThereIsNoMpi) {
   const Launch launch = launched_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}});
   EXPECT_FALSE(launch.by_mpi);
-  EXPECT_NO_THROW(check_launch(launch, 1));
+  EXPECT_NO_THROW(check_launch(launch, 1, no_list));
 }
 
 TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
@@ -49,7 +49,7 @@ TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
   EXPECT_FALSE(launch.by_mpi);
   EXPECT_EQ(launch.rank, 5);
   try {
-    check_launch(launch, 1);
+    check_launch(launch, 1, no_list);
     FAIL() << "was not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::preflight);
@@ -58,10 +58,31 @@ TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
   }
 }
 
+TEST(Launcher, NamesWhatTheSiteOffersOnRank0) {
+  const std::string list =
+      "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions:\n\tpmix_v4\n";
+  EXPECT_EQ(mpi_plugins(list), "none, pmi2, pmix, pmix_v4");
+  try {
+    check_launch(launched_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}), 1,
+                 [&] { return list; });
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(error.remedy().find("this site offers: none, pmi2, pmix, pmix_v4"), std::string::npos);
+  }
+}
+
+TEST(Launcher, KnowsHeterogeneousJobsAndWhatKeepsNcclOnSockets) {
+  EXPECT_EQ(launched_with({}).het_components, 1);
+  EXPECT_EQ(launched_with({{"SLURM_HET_SIZE", "2"}}).het_components, 2);
+  EXPECT_EQ(launched_with({{"NCCL_IB_DISABLE", "0"}}).nccl_off_fabric, "");
+  EXPECT_EQ(launched_with({{"NCCL_IB_DISABLE", "1"}}).nccl_off_fabric, "NCCL_IB_DISABLE=1");
+  EXPECT_EQ(launched_with({{"NCCL_NET", "Socket"}}).nccl_off_fabric, "NCCL_NET=Socket");
+}
+
 TEST(Launcher, SeveralTasksThatMpiSeesAsOneAreRefusedWhateverTheVariables) {
   const Launch launch = launched_with({{"PMI_RANK", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}});
-  EXPECT_THROW(check_launch(launch, 1), Error);
-  EXPECT_NO_THROW(check_launch(launch, 8));
+  EXPECT_THROW(check_launch(launch, 1, no_list), Error);
+  EXPECT_NO_THROW(check_launch(launch, 8, no_list));
 }
 
 TEST(Launcher, KnowsTheJobAsSqueueNamesItAndItsEnd) {
@@ -79,60 +100,6 @@ std::vector<Place> on_one_node(int ranks) {
   std::vector<Place> places;
   for (int rank = 0; rank < ranks; ++rank) places.push_back({"nid1", 0, rank, ranks});
   return places;
-}
-
-TEST(CpuShare, RanksThatShareAMaskDivideIt) {
-  const std::vector<std::vector<int>> masks(2, {0, 1, 2, 3, 8});
-  const CpuShare first = share_cpus(masks, on_one_node(2), 0, {}),
-                 second = share_cpus(masks, on_one_node(2), 1, {});
-  EXPECT_EQ(first.threads, 2);
-  EXPECT_EQ(first.cpus, (std::vector<int>{0, 1}));
-  EXPECT_EQ(second.cpus, (std::vector<int>{2, 3}));
-}
-
-TEST(CpuShare, AMaskOfItsOwnIsUsedWhole) {
-  const std::vector<std::vector<int>> masks{{0, 1}, {2, 3}};
-  EXPECT_EQ(share_cpus(masks, on_one_node(2), 1, {}).cpus, (std::vector<int>{2, 3}));
-}
-
-TEST(CpuShare, TheSameMaskOnAnotherNodeIsAnother) {
-  const std::vector<std::vector<int>> masks(2, {0, 1});
-  const std::vector<Place> places{{"a", 0, 0, 1}, {"b", 1, 0, 1}};
-  EXPECT_EQ(share_cpus(masks, places, 1, {}).cpus, (std::vector<int>{0, 1}));
-}
-
-TEST(CpuShare, MoreRanksThanCpusGetAThreadEachThatIsNotPinned) {
-  const std::vector<std::vector<int>> masks(8, {0, 1});
-  const CpuShare share = share_cpus(masks, on_one_node(8), 7, {});
-  EXPECT_EQ(share.threads, 1);
-  EXPECT_TRUE(share.cpus.empty());
-}
-
-TEST(CpuShare, AStatedNumberOfThreadsIsPinnedOnlyWhereItFits) {
-  const std::vector<std::vector<int>> masks{{4, 5, 6}};
-  EXPECT_EQ(share_cpus(masks, on_one_node(1), 0, 2).cpus, (std::vector<int>{4, 5}));
-  const CpuShare many = share_cpus(masks, on_one_node(1), 0, 4);
-  EXPECT_EQ(many.threads, 4);
-  EXPECT_TRUE(many.cpus.empty());
-}
-
-TEST(BindingWarning, NamesRanksThatGotOneCpuOfMany) {
-  const std::vector<std::vector<int>> bound{{0}, {1}}, free(2, {0, 1, 2, 3});
-  const std::vector<int> four{4, 4}, two{2, 2};
-  const auto warning = binding_warning(bound, four, on_one_node(2));
-  ASSERT_TRUE(warning);
-  EXPECT_NE(warning->find("2 of 2 ranks may use only 1 CPU each, rank 0 1 of the 4 of nid1"),
-            std::string::npos)
-      << *warning;
-  EXPECT_NE(warning->find("--bind-to none"), std::string::npos);
-  EXPECT_FALSE(binding_warning(bound, two, on_one_node(2)));
-  EXPECT_FALSE(binding_warning(free, four, on_one_node(2)));
-}
-
-TEST(Preflight, OfOneProcessUsesItsMask) {
-  SelfWorld world;
-  EXPECT_GE(run_preflight(world, {}).share.threads, 1);
-  EXPECT_EQ(run_preflight(world, 3).share.threads, 3);
 }
 
 Progress rates(double prefill, double decode) {

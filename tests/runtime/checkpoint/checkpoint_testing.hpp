@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <support/temp_directory.hpp>
 #include <support/test_data.hpp>
 
 #include <cstdlib>
@@ -16,23 +17,6 @@
 namespace maniple {
 
 inline std::filesystem::path model_directory(std::string_view name) { return test_data() / "models" / name; }
-
-class TempDirectory {
- public:
-  TempDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "maniple_checkpoint_XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary directory");
-    path_ = name;
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  ~TempDirectory() { std::filesystem::remove_all(path_); }
-
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void write_file(const std::filesystem::path& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary);

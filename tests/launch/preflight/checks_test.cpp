@@ -1,0 +1,326 @@
+// Every message, provoked by made-up facts.
+#include <launch/preflight/checks.hpp>
+#include <launch/preflight/preflight.hpp>
+
+#include <gtest/gtest.h>
+
+namespace maniple {
+namespace {
+
+// Ranks with nothing wrong: so many nodes of so many ranks, each with four CPUs of its own.
+Situation healthy(int nodes = 1, int ranks_a_node = 2) {
+  Situation s;
+  s.options.engine.backend.kind = BackendKind::cpu;
+  for (int node = 0; node < nodes; ++node)
+    for (int local = 0; local < ranks_a_node; ++local) {
+      s.places.push_back({"nid" + std::to_string(node + 1), node, local, ranks_a_node});
+      RankFacts facts;
+      for (int cpu = 0; cpu < 4; ++cpu) facts.cpus.push_back(local * 4 + cpu);
+      facts.cpus_of_node = 4 * ranks_a_node;
+      facts.numa_nodes = {local / 2};
+      facts.core_size = {0, 0};
+      facts.subnets = {{"eno1", "10.1.0.0/16"}};
+      facts.versions = {{"maniple", "0.1.0 aa"}, {"libmpi", "libmpi.so.40 bb"}};
+      facts.clock = {1000, 0.001};
+      facts.run_dir = {"/scratch/r1", "lustre", false, uint64_t{1} << 40};
+      s.ranks.push_back(facts);
+    }
+  return s;
+}
+
+Situation healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
+  Situation s = healthy(nodes, ranks_a_node);
+  s.options.engine.backend.kind = BackendKind::cuda;
+  s.options.launch.job = "7";
+  for (size_t rank = 0; rank < s.size(); ++rank)
+    for (int gpu = 0; gpu < ranks_a_node; ++gpu)
+      s.ranks[rank].gpus.push_back({"GPU-" + std::to_string(s.places[rank].node * 10 + gpu),
+                                    "0000:0" + std::to_string(gpu) + ":00.0", gpu / 2});
+  return s;
+}
+
+// What all checks have to say.
+std::string finding_of(const Situation& situation) {
+  std::string text;
+  for (const auto& [name, finding] : run_checks(situation))
+    if (finding) text += finding_block(*finding);
+  return text;
+}
+
+TEST(Checks, HaveNothingToSayWhereAllIsWell) {
+  EXPECT_EQ(finding_of(healthy(1, 1)), "");
+  Situation s = healthy(2, 2);
+  s.options.engine.tensor_size = 2;
+  s.options.engine.model = "m";
+  s.options.run_dir = "/scratch/r1";
+  s.results_bytes = 1;
+  s.seconds_left = 3600;
+  EXPECT_EQ(finding_of(s), "");
+  EXPECT_EQ(finding_of(healthy_gpus(2)), "");
+}
+
+TEST(Checks, AreCountedWhereTheyApply) {
+  const size_t on_one_node = run_checks(healthy()).size();
+  EXPECT_GT(run_checks(healthy(2)).size(), on_one_node);
+  EXPECT_EQ(preflight_text(run_checks(healthy())),
+            "maniple: preflight: " + std::to_string(on_one_node) + " checks ok, 0 warnings\n");
+}
+
+TEST(Checks, OneComponent) {
+  Situation s = healthy();
+  s.options.launch.het_components = 2;
+  EXPECT_EQ(finding_of(s),
+            "refused: this is a heterogeneous Slurm job of 2 components\n"
+            "  why: MPI over several components is not supported\n"
+            "  try: one component: a job without \"#SBATCH hetjob\" and without \" : \"\n");
+  EXPECT_TRUE(has_refusal(run_checks(s)));
+  try {
+    refuse(run_checks(s));
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+  }
+}
+
+TEST(Checks, TensorGroupsOverNodesAreRefusedUnlessAllowed) {
+  Situation s = healthy(2, 4);
+  s.options.engine.tensor_size = 8;
+  EXPECT_EQ(finding_of(s),
+            "refused: --tp 8 spans nodes: the ranks are 0-3 on nid1, 4-7 on nid2\n"
+            "  why: every layer would wait for the network between the nodes twice\n"
+            "  try: --tp 4 (more replicas), or --allow-cross-node-tp to accept\n");
+  s.options.allow_cross_node_tp = true;
+  EXPECT_EQ(finding_of(s), "");
+}
+
+TEST(Checks, ACyclicDistributionIsToldTheRightOne) {
+  Situation s = healthy(2, 2);
+  s.options.engine.tensor_size = 2;
+  std::swap(s.places[1], s.places[2]);
+  EXPECT_NE(finding_of(s).find("the ranks are 0,2 on nid1, 1,3 on nid2\n"), std::string::npos);
+  EXPECT_NE(finding_of(s).find("try: srun --distribution=block (mpirun --map-by slot), or --allow-cross"),
+            std::string::npos);
+}
+
+TEST(Checks, OneRankANodeMustAskForTensorGroupsToo) {
+  Situation s = healthy(2, 1);
+  s.options.engine.tensor_size = 2;
+  EXPECT_NE(finding_of(s).find("try: --tp 1 (more replicas), or --allow-cross-node-tp"), std::string::npos);
+}
+
+TEST(Checks, DifferentProgramsAreRefusedWithATable) {
+  Situation s = healthy(2, 2);
+  s.ranks[3].versions["maniple"] = "0.1.0 cc";
+  EXPECT_EQ(finding_of(s),
+            "refused: not all ranks run the same program and libraries (name, version, hash of the file):\n"
+            "    maniple 0.1.0 aa: ranks 0-2 (nid1, nid2)\n"
+            "    maniple 0.1.0 cc: ranks 3 (nid2)\n"
+            "  why: ranks of different builds may hang or compute different things\n"
+            "  try: load the same modules on every node, or copy one build to all (sbcast)\n");
+}
+
+TEST(Checks, DifferentDriversAreAWarningAndAMissingLibraryIsADifference) {
+  Situation s = healthy();
+  s.ranks[1].versions["libcuda"] = "libcuda.so.580 dd";
+  EXPECT_NE(finding_of(s).find("warning: not all ranks"), std::string::npos);
+  EXPECT_NE(finding_of(s).find("libcuda none: ranks 0 (nid1)"), std::string::npos);
+}
+
+TEST(Checks, NoGpu) {
+  Situation s = healthy_gpus();
+  for (RankFacts& facts : s.ranks) facts.gpus.clear();
+  EXPECT_NE(finding_of(s).find("refused: no GPU is visible to ranks 0-3 (nid1)\n"), std::string::npos);
+  s.options.launch.job.clear();
+  EXPECT_NE(finding_of(s).find("refused: no GPU is visible on nid1, which is in no job\n"),
+            std::string::npos);
+  EXPECT_NE(finding_of(s).find("try: --backend cpu, or a job on GPU nodes (sbatch)\n"), std::string::npos);
+}
+
+TEST(Checks, FewerGpusThanRanks) {
+  Situation s = healthy_gpus();
+  for (RankFacts& facts : s.ranks) facts.gpus.resize(2);
+  EXPECT_NE(finding_of(s).find("refused: nid1: 4 ranks of this node see 2 GPUs each\n"), std::string::npos);
+}
+
+TEST(Checks, ASharedGpuIsNamedWithItsBusUnlessSharingIsAsked) {
+  Situation s = healthy_gpus(1, 2);
+  for (RankFacts& facts : s.ranks) facts.gpus.resize(1);
+  EXPECT_NE(
+      finding_of(s).find("refused: ranks 0 and 1 on nid1 have the same GPU, GPU-0 (bus 0000:00:00.0)\n"),
+      std::string::npos)
+      << finding_of(s);
+  s.options.engine.share_gpus = true;
+  EXPECT_EQ(finding_of(s), "");
+}
+
+TEST(Checks, GpusThatAreHiddenFromEachOther) {
+  Situation s = healthy_gpus(1, 2);
+  s.ranks[0].gpus.pop_back();
+  s.ranks[1].gpus.erase(s.ranks[1].gpus.begin());
+  EXPECT_NE(finding_of(s).find("warning: ranks 0-1 see their own GPU only\n"), std::string::npos);
+}
+
+TEST(Checks, CpusFarFromTheGpu) {
+  Situation s = healthy_gpus();
+  s.ranks[3].numa_nodes = {0};
+  EXPECT_NE(finding_of(s).find("warning: ranks 3 (nid1) run on processors of another NUMA node"),
+            std::string::npos);
+  s.ranks[3].gpus[3].numa_node = -1;
+  EXPECT_EQ(finding_of(s), "");
+}
+
+TEST(Checks, RanksThatGotOneCpuOfMany) {
+  Situation s = healthy();
+  for (RankFacts& facts : s.ranks) facts.cpus.resize(1);
+  s.ranks[0].cpus_of_node = s.ranks[1].cpus_of_node = 4;
+  EXPECT_NE(finding_of(s).find(
+                "warning: 2 of 2 ranks may use only 1 CPU each, rank 0 1 of the 4 of nid1\n"
+                "  why: mpirun binds each rank to a single core by default where it starts one or two\n"
+                "  try: mpirun --bind-to none"),
+            std::string::npos);
+  s.options.threads = 1;
+  EXPECT_EQ(finding_of(s), "");
+  s.options.threads.reset();
+  s.ranks[0].cpus_of_node = s.ranks[1].cpus_of_node = 2;
+  EXPECT_EQ(finding_of(s), "");
+}
+
+TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
+  Situation s = healthy(2, 2);
+  s.options.engine.model = "m";
+  s.options.engine.kv_memory = uint64_t{4} << 30;
+  for (RankFacts& facts : s.ranks) {
+    facts.weight_bytes = uint64_t{12} << 30;
+    facts.kv_bytes = uint64_t{4} << 30;
+    facts.free_memory = uint64_t{32} << 30;
+  }
+  EXPECT_EQ(finding_of(s), "");
+  s.ranks[3].free_memory = uint64_t{30} << 30;
+  s.ranks[2].memory_limit = uint64_t{31} << 30;
+  EXPECT_EQ(finding_of(s),
+            "refused: the ranks 2-3 on nid2 need 24 GiB for weights and 8.0 GiB for the KV cache, but 30 GiB "
+            "are free (the job's limit: 31 GiB)\n"
+            "  why: the kernel would kill the job while it loads\n"
+            "  try: more memory for the job (--mem=41G), more nodes with a larger --tp, or a smaller "
+            "--kv-memory\n");
+}
+
+TEST(Checks, LockedMemoryMattersWhereThereIsAFabric) {
+  Situation s = healthy();
+  s.ranks[1].locked_memory = {64 << 10, 64 << 10};
+  EXPECT_EQ(finding_of(s), "");
+  s.ranks[1].fabric = {"mlx5_0/1"};
+  EXPECT_NE(finding_of(s).find(
+                "warning: only 64 KiB of memory may be locked on nid1, and mlx5_0/1 is active there\n"),
+            std::string::npos);
+  EXPECT_NE(finding_of(s).find("the hard limit is 64 KiB): ask the site"), std::string::npos);
+  s.ranks[1].locked_memory.hard = ResourceLimit::unlimited;
+  EXPECT_NE(finding_of(s).find("try: ulimit -l unlimited"), std::string::npos);
+}
+
+TEST(Checks, NcclOnSocketsBesideAFabric) {
+  Situation s = healthy_gpus(2);
+  s.options.launch.nccl_off_fabric = "NCCL_IB_DISABLE=1";
+  EXPECT_EQ(finding_of(s), "");
+  for (RankFacts& facts : s.ranks) facts.fabric = {"mlx5_0/1", "mlx5_1/1"};
+  EXPECT_NE(
+      finding_of(s).find("warning: NCCL_IB_DISABLE=1 keeps NCCL on sockets, while mlx5_0/1, mlx5_1/1 on "
+                         "nid1, nid2 are active\n"),
+      std::string::npos);
+}
+
+TEST(Checks, NodesWithoutACommonNetworkAreListed) {
+  Situation s = healthy(2, 1);
+  s.ranks[1].subnets = {{"eth0", "10.2.0.0/16"}, {"eth1", "10.3.0.0/16"}};
+  EXPECT_NE(
+      finding_of(s).find("note: no IPv4 network is common to all nodes; by node, interface and network:\n"
+                         "    nid1: eno1 10.1.0.0/16\n"
+                         "    nid2: eth0 10.2.0.0/16 eth1 10.3.0.0/16\n"),
+      std::string::npos);
+  EXPECT_NE(finding_of(s).find("NCCL_SOCKET_IFNAME=NAME"), std::string::npos);
+  s.options.engine.backend.kind = BackendKind::cuda;
+  for (RankFacts& facts : s.ranks) facts.gpus = {{"GPU-" + facts.subnets[0].network, "0000:01:00.0", -1}};
+  EXPECT_NE(finding_of(s).find("warning: no IPv4 network"), std::string::npos);
+}
+
+TEST(Checks, RunDirectoriesThatOtherNodesDoNotSee) {
+  Situation s = healthy(2, 1);
+  s.options.run_dir = "/scratch/r1";
+  s.ranks[1].run_dir.path = "/scratch";
+  EXPECT_NE(finding_of(s).find("warning: /scratch/r1 is on lustre of nid1, but not on nid2\n"),
+            std::string::npos);
+  s.ranks[1].run_dir.path = "/scratch/r1";
+  s.ranks[0].run_dir.file_system = "tmpfs";
+  EXPECT_NE(finding_of(s).find("warning: /scratch/r1 is on tmpfs of nid1\n"), std::string::npos);
+  Situation one = healthy(1, 2);
+  one.options.run_dir = "/scratch/r1";
+  one.ranks[0].run_dir.file_system = "tmpfs";
+  EXPECT_EQ(finding_of(one), "");
+  one.ranks[0].run_dir.read_only = true;
+  EXPECT_NE(finding_of(one).find("refused: /scratch/r1 is on a read-only file system"), std::string::npos);
+}
+
+TEST(Checks, SpaceForTheResultsTwice) {
+  Situation s = healthy();
+  s.options.run_dir = "/scratch/r1";
+  s.results_bytes = uint64_t{3} << 30;
+  s.ranks[0].run_dir.free_bytes = uint64_t{6} << 30;
+  EXPECT_EQ(finding_of(s), "");
+  s.ranks[0].run_dir.free_bytes = uint64_t{5} << 30;
+  EXPECT_NE(finding_of(s).find(
+                "refused: /scratch/r1 has 5.0 GiB of free space, but the results may take 3.0 GiB\n"),
+            std::string::npos);
+}
+
+TEST(Checks, TimeThatIsNotEnoughToLoad) {
+  Situation s = healthy();
+  s.options.engine.tensor_size = 2;
+  for (RankFacts& facts : s.ranks) facts.weight_bytes = 70'500'000'000;
+  s.seconds_left = 142;
+  EXPECT_EQ(finding_of(s), "");
+  s.seconds_left = 120.4;
+  EXPECT_NE(
+      finding_of(s).find("warning: 120 s are left until the job stops itself, loading 131 GiB takes about "
+                         "141 s\n"),
+      std::string::npos)
+      << finding_of(s);
+}
+
+TEST(Checks, ClocksThatProveToDiffer) {
+  Situation s = healthy(3, 1);
+  s.ranks[1].clock = {1002.5, 2.0};
+  EXPECT_EQ(finding_of(s), "");
+  s.ranks[2].clock = {997.5, 0.1};
+  EXPECT_NE(finding_of(s).find("warning: the clock of nid3 is 2.5 s behind that of nid1\n"),
+            std::string::npos);
+  EXPECT_NE(finding_of(s).find("--exclude=nid3"), std::string::npos);
+}
+
+TEST(Checks, NotesAreForWhoAsks) {
+  Situation s = healthy();
+  s.ranks[0].open_files = {1024, 4096};
+  s.ranks[1].core_size = {};
+  s.ranks[1].huge_pages = false;
+  const std::string text = finding_of(s);
+  EXPECT_NE(text.find("note: only 1024 files may be open on nid1\n"), std::string::npos);
+  EXPECT_NE(text.find("note: core files are allowed (limit: unlimited)\n"), std::string::npos);
+  EXPECT_NE(text.find("note: transparent huge pages are off on nid1\n"), std::string::npos);
+  EXPECT_EQ(preflight_text(run_checks(s)), preflight_text(run_checks(healthy())));
+}
+
+TEST(RankTable, HasALineARankUpToSomeNumber) {
+  Situation s = healthy(2, 2);
+  s.options.engine.tensor_size = 2;
+  EXPECT_EQ(rank_table(s, 3),
+            "rank  node  tp  dp  CPUs    device\n"
+            "   0  nid1   0   0  0-3     cpu\n"
+            "   1  nid1   1   0  4-7     cpu\n"
+            "   2  nid2   0   1  0-3     cpu\n"
+            "(1 more)\n");
+  Situation gpus = healthy_gpus();
+  EXPECT_NE(rank_table(gpus).find("   3  nid1   0   3  12-15   0000:03:00.0 GPU-3\n"), std::string::npos)
+      << rank_table(gpus);
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,68 @@
+#include <launch/preflight/measurements.hpp>
+#include <support/temp_directory.hpp>
+#include <support/thread_world.hpp>
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace maniple {
+namespace {
+
+const std::vector<Place> four_nodes{{"a", 0, 0, 1}, {"b", 1, 0, 1}, {"c", 2, 0, 1}, {"d", 3, 0, 1}};
+
+TEST(Judge, NamesASlowPair) {
+  const Series latency{"latency", "us", false, 5, {0, 2, 11, 2.1}};
+  const std::vector<Finding> findings = judge({latency}, four_nodes);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].what, "latency: 11 us at rank 2 on c; the median is 2.1 us");
+  EXPECT_NE(findings[0].remedy.find("--exclude=c"), std::string::npos);
+}
+
+TEST(Judge, LeavesWhatIsWithinItsToleranceAlone) {
+  EXPECT_TRUE(judge({{"latency", "us", false, 5, {0, 2, 10, 2.1}}}, four_nodes).empty());
+  EXPECT_TRUE(judge({{"nothing", "us", false, 5, {0, 0, 0, 0}}}, four_nodes).empty());
+  EXPECT_TRUE(judge({{"one", "us", false, 5, {7, 0, 0, 0}}}, four_nodes).empty());
+}
+
+TEST(Judge, OfTwoTheSlowOneIsWrong) {
+  const std::vector<Finding> findings = judge({{"storage", "GB/s", true, 3, {4, 1, 0, 0}}}, four_nodes);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].what, "storage: 1 GB/s at rank 1 on b; the median is 4 GB/s");
+}
+
+TEST(MeasurementsText, HasMedianBestAndWorst) {
+  const std::string text = measurements_text(
+      {{"storage", "GB/s", true, 3, {4, 1, 3, 2}}, {"one", "ms", false, 3, {5, 0, 0, 0}}}, four_nodes);
+  EXPECT_NE(text.find("3 GB/s (best: 4 rank 0 on a; worst: 1 rank 1 on b)\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("        5 ms\n"), std::string::npos) << text;
+}
+
+TEST(Measure, CoversTheLayoutAtHand) {
+  const TempDirectory tree;
+  JobOptions options;
+  options.engine.tensor_size = 2;
+  options.engine.model = MANIPLE_TEST_DATA "/models/tiny-qwen3";
+  options.run_dir = tree.path() / "run";
+  run_ranks(4, [&](World& world) {
+    Backend backend = make_backend({.kind = BackendKind::cpu});
+    const std::vector<Series> measured = measure(world, options, backend);
+    std::set<std::string> names;
+    for (const Series& series : measured) {
+      EXPECT_EQ(series.by_rank.size(), 4u) << series.name;
+      names.insert(series.name);
+    }
+    for (const char* name : {"all-reduce of 4.0 KiB, tensor groups", "all-reduce of 16 MiB, all ranks",
+                             "memory of a rank", "reading the model, each node"})
+      EXPECT_TRUE(names.contains(name)) << name;
+    if (world.rank() != 0) return;
+    for (const Series& series : measured)
+      if (!series.name.ends_with("other nodes")) {
+        EXPECT_GT(series.by_rank[series.name.starts_with("latency") ? 1 : 0], 0) << series.name;
+      }
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(*options.run_dir));
+}
+
+}  // namespace
+}  // namespace maniple
