@@ -17,15 +17,7 @@ namespace {
 
 using Result = std::optional<Finding>;
 
-Result refusal(std::string what, std::string why, std::string remedy) {
-  return Finding{Severity::refusal, std::move(what), std::move(why), std::move(remedy)};
-}
-Result warning(std::string what, std::string why, std::string remedy) {
-  return Finding{Severity::warning, std::move(what), std::move(why), std::move(remedy)};
-}
-Result note(std::string what, std::string why, std::string remedy) {
-  return Finding{Severity::note, std::move(what), std::move(why), std::move(remedy)};
-}
+using enum Severity;
 
 std::vector<int> ranks_where(const Situation& s, const std::function<bool(size_t rank)>& holds) {
   std::vector<int> ranks;
@@ -61,9 +53,9 @@ std::string hosts_text(const Situation& s, const std::vector<int>& ranks) {
 Result check_heterogeneous_job(const Situation& s) {
   const int components = s.options.launch.het_components;
   if (components <= 1) return std::nullopt;
-  return refusal(fmt::format("this is a heterogeneous Slurm job of {} components", components),
+  return Finding{refusal, fmt::format("this is a heterogeneous Slurm job of {} components", components),
                  "MPI over several components is not supported",
-                 "one component: a job without \"#SBATCH hetjob\" and without \" : \"");
+                 "one component: a job without \"#SBATCH hetjob\" and without \" : \""};
 }
 
 Result check_tensor_groups(const Situation& s) {
@@ -81,12 +73,13 @@ Result check_tensor_groups(const Situation& s) {
       std::ranges::all_of(s.places, [&](const Place& place) { return place.local_size % tensor == 0; });
   int inside = tensor - 1;
   while (tensor % inside != 0 || spans(inside)) --inside;
-  return refusal(fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
+  return Finding{refusal,
+                 fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
                              num_nodes(s) > 4 ? ", ..." : ""),
                  "every layer would wait for the network between the nodes twice",
                  fmt::format("{}, or --allow-cross-node-tp to accept",
                              blocks_fit ? "srun --distribution=block (mpirun --map-by slot)"
-                                        : fmt::format("--tp {} (more replicas)", inside)));
+                                        : fmt::format("--tp {} (more replicas)", inside))};
 }
 
 // A library that not every rank has loaded counts as a version too. Ranks must not differ in what talks to
@@ -112,23 +105,25 @@ Result check_versions(const Situation& s) {
           fmt::format("\n    {} {}: ranks {} ({})", name, version, ranges_text(ranks), hosts_text(s, ranks));
   }
   if (table.empty()) return std::nullopt;
-  return (refused ? refusal : warning)(
+  return Finding{
+      refused ? refusal : warning,
       "not all ranks run the same program and libraries (name, version, hash of the file):" + table,
       "ranks of different builds may hang or compute different things",
-      "load the same modules on every node, or copy one build to all (sbcast)");
+      "load the same modules on every node, or copy one build to all (sbcast)"};
 }
 
 Result check_gpus(const Situation& s) {
   const std::vector<int> without = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus.empty(); });
   if (!without.empty() && s.options.launch.job.empty())
-    return refusal(fmt::format("no GPU is visible on {}, which is in no job", hosts_text(s, without)),
-                   "the cuda backend needs a GPU for each rank",
-                   "--backend cpu, or a job on GPU nodes (sbatch)");
+    return Finding{
+        refusal, fmt::format("no GPU is visible on {}, which is in no job", hosts_text(s, without)),
+        "the cuda backend needs a GPU for each rank", "--backend cpu, or a job on GPU nodes (sbatch)"};
   if (!without.empty())
-    return refusal(
+    return Finding{
+        refusal,
         fmt::format("no GPU is visible to ranks {} ({})", ranges_text(without), hosts_text(s, without)),
         "the cuda backend needs a GPU for each rank",
-        "--gpus-per-node=N --ntasks-per-node=N, or --backend cpu");
+        "--gpus-per-node=N --ntasks-per-node=N, or --backend cpu"};
   size_t rank = 0;
   try {
     std::vector<std::string> chosen;
@@ -140,7 +135,7 @@ Result check_gpus(const Situation& s) {
     if (!s.options.engine.share_gpus) refuse_shared_gpus(chosen, s.places);
   } catch (const Error& error) {
     const std::string where = rank < s.size() ? s.places[rank].host + ": " : "";
-    return refusal(where + error.what(), error.why(), error.remedy());
+    return Finding{refusal, where + error.what(), error.why(), error.remedy()};
   }
   return std::nullopt;
 }
@@ -150,9 +145,9 @@ Result check_gpu_isolation(const Situation& s) {
   const std::vector<int> alone = ranks_where(
       s, [&](size_t rank) { return s.ranks[rank].gpus.size() == 1 && s.places[rank].local_size > 1; });
   if (alone.empty()) return std::nullopt;
-  return warning(fmt::format("ranks {} see their own GPU only", ranges_text(alone)),
+  return Finding{warning, fmt::format("ranks {} see their own GPU only", ranges_text(alone)),
                  "copies between the GPUs of a node may go through host memory",
-                 "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind");
+                 "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind"};
 }
 
 Result check_gpu_numa(const Situation& s) {
@@ -162,12 +157,13 @@ Result check_gpu_numa(const Situation& s) {
     return gpu && gpu->numa_node >= 0 && std::ranges::find(nodes, gpu->numa_node) == nodes.end();
   });
   if (far.empty()) return std::nullopt;
-  return warning(
+  return Finding{
+      warning,
       fmt::format("ranks {} ({}) run on processors of another NUMA node than that of their GPU",
                   ranges_text(far), hosts_text(s, far)),
       "every copy and every launch crosses the link between the sockets",
       "srun --gpu-bind=none --cpu-bind=verbose shows the masks; --cpus-per-task and --distribution "
-      "move them, mpirun --map-by numa");
+      "move them, mpirun --map-by numa"};
 }
 
 Result check_cpu_masks(const Situation& s) {
@@ -176,11 +172,12 @@ Result check_cpu_masks(const Situation& s) {
     return s.ranks[rank].cpus.size() == 1 && s.ranks[rank].cpus_of_node >= 2 * s.places[rank].local_size;
   });
   if (bound.empty()) return std::nullopt;
-  return warning(
+  return Finding{
+      warning,
       fmt::format("{} of {} ranks may use only 1 CPU each, rank {} 1 of the {} of {}", bound.size(), s.size(),
                   bound[0], facts_of(s, bound[0]).cpus_of_node, host_of(s, bound[0])),
       "mpirun binds each rank to a single core by default where it starts one or two",
-      "mpirun --bind-to none, or --map-by slot:PE=N for N cores a rank; with srun: --cpus-per-task=N");
+      "mpirun --bind-to none, or --map-by slot:PE=N for N cores a rank; with srun: --cpus-per-task=N"};
 }
 
 // The ranks of a node take from the same memory.
@@ -194,7 +191,8 @@ Result check_memory(const Situation& s) {
     }
     if (weights + cache <= free) continue;
     const uint64_t limit = facts_of(s, ranks[0]).memory_limit;
-    return refusal(
+    return Finding{
+        refusal,
         fmt::format("the ranks {} on {} need {} for weights and {} for the KV cache, but {} are free{}",
                     ranges_text(ranks), host_of(s, ranks[0]), bytes_text(weights), bytes_text(cache),
                     bytes_text(free),
@@ -204,7 +202,7 @@ Result check_memory(const Situation& s) {
         "the kernel would kill the job while it loads",
         fmt::format("more memory for the job (--mem={}G), more nodes with a larger --tp{}",
                     (weights + cache) * 5 / 4 / (uint64_t{1} << 30) + 1,
-                    s.options.engine.kv_memory ? ", or a smaller --kv-memory" : ""));
+                    s.options.engine.kv_memory ? ", or a smaller --kv-memory" : "")};
   }
   return std::nullopt;
 }
@@ -216,24 +214,26 @@ Result check_locked_memory(const Situation& s) {
   });
   if (low.empty()) return std::nullopt;
   const ResourceLimit& limit = facts_of(s, low[0]).locked_memory;
-  return warning(fmt::format("only {} of memory may be locked on {}, and {} is active there",
+  return Finding{warning,
+                 fmt::format("only {} of memory may be locked on {}, and {} is active there",
                              bytes_text(limit.soft), hosts_text(s, low), facts_of(s, low[0]).fabric[0]),
                  "InfiniBand needs locked memory; without it MPI and NCCL fail or take slow paths",
                  limit.hard >= enough
                      ? "ulimit -l unlimited in the job script, before srun"
                      : fmt::format("a job script cannot change it (the hard limit is {}): ask "
                                    "the site for unlimited memlock in slurmd's limits",
-                                   bytes_text(limit.hard)));
+                                   bytes_text(limit.hard))};
 }
 
 Result check_nccl_transport(const Situation& s) {
   const std::string& setting = s.options.launch.nccl_off_fabric;
   const std::vector<int> with = ranks_where(s, [&](size_t rank) { return !s.ranks[rank].fabric.empty(); });
   if (setting.empty() || with.empty() || num_nodes(s) == 1) return std::nullopt;
-  return warning(fmt::format("{} keeps NCCL on sockets, while {} on {} are active", setting,
+  return Finding{warning,
+                 fmt::format("{} keeps NCCL on sockets, while {} on {} are active", setting,
                              fmt::join(facts_of(s, with[0]).fabric, ", "), hosts_text(s, with)),
                  "traffic between nodes is then many times slower",
-                 "unset it; in a container bind the verbs devices; on Slingshot load the OFI plugin");
+                 "unset it; in a container bind the verbs devices; on Slingshot load the OFI plugin"};
 }
 
 // MPI has reached everyone by now. NCCL looks for an interface by itself.
@@ -253,10 +253,11 @@ Result check_networks(const Situation& s) {
     for (const Subnet& subnet : facts_of(s, nodes[node][0]).subnets)
       table += fmt::format(" {} {}", subnet.interface, subnet.network);
   }
-  return (s.on_gpus() ? warning : note)(
+  return Finding{
+      s.on_gpus() ? warning : note,
       "no IPv4 network is common to all nodes; by node, interface and network:" + table,
       "NCCL, or MPI over TCP, may choose interfaces that do not reach each other",
-      "export NCCL_SOCKET_IFNAME=NAME OMPI_MCA_btl_tcp_if_include=NAME, an interface that is routed");
+      "export NCCL_SOCKET_IFNAME=NAME OMPI_MCA_btl_tcp_if_include=NAME, an interface that is routed"};
 }
 
 Result check_run_directory(const Situation& s) {
@@ -264,28 +265,31 @@ Result check_run_directory(const Situation& s) {
   const StorageFacts& storage = s.ranks[0].run_dir;
   const std::string& path = s.options.run_dir->native();
   if (storage.read_only)
-    return refusal(
+    return Finding{
+        refusal,
         fmt::format("{} is on a read-only file system ({}) of {}", path, storage.path, host_of(s, 0)),
-        "no result could be kept", "give --run-dir a place where you may write");
+        "no result could be kept", "give --run-dir a place where you may write"};
   const bool in_memory = std::ranges::find(volatile_systems, storage.file_system) != volatile_systems.end();
   const std::vector<int> blind =
       ranks_where(s, [&](size_t rank) { return s.ranks[rank].run_dir.path != storage.path; });
   if (num_nodes(s) == 1 || (blind.empty() && !in_memory)) return std::nullopt;
-  return warning(blind.empty() ? fmt::format("{} is on {} of {}", path, storage.file_system, host_of(s, 0))
+  return Finding{warning,
+                 blind.empty() ? fmt::format("{} is on {} of {}", path, storage.file_system, host_of(s, 0))
                                : fmt::format("{} is on {} of {}, but not on {}", path, storage.file_system,
                                              host_of(s, 0), hosts_text(s, blind)),
                  "a later job whose rank 0 is on another node would not find these results",
-                 "give --run-dir a place on the shared file system");
+                 "give --run-dir a place on the shared file system"};
 }
 
 Result check_space(const Situation& s) {
   const StorageFacts& storage = s.ranks[0].run_dir;
   if (storage.free_bytes / 2 >= s.results_bytes) return std::nullopt;
-  return refusal(
+  return Finding{
+      refusal,
       fmt::format("{} has {} of free space, but the results may take {}", s.options.run_dir->native(),
                   bytes_text(storage.free_bytes), bytes_text(s.results_bytes)),
       "journal and results are there side by side at the end: twice that is needed",
-      "make room, a smaller --max-tokens, or --shard I/N with a run directory elsewhere");
+      "make room, a smaller --max-tokens, or --shard I/N with a run directory elsewhere"};
 }
 
 Result check_time_left(const Situation& s) {
@@ -294,9 +298,10 @@ Result check_time_left(const Situation& s) {
   for (int rank = 0; rank < s.options.engine.tensor_size; ++rank) weights += facts_of(s, rank).weight_bytes;
   const double needed = static_cast<double>(weights) / assumed_speed;
   if (*s.seconds_left > needed) return std::nullopt;
-  return warning(fmt::format("{:.0f} s are left until the job stops itself, loading {} takes about {:.0f} s",
+  return Finding{warning,
+                 fmt::format("{:.0f} s are left until the job stops itself, loading {} takes about {:.0f} s",
                              std::max(*s.seconds_left, 0.0), bytes_text(weights), needed),
-                 "it would stop before it has done anything", "a longer --time, or a smaller --stop-before");
+                 "it would stop before it has done anything", "a longer --time, or a smaller --stop-before"};
 }
 
 // Only differences that the readings prove count.
@@ -314,10 +319,11 @@ Result check_clocks(const Situation& s) {
     }
   }
   if (worst == 0) return std::nullopt;
-  return warning(fmt::format("the clock of {} is {:.1f} s {} that of {}", host_of(s, ahead), std::abs(worst),
+  return Finding{warning,
+                 fmt::format("the clock of {} is {:.1f} s {} that of {}", host_of(s, ahead), std::abs(worst),
                              worst > 0 ? "ahead of" : "behind", host_of(s, 0)),
                  "times in logs and files do not fit together",
-                 fmt::format("tell the site that NTP does not work there; --exclude={}", host_of(s, ahead)));
+                 fmt::format("tell the site that NTP does not work there; --exclude={}", host_of(s, ahead))};
 }
 
 Result check_open_files(const Situation& s) {
@@ -325,27 +331,29 @@ Result check_open_files(const Situation& s) {
   const std::vector<int> few =
       ranks_where(s, [&](size_t rank) { return s.ranks[rank].open_files.soft < few_files; });
   if (few.empty()) return std::nullopt;
-  return note(
+  return Finding{
+      note,
       fmt::format("only {} files may be open on {}", facts_of(s, few[0]).open_files.soft, hosts_text(s, few)),
-      "MPI over TCP opens one for each pair of ranks", "ulimit -n 65536 in the job script");
+      "MPI over TCP opens one for each pair of ranks", "ulimit -n 65536 in the job script"};
 }
 
 Result check_core_files(const Situation& s) {
   const std::vector<int> dumping =
       ranks_where(s, [&](size_t rank) { return s.ranks[rank].core_size.soft > 0; });
   if (dumping.empty()) return std::nullopt;
-  return note(
+  return Finding{
+      note,
       fmt::format("core files are allowed (limit: {})", bytes_text(facts_of(s, dumping[0]).core_size.soft)),
       "a crash may write the memory of every rank to the shared file system",
-      "ulimit -c 0 in the job script");
+      "ulimit -c 0 in the job script"};
 }
 
 Result check_huge_pages(const Situation& s) {
   const std::vector<int> without = ranks_where(s, [&](size_t rank) { return !s.ranks[rank].huge_pages; });
   if (without.empty()) return std::nullopt;
-  return note(fmt::format("transparent huge pages are off on {}", hosts_text(s, without)),
-              "reading weights from memory is slower with small pages",
-              "ask the site for \"madvise\" in /sys/kernel/mm/transparent_hugepage/enabled");
+  return Finding{note, fmt::format("transparent huge pages are off on {}", hosts_text(s, without)),
+                 "reading weights from memory is slower with small pages",
+                 "ask the site for \"madvise\" in /sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
 // When a check has anything to look at.
@@ -410,13 +418,13 @@ std::string finding_block(const Finding& finding) {
 
 bool has_refusal(const std::vector<CheckResult>& results) {
   return std::ranges::any_of(results, [](const CheckResult& result) {
-    return result.finding && result.finding->severity == Severity::refusal;
+    return result.finding && result.finding->severity == refusal;
   });
 }
 
 void refuse(const std::vector<CheckResult>& results) {
   for (const auto& [name, finding] : results)
-    if (finding && finding->severity == Severity::refusal)
+    if (finding && finding->severity == refusal)
       throw Error(ExitCode::preflight, finding->what, finding->why, finding->remedy);
 }
 

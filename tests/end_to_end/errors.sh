@@ -73,6 +73,7 @@ refused_line() {  # WORDS LINE
 expect "1 2" 64 "unknown option --max-token|did you mean --max-tokens?" generate --model "$model" --prompt a --max-token 3
 expect "1 2" 64 "unknown command generat|did you mean generate?" generat --model "$model"
 expect "1 2" 64 "unknown option --decod|did you mean --decode?" tokenize --model "$model" --decod
+expect "1 2" 64 "unknown option --quik|did you mean --quick?" doctor --quik
 generate 64 "--dtype (bf17) must be one of: bf16, fp32|did you mean bf16?" --model "$model" --prompt a --dtype bf17
 generate 64 "--threads (0) must be a whole number from 1" --model "$model" --prompt a --threads 0
 generate 64 "top_p|2" --model "$model" --prompt a --top-p 2

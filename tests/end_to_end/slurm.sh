@@ -53,6 +53,16 @@ cluster ip link set n4 down
 (cut_at=$SECONDS; until_true 60 none_left && say "cut: all ranks were gone after $((SECONDS - cut_at)) s") &
 watch=$!
 
+say "doctor: what spans nodes is measured, and refused for a tensor group"
+submit doctor "$scripts/doctor.sbatch" --model "$model" --tp 2 --run-dir "$work/doctor"
+ended doctor 60 0
+says doctor '^ +3 +n[1-4] +1 +1 '
+says doctor '^ok: a network common to all nodes'
+says doctor '^latency from rank 0, other nodes .* us'
+submit spanning "$scripts/generate.sbatch" --model "$model" --in "$work/in" --tp 4 --run-dir "$work/spanning"
+ended spanning 60 69
+says spanning 'error: --tp 4 spans nodes: the ranks are 0-1 on n[1-4], 2-3 on n[1-4]'
+
 say "without a run directory: results as by --out, and a stop is an interruption"
 submit srun-out "$scripts/generate.sbatch" "${run[@]}" --out "$work/srun-out"
 ended srun-out 60 0

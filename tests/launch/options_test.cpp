@@ -313,6 +313,25 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
 }
 
+TEST(Options, DoctorIsToldWhatGenerateWillBe) {
+  const auto given = std::get<DoctorOptions>(parse_arguments(
+      Args{"doctor", "--model", "m", "--tp", "2", "--run-dir", "r", "--kv-memory", "1G", "--dtype", "fp32",
+           "--threads", "3", "--transport", "host", "--allow-cross-node-tp", "--quick"}));
+  EXPECT_EQ(given.engine.model, "m");
+  EXPECT_EQ(given.engine.tensor_size, 2);
+  EXPECT_EQ(given.engine.kv_memory, size_t{1} << 30);
+  EXPECT_EQ(given.engine.dtype, DType::fp32);
+  EXPECT_TRUE(given.engine.share_gpus);
+  EXPECT_EQ(given.run_dir, "r");
+  EXPECT_EQ(given.threads, 3);
+  EXPECT_TRUE(given.allow_cross_node_tp && given.quick);
+
+  const auto nothing = std::get<DoctorOptions>(parse_arguments(Args{"doctor"}));
+  EXPECT_TRUE(nothing.engine.model.empty() && !nothing.run_dir && !nothing.quick);
+  EXPECT_FALSE(nothing.allow_cross_node_tp);
+  EXPECT_TRUE(generate({"--allow-cross-node-tp"}).allow_cross_node_tp);
+}
+
 TEST(Options, StatusAndMergeTakeWords) {
   const auto status = std::get<StatusOptions>(parse_arguments(Args{"status", "runs/r1", "--rc"}));
   EXPECT_EQ(status.run_dir, "runs/r1");
