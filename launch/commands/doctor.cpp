@@ -59,6 +59,7 @@ ExitCode run_doctor(World& world, const DoctorOptions& asked) {
                       rank_table(preflight.situation), checks_text(preflight.results)));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
+  if (options.run_dir) options.run_dir = preflight.situation.ranks[0].run_dir.path;
   if (!asked.quick) measure_and_judge(world, options, preflight.share);
   return ExitCode::complete;
 }

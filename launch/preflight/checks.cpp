@@ -238,19 +238,17 @@ Result check_nccl_transport(const Situation& s) {
 
 // MPI has reached everyone by now. NCCL looks for an interface by itself.
 Result check_networks(const Situation& s) {
-  const std::vector<std::vector<int>> nodes = ranks_by_node(s);
-  const auto has = [&](const std::vector<int>& ranks, const std::string& network) {
-    return std::ranges::any_of(facts_of(s, ranks[0]).subnets,
-                               [&](const Subnet& subnet) { return subnet.network == network; });
-  };
-  const auto is_common = [&](const Subnet& subnet) {
-    return std::ranges::all_of(nodes, [&](const auto& ranks) { return has(ranks, subnet.network); });
-  };
-  if (std::ranges::any_of(s.ranks[0].subnets, is_common)) return std::nullopt;
+  std::map<std::string, std::set<int>> nodes_in;
+  for (size_t rank = 0; rank < s.size(); ++rank)
+    for (const Subnet& subnet : s.ranks[rank].subnets) nodes_in[subnet.network].insert(s.places[rank].node);
+  const auto nodes = static_cast<size_t>(num_nodes(s));
+  if (std::ranges::any_of(nodes_in, [&](const auto& entry) { return entry.second.size() == nodes; }))
+    return std::nullopt;
   std::string table;
-  for (size_t node = 0; node < std::min<size_t>(nodes.size(), 4); ++node) {
-    table += fmt::format("\n    {}:", host_of(s, nodes[node][0]));
-    for (const Subnet& subnet : facts_of(s, nodes[node][0]).subnets)
+  for (size_t rank = 0; rank < s.size(); ++rank) {
+    if (s.places[rank].local_rank != 0 || s.places[rank].node >= 4) continue;
+    table += fmt::format("\n    {}:", s.places[rank].host);
+    for (const Subnet& subnet : s.ranks[rank].subnets)
       table += fmt::format(" {} {}", subnet.interface, subnet.network);
   }
   return Finding{
@@ -264,10 +262,10 @@ Result check_run_directory(const Situation& s) {
   constexpr std::array volatile_systems = {"tmpfs", "ramfs", "overlay"};
   const StorageFacts& storage = s.ranks[0].run_dir;
   const std::string& path = s.options.run_dir->native();
-  if (storage.read_only)
+  if (!storage.writable)
     return Finding{
         refusal,
-        fmt::format("{} is on a read-only file system ({}) of {}", path, storage.path, host_of(s, 0)),
+        fmt::format("rank 0 on {} may not write to {}, where {} would be", host_of(s, 0), storage.path, path),
         "no result could be kept", "give --run-dir a place where you may write"};
   const bool in_memory = std::ranges::find(volatile_systems, storage.file_system) != volatile_systems.end();
   const std::vector<int> blind =

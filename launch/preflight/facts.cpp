@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ResourceLimit, soft, hard)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuFacts, uuid, bus, numa_node)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Subnet, interface, network)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageFacts, path, file_system, read_only, free_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageFacts, path, file_system, writable, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, middle, slack)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, numa_nodes, locked_memory, open_files,
                                    core_size, huge_pages, free_memory, memory_limit, fabric, subnets, gpus,
@@ -211,10 +211,10 @@ StorageFacts read_storage(const fs::path& path, const fs::path& root) {
   StorageFacts facts;
   facts.path = there;
   facts.file_system = file_system_of(there, root);
+  facts.writable = ::access(there.c_str(), W_OK) == 0;
   struct statvfs storage {};
-  if (::statvfs(there.c_str(), &storage) != 0) return facts;
-  facts.read_only = (storage.f_flag & ST_RDONLY) != 0;
-  facts.free_bytes = uint64_t{storage.f_bavail} * storage.f_frsize;
+  if (::statvfs(there.c_str(), &storage) == 0)
+    facts.free_bytes = uint64_t{storage.f_bavail} * storage.f_frsize;
   return facts;
 }
 

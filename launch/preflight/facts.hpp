@@ -35,8 +35,8 @@ struct Subnet {
 struct StorageFacts {
   std::string path;         // that parent, absolute; empty: there was none to look at
   std::string file_system;  // "lustre"; empty: not known
-  bool read_only = false;
-  uint64_t free_bytes = 0;
+  bool writable = true;     // by this rank
+  uint64_t free_bytes = ResourceLimit::unlimited;
 };
 
 // This rank's clock at a moment that all ranks share, give or take `slack`: seconds since 1970.

@@ -19,7 +19,7 @@ struct Series {
   std::vector<double> by_rank;  // in `unit`; 0: not measured there
 };
 
-// Collective. Reads the model, and writes into the run directory, where the options name them.
+// Collective. Reads the model, and writes into the run directory, which exists, where the options name them.
 std::vector<Series> measure(World& world, const JobOptions& options, Backend& backend);
 
 // Median, best and worst of each, with their ranks.

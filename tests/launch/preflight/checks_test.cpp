@@ -22,7 +22,7 @@ Situation healthy(int nodes = 1, int ranks_a_node = 2) {
       facts.subnets = {{"eno1", "10.1.0.0/16"}};
       facts.versions = {{"maniple", "0.1.0 aa"}, {"libmpi", "libmpi.so.40 bb"}};
       facts.clock = {1000, 0.001};
-      facts.run_dir = {"/scratch/r1", "lustre", false, uint64_t{1} << 40};
+      facts.run_dir = {"/scratch/r1", "lustre", true, uint64_t{1} << 40};
       s.ranks.push_back(facts);
     }
   return s;
@@ -256,8 +256,10 @@ TEST(Checks, RunDirectoriesThatOtherNodesDoNotSee) {
   one.options.run_dir = "/scratch/r1";
   one.ranks[0].run_dir.file_system = "tmpfs";
   EXPECT_EQ(finding_of(one), "");
-  one.ranks[0].run_dir.read_only = true;
-  EXPECT_NE(finding_of(one).find("refused: /scratch/r1 is on a read-only file system"), std::string::npos);
+  one.ranks[0].run_dir.writable = false;
+  EXPECT_NE(finding_of(one).find(
+                "refused: rank 0 on nid1 may not write to /scratch/r1, where /scratch/r1 would be\n"),
+            std::string::npos);
 }
 
 TEST(Checks, SpaceForTheResultsTwice) {

@@ -43,7 +43,7 @@ TEST(Measure, CoversTheLayoutAtHand) {
   JobOptions options;
   options.engine.tensor_size = 2;
   options.engine.model = MANIPLE_TEST_DATA "/models/tiny-qwen3";
-  options.run_dir = tree.path() / "run";
+  options.run_dir = tree.path();
   run_ranks(4, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
     const std::vector<Series> measured = measure(world, options, backend);
