@@ -22,7 +22,7 @@ struct Launch {
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 Launch detect_launch(const Environment& lookup);
 
-// What `srun --mpi=list` says, in a line: "none, pmi2, pmix, pmix_v4".
+// What `srun --mpi=list` says, in a line: "none, pmi2, pmix".
 std::string mpi_plugins(const std::string& list);
 
 // Throws Error (preflight) when Slurm started several tasks and MPI sees one rank in each: every task would

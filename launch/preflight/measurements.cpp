@@ -75,11 +75,11 @@ std::vector<Series> measure_latency(World& world, Communicator& everyone) {
 // Groups work at the same time, as they do in a run.
 std::vector<Series> sweep_all_reduce(World& world, const char* name, std::span<const int> ranks,
                                      Backend& backend) {
-  constexpr int times = 5;
   const std::unique_ptr<Communicator> group = world.make_group(ranks, *backend.ops);
   std::vector<Series> sweep;
   for (size_t bytes = size_t{4} << 10; bytes <= size_t{16} << 20; bytes *= 4) {
     Tensor values(*backend.device, DType::fp32, {1, static_cast<int64_t>(bytes / sizeof(float))});
+    const int times = bytes < size_t{1} << 20 ? 25 : 5;  // short ones are easily disturbed
     world.barrier();
     const double seconds = median_seconds(times, [&] {
       group->all_reduce(values);
@@ -162,6 +162,11 @@ Series measure_sync(World& world, const std::optional<fs::path>& folder) {
   return {"64 KiB safe in the run directory", "ms", false, 3, gather_values(world, seconds * 1e3)};
 }
 
+// Three digits, or all before the point.
+std::string number_text(double value) {
+  return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
 // Ranks that measured, the best first.
 std::vector<size_t> ranking(const Series& series) {
   std::vector<size_t> ranks;
@@ -203,9 +208,9 @@ std::string measurements_text(const std::vector<Series>& measured, const std::ve
     const std::vector<size_t> ranks = ranking(series);
     if (ranks.empty()) continue;
     const auto one = [&](size_t rank) {
-      return fmt::format("{:.4g} rank {} on {}", series.by_rank[rank], rank, places[rank].host);
+      return fmt::format("{} rank {} on {}", number_text(series.by_rank[rank]), rank, places[rank].host);
     };
-    text += fmt::format("{:36} {:9.4g} {}", series.name, median_of(series, ranks), series.unit);
+    text += fmt::format("{:36} {:>8} {}", series.name, number_text(median_of(series, ranks)), series.unit);
     if (ranks.size() > 1)
       text += fmt::format(" (best: {}; worst: {})", one(ranks.front()), one(ranks.back()));
     text += '\n';
@@ -223,12 +228,13 @@ std::vector<Finding> judge(const std::vector<Series>& measured, const std::vecto
     for (const size_t rank : ranks) {
       const double value = series.by_rank[rank];
       if ((series.more_is_better ? usual / value : value / usual) > series.tolerance && bad.size() < 8)
-        bad.push_back(fmt::format("{:.4g} {} at rank {} on {}", value, series.unit, rank, places[rank].host));
+        bad.push_back(
+            fmt::format("{} {} at rank {} on {}", number_text(value), series.unit, rank, places[rank].host));
     }
     if (!bad.empty())
       findings.push_back({Severity::warning,
-                          fmt::format("{}: {}; the median is {:.4g} {}", series.name, fmt::join(bad, ", "),
-                                      usual, series.unit),
+                          fmt::format("{}: {}; the median is {} {}", series.name, fmt::join(bad, ", "),
+                                      number_text(usual), series.unit),
                           "a step, or loading, takes as long as on the slowest rank",
                           fmt::format("run it again; if it stays, --exclude={} and tell the site",
                                       places[ranks.back()].host)});

@@ -59,6 +59,10 @@ ended doctor 60 0
 says doctor '^ +3 +n[1-4] +1 +1 '
 says doctor '^ok: a network common to all nodes'
 says doctor '^latency from rank 0, other nodes .* us'
+cluster srun --nodes=2 --ntasks-per-node=1 --mpi=none "$MANIPLE" doctor --quick >"$work/none.log" 2>&1
+(($? == 69)) || bad "without PMIx: not refused"
+says none '2 copies were started, but MPI sees 1 rank in each'
+says none 'this site offers: .*pmix'
 submit spanning "$scripts/generate.sbatch" --model "$model" --in "$work/in" --tp 4 --run-dir "$work/spanning"
 ended spanning 60 69
 says spanning 'error: --tp 4 spans nodes: the ranks are 0-1 on n[1-4], 2-3 on n[1-4]'

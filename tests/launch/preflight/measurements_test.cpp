@@ -35,7 +35,7 @@ TEST(MeasurementsText, HasMedianBestAndWorst) {
   const std::string text = measurements_text(
       {{"storage", "GB/s", true, 3, {4, 1, 3, 2}}, {"one", "ms", false, 3, {5, 0, 0, 0}}}, four_nodes);
   EXPECT_NE(text.find("3 GB/s (best: 4 rank 0 on a; worst: 1 rank 1 on b)\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("        5 ms\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("       5 ms\n"), std::string::npos) << text;
 }
 
 TEST(Measure, CoversTheLayoutAtHand) {
