@@ -91,9 +91,8 @@ std::vector<GpuIdentity> identify_gpus() {
   for (size_t index = 0; index < gpus.size(); ++index) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "asking for the GPU's properties");
-    gpus[index] = {uuid_text(properties.uuid),
-                   fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
-                               properties.pciDeviceID)};
+    gpus[index] = {uuid_text(properties.uuid), fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                                           properties.pciBusID, properties.pciDeviceID)};
   }
   return gpus;
 }
