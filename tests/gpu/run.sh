@@ -68,9 +68,12 @@ serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's
 for stage in "${stages[@]}"; do
   case $stage in
     tests)
-      for name in primitives_gpu_test cuda_kernels_gpu_test kernels_test; do
-        try "$name" "$build/$name" --gtest_brief=1 --gtest_filter="$([ $name = kernels_test ] && echo '*/cuda' || echo '*')"
-      done
+      for name in primitives_gpu_test cuda_kernels_gpu_test parallel_gpu_test; do try "$name" "$build/$name" --gtest_brief=1; done
+      for name in kernels_test model_test engine_test; do try "$name" "$build/$name" --gtest_brief=1 --gtest_filter='*/cuda*'; done
+      mpirun="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"
+      # shellcheck disable=SC2086
+      try parallel_gpu_test.2_ranks $mpirun -n 2 "$build/parallel_gpu_test" --ranks=2 --gtest_brief=1
+      MANIPLE=$build/maniple MPIRUN=$mpirun DATA=$MANIPLE_TEST_DATA HERE=$here/tests/end_to_end try end_to_end bash "$here/tests/end_to_end/gpu.sh"
       ;;
     sanitizers)
       for tool in memcheck racecheck initcheck synccheck; do
