@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
-#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single
+#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single peers
 # Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle.
 # Logs and table.md are added to gpu-results/ in the current folder.
 set -euo pipefail
@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 build=
 if [ "${1:-}" = --build ]; then build=$(cd "$2" && pwd); shift 2; fi
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single)
+[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single peers)
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "no GPU: nvidia-smi lists none; run this on a GPU node" >&2
   exit 69
@@ -83,7 +83,15 @@ for stage in "${stages[@]}"; do
     kernels) try kernels "$build/kernel_bench" ;;
     engine) nano_vllm_requests >"$results/engine.jsonl"; serve engine ;;
     single) single_request >"$results/single.jsonl"; serve single ;;
-    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine or single" >&2; exit 64 ;;
+    peers)
+      python3 -c 'import torch, transformers' 2>/dev/null || { row peers "skipped: no torch with transformers" python3; continue; }
+      model_folder "$results/qwen3-0.6b"
+      nano_vllm_requests >"$results/engine.jsonl"
+      for part in attention single engine; do
+        try "peers.$part" python3 "$here/tests/gpu/peers.py" "$results/qwen3-0.6b" "$results/engine.jsonl" "$part"
+      done
+      ;;
+    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine, single or peers" >&2; exit 64 ;;
   esac
 done
 exit $failed
