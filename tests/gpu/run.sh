@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
 #   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single peers
-# Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle.
+# Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle
+# (there: ./run tests/gpu/run.sh --build usr/bin).
 # Logs and table.md are added to gpu-results/ in the current folder.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -68,11 +69,11 @@ serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's
 for stage in "${stages[@]}"; do
   case $stage in
     tests)
-      for name in primitives_gpu_test cuda_kernels_gpu_test parallel_gpu_test; do try "$name" "$build/$name" --gtest_brief=1; done
+      for name in primitives_gpu_test cuda_kernels_gpu_test; do try "$name" "$build/$name" --gtest_brief=1; done
       for name in kernels_test model_test engine_test; do try "$name" "$build/$name" --gtest_brief=1 --gtest_filter='*/cuda*'; done
       mpirun="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"
       # shellcheck disable=SC2086
-      try parallel_gpu_test.2_ranks $mpirun -n 2 "$build/parallel_gpu_test" --ranks=2 --gtest_brief=1
+      for ranks in 1 2; do try parallel_gpu_test.${ranks}_ranks $mpirun -n $ranks "$build/parallel_gpu_test" --ranks=$ranks --gtest_brief=1; done
       MANIPLE=$build/maniple MPIRUN=$mpirun DATA=$MANIPLE_TEST_DATA HERE=$here/tests/end_to_end try end_to_end bash "$here/tests/end_to_end/gpu.sh"
       ;;
     sanitizers)
