@@ -33,6 +33,7 @@ try() {
   local stage=$1 log=$results/$1.log outcome=passed
   shift
   timeout 570 "$@" >"$log" 2>&1 || { outcome="FAILED ($?)"; failed=1; tail -n 30 "$log" >&2; }
+  ! grep -q 'no GPU: ' "$log" || { outcome=SKIPPED; failed=1; }
   row "$stage" "$outcome: $(tail -n 1 "$log" | cut -c1-120)" "$(basename "$1") ${*:2}"
 }
 
