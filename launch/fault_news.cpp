@@ -28,7 +28,8 @@ std::vector<uint64_t> counted_from_one(std::vector<uint64_t> requests) {
 }
 
 std::string whereabouts_text(const Whereabouts& where) {
-  return fmt::format("{}, step {}, layer {}", name_of(where.phase), where.step, where.layer);
+  if (where.phase == Phase::step) return fmt::format("step {}, layer {}", where.step, where.layer);
+  return fmt::format("phase {}, after step {}", name_of(where.phase), where.step);
 }
 
 // A later job, or an end that all agreed on, has the last word.

@@ -5,20 +5,8 @@
 namespace maniple {
 
 const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::start:
-      return "start-up";
-    case Phase::load:
-      return "loading weights";
-    case Phase::idle:
-      return "waiting for work";
-    case Phase::step:
-      return "a step";
-    case Phase::end:
-    case Phase::gone:
-      return "the end";
-  }
-  return "?";
+  constexpr std::array names{"start", "load", "idle", "step", "end", "gone"};
+  return names[static_cast<size_t>(phase)];
 }
 
 std::vector<uint64_t> Whereabouts::requests() const {
