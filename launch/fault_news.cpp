@@ -129,7 +129,7 @@ std::optional<std::string> read_fault(const fs::path& folder) try {
   const std::optional<std::string> text = read_if_there(folder / fault_name);
   if (!text) return std::nullopt;
   const auto fault = nlohmann::json::parse(*text);
-  return fmt::format("rank {} on {}, in {}, step {}: {}", fault.at("rank").get<int>(),
+  return fmt::format("rank {} on {}, in phase {}, step {}: {}", fault.at("rank").get<int>(),
                      fault.at("host").get<std::string>(), fault.at("phase").get<std::string>(),
                      fault.at("step").get<uint64_t>(), fault.at("what").get<std::string>());
 } catch (const nlohmann::json::exception&) {

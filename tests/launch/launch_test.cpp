@@ -159,8 +159,9 @@ TEST(ProgressLine, InALogIsWholeEvery30SecondsAlsoWhenNothingFinished) {
   const ProgressLine::Clock::time_point start{};
   ProgressLine line({}, start);
   EXPECT_EQ(line.update(rates(100, 10), start + 1s), "");
-  EXPECT_EQ(line.update(rates(300, 30), start + 30s),
-            "[00:00:30] 25.0% 12/48 | decode 20 tok/s (avg 18) prefill 200 | running 8 waiting 28 failed 1\n");
+  EXPECT_EQ(
+      line.update(rates(300, 30), start + 30s),
+      "[00:00:30] 25.0% 12/48 | decode 20 tok/s (avg 18) prefill 200 | running 8 waiting 28 failed 1\n");
   EXPECT_EQ(line.update(rates(1, 1), start + 59s), "");
   EXPECT_EQ(line.update(rates(1, 1), start + 3660s).substr(0, 17), "[01:01:00] 25.0% ");
   EXPECT_EQ(line.clear(), "");
@@ -175,9 +176,10 @@ TEST(ProgressLine, SaysWhenItEndsWhenItMustAndWhoStandsStill) {
   const JobProgress now = job_progress(engine, {48, 22, 12, 1}, 30, 4320, places);
   EXPECT_EQ(now.waiting, 18U);
   ProgressLine line({}, {});
-  EXPECT_EQ(line.update(now, ProgressLine::Clock::time_point{} + 30s),
-            "[00:00:30] 45.8% 22/48 | decode 0 tok/s (avg 10) prefill 0 | running 8 waiting 18 failed 1 | ETA "
-            "00:01:18 | limit in 01:12:00 | STALL 28 s no token from replica 2 (ranks 8-11 on nid0043)\n");
+  EXPECT_EQ(
+      line.update(now, ProgressLine::Clock::time_point{} + 30s),
+      "[00:00:30] 45.8% 22/48 | decode 0 tok/s (avg 10) prefill 0 | running 8 waiting 18 failed 1 | ETA "
+      "00:01:18 | limit in 01:12:00 | STALL 28 s no token from replica 2 (ranks 8-11 on nid0043)\n");
   engine.stall->seconds = 14;
   EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, places).stall, "");
   EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, places).seconds_left, std::nullopt);
