@@ -2,7 +2,9 @@
 // into one message and one exit code.
 #include <launch/command_output.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/fault_news.hpp>
 #include <launch/launcher.hpp>
+#include <launch/rank_log.hpp>
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
 #include <launch/start_deadline.hpp>
@@ -10,6 +12,7 @@
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/agreement.hpp>
+#include <runtime/control/watchdog.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -28,17 +31,8 @@ std::optional<std::string> environment(const std::string& name) {
 }
 
 int report(const Error& error, const std::string& speaker = {}) {
-  std::fputs(error_block(error, speaker).c_str(), stderr);
+  say(error_block(error, speaker));
   return static_cast<int>(error.code());
-}
-
-Error internal_error(const std::exception& error) {
-  return {ExitCode::internal, std::string("unexpected: ") + error.what(),
-          dynamic_cast<const std::bad_alloc*>(&error) ? "this process may have no more memory"
-                                                      : "this is a bug in maniple",
-          dynamic_cast<const std::bad_alloc*>(&error)
-              ? "give the job more memory, or use more ranks a replica (--tp)"
-              : "please report it with the command line and this message"};
 }
 
 // An error that not all ranks know of: the others wait, so that the whole job has to end.
@@ -77,34 +71,42 @@ std::optional<StopClock> start_clock(const GenerateOptions& options) {
   if (options.launch.rank != 0) return std::nullopt;
   return std::optional<StopClock>(std::in_place, options.time_limit, stop_before_the_end);
 }
-
-ExitCode clocked_generate(World& world, const GenerateOptions& options) {
-  const std::optional<StopClock> clock = start_clock(options);
-  return run_generate(world, options);
-}
+std::optional<StopClock> start_clock(const DoctorOptions&) { return std::nullopt; }
 
 template <typename Options>
-int on_all_ranks(Options options, const Launch& launch, ExitCode (*command)(World&, const Options&)) {
-  options.launch = launch;
-  options.time_limit.slurm_job = launch.job;
-  options.time_limit.slurm_end = launch.job_end;
-  const std::unique_ptr<World> world = join_world(launch, options.transport);
+using Command = ExitCode (*)(World& world, const Options& options, const Reporters& reporters);
+
+template <typename Options>
+int run_watched(World& world, const Options& options, Command<Options> command) {
+  const std::optional<StopClock> clock = start_clock(options);
+  RankLog log;
+  FaultNews faults(world, options.launch.job, log);
   try {
-    return static_cast<int>(command(*world, options));
+    return static_cast<int>(command(world, options, {log, faults, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
     return 0;
   } catch (const AgreedError& error) {
-    return report(error);
-  } catch (const Error& error) {
-    return fail_alone(*world, error);
-  } catch (const std::exception& error) {
-    return fail_alone(*world, internal_error(error));
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {  // nobody watched yet, or no more
+    return fail_alone(world, error_of(error));
   }
+}
+
+template <typename Options>
+int on_all_ranks(Options options, const Launch& launch, Command<Options> command) {
+  options.launch = launch;
+  options.time_limit.slurm_job = launch.job;
+  options.time_limit.slurm_end = launch.job_end;
+  std::optional<Watchdog> end_of_mpi;  // which waits for all ranks
+  const std::unique_ptr<World> world = join_world(launch, options.transport);
+  const int code = run_watched(*world, options, command);
+  end_of_mpi.emplace(options.deadline, ExitCode{code});
+  return code;
 }
 
 int run(const CommandLine& command, const Launch& launch) {
   if (const auto* options = std::get_if<GenerateOptions>(&command))
-    return on_all_ranks(*options, launch, clocked_generate);
+    return on_all_ranks(*options, launch, run_generate);
   if (const auto* options = std::get_if<DoctorOptions>(&command))
     return on_all_ranks(*options, launch, run_doctor);
   if (launch.rank != 0) return 0;
@@ -130,10 +132,8 @@ int report_before_joining(const Error& error, const Launch& launch) {
 int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
   try {
     return run(parse_arguments(args), launch);
-  } catch (const Error& error) {
-    return report_before_joining(error, launch);
   } catch (const std::exception& error) {
-    return report_before_joining(internal_error(error), launch);
+    return report_before_joining(error_of(error), launch);
   }
 }
 

@@ -266,6 +266,7 @@ po::options_description_easy_init add_rank_options(Grammar& grammar) {
       ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                              //
       ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")             //
       ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")         //
+      ("deadline", text("TIME", "60s"), "all ranks are gone so long after any one failed")           //
       ("transport", text("NAME", "auto"),
        "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
 }
@@ -334,6 +335,14 @@ DType dtype(const Values& values) {
   return values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
 }
 
+std::chrono::milliseconds deadline_of(const std::string& text) {
+  const std::chrono::milliseconds deadline = parse_duration(text);
+  if (deadline < std::chrono::seconds(3))
+    refuse(fmt::format("--deadline ({}) is below 3 s", text),
+           "give a longer one; a busy machine needs time too");
+  return deadline;
+}
+
 void read_rank_options(const Values& values, JobOptions& options) {
   EngineOptions& engine = options.engine;
   engine.tensor_size = *values.number<int>("tp", 1, 1 << 20);
@@ -347,6 +356,7 @@ void read_rank_options(const Values& values, JobOptions& options) {
                                                                 {"avx512", CpuPath::avx512},
                                                                 {"avx2", CpuPath::avx2},
                                                                 {"portable", CpuPath::portable}});
+  options.deadline = deadline_of(*values.text("deadline"));
   options.allow_cross_node_tp = values.on("allow-cross-node-tp");
   options.threads = values.number<int>("threads", 1, 4096);
   options.transport = values.choice<GpuTransport>(
@@ -463,8 +473,8 @@ CommandLine parse_doctor(std::span<const std::string> args) {
   grammar.group("Doctor").add_options()                                     //
       ("model", text("DIR"), "does it fit, and how fast is it read?")       //
       ("run-dir", text("DIR"), "can results be kept there, and how fast?")  //
-      ("dtype", text("TYPE", "bf16"), "as for generate")  //
-      ("kv-memory", text("BYTES"), "as for generate")   //
+      ("dtype", text("TYPE", "bf16"), "as for generate")                    //
+      ("kv-memory", text("BYTES"), "as for generate")                       //
       ("quick", po::bool_switch(), "no measurements");
   add_rank_options(grammar);
   const Values values(grammar.parse(args));

@@ -29,6 +29,7 @@ struct JobOptions {
   std::optional<int> threads;  // absent: from the CPUs of the rank
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
+  std::chrono::milliseconds deadline{};  // from a fault to the end of all ranks
   std::optional<std::filesystem::path> run_dir;
   Launch launch;         // main's
   TimeLimit time_limit;  // its Slurm part is main's

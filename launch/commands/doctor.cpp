@@ -1,4 +1,5 @@
 #include <launch/commands/commands.hpp>
+#include <launch/fault_news.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <runtime/agreement.hpp>
@@ -44,11 +45,7 @@ void measure_and_judge(World& world, const JobOptions& options, const CpuShare& 
   if (findings.empty()) print("nothing measured looks wrong\n");
 }
 
-}  // namespace
-
-ExitCode run_doctor(World& world, const DoctorOptions& asked) {
-  Pulse pulse;
-  const Health health(world, pulse);
+ExitCode examine(World& world, const DoctorOptions& asked) {
   JobOptions options = asked;
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
@@ -62,6 +59,19 @@ ExitCode run_doctor(World& world, const DoctorOptions& asked) {
   if (options.run_dir) options.run_dir = preflight.situation.ranks[0].run_dir.path;
   if (!asked.quick) measure_and_judge(world, options, preflight.share);
   return ExitCode::complete;
+}
+
+}  // namespace
+
+ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters) {
+  Health health(world, Deadlines::within(options.deadline),
+                [&](const FaultReport& fault) { reporters.faults.tell(fault); });
+  try {
+    return examine(world, options);
+  } catch (const AgreedError& error) {
+    health.tell_agreed(error, error.rank());
+    throw;
+  }
 }
 
 }  // namespace maniple

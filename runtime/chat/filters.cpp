@@ -242,6 +242,14 @@ Value replaced(const Value& value, Arguments& arguments, Frame&) {
   return replace(text_of(value), old, fresh, count.is<None>() ? -1 : need_whole(count, "count"));
 }
 
+Value format(const Value& value, Arguments& arguments, Frame&) {
+  const Arguments values = std::exchange(arguments, {});
+  if (!values.positional.empty() && !values.named.empty())
+    throw TemplateError("format takes values in order or by name, not both");
+  return percent_format(text_of(value),
+                        values.named.empty() ? Value(Kind::tuple, values.positional) : Value(values.named));
+}
+
 // Jinja's own: words begin behind white space and opening brackets too.
 Value titled(const Value& value, Arguments&, Frame&) {
   std::u32string characters = code_points(lower(text_of(value)));
@@ -269,6 +277,7 @@ constexpr NamedFilter filters[] = {
     {"dictsort", dictsort},
     {"first", first},
     {"float", to_float},
+    {"format", format},
     {"indent", indent},
     {"int", to_int},
     {"items", items},

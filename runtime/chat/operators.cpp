@@ -99,7 +99,7 @@ bool same_entries(const Entries& left, const Entries& right) {
 Value binary(std::string_view op, const Value& left, const Value& right) {
   if (op == "~") return text_of(left) + text_of(right);
   if (left.real() && right.real()) return number_result(op, left, right);
-  if (op == "%" && left.is<std::string>()) throw TemplateError("formatting a text with % is not supported");
+  if (const auto* text = left.as<std::string>(); text && op == "%") return percent_format(*text, right);
   std::optional<Value> result;
   if (op == "+") result = joined(left, right);
   if (op == "*") result = left.whole() ? repeated(right, left) : repeated(left, right);

@@ -119,6 +119,8 @@ bool less(const Value& left, const Value& right);
 bool contains(const Value& container, const Value& item);
 // op: + - * / // % or ~
 Value binary(std::string_view op, const Value& left, const Value& right);
+// text % values: a tuple's in order, a dictionary's by name, or one value.
+std::string percent_format(std::string_view text, const Value& values);
 
 Value attribute(const Value& value, const std::string& name);  // value.name: a method comes before a key
 Value subscript(const Value& value, const Value& key);         // value[key]: a key comes before a method

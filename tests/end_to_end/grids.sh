@@ -57,17 +57,7 @@ cmp "$work/kv1.1" "$work/kv1.2" || bad "two ranks gave other tokens"
 grep -q '"text"' "$work/kv1.1" && bad "there is a text without a tokenizer"
 
 say "the golden text and tokens of the demo model, greedy, fp32"
-awk -v expected="$work/golden" '
-  /^   "prompt": / { sub(/^ *"prompt": /, ""); sub(/,$/, ""); prompt = $0 }
-  /^   "tokens": / { inside = 1; count = 0; tokens = ""; next }
-  inside && /\]/ { inside = 0 }
-  inside { gsub(/ /, ""); tokens = tokens $0; ++count }
-  /^   "text": / {
-    sub(/^ *"text": /, ""); sub(/,$/, "")
-    printf "{\"id\":%d,\"prompt\":%s,\"max_tokens\":%d}\n", ++line, prompt, count
-    printf "{\"id\":%d,\"text\":%s,\"tokens\":[%s],\n", line, $0, tokens >expected
-  }' "$model/golden.json" >"$work/golden.jsonl"
-(($(wc -l <"$work/golden.jsonl") >= 10)) || bad "golden.json was not understood"
+golden_requests "$work/golden.jsonl" "$work/golden"
 for grid in "1" "4 --tp 2 --block-size 16"; do
   on ${grid%% *} generate ${grid#"${grid%% *}"} --model "$model" --in "$work/golden.jsonl" --temperature 0 --dtype fp32 >"$work/out" 2>"$work/err" ||
     bad "exit code: $(cat "$work/err")"

@@ -89,3 +89,18 @@ find_ranks() {
   until_true 20 have_ranks "$1" "$2" || { bad "the $2 ranks of the job did not start"; return 1; }
   started+=("${ranks[@]}")
 }
+
+# golden_requests REQUESTS EXPECTED: the demo model's golden prompts, and how their results begin.
+golden_requests() {
+  awk -v expected="$2" '
+    /^   "prompt": / { sub(/^ *"prompt": /, ""); sub(/,$/, ""); prompt = $0 }
+    /^   "tokens": / { inside = 1; count = 0; tokens = ""; next }
+    inside && /\]/ { inside = 0 }
+    inside { gsub(/ /, ""); tokens = tokens $0; ++count }
+    /^   "text": / {
+      sub(/^ *"text": /, ""); sub(/,$/, "")
+      printf "{\"id\":%d,\"prompt\":%s,\"max_tokens\":%d}\n", ++line, prompt, count
+      printf "{\"id\":%d,\"text\":%s,\"tokens\":[%s],\n", line, $0, tokens >expected
+    }' "$model/golden.json" >"$1"
+  (($(wc -l <"$1") >= 10)) || bad "golden.json was not understood"
+}

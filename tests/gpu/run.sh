@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
-#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single
-# Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle.
+#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single peers
+# Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle
+# (there: ./run tests/gpu/run.sh --build usr/bin).
 # Logs and table.md are added to gpu-results/ in the current folder.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 build=
 if [ "${1:-}" = --build ]; then build=$(cd "$2" && pwd); shift 2; fi
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single)
+[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single peers)
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "no GPU: nvidia-smi lists none; run this on a GPU node" >&2
   exit 69
@@ -32,6 +33,7 @@ try() {
   local stage=$1 log=$results/$1.log outcome=passed
   shift
   timeout 570 "$@" >"$log" 2>&1 || { outcome="FAILED ($?)"; failed=1; tail -n 30 "$log" >&2; }
+  ! grep -q 'no GPU: ' "$log" || { outcome=SKIPPED; failed=1; }
   row "$stage" "$outcome: $(tail -n 1 "$log" | cut -c1-120)" "$(basename "$1") ${*:2}"
 }
 
@@ -68,9 +70,12 @@ serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's
 for stage in "${stages[@]}"; do
   case $stage in
     tests)
-      for name in primitives_gpu_test cuda_kernels_gpu_test kernels_test; do
-        try "$name" "$build/$name" --gtest_brief=1 --gtest_filter="$([ $name = kernels_test ] && echo '*/cuda' || echo '*')"
-      done
+      for name in primitives_gpu_test cuda_kernels_gpu_test; do try "$name" "$build/$name" --gtest_brief=1; done
+      for name in kernels_test model_test engine_test; do try "$name" "$build/$name" --gtest_brief=1 --gtest_filter='*/cuda*'; done
+      mpirun="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"
+      # shellcheck disable=SC2086
+      for ranks in 1 2; do try parallel_gpu_test.${ranks}_ranks $mpirun -n $ranks "$build/parallel_gpu_test" --ranks=$ranks --gtest_brief=1; done
+      MANIPLE=$build/maniple MPIRUN=$mpirun DATA=$MANIPLE_TEST_DATA HERE=$here/tests/end_to_end try end_to_end bash "$here/tests/end_to_end/gpu.sh"
       ;;
     sanitizers)
       for tool in memcheck racecheck initcheck synccheck; do
@@ -80,7 +85,15 @@ for stage in "${stages[@]}"; do
     kernels) try kernels "$build/kernel_bench" ;;
     engine) nano_vllm_requests >"$results/engine.jsonl"; serve engine ;;
     single) single_request >"$results/single.jsonl"; serve single ;;
-    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine or single" >&2; exit 64 ;;
+    peers)
+      python3 -c 'import torch, transformers' 2>/dev/null || { row peers "skipped: no torch with transformers" python3; continue; }
+      model_folder "$results/qwen3-0.6b"
+      nano_vllm_requests >"$results/engine.jsonl"
+      for part in attention single engine; do
+        try "peers.$part" python3 "$here/tests/gpu/peers.py" "$results/qwen3-0.6b" "$results/engine.jsonl" "$part"
+      done
+      ;;
+    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine, single or peers" >&2; exit 64 ;;
   esac
 done
 exit $failed

@@ -2,8 +2,12 @@
 #include <launch/signals.hpp>
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -42,6 +46,36 @@ TEST(SignalsDeathTest, BeforeRequestsRunSigtermEndsTheProcess) {
         exit_with_flag();
       },
       ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        prepare_for_stops(0);
+        const std::jthread speaker([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          std::fputs("rank 2 has died", stderr);
+        });
+        ::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "rank 2 has died");
+}
+
+TEST(SignalsDeathTest, EveryRankKnowsSinceWhenItIsToEnd) {
+  expect_exit(0, [] {
+    prepare_for_stops(1);
+    const auto send_and_wait = [] {
+      ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    };
+    bool right = !sigterm_is_older_than(std::chrono::milliseconds(0));
+    send_and_wait();
+    right &= !sigterm_is_older_than(std::chrono::milliseconds(10'000));
+    send_and_wait();
+    right &= sigterm_is_older_than(std::chrono::milliseconds(250));
+    std::_Exit(right ? 0 : 1);
+  });
 }
 
 TEST(SignalsDeathTest, AfterAWarningOneSigtermIsNotASecondOrder) {

@@ -1,6 +1,7 @@
 // The main promise: the same tokens and log-probabilities on any grid, with any batch, chunking, block size,
 // cache and backend.
 #include <gtest/gtest.h>
+#include <runtime/checkpoint/model_config.hpp>
 #include <support/golden.hpp>
 #include <support/serving.hpp>
 
@@ -189,6 +190,47 @@ TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
         << name_of(dtype) << ", two at a time, chunks of seven, three threads";
   }
 }
+
+// Ranks that share one GPU; their groups go through the host.
+class OnAGpu : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (visible_gpus() == 0) GTEST_SKIP() << "no GPU: none is visible";
+  }
+  static EngineOptions options(DType dtype, int tensor = 1) {
+    EngineOptions options = options_for(GetParam(), dtype, BackendKind::cuda);
+    options.tensor_size = tensor;
+    options.share_gpus = true;
+    return options;
+  }
+};
+
+TEST_P(OnAGpu, GoldenTokensAreTheSameOnEveryGridInFp32) {
+  const Golden golden = testing::read_golden(GetParam());
+  const int64_t heads = read_model_config(testing::model_directory(GetParam())).num_heads;
+  for (const Grid& grid : {Grid{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+    if (heads % grid.tensor != 0) continue;
+    expect_golden(golden,
+                  serve(grid.tensor * grid.data, options(DType::fp32, grid.tensor), golden_requests(golden)),
+                  fmt::format("tp {} dp {}", grid.tensor, grid.data));
+  }
+}
+
+TEST_P(OnAGpu, GraphsGiveTheBitsOfEagerSteps) {
+  EngineOptions eager = options(DType::bf16);
+  eager.eager = true;
+  const Served captured = serve(1, options(DType::bf16), varied_requests(24));
+  EXPECT_GT(captured.info.num_graphs, 0u);
+  EXPECT_EQ(print(captured), print(serve(1, eager, varied_requests(24))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OnAGpu,
+                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return "cuda_" + name;
+                         });
 
 TEST(Engine, GivesTheSameBitsOnEveryInstructionPathAcrossGrids) {
   const std::vector<GenerationRequest> requests = varied_requests(9);

@@ -82,7 +82,7 @@ TEST(ChatTemplateErrors, NameTheLineAndTheUnknown) {
             "chat template, line 4: + does not work between str and int");
   EXPECT_EQ(message("{{ 9223372036854775807 + 1 }}"),
             "chat template, line 1: 9223372036854775807 + 1 is beyond 64 bits");
-  EXPECT_EQ(message("{{ '%s' % 1 }}"), "chat template, line 1: formatting a text with % is not supported");
+  EXPECT_EQ(message("{{ '%c' % 1 }}"), "chat template, line 1: the format %c is not supported");
   EXPECT_EQ(message("{{ range }}"), "chat template, line 1: a value of type function cannot be printed");
   EXPECT_EQ(message("\xFF"), "the chat template is not valid UTF-8");
 }
