@@ -89,3 +89,11 @@ find_ranks() {
   until_true 20 have_ranks "$1" "$2" || { bad "the $2 ranks of the job did not start"; return 1; }
   started+=("${ranks[@]}")
 }
+
+# Of the run in a directory: the requests that it is known to have finished.
+done_of() {
+  local line=''
+  { read -r line <"$1/progress.json"; } 2>/dev/null
+  if [[ $line =~ \"done\":([0-9]+) ]]; then echo "${BASH_REMATCH[1]}"; else echo 0; fi
+}
+has_done() { (($(done_of "$1") >= $2)); }  # DIR COUNT

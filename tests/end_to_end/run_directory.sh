@@ -40,8 +40,6 @@ on 1 "${usual[@]}" --run-dir "$work/whole" --temperature 0.5 2>"$work/err"
 # Kills three jobs, each on another layout, one rank or all of them; then lets one finish. A request that runs alone when it is hit ends in
 # quarantine, from which --retry-errors takes it.
 midway=0 ROUNDS=${ROUNDS:-3}
-done_of() { sed 's/.*"done":\([0-9]*\),.*/\1/' "$1/progress.json" 2>/dev/null || echo 0; }
-has_done() { (($(done_of "$1") >= $2)); }
 kill_something() {
   local victims=("${ranks[@]}" "$job")
   if ((RANDOM % 2)); then kill -KILL "${victims[@]}" 2>/dev/null; else kill -KILL "${victims[RANDOM % ${#victims[@]}]}" 2>/dev/null; fi
