@@ -108,6 +108,8 @@ void GenerateJob::open_run(const std::string& host, const std::string& instructi
     already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
 }
 
+fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }
+
 std::string GenerateJob::resume_text() const {
   if (already_over_) return fmt::format("maniple: {} is complete\n", options_.run_dir->string());
   if (!run_ || run_->ledger().done() == 0) return {};

@@ -22,6 +22,8 @@ class GenerateJob {
   const SeedReport& seed() const { return seed_; }
   uint64_t requests() const { return options_.shard.share_of(requests_); }  // of this shard
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
+  // This job's, in the run directory; empty without one.
+  std::filesystem::path folder() const;
   std::string resume_text() const;  // empty for a first start
 
   // When the model is loaded: the old content of --out goes now.

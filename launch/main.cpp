@@ -1,7 +1,9 @@
 // From command line to running ranks: finds out who started us, joins the other ranks, and turns every end
 // into one message and one exit code.
 #include <launch/commands/commands.hpp>
+#include <launch/fault_news.hpp>
 #include <launch/launcher.hpp>
+#include <launch/rank_log.hpp>
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
 #include <launch/start_deadline.hpp>
@@ -9,6 +11,7 @@
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/agreement.hpp>
+#include <runtime/control/watchdog.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -29,15 +32,6 @@ std::optional<std::string> environment(const std::string& name) {
 int report(const Error& error, const std::string& speaker = {}) {
   std::fputs(error_block(error, speaker).c_str(), stderr);
   return static_cast<int>(error.code());
-}
-
-Error internal_error(const std::exception& error) {
-  return {ExitCode::internal, std::string("unexpected: ") + error.what(),
-          dynamic_cast<const std::bad_alloc*>(&error) ? "this process may have no more memory"
-                                                      : "this is a bug in maniple",
-          dynamic_cast<const std::bad_alloc*>(&error)
-              ? "give the job more memory, or use more ranks a replica (--tp)"
-              : "please report it with the command line and this message"};
 }
 
 // An error that not all ranks know of: the others wait, so that the whole job has to end.
@@ -76,21 +70,28 @@ std::optional<StopClock> start_clock(TimeLimit limit, const Launch& launch) {
   return std::optional<StopClock>(std::in_place, limit, stop_before_the_end);
 }
 
-int generate(GenerateOptions options, const Launch& launch) {
-  options.job = launch.job;
-  const std::unique_ptr<World> world = join_world(launch, options.transport);
+int generate_watched(World& world, const GenerateOptions& options, const Launch& launch) {
   const std::optional<StopClock> clock = start_clock(options.time_limit, launch);
+  RankLog log;
+  FaultNews faults(world, launch.job, log);
   try {
-    return static_cast<int>(run_generate(*world, options));
+    return static_cast<int>(run_generate(world, options, {log, faults, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
     return 0;
   } catch (const AgreedError& error) {
-    return report(error);
-  } catch (const Error& error) {
-    return fail_alone(*world, error);
-  } catch (const std::exception& error) {
-    return fail_alone(*world, internal_error(error));
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {  // nobody watched yet, or no more
+    return fail_alone(world, error_of(error));
   }
+}
+
+int generate(GenerateOptions options, const Launch& launch) {
+  options.job = launch.job;
+  std::optional<Watchdog> end_of_mpi;  // which waits for all ranks
+  const std::unique_ptr<World> world = join_world(launch, options.transport);
+  const int code = generate_watched(*world, options, launch);
+  end_of_mpi.emplace(options.deadline, ExitCode{code});
+  return code;
 }
 
 int run(const CommandLine& command, const Launch& launch) {
@@ -118,10 +119,8 @@ int report_before_joining(const Error& error, const Launch& launch) {
 int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
   try {
     return run(parse_arguments(args), launch);
-  } catch (const Error& error) {
-    return report_before_joining(error, launch);
   } catch (const std::exception& error) {
-    return report_before_joining(internal_error(error), launch);
+    return report_before_joining(error_of(error), launch);
   }
 }
 

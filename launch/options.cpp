@@ -290,6 +290,7 @@ void add_generate_options(Grammar& grammar) {
       ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                       //
       ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")      //
       ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")  //
+      ("deadline", text("TIME", "60s"), "all ranks are gone so long after any one failed")    //
       ("transport", text("NAME", "auto"),
        "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU")  //
       ("repro", text("LEVEL", "grid"),
@@ -389,7 +390,16 @@ SamplingFields sampling_fields(const Values& values) {
   return fields;
 }
 
+std::chrono::milliseconds deadline_of(const std::string& text) {
+  const std::chrono::milliseconds deadline = parse_duration(text);
+  if (deadline < std::chrono::seconds(3))
+    refuse(fmt::format("--deadline ({}) is below 3 s", text),
+           "give a longer one; a busy machine needs time too");
+  return deadline;
+}
+
 void run_options(const Values& values, GenerateOptions& options) {
+  options.deadline = deadline_of(*values.text("deadline"));
   options.shard = parse_shard(*values.text("shard"));
   options.fail_on = parse_fail_on(*values.text("fail-on"));
   options.retry_errors = values.on("retry-errors");

@@ -37,6 +37,7 @@ struct GenerateOptions {
   bool retry_errors = false;
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
+  std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
   std::string job;                             // of the batch system, from the environment
   TimeLimit time_limit;                        // its Slurm part is main's
 };

@@ -7,31 +7,69 @@
 
 namespace maniple {
 
-std::string ProgressLine::text(const Progress& progress, size_t done, double prefill_rate,
-                               double decode_rate) const {
-  return fmt::format(
-      "Generating {}/{} | Prefill: {:.0f} tok/s | Decode: {:.0f} tok/s | running {} waiting {}", done, total_,
-      prefill_rate, decode_rate, progress.running, total_ - std::min(total_, done + progress.running));
+namespace {
+
+constexpr double shortest_stall = 15;  // seconds
+
+std::string stall_text(const Stall& stall, const std::vector<Place>& places) {
+  const int first = stall.ranks.front(), last = stall.ranks.back();
+  const std::string& host = places[static_cast<size_t>(first)].host;
+  const std::string& last_host = places[static_cast<size_t>(last)].host;
+  return fmt::format("{:.0f} s no token from replica {} ({} on {})", stall.seconds, stall.replica,
+                     first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last),
+                     host == last_host ? host : fmt::format("{} to {}", host, last_host));
 }
 
-std::string ProgressLine::update(const Progress& progress, size_t done, Clock::time_point now) {
-  if (columns_)
-    return fmt::format(
-        "\r{:.{}}\x1b[K",
-        text(progress, done, progress.prefill_tokens_per_second, progress.decode_tokens_per_second),
-        *columns_ - 1);
-  prefill_rates_ += progress.prefill_tokens_per_second;
-  decode_rates_ += progress.decode_tokens_per_second;
+std::string text_of(const JobProgress& now) {
+  const JobCounts& counts = now.counts;
+  std::string text = fmt::format(
+      "{:.1f}% {}/{} | decode {:.0f} tok/s (avg {:.0f}) prefill {:.0f} | running {} waiting {} failed {}",
+      100.0 * static_cast<double>(counts.done) / static_cast<double>(std::max<uint64_t>(counts.requests, 1)),
+      counts.done, counts.requests, now.decode_rate, now.average_rate, now.prefill_rate, now.running,
+      now.waiting, counts.failed);
+  if (now.seconds_left) text += " | ETA " + clock_text(*now.seconds_left);
+  if (now.seconds_to_limit) text += " | limit in " + clock_text(*now.seconds_to_limit);
+  if (!now.stall.empty()) text += " | STALL " + now.stall;
+  return text;
+}
+
+}  // namespace
+
+JobProgress job_progress(const Progress& engine, const JobCounts& counts, double seconds,
+                         std::optional<double> seconds_to_limit, const std::vector<Place>& places) {
+  JobProgress now;
+  now.counts = counts;
+  now.running = engine.running;
+  const uint64_t left = counts.requests - std::min(counts.requests, counts.done);
+  now.waiting = left - std::min<uint64_t>(left, engine.running);
+  now.prefill_rate = engine.prefill_tokens_per_second;
+  now.decode_rate = engine.decode_tokens_per_second;
+  if (seconds > 0) now.average_rate = static_cast<double>(engine.completion_tokens) / seconds;
+  if (counts.done > counts.done_before)
+    now.seconds_left =
+        static_cast<double>(left) * seconds / static_cast<double>(counts.done - counts.done_before);
+  now.seconds_to_limit = seconds_to_limit;
+  if (engine.stall && engine.stall->seconds >= shortest_stall) now.stall = stall_text(*engine.stall, places);
+  return now;
+}
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::max(seconds, 0.0));
+  return fmt::format("{:02}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string ProgressLine::update(JobProgress progress, Clock::time_point now) {
+  if (columns_) return fmt::format("\r{:.{}}\x1b[K", text_of(progress), *columns_ - 1);
+  prefill_rates_ += progress.prefill_rate;
+  decode_rates_ += progress.decode_rate;
   ++updates_;
   if (now - last_line_ < between_log_lines) return {};
-  const auto count = static_cast<double>(std::exchange(updates_, 0));
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - start_).count();
-  const size_t finished = done - std::exchange(done_at_last_line_, done);
   last_line_ = now;
-  return fmt::format(
-      "[{:02}:{:02}:{:02}] {}{}\n", seconds / 3600, seconds / 60 % 60, seconds % 60,
-      text(progress, done, std::exchange(prefill_rates_, 0) / count, std::exchange(decode_rates_, 0) / count),
-      finished == 0 ? " | none finished since the last line" : "");
+  const auto count = static_cast<double>(std::exchange(updates_, 0));
+  progress.prefill_rate = std::exchange(prefill_rates_, 0) / count;
+  progress.decode_rate = std::exchange(decode_rates_, 0) / count;
+  return fmt::format("[{}] {}\n", clock_text(std::chrono::duration<double>(now - start_).count()),
+                     text_of(progress));
 }
 
 }  // namespace maniple

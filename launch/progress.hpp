@@ -2,38 +2,64 @@
 // nothing finished).
 #pragma once
 
+#include <parallel/world.hpp>
 #include <runtime/engine.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace maniple {
+
+// Of requests: those of earlier jobs of the run count as done.
+struct JobCounts {
+  uint64_t requests = 0;
+  uint64_t done = 0;
+  uint64_t done_before = 0;  // this job
+  uint64_t failed = 0;       // in this job
+};
+
+struct JobProgress {
+  JobCounts counts;
+  uint64_t running = 0;
+  uint64_t waiting = 0;
+  double prefill_rate = 0;  // tokens a second, since the last report
+  double decode_rate = 0;
+  double average_rate = 0;  // of completion tokens, in this job
+  std::optional<double> seconds_left;
+  std::optional<double> seconds_to_limit;  // of the job's time
+  std::string stall;                       // "28 s no token from replica 2 (ranks 8-11 on nid0043)"
+};
+
+// seconds: since the job began to serve.
+JobProgress job_progress(const Progress& engine, const JobCounts& counts, double seconds,
+                         std::optional<double> seconds_to_limit, const std::vector<Place>& places);
+
+// "01:02:03"
+std::string clock_text(double seconds);
 
 class ProgressLine {
  public:
   using Clock = std::chrono::steady_clock;
 
   // columns: the terminal's width; absent: a log.
-  ProgressLine(size_t total, std::optional<size_t> columns, Clock::time_point start)
-      : total_(total), columns_(columns), start_(start), last_line_(start) {}
+  ProgressLine(std::optional<size_t> columns, Clock::time_point start)
+      : columns_(columns), start_(start), last_line_(start) {}
 
-  // What to write now; empty: nothing. done: requests that have ended. Called about twice a second; a log's
-  // rates are means since its last line.
-  std::string update(const Progress& progress, size_t done, Clock::time_point now);
+  // What to write now; empty: nothing. Called about twice a second; a log's rates are means since its last
+  // line.
+  std::string update(JobProgress progress, Clock::time_point now);
   // Makes room for other text.
   std::string clear() const { return columns_ ? "\r\x1b[K" : ""; }
 
  private:
   static constexpr std::chrono::seconds between_log_lines{30};
 
-  std::string text(const Progress& progress, size_t done, double prefill_rate, double decode_rate) const;
-
-  size_t total_;
   std::optional<size_t> columns_;
   Clock::time_point start_;
   Clock::time_point last_line_;
-  size_t done_at_last_line_ = 0;
   double prefill_rates_ = 0;  // sums since the last line
   double decode_rates_ = 0;
   size_t updates_ = 0;

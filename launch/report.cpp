@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <new>
 
 namespace maniple {
 
@@ -40,14 +41,13 @@ double own_work(const RankTimes& rank) { return rank.prefill + rank.decode - ran
 
 std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Place>& places) {
   if (ranks.empty()) return {};
-  std::string text = fmt::format(
-      "maniple: {} load {:.1f} s, prefill {:.1f} s, decode {:.1f} s, communication {:.1f} s, idle {:.1f} s",
-      ranks.size() == 1 ? "times:" : "times (medians of the ranks):",
-      median(ranks, [](const RankTimes& rank) { return rank.load; }),
-      median(ranks, [](const RankTimes& rank) { return rank.prefill; }),
-      median(ranks, [](const RankTimes& rank) { return rank.decode; }),
-      median(ranks, [](const RankTimes& rank) { return rank.communication; }),
-      median(ranks, [](const RankTimes& rank) { return rank.idle; }));
+  const RankTimes medians{median(ranks, [](const RankTimes& rank) { return rank.load; }),
+                          median(ranks, [](const RankTimes& rank) { return rank.prefill; }),
+                          median(ranks, [](const RankTimes& rank) { return rank.decode; }),
+                          median(ranks, [](const RankTimes& rank) { return rank.communication; }),
+                          median(ranks, [](const RankTimes& rank) { return rank.idle; })};
+  const std::string text = fmt::format(
+      "maniple: {} {}", ranks.size() == 1 ? "times:" : "times (medians of the ranks):", times_text(medians));
   if (ranks.size() == 1) return text + '\n';
   const auto slowest = std::ranges::max_element(ranks, {}, own_work);
   const auto rank = static_cast<size_t>(slowest - ranks.begin());
@@ -63,6 +63,21 @@ std::string error_block(const Error& error, const std::string& speaker) {
   if (!error.remedy().empty()) block += fmt::format("  try: {}\n", error.remedy());
   if (!speaker.empty()) block += fmt::format("  where: {}\n", speaker);
   return block;
+}
+
+Error error_of(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
+  return {ExitCode::internal, std::string("unexpected: ") + exception.what(),
+          memory ? "this process may have no more memory" : "this is a bug in maniple",
+          memory ? "give the job more memory, or use more ranks a replica (--tp)"
+                 : "please report it with the command line and this message"};
+}
+
+std::string times_text(const RankTimes& times) {
+  return fmt::format(
+      "load {:.1f} s, prefill {:.1f} s, decode {:.1f} s, communication {:.1f} s, idle {:.1f} s", times.load,
+      times.prefill, times.decode, times.communication, times.idle);
 }
 
 std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,

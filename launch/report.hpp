@@ -13,11 +13,16 @@ namespace maniple {
 // One block: what, why, what to try; `speaker`, as "rank 3 on nid0041", where it is not obvious who speaks.
 std::string error_block(const Error& error, const std::string& speaker = {});
 
+// What any exception means to users.
+Error error_of(const std::exception& exception);
+
 struct SeedReport {
   uint64_t value = 0;
   bool drawn = false;
 };
 
+// "load 1.0 s, prefill ..."
+std::string times_text(const RankTimes& times);
 std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,
                    const SeedReport& seed);
 // What a run directory keeps of a job that has ended by itself: JSON.

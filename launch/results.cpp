@@ -30,18 +30,23 @@ void RunStore::finished(RequestId request, bool failed, std::string line) {
   run_.record({failed ? JournalRecord::Kind::failed : JournalRecord::Kind::finished, request, line});
 }
 
-void RunStore::idle(const Progress& progress) {
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+void RunStore::idle(const JobProgress& progress) {
   RunProgress now;
   now.running = progress.running;
-  now.tokens_per_second = progress.decode_tokens_per_second;
-  now.requests_per_second =
-      static_cast<double>(run_.ledger().done() - done_before_) / std::max(seconds.count(), 1e-3);
+  now.waiting = progress.waiting;
+  now.tokens_per_second = progress.decode_rate;
+  now.average_tokens_per_second = progress.average_rate;
+  now.seconds_left = progress.seconds_left;
+  now.seconds_to_limit = progress.seconds_to_limit;
+  now.stall = progress.stall;
   run_.tick(now);
 }
 
-Results::Results(ResultStore& store, const Tokenizer* tokenizer, bool bare)
-    : store_(store), tokenizer_(tokenizer), bare_(bare), writer_([this] { store_.idle(progress_); }) {}
+Results::Results(ResultStore& store, const Tokenizer* tokenizer, bool bare, std::atomic<uint32_t>* at_work)
+    : store_(store),
+      tokenizer_(tokenizer),
+      bare_(bare),
+      writer_([this] { store_.idle(progress_); }, at_work) {}
 
 void Results::refuse(RequestId request, const std::string& reason) {
   Completion refused;
@@ -72,7 +77,7 @@ void Results::finished(Completion completion) {
   });
 }
 
-void Results::progress(const Progress& progress) {
+void Results::progress(const JobProgress& progress) {
   writer_.post([this, progress] { progress_ = progress; });
 }
 

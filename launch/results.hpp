@@ -2,11 +2,11 @@
 // the input into one file.
 #pragma once
 
+#include <launch/progress.hpp>
 #include <launch/requests.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <launch/text_files.hpp>
 #include <launch/writer_thread.hpp>
-#include <runtime/engine.hpp>
 #include <runtime/requests.hpp>
 
 #include <atomic>
@@ -23,7 +23,7 @@ class ResultStore {
   virtual void started(RequestId /*request*/, bool /*alone*/) {}
   virtual void finished(RequestId request, bool failed, std::string line) = 0;
   // Now and then, when nothing is to be done.
-  virtual void idle(const Progress& /*progress*/) {}
+  virtual void idle(const JobProgress& /*progress*/) {}
   virtual bool has_room() const { return true; }  // from any thread
 };
 
@@ -53,19 +53,19 @@ class RunStore : public ResultStore {
 
   void started(RequestId request, bool alone) override;
   void finished(RequestId request, bool failed, std::string line) override;
-  void idle(const Progress& progress) override;
+  void idle(const JobProgress& progress) override;
 
  private:
   RunDirectory& run_;
-  uint64_t done_before_ = run_.ledger().done();
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 // The engine's side of it: takes completions, never waits for a disk. Throws what the store threw.
 class Results : public CompletionSink, public RequestOrder {
  public:
   // bare: the text of completions alone, no JSON. tokenizer may be null; it and the store must outlive this.
-  Results(ResultStore& store, const Tokenizer* tokenizer, bool bare);
+  // at_work: as WriterThread has it.
+  Results(ResultStore& store, const Tokenizer* tokenizer, bool bare,
+          std::atomic<uint32_t>* at_work = nullptr);
 
   void expect(RequestId request, const RequestLabel& label) override { labels_.emplace(request, label); }
   void refuse(RequestId request, const std::string& reason) override;
@@ -75,7 +75,7 @@ class Results : public CompletionSink, public RequestOrder {
   void started(RequestId request) override;
   void finished(Completion completion) override;
 
-  void progress(const Progress& progress);
+  void progress(const JobProgress& progress);
   // Returns when all that was taken is stored.
   void drain() { writer_.drain(); }
 
@@ -95,8 +95,8 @@ class Results : public CompletionSink, public RequestOrder {
   size_t done_ = 0;
   size_t failed_ = 0;
   std::string last_error_;
-  Progress progress_;    // the writer's
-  WriterThread writer_;  // last: it uses the others
+  JobProgress progress_;  // the writer's
+  WriterThread writer_;   // last: it uses the others
 };
 
 }  // namespace maniple

@@ -1,6 +1,7 @@
 #include <launch/signals.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,8 +12,19 @@ namespace maniple {
 
 namespace {
 
-std::atomic<int> noted_signal = 0;  // all that a signal handler can reach
-static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> noted_signal = 0;    // all that a signal handler can reach
+std::atomic<int64_t> sigterm_at = 0;  // in ms of the steady clock
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+int64_t now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+void note_time_of(int number) {
+  int64_t never = 0;
+  if (number == SIGTERM) sigterm_at.compare_exchange_strong(never, now_ms());
+}
 
 // A notice that the end is near: a first word, never the last.
 void note_warning(int number) {
@@ -21,8 +33,18 @@ void note_warning(int number) {
 }
 
 void note_order(int number) {
+  note_time_of(number);
   const int before = noted_signal.exchange(number);
   if (before == SIGINT || before == SIGTERM) ::_exit(128 + number);
+}
+
+// Other threads go on meanwhile.
+void end_after_a_moment(int number) {
+  note_time_of(number);
+  constexpr int moment_ms = 300;
+  ::poll(nullptr, 0, moment_ms);
+  ::signal(number, SIG_DFL);
+  ::raise(number);
 }
 
 void handle(std::initializer_list<int> signals, void (*handler)(int)) {
@@ -35,14 +57,24 @@ void handle(std::initializer_list<int> signals, void (*handler)(int)) {
 }  // namespace
 
 void prepare_for_stops(int rank) {
-  if (rank == 0)
+  if (rank == 0) {
     handle({SIGUSR1}, note_warning);
-  else
-    handle({SIGINT, SIGTERM, SIGUSR1}, SIG_IGN);
+    handle({SIGTERM}, end_after_a_moment);
+  } else {
+    handle({SIGINT, SIGUSR1}, SIG_IGN);
+    handle({SIGTERM}, note_time_of);
+  }
+}
+
+bool sigterm_is_older_than(std::chrono::milliseconds age) {
+  return sigterm_at != 0 && now_ms() - sigterm_at > age.count();
 }
 
 InterruptScope::InterruptScope() { handle({SIGINT, SIGTERM}, note_order); }
-InterruptScope::~InterruptScope() { handle({SIGINT, SIGTERM}, SIG_DFL); }
+InterruptScope::~InterruptScope() {
+  handle({SIGINT}, SIG_DFL);
+  handle({SIGTERM}, end_after_a_moment);
+}
 const std::atomic<int>& InterruptScope::flag() { return noted_signal; }
 void InterruptScope::stop_by_clock() { note_warning(SIGALRM); }
 

@@ -5,13 +5,18 @@
 #include <kernels/support/check.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 
 namespace maniple {
 
-// What main does first. Rank 0: SIGUSR1, which may come while weights are loaded, is noted; the others ignore
-// all three signals.
+// What main does first. Rank 0: SIGUSR1, which may come while weights are loaded, is noted, and SIGTERM ends
+// it after a moment, as a launcher sends it when another rank has died, which is to be told first; the others
+// ignore all three signals.
 void prepare_for_stops(int rank);
+
+// The first one that this process got: who sent it may soon send SIGKILL.
+bool sigterm_is_older_than(std::chrono::milliseconds age);
 
 // On rank 0. While it lives, SIGINT and SIGTERM are noted too, and a second of them ends the process; before
 // and after, they do what they always do.

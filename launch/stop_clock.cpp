@@ -45,7 +45,7 @@ StopClock::StopClock(const TimeLimit& limit, Stop stop, milliseconds interval)
     : limit_(limit),
       stop_(std::move(stop)),
       interval_(interval),
-      end_(presumed_end(limit)),
+      end_(presumed_end(limit).value_or(TimePoint::max())),
       thread_([this](const std::stop_token& dismissed) { watch(dismissed); }) {}
 
 // An answer that does not come leaves the last one standing.
@@ -55,7 +55,12 @@ void StopClock::ask(const std::stop_token& dismissed) {
       "env", "SLURM_TIME_FORMAT=standard", "squeue", "-h", "-j", limit_.slurm_job, "-o", "%e"};
   const std::optional<TimePoint> answer =
       parse_squeue_time(output_of(squeue, seconds(10), dismissed).value_or(""), WallClock::now());
-  if (answer) end_ = answer;
+  if (answer) end_ = *answer;
+}
+
+std::optional<TimePoint> StopClock::end() const {
+  const TimePoint known = end_;
+  return known == TimePoint::max() ? std::nullopt : std::optional(known);
 }
 
 void StopClock::watch(const std::stop_token& dismissed) {
@@ -64,10 +69,10 @@ void StopClock::watch(const std::stop_token& dismissed) {
   std::unique_lock lock(mutex);
   while (!dismissed.stop_requested()) {
     ask(dismissed);
-    const TimePoint stop_at = end_ ? time_to_stop(limit_, *end_) : TimePoint::max();
+    const TimePoint stop_at = end() ? time_to_stop(limit_, *end()) : TimePoint::max();
     wake.wait_until(lock, dismissed, std::min(WallClock::now() + interval_, stop_at), [] { return false; });
     if (dismissed.stop_requested() || WallClock::now() < stop_at) continue;
-    return stop_(*end_);
+    return stop_(*end());
   }
 }
 

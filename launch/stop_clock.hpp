@@ -1,6 +1,7 @@
 // A job that stops itself before its time is over: rank 0 knows when the batch system will end it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -40,6 +41,9 @@ class StopClock {
   using Stop = std::function<void(WallClock::time_point end)>;
   StopClock(const TimeLimit& limit, Stop stop, std::chrono::milliseconds interval = std::chrono::minutes(5));
 
+  // As far as known now. From any thread.
+  std::optional<WallClock::time_point> end() const;
+
  private:
   void watch(const std::stop_token& dismissed);
   void ask(const std::stop_token& dismissed);
@@ -47,8 +51,8 @@ class StopClock {
   const TimeLimit limit_;
   const Stop stop_;
   const std::chrono::milliseconds interval_;
-  std::optional<WallClock::time_point> end_;  // the thread's
-  std::jthread thread_;                       // last: it uses the others
+  std::atomic<WallClock::time_point> end_;  // unknown: max()
+  std::jthread thread_;                     // last: it uses the others
 };
 
 }  // namespace maniple

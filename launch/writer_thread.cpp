@@ -5,7 +5,8 @@
 
 namespace maniple {
 
-WriterThread::WriterThread(Task idle) : idle_(std::move(idle)), thread_([this] { work(); }) {}
+WriterThread::WriterThread(Task idle, std::atomic<uint32_t>* at_work)
+    : idle_(std::move(idle)), at_work_(at_work), thread_([this] { work(); }) {}
 
 WriterThread::~WriterThread() {
   {
@@ -40,6 +41,10 @@ void WriterThread::rethrow() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void WriterThread::count() {
+  if (at_work_) ++*at_work_;
+}
+
 void WriterThread::work() {
   std::unique_lock lock(mutex_);
   while (!leaving_ && !failure_) {
@@ -47,6 +52,7 @@ void WriterThread::work() {
     std::deque<Task> tasks = std::exchange(tasks_, {});
     busy_ = true;
     lock.unlock();
+    count();
     std::exception_ptr failure;
     try {
       for (const Task& task : tasks) task();
@@ -55,6 +61,7 @@ void WriterThread::work() {
       failure = std::current_exception();
     }
     tasks.clear();
+    count();
     lock.lock();
     busy_ = false;
     failure_ = failure;

@@ -1,7 +1,9 @@
 // Work that may wait for a disk, in order, on a thread of its own, so that who hands it over never does.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -14,8 +16,9 @@ class WriterThread {
  public:
   using Task = std::function<void()>;
 
-  // idle: called when all tasks are done, and at least twice a second.
-  explicit WriterThread(Task idle);
+  // idle: called when all tasks are done, and at least twice a second. at_work (may be null): counts up when
+  // the thread begins and when it has done what there was, so that it is odd in between.
+  explicit WriterThread(Task idle, std::atomic<uint32_t>* at_work = nullptr);
   ~WriterThread();  // without what is waiting
 
   // Throws what an earlier task threw; no task runs after that one.
@@ -28,7 +31,10 @@ class WriterThread {
   void work();
   void rethrow();
 
+  void count();
+
   Task idle_;
+  std::atomic<uint32_t>* at_work_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;

@@ -41,9 +41,10 @@ void agree(World& world, const std::function<void()>& phase) {
     if (world.rank() != 0) throw SilentExit();
     const Error error = decode(all[rank]);
     if (rank == 0) throw AgreedError(error);
-    throw AgreedError(Error(error.code(),
-                            fmt::format("{} (rank {} on {})", error.what(), rank, world.places()[rank].host),
-                            error.why(), error.remedy()));
+    throw AgreedError(
+        Error(error.code(), fmt::format("{} (rank {} on {})", error.what(), rank, world.places()[rank].host),
+              error.why(), error.remedy()),
+        static_cast<int>(rank));
   }
 }
 

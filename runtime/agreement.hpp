@@ -14,7 +14,11 @@ namespace maniple {
 // the other ranks still wait.
 class AgreedError : public Error {
  public:
-  explicit AgreedError(const Error& error) : Error(error) {}
+  explicit AgreedError(const Error& error, int rank = 0) : Error(error), rank_(rank) {}
+  int rank() const { return rank_; }  // whose error it was
+
+ private:
+  int rank_;
 };
 class SilentExit {};
 

@@ -112,7 +112,6 @@ struct Engine::Parts {
   std::vector<int32_t> stop_token_ids;
   RunnerLimits limits;
   Backend backend;
-  std::vector<std::string> gpus;  // UUIDs by rank; empty ones without
   std::unique_ptr<TimedCommunicator> tensor_group;
   std::unique_ptr<Model> model;
   KvGeometry kv;
@@ -198,9 +197,9 @@ void Engine::Parts::make_backend_and_groups() {
   });
   const std::string uuid = backend.device->uuid();
   for (const auto& bytes : world.all_gather_bytes(std::as_bytes(std::span(uuid))))
-    gpus.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    info.gpus.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   agree(world, [this] {
-    if (!options.share_gpus) refuse_shared_gpus(gpus, world.places());
+    if (!options.share_gpus) refuse_shared_gpus(info.gpus, world.places());
   });
   tensor_group =
       std::make_unique<TimedCommunicator>(world.make_group(grid.tensor_group(world.rank()), *backend.ops));
@@ -243,8 +242,8 @@ size_t Engine::Parts::bytes_of_graphs() const {
 size_t Engine::Parts::ranks_with_my_memory() const {
   const auto me = static_cast<size_t>(world.rank());
   size_t count = 0;
-  for (size_t rank = 0; rank < gpus.size(); ++rank)
-    if (world.places()[rank].node == world.places()[me].node && gpus[rank] == gpus[me]) ++count;
+  for (size_t rank = 0; rank < info.gpus.size(); ++rank)
+    if (world.places()[rank].node == world.places()[me].node && info.gpus[rank] == info.gpus[me]) ++count;
   return count;
 }
 
@@ -372,6 +371,8 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
     progress.running = counts.running;
     progress.waiting = counts.waiting;
     progress.finished = summary.requests - counts.running - counts.waiting;
+    progress.completion_tokens = summary.completion_tokens;
+    progress.stall = coordinator.stall();
     meter.report(progress);
     on_progress(progress);
   };
@@ -449,6 +450,8 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink,
   return summary;
 }
 
-void Engine::obey() { parts_->gather_times(parts_->work()); }
+RankTimes Engine::obey() {
+  return parts_->gather_times(parts_->work())[static_cast<size_t>(parts_->world.rank())];
+}
 
 }  // namespace maniple

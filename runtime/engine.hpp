@@ -9,7 +9,8 @@
 #include <parallel/world.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
-#include <runtime/control/health.hpp>
+#include <runtime/control/coordinator.hpp>
+#include <runtime/control/pulse.hpp>
 #include <runtime/requests.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
@@ -52,7 +53,8 @@ struct EngineOptions {
 struct EngineInfo {
   GridSize grid;
   std::string architecture;
-  std::string backend;  // "cpu, 2 threads, avx512_bf16"
+  std::string backend;            // "cpu, 2 threads, avx512_bf16"
+  std::vector<std::string> gpus;  // UUIDs by rank; empty ones without
   DType dtype = DType::bf16;
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // of each rank: the smallest count of any
@@ -99,6 +101,8 @@ struct Progress {
   size_t waiting = 0;
   double prefill_tokens_per_second = 0;  // since the last report
   double decode_tokens_per_second = 0;
+  size_t completion_tokens = 0;
+  std::optional<Stall> stall;
 };
 
 class Engine {
@@ -115,11 +119,11 @@ class Engine {
   std::vector<int32_t> stop_token_ids() const;
 
   // Rank 0: serves the source until it is dry and all has ended, or `interrupt` becomes non-zero. on_progress
-  // is called about twice a second, also when nothing finished. The other ranks call obey(). Both return when
-  // rank 0 says stop. The summary's ranks are filled on rank 0.
+  // is called about twice a second, also when nothing finished. The other ranks call obey(), which returns
+  // this rank's times. Both return when rank 0 says stop.
   RunSummary run(RequestSource& source, CompletionSink& sink,
                  const std::function<void(const Progress&)>& on_progress, const std::atomic<int>& interrupt);
-  void obey();
+  RankTimes obey();
 
  private:
   struct Parts;

@@ -2,15 +2,25 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
+#include <launch/fault_news.hpp>
 #include <launch/options.hpp>
+#include <launch/rank_log.hpp>
+#include <launch/stop_clock.hpp>
 #include <parallel/world.hpp>
 
 namespace maniple {
 
-// Collective. The exit code of rank 0; the other ranks return complete. Throws AgreedError (rank 0) and
-// SilentExit (the others) when all ranks agreed to end; after anything else the other ranks are still
-// waiting.
-ExitCode run_generate(World& world, const GenerateOptions& options);
+// What a rank reports to while it works.
+struct Reporters {
+  RankLog& log;
+  FaultNews& faults;
+  const StopClock* clock = nullptr;  // rank 0
+};
+
+// Collective. The exit code of rank 0; the other ranks return complete. Throws AgreedError (rank 0, which has
+// told it) and SilentExit (the others) when all ranks agreed to end; after anything else the other ranks are
+// still waiting.
+ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters);
 
 // One process, no weights, no MPI.
 ExitCode run_tokenize(const TokenizeOptions& options);

@@ -7,10 +7,14 @@
 #include <runtime/agreement.hpp>
 #include <runtime/control/health.hpp>
 
+#include <fmt/ranges.h>
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 
 namespace maniple {
 
@@ -42,14 +46,27 @@ ExitCode close_agreed(GenerateJob& job, const RunSummary& summary, size_t failed
   }
 }
 
+std::optional<double> seconds_to_limit(const StopClock* clock) {
+  const std::optional<WallClock::time_point> end = clock ? clock->end() : std::nullopt;
+  return end ? std::optional(std::chrono::duration<double>(*end - WallClock::now()).count()) : std::nullopt;
+}
+
 // Stores what has finished also when this fails.
-RunSummary run_requests(Engine& engine, GenerateJob& job, Results& results) {
+RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Results& results,
+                        const StopClock* clock) {
   RequestFeed feed(job.lines(), job.feed_setting(engine), results);
-  ProgressLine line(job.requests(), terminal_columns(), ProgressLine::Clock::now());
+  const auto start = ProgressLine::Clock::now();
+  ProgressLine line(terminal_columns(), start);
   const InterruptScope interrupts;
+  const uint64_t done_before = job.done_before();
   const auto on_progress = [&](const Progress& progress) {
-    results.progress(progress);
-    say(line.update(progress, job.done_before() + results.done(), ProgressLine::Clock::now()));
+    const auto now = ProgressLine::Clock::now();
+    const JobCounts counts{job.requests(), done_before + results.done(), done_before, results.failed()};
+    const JobProgress standing =
+        job_progress(progress, counts, std::chrono::duration<double>(now - start).count(),
+                     seconds_to_limit(clock), world.places());
+    results.progress(standing);
+    say(line.update(standing, now));
   };
   std::optional<AgreedError> failure;
   RunSummary summary;
@@ -69,29 +86,37 @@ RunSummary run_requests(Engine& engine, GenerateJob& job, Results& results) {
   return summary;
 }
 
-ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, GenerateJob& job) {
+ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, Pulse& pulse,
+               GenerateJob& job, const Reporters& reporters) {
   say(banner(options.engine, engine.info(), world, job.seed()) + job.resume_text());
   for (const std::string& warning : engine.generation_config().warnings)
     say(fmt::format("maniple: warning: {}\n", warning));
   RunSummary summary;
   size_t done = 0, failed = 0;
   {
-    Results results(job.open_store(), engine.tokenizer(), is_bare(options));
-    summary = run_requests(engine, job, results);
+    Results results(job.open_store(), engine.tokenizer(), is_bare(options), &pulse.disk);
+    summary = run_requests(engine, world, job, results, reporters.clock);
     done = results.done();
     failed = results.failed();
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
   }
+  reporters.log.write("end: " + times_text(summary.ranks[0]));
   const ExitCode code = close_agreed(job, summary, failed, run_record(engine.info(), summary, world));
   say(summary_text(summary, done, failed, world.places()) + job.outcome_text(code));
+  reporters.log.write(fmt::format("exit {}", static_cast<int>(code)));
   return code;
 }
 
 ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const GenerateOptions& options,
-                        Pulse& pulse, std::optional<GenerateJob>& job) {
+                        Pulse& pulse, std::optional<GenerateJob>& job, const Reporters& reporters) {
+  reporters.log.write("load");
   Engine engine(world, engine_options, pulse);
-  if (job) return serve(engine, world, options, *job);
-  engine.obey();
+  const EngineInfo& info = engine.info();
+  reporters.faults.know_gpus(info.gpus);
+  reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {} KV blocks", info.architecture,
+                                  info.load_seconds, info.backend, info.num_blocks));
+  if (job) return serve(engine, world, options, pulse, *job, reporters);
+  reporters.log.write("end: " + times_text(engine.obey()));
   return ExitCode::complete;
 }
 
@@ -100,32 +125,79 @@ std::string instruction_path(const BackendOptions& backend) {
   return std::string(backend.kind == BackendKind::cuda ? "cuda" : name_of(backend.cpu_path));
 }
 
-}  // namespace
+// Rank 0 alone knows the folder of this job in the run directory.
+void share_folder(World& world, const std::optional<GenerateJob>& job, const Reporters& reporters) {
+  const std::string mine = job ? job->folder().string() : "";
+  std::vector<std::byte> bytes(mine.size());
+  std::memcpy(bytes.data(), mine.data(), mine.size());
+  world.broadcast_bytes(bytes, 0);
+  const std::filesystem::path folder(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  if (folder.empty()) return;
+  reporters.faults.record_in(folder);
+  std::error_code ignored;
+  std::filesystem::create_directory(folder / "logs", ignored);
+  reporters.log.open(folder / "logs" / fmt::format("rank-{:04}.log", world.rank()));
+}
 
-ExitCode run_generate(World& world, const GenerateOptions& options) {
-  Pulse pulse;
-  const Health health(world, pulse);
+std::string start_text(const World& world) {
+  return fmt::format("start: rank {} of {} on {}, process {}, maniple " MANIPLE_VERSION ", {}", world.rank(),
+                     world.size(), world.places()[static_cast<size_t>(world.rank())].host, ::getpid(),
+                     world.description());
+}
+
+ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, std::optional<GenerateJob>& job,
+                  const Reporters& reporters) {
+  reporters.log.write(start_text(world));
   EngineOptions engine = options.engine;
   engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
-  std::optional<GenerateJob> job;  // rank 0
   agree(world, [&] {
     if (world.rank() != 0) return;
     ProcessGrid::of(world.size(), engine.tensor_size);
     job.emplace(options, world.places()[0].host, instruction_path(engine.backend));
   });
+  share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
   if (over && job) say(job->resume_text());
   if (over) return job ? *job->already_over() : ExitCode::complete;
+  const Preflight preflight = run_preflight(world, options.threads);
+  engine.backend.threads = preflight.share.threads;
+  engine.backend.cpus = preflight.share.cpus;
+  reporters.log.write(fmt::format("{} threads on CPUs {}", engine.backend.threads,
+                                  engine.backend.cpus.empty()
+                                      ? "that are shared"
+                                      : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
+  if (job && preflight.warning) say(*preflight.warning);
+  return load_and_serve(world, engine, options, pulse, job, reporters);
+}
+
+}  // namespace
+
+ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters) {
+  Health health(world, Deadlines::within(options.deadline),
+                [&](const FaultReport& fault) { reporters.faults.tell(fault); });
+  std::optional<GenerateJob> job;  // rank 0
+  // Every end that is agreed on: all are watched until rank 0 has closed its files.
+  const auto leave_together = [&] {
+    health.pulse().phase = Phase::end;
+    world.barrier();
+  };
   try {
-    const Preflight preflight = run_preflight(world, options.threads);
-    engine.backend.threads = preflight.share.threads;
-    engine.backend.cpus = preflight.share.cpus;
-    if (job && preflight.warning) say(*preflight.warning);
-    return load_and_serve(world, engine, options, pulse, job);
-  } catch (const Error& error) {
-    if (job) job->give_up(error.code());
+    const ExitCode code = generate(world, options, health.pulse(), job, reporters);
+    leave_together();
+    return code;
+  } catch (const SilentExit&) {
+    leave_together();
     throw;
+  } catch (const AgreedError& error) {
+    if (job) job->give_up(error.code());
+    health.tell_agreed(error, error.rank());
+    leave_together();
+    throw;
+  } catch (const std::exception& exception) {
+    const Error error = error_of(exception);
+    if (job) job->give_up(error.code());
+    health.tell_alone(error);
   }
 }
 

@@ -1,4 +1,6 @@
 #include <launch/commands/commands.hpp>
+#include <launch/fault_news.hpp>
+#include <launch/progress.hpp>
 #include <launch/run_directory/run_lock.hpp>
 #include <launch/run_directory/run_status.hpp>
 
@@ -23,12 +25,14 @@ int64_t seconds_since(int64_t unix_milliseconds) {
 std::string counts_text(const RunProgress& progress, bool running) {
   std::string text =
       fmt::format("{} of {} requests done, {} failed", progress.done, progress.requests, progress.failed);
-  if (!running || progress.requests_per_second <= 0) return text;
-  const auto left = static_cast<int64_t>(static_cast<double>(progress.requests - progress.done) /
-                                         progress.requests_per_second);
-  return text + fmt::format("; {:.0f} tok/s, {} running, about {:02}:{:02}:{:02} left",
-                            progress.tokens_per_second, progress.running, left / 3600, left / 60 % 60,
-                            left % 60);
+  if (!running) return text;
+  const auto age = static_cast<double>(seconds_since(progress.updated * 1000));
+  text += fmt::format("; {:.0f} tok/s (avg {:.0f}), {} running", progress.tokens_per_second,
+                      progress.average_tokens_per_second, progress.running);
+  if (progress.seconds_left) text += ", ETA " + clock_text(*progress.seconds_left - age);
+  if (progress.seconds_to_limit) text += ", limit in " + clock_text(*progress.seconds_to_limit - age);
+  if (!progress.stall.empty()) text += ", STALL " + progress.stall;
+  return text;
 }
 
 // Says "running" for as long as the job is heard of. Clocks of different machines are compared, so that takes
@@ -36,9 +40,10 @@ std::string counts_text(const RunProgress& progress, bool running) {
 std::string check_alive(const JobOwner& owner, RunStatus& status) {
   constexpr int64_t longest_silence = 60;
   const int64_t silence = seconds_since(owner.heartbeat);
-  if (is_gone(owner) || silence > longest_silence)
-    status = {RunState::fault, static_cast<int>(ExitCode::fault)};
-  return fmt::format("; {}, heard of {} s ago", owner.description(), silence);
+  const bool gone = is_gone(owner) || silence > longest_silence;
+  if (gone) status = {RunState::fault, static_cast<int>(ExitCode::fault)};
+  return fmt::format("; {}, heard of {} s ago{}", owner.description(), silence,
+                     gone ? ": it ended without a word" : "");
 }
 
 Standing standing_of(const std::filesystem::path& directory) {
@@ -48,9 +53,13 @@ Standing standing_of(const std::filesystem::path& directory) {
     fail(ExitCode::input, "{} is no run directory, or its first job has not begun; see generate --run-dir",
          directory.string());
   std::string job;
-  if (const auto folders = job_folders(directory); status->state == RunState::running && !folders.empty())
-    if (const std::optional<JobOwner> owner = running_owner(folders.back()))
+  if (const auto folders = job_folders(directory); !folders.empty()) {
+    const std::optional<JobOwner> owner = running_owner(folders.back());
+    if (const std::optional<std::string> fault = read_fault(folders.back()))
+      job = fmt::format("; {}", *fault);
+    else if (status->state == RunState::running && owner)
       job = check_alive(*owner, *status);
+  }
   return {*status, fmt::format("{}: {}, {}{}\n", directory.string(), name_of(status->state),
                                counts_text(*progress, status->state == RunState::running), job)};
 }

@@ -34,6 +34,19 @@ fs::path name_beside(const fs::path& path) {
   return fmt::format("{}.{}-{}{}", path.string(), machine.nodename, ::getpid(), unfinished);
 }
 
+fs::path written_beside(const fs::path& path, const std::function<void(DurableFile&)>& write) {
+  fs::path beside = name_beside(path);
+  ::unlink(beside.c_str());
+  try {
+    DurableFile file(beside);
+    write(file);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+  return beside;
+}
+
 }  // namespace
 
 DurableFile::DurableFile(fs::path path)
@@ -66,22 +79,27 @@ void DurableFile::sync() {
 void DurableFile::fail_to_write() const { fail_to("write", path_, errno); }
 
 void replace_file(const fs::path& path, const std::function<void(DurableFile&)>& write) {
-  const fs::path beside = name_beside(path);
-  ::unlink(beside.c_str());
-  try {
-    DurableFile file(beside);
+  const fs::path beside = written_beside(path, [&](DurableFile& file) {
     write(file);
     file.sync();
-  } catch (...) {
-    ::unlink(beside.c_str());
-    throw;
-  }
+  });
   if (::rename(beside.c_str(), path.c_str()) != 0) fail_to("replace", path, errno);
   sync_directory(path.parent_path());
 }
 
 void replace_file(const fs::path& path, std::string_view content) {
   replace_file(path, [content](DurableFile& file) { file.append(content); });
+}
+
+bool create_file(const fs::path& path, std::string_view content) {
+  const fs::path beside = written_beside(path, [content](DurableFile& file) {
+    file.append(content);
+    file.flush();
+  });
+  const int error = ::link(beside.c_str(), path.c_str()) == 0 ? 0 : errno;
+  ::unlink(beside.c_str());
+  if (error != 0 && error != EEXIST) fail_to("create", path, error);
+  return error == 0;
 }
 
 void remove_unfinished_files(const fs::path& folder) {

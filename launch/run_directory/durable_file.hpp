@@ -36,6 +36,9 @@ class DurableFile {
 // Readers and crashes see the old file or the new one, whole: writes beside it, syncs, renames.
 void replace_file(const std::filesystem::path& path, const std::function<void(DurableFile&)>& write);
 void replace_file(const std::filesystem::path& path, std::string_view content);
+// For the first of several writers, on whichever machines: whole at once, as above. False where the file is
+// there already. Not synced: it survives the end of this process.
+bool create_file(const std::filesystem::path& path, std::string_view content);
 // What replacements that a crash cut off have left in the folder.
 void remove_unfinished_files(const std::filesystem::path& folder);
 

@@ -75,16 +75,20 @@ void RunDirectory::sync() {
 }
 
 void RunDirectory::finish(const RunStatus& status, const std::string& record) {
+  // The disk may be the fault: what comes after is worth a try.
+  const auto attempt = [&](const auto& write) {
+    try {
+      write();
+    } catch (const Error&) {
+      if (status.state != RunState::fault) throw;
+    }
+  };
   lock_.check_held();
   if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
-  try {
-    journal_.sync();
-  } catch (const Error&) {  // which may be the fault: the status is worth a try
-    if (status.state != RunState::fault) throw;
-  }
+  attempt([&] { journal_.sync(); });
   if (status.state == RunState::complete) write_final_files();
-  write_progress(path_, counted({}));
-  write_status(path_, status);
+  attempt([&] { write_progress(path_, counted({})); });
+  attempt([&] { write_status(path_, status); });
   replace_file(lock_.folder() / job_record_name, record + '\n');
 }
 

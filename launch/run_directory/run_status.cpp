@@ -36,22 +36,36 @@ void write_status(const fs::path& directory, const RunStatus& status) {
 
 std::optional<RunProgress> read_progress(const fs::path& directory) try {
   const json object = json::parse(read_if_there(directory / "progress.json").value_or(""));
-  return RunProgress{object.value("requests", uint64_t{0}),  object.value("done", uint64_t{0}),
-                     object.value("failed", uint64_t{0}),    object.value("running", uint64_t{0}),
-                     object.value("tokens_per_second", 0.0), object.value("requests_per_second", 0.0),
-                     object.value("updated", int64_t{0})};
+  RunProgress progress;
+  progress.requests = object.value("requests", uint64_t{0});
+  progress.done = object.value("done", uint64_t{0});
+  progress.failed = object.value("failed", uint64_t{0});
+  progress.running = object.value("running", uint64_t{0});
+  progress.waiting = object.value("waiting", uint64_t{0});
+  progress.tokens_per_second = object.value("tokens_per_second", 0.0);
+  progress.average_tokens_per_second = object.value("average_tokens_per_second", 0.0);
+  if (object.contains("seconds_left")) progress.seconds_left = object["seconds_left"].get<double>();
+  if (object.contains("seconds_to_limit"))
+    progress.seconds_to_limit = object["seconds_to_limit"].get<double>();
+  progress.stall = object.value("stall", "");
+  progress.updated = object.value("updated", int64_t{0});
+  return progress;
 } catch (const json::exception&) {
   return std::nullopt;
 }
 
 void write_progress(const fs::path& directory, const RunProgress& progress) {
-  const json object = {{"requests", progress.requests},
-                       {"done", progress.done},
-                       {"failed", progress.failed},
-                       {"running", progress.running},
-                       {"tokens_per_second", progress.tokens_per_second},
-                       {"requests_per_second", progress.requests_per_second},
-                       {"updated", progress.updated}};
+  json object = {{"requests", progress.requests},
+                 {"done", progress.done},
+                 {"failed", progress.failed},
+                 {"running", progress.running},
+                 {"tokens_per_second", progress.tokens_per_second},
+                 {"waiting", progress.waiting},
+                 {"average_tokens_per_second", progress.average_tokens_per_second},
+                 {"updated", progress.updated}};
+  if (progress.seconds_left) object["seconds_left"] = *progress.seconds_left;
+  if (progress.seconds_to_limit) object["seconds_to_limit"] = *progress.seconds_to_limit;
+  if (!progress.stall.empty()) object["stall"] = progress.stall;
   replace_file(directory / "progress.json", object.dump() + '\n');
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace maniple {
 
@@ -26,9 +27,13 @@ struct RunProgress {
   uint64_t done = 0;  // the failed ones among them
   uint64_t failed = 0;
   uint64_t running = 0;
-  double tokens_per_second = 0;    // completion tokens
-  double requests_per_second = 0;  // of this job
-  int64_t updated = 0;             // unix time
+  uint64_t waiting = 0;
+  double tokens_per_second = 0;  // completion tokens
+  double average_tokens_per_second = 0;
+  std::optional<double> seconds_left;      // at this rate
+  std::optional<double> seconds_to_limit;  // of the job's time
+  std::string stall;                       // which ranks are silent
+  int64_t updated = 0;                     // unix time
 };
 std::optional<RunProgress> read_progress(const std::filesystem::path& directory);
 void write_progress(const std::filesystem::path& directory, const RunProgress& progress);

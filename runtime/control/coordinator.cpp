@@ -5,6 +5,12 @@
 
 namespace maniple {
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
 Coordinator::Coordinator(Mailbox& mailbox, const ProcessGrid& grid, const SchedulerConfig& config,
                          const std::vector<uint32_t>& num_blocks)
     : mailbox_(mailbox), grid_(grid), queue_length_(config.max_num_seqs) {
@@ -54,6 +60,15 @@ SchedulerCounts Coordinator::counts() const {
   return sum;
 }
 
+std::optional<Stall> Coordinator::stall() const {
+  const auto quietest = std::ranges::min_element(replicas_, {}, [](const Replica& replica) {
+    return replica.scheduler.counts().running > 0 ? replica.active : Clock::time_point::max();
+  });
+  if (quietest->scheduler.counts().running == 0) return std::nullopt;
+  return Stall{static_cast<int>(quietest - replicas_.begin()), quietest->ranks,
+               std::chrono::duration<double>(Clock::now() - quietest->active).count()};
+}
+
 bool Coordinator::advance(const std::function<void(const TokenEvent&)>& on_token,
                           const std::function<void(RequestId)>& on_start) {
   bool busy = receive(on_token);
@@ -69,6 +84,7 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   while (const std::optional<Message> message = mailbox_.try_receive()) {
     received = true;
     Replica& replica = replicas_[static_cast<size_t>(grid_.position(message->from).data)];
+    replica.active = Clock::now();
     for (const TokenEvent& event : replica.scheduler.commit(decode_result(message->bytes))) {
       if (event.finish_reason != FinishReason::none) --replica.unfinished;
       on_token(event);
@@ -78,6 +94,7 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
 }
 
 bool Coordinator::plan(Replica& replica, const std::function<void(RequestId)>& on_start) {
+  if (replica.scheduler.counts().running == 0) replica.active = Clock::now();
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
   if (!plan) return false;
   for (const RequestId request : replica.scheduler.admitted()) on_start(request);

@@ -6,12 +6,21 @@
 #include <parallel/process_grid.hpp>
 #include <runtime/scheduling/scheduler.hpp>
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace maniple {
+
+// A replica that has running requests, and for how long it has answered no plan.
+struct Stall {
+  int replica = 0;
+  std::vector<int> ranks;
+  double seconds = 0;
+};
 
 class Coordinator {
  public:
@@ -25,7 +34,8 @@ class Coordinator {
   bool wants_requests() const;
   bool has_work() const;
   void finish(RequestId request, FinishReason reason);
-  SchedulerCounts counts() const;  // of all replicas
+  SchedulerCounts counts() const;      // of all replicas
+  std::optional<Stall> stall() const;  // the longest
 
   // Sends plans that are due and takes results that have come; never blocks. False if there was nothing to
   // do. on_start: before a plan with the request's first step (or its first since a preemption) is sent.
@@ -46,6 +56,7 @@ class Coordinator {
     std::vector<int> ranks;
     std::deque<Outgoing> outbox;
     size_t unfinished = 0;
+    std::chrono::steady_clock::time_point active;  // it answered, or got a plan when it had none
   };
 
   bool receive(const std::function<void(const TokenEvent&)>& on_token);

@@ -1,69 +1,60 @@
-#include <kernels/support/check.hpp>
 #include <runtime/control/health.hpp>
 
-#include <condition_variable>
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
+#include <utility>
 
 namespace maniple {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct Beat {
-  uint64_t step = 0;
-  uint32_t layer = 0;
-  Phase phase = Phase::start;
-};
-
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::start:
-      return "start-up";
-    case Phase::load:
-      return "loading weights";
-    case Phase::idle:
-      return "waiting for work";
-    case Phase::step:
-      return "a step";
-    case Phase::end:
-      return "the end";
-  }
-  return "?";
-}
+using std::chrono::milliseconds;
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+constexpr const char* why_all_end = "the ranks of a job wait for each other, so it would hang for ever";
+
 }  // namespace
 
-Health::Health(World& world, Pulse& pulse, const Deadlines& deadlines)
-    : world_(world), pulse_(pulse), deadlines_(deadlines), channel_(world.make_channel()) {
+Deadlines Deadlines::within(milliseconds all_gone) {
+  Deadlines deadlines;
+  deadlines.silence = all_gone / 3;
+  deadlines.beat = std::min(deadlines.beat, deadlines.silence / 10);
+  deadlines.progress = all_gone * 3 / 4;
+  deadlines.last_words = std::min(deadlines.last_words, all_gone / 6);
+  return deadlines;
+}
+
+Health::Health(World& world, const Deadlines& deadlines, TellFault tell)
+    : world_(world),
+      deadlines_(deadlines),
+      tell_(std::move(tell)),
+      neighbours_(world),
+      channel_(world.make_channel()),
+      watchdog_(deadlines.progress) {
   ranks_.resize(static_cast<size_t>(world.rank() == 0 ? world.size() : 1));
   start_deadlines_again();
   thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
-Health::~Health() = default;
+Health::~Health() {
+  thread_.request_stop();
+  neighbours_.wake();
+}
 
 void Health::watch(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
   while (!stop.stop_requested()) {
-    const Clock::time_point before = Clock::now();
+    watchdog_.feed();
     beat();
     listen();
     judge();
-    std::unique_lock lock(mutex);
-    wake.wait_for(lock, stop, deadlines_.beat, [] { return false; });
-    // This process itself stood still (a suspended job): the others did not get a chance to be heard.
-    if (Clock::now() - before > 2 * deadlines_.beat + std::chrono::seconds(3)) start_deadlines_again();
+    if (const std::optional<int> dead = neighbours_.wait(deadlines_.beat)) accuse_dead(*dead);
   }
 }
 
 void Health::beat() {
-  const Beat now{pulse_.step, pulse_.layer, pulse_.phase};
+  const Whereabouts now = pulse().where();
   const std::span<const std::byte> bytes = std::as_bytes(std::span(&now, 1));
   channel_.leaf->try_send(0, bytes);
   if (!channel_.center) return;
@@ -73,14 +64,13 @@ void Health::beat() {
 void Health::listen() {
   const auto hear = [this](Mailbox& mailbox) {
     while (const std::optional<Message> message = mailbox.try_receive()) {
-      Beat beat;
-      if (message->bytes.size() != sizeof(beat)) continue;
-      std::memcpy(&beat, message->bytes.data(), sizeof(beat));
+      Whereabouts where;
+      if (message->bytes.size() != sizeof where) continue;
+      std::memcpy(&where, message->bytes.data(), sizeof where);
       RankHealth& health = ranks_[world_.rank() == 0 ? static_cast<size_t>(message->from) : 0];
-      const Clock::time_point now = Clock::now();
-      if (beat.phase != health.phase || beat.step != health.step || beat.layer != health.layer)
-        health.progressed = now;
-      health = {beat.phase, beat.step, beat.layer, now, health.progressed};
+      health.heard = Clock::now();
+      if (where != health.last) health.progressed = health.heard;
+      health.last = where;
     }
   };
   if (!channel_.center) return hear(*channel_.leaf);
@@ -91,54 +81,90 @@ void Health::listen() {
 
 void Health::judge() {
   if (const std::optional<std::string> fault = world_.fault())
-    give_up(
-        fmt::format("maniple: error: {}\n"
-                    "  why: the ranks of a group wait for each other, so the job would hang for ever\n"
-                    "  try: NCCL_DEBUG=INFO shows what NCCL did; --transport host goes without it\n",
-                    *fault));
+    tell_alone({ExitCode::fault, *fault,
+                "the ranks of a group wait for each other, so the job would hang for ever",
+                "NCCL_DEBUG=INFO shows what NCCL did; --transport host goes without it"});
   const Clock::time_point now = Clock::now();
-  // One voice: all miss a silent rank 0 at once, so rank 1 speaks, and the others only if that did not end
-  // the job.
-  const Clock::duration patience = world_.rank() > 1 ? 2 * deadlines_.beat : Clock::duration{};
+  // This process itself stood still (a suspended job): the others did not get a chance to be heard.
+  if (now - judged_ > deadlines_.beat + deadlines_.silence / 2) start_deadlines_again();
+  judged_ = now;
+  judge_disk();
+  // One voice: rank 0 notices most, and all miss a silent rank 0 at once, so rank 1 speaks, and the others
+  // only if that did not end the job.
+  const Clock::duration patience = std::min(world_.rank(), 2) * deadlines_.beat;
   for (size_t index = 0; index < ranks_.size(); ++index) {
     const RankHealth& health = ranks_[index];
     const int rank = world_.rank() == 0 ? static_cast<int>(index) : 0;
     const Clock::duration silence = now - health.heard, standstill = now - health.progressed;
-    const bool starting = health.phase == Phase::start || health.phase == Phase::load;
     if (silence > deadlines_.silence + patience)
       accuse(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
-    if (world_.rank() != 0) continue;
-    if ((starting && standstill > deadlines_.start_up) ||
-        (health.phase == Phase::step && standstill > deadlines_.progress))
+    if (world_.rank() != 0 || health.last.phase == Phase::idle) continue;
+    if (standstill > (health.last.phase == Phase::step ? deadlines_.progress : deadlines_.start_up))
       accuse(rank, fmt::format("has made no progress for {:.0f} s", seconds(standstill)));
   }
 }
 
+void Health::judge_disk() {
+  const uint32_t disk = pulse().disk;
+  if (disk % 2 == 0 || disk != std::exchange(disk_, disk)) disk_changed_ = judged_;
+  if (judged_ - disk_changed_ > deadlines_.progress)
+    tell_alone({ExitCode::fault,
+                fmt::format("the disk has taken nothing for {:.0f} s", seconds(judged_ - disk_changed_)),
+                "what finished since then is in memory only",
+                "look at the file system of the results, then run the same command again"});
+}
+
 void Health::start_deadlines_again() {
-  for (RankHealth& health : ranks_) health.heard = health.progressed = Clock::now();
+  const Clock::time_point now = Clock::now();
+  for (RankHealth& health : ranks_) health.heard = health.progressed = now;
+  disk_changed_ = judged_ = now;
+}
+
+void Health::accuse_dead(int rank) {
+  give_up(
+      {.rank = rank,
+       .where = neighbours_.pulse_of(rank)->where(),
+       .error =
+           {ExitCode::fault, "has died", why_all_end,
+            "the launcher may name the signal; SIGKILL without a sender is mostly the system, out of memory"},
+       .noticed_by = world_.rank(),
+       .death = true});
 }
 
 void Health::accuse(int rank, const std::string& what) {
-  const RankHealth& health = ranks_[world_.rank() == 0 ? static_cast<size_t>(rank) : 0];
-  give_up(
-      fmt::format("maniple: error: rank {} on {} {} (last seen in {}, step {}, layer {})\n"
-                  "  why: the ranks of a job wait for each other, so it would hang for ever\n"
-                  "  try: look at that node; results that were already written are complete\n",
-                  rank, world_.places()[static_cast<size_t>(rank)].host, what, name_of(health.phase),
-                  health.step, health.layer));
+  give_up({.rank = rank,
+           .where = ranks_[world_.rank() == 0 ? static_cast<size_t>(rank) : 0].last,
+           .error = {ExitCode::fault, what, why_all_end,
+                     "look at that node; results that were already written are complete"},
+           .noticed_by = world_.rank()});
 }
 
-void Health::give_up(const std::string& message) {
-  fmt::print(stderr, "{}  (noticed by rank {} on {})\n", message, world_.rank(),
-             world_.places()[static_cast<size_t>(world_.rank())].host);
-  std::fflush(stderr);
-  // Should the launcher's abort be stuck as well.
-  std::thread([] {
-    std::this_thread::sleep_for(std::chrono::seconds(5));
-    std::_Exit(static_cast<int>(ExitCode::fault));
-  }).detach();
-  world_.abort(static_cast<int>(ExitCode::fault));
-  std::_Exit(static_cast<int>(ExitCode::fault));  // for compilers that forget [[noreturn]] in virtual calls
+void Health::tell_agreed(const Error& error, int rank) {
+  if (!neighbours_.takes_the_word()) return;
+  tell_(
+      {.rank = rank, .where = pulse().where(), .error = error, .noticed_by = world_.rank(), .agreed = true});
+  neighbours_.has_spoken();
+}
+
+// The cause may be the death of another rank, which is noticed meanwhile.
+void Health::tell_alone(const Error& error) {
+  if (error.code() == ExitCode::fault) std::this_thread::sleep_for(milliseconds(100));
+  give_up({.rank = world_.rank(), .where = pulse().where(), .error = error, .noticed_by = world_.rank()});
+}
+
+// A rank that has not the word leaves the one that has it the time to speak.
+void Health::give_up(const FaultReport& fault) {
+  const int code = static_cast<int>(fault.error.code());
+  const Watchdog last_words(deadlines_.last_words, fault.error.code());
+  bool speaks = neighbours_.takes_the_word() || neighbours_.takes_the_word(fault.rank);
+  while (!speaks) {
+    const std::optional<int> dead = neighbours_.wait(deadlines_.last_words);
+    speaks = dead && neighbours_.takes_the_word(*dead);
+  }
+  tell_(fault);
+  neighbours_.has_spoken();
+  world_.abort(code);
+  std::_Exit(code);  // for compilers that forget [[noreturn]] in virtual calls
 }
 
 }  // namespace maniple

@@ -188,11 +188,12 @@ void transfer_plan(Archive& archive, Fields& plan) {
   archive.number(plan.replica);
   archive.command(plan.command);
   archive.each(plan.released, 1, number_in(archive));
-  archive.each(plan.admissions, 25, [&](auto& admission) {
+  archive.each(plan.admissions, 26, [&](auto& admission) {
     archive.number(admission.seat);
     archive.number(admission.cached_length);
     transfer_sampling(archive, admission.sampling);
     archive.each(admission.blocks, 1, number_in(archive));
+    archive.number(admission.request);
   });
   archive.each(plan.new_blocks, 2, [&](auto& fresh) {
     archive.number(fresh.seat);

@@ -2,6 +2,7 @@
 #include <runtime/control/step_codec.hpp>
 #include <runtime/control/worker.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <thread>
@@ -54,10 +55,24 @@ class Worker {
  private:
   void launch(const StepPlan& plan) {
     if (prompt_shares_.empty()) times_.idle += elapsed();
-    pulse_.step = plan.step;
-    pulse_.phase = Phase::step;
+    show(plan);
     prompt_shares_.push_back(prompt_share(plan));
     runner_.launch(plan);
+  }
+
+  void show(const StepPlan& plan) {
+    for (const Admission& admission : plan.admissions) {
+      requests_.resize(std::max<size_t>(requests_.size(), admission.seat + 1));
+      requests_[admission.seat] = admission.request;
+    }
+    const size_t shown = std::min(plan.sequences.size(), pulse_.first.size());
+    for (size_t index = 0; index < shown; ++index) {
+      const Seat seat = plan.sequences[index].seat;
+      pulse_.first[index] = seat < requests_.size() ? requests_[seat] : 0;  // the runner checks plans
+    }
+    pulse_.running = static_cast<uint32_t>(plan.sequences.size());
+    pulse_.step = plan.step;
+    pulse_.phase = Phase::step;
   }
 
   // What two steps in flight share counts for the older.
@@ -80,6 +95,7 @@ class Worker {
   bool reports_;
   const StepRunner& runner_;
   Pulse& pulse_;
+  std::vector<uint64_t> requests_;    // by seat
   std::deque<double> prompt_shares_;  // of the steps in flight
   Clock::time_point counted_until_ = Clock::now();
   WorkerTimes times_;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <parallel/mailbox.hpp>
-#include <runtime/control/health.hpp>
+#include <runtime/control/pulse.hpp>
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <functional>

@@ -144,7 +144,8 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   draft.plan.admissions.push_back({.seat = sequence->seat,
                                    .cached_length = sequence->num_computed,
                                    .sampling = for_ranks(sequence->sampling),
-                                   .blocks = {blocks.begin(), blocks.end()}});
+                                   .blocks = {blocks.begin(), blocks.end()},
+                                   .request = sequence->id});
 }
 
 void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {

@@ -32,6 +32,7 @@ struct Admission {
   uint32_t cached_length = 0;
   RankSampling sampling;
   std::vector<int32_t> blocks;
+  uint64_t request = 0;  // whose it is, for messages about faults
 
   bool operator==(const Admission&) const = default;
 };

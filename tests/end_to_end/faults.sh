@@ -1,4 +1,4 @@
-# A rank that dies or stands still takes the job down with a message; Ctrl-C keeps what has finished.
+# A rank that dies or stands still takes the job down with a message that names it; a suspended job goes on; Ctrl-C keeps what has finished.
 . "$HERE/lib.sh"
 
 # Short requests that soon finish, and long ones that keep the (slow) reference backend busy for a minute or more.
@@ -35,30 +35,64 @@ for rank in 0 1 2 3; do
   find_ranks "$job" 4 && kill -KILL "${ranks[rank]}"
   ended "start$rank" 15 "1 76 137"
 done
+# With a run directory a fault is on record, whoever died or stood still, and the next job does the rest.
+for ((i = 0; i < 16; i++)); do
+  printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"seed":%d,"ignore_eos":true}\n' $i $i $((150 + i * 10)) $i
+done >"$work/moderate"
+moderate=(generate --model "$model" --in "$work/moderate" --seed 1 --backend reference --threads 1)
+on 1 "${moderate[@]}" --run-dir "$work/expected" 2>"$work/err" || bad "$(cat "$work/err")"
+run() { start "$1" 4 "${moderate[@]}" --tp 2 --run-dir "$work/$1" --deadline 9s; }
+serves() { grep -q serving "$work/$1/jobs/1/logs/rank-0003.log" 2>/dev/null; }
+serving() { until_true 20 serves "$1" || bad "$1: not serving: $(cat "$work/$1.err")"; }
+# in_record NAME RANK: one message, and the file that others read.
+in_record() {
+  local record=$work/$1/jobs/1/fault.json
+  grep -q "^{\"rank\":$2,\"host\":\"$(uname -n)\",\"gpu\":\"\",\"phase\":\"\(step\|idle\)\",\"step\":[1-9]" "$record" ||
+    bad "$1: the record does not say which rank, where and when: $(cat "$record" "$work/$1.err")"
+  [[ $(cat "$work/$1/STATUS") == "fault 76" ]] || bad "$1: STATUS is $(cat "$work/$1/STATUS")"
+  (($(grep -c 'maniple: error:' "$work/$1.err") == 1)) || bad "$1: not exactly one message: $(cat "$work/$1.err")"
+  grep -q "maniple: error: rank $2 on $(uname -n) has" "$work/$1.err" || bad "$1: names another rank: $(cat "$work/$1.err")"
+  "$MANIPLE" status "$work/$1" --rc >"$work/out"
+  (($? == 76)) && grep -q "fault, .*; rank $2 on" "$work/out" || bad "$1: status: $(cat "$work/out")"
+}
+resumes() {
+  on 1 "${moderate[@]}" --run-dir "$work/$1" 2>"$work/err" || bad "$1, again: $(cat "$work/err")"
+  cmp "$work/expected/results.jsonl" "$work/$1/results.jsonl" || bad "$1: other results than those of an undisturbed run"
+}
+
 for rank in 0 1 2 3; do
-  job "killed$rank" 4 2
-  find_ranks "$job" 4 && decoding "killed$rank" && kill -KILL "${ranks[rank]}"
+  run "killed$rank"
+  find_ranks "$job" 4 && serving "killed$rank" && sleep 0.5 && kill -KILL "${ranks[rank]}"
   ended "killed$rank" 15 "1 76 137"
-  kept "killed$rank"
+  in_record "killed$rank" $rank
+  resumes "killed$rank"
 done
 
-# A stopped rank, in two jobs at once, as this takes the deadline's 20 s. It dies of SIGKILL all the same, so that the launcher's abort reaches it.
-declare -A jobs ranks_of_job
+# It dies of SIGKILL all the same, so that the launcher's abort reaches it.
 for rank in 0 2; do
-  name=stopped$rank
-  job $name 4 2
-  find_ranks "$job" 4 && decoding $name && sleep 5 && kill -STOP "${ranks[rank]}"
-  jobs[$rank]=$job ranks_of_job[$rank]="${ranks[*]}"
+  run "stopped$rank"
+  find_ranks "$job" 4 && serving "stopped$rank" && sleep 0.5 && kill -STOP "${ranks[rank]}"
+  ended "stopped$rank" 12 "1 76 137"
+  in_record "stopped$rank" $rank
+  grep -Eq 'has not been heard of for [0-9]+ s \(last seen in (step [1-9]|phase idle)' "$work/stopped$rank.err" || bad "stopped$rank: $(cat "$work/stopped$rank.err")"
+  resumes "stopped$rank"
 done
-for rank in 0 2; do
-  name=stopped$rank job=${jobs[$rank]}
-  read -ra ranks <<<"${ranks_of_job[$rank]}"
-  ended $name 40 "1 76 137"
-  grep -Eq "rank $rank on $(uname -n) has not been heard of for [0-9]+ s \(last seen in a step, step [1-9]" "$work/$name.err" ||
-    bad "$name: the message does not say which rank, where and when: $(cat "$work/$name.err")"
-  (($(grep -c 'maniple: error:' "$work/$name.err") == 1)) || bad "$name: not exactly one message: $(cat "$work/$name.err")"
-  kept $name
+
+say "a job that is suspended for longer than any deadline goes on"
+run suspended
+find_ranks "$job" 4 && serving suspended && sleep 0.5 && kill -STOP "${ranks[@]}" && sleep 10 && kill -CONT "${ranks[@]}"
+ended suspended 30 0
+cmp "$work/expected/results.jsonl" "$work/suspended/results.jsonl" || bad "suspended: other results: $(cat "$work/suspended.err")"
+[[ ! -e $work/suspended/jobs/1/fault.json ]] || bad "suspended: a fault: $(cat "$work/suspended/jobs/1/fault.json")"
+for rank in 0 1 2 3; do
+  grep -q 'start: rank' "$work/suspended/jobs/1/logs/rank-000$rank.log" && grep -q 'end: load' "$work/suspended/jobs/1/logs/rank-000$rank.log" || bad "the log of rank $rank"
 done
+
+# Without a run directory, what has finished is in the file.
+job killed-out 4 2
+find_ranks "$job" 4 && decoding killed-out && kill -KILL "${ranks[1]}"
+ended killed-out 15 "1 76 137"
+kept killed-out
 
 # One process without mpirun, then rank 0 alone: the launcher passes its exit code on.
 for signal in INT TERM; do

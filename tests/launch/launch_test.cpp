@@ -135,34 +135,54 @@ TEST(Preflight, OfOneProcessUsesItsMask) {
   EXPECT_EQ(run_preflight(world, 3).share.threads, 3);
 }
 
-Progress rates(double prefill, double decode) {
-  Progress progress;
+JobProgress rates(double prefill, double decode) {
+  JobProgress progress;
+  progress.counts = {48, 12, 0, 1};
   progress.running = 8;
-  progress.prefill_tokens_per_second = prefill;
-  progress.decode_tokens_per_second = decode;
+  progress.waiting = 28;
+  progress.prefill_rate = prefill;
+  progress.decode_rate = decode;
+  progress.average_rate = 18;
   return progress;
 }
 
 TEST(ProgressLine, OnATerminalUpdatesInPlaceAndFitsIt) {
   const ProgressLine::Clock::time_point start{};
-  ProgressLine line(48, 100, start);
-  EXPECT_EQ(line.update(rates(1234, 567), 12, start),
-            "\rGenerating 12/48 | Prefill: 1234 tok/s | Decode: 567 tok/s | running 8 waiting 28\x1b[K");
-  ProgressLine narrow(48, 11, start);
-  EXPECT_EQ(narrow.update(rates(1, 1), 12, start), "\rGenerating\x1b[K");
+  ProgressLine line(120, start);
+  EXPECT_EQ(line.update(rates(1234, 567), start),
+            "\r25.0% 12/48 | decode 567 tok/s (avg 18) prefill 1234 | running 8 waiting 28 failed 1\x1b[K");
+  ProgressLine narrow(7, start);
+  EXPECT_EQ(narrow.update(rates(1, 1), start), "\r25.0% \x1b[K");
 }
 
 TEST(ProgressLine, InALogIsWholeEvery30SecondsAlsoWhenNothingFinished) {
   const ProgressLine::Clock::time_point start{};
-  ProgressLine line(48, {}, start);
-  EXPECT_EQ(line.update(rates(100, 10), 12, start + 1s), "");
-  EXPECT_EQ(line.update(rates(300, 30), 12, start + 30s),
-            "[00:00:30] Generating 12/48 | Prefill: 200 tok/s | Decode: 20 tok/s | running 8 waiting 28\n");
-  EXPECT_EQ(line.update(rates(1, 1), 12, start + 59s), "");
-  EXPECT_EQ(line.update(rates(1, 1), 12, start + 3660s),
-            "[01:01:00] Generating 12/48 | Prefill: 1 tok/s | Decode: 1 tok/s | running 8 waiting 28 | none "
-            "finished since the last line\n");
+  ProgressLine line({}, start);
+  EXPECT_EQ(line.update(rates(100, 10), start + 1s), "");
+  EXPECT_EQ(
+      line.update(rates(300, 30), start + 30s),
+      "[00:00:30] 25.0% 12/48 | decode 20 tok/s (avg 18) prefill 200 | running 8 waiting 28 failed 1\n");
+  EXPECT_EQ(line.update(rates(1, 1), start + 59s), "");
+  EXPECT_EQ(line.update(rates(1, 1), start + 3660s).substr(0, 17), "[01:01:00] 25.0% ");
   EXPECT_EQ(line.clear(), "");
+}
+
+TEST(ProgressLine, SaysWhenItEndsWhenItMustAndWhoStandsStill) {
+  Progress engine;
+  engine.running = 8;
+  engine.completion_tokens = 300;
+  engine.stall = Stall{2, {8, 9, 10, 11}, 28.3};
+  std::vector<Place> places(12, Place{.host = "nid0043"});
+  const JobProgress now = job_progress(engine, {48, 22, 12, 1}, 30, 4320, places);
+  EXPECT_EQ(now.waiting, 18U);
+  ProgressLine line({}, {});
+  EXPECT_EQ(
+      line.update(now, ProgressLine::Clock::time_point{} + 30s),
+      "[00:00:30] 45.8% 22/48 | decode 0 tok/s (avg 10) prefill 0 | running 8 waiting 18 failed 1 | ETA "
+      "00:01:18 | limit in 01:12:00 | STALL 28 s no token from replica 2 (ranks 8-11 on nid0043)\n");
+  engine.stall->seconds = 14;
+  EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, places).stall, "");
+  EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, places).seconds_left, std::nullopt);
 }
 
 TEST(ErrorBlock, SaysWhatWhyAndWhatToTry) {

@@ -3,7 +3,10 @@
 
 #include <signal.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -42,6 +45,33 @@ TEST(SignalsDeathTest, BeforeRequestsRunSigtermEndsTheProcess) {
         exit_with_flag();
       },
       ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        prepare_for_stops(0);
+        const std::jthread speaker([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          std::fputs("rank 2 has died", stderr);
+        });
+        ::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "rank 2 has died");
+}
+
+TEST(SignalsDeathTest, EveryRankKnowsSinceWhenItIsToEnd) {
+  expect_exit(0, [] {
+    prepare_for_stops(1);
+    bool right = !sigterm_is_older_than(std::chrono::milliseconds(0));
+    ::raise(SIGTERM);
+    right &= !sigterm_is_older_than(std::chrono::milliseconds(1000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ::raise(SIGTERM);
+    right &= sigterm_is_older_than(std::chrono::milliseconds(10));
+    std::_Exit(right ? 0 : 1);
+  });
 }
 
 TEST(SignalsDeathTest, AfterAWarningOneSigtermIsNotASecondOrder) {

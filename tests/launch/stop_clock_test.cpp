@@ -189,6 +189,13 @@ TEST(StopClock, ASqueueThatHangsHoldsNobodyUp) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 3s);
 }
 
+TEST(StopClock, TellsTheEndThatItKnows) {
+  TimeLimit limit;
+  limit.walltime = 5h;
+  EXPECT_EQ(StopClock(limit, [](TimePoint) {}).end(), limit.start + 5h);
+  EXPECT_EQ(StopClock({}, [](TimePoint) {}).end(), std::nullopt);
+}
+
 TEST(StopClock, WithoutABatchSystemItNeverStops) { EXPECT_EQ(stop_of({}, 200ms), std::nullopt); }
 
 }  // namespace

@@ -1,10 +1,38 @@
 #include <gtest/gtest.h>
 #include <parallel/self/self_world.hpp>
 #include <runtime/control/health.hpp>
+#include <support/thread_world.hpp>
 
 namespace maniple {
 
 namespace {
+
+using std::chrono::milliseconds;
+
+const Deadlines short_deadlines{.beat = milliseconds(10),
+                                .silence = milliseconds(400),
+                                .progress = milliseconds(200),
+                                .start_up = milliseconds(10'000),
+                                .last_words = milliseconds(1000)};
+
+// What a launcher would see. The worlds of tests cannot end the process.
+void tell_and_exit(const FaultReport& fault) {
+  fmt::print(stderr, "rank {} in {} {}: {}; noticed by {}\n", fault.rank, name_of(fault.where.phase),
+             fault.where.step, fault.error.what(), fault.noticed_by);
+  std::_Exit(static_cast<int>(fault.error.code()));
+}
+
+// Lets a rank work under watch until the job ends.
+void expect_fault(const char* message, const std::function<void(Health&)>& work) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto watched = [&] {
+    SelfWorld world;
+    Health health(world, short_deadlines, tell_and_exit);
+    work(health);
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  };
+  EXPECT_EXIT(watched(), testing::ExitedWithCode(76), message);
+}
 
 struct BrokenWorld : SelfWorld {
   std::optional<std::string> fault() override { return "rank 0 of a group: the network is down"; }
@@ -13,12 +41,71 @@ struct BrokenWorld : SelfWorld {
 TEST(HealthDeathTest, a_fault_in_the_background_ends_the_job_and_is_told) {
   const auto wait_under_watch = [] {
     BrokenWorld world;
-    Pulse pulse;
-    const Health health(world, pulse, {.beat = std::chrono::milliseconds(10)});
+    const Health health(world, short_deadlines, tell_and_exit);
     std::this_thread::sleep_for(std::chrono::seconds(10));
   };
   EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(76),
-              "error: rank 0 of a group: the network is down\n.*\n.*\n.*noticed by rank 0");
+              "rank 0 in start 0: rank 0 of a group: the network is down; noticed by 0");
+}
+
+TEST(HealthDeathTest, a_rank_that_is_silent_is_named) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto watched = [] {
+    run_ranks(2, [](World& world) {
+      if (world.rank() == 0) {
+        const Health health(world, short_deadlines, tell_and_exit);
+        std::this_thread::sleep_for(std::chrono::seconds(10));
+      }
+      const Neighbours neighbours(world);
+      const Channel unused = world.make_channel();
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    });
+  };
+  EXPECT_EXIT(watched(), testing::ExitedWithCode(76),
+              "rank 1 in start 0: has not been heard of for 0 s; noticed by 0");
+}
+
+TEST(HealthDeathTest, a_step_without_progress_is_a_fault) {
+  expect_fault("rank 0 in step 7: has made no progress", [](Health& health) {
+    health.pulse().step = 7;
+    health.pulse().phase = Phase::step;
+  });
+}
+
+TEST(HealthDeathTest, a_disk_that_takes_nothing_is_a_fault) {
+  expect_fault("rank 0 in idle 0: the disk has taken nothing", [](Health& health) {
+    health.pulse().phase = Phase::idle;
+    ++health.pulse().disk;
+  });
+}
+
+TEST(HealthDeathTest, an_error_of_one_rank_ends_the_job) {
+  expect_fault("rank 0 in start 0: out of luck; noticed by 0", [](Health& health) {
+    health.tell_alone({ExitCode::fault, "out of luck"});
+  });
+}
+
+TEST(Health, lets_ranks_wait_and_write_as_long_as_they_move) {
+  SelfWorld world;
+  Health health(world, short_deadlines, tell_and_exit);
+  health.pulse().phase = Phase::step;
+  for (int step = 0; step < 40; ++step) {
+    std::this_thread::sleep_for(milliseconds(10));
+    ++health.pulse().step;
+    ++health.pulse().disk;
+  }
+  health.pulse().disk = 0;
+  health.pulse().phase = Phase::idle;
+  std::this_thread::sleep_for(milliseconds(400));
+}
+
+TEST(Deadlines, leave_time_to_speak_before_all_are_gone) {
+  for (const int seconds : {3, 60, 600}) {
+    const milliseconds all_gone = std::chrono::seconds(seconds);
+    const Deadlines deadlines = Deadlines::within(all_gone);
+    EXPECT_LT(deadlines.silence + 3 * deadlines.beat + deadlines.last_words, all_gone);
+    EXPECT_LT(deadlines.progress + deadlines.beat + deadlines.last_words, all_gone);
+  }
 }
 
 }  // namespace

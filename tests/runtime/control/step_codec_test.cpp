@@ -42,7 +42,7 @@ StepPlan random_plan(Random& r) {
   plan.command = static_cast<Command>(r.below(3));
   plan.released = r.some<Seat>([&] { return r.number(); });
   plan.admissions = r.some<Admission>([&] {
-    return Admission{r.number(), r.number(), random_sampling(r), r.ids()};
+    return Admission{r.number(), r.number(), random_sampling(r), r.ids(), r.number()};
   });
   plan.new_blocks = r.some<NewBlocks>([&] { return NewBlocks{r.number(), r.ids()}; });
   plan.sequences = r.some<SequenceStep>([&] {

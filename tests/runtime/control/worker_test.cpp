@@ -17,8 +17,9 @@ class Rehearsal {
     StepPlan plan;
     plan.step = step;
     plan.command = command;
-    ASSERT_TRUE(channel_.center->try_send(0, encode(plan)));
+    send(plan);
   }
+  void send(const StepPlan& plan) { ASSERT_TRUE(channel_.center->try_send(0, encode(plan))); }
 
   std::string obey(bool reports = true) {
     const StepRunner runner{[this](const StepPlan& plan) {
@@ -33,7 +34,7 @@ class Rehearsal {
                               log_ += "collect " + std::to_string(result.step) + ", ";
                               return result;
                             }};
-    obey_plans(*channel_.leaves[0], reports, runner, pulse_);
+    obey_plans(*channel_.leaves[0], reports, runner, pulse);
     return log_;
   }
 
@@ -45,12 +46,12 @@ class Rehearsal {
   }
 
   std::function<bool()> is_ready = [] { return true; };
+  Pulse pulse;
 
  private:
   MemoryChannel channel_ = make_memory_channel(1);
   std::deque<uint64_t> launched_;
   std::string log_;
-  Pulse pulse_;
 };
 
 TEST(Worker, launches_what_is_there_and_answers_in_order_before_it_stops) {
@@ -81,6 +82,20 @@ TEST(Worker, answers_only_where_it_reports) {
   rehearsal.send(2, Command::stop);
   EXPECT_EQ(rehearsal.obey(false), "launch 1, collect 1, ");
   EXPECT_TRUE(rehearsal.answers().empty());
+}
+
+TEST(Worker, shows_the_requests_of_its_step) {
+  Rehearsal rehearsal;
+  StepPlan plan;
+  plan.step = 1;
+  plan.admissions = {{3, 0, {}, {}, 70}, {0, 0, {}, {}, 41}};
+  plan.sequences = {{.seat = 0}, {.seat = 3}};
+  rehearsal.send(plan);
+  rehearsal.send(2, Command::stop);
+  rehearsal.obey();
+  EXPECT_EQ(rehearsal.pulse.where().requests(), (std::vector<uint64_t>{}));
+  rehearsal.pulse.phase = Phase::step;
+  EXPECT_EQ(rehearsal.pulse.where().requests(), (std::vector<uint64_t>{41, 70}));
 }
 
 TEST(Worker, ends_with_an_error_when_rank_0_gives_up) {

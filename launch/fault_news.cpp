@@ -1,0 +1,139 @@
+#include <launch/fault_news.hpp>
+#include <launch/report.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <launch/run_directory/run_lock.hpp>
+#include <launch/run_directory/run_status.hpp>
+#include <launch/signals.hpp>
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* fault_name = "fault.json";
+
+// As people count lines.
+std::vector<uint64_t> counted_from_one(std::vector<uint64_t> requests) {
+  for (uint64_t& request : requests) ++request;
+  return requests;
+}
+
+std::string whereabouts_text(const Whereabouts& where) {
+  if (where.phase == Phase::step) return fmt::format("step {}, layer {}", where.step, where.layer);
+  return fmt::format("phase {}, after step {}", name_of(where.phase), where.step);
+}
+
+// A later job, or an end that all agreed on, has the last word.
+void mark_run(const fs::path& folder, ExitCode code) {
+  const fs::path run = folder.parent_path().parent_path();
+  const std::optional<RunStatus> status = read_status(run);
+  if (status && status->state == RunState::running && job_folders(run).back() == folder)
+    write_status(run, {RunState::fault, static_cast<int>(code)});
+}
+
+}  // namespace
+
+FaultNews::FaultNews(const World& world, std::string slurm_job, RankLog& log)
+    : world_(world), slurm_job_(std::move(slurm_job)), log_(log) {}
+
+void FaultNews::record_in(fs::path folder) {
+  const std::lock_guard lock(mutex_);
+  folder_ = std::move(folder);
+}
+
+void FaultNews::know_gpus(std::vector<std::string> uuids_of_ranks) {
+  const std::lock_guard lock(mutex_);
+  gpus_ = std::move(uuids_of_ranks);
+}
+
+// A launcher that was told to end the job sends SIGTERM, and a second later kills rank by rank: no fault of
+// theirs.
+void FaultNews::tell(const FaultReport& fault) {
+  const std::lock_guard lock(mutex_);
+  const std::string text = text_of(fault);
+  log_.write(text.substr(0, text.find('\n')));
+  if (fault.death && sigterm_is_older_than(std::chrono::milliseconds(500))) return;
+  if (!is_first_on_record(fault)) return;
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+  try {
+    if (!folder_.empty()) mark_run(folder_, fault.error.code());
+  } catch (const Error&) {  // the disk may be the fault
+  }
+}
+
+bool FaultNews::is_first_on_record(const FaultReport& fault) const try {
+  return folder_.empty() || create_file(folder_ / fault_name, json_of(fault) + '\n');
+} catch (const Error&) {  // what cannot be recorded can still be said
+  return true;
+}
+
+std::string FaultNews::json_of(const FaultReport& fault) const {
+  const auto rank = static_cast<size_t>(fault.rank);
+  return nlohmann::ordered_json{{"rank", fault.rank},
+                                {"host", world_.places()[rank].host},
+                                {"gpu", rank < gpus_.size() ? gpus_[rank] : ""},
+                                {"phase", name_of(fault.where.phase)},
+                                {"step", fault.where.step},
+                                {"layer", fault.where.layer},
+                                {"what", fault.error.what()},
+                                {"noticed_by", fault.noticed_by},
+                                {"requests", counted_from_one(fault.where.requests())},
+                                {"exit_code", static_cast<int>(fault.error.code())},
+                                {"time", std::time(nullptr)},
+                                {"job", slurm_job_}}
+      .dump();
+}
+
+std::string FaultNews::text_of(const FaultReport& fault) const {
+  const bool of_another = fault.rank != fault.noticed_by && !fault.agreed;
+  const Error& error = fault.error;
+  const std::string speaker =
+      fault.agreed || world_.size() == 1
+          ? ""
+          : fmt::format("{}{}", of_another ? "noticed by " : "", name_of_rank(fault.noticed_by));
+  std::string text =
+      error_block(of_another ? Error(error.code(),
+                                     fmt::format("{} {} (last seen in {})", name_of_rank(fault.rank),
+                                                 error.what(), whereabouts_text(fault.where)),
+                                     error.why(), error.remedy())
+                             : error,
+                  speaker);
+  if (fault.agreed) return text;
+  if (!of_another) text += fmt::format("  when: in {}\n", whereabouts_text(fault.where));
+  if (const auto requests = counted_from_one(fault.where.requests()); !requests.empty())
+    text += fmt::format("  requests in its step: {}{}\n", fmt::join(requests, ", "),
+                        requests.size() < fault.where.running
+                            ? fmt::format(" and {} more", fault.where.running - requests.size())
+                            : "");
+  if (!slurm_job_.empty() && world_.places().back().node > 0)
+    text += fmt::format("  to leave that node out: sbatch --exclude={} ...\n",
+                        world_.places()[static_cast<size_t>(fault.rank)].host);
+  return text;
+}
+
+std::string FaultNews::name_of_rank(int rank) const {
+  return fmt::format("rank {} on {}", rank, world_.places()[static_cast<size_t>(rank)].host);
+}
+
+std::optional<std::string> read_fault(const fs::path& folder) try {
+  const std::optional<std::string> text = read_if_there(folder / fault_name);
+  if (!text) return std::nullopt;
+  const auto fault = nlohmann::json::parse(*text);
+  return fmt::format("rank {} on {}, in phase {}, step {}: {}", fault.at("rank").get<int>(),
+                     fault.at("host").get<std::string>(), fault.at("phase").get<std::string>(),
+                     fault.at("step").get<uint64_t>(), fault.at("what").get<std::string>());
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
+
+}  // namespace maniple

@@ -1,0 +1,46 @@
+// The one place where it becomes known what ended a job: one block on stderr, and fault.json and STATUS in
+// the run directory.
+#pragma once
+
+#include <launch/rank_log.hpp>
+#include <parallel/world.hpp>
+#include <runtime/control/health.hpp>
+
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+class FaultNews {
+ public:
+  // slurm_job: empty outside of Slurm. Both references must outlive it.
+  FaultNews(const World& world, std::string slurm_job, RankLog& log);
+
+  // Known later; from then on the news have it. folder: of this job in the run directory.
+  void record_in(std::filesystem::path folder);
+  void know_gpus(std::vector<std::string> uuids_of_ranks);
+
+  // From any thread. Silent where another rank was first to record a fault of this job.
+  void tell(const FaultReport& fault);
+
+ private:
+  bool is_first_on_record(const FaultReport& fault) const;
+  std::string json_of(const FaultReport& fault) const;
+  std::string text_of(const FaultReport& fault) const;
+  std::string name_of_rank(int rank) const;
+
+  const World& world_;
+  const std::string slurm_job_;
+  RankLog& log_;
+  std::mutex mutex_;
+  std::filesystem::path folder_;
+  std::vector<std::string> gpus_;
+};
+
+// What fault.json in the folder of a job says, as one line; nothing where there is none.
+std::optional<std::string> read_fault(const std::filesystem::path& folder);
+
+}  // namespace maniple

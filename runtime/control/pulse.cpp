@@ -1,0 +1,23 @@
+#include <runtime/control/pulse.hpp>
+
+#include <algorithm>
+
+namespace maniple {
+
+const char* name_of(Phase phase) {
+  constexpr std::array names{"start", "load", "idle", "step", "end", "gone"};
+  return names[static_cast<size_t>(phase)];
+}
+
+std::vector<uint64_t> Whereabouts::requests() const {
+  const size_t shown = phase == Phase::step ? std::min<size_t>(running, most_requests) : 0;
+  return {first.begin(), first.begin() + static_cast<std::ptrdiff_t>(shown)};
+}
+
+Whereabouts Pulse::where() const {
+  Whereabouts where{step, layer, phase, running, {}};
+  for (size_t index = 0; index < where.first.size(); ++index) where.first[index] = first[index];
+  return where;
+}
+
+}  // namespace maniple

@@ -1,0 +1,126 @@
+#include <gtest/gtest.h>
+#include <launch/fault_news.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <launch/run_directory/run_status.hpp>
+#include <parallel/self/self_world.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <regex>
+
+namespace maniple {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rank 0 of four on two nodes.
+struct TwoNodes : SelfWorld {
+  int size() const override { return 4; }
+  const std::vector<Place>& places() const override { return all_; }
+  std::vector<Place> all_{{"nid1", 0, 0, 2}, {"nid1", 0, 1, 2}, {"nid2", 1, 0, 2}, {"nid2", 1, 1, 2}};
+};
+
+class FaultNewsTest : public ::testing::Test {
+ protected:
+  FaultNewsTest() {
+    fs::remove_all(run_);
+    fs::create_directories(folder_);
+    write_status(run_, {});
+    fault_.where.phase = Phase::step;
+    fault_.where.step = 812;
+    fault_.where.layer = 3;
+    fault_.where.running = 9;
+    fault_.where.first = {4, 0, 6, 7, 8, 9, 10, 11};
+  }
+  ~FaultNewsTest() override { fs::remove_all(run_); }
+
+  // What a rank says on stderr.
+  std::string told(const std::string& slurm_job = "") {
+    FaultNews news(world_, slurm_job, log_);
+    news.record_in(folder_);
+    news.know_gpus({"GPU-0", "GPU-1", "GPU-2", "GPU-3"});
+    ::testing::internal::CaptureStderr();
+    news.tell(fault_);
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  const fs::path run_ = fs::temp_directory_path() / fmt::format("maniple-fault-{}", ::getpid());
+  const fs::path folder_ = run_ / "jobs" / "1";
+  TwoNodes world_;
+  RankLog log_;
+  FaultReport fault_{2, {}, {ExitCode::fault, "has died", "because", "this"}, 1};
+};
+
+TEST_F(FaultNewsTest, NamesTheRankItsPlaceAndItsWork) {
+  EXPECT_EQ(told("7"),
+            "maniple: error: rank 2 on nid2 has died (last seen in step 812, layer 3)\n"
+            "  why: because\n  try: this\n  where: noticed by rank 1 on nid1\n"
+            "  requests in its step: 5, 1, 7, 8, 9, 10, 11, 12 and 1 more\n"
+            "  to leave that node out: sbatch --exclude=nid2 ...\n");
+  auto record = nlohmann::json::parse(read_if_there(folder_ / "fault.json").value());
+  EXPECT_GT(record.at("time"), 0);
+  record.erase("time");
+  EXPECT_EQ(record, nlohmann::json::parse(R"({"rank": 2, "host": "nid2", "gpu": "GPU-2", "phase": "step",
+      "step": 812, "layer": 3, "what": "has died", "noticed_by": 1, "requests": [5, 1, 7, 8, 9, 10, 11, 12],
+      "exit_code": 76, "job": "7"})"));
+  EXPECT_EQ(read_status(run_)->state, RunState::fault);
+  EXPECT_EQ(read_fault(folder_), "rank 2 on nid2, in phase step, step 812: has died");
+}
+
+TEST_F(FaultNewsTest, TheFirstOneWinsAndTheOthersAreSilent) {
+  EXPECT_NE(told(), "");
+  fault_.rank = 3;
+  EXPECT_EQ(told(), "");
+  EXPECT_EQ(nlohmann::json::parse(read_if_there(folder_ / "fault.json").value()).at("rank"), 2);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "a temporary file is left";
+}
+
+TEST_F(FaultNewsTest, ALaterJobAndACompleteRunKeepTheirStatus) {
+  fs::create_directories(run_ / "jobs" / "2");
+  EXPECT_NE(told(), "");
+  EXPECT_EQ(read_status(run_)->state, RunState::running);
+  fs::remove_all(run_ / "jobs" / "2");
+  fs::remove(folder_ / "fault.json");
+  write_status(run_, {RunState::complete, 0});
+  EXPECT_NE(told(), "");
+  EXPECT_EQ(read_status(run_)->state, RunState::complete);
+}
+
+TEST_F(FaultNewsTest, WhatCannotBeRecordedIsSaid) {
+  fs::remove_all(run_);
+  EXPECT_NE(told().find("rank 2 on nid2 has died"), std::string::npos);
+  EXPECT_EQ(read_fault(folder_), std::nullopt);
+}
+
+TEST_F(FaultNewsTest, AnErrorOfOneRankSaysWhereItWas) {
+  fault_.rank = fault_.noticed_by = 1;
+  fault_.where = {};
+  EXPECT_EQ(told(),
+            "maniple: error: has died\n  why: because\n  try: this\n  where: rank 1 on nid1\n"
+            "  when: in phase start, after step 0\n");
+}
+
+TEST_F(FaultNewsTest, AnErrorThatAllKnowOfIsSaidByRankZeroAlone) {
+  fault_.noticed_by = 0;
+  fault_.agreed = true;
+  EXPECT_EQ(told(), "maniple: error: has died\n  why: because\n  try: this\n");
+}
+
+TEST(RankLog, KeepsWholeLinesWithTheirTimeFromBeforeItWasOpened) {
+  const fs::path file = fs::temp_directory_path() / fmt::format("maniple-log-{}", ::getpid());
+  std::ignore = fs::remove(file);
+  for (const char* line : {"first", "second"}) {
+    RankLog log;
+    log.write(line);
+    log.open(file);
+    log.write("then");
+  }
+  const std::string time = R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} )";
+  EXPECT_TRUE(std::regex_match(read_if_there(file).value(), std::regex(time + "first\n" + time + "then\n" +
+                                                                       time + "second\n" + time + "then\n")));
+  fs::remove(file);
+}
+
+}  // namespace
+}  // namespace maniple

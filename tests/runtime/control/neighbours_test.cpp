@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+#include <parallel/self/self_world.hpp>
+#include <runtime/control/neighbours.hpp>
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <functional>
+
+namespace maniple {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Two ranks that are processes: this one, and a child that does `life`.
+class TwoProcesses : public SelfWorld {
+ public:
+  explicit TwoProcesses(const std::function<void(World&)>& life) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+    child_ = ::fork();
+    rank_ = child_ == 0 ? 1 : 0;
+    line_ = FileDescriptor(ends[rank_]);
+    ::close(ends[1 - rank_]);
+    if (child_ != 0) return;
+    life(*this);
+    ::_exit(0);
+  }
+  ~TwoProcesses() override { ::waitpid(child_, nullptr, 0); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return 2; }
+  const std::vector<Place>& places() const override { return places_; }
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> mine) override {
+    const uint64_t length = mine.size();
+    EXPECT_EQ(::write(line_.get(), &length, sizeof length), static_cast<ssize_t>(sizeof length));
+    EXPECT_EQ(::write(line_.get(), mine.data(), length), static_cast<ssize_t>(length));
+    std::vector<std::vector<std::byte>> all(2);
+    all[rank_].assign(mine.begin(), mine.end());
+    std::vector<std::byte>& theirs = all[1 - rank_];
+    uint64_t its_length = 0;
+    EXPECT_EQ(::recv(line_.get(), &its_length, sizeof its_length, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof its_length));
+    theirs.resize(its_length);
+    EXPECT_EQ(::recv(line_.get(), theirs.data(), its_length, MSG_WAITALL), static_cast<ssize_t>(its_length));
+    return all;
+  }
+  void barrier() override { all_gather_bytes(std::as_bytes(std::span("b"))); }
+
+ private:
+  pid_t child_ = 0;
+  int rank_ = 0;
+  FileDescriptor line_;
+  std::vector<Place> places_{{"here", 0, 0, 2}, {"here", 0, 1, 2}};
+};
+
+TEST(Neighbours, notice_a_death_at_once_and_know_where_it_happened) {
+  TwoProcesses world([](World& two) {
+    Neighbours neighbours(two);
+    neighbours.pulse().phase = Phase::step;
+    neighbours.pulse().step = 7;
+    two.barrier();
+    ::raise(SIGKILL);
+  });
+  Neighbours neighbours(world);
+  EXPECT_EQ(neighbours.wait(milliseconds(0)), std::nullopt);
+  world.barrier();
+  EXPECT_EQ(neighbours.wait(milliseconds(10'000)), 1);
+  ASSERT_NE(neighbours.pulse_of(1), nullptr);
+  EXPECT_EQ(neighbours.pulse_of(1)->where().phase, Phase::step);
+  EXPECT_EQ(neighbours.pulse_of(1)->where().step, 7U);
+  EXPECT_EQ(neighbours.wait(milliseconds(1)), std::nullopt) << "told twice";
+}
+
+TEST(Neighbours, who_says_goodbye_has_not_died) {
+  TwoProcesses world([](World& two) { const Neighbours neighbours(two); });
+  Neighbours neighbours(world);
+  EXPECT_EQ(neighbours.wait(milliseconds(10'000)), std::nullopt);
+  EXPECT_EQ(neighbours.pulse_of(1)->phase, Phase::gone);
+}
+
+TEST(Neighbours, one_speaks_and_another_only_if_that_one_dies_before) {
+  TwoProcesses world([](World& two) {
+    Neighbours neighbours(two);
+    EXPECT_TRUE(neighbours.takes_the_word());
+    two.barrier();
+    ::raise(SIGKILL);
+  });
+  Neighbours neighbours(world);
+  world.barrier();
+  EXPECT_FALSE(neighbours.takes_the_word());
+  EXPECT_EQ(neighbours.wait(milliseconds(10'000)), 1);
+  EXPECT_TRUE(neighbours.takes_the_word(1));
+  neighbours.has_spoken();
+  EXPECT_FALSE(neighbours.takes_the_word());
+  EXPECT_FALSE(neighbours.takes_the_word(1));
+}
+
+TEST(Neighbours, are_woken) {
+  SelfWorld world;
+  Neighbours neighbours(world);
+  neighbours.wake();
+  EXPECT_EQ(neighbours.wait(milliseconds(60'000)), std::nullopt);
+}
+
+}  // namespace
+}  // namespace maniple
