@@ -47,7 +47,8 @@ for ((i = 0; i < requests; i++)); do
     *) printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"temperature":0.8}\n' $i $i $((i * 7 % 50 + 1)) ;;
   esac
 done >"$work/in"
-command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --sync-interval 0.2s --takeover-after 5s)
+command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --sync-interval 0.2s
+  --takeover-after 5s --deadline 9s)
 on 1 "${command[@]}" --run-dir "$work/undisturbed" 2>"$work/err" || { cat "$work/err" && exit 1; }
 
 # begin [LEAST_RANKS]: a job of the round's run, on a random layout. Process $job; its words are in $log.
@@ -108,8 +109,13 @@ ended() {  # SECONDS
   story+=", ended with $code"
 }
 is_complete() { [[ $(cat "$run/STATUS" 2>/dev/null) == complete* ]]; }
+# By fault.json, once the job had a folder, and on stderr at least by the launcher.
 named() {  # RANK
-  ((count == 1)) || is_complete || grep -Eq "(rank|task) $1\b" "$log" || { ((++unnamed[$kind])) && bad "rank $1 is not named: $(tail "$log")"; }
+  ((count == 1)) || is_complete && return
+  local record
+  record=$(at_work && cat "$run/jobs/$((before + 1))/fault.json" 2>/dev/null)
+  [[ -z $record ]] || { [[ $record == "{\"rank\":$1,"* ]] && ((++recorded[$kind])); } || bad "rank $1 was hit: $record"
+  grep -Eq "(rank|task) $1\b" "$log" || { ((++unnamed[$kind])) && bad "rank $1 is not named: $(tail "$log")"; }
 }
 
 kill_rank() {
@@ -132,7 +138,7 @@ stop_rank() {
   begin_ranks 2 && later_moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  ended 60 && named $victim
+  ended 15 && named $victim
 }
 order_stop() {
   begin_ranks && moment
@@ -140,11 +146,11 @@ order_stop() {
   strike "${signals[RANDOM % 2]}" "${ranks[0]}"
   ended 30
 }
-# Longer than the others would wait for one rank that is silent.
+# Longer than any deadline.
 suspend() {
   begin_ranks && later_moment
   strike STOP "$job" "${ranks[@]}"
-  sleep 22
+  sleep 10
   wake "$job" "${ranks[@]}"
   ended 60
   ((code == 0)) || bad "did not go on: $(tail "$log")"
@@ -250,8 +256,8 @@ play_round() {
 
 : "${kinds:=kill_rank kill_all kill_launcher stop_rank order_stop suspend zombie two_starts disk_full damage ${slurm:+cut_link}}"
 [[ $CHAOS_DISK != none ]] || { say "disk_full: skipped, no right to mount a small disk here" && kinds=${kinds/disk_full/}; }
-declare -A played injected restarts longest unnamed failed
-for kind in $kinds; do played[$kind]=0 injected[$kind]=0 restarts[$kind]=0 longest[$kind]=0 unnamed[$kind]=0 failed[$kind]=0; done
+declare -A played injected restarts longest recorded unnamed failed
+for kind in $kinds; do played[$kind]=0 injected[$kind]=0 restarts[$kind]=0 longest[$kind]=0 recorded[$kind]=0 unnamed[$kind]=0 failed[$kind]=0; done
 lost=0 doubled=0 launcher=0 deck=()
 for ((number = 0; rounds > 0 ? number < rounds : SECONDS < minutes * 60; number++)); do
   RANDOM=$(cksum <<<"$((seed + number))" | cut -d' ' -f1)
@@ -262,10 +268,10 @@ for ((number = 0; rounds > 0 ? number < rounds : SECONDS < minutes * 60; number+
   play_round
 done
 
-printf '\n| kind | rounds | faults | restarts | longest time to the end, s | not named | failed |\n|---|--:|--:|--:|--:|--:|--:|\n'
+printf '\n| kind | rounds | faults | restarts | longest time to the end, s | named in fault.json | not named | failed |\n|---|--:|--:|--:|--:|--:|--:|--:|\n'
 for kind in $kinds; do
-  printf '| %s | %d | %d | %d | %d.%d | %d | %d |\n' $kind "${played[$kind]}" "${injected[$kind]}" "${restarts[$kind]}" \
-    $((${longest[$kind]} / 1000)) $((${longest[$kind]} % 1000 / 100)) "${unnamed[$kind]}" "${failed[$kind]}"
+  printf '| %s | %d | %d | %d | %d.%d | %d | %d | %d |\n' $kind "${played[$kind]}" "${injected[$kind]}" "${restarts[$kind]}" \
+    $((${longest[$kind]} / 1000)) $((${longest[$kind]} % 1000 / 100)) "${recorded[$kind]}" "${unnamed[$kind]}" "${failed[$kind]}"
 done
 say "seed $seed, $number rounds: $lost requests lost, $doubled doubled; the launcher itself crashed $launcher times"
 finish
