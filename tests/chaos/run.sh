@@ -89,8 +89,8 @@ moment() {
 later_moment() { await at_work && moment; }  # once the ranks have found each other
 
 strike() {  # SIGNAL PROCESS...
-  struck_at=${EPOCHREALTIME/./}
-  kill "-$1" "${@:2}" 2>/dev/null && ((++injected[$kind]))
+  struck_at=${EPOCHREALTIME/./} hit=no
+  kill "-$1" "${@:2}" 2>/dev/null && hit=yes && ((++injected[$kind]))
   story+=" $1 after $(done_of "$run")"
 }
 wake() {  # PROCESS...
@@ -108,10 +108,17 @@ ended() {  # SECONDS
   code=$?
   story+=", ended with $code"
 }
+# A job that nobody hurts. Open MPI under srun crashes in about one start of 400, before maniple has begun: again.
+undisturbed() {
+  until begin && ended 60 && ((code == 0)); do
+    at_work || ! grep -q 'Signal: Segmentation fault' "$log" && bad "does not complete: $(tail "$log")" && return
+    ((++crashes))
+  done
+}
 is_complete() { [[ $(cat "$run/STATUS" 2>/dev/null) == complete* ]]; }
 # By fault.json, once the job had a folder, and on stderr at least by the launcher.
 named() {  # RANK
-  ((count == 1)) || is_complete && return
+  [[ $count == 1 || $hit == no ]] || is_complete && return
   local record
   record=$(at_work && cat "$run/jobs/$((before + 1))/fault.json" 2>/dev/null)
   [[ -z $record ]] || { [[ $record == "{\"rank\":$1,"* ]] && ((++recorded[$kind])); } || bad "rank $1 was hit: $record"
@@ -153,15 +160,14 @@ suspend() {
   sleep 10
   wake "$job" "${ranks[@]}"
   ended 60
-  ((code == 0)) || bad "did not go on: $(tail "$log")"
+  [[ $hit == no || $code == 0 ]] || bad "did not go on: $(tail "$log")"
 }
 # A job stands still so long that another takes over; then it wakes up, and stops.
 zombie() {
   begin_ranks && moment
   strike STOP "$job" "${ranks[@]}"
   local asleep=("$job" "${ranks[@]}") its_log=$log
-  begin && ended 60
-  ((code == 0)) || bad "did not take over: $(tail "$log")"
+  undisturbed
   job=${asleep[0]} ranks=("${asleep[@]:1}") log=$its_log
   wake "${asleep[@]}"
   ended 30
@@ -223,11 +229,7 @@ kept() {
 # The same command again, until the run is complete, with the bytes of the one that nobody disturbed.
 completed() {
   local all once
-  until begin && ended 60 && ((code == 0)); do
-    grep -q 'Signal: Segmentation fault' "$log" && grep -q 'MPI_Init' "$log" && ((++launcher <= 3)) && continue
-    bad "does not complete: $(tail "$log")"
-    break
-  done
+  undisturbed
   ((restarts[$kind] += jobs - 1))
   cmp "$work/undisturbed/results.jsonl" "$run/results.jsonl" && cmp "$work/undisturbed/errors.jsonl" "$run/errors.jsonl" || bad "other bytes"
   all=$(settled | wc -l) once=$(settled | uniq | wc -l)
@@ -258,7 +260,7 @@ play_round() {
 [[ $CHAOS_DISK != none ]] || { say "disk_full: skipped, no right to mount a small disk here" && kinds=${kinds/disk_full/}; }
 declare -A played injected restarts longest recorded unnamed failed
 for kind in $kinds; do played[$kind]=0 injected[$kind]=0 restarts[$kind]=0 longest[$kind]=0 recorded[$kind]=0 unnamed[$kind]=0 failed[$kind]=0; done
-lost=0 doubled=0 launcher=0 deck=()
+lost=0 doubled=0 crashes=0 deck=()
 for ((number = 0; rounds > 0 ? number < rounds : SECONDS < minutes * 60; number++)); do
   RANDOM=$(cksum <<<"$((seed + number))" | cut -d' ' -f1)
   ((${#deck[@]} > 0)) || read -ra deck <<<"$kinds"
@@ -273,5 +275,5 @@ for kind in $kinds; do
   printf '| %s | %d | %d | %d | %d.%d | %d | %d | %d |\n' $kind "${played[$kind]}" "${injected[$kind]}" "${restarts[$kind]}" \
     $((${longest[$kind]} / 1000)) $((${longest[$kind]} % 1000 / 100)) "${recorded[$kind]}" "${unnamed[$kind]}" "${failed[$kind]}"
 done
-say "seed $seed, $number rounds: $lost requests lost, $doubled doubled; the launcher itself crashed $launcher times"
+say "seed $seed, $number rounds: $lost requests lost, $doubled doubled; $crashes starts crashed in MPI_Init"
 finish
