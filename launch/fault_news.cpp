@@ -9,7 +9,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdio>
 #include <ctime>
 #include <utility>
 
@@ -56,15 +55,16 @@ void FaultNews::know_gpus(std::vector<std::string> uuids_of_ranks) {
 }
 
 // A launcher that was told to end the job sends SIGTERM, and a second later kills rank by rank: no fault of
-// theirs.
+// theirs. What happened to this rank itself (a disk that does not answer) is said before it goes to the disk.
 void FaultNews::tell(const FaultReport& fault) {
+  if (fault.death && sigterm_is_older_than(std::chrono::milliseconds(500))) return;
   const std::lock_guard lock(mutex_);
   const std::string text = text_of(fault);
+  const bool own = fault.rank == fault.noticed_by;
+  if (own) say(text);
   log_.write(text.substr(0, text.find('\n')));
-  if (fault.death && sigterm_is_older_than(std::chrono::milliseconds(500))) return;
   if (!is_first_on_record(fault)) return;
-  std::fputs(text.c_str(), stderr);
-  std::fflush(stderr);
+  if (!own) say(text);
   try {
     if (!folder_.empty()) mark_run(folder_, fault.error.code());
   } catch (const Error&) {  // the disk may be the fault

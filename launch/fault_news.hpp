@@ -23,7 +23,7 @@ class FaultNews {
   void record_in(std::filesystem::path folder);
   void know_gpus(std::vector<std::string> uuids_of_ranks);
 
-  // From any thread. Silent where another rank was first to record a fault of this job.
+  // From any thread. Of another rank: silent where somebody else was first to record a fault of this job.
   void tell(const FaultReport& fault);
 
  private:

@@ -30,7 +30,7 @@ std::optional<std::string> environment(const std::string& name) {
 }
 
 int report(const Error& error, const std::string& speaker = {}) {
-  std::fputs(error_block(error, speaker).c_str(), stderr);
+  say(error_block(error, speaker));
   return static_cast<int>(error.code());
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 
 namespace maniple {
@@ -56,6 +57,11 @@ std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Pl
 }
 
 }  // namespace
+
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
 
 std::string error_block(const Error& error, const std::string& speaker) {
   std::string block = fmt::format("maniple: error: {}\n", error.what());

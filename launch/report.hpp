@@ -10,6 +10,9 @@
 
 namespace maniple {
 
+// On stderr, at once.
+void say(const std::string& text);
+
 // One block: what, why, what to try; `speaker`, as "rank 3 on nid0041", where it is not obvious who speaks.
 std::string error_block(const Error& error, const std::string& speaker = {});
 

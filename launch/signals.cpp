@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <initializer_list>
+#include <thread>
 
 namespace maniple {
 
@@ -47,6 +48,17 @@ void end_after_a_moment(int number) {
   ::raise(number);
 }
 
+// In a thread of its own, as a handler would interrupt calls that MPI makes.
+void take_note_of_sigterm() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([signals] {
+    for (int number = 0; ::sigwait(&signals, &number) == 0;) note_time_of(number);
+  }).detach();
+}
+
 void handle(std::initializer_list<int> signals, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -62,7 +74,7 @@ void prepare_for_stops(int rank) {
     handle({SIGTERM}, end_after_a_moment);
   } else {
     handle({SIGINT, SIGUSR1}, SIG_IGN);
-    handle({SIGTERM}, note_time_of);
+    take_note_of_sigterm();
   }
 }
 

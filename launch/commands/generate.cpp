@@ -20,11 +20,6 @@ namespace maniple {
 
 namespace {
 
-void say(const std::string& text) {
-  std::fputs(text.c_str(), stderr);
-  std::fflush(stderr);
-}
-
 std::optional<size_t> terminal_columns() {
   struct winsize size {};
   if (::isatty(STDERR_FILENO) == 0) return std::nullopt;
@@ -163,10 +158,9 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   const Preflight preflight = run_preflight(world, options.threads);
   engine.backend.threads = preflight.share.threads;
   engine.backend.cpus = preflight.share.cpus;
-  reporters.log.write(fmt::format("{} threads on CPUs {}", engine.backend.threads,
-                                  engine.backend.cpus.empty()
-                                      ? "that are shared"
-                                      : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
+  reporters.log.write(fmt::format(
+      "threads: {}, CPUs: {}", engine.backend.threads,
+      engine.backend.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
   if (job && preflight.warning) say(*preflight.warning);
   return load_and_serve(world, engine, options, pulse, job, reporters);
 }

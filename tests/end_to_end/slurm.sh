@@ -85,6 +85,17 @@ submit mpirun-again "$scripts/generate-mpirun.sbatch" "${run[@]}" --run-dir "$wo
 ended mpirun-again 60 0
 same "$work/mpirun/results.jsonl"
 
+say "a rank that is killed is named, with its node"
+submit killed "$scripts/generate.sbatch" "${endless[@]}" --run-dir "$work/killed"
+generating killed
+log=$work/killed/jobs/1/logs/rank-0003.log
+until_true 20 grep -q serving "$log" && cluster kill -KILL "$(grep -Eo 'process [0-9]+' "$log" | cut -d' ' -f2)"
+ended killed 60 "76 137 143 1 9 any"
+says killed 'rank 3 on n[1-4] has died \(last seen in step [1-9]'
+says killed 'sbatch --exclude=n[1-4]'
+grep -q '^{"rank":3,"host":"n[1-4]",' "$work/killed/jobs/1/fault.json" || bad "killed: $(cat "$work/killed/jobs/1/fault.json")"
+[[ $(cat "$work/killed/STATUS") == "fault 76" ]] || bad "killed: $(cat "$work/killed/STATUS")"
+
 say "an array, merged"
 submit array.%a --array=0-2 --nodes=1 "$scripts/array.sbatch" "$work/array" "${run[@]}"
 ended array 90 0

@@ -2,6 +2,7 @@
 #include <launch/signals.hpp>
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -64,12 +65,15 @@ TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
 TEST(SignalsDeathTest, EveryRankKnowsSinceWhenItIsToEnd) {
   expect_exit(0, [] {
     prepare_for_stops(1);
+    const auto send_and_wait = [] {
+      ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    };
     bool right = !sigterm_is_older_than(std::chrono::milliseconds(0));
-    ::raise(SIGTERM);
-    right &= !sigterm_is_older_than(std::chrono::milliseconds(1000));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ::raise(SIGTERM);
-    right &= sigterm_is_older_than(std::chrono::milliseconds(10));
+    send_and_wait();
+    right &= !sigterm_is_older_than(std::chrono::milliseconds(10'000));
+    send_and_wait();
+    right &= sigterm_is_older_than(std::chrono::milliseconds(250));
     std::_Exit(right ? 0 : 1);
   });
 }
