@@ -56,15 +56,15 @@ layouts=("1 1" "2 1" "2 2" "4 2")
 begin() {
   local tp
   while read -r count tp <<<"${layouts[RANDOM % ${#layouts[@]}]}" && ((count < ${1:-1})); do :; done
-  mark=$((++jobs)) log=$round/$jobs.err
+  log=$round/$((++jobs)).err
   before=$(compgen -G "$run/jobs/*" | wc -l)
-  CHAOS_JOB=$mark start "round/$mark" "$count" "${command[@]}" --tp "$tp" --run-dir "$run"
+  CHAOS_JOB=$log start "round/$jobs" "$count" "${command[@]}" --tp "$tp" --run-dir "$run"
   ranks=()
 }
-# lib.sh looks for children of mpirun. Here a mark in the environment, which srun hands on too, tells the jobs apart.
+# lib.sh looks for children of mpirun. Here a mark in the environment, which srun hands on too, tells jobs apart.
 ranks_of() {
   local file
-  for file in $(grep -slz "^CHAOS_JOB=$mark\$" /proc/[0-9]*/environ); do
+  for file in $(grep -slz "^CHAOS_JOB=$log\$" /proc/[0-9]*/environ); do
     sed -zEn "s|^(OMPI_COMM_WORLD_RANK\|SLURM_PROCID)=(.*)|\2 ${file//[^0-9]/}|p" "$file" 2>/dev/null | tr '\0' '\n'
   done | sort -n | sed 's/.* //'
 }
