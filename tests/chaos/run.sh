@@ -194,6 +194,7 @@ disk_full() {
 # Journals lose their ends, or a bit of them turns over: only a disk does that.
 damage() {
   kill_all
+  ! is_complete || return 0
   local journal size at byte
   for journal in "$run"/jobs/*/journal; do
     size=$(stat -c %s "$journal" 2>/dev/null) && ((size > 0)) || continue
