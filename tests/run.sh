@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 sanitizers=no
 if [ "${1:-}" = --sanitizers ]; then sanitizers=yes; shift; fi
 unit_tests=(kernels_test emulation_test cuda_kernels_test amx_emulation_test parallel_test layers_test scheduling_test control_test checkpoint_test tokenizer_test
-  execution_test model_test engine_test run_directory_test launch_test)
-thread_tests=(parallel_test engine_test kernels_test run_directory_test launch_test)
+  chat_test execution_test model_test engine_test run_directory_test launch_test)
+thread_tests=(parallel_test control_test engine_test kernels_test run_directory_test launch_test)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 launch/setup.sh release

@@ -6,11 +6,14 @@
 
 #include <chrono>
 #include <cstdio>
+#include <ranges>
 #include <thread>
 
 namespace maniple {
 
 namespace {
+
+constexpr RunStatus fault_status{RunState::fault, static_cast<int>(ExitCode::fault)};
 
 struct Standing {
   RunStatus status;
@@ -41,9 +44,24 @@ std::string check_alive(const JobOwner& owner, RunStatus& status) {
   constexpr int64_t longest_silence = 60;
   const int64_t silence = seconds_since(owner.heartbeat);
   const bool gone = is_gone(owner) || silence > longest_silence;
-  if (gone) status = {RunState::fault, static_cast<int>(ExitCode::fault)};
+  if (gone) status = fault_status;
   return fmt::format("; {}, heard of {} s ago{}", owner.description(), silence,
                      gone ? ": it ended without a word" : "");
+}
+
+// What is known of the last job. One that was killed at its first steps, or refused, leaves the word to the
+// one before it.
+std::string job_text(const std::vector<std::filesystem::path>& folders, RunStatus& status) {
+  if (folders.empty()) return {};
+  const bool running = status.state == RunState::running;
+  if (const std::optional<std::string> fault = read_fault(folders.back())) {
+    if (running) status = fault_status;  // whoever told of it was killed before it wrote STATUS
+    return "; " + *fault;
+  }
+  for (const std::filesystem::path& folder : folders | std::views::reverse)
+    if (const std::optional<JobOwner> owner = running_owner(folder); running && owner)
+      return check_alive(*owner, status);
+  return {};
 }
 
 Standing standing_of(const std::filesystem::path& directory) {
@@ -52,14 +70,7 @@ Standing standing_of(const std::filesystem::path& directory) {
   if (!status || !progress)
     fail(ExitCode::input, "{} is no run directory, or its first job has not begun; see generate --run-dir",
          directory.string());
-  std::string job;
-  if (const auto folders = job_folders(directory); !folders.empty()) {
-    const std::optional<JobOwner> owner = running_owner(folders.back());
-    if (const std::optional<std::string> fault = read_fault(folders.back()))
-      job = fmt::format("; {}", *fault);
-    else if (status->state == RunState::running && owner)
-      job = check_alive(*owner, *status);
-  }
+  const std::string job = job_text(job_folders(directory), *status);
   return {*status, fmt::format("{}: {}, {}{}\n", directory.string(), name_of(status->state),
                                counts_text(*progress, status->state == RunState::running), job)};
 }

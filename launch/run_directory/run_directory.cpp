@@ -65,7 +65,17 @@ void RunDirectory::tick(const RunProgress& progress) {
   journal_.flush();
   if (std::chrono::steady_clock::now() - last_sync_ < sync_interval_) return;
   sync();
-  write_progress(path_, counted(progress));
+  as_owner([&] { write_progress(path_, counted(progress)); });
+}
+
+void RunDirectory::as_owner(const std::function<void()>& write) {
+  lock_.check_held();
+  try {
+    write();
+  } catch (const Error&) {  // the next owner cleans up, which is not what to tell
+    lock_.check_held();
+    throw;
+  }
 }
 
 void RunDirectory::sync() {
@@ -83,13 +93,16 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
       if (status.state != RunState::fault) throw;
     }
   };
-  lock_.check_held();
-  if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
-  attempt([&] { journal_.sync(); });
-  if (status.state == RunState::complete) write_final_files();
-  attempt([&] { write_progress(path_, counted({})); });
-  attempt([&] { write_status(path_, status); });
-  replace_file(lock_.folder() / job_record_name, record + '\n');
+  as_owner([&] {
+    if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
+    attempt([&] { journal_.sync(); });
+    if (status.state == RunState::complete) write_final_files();
+  });
+  as_owner([&] {
+    attempt([&] { write_progress(path_, counted({})); });
+    attempt([&] { write_status(path_, status); });
+    replace_file(lock_.folder() / job_record_name, record + '\n');
+  });
 }
 
 void RunDirectory::write_final_files() {

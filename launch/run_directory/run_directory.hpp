@@ -47,6 +47,8 @@ class RunDirectory {
   void finish(const RunStatus& status, const std::string& record);
 
  private:
+  // Fails (fault) when another job has taken over, before or meanwhile.
+  void as_owner(const std::function<void()>& write);
   void write_final_files();
   RunProgress counted(RunProgress progress) const;
 

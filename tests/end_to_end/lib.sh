@@ -104,3 +104,11 @@ golden_requests() {
     }' "$model/golden.json" >"$1"
   (($(wc -l <"$1") >= 10)) || bad "golden.json was not understood"
 }
+
+# Of the run in a directory: the requests that it is known to have finished.
+done_of() {
+  local line=''
+  { read -r line <"$1/progress.json"; } 2>/dev/null
+  if [[ $line =~ \"done\":([0-9]+) ]]; then echo "${BASH_REMATCH[1]}"; else echo 0; fi
+}
+has_done() { (($(done_of "$1") >= $2)); }  # DIR COUNT

@@ -40,8 +40,6 @@ on 1 "${usual[@]}" --run-dir "$work/whole" --temperature 0.5 2>"$work/err"
 # Kills three jobs, each on another layout, one rank or all of them; then lets one finish. A request that runs alone when it is hit ends in
 # quarantine, from which --retry-errors takes it.
 midway=0 ROUNDS=${ROUNDS:-3}
-done_of() { sed 's/.*"done":\([0-9]*\),.*/\1/' "$1/progress.json" 2>/dev/null || echo 0; }
-has_done() { (($(done_of "$1") >= $2)); }
 kill_something() {
   local victims=("${ranks[@]}" "$job")
   if ((RANDOM % 2)); then kill -KILL "${victims[@]}" 2>/dev/null; else kill -KILL "${victims[RANDOM % ${#victims[@]}]}" 2>/dev/null; fi
@@ -94,6 +92,12 @@ kill -KILL "${both[3 - loser]}"
 wait "${both[3 - loser]}" 2>/dev/null
 "$MANIPLE" status "$work/twice" --rc >"$work/out"
 (($? == 76)) && grep -q 'fault' "$work/out" || bad "status of a killed job: $(cat "$work/out")"
+mkdir "$work/twice/jobs/9"
+"$MANIPLE" status "$work/twice" --rc >"$work/out"
+(($? == 76)) || bad "status, when the next job was killed before it said who it is: $(cat "$work/out")"
+echo '{"rank":0,"host":"h","phase":"step","step":1,"what":"has died"}' >"$work/twice/jobs/9/fault.json"
+"$MANIPLE" status "$work/twice" --rc >"$work/out"
+(($? == 76)) && grep -q 'fault, .*rank 0 on h.* has died' "$work/out" || bad "status, when a fault was told but STATUS not written: $(cat "$work/out")"
 
 say "a request that is running in three faults, the last time alone, ends in quarantine, and is taken up when asked for"
 printf '{"tokens":[1],"max_tokens":2}\n{"id":"long","tokens":[2],"max_tokens":1500,"ignore_eos":true}\n{"tokens":[3],"max_tokens":2}\n' >"$work/poison"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# What a run directory costs: 10,000 short requests with --out and with --run-dir, in turn; and the last 100 of them alone and as the rest of
+# a run. Medians of the rounds, costs as medians of the differences within a round, as Markdown. Usage: tests/bench/run_directory_bench.sh [ROUNDS]
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+rounds=${1:-5}
+program=${MANIPLE:-$here/../../build/release/maniple}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+for ((i = 0; i < 10000; i++)); do printf '{"id":%d,"prompt":"Scene %d. ROMEO:\\n","max_tokens":8,"ignore_eos":true}\n' $i $i; done >in
+tail -100 in >rest
+
+# timed NAME arguments...: appends its wall and processor seconds to NAME
+timed() {
+  local TIMEFORMAT='%R %U %S'
+  { time "$program" generate --model "$here/../data/models/shakespeare" --seed 1 --threads 1 "${@:2}" 2>log; } 2>times || { cat log >&2 && exit 1; }
+  awk '{ print $1, $2 + $3 }' times >>"$1"
+}
+for ((round = 0; round < rounds; round++)); do
+  timed out --in in --out out.jsonl
+  timed run --in in --run-dir dir
+  cmp out.jsonl dir/results.jsonl
+  rm -r dir/{STATUS,results.jsonl}
+  truncate --size=$(($(stat -c %s dir/jobs/1/journal) * 99 / 100)) dir/jobs/1/journal
+  timed rest_out --in rest --out rest.jsonl
+  timed rest_run --in in --run-dir dir
+  cmp out.jsonl dir/results.jsonl
+  rm -r dir
+done
+
+median() { sort -n | awk -v format="$1" '{ all[NR] = $1 } END { printf format, (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'; }
+row() { printf '| %s | %s | %s |\n' "$1" "$(cut -d' ' -f1 "$2" | median %.2f)" "$(cut -d' ' -f2 "$2" | median %.2f)"; }  # NAME TIMES
+percent() { paste -d' ' "$1" "$2" out | awk -v field="$3" '{ print 100 * ($field - $(field + 2)) / $(field + 4) }' | median '%.1f %%'; }
+cost() { printf '| %s | %s | %s |\n' "$1" "$(percent "$2" "$3" 1)" "$(percent "$2" "$3" 2)"; }  # NAME WITH WITHOUT: of the whole run
+
+printf '| %d rounds | wall s | processor s |\n|---|--:|--:|\n' "$rounds"
+row "10,000 requests, --out" out
+row "10,000 requests, --run-dir" run
+cost "the run directory" run out
+row "100 requests, --out" rest_out
+row "the last 100 of 10,000, --run-dir again" rest_run
+cost "resuming" rest_run rest_out
