@@ -38,12 +38,14 @@ RunDirectory::RunDirectory(const Settings& settings)
       journal_(lock_.folder() / journal_name),
       last_sync_(std::chrono::steady_clock::now()) {
   try {
-    check_or_write(settings.manifest, path_);
-    remove_unfinished_files(path_);
-    dropped_bytes_ = replay_journals(path_, ledger_, lock_.folder());
-    ledger_.open(lock_.folder() / journal_name);
-    write_progress(path_, counted({}));
-    write_status(path_, {});
+    as_owner([&] {
+      check_or_write(settings.manifest, path_);
+      remove_unfinished_files(path_);
+      dropped_bytes_ = replay_journals(path_, ledger_, lock_.folder());
+      ledger_.open(lock_.folder() / journal_name);
+      write_progress(path_, counted({}));
+      write_status(path_, {});
+    });
   } catch (...) {
     replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
     throw;
@@ -72,7 +74,7 @@ void RunDirectory::as_owner(const std::function<void()>& write) {
   lock_.check_held();
   try {
     write();
-  } catch (const Error&) {  // the next owner cleans up, which is not what to tell
+  } catch (const Error&) {  // perhaps as the next owner has removed our unfinished files
     lock_.check_held();
     throw;
   }
