@@ -90,7 +90,8 @@ int generate(GenerateOptions options, const Launch& launch) {
   std::optional<Watchdog> end_of_mpi;  // which waits for all ranks
   const std::unique_ptr<World> world = join_world(launch, options.transport);
   const int code = generate_watched(*world, options, launch);
-  end_of_mpi.emplace(options.deadline, ExitCode{code});
+  // srun ends a rank that stands still only after one that left with an error.
+  end_of_mpi.emplace(options.deadline, code == 0 ? ExitCode::fault : ExitCode{code});
   return code;
 }
 
