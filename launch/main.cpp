@@ -99,8 +99,9 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   options.time_limit.slurm_end = launch.job_end;
   std::optional<Watchdog> end_of_mpi;  // which waits for all ranks
   const std::unique_ptr<World> world = join_world(launch, options.transport);
-  const int code = run_watched(*world, options, command);
-  end_of_mpi.emplace(options.deadline, ExitCode{code});
+const int code = run_watched(*world, options, command);
+  // srun ends a rank that stands still only after one that left with an error.
+  end_of_mpi.emplace(options.deadline, code == 0 ? ExitCode::fault : ExitCode{code});
   return code;
 }
 

@@ -149,7 +149,7 @@ stop_rank() {
   begin_ranks 2 && later_moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  ended 15 && named $victim
+  ended 20 && named $victim
 }
 order_stop() {
   begin_ranks && moment
