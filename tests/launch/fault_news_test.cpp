@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
-#include <regex>
 
 namespace maniple {
 namespace {
@@ -116,9 +116,10 @@ TEST(RankLog, KeepsWholeLinesWithTheirTimeFromBeforeItWasOpened) {
     log.open(file);
     log.write("then");
   }
-  const std::string time = R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} )";
-  EXPECT_TRUE(std::regex_match(read_if_there(file).value(), std::regex(time + "first\n" + time + "then\n" +
-                                                                       time + "second\n" + time + "then\n")));
+  std::string lines = read_if_there(file).value();
+  std::ranges::replace_if(lines, [](char c) { return '0' <= c && c <= '9'; }, '0');
+  const std::string time = "0000-00-00T00:00:00.000 ";
+  EXPECT_EQ(lines, time + "first\n" + time + "then\n" + time + "second\n" + time + "then\n");
   fs::remove(file);
 }
 
