@@ -117,7 +117,8 @@ TEST(RankLog, KeepsWholeLinesWithTheirTimeFromBeforeItWasOpened) {
     log.write("then");
   }
   std::string lines = read_if_there(file).value();
-  std::ranges::replace_if(lines, [](char c) { return '0' <= c && c <= '9'; }, '0');
+  std::ranges::replace_if(
+      lines, [](char c) { return '0' <= c && c <= '9'; }, '0');
   const std::string time = "0000-00-00T00:00:00.000 ";
   EXPECT_EQ(lines, time + "first\n" + time + "then\n" + time + "second\n" + time + "then\n");
   fs::remove(file);
