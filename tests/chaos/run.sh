@@ -35,7 +35,7 @@ fi
 MANIPLE=$(realpath "${MANIPLE:-$here/../../build/release/maniple}")
 DATA=${DATA:-$here/../data}
 MPIRUN=${MPIRUN:-mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1}
-[[ -z $slurm ]] || MPIRUN="srun --mpi=pmix --nodes=2 --cpus-per-task=1 --kill-on-bad-exit=1"
+[[ -z $slurm ]] || MPIRUN="srun --mpi=pmix --nodes=2 --cpus-per-task=1 --kill-on-bad-exit=1 --wait=10"
 . "$here/../end_to_end/lib.sh"
 
 # Requests of both shapes, sampled, of different lengths; every hundredth fails on purpose.
@@ -108,7 +108,7 @@ ended() {  # SECONDS
   code=$?
   story+=", ended with $code"
 }
-# A job that nobody hurts. Open MPI under srun crashes in about one start of 400, before maniple has begun: again.
+# A job that nobody hurts. Open MPI under srun crashes in one start of some hundreds, before maniple has begun: again.
 undisturbed() {
   until begin && ended 60 && ((code == 0)); do
     at_work || ! grep -q 'Signal: Segmentation fault' "$log" && bad "does not complete: $(tail "$log")" && return
@@ -149,7 +149,7 @@ stop_rank() {
   begin_ranks 2 && later_moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  ended 20 && named $victim
+  ended 30 && named $victim
 }
 order_stop() {
   begin_ranks && moment
