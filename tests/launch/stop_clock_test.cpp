@@ -105,7 +105,9 @@ class FakeSqueue {
   static std::string local_time(TimePoint time) {
     const std::time_t seconds = WallClock::to_time_t(time);
     std::array<char, 32> text{};
-    std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", std::localtime(&seconds));
+    std::tm local{};
+    ::localtime_r(&seconds, &local);  // localtime would read the time zone anew beside the clock's thread
+    std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &local);
     return text.data();
   }
 
