@@ -47,7 +47,7 @@ for ((i = 0; i < requests; i++)); do
     *) printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"temperature":0.8}\n' $i $i $((i * 7 % 50 + 1)) ;;
   esac
 done >"$work/in"
-command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --sync-interval 0.2s
+command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --allow-cross-node-tp --sync-interval 0.2s
   --takeover-after 5s --deadline 9s)
 on 1 "${command[@]}" --run-dir "$work/undisturbed" 2>"$work/err" || { cat "$work/err" && exit 1; }
 
