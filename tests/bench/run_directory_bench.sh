@@ -15,24 +15,25 @@ tail -100 in >rest
 # timed NAME arguments...: appends its wall and processor seconds to NAME
 timed() {
   local TIMEFORMAT='%R %U %S'
-  { time "$program" generate --model "$here/../data/models/shakespeare" --seed 1 --threads 1 "${@:2}" 2>$1.log; } 2>$1.seconds || { cat $1.log >&2 && exit 1; }
-  awk '{ print $1, $2 + $3 }' $1.seconds >>"$1"
+  { time "$program" generate --model "$here/../data/models/shakespeare" --seed 1 --threads 1 "${@:2}" 2>"$1.log"; } 2>"$1.seconds" || { cat "$1.log" >&2 && exit 1; }
+  awk '{ print $1, $2 + $3 }' "$1.seconds" >>"$1"
+}
+# both OUT_NAME INPUT RUN_NAME: with --out and with --run-dir at the same time
+both() {
+  timed "$1" --in "$2" --out out.jsonl &
+  local other=$!
+  timed "$3" --in in --run-dir dir &
+  wait $!
+  wait $other
 }
 for ((round = 0; round < rounds; round++)); do
-  timed out --in in --out out.jsonl &
-  other=$!
-  timed run --in in --run-dir dir &
-  wait $!
-  wait $other
+  both out in run
   cmp out.jsonl dir/results.jsonl
-  rm -r dir/{STATUS,results.jsonl}
+  mv dir/results.jsonl whole.jsonl
+  rm dir/STATUS
   truncate --size=$(($(stat -c %s dir/jobs/1/journal) * 99 / 100)) dir/jobs/1/journal
-  timed rest_out --in rest --out rest.jsonl &
-  other=$!
-  timed rest_run --in in --run-dir dir &
-  wait $!
-  wait $other
-  cmp out.jsonl dir/results.jsonl
+  both rest_out rest rest_run
+  cmp whole.jsonl dir/results.jsonl
   rm -r dir
 done
 

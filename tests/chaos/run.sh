@@ -149,7 +149,7 @@ stop_rank() {
   begin_ranks 2 && later_moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  ended 30 && named $victim
+  ended "$([[ -n $slurm ]] && echo 30 || echo 15)" && named $victim  # srun waits 10 s for those that are left
 }
 order_stop() {
   begin_ranks && moment
@@ -250,7 +250,8 @@ play_round() {
   rm -rf "$round" "$run"
   mkdir "$round"
   for ((; hits > 0; hits--)); do
-    $kind && kept
+    $kind
+    kept
     ! is_complete || break
   done
   completed
