@@ -91,7 +91,7 @@ std::string FaultNews::json_of(const FaultReport& fault) const {
                                 {"exit_code", static_cast<int>(fault.error.code())},
                                 {"time", std::time(nullptr)},
                                 {"job", slurm_job_}}
-      .dump();
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // paths may not be UTF-8
 }
 
 std::string FaultNews::text_of(const FaultReport& fault) const {

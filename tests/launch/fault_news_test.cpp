@@ -68,6 +68,12 @@ TEST_F(FaultNewsTest, NamesTheRankItsPlaceAndItsWork) {
   EXPECT_EQ(read_fault(folder_), "rank 2 on nid2, in phase step, step 812: has died");
 }
 
+TEST_F(FaultNewsTest, RecordsWhatIsNotUtf8) {
+  fault_.error = Error(ExitCode::fault, "cannot read dir\xff/model", "because", "this");
+  EXPECT_NE(told(), "");
+  EXPECT_NE(read_fault(folder_).value().find("/model"), std::string::npos);
+}
+
 TEST_F(FaultNewsTest, TheFirstOneWinsAndTheOthersAreSilent) {
   EXPECT_NE(told(), "");
   fault_.rank = 3;
