@@ -192,7 +192,7 @@ disk_full() {
   cat /dev/zero >"$CHAOS_DISK/filler" 2>/dev/null
   strike 0 "$job"
   ended 60
-  ((code == 0)) || grep -q 'No space left on device' "$log" || bad "a full disk, and no word of it: $(tail "$log")"
+  ((code == 0)) || grep -Eq 'No space left on device|of free space, but' "$log" || bad "a full disk, and no word of it: $(tail "$log")"
   rm "$CHAOS_DISK/filler"
 }
 # Journals lose their ends, or a bit of them turns over: only a disk does that.
@@ -259,6 +259,7 @@ play_round() {
   say "round $number, --seed $((seed + number)) --only $kind --rounds 1:$story; $((SECONDS - since)) s"
   ((failures == before_round)) && return
   ((++failed[$kind]))
+  [[ $kind != disk_full ]] || cp -r "$run" "$round"
   cp -r "$round" "${TMPDIR:-/tmp}/maniple-chaos-$((seed + number))-$kind" && say "kept: ${TMPDIR:-/tmp}/maniple-chaos-$((seed + number))-$kind"
 }
 
