@@ -17,11 +17,7 @@ GatedMlp::GatedMlp(const std::string& source, const ModelConfig& config, TensorR
       down_(source + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias, tensor) {}
 
 TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
-  const TensorView gate_up = gate_up_.forward(x, context);
-  const TensorView product =
-      context.workspace.take(context.activation, {x.shape[0], gate_up_.local_outputs() / 2});
-  context.ops.silu_mul(gate_up, product);
-  return down_.forward(product, context);
+  return down_.forward(gate_up_.forward_gated(x, context), context);
 }
 
 void GatedMlp::list(Parameters& parameters) {

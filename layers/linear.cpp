@@ -11,6 +11,13 @@ TensorView RowsOfLinear::forward(ConstTensorView x, ForwardContext& context, DTy
   return out;
 }
 
+TensorView RowsOfLinear::forward_gated(ConstTensorView x, ForwardContext& context) const {
+  const TensorView out = context.workspace.take(context.activation, {x.shape[0], local_outputs() / 2});
+  if (!context.ops.matmul_silu_mul(x, weight_.matrix, bias_.vector, out))
+    context.ops.silu_mul(forward(x, context), out);
+  return out;
+}
+
 void RowsOfLinear::append(const LogicalOutput& output, IndexRange part) {
   const IndexRange rows{output.first_row + part.begin, output.first_row + part.end};
   weight_.spec.columns = inputs_;

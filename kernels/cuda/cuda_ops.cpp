@@ -97,6 +97,15 @@ ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
   return {bias_.view().data, dtype, bias.shape};
 }
 
+bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                                bool gated) {
+  return skinny_gemm(
+      stream_,
+      {x.dtype, out.dtype, x.data, weight.packed.view().data, bias.empty() ? nullptr : bias.as<float>(),
+       out.data, narrow(x.shape[0]), narrow(weight.rows), narrow(weight.columns), gated},
+      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
+}
+
 void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
   const int64_t m = x.shape[0], n = weight.rows, k = weight.columns;
   require(x.shape == Shape{m, k} && out.shape == Shape{m, n} && x.dtype == weight.dtype &&
@@ -104,12 +113,15 @@ void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bi
           "shapes of a matmul");
   require(bias.empty() || (bias.shape == Shape{n} && bias.dtype == DType::fp32),
           "a bias has one fp32 value for each output column");
-  if (m == 0) return;
-  if (!skinny_gemm(stream_,
-                   {x.dtype, out.dtype, x.data, weight.packed.view().data,
-                    bias.empty() ? nullptr : bias.as<float>(), out.data, narrow(m), narrow(n), narrow(k)},
-                   {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()}))
+  if (m > 0 && !multiply_few_rows(x, weight, bias, out, false))
     gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
+}
+
+bool CudaOps::matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+  require(x.shape == Shape{out.shape[0], weight.columns} && weight.rows == 2 * out.shape[1] &&
+              x.dtype == weight.dtype && out.dtype == x.dtype,
+          "gate and up are one product");
+  return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, true);
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {

@@ -20,6 +20,8 @@ class CudaOps : public Ops {
   void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  bool matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
+                       TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
 
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
@@ -53,6 +55,8 @@ class CudaOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                         bool gated);
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);
   DecodeWorkspace decode_workspace(const AttentionArguments& arguments);
 

@@ -14,9 +14,10 @@ constexpr int turn_k = 64;  // of a warp at a time
 constexpr int depth = 3;
 constexpr int least_columns = 32;  // of a block, for any m
 
-// A block multiplies `columns` rows of the weight (columns of out) with all `rows` rows of x. Its warps take
-// turns along k, each with a ring of its own, so that no barrier stops the stream of copies. Everywhere 96
-// KiB at most: what fits each architecture, and twice an SM of sm_90.
+// A block multiplies `columns` rows of the weight with all `rows` rows of x: neighbours, or if the product is
+// gated, half of them neighbours that gate, the others those that they gate. Its warps take turns along k,
+// each with a ring of its own, so that no barrier stops the stream of copies. Everywhere 96 KiB at most: what
+// fits each architecture, and twice an SM of sm_90.
 template <int rows, int columns>
 struct Tile {
   static constexpr int step_k = rows <= 32 ? turn_k : turn_k / 2;
@@ -42,7 +43,6 @@ class SkinnyGemm {
   __device__ SkinnyGemm(const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace)
       : a_(a),
         workspace_(workspace),
-        first_column_(block_index().x * columns),
         ring_(reinterpret_cast<T*>(shared_memory()) + warp_index() * depth * Sizes::stage) {}
 
   __device__ void run() {
@@ -50,23 +50,28 @@ class SkinnyGemm {
     multiply(sums);
     exchange(sums);
     const int slices = grid_size().y;
-    if (slices == 1) {
-      for_results([&](int row, int column, int place) { write(row, column, sum_of_warps(place)); });
-      return;
+    if (slices == 1) return write_results(sum_of_warps);
+    for (int i = thread_index(); i < a_.m * columns; i += block_threads()) {
+      const int row = i / columns, column = i % columns;
+      if (column_of(column) < a_.n) *partial(block_index().y, row, column) = sum_of_warps(row, column);
     }
-    for_results([&](int row, int column, int place) {
-      *partial(block_index().y, row, column) = sum_of_warps(place);
-    });
     if (!is_last_to_arrive()) return;
     memory_fence();
-    for_results([&](int row, int column, int) {
+    write_results([&](int row, int column) {
       float sum = 0;
       for (int slice = 0; slice < slices; ++slice) sum += *partial(slice, row, column);
-      write(row, column, sum);
+      return sum;
     });
   }
 
  private:
+  // Of the product, for one of the block's; a_.n behind its end.
+  __device__ int column_of(int column) const {
+    const int halves = a_.gated ? 2 : 1, mine = columns / halves, all = a_.n / halves;
+    const int place = block_index().x * mine + column % mine;
+    return place < all ? place + column / mine * all : a_.n;
+  }
+
   // out^T = weight * x^T: sixteen rows of the weight, eight of x at a time.
   __device__ void multiply(float (&sums)[columns / 16][rows / 8][4]) {
     constexpr int steps_a_turn = turn_k / step_k;
@@ -111,9 +116,9 @@ class SkinnyGemm {
   __device__ void fetch_stage(int k, T* stage) const {
     constexpr int chunks = step_k / 8;
     const int row = lane_index() / chunks, chunk = lane_index() % chunks;
-    const T* const weight = static_cast<const T*>(a_.weight) + static_cast<int64_t>(first_column_) * a_.k;
     for (int r = row; r < columns; r += 32 / chunks)
-      fetch_chunk(stage + swizzled<step_k>(r, chunk), weight, r, k + 8 * chunk, a_.n - first_column_);
+      fetch_chunk(stage + swizzled<step_k>(r, chunk), static_cast<const T*>(a_.weight), column_of(r),
+                  k + 8 * chunk, a_.n);
     for (int r = row; r < rows; r += 32 / chunks)
       fetch_chunk(stage + columns * step_k + swizzled<step_k>(r, chunk), static_cast<const T*>(a_.x), r,
                   k + 8 * chunk, a_.m);
@@ -145,30 +150,34 @@ class SkinnyGemm {
   __device__ static float* warp_sums(int warp) {
     return reinterpret_cast<float*>(shared_memory()) + warp * rows * Sizes::pitch;
   }
-  __device__ static float sum_of_warps(int place) {
+  // Columns are the block's.
+  __device__ static float sum_of_warps(int row, int column) {
     float sum = 0;
-    for (int w = 0; w < warps; ++w) sum += warp_sums(w)[place];
+    for (int w = 0; w < warps; ++w) sum += warp_sums(w)[row * Sizes::pitch + column];
     return sum;
   }
-
-  // f(row and column of out, place among a warp's sums)
-  template <typename F>
-  __device__ void for_results(F f) const {
-    for (int i = thread_index(); i < a_.m * columns; i += block_threads()) {
-      const int row = i / columns, column = i % columns;
-      if (first_column_ + column < a_.n) f(row, first_column_ + column, row * Sizes::pitch + column);
-    }
-  }
   __device__ float* partial(int slice, int row, int column) const {
-    return workspace_.partials + (static_cast<int64_t>(slice) * a_.m + row) * a_.n + column;
+    return workspace_.partials + (static_cast<int64_t>(slice) * a_.m + row) * a_.n + column_of(column);
   }
-  __device__ void write(int row, int column, float sum) const {
-    if (a_.bias) sum += a_.bias[column];
-    const int64_t place = static_cast<int64_t>(row) * a_.n + column;
-    if (a_.out_type == DType::fp32)
-      static_cast<float*>(a_.out)[place] = sum;
-    else
-      static_cast<T*>(a_.out)[place] = static_cast<T>(sum);
+
+  // sum_of(row, column of the block)
+  template <typename F>
+  __device__ void write_results(F sum_of) const {
+    const int written = a_.gated ? columns / 2 : columns, width = a_.gated ? a_.n / 2 : a_.n;
+    const auto value_of = [&](int row, int column) {
+      return sum_of(row, column) + (a_.bias ? a_.bias[column_of(column)] : 0);
+    };
+    for (int i = thread_index(); i < a_.m * written; i += block_threads()) {
+      const int row = i / written, column = i % written;
+      if (column_of(column) == a_.n) continue;
+      float value = value_of(row, column);
+      if (a_.gated) value = value / (1.0f + expf(-value)) * value_of(row, column + written);
+      const int64_t place = static_cast<int64_t>(row) * width + column_of(column);
+      if (a_.out_type == DType::fp32)
+        static_cast<float*>(a_.out)[place] = value;
+      else
+        static_cast<T*>(a_.out)[place] = static_cast<T>(value);
+    }
   }
 
   // Of the slices of these columns. Counts from zero to zero.
@@ -187,7 +196,6 @@ class SkinnyGemm {
 
   const SkinnyGemmArguments& a_;
   const SkinnyGemmWorkspace& workspace_;
-  int first_column_;
   T* ring_;
 };
 

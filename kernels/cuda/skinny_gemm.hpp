@@ -1,5 +1,6 @@
 // The product of a few rows with a weight, on tensor cores: out[m, n] = x[m, k] * weight[n, k]^T + bias[n]
-// for m up to 64, bf16 and fp16. The weight is read once, as fast as memory allows.
+// for m up to 64, bf16 and fp16. The weight is read once, as fast as memory allows. Gated, the first half of
+// the columns gates the second, before anything is rounded: out[m, n / 2] = silu(first) * second.
 //
 // The order in which k is summed follows from n and k alone: a row has the same bits in any company.
 #pragma once
@@ -19,10 +20,11 @@ struct SkinnyGemmArguments {
   const void* x;       // [m, k]
   const void* weight;  // [n, k]
   const float* bias;   // [n] or null
-  void* out;           // [m, n]
+  void* out;           // [m, n], or [m, n / 2]
   int m;
   int n;
   int k;
+  bool gated = false;
 };
 
 // Where the sums of slices of k wait for the last one of their columns.

@@ -29,9 +29,9 @@ class Product {
   }
 
   // As floats, whatever the type.
-  std::vector<float> multiply(bool biased, DType out_type) {
+  std::vector<float> multiply(bool biased, DType out_type, bool gated = false) {
     Device& memory = device_.memory();
-    const size_t count = static_cast<size_t>(shape_.m * shape_.n);
+    const size_t count = static_cast<size_t>(shape_.m * shape_.n / (gated ? 2 : 1));
     Tensor x = uploaded(memory, x_), weight = uploaded(memory, weight_), bias = uploaded(memory, bias_),
            out = uploaded(memory, std::vector<std::byte>(count * size_of(out_type))),
            partials = uploaded(memory, std::vector<float>(cuda::skinny_partial_floats,
@@ -40,7 +40,7 @@ class Product {
     EXPECT_TRUE(cuda::skinny_gemm(
         device_.stream(),
         {dtype_, out_type, data<uint16_t>(x) + offset_, data<uint16_t>(weight) + offset_,
-         biased ? data<float>(bias) : nullptr, out.view().data, shape_.m, shape_.n, shape_.k},
+         biased ? data<float>(bias) : nullptr, out.view().data, shape_.m, shape_.n, shape_.k, gated},
         {data<float>(partials), data<int32_t>(arrivals)}));
     EXPECT_EQ(downloaded<int32_t>(memory, arrivals), std::vector<int32_t>(cuda::skinny_arrivals))
         << "arrivals are counted back to zero";
@@ -50,26 +50,48 @@ class Product {
     return wide;
   }
 
+  // A sum of fp32 roundings that mostly cancel, then one rounding of the result.
   void expect_exact(const std::vector<float>& out, bool biased, DType out_type) const {
-    const double rounding = out_type == DType::fp32 ? 0 : dtype_ == DType::bf16 ? 0x1p-8 : 0x1p-11;
     for (int row = 0; row < shape_.m; ++row)
       for (int column = 0; column < shape_.n; ++column) {
-        double sum = biased ? bias_[static_cast<size_t>(column)] : 0.0, magnitude = std::abs(sum);
-        for (int i = 0; i < shape_.k; ++i) {
-          const double term =
-              static_cast<double>(widened(x_[offset_ + static_cast<size_t>(row * shape_.k + i)])) *
-              static_cast<double>(widened(weight_[offset_ + static_cast<size_t>(column * shape_.k + i)]));
-          sum += term;
-          magnitude += std::abs(term);
-        }
-        // A sum of fp32 roundings that mostly cancel, then one rounding of the result.
-        ASSERT_NEAR(out[static_cast<size_t>(row * shape_.n + column)], sum,
-                    0x1p-20 * magnitude + rounding * std::abs(sum))
+        const Sum sum = sum_of(row, column, biased);
+        ASSERT_NEAR(out[static_cast<size_t>(row * shape_.n + column)], sum.exact,
+                    sum.error + rounding(out_type) * std::abs(sum.exact))
+            << shape_.m << " x " << shape_.n << " x " << shape_.k << " at " << row << ", " << column;
+      }
+  }
+  // silu is nowhere steeper than 1.1.
+  void expect_exact_gated(const std::vector<float>& out, bool biased, DType out_type) const {
+    const int width = shape_.n / 2;
+    for (int row = 0; row < shape_.m; ++row)
+      for (int column = 0; column < width; ++column) {
+        const Sum gate = sum_of(row, column, biased), up = sum_of(row, width + column, biased);
+        const double silu = gate.exact / (1 + std::exp(-gate.exact)), product = silu * up.exact;
+        ASSERT_NEAR(out[static_cast<size_t>(row * width + column)], product,
+                    1.1 * gate.error * std::abs(up.exact) + std::abs(silu) * up.error +
+                        (0x1p-21 + rounding(out_type)) * std::abs(product) + 0x1p-25)
             << shape_.m << " x " << shape_.n << " x " << shape_.k << " at " << row << ", " << column;
       }
   }
 
  private:
+  struct Sum {
+    double exact, error;
+  };
+  Sum sum_of(int row, int column, bool biased) const {
+    double sum = biased ? bias_[static_cast<size_t>(column)] : 0.0, magnitude = std::abs(sum);
+    for (int i = 0; i < shape_.k; ++i) {
+      const double term =
+          static_cast<double>(widened(x_[offset_ + static_cast<size_t>(row * shape_.k + i)])) *
+          static_cast<double>(widened(weight_[offset_ + static_cast<size_t>(column * shape_.k + i)]));
+      sum += term;
+      magnitude += std::abs(term);
+    }
+    return {sum, 0x1p-20 * magnitude};
+  }
+  double rounding(DType out_type) const {
+    return out_type == DType::fp32 ? 0 : dtype_ == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  }
   std::vector<uint16_t> operand(uint64_t seed, int count) const {
     std::vector<uint16_t> values(offset_ + static_cast<size_t>(count) + 8, 0x7fff);
     for (size_t i = 0; i < static_cast<size_t>(count); ++i)
@@ -104,6 +126,18 @@ TEST_P(SkinnyGemm, AgreesWithDoublePrecisionOnAnyShapeAndAlignment) {
         Product product(device(), shape, dtype, shape.m % 3 == 0 ? 1 : 0);
         product.expect_exact(product.multiply(biased, out_type), biased, out_type);
       }
+}
+
+TEST_P(SkinnyGemm, TheFirstHalfGatesTheSecond) {
+  const std::vector<Shape3> shapes{{1, 64, 512},  {1, 2, 1},     {3, 34, 72},   {8, 96, 1000},
+                                   {9, 30, 256},  {16, 70, 136}, {17, 100, 77}, {32, 32, 520},
+                                   {33, 66, 320}, {64, 130, 264}};
+  for (const Shape3 shape : shapes)
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      const bool biased = (shape.n + shape.k + static_cast<int>(GetParam())) % 4 < 2;
+      Product product(device(), shape, dtype, shape.m % 3 == 0 ? 1 : 0);
+      product.expect_exact_gated(product.multiply(biased, dtype, true), biased, dtype);
+    }
 }
 
 TEST_P(SkinnyGemm, ARowHasTheSameBitsInAnyCompanyAndOrder) {

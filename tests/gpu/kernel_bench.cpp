@@ -259,7 +259,14 @@ void bench_gemm(Bench& bench) {
                          {reinterpret_cast<std::byte*>(weight(call)), DType::bf16, {n, k}}, {},
                          {out.view().data, DType::bf16, {m, n}});
       });
-      for (const auto& [name, timing] : {std::pair{"skinny_gemm", own}, {"cublaslt", theirs}})
+      const Timing gated = bench.time(calls, [&](int call) {
+        cuda::skinny_gemm(
+            bench.stream(),
+            {DType::bf16, DType::bf16, x.view().data, weight(call), nullptr, out.view().data, m, n, k, true},
+            {partials.view().as<float>(), arrivals.view().as<int32_t>()});
+      });
+      for (const auto& [name, timing] :
+           {std::pair{"skinny_gemm", own}, {"skinny_gemm_gated", gated}, {"cublaslt", theirs}})
         bench.report(fmt::format(R"("kernel": "{}", "m": {}, "n": {}, "k": {})", name, m, n, k), timing,
                      2.0 * static_cast<double>(elements), 2.0 * m * static_cast<double>(elements));
     }

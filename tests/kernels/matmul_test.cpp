@@ -99,6 +99,39 @@ TEST_P(Matmul, AgreesWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
   }
 }
 
+// Where a backend has one kernel for both.
+TEST_P(Matmul, GatedInOneAgreesWithDoublePrecision) {
+  for (const DType dtype : activation_types())
+    for (const int64_t m : {1, 7, 33, 65})
+      for (const bool biased : {false, true}) {
+        constexpr int64_t width = 45, k = 168;
+        SCOPED_TRACE(fmt::format("{} x {} {}, bias: {}", m, k, name_of(dtype), biased));
+        const Tensor x = random_tensor(device(), dtype, {m, k}, 1),
+                     raw = random_tensor(device(), dtype, {2 * width, k}, 2);
+        const Tensor bias = biased ? random_tensor(device(), DType::fp32, {2 * width}, 3) : Tensor();
+        GuardedTensor out(device(), dtype, {m, width});
+        const bool has_one = GetParam().kind == BackendKind::cuda && dtype != DType::fp32 && m <= 64;
+        ASSERT_EQ(ops().matmul_silu_mul(PoisonedRows(device(), x).view(), packed(ops(), raw, dtype, 1), bias,
+                                        out.view()),
+                  has_one);
+        EXPECT_TRUE(out.intact());
+        if (!has_one) continue;
+        const auto exact = [&](int64_t row, int64_t column) {
+          double sum = biased ? get(bias, column) : 0;
+          for (int64_t i = 0; i < k; ++i)
+            sum += static_cast<double>(get(x, row * k + i)) * get(raw, column * k + i);
+          return sum;
+        };
+        for (int64_t row = 0; row < m; ++row)
+          for (int64_t i = 0; i < width; ++i) {
+            const double gate = exact(row, i),
+                         expected = gate / (1 + std::exp(-gate)) * exact(row, width + i);
+            ASSERT_NEAR(get(out.view(), row * width + i), expected,
+                        rounding(dtype) * std::abs(expected) + 1e-4);
+          }
+      }
+}
+
 TEST_P(Matmul, DoesNotDependOnTheNumberOfThreads) {
   for (const DType dtype : activation_types())
     for (const int64_t m : {1, 33}) {

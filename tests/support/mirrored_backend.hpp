@@ -105,6 +105,12 @@ class MirroredOps : public Ops {
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.matmul(t.in(x), weight, t.in(bias), t.out(out)); });
   }
+  bool matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
+                       TensorView out) override {
+    bool done = false;
+    run([&](Ops& ops, Transfer& t) { done = ops.matmul_silu_mul(t.in(x), weight, t.in(bias), t.out(out)); });
+    return done;
+  }
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.embed(t.in(ids), table, vocabulary, t.out(out)); });
   }
