@@ -134,4 +134,8 @@ cluster scancel --signal=USR1 "$id"
 ended requeue 90 0
 (($(job "$id" Restarts) == 1)) || bad "requeue: it was not stopped and started again"
 same "$work/requeue/results.jsonl"
+echo 'stopped 75' >"$work/requeue/STATUS"
+submit refused "$scripts/requeue.sbatch" "$work/requeue" "${run[@]}" --temperature 9
+ended refused 60 75
+(($(job "$id" Restarts) == 0)) || bad "refused: it came back, though it had done nothing"
 finish
