@@ -53,6 +53,9 @@ template <int dims>
 constexpr int ring_bytes = std::max(warps* Ring<dims>::depth* Ring<dims>::tile * 2,
                                     warps* tile_rows* sums_pitch<dims> * 4);
 
+// A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2]. The next one is aligned too.
+constexpr int slot_floats(int query_heads, int dims) { return (query_heads * (dims + 2) + 3) / 4 * 4; }
+
 __device__ int context_of(const AttentionArguments& a, int sequence) {
   return a.query_starts[sequence + 1] - a.query_starts[sequence] == 1 ? a.past_lengths[sequence] + 1 : 0;
 }
@@ -286,9 +289,8 @@ class Decode {
     return sum;
   }
 
-  // A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2].
   __device__ float* slot_of(int slot) const {
-    return workspace_.slots + static_cast<int64_t>(slot) * a_.query_heads * (dims + 2);
+    return workspace_.slots + static_cast<int64_t>(slot) * slot_floats(a_.query_heads, dims);
   }
   __device__ Four* slot_sum(const Part& part, int slot, int v) const {
     return reinterpret_cast<Four*>(slot_of(slot) + part.first_head * dims) + v;
@@ -359,7 +361,7 @@ __global__ void __launch_bounds__(32 * warps, dims <= 128 ? 3 : 2)
 }  // namespace
 
 int decode_slot_floats(const AttentionArguments& arguments) {
-  return arguments.query_heads * (arguments.head_dim + 2);
+  return slot_floats(arguments.query_heads, arguments.head_dim);
 }
 int decode_arrivals(const AttentionArguments& arguments) {
   return arguments.sequences * arguments.query_heads;
