@@ -51,6 +51,9 @@ class World {
 
   // From any thread, without waiting: a fault in a group that nobody who waits for the device would notice.
   virtual std::optional<std::string> fault() { return std::nullopt; }
+  // Ends what groups run on the device, where it may stand still for ever: before memory that it uses is
+  // given back on the way out of a fault.
+  virtual void abort_groups() noexcept {}
   // Ends every process of the job, at once, from any thread.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };

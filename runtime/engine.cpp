@@ -99,6 +99,9 @@ struct Engine::Parts {
         options(engine_options),
         grid(ProcessGrid::of(world.size(), options.tensor_size)),
         pulse(where) {}
+  ~Parts() {
+    if (std::uncaught_exceptions() > 0) world.abort_groups();
+  }
 
   // In order of construction; each depends on those above.
   World& world;
@@ -221,10 +224,12 @@ void Engine::Parts::load() {
       weights = weights_of(*checkpoint);
     }
   });
-  // Random weights are made where they are used: a group of one broadcasts to nobody.
+  // Random weights are made where they are used: a group of one broadcasts to nobody. Others travel from host
+  // memory to host memory, whatever the backend.
+  const Backend host = make_backend({.kind = BackendKind::reference});
   const std::vector<int> alone{world.rank()};
   const std::unique_ptr<Communicator> replicas =
-      world.make_group(options.random_weights ? alone : grid.data_group(world.rank()), *backend.ops);
+      world.make_group(options.random_weights ? alone : grid.data_group(world.rank()), *host.ops);
   info.weight_bytes = load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas);
   model->prepare(*backend.ops, limits.max_model_len);
   load_seconds = seconds_since(start);

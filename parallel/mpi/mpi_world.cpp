@@ -83,6 +83,9 @@ class MpiWorld : public World {
   }
   void barrier() override { maniple::barrier(control_); }
   std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
+  void abort_groups() noexcept override {
+    if (nccl_) nccl_->abort();
+  }
   [[noreturn]] void abort(int exit_code) override;
 
  private:

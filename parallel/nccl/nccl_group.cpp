@@ -81,7 +81,7 @@ void NcclGroup::abort() noexcept {
 }
 
 void NcclGroup::abort_comm() noexcept {
-  if (comm_) api_.comm_abort(std::exchange(comm_, nullptr));
+  if (comm_) abort_ = std::jthread([this, comm = std::exchange(comm_, nullptr)] { api_.comm_abort(comm); });
 }
 
 void NcclGroup::close() noexcept {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 namespace maniple {
 
@@ -37,7 +38,8 @@ class NcclGroup {
   // --- from any thread ---
   // What went wrong in the background, if anything did. Never waits.
   std::optional<std::string> fault();
-  // Ends what runs on the device and lets the others go without this rank.
+  // Ends what runs on the device and lets the others go without this rank. Returns at once: NCCL waits for
+  // the captured graphs that hold the communicator to go, and does so in the background until this ends.
   void abort() noexcept;
 
   // The regular end, together with the others; abort() if they do not come, or while an exception passes.
@@ -61,6 +63,7 @@ class NcclGroup {
   // NCCL lets two threads use a communicator one after the other; each call under it is short.
   std::mutex mutex_;
   NcclComm comm_ = nullptr;  // null when it has ended
+  std::jthread abort_;       // last: it uses the others
 };
 
 }  // namespace maniple

@@ -50,6 +50,12 @@ std::string NcclGroups::reason_against(Transport& members, std::span<const int> 
   return {};
 }
 
+void NcclGroups::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const std::weak_ptr<NcclGroup>& weak : groups_)
+    if (const std::shared_ptr<NcclGroup> group = weak.lock()) group->abort();
+}
+
 std::optional<std::string> NcclGroups::fault() {
   const std::lock_guard lock(mutex_);
   for (const std::weak_ptr<NcclGroup>& weak : groups_)

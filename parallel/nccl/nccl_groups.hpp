@@ -26,6 +26,8 @@ class NcclGroups {
   const std::string& description() const { return description_; }
   // From any thread, without waiting: what is wrong in one of the groups.
   std::optional<std::string> fault();
+  // Ends what they run on the device.
+  void abort() noexcept;
 
  private:
   std::string reason_against(Transport& members, std::span<const int> ranks, const std::string& uuid) const;

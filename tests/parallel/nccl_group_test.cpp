@@ -163,6 +163,20 @@ TEST(NcclGroup, an_abort_from_another_thread_frees_a_rank_that_waits) {
   EXPECT_EQ(calls_of(nccl, 1), (Calls{"init", "finalize", "abort"}));
 }
 
+TEST(NcclGroup, an_abort_that_takes_its_time_does_not_keep_the_fault_secret) {
+  FakeNccl nccl;
+  nccl.let_abort_end(false);
+  run_transports(1, [&](Transport& members) {
+    Rank rank(nccl, members);
+    nccl.break_in_background(FakeNccl::remote_error);
+    EXPECT_THAT(fault_of([&] { rank.communicator.barrier(); }), HasSubstr("fake error 6"));
+    EXPECT_FALSE(rank.group->fault());
+    EXPECT_EQ(calls_of(nccl, 0), (Calls{"init"}));
+    nccl.let_abort_end(true);
+  });
+  EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
+}
+
 TEST(NcclGroup, nothing_is_called_after_an_abort) {
   FakeNccl nccl;
   run_transports(1, [&](Transport& members) {

@@ -68,6 +68,11 @@ void FakeNccl::let_finalize_end(bool ends) {
   finalize_ends_ = ends;
 }
 
+void FakeNccl::let_abort_end(bool ends) {
+  abort_ends_ = ends;
+  abort_ends_.notify_all();
+}
+
 std::vector<std::string> FakeNccl::log() const {
   const std::lock_guard lock(mutex_);
   return log_;
@@ -139,6 +144,7 @@ NcclResult FakeNccl::comm_destroy(NcclComm comm) {
 }
 
 NcclResult FakeNccl::comm_abort(NcclComm comm) {
+  abort_ends_.wait(false);
   const std::lock_guard lock(mutex_);
   const NcclResult result = begin("abort", comm);
   comm->ended = true;

@@ -9,6 +9,7 @@
 #include <kernels/reference/reference_ops.hpp>
 #include <parallel/nccl/nccl_api.hpp>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -27,6 +28,7 @@ class FakeNccl : public NcclApi {
   void break_in_background(NcclResult result);              // all communicators that there are
   void let_join(int ranks);                                 // those from here on never arrive
   void let_finalize_end(bool ends);
+  void let_abort_end(bool ends);  // as while captured graphs hold the communicator
   // "draw", "init 1", "finalize 1", "destroy 1", "abort 1": rank in its group.
   std::vector<std::string> log() const;
 
@@ -77,6 +79,7 @@ class FakeNccl : public NcclApi {
   int ids_drawn_ = 0;
   int ranks_that_join_ = 1 << 20;
   bool finalize_ends_ = true;
+  std::atomic<bool> abort_ends_ = true;
 };
 
 }  // namespace maniple
