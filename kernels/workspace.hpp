@@ -42,7 +42,7 @@ class Workspace {
   };
 
  private:
-  static constexpr size_t alignment = 64;
+  static constexpr size_t alignment = 256;  // all that a matrix library may ask for
   Tensor memory_;
   size_t capacity_ = 0;
   size_t used_ = 0;

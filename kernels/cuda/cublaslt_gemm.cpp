@@ -69,6 +69,9 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   check(cublasLtMatmulPreferenceCreate(&created), "describing what an algorithm may use");
   const UniqueHandle<PreferenceTraits> preference(created);
   set(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
+  // Parts of a sum are added in fp32, whatever the result's type.
+  set(created, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, weight_alignment);
   set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x_alignment);
   set(created, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out_alignment);

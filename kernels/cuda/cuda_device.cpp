@@ -111,6 +111,11 @@ CudaDevice::CudaDevice(int index) {
   check(cudaSetDevice(index), "choosing the GPU");
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
+  if (properties.major < 8)
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("{} has compute capability {}.{}", properties.name, properties.major, properties.minor),
+        "the kernels need 8.0 (Ampere) or newer", "ask for newer GPUs, or use --backend cpu");
   uuid_ = uuid_text(properties.uuid);
   description_ = fmt::format("cuda, {}, {}, {} SMs", properties.name, uuid_, properties.multiProcessorCount);
   cudaStream_t stream;

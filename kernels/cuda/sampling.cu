@@ -120,8 +120,13 @@ __device__ float logit_of(uint64_t key) {
   return __builtin_bit_cast(float, ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
+// Logits share few first digits, and adding to one place is done one after the other: lanes take turns over
+// copies of the bins.
+constexpr int bin_copies = 16;
+
 struct FilterScratch {
-  unsigned long long bins[256];
+  unsigned long long bins[256][bin_copies];
+  unsigned long long totals[256];
   unsigned long long sums[most_warps];
   Candidate candidates[most_warps];
   float maxima[most_warps];
@@ -172,15 +177,21 @@ class GatheredRow {
       scratch_.reached = 0;
     }
     for (int shift = key_bits - 8; shift >= 0; shift -= 8) {
-      for (int bin = thread_index(); bin < 256; bin += block_threads()) scratch_.bins[bin] = 0;
+      for (int i = thread_index(); i < 256 * bin_copies; i += block_threads())
+        scratch_.bins[i / bin_copies][i % bin_copies] = 0;
       synchronize_block();
       const uint64_t prefix = scratch_.chosen;
       for_each([&](int id, float logit) {
         const uint64_t digits = key_of(logit, id) >> shift;
         if (digits >> 8 != prefix) return;
         if (const unsigned long long share = weight(id, logit))
-          atomic_add(&scratch_.bins[digits & 255], share);
+          atomic_add(&scratch_.bins[digits & 255][thread_index() % bin_copies], share);
       });
+      synchronize_block();
+      for (int bin = thread_index(); bin < 256; bin += block_threads()) {
+        scratch_.totals[bin] = 0;
+        for (const unsigned long long part : scratch_.bins[bin]) scratch_.totals[bin] += part;
+      }
       synchronize_block();
       descend(wanted);
       synchronize_block();
@@ -198,8 +209,8 @@ class GatheredRow {
     synchronize_block();
     for (int bin = thread_index(); bin < 256; bin += block_threads()) {
       unsigned long long above = reached;
-      for (int other = bin + 1; other < 256; ++other) above += scratch_.bins[other];
-      if (static_cast<double>(above) >= wanted || static_cast<double>(above + scratch_.bins[bin]) < wanted)
+      for (int other = bin + 1; other < 256; ++other) above += scratch_.totals[other];
+      if (static_cast<double>(above) >= wanted || static_cast<double>(above + scratch_.totals[bin]) < wanted)
         continue;
       scratch_.chosen = prefix << 8 | static_cast<uint64_t>(bin);
       scratch_.reached = above;

@@ -43,6 +43,8 @@ class SkinnyGemm {
   __device__ SkinnyGemm(const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace)
       : a_(a),
         workspace_(workspace),
+        side_(a.gated ? columns / 2 : columns),
+        first_(block_index().x * side_),
         ring_(reinterpret_cast<T*>(shared_memory()) + warp_index() * depth * Sizes::stage) {}
 
   __device__ void run() {
@@ -67,9 +69,8 @@ class SkinnyGemm {
  private:
   // Of the product, for one of the block's; a_.n behind its end.
   __device__ int column_of(int column) const {
-    const int halves = a_.gated ? 2 : 1, mine = columns / halves, all = a_.n / halves;
-    const int place = block_index().x * mine + column % mine;
-    return place < all ? place + column / mine * all : a_.n;
+    const int all = a_.gated ? a_.n / 2 : a_.n, place = first_ + (column < side_ ? column : column - side_);
+    return place >= all ? a_.n : column < side_ ? place : place + all;
   }
 
   // out^T = weight * x^T: sixteen rows of the weight, eight of x at a time.
@@ -113,20 +114,30 @@ class SkinnyGemm {
     }
   }
 
+  // As few instructions as can be: they, not the memory, would be the limit.
   __device__ void fetch_stage(int k, T* stage) const {
-    constexpr int chunks = step_k / 8;
+    constexpr int chunks = step_k / 8, together = 32 / chunks;  // rows of a warp's copy
     const int row = lane_index() / chunks, chunk = lane_index() % chunks;
-    for (int r = row; r < columns; r += 32 / chunks)
-      fetch_chunk(stage + swizzled<step_k>(r, chunk), static_cast<const T*>(a_.weight), column_of(r),
-                  k + 8 * chunk, a_.n);
-    for (int r = row; r < rows; r += 32 / chunks)
-      fetch_chunk(stage + columns * step_k + swizzled<step_k>(r, chunk), static_cast<const T*>(a_.x), r,
-                  k + 8 * chunk, a_.m);
+    const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * a_.k;
+    const int all = a_.gated ? a_.n / 2 : a_.n;
+
+    const T* from = static_cast<const T*>(a_.weight) + static_cast<int64_t>(first_ + row) * a_.k + begin;
+    int place = first_ + row;
+    for (int i = 0; i < columns / together; ++i, from += step, place += together) {
+      if (a_.gated && i == columns / together / 2) {
+        from += static_cast<int64_t>(all - side_) * a_.k;
+        place -= side_;
+      }
+      fetch_chunk(stage + swizzled<step_k>(row + i * together, chunk), from, begin, place < all);
+    }
+    from = static_cast<const T*>(a_.x) + static_cast<int64_t>(row) * a_.k + begin;
+    for (int i = 0; i < rows / together; ++i, from += step)
+      fetch_chunk(stage + columns * step_k + swizzled<step_k>(row + i * together, chunk), from, begin,
+                  row + i * together < a_.m);
   }
-  // Eight elements from (row, k) on; zeros behind row_count and a_.k.
-  __device__ void fetch_chunk(T* to, const T* matrix, int row, int k, int row_count) const {
-    const bool valid = row < row_count && k < a_.k;
-    const T* const from = valid ? matrix + static_cast<int64_t>(row) * a_.k + k : matrix;
+  // Eight elements of a row, from its k-th on; zeros where the row is not there, and behind a_.k.
+  __device__ void fetch_chunk(T* to, const T* from, int64_t k, bool is_row) const {
+    const bool valid = is_row && k < a_.k;
     if constexpr (aligned) {
       copy_async(to, from, valid);
     } else {
@@ -196,6 +207,8 @@ class SkinnyGemm {
 
   const SkinnyGemmArguments& a_;
   const SkinnyGemmWorkspace& workspace_;
+  const int side_;   // columns that are neighbours
+  const int first_;  // of them, in the product or its half
   T* ring_;
 };
 

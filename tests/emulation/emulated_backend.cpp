@@ -60,17 +60,27 @@ void EmulatedDevice::set_reachable(bool reachable) {
     mprotect(first, bytes, reachable ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
+void EmulatedDevice::require_mine(const std::byte* memory, size_t bytes) const {
+  auto next = mappings_.upper_bound(const_cast<std::byte*>(memory));
+  require(bytes == 0 || (next != mappings_.begin() && (--next, memory + bytes <= next->first + next->second)),
+          "host memory where the device's is meant");
+}
+
 void EmulatedDevice::upload(std::byte* to_device, const std::byte* from_host, size_t bytes) {
+  require_mine(to_device, bytes);
   const Reach reach(*this);
   if (bytes > 0) std::memcpy(to_device, from_host, bytes);
 }
 
 void EmulatedDevice::download(std::byte* to_host, const std::byte* from_device, size_t bytes) {
+  require_mine(from_device, bytes);
   const Reach reach(*this);
   if (bytes > 0) std::memcpy(to_host, from_device, bytes);
 }
 
 void EmulatedDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  require_mine(to, bytes);
+  require_mine(from, bytes);
   const Reach reach(*this);
   if (bytes > 0) std::memcpy(to, from, bytes);
 }

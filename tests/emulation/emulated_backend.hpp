@@ -30,6 +30,9 @@ class EmulatedDevice : public Device, public DeviceMemory {
   void set_reachable(bool reachable) override;
 
  private:
+  // Copies take memory of the device on its side, as on a GPU that cannot reach the host's.
+  void require_mine(const std::byte* memory, size_t bytes) const;
+
   std::map<std::byte*, size_t> mappings_;  // first page, pages that hold data
 };
 

@@ -29,6 +29,7 @@ int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
               "counting multiprocessors");
   cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
               "counting the blocks that fit");
+  require(blocks > 0, "a kernel needs more shared memory than this GPU has");
   return blocks * multiprocessors;
 }
 
