@@ -11,12 +11,15 @@ dim3 dimensions(Grid grid) {
   return {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)};
 }
 
-// Before a launch, and before the question how many blocks fit.
+// Before a launch, and before the question how many blocks fit. Never lowered: captured graphs may need more.
 void reserve_shared_memory(const void* kernel, size_t bytes) {
-  if (bytes > usual_shared_bytes)
-    cuda::check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "reserving shared memory");
+  if (bytes <= usual_shared_bytes) return;
+  cudaFuncAttributes attributes;
+  cuda::check(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel's attributes");
+  if (static_cast<size_t>(attributes.maxDynamicSharedSizeBytes) >= bytes) return;
+  cuda::check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+      "reserving shared memory");
 }
 
 }  // namespace
