@@ -145,6 +145,7 @@ RequestFeed::Setting GenerateJob::feed_setting(const Engine& engine) const {
   setting.defaults = default_request(engine.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
+  setting.requests = requests_;
   setting.ledger = run_ ? &run_->ledger() : nullptr;
   setting.retry_errors = options_.retry_errors;
   return setting;

@@ -16,7 +16,8 @@ void Ledger::open(const std::filesystem::path& journal) { journals_.emplace_back
 uint64_t Ledger::replay(const std::filesystem::path& journal) {
   open(journal);
   JournalReader& reader = journals_.back();
-  while (const std::optional<JournalReader::Entry> entry = reader.next()) take(entry->record, entry->offset);
+  while (const std::optional<JournalReader::Entry> entry = reader.next())
+    if (concerns(entry->record)) take(entry->record, entry->offset);
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
     ++faults.count;
@@ -26,10 +27,13 @@ uint64_t Ledger::replay(const std::filesystem::path& journal) {
   return reader.dropped_bytes();
 }
 
+bool Ledger::concerns(const JournalRecord& record) const {
+  return record.kind == JournalRecord::Kind::stopped ||
+         (shard_.holds(record.request) && record.request / shard_.count < places_.size());
+}
+
 void Ledger::take(const JournalRecord& record, uint64_t offset) {
-  if (record.kind == JournalRecord::Kind::stopped) return in_flight_.clear();
-  require(shard_.holds(record.request) && record.request / shard_.count < places_.size(),
-          "a journal tells of requests of this run only");
+  require(concerns(record), "a journal tells of requests of this run only");
   switch (record.kind) {
     case JournalRecord::Kind::started:
       in_flight_.try_emplace(record.request, false);
@@ -42,6 +46,7 @@ void Ledger::take(const JournalRecord& record, uint64_t offset) {
       settle(record, offset);
       break;
     case JournalRecord::Kind::stopped:
+      in_flight_.clear();
       break;
   }
 }

@@ -22,7 +22,10 @@ class Ledger {
  public:
   Ledger(uint64_t requests, const Shard& shard);
 
-  // Takes the next journal, of a job that has ended. Returns the number of bytes that were torn or damaged.
+  // Is this of a request that the ledger keeps?
+  bool concerns(const JournalRecord& record) const;
+  // Takes the next journal, of a job that has ended, and passes over what does not concern it. Returns the
+  // number of bytes that were torn or damaged.
   uint64_t replay(const std::filesystem::path& journal);
   // The journal of the running job, behind those that were replayed; its records are told as they are
   // written.

@@ -61,7 +61,11 @@ uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::pa
   return dropped;
 }
 
-void RunDirectory::record(const JournalRecord& record) { ledger_.take(record, journal_.append(record)); }
+// What the ledger would refuse must not reach the disk.
+void RunDirectory::record(const JournalRecord& record) {
+  require(ledger_.concerns(record), "a run records its own requests only");
+  ledger_.take(record, journal_.append(record));
+}
 
 void RunDirectory::tick(const RunProgress& progress) {
   journal_.flush();

@@ -83,6 +83,14 @@ TEST(RunDirectory, AJobThatWasTakenOverStopsAndHarmsNothing) {
   EXPECT_EQ(content_of(scratch.path() / "results.jsonl"), "zero\none\n");
 }
 
+TEST(RunDirectory, ARequestThatIsNotOfTheRunNeverReachesTheDisk) {
+  const Scratch scratch;
+  RunDirectory run(settings_of(scratch.path(), 2));
+  EXPECT_THROW(run.record({Kind::started, 2}), Error);
+  run.tick({});
+  EXPECT_TRUE(testing::records_of(run.job_folder() / "journal").empty());
+}
+
 TEST(RunDirectory, FilesThatACrashLeftUnfinishedAreRemoved) {
   const Scratch scratch;
   write_content(scratch.path() / "results.jsonl.n1-7.unfinished", "half");
