@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-uint64_t drawn_seed() {
+SeedReport drawn_seed() {
   std::random_device device;
-  return uint64_t{device()} << 32 | device();
+  return {uint64_t{device()} << 32 | device(), "drawn"};
 }
 
 // Loads the template when the first chat asks for it.
@@ -39,7 +39,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host
     open_run(host, instruction_path);
     return;
   }
-  seed_ = options_.seed ? SeedReport{*options_.seed, false} : SeedReport{drawn_seed(), true};
+  seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
   requests_ = checked_requests();
   open_output();
@@ -77,14 +77,18 @@ void GenerateJob::refuse_text(const std::string& where) const {
       R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
 }
 
+// Shards know nothing of each other but the input, and are merged only if they have one seed.
+SeedReport GenerateJob::seed_of(const Manifest* there) const {
+  if (options_.seed) return {*options_.seed};
+  if (there) return {there->number("seed")};
+  return options_.shard.count > 1 && input_ ? SeedReport{input_->hash(), "from the input"} : drawn_seed();
+}
+
 // An input that has the hash of one that was checked needs no second check.
 void GenerateJob::open_run(const std::string& host, const std::string& instruction_path) {
   const fs::path& path = *options_.run_dir;
   const std::optional<Manifest> there = Manifest::read(path);
-  if (options_.seed)
-    seed_ = {*options_.seed, false};
-  else
-    seed_ = there ? SeedReport{there->number("seed"), false} : SeedReport{drawn_seed(), true};
+  seed_ = seed_of(there ? &*there : nullptr);
   const uint64_t hash = input_->hash();
   requests_ = there ? there->number("requests") : checked_requests();
   started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);

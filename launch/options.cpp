@@ -302,8 +302,9 @@ void add_generate_options(Grammar& grammar) {
       ("top-k", text("N"), "sample from the N likeliest tokens; 0 for all")                          //
       ("top-p", text("X"), "sample from the likeliest tokens of this total probability; 1 for all")  //
       ("min-p", text("X"), "drop tokens below this fraction of the likeliest one's probability")     //
-      ("seed", text("N"), "of the run; a request's follows from it and its id [default: drawn]")     //
-      ("ignore-eos", po::bool_switch(), "the model's stop tokens do not end a completion")           //
+      ("seed", text("N"),
+       "of the run; a request's follows from it and its id [default: drawn; of a shard: from the input]")  //
+      ("ignore-eos", po::bool_switch(), "the model's stop tokens do not end a completion")                 //
       ("stop", po::value<std::vector<std::string>>()->value_name("TEXT"),
        "ends a completion; may be given several times")  //
       ("logprobs", text("N")->implicit_value("0"),
