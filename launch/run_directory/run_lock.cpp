@@ -127,11 +127,17 @@ JobOwner this_process(std::string host, std::string job) {
       unix_milliseconds()};
 }
 
+// Half a list would be taken for the whole: what earlier jobs have done would be done again.
 std::vector<fs::path> job_folders(const fs::path& directory) {
+  const fs::path jobs = directory / "jobs";
   std::vector<fs::path> folders;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory / "jobs", ignored))
-    if (number_of(entry.path()) > 0) folders.push_back(entry.path());
+  std::error_code error;
+  for (fs::directory_iterator entry(jobs, error), end; !error && entry != end; entry.increment(error))
+    if (number_of(entry->path()) > 0) folders.push_back(entry->path());
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(ExitCode::fault, fmt::format("cannot list {}: {}", jobs.string(), error.message()),
+                "it says what earlier jobs have done",
+                "look at that file system, then run the same command again");
   std::ranges::sort(folders, {}, number_of);
   return folders;
 }
