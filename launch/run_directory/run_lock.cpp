@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <charconv>
 #include <condition_variable>
+#include <csignal>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -40,7 +41,7 @@ uint64_t number_of(const fs::path& folder) {
   return std::from_chars(name.data(), end, number).ptr == end ? number : 0;
 }
 
-// The fields of /proc/PID/stat behind the name of the program: state first. Empty where there is no such
+// The fields of /proc/PID/stat behind the name of the program: state first. Empty where it shows no such
 // process.
 std::vector<std::string> process_fields(int64_t pid) {
   std::ostringstream text;
@@ -148,10 +149,12 @@ std::optional<JobOwner> running_owner(const fs::path& job_folder) {
   return text ? owner_of(*text) : std::nullopt;
 }
 
+// Where /proc hides the processes of others (hidepid), these are there nevertheless.
 bool is_gone(const JobOwner& owner) {
   if (owner.machine != machine_name()) return false;
   const std::vector<std::string> fields = process_fields(owner.pid);
-  return fields.empty() || fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
+  if (fields.empty()) return ::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH;
+  return fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
 }
 
 RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing)

@@ -97,6 +97,17 @@ TEST(RunLock, DoesNotWaitForAProcessOfThisMachineThatWasKilled) {
   ::waitpid(child, nullptr, 0);
 }
 
+TEST(RunLock, AProcessThatProcDoesNotShowIsGoneOnlyIfItCannotBeSignalled) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  const FileLimit none(0);  // stands in for hidepid: nothing of /proc can be read
+  JobOwner owner = this_process("here", "");
+  EXPECT_FALSE(is_gone(owner));
+  owner.pid = child;
+  EXPECT_TRUE(is_gone(owner));
+}
+
 TEST(RunLock, OfManyConcurrentStartsExactlyOneWins) {
   for (int round = 0; round < 6; ++round) {
     const Scratch scratch;
