@@ -9,13 +9,12 @@ constexpr int offset_bits = 44;  // above the failed bit; the journal's number s
 
 }  // namespace
 
-Ledger::Ledger(uint64_t requests, const Shard& shard) : shard_(shard), places_(shard.share_of(requests)) {}
-
-void Ledger::open(const std::filesystem::path& journal) { journals_.emplace_back(journal); }
+Ledger::Ledger(uint64_t requests, const Shard& shard, std::shared_ptr<OpenJournals> open_journals)
+    : shard_(shard), places_(shard.share_of(requests)), open_journals_(std::move(open_journals)) {}
 
 uint64_t Ledger::replay(const std::filesystem::path& journal) {
   open(journal);
-  JournalReader& reader = journals_.back();
+  JournalReader reader(journal);
   while (const std::optional<JournalReader::Entry> entry = reader.next())
     if (concerns(entry->record)) take(entry->record, entry->offset);
   for (const auto& [request, alone] : in_flight_) {
@@ -77,7 +76,7 @@ bool Ledger::is_quarantined(uint64_t request) const {
 std::string Ledger::line(uint64_t request) const {
   const uint64_t packed = place(request) >> 1;
   const uint64_t offset = packed & ((uint64_t{1} << offset_bits) - 1);
-  return journals_[(packed >> offset_bits) - 1].line_at(offset);
+  return open_journals_->at(journals_[(packed >> offset_bits) - 1]).line_at(offset);
 }
 
 void Ledger::write_lines(DurableFile& file, bool failed) const {

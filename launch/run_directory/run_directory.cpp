@@ -47,7 +47,10 @@ RunDirectory::RunDirectory(const Settings& settings)
       write_status(path_, {});
     });
   } catch (...) {
-    replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
+    try {
+      replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
+    } catch (const Error&) {  // what refused the start is the one to report
+    }
     throw;
   }
 }

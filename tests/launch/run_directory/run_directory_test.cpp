@@ -1,9 +1,12 @@
 #include "run_directory_testing.hpp"
 
+#include <sys/stat.h>
+
 #include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -65,6 +68,23 @@ TEST(RunDirectory, OfAnotherRunIsRefusedAndLeftAsItWas) {
   EXPECT_THROW(RunDirectory(settings_of(scratch.path(), 5)), Error);
   EXPECT_EQ(content_of(scratch.path() / "STATUS"), "stopped 75\n");
   const RunDirectory again(settings_of(scratch.path(), 4));  // and the lock is free
+}
+
+TEST(RunDirectory, WhatRefusesTheStartIsToldThoughTheRefusalCannotBeRecorded) {
+  const Scratch scratch;
+  const auto manifest = scratch.path() / "manifest.json";
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+  const std::jthread other([&] {
+    std::ofstream pipe(manifest);  // opened when the job, with a folder of its own, reads it
+    std::filesystem::create_directory(scratch.path() / "jobs" / "1" / job_record_name);
+    pipe << R"({"requests": "5"})";
+  });
+  try {
+    RunDirectory(settings_of(scratch.path(), 4));
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input) << error.what();
+  }
 }
 
 TEST(RunDirectory, AJobThatWasTakenOverStopsAndHarmsNothing) {
