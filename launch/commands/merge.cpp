@@ -78,10 +78,14 @@ ExitCode run_merge(const MergeOptions& options) {
   uint64_t failed = 0;
   for (const auto& [index, part] : parts) failed += part.ledger.failed();
   write_merged(options.out, parts, false);
-  if (failed > 0) write_merged(options.out.string() + ".errors", parts, true);
+  const fs::path errors = options.out.string() + ".errors";
+  if (failed > 0)
+    write_merged(errors, parts, true);
+  else if (std::error_code error; !fs::remove(errors, error) && error)  // of an earlier merge
+    fail(ExitCode::fault, "cannot remove {}: {}", errors.string(), error.message());
   fmt::print(stderr, "maniple: {} requests of {} shard{}, {} failed{}\n",
              parts.at(0).manifest.number("requests"), parts.size(), parts.size() == 1 ? "" : "s", failed,
-             failed > 0 ? fmt::format(": {}.errors", options.out.string()) : "");
+             failed > 0 ? ": " + errors.string() : "");
   return ExitCode::complete;
 }
 

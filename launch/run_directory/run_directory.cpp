@@ -102,13 +102,17 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
       if (status.state != RunState::fault) throw;
     }
   };
+  bool synced = false;
   as_owner([&] {
     if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
-    attempt([&] { journal_.sync(); });
+    attempt([&] {
+      journal_.sync();
+      synced = true;
+    });
     if (status.state == RunState::complete) write_final_files();
   });
   as_owner([&] {
-    attempt([&] { write_progress(path_, counted({})); });
+    if (synced) attempt([&] { write_progress(path_, counted({})); });
     attempt([&] { write_status(path_, status); });
     replace_file(lock_.folder() / job_record_name, record + '\n');
   });

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <csignal>
 #include <map>
 #include <optional>
 #include <random>
@@ -109,6 +110,25 @@ TEST(RunDirectory, ARequestThatIsNotOfTheRunNeverReachesTheDisk) {
   EXPECT_THROW(run.record({Kind::started, 2}), Error);
   run.tick({});
   EXPECT_TRUE(testing::records_of(run.job_folder() / "journal").empty());
+}
+
+TEST(RunDirectory, ProgressCountsNothingThatTheDiskDidNotTake) {
+  const Scratch scratch;
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  RunDirectory run(settings_of(scratch.path(), 2));
+  run.record({Kind::finished, 0, "zero"});
+  run.tick({});
+  run.record({Kind::finished, 1, std::string(100'000, 'x')});
+  const rlimit small{50'000, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(run.tick({}), Error);
+  run.finish({RunState::fault, 76}, "{}");
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::ignore = std::signal(SIGXFSZ, old);
+  EXPECT_EQ(read_progress(scratch.path())->done, 1U);
+  EXPECT_EQ(content_of(scratch.path() / "STATUS"), "fault 76\n");
 }
 
 TEST(RunDirectory, FilesThatACrashLeftUnfinishedAreRemoved) {
