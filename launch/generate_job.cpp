@@ -126,10 +126,12 @@ std::string GenerateJob::resume_text() const {
   return fmt::format("maniple: {} of {} requests were already done{}\n", done_before(), requests(), dropped);
 }
 
+// The journal takes what is missing, the final files take all.
 uint64_t GenerateJob::expected_bytes() const {
   constexpr uint64_t token_bytes = 8;  // its text and its id
   const uint64_t tokens = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
-  return run_ ? (requests() - done_before()) * tokens * token_bytes : 0;
+  const uint64_t lines = requests() - done_before() + requests();
+  return run_ ? lines * tokens * token_bytes : 0;
 }
 
 void GenerateJob::keep(const char* name, const std::string& text) const {

@@ -26,7 +26,7 @@ class GenerateJob {
   std::filesystem::path folder() const;
   std::string resume_text() const;  // empty for a first start
 
-  // About what the results of this job will take in the run directory; 0 without one.
+  // About what this job will write into the run directory; 0 without one.
   uint64_t expected_bytes() const;
   // A text about this job, in its folder of the run directory; without one there is nothing to keep.
   void keep(const char* name, const std::string& text) const;

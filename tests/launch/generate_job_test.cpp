@@ -35,5 +35,18 @@ TEST_F(GenerateJobTest, ShardsThatAreGivenNoSeedHaveTheSame) {
   EXPECT_EQ(GenerateJob(options_, "here", "reference").seed().value, 7U);
 }
 
+TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
+  constexpr uint64_t line = 8 * 10;
+  options_.sampling.max_tokens = 10;
+  {
+    GenerateJob first(options_, "here", "reference");
+    EXPECT_EQ(first.expected_bytes(), (3 + 3) * line);
+    ResultStore& store = first.open_store();
+    store.finished(0, false, "result\n");
+    store.idle({});
+  }
+  EXPECT_EQ(GenerateJob(options_, "here", "reference").expected_bytes(), (2 + 3) * line);
+}
+
 }  // namespace
 }  // namespace maniple
