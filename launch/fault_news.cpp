@@ -35,7 +35,8 @@ std::string whereabouts_text(const Whereabouts& where) {
 void mark_run(const fs::path& folder, ExitCode code) {
   const fs::path run = folder.parent_path().parent_path();
   const std::optional<RunStatus> status = read_status(run);
-  if (status && status->state == RunState::running && job_folders(run).back() == folder)
+  const std::vector<fs::path> jobs = job_folders(run);
+  if (status && status->state == RunState::running && !jobs.empty() && jobs.back() == folder)
     write_status(run, {RunState::fault, static_cast<int>(code)});
 }
 

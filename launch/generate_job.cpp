@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-uint64_t drawn_seed() {
+SeedReport drawn_seed() {
   std::random_device device;
-  return uint64_t{device()} << 32 | device();
+  return {uint64_t{device()} << 32 | device(), "drawn"};
 }
 
 // Loads the template when the first chat asks for it.
@@ -39,7 +39,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host
     open_run(host, instruction_path);
     return;
   }
-  seed_ = options_.seed ? SeedReport{*options_.seed, false} : SeedReport{drawn_seed(), true};
+  seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
   requests_ = checked_requests();
   open_output();
@@ -77,14 +77,18 @@ void GenerateJob::refuse_text(const std::string& where) const {
       R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
 }
 
+// Shards know nothing of each other but the input, and are merged only if they have one seed.
+SeedReport GenerateJob::seed_of(const Manifest* there) const {
+  if (options_.seed) return {*options_.seed};
+  if (there) return {there->number("seed")};
+  return options_.shard.count > 1 && input_ ? SeedReport{input_->hash(), "from the input"} : drawn_seed();
+}
+
 // An input that has the hash of one that was checked needs no second check.
 void GenerateJob::open_run(const std::string& host, const std::string& instruction_path) {
   const fs::path& path = *options_.run_dir;
   const std::optional<Manifest> there = Manifest::read(path);
-  if (options_.seed)
-    seed_ = {*options_.seed, false};
-  else
-    seed_ = there ? SeedReport{there->number("seed"), false} : SeedReport{drawn_seed(), true};
+  seed_ = seed_of(there ? &*there : nullptr);
   const uint64_t hash = input_->hash();
   requests_ = there ? there->number("requests") : checked_requests();
   started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
@@ -122,10 +126,12 @@ std::string GenerateJob::resume_text() const {
   return fmt::format("maniple: {} of {} requests were already done{}\n", done_before(), requests(), dropped);
 }
 
+// The journal takes what is missing, the final files take all.
 uint64_t GenerateJob::expected_bytes() const {
   constexpr uint64_t token_bytes = 8;  // its text and its id
   const uint64_t tokens = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
-  return run_ ? (requests() - done_before()) * tokens * token_bytes : 0;
+  const uint64_t lines = requests() - done_before() + requests();
+  return run_ ? lines * tokens * token_bytes : 0;
 }
 
 void GenerateJob::keep(const char* name, const std::string& text) const {
@@ -145,6 +151,7 @@ RequestFeed::Setting GenerateJob::feed_setting(const Engine& engine) const {
   setting.defaults = default_request(engine.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
+  setting.requests = requests_;
   setting.ledger = run_ ? &run_->ledger() : nullptr;
   setting.retry_errors = options_.retry_errors;
   return setting;

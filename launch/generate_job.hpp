@@ -26,7 +26,7 @@ class GenerateJob {
   std::filesystem::path folder() const;
   std::string resume_text() const;  // empty for a first start
 
-  // About what the results of this job will take in the run directory; 0 without one.
+  // About what this job will write into the run directory; 0 without one.
   uint64_t expected_bytes() const;
   // A text about this job, in its folder of the run directory; without one there is nothing to keep.
   void keep(const char* name, const std::string& text) const;
@@ -48,6 +48,7 @@ class GenerateJob {
   void open_run(const std::string& host, const std::string& instruction_path);
   void open_output();
   uint64_t checked_requests();
+  SeedReport seed_of(const Manifest* there) const;
   [[noreturn]] void refuse_text(const std::string& where) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 

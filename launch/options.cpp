@@ -1,6 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <launch/nearest_name.hpp>
 #include <launch/options.hpp>
+#include <launch/run_directory/run_lock.hpp>
 
 #include <boost/program_options.hpp>
 
@@ -290,7 +291,8 @@ void add_generate_options(Grammar& grammar) {
       ("run-dir", text("DIR"), "keep results here, instead of --out; the same command again resumes")  //
       ("sync-interval", text("TIME", "5s"), "finished requests are safe on the disk after this time")  //
       ("retry-errors", po::bool_switch(), "take up requests that failed in an earlier job")            //
-      ("takeover-after", text("TIME", "30s"), "silence after which another job in DIR counts as gone");
+      ("takeover-after", text("TIME", "30s"),
+       "silence after which another job in DIR counts as gone; 4s or more");
   grammar.group("Stopping before the job's time is over")
       .add_options()                                                                                     //
       ("stop-before", text("TIME"), "stop so long before it [default: 180s, at most half of the time]")  //
@@ -302,8 +304,9 @@ void add_generate_options(Grammar& grammar) {
       ("top-k", text("N"), "sample from the N likeliest tokens; 0 for all")                          //
       ("top-p", text("X"), "sample from the likeliest tokens of this total probability; 1 for all")  //
       ("min-p", text("X"), "drop tokens below this fraction of the likeliest one's probability")     //
-      ("seed", text("N"), "of the run; a request's follows from it and its id [default: drawn]")     //
-      ("ignore-eos", po::bool_switch(), "the model's stop tokens do not end a completion")           //
+      ("seed", text("N"),
+       "of the run; a request's follows from it and its id [default: drawn; of a shard: from the input]")  //
+      ("ignore-eos", po::bool_switch(), "the model's stop tokens do not end a completion")                 //
       ("stop", po::value<std::vector<std::string>>()->value_name("TEXT"),
        "ends a completion; may be given several times")  //
       ("logprobs", text("N")->implicit_value("0"),
@@ -341,6 +344,17 @@ std::chrono::milliseconds deadline_of(const std::string& text) {
     refuse(fmt::format("--deadline ({}) is below 3 s", text),
            "give a longer one; a busy machine needs time too");
   return deadline;
+}
+
+std::chrono::milliseconds takeover_of(const std::string& text) {
+  const std::chrono::milliseconds silence = parse_duration(text);
+  const std::chrono::milliseconds least = 2 * LockTiming{}.beat;
+  if (silence < least)
+    throw Error(ExitCode::usage,
+                fmt::format("--takeover-after ({}) is below {} s", text, least / std::chrono::seconds(1)),
+                "a job that is alive, and heard of every 2 s, would be taken for gone",
+                "give a longer one, or leave the option out");
+  return silence;
 }
 
 void read_rank_options(const Values& values, JobOptions& options) {
@@ -432,7 +446,7 @@ void run_options(const Values& values, GenerateOptions& options) {
   options.fail_on = parse_fail_on(*values.text("fail-on"));
   options.retry_errors = values.on("retry-errors");
   options.sync_interval = parse_duration(*values.text("sync-interval"));
-  options.takeover_after = parse_duration(*values.text("takeover-after"));
+  options.takeover_after = takeover_of(*values.text("takeover-after"));
   if (!values.given("run-dir")) {
     if (options.retry_errors) refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
     return;

@@ -109,7 +109,7 @@ std::string banner(const EngineOptions& options, const EngineInfo& info, const W
       info.repro == options.repro
           ? ""
           : fmt::format(" ({} is not possible with --tp {})", name_of(options.repro), info.grid.tensor),
-      seed.value, seed.drawn ? " (drawn)" : "", graphs);
+      seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
 std::string run_record(const EngineInfo& info, const RunSummary& summary, const World& world) {

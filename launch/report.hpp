@@ -21,7 +21,7 @@ Error error_of(const std::exception& exception);
 
 struct SeedReport {
   uint64_t value = 0;
-  bool drawn = false;
+  std::string_view origin = {};  // where nobody gave it
 };
 
 // "load 1.0 s, prefill ..."

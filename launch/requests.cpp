@@ -146,7 +146,7 @@ std::optional<GenerationRequest> RequestFeed::next() {
 }
 
 std::optional<GenerationRequest> RequestFeed::next_of_input() {
-  while (std::optional<LineReader::Line> line = lines_()) {
+  while (std::optional<LineReader::Line> line = next_line()) {
     const RequestId request = next_++;
     if (!setting_.shard.holds(request) || is_settled(request)) continue;
     const bool suspect = setting_.ledger && setting_.ledger->is_suspect(request);
@@ -156,6 +156,15 @@ std::optional<GenerationRequest> RequestFeed::next_of_input() {
       return admitted;
   }
   return std::nullopt;
+}
+
+// A request that nobody counted has no place in the ledger.
+std::optional<LineReader::Line> RequestFeed::next_line() {
+  if (ended_) return std::nullopt;
+  std::optional<LineReader::Line> line = lines_();
+  ended_ = !line;
+  if (setting_.requests && ended_ != (next_ == *setting_.requests)) refuse_changed("the input");
+  return line;
 }
 
 bool RequestFeed::is_settled(RequestId request) const {

@@ -86,7 +86,8 @@ class RequestFeed : public RequestSource {
     GenerationRequest defaults;
     uint64_t run_seed = 0;
     Shard shard;
-    const Ledger* ledger = nullptr;  // what is known from earlier jobs
+    std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many
+    const Ledger* ledger = nullptr;    // what is known from earlier jobs
     bool retry_errors = false;
   };
 
@@ -104,6 +105,7 @@ class RequestFeed : public RequestSource {
   };
 
   std::optional<GenerationRequest> next_of_input();
+  std::optional<LineReader::Line> next_line();
   bool is_settled(RequestId request) const;
   std::optional<GenerationRequest> admit(RequestId request, const LineReader::Line& line);
   GenerationRequest build(RequestLine line, RequestId request) const;
@@ -113,6 +115,7 @@ class RequestFeed : public RequestSource {
   Setting setting_;
   RequestOrder& order_;
   RequestId next_ = 0;
+  bool ended_ = false;  // the input
   std::optional<GenerationRequest> ahead_;
   std::vector<Suspect> suspects_;  // run alone, after all others
 };

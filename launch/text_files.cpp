@@ -38,9 +38,14 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-FileDescriptor seekable(FileDescriptor file, const std::string& name) {
+struct stat status_of(const FileDescriptor& file, const std::string& name) {
   struct stat status {};
-  if (::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode)) return file;
+  if (::fstat(file.get(), &status) != 0) fail_to_read(name);
+  return status;
+}
+
+FileDescriptor seekable(FileDescriptor file, const struct stat& status, const std::string& name) {
+  if (S_ISREG(status.st_mode)) return file;
   const std::unique_ptr<std::FILE, CloseFile> copy(std::tmpfile());
   if (!copy) fail(ExitCode::input, "cannot make a temporary file for {}: {}", name, reason_of(errno));
   std::vector<char> part(chunk_bytes);
@@ -54,12 +59,19 @@ FileDescriptor seekable(FileDescriptor file, const std::string& name) {
 
 }  // namespace
 
+void refuse_changed(const std::string& name) {
+  throw Error(ExitCode::input, fmt::format("{} was changed while it was read", name),
+              "its results would be those of another input than the one that was checked",
+              "put the old content back, then run the same command again");
+}
+
 LineReader::LineReader(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     const std::string name = path == "-" ? "stdin" : path;
     FileDescriptor file(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file) fail(ExitCode::input, "cannot open {}: {}", name, reason_of(errno));
-    files_.push_back({name, seekable(std::move(file), name)});
+    const struct stat opened = status_of(file, name);
+    files_.push_back({name, opened, seekable(std::move(file), opened, name)});
     name_ += (name_.empty() ? "" : ", ") + name;
   }
   open_current();
@@ -99,11 +111,22 @@ bool LineReader::refill() {
   const int got = gzread(stream_.get(), buffer_.data(), chunk_bytes);
   buffer_.resize(static_cast<size_t>(std::max(got, 0)));
   used_ = 0;
+  check_unchanged();
   int code = Z_OK;
   const char* message = gzerror(stream_.get(), &code);
   if (code == Z_ERRNO) fail_to_read(files_[current_].name);
   if (code < 0) fail(ExitCode::input, "cannot unpack {}: {}", files_[current_].name, message);
   return got > 0;
+}
+
+// After each reading, so that what was read is the old content. A copy of a pipe is ours alone.
+void LineReader::check_unchanged() const {
+  const auto& [name, opened, descriptor] = files_[current_];
+  if (!S_ISREG(opened.st_mode)) return;
+  const struct stat now = status_of(descriptor, name);
+  if (now.st_size != opened.st_size || now.st_mtim.tv_sec != opened.st_mtim.tv_sec ||
+      now.st_mtim.tv_nsec != opened.st_mtim.tv_nsec)
+    refuse_changed(name);
 }
 
 bool LineReader::read_line(std::string& line) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -18,8 +19,11 @@ struct gzFile_s;  // of zlib
 
 namespace maniple {
 
+// Fails (input): results would be those of another input than the one that was checked.
+[[noreturn]] void refuse_changed(const std::string& name);
+
 // Files that are read line by line, one after the other, and more than once; gzip is unpacked. What cannot be
-// read again (stdin, a pipe) is copied to a temporary file first.
+// read again (stdin, a pipe) is copied to a temporary file first. They must stay as they are until the end.
 class LineReader {
  public:
   // Both fail (input) when one cannot be opened.
@@ -31,7 +35,7 @@ class LineReader {
   uint64_t hash() const;
 
   // The next line that is not blank, without its end; nothing at the end of the last file. Fails (input) when
-  // it cannot be read.
+  // it cannot be read, or was changed since it was opened.
   struct Line {
     uint64_t number;  // from 1, over all files
     std::string text;
@@ -47,12 +51,14 @@ class LineReader {
   };
   struct File {
     std::string name;
+    struct stat opened;  // what was opened, which may be a pipe
     FileDescriptor descriptor;
   };
 
   void open_current();
   bool read_line(std::string& line);
   bool refill();
+  void check_unchanged() const;
 
   std::string name_;
   std::vector<File> files_;

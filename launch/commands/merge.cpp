@@ -29,11 +29,11 @@ Shard shard_of(const Manifest& manifest, const fs::path& path) {
   return shard;
 }
 
-Part open_part(const fs::path& path) {
+Part open_part(const fs::path& path, const std::shared_ptr<OpenJournals>& open_journals) {
   const std::optional<Manifest> manifest = Manifest::read(path);
   if (!manifest) fail(ExitCode::input, "{} is no run directory", path.string());
   const Shard shard = shard_of(*manifest, path);
-  Part part{path, *manifest, shard, {manifest->number("requests"), shard}};
+  Part part{path, *manifest, shard, {manifest->number("requests"), shard, open_journals}};
   replay_journals(path, part.ledger);
   if (part.ledger.done() < part.ledger.requests())
     throw Error(ExitCode::input,
@@ -46,8 +46,9 @@ Part open_part(const fs::path& path) {
 // By shard; all of one run, none missing.
 std::map<uint64_t, Part> open_parts(const std::vector<fs::path>& paths) {
   std::map<uint64_t, Part> parts;
+  const auto open_journals = std::make_shared<OpenJournals>();
   for (const fs::path& path : paths) {
-    Part part = open_part(path);
+    Part part = open_part(path, open_journals);
     if (!parts.empty()) parts.begin()->second.manifest.check_same(part.manifest, path, {"shard", "started"});
     const auto [known, fresh] = parts.try_emplace(part.shard.index, std::move(part));
     if (!fresh)
@@ -77,10 +78,14 @@ ExitCode run_merge(const MergeOptions& options) {
   uint64_t failed = 0;
   for (const auto& [index, part] : parts) failed += part.ledger.failed();
   write_merged(options.out, parts, false);
-  if (failed > 0) write_merged(options.out.string() + ".errors", parts, true);
+  const fs::path errors = options.out.string() + ".errors";
+  if (failed > 0)
+    write_merged(errors, parts, true);
+  else if (std::error_code error; !fs::remove(errors, error) && error)  // of an earlier merge
+    fail(ExitCode::fault, "cannot remove {}: {}", errors.string(), error.message());
   fmt::print(stderr, "maniple: {} requests of {} shard{}, {} failed{}\n",
              parts.at(0).manifest.number("requests"), parts.size(), parts.size() == 1 ? "" : "s", failed,
-             failed > 0 ? fmt::format(": {}.errors", options.out.string()) : "");
+             failed > 0 ? ": " + errors.string() : "");
   return ExitCode::complete;
 }
 

@@ -70,7 +70,11 @@ Standing standing_of(const std::filesystem::path& directory) {
   if (!status || !progress)
     fail(ExitCode::input, "{} is no run directory, or its first job has not begun; see generate --run-dir",
          directory.string());
+  const RunState told = status->state;
   const std::string job = job_text(job_folders(directory), *status);
+  // A job may have ended well since STATUS was read, and left only older ones to judge.
+  if (status->state != told)
+    if (const auto now = read_status(directory); !now || now->state != told) return standing_of(directory);
   return {*status, fmt::format("{}: {}, {}{}\n", directory.string(), name_of(status->state),
                                counts_text(*progress, status->state == RunState::running), job)};
 }

@@ -281,12 +281,12 @@ Result check_run_directory(const Situation& s) {
 
 Result check_space(const Situation& s) {
   const StorageFacts& storage = s.ranks[0].run_dir;
-  if (storage.free_bytes / 2 >= s.results_bytes) return std::nullopt;
+  if (storage.free_bytes >= s.results_bytes) return std::nullopt;
   return Finding{
       refusal,
       fmt::format("{} has {} of free space, but the results may take {}", s.options.run_dir->native(),
                   bytes_text(storage.free_bytes), bytes_text(s.results_bytes)),
-      "journal and results are there side by side at the end: twice that is needed",
+      "the journal of what is missing and the results of all requests are there side by side at the end",
       "make room, a smaller --max-tokens, or --shard I/N with a run directory elsewhere"};
 }
 

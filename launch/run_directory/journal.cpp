@@ -85,4 +85,10 @@ void JournalReader::fail_to_read() const {
   fail(ExitCode::fault, "cannot read {}: {}", path_.string(), std::generic_category().message(errno));
 }
 
+const JournalReader& OpenJournals::at(const std::filesystem::path& path) {
+  if (const auto found = open_.find(path.native()); found != open_.end()) return found->second;
+  if (open_.size() == most) open_.clear();
+  return open_.try_emplace(path.native(), path).first->second;
+}
+
 }  // namespace maniple

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <unordered_map>
 
 namespace maniple {
 
@@ -63,6 +64,18 @@ class JournalReader {
   uint64_t size_ = 0;    // when it was opened
   uint64_t offset_ = 0;  // of the next record
   std::string line_;
+};
+
+// The journals that lines are read from, opened when they are needed: a run may have more of them than a
+// process may have open files.
+class OpenJournals {
+ public:
+  // Lives until the next call.
+  const JournalReader& at(const std::filesystem::path& path);
+
+ private:
+  static constexpr size_t most = 128;
+  std::unordered_map<std::string, JournalReader> open_;
 };
 
 }  // namespace maniple

@@ -9,14 +9,14 @@ constexpr int offset_bits = 44;  // above the failed bit; the journal's number s
 
 }  // namespace
 
-Ledger::Ledger(uint64_t requests, const Shard& shard) : shard_(shard), places_(shard.share_of(requests)) {}
-
-void Ledger::open(const std::filesystem::path& journal) { journals_.emplace_back(journal); }
+Ledger::Ledger(uint64_t requests, const Shard& shard, std::shared_ptr<OpenJournals> open_journals)
+    : shard_(shard), places_(shard.share_of(requests)), open_journals_(std::move(open_journals)) {}
 
 uint64_t Ledger::replay(const std::filesystem::path& journal) {
   open(journal);
-  JournalReader& reader = journals_.back();
-  while (const std::optional<JournalReader::Entry> entry = reader.next()) take(entry->record, entry->offset);
+  JournalReader reader(journal);
+  while (const std::optional<JournalReader::Entry> entry = reader.next())
+    if (concerns(entry->record)) take(entry->record, entry->offset);
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
     ++faults.count;
@@ -26,10 +26,13 @@ uint64_t Ledger::replay(const std::filesystem::path& journal) {
   return reader.dropped_bytes();
 }
 
+bool Ledger::concerns(const JournalRecord& record) const {
+  return record.kind == JournalRecord::Kind::stopped ||
+         (shard_.holds(record.request) && record.request / shard_.count < places_.size());
+}
+
 void Ledger::take(const JournalRecord& record, uint64_t offset) {
-  if (record.kind == JournalRecord::Kind::stopped) return in_flight_.clear();
-  require(shard_.holds(record.request) && record.request / shard_.count < places_.size(),
-          "a journal tells of requests of this run only");
+  require(concerns(record), "a journal tells of requests of this run only");
   switch (record.kind) {
     case JournalRecord::Kind::started:
       in_flight_.try_emplace(record.request, false);
@@ -42,6 +45,7 @@ void Ledger::take(const JournalRecord& record, uint64_t offset) {
       settle(record, offset);
       break;
     case JournalRecord::Kind::stopped:
+      in_flight_.clear();
       break;
   }
 }
@@ -72,7 +76,7 @@ bool Ledger::is_quarantined(uint64_t request) const {
 std::string Ledger::line(uint64_t request) const {
   const uint64_t packed = place(request) >> 1;
   const uint64_t offset = packed & ((uint64_t{1} << offset_bits) - 1);
-  return journals_[(packed >> offset_bits) - 1].line_at(offset);
+  return open_journals_->at(journals_[(packed >> offset_bits) - 1]).line_at(offset);
 }
 
 void Ledger::write_lines(DurableFile& file, bool failed) const {

@@ -4,7 +4,6 @@
 
 #include <launch/run_directory/journal.hpp>
 
-#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -20,13 +19,18 @@ struct Shard {
 
 class Ledger {
  public:
-  Ledger(uint64_t requests, const Shard& shard);
+  // Ledgers that are used by turns may share their open journals.
+  Ledger(uint64_t requests, const Shard& shard,
+         std::shared_ptr<OpenJournals> open_journals = std::make_shared<OpenJournals>());
 
-  // Takes the next journal, of a job that has ended. Returns the number of bytes that were torn or damaged.
+  // Is this of a request that the ledger keeps?
+  bool concerns(const JournalRecord& record) const;
+  // Takes the next journal, of a job that has ended, and passes over what does not concern it. Returns the
+  // number of bytes that were torn or damaged.
   uint64_t replay(const std::filesystem::path& journal);
   // The journal of the running job, behind those that were replayed; its records are told as they are
   // written.
-  void open(const std::filesystem::path& journal);
+  void open(std::filesystem::path journal) { journals_.push_back(std::move(journal)); }
   void take(const JournalRecord& record, uint64_t offset);
 
   bool has_result(uint64_t request) const { return (place(request) & ~failed_bit) != 0; }
@@ -39,7 +43,8 @@ class Ledger {
   uint64_t done() const { return done_; }               // the failed ones among them
   uint64_t failed() const { return failed_; }
 
-  std::string line(uint64_t request) const;  // of its result
+  // Of its result. One thread at a time, here and below.
+  std::string line(uint64_t request) const;
   // Appends the lines of those that failed, or of the others, in the order of the input.
   void write_lines(DurableFile& file, bool failed) const;
 
@@ -55,7 +60,8 @@ class Ledger {
 
   Shard shard_;
   std::vector<uint64_t> places_;  // 0: no result; else journal (from 1), offset, failed_bit
-  std::deque<JournalReader> journals_;
+  std::vector<std::filesystem::path> journals_;
+  std::shared_ptr<OpenJournals> open_journals_;
   std::unordered_map<uint64_t, bool> in_flight_;  // alone?
   std::unordered_map<uint64_t, Faults> faults_;
   uint64_t done_ = 0;

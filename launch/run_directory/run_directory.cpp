@@ -47,7 +47,10 @@ RunDirectory::RunDirectory(const Settings& settings)
       write_status(path_, {});
     });
   } catch (...) {
-    replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
+    try {
+      replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
+    } catch (const Error&) {  // what refused the start is the one to report
+    }
     throw;
   }
 }
@@ -61,7 +64,11 @@ uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::pa
   return dropped;
 }
 
-void RunDirectory::record(const JournalRecord& record) { ledger_.take(record, journal_.append(record)); }
+// What the ledger would refuse must not reach the disk.
+void RunDirectory::record(const JournalRecord& record) {
+  require(ledger_.concerns(record), "a run records its own requests only");
+  ledger_.take(record, journal_.append(record));
+}
 
 void RunDirectory::tick(const RunProgress& progress) {
   journal_.flush();
@@ -95,13 +102,17 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
       if (status.state != RunState::fault) throw;
     }
   };
+  bool synced = false;
   as_owner([&] {
     if (status.state == RunState::stopped) this->record({JournalRecord::Kind::stopped});
-    attempt([&] { journal_.sync(); });
+    attempt([&] {
+      journal_.sync();
+      synced = true;
+    });
     if (status.state == RunState::complete) write_final_files();
   });
   as_owner([&] {
-    attempt([&] { write_progress(path_, counted({})); });
+    if (synced) attempt([&] { write_progress(path_, counted({})); });
     attempt([&] { write_status(path_, status); });
     replace_file(lock_.folder() / job_record_name, record + '\n');
   });

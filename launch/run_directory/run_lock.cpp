@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <charconv>
 #include <condition_variable>
+#include <csignal>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -40,7 +41,7 @@ uint64_t number_of(const fs::path& folder) {
   return std::from_chars(name.data(), end, number).ptr == end ? number : 0;
 }
 
-// The fields of /proc/PID/stat behind the name of the program: state first. Empty where there is no such
+// The fields of /proc/PID/stat behind the name of the program: state first. Empty where it shows no such
 // process.
 std::vector<std::string> process_fields(int64_t pid) {
   std::ostringstream text;
@@ -127,11 +128,17 @@ JobOwner this_process(std::string host, std::string job) {
       unix_milliseconds()};
 }
 
+// Half a list would be taken for the whole: what earlier jobs have done would be done again.
 std::vector<fs::path> job_folders(const fs::path& directory) {
+  const fs::path jobs = directory / "jobs";
   std::vector<fs::path> folders;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory / "jobs", ignored))
-    if (number_of(entry.path()) > 0) folders.push_back(entry.path());
+  std::error_code error;
+  for (fs::directory_iterator entry(jobs, error), end; !error && entry != end; entry.increment(error))
+    if (number_of(entry->path()) > 0) folders.push_back(entry->path());
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(ExitCode::fault, fmt::format("cannot list {}: {}", jobs.string(), error.message()),
+                "it says what earlier jobs have done",
+                "look at that file system, then run the same command again");
   std::ranges::sort(folders, {}, number_of);
   return folders;
 }
@@ -142,10 +149,12 @@ std::optional<JobOwner> running_owner(const fs::path& job_folder) {
   return text ? owner_of(*text) : std::nullopt;
 }
 
+// Where /proc hides the processes of others (hidepid), these are there nevertheless.
 bool is_gone(const JobOwner& owner) {
   if (owner.machine != machine_name()) return false;
   const std::vector<std::string> fields = process_fields(owner.pid);
-  return fields.empty() || fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
+  if (fields.empty()) return ::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH;
+  return fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
 }
 
 RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing)

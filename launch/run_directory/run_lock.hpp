@@ -34,7 +34,8 @@ struct LockTiming {
   std::chrono::milliseconds silence{30'000};  // of the other's heartbeat, before it counts as gone
 };
 
-// The folders of all jobs, in order; the file that a job leaves when it ends by itself.
+// The folders of all jobs, in order, none where there is no run; fails (fault) where they cannot be listed.
+// The file that a job leaves when it ends by itself.
 std::vector<std::filesystem::path> job_folders(const std::filesystem::path& directory);
 inline constexpr const char* job_record_name = "record.json";
 

@@ -144,8 +144,19 @@ cmp "$work/merged" "$work/whole/results.jsonl" && cmp "$work/merged.errors" "$wo
 "$MANIPLE" merge "$work/merged" "$work/stopped" 2>"$work/err"
 (($? == 65)) && grep -q 'is not complete' "$work/err" || bad "an incomplete shard: $(cat "$work/err")"
 
-say "several files, one of them packed, and stdin"
+say "shards that are given no seed, merged"
 head -40 "$work/in" >"$work/first"
+unseeded=(generate --model "$model" --in "$work/first" --threads 1)
+for i in 0 1; do
+  on 1 "${unseeded[@]}" --shard $i/2 --run-dir "$work/unseeded.$i" 2>"$work/err" || bad "shard $i without a seed: $(cat "$work/err")"
+done
+grep -q 'seed [0-9]* (from the input)' "$work/err" || bad "a shard without a seed: $(cat "$work/err")"
+"$MANIPLE" merge "$work/merged" "$work"/unseeded.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
+seed=$(sed -n 's/.*"seed": "\([0-9]*\)".*/\1/p' "$work/unseeded.0/manifest.json")
+on 1 "${unseeded[@]}" --seed "$seed" --out "$work/out" 2>"$work/err"
+cmp "$work/merged" "$work/out" || bad "shards without a seed: other bytes than with $seed"
+
+say "several files, one of them packed, and stdin"
 tail -n +41 "$work/in" | gzip >"$work/second.gz"
 on 1 generate --model "$model" --in "$work/first" "$work/second.gz" --seed 42 --out "$work/out" 2>"$work/err"
 cmp "$work/out" "$work/plain" || bad "two files: other results: $(cat "$work/err")"

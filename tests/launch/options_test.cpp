@@ -312,6 +312,7 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   for (const char* time : {"", "s", "5d", "-1s", "1e9"})
     expect_mentions(refused({"--in", "a", "--sync-interval", time}), "is not a time");
   expect_mentions(refused({"--in", "a", "--deadline", "2s"}), "is below 3 s");
+  expect_mentions(refused({"--in", "a", "--takeover-after", "3.9s"}), "--takeover-after (3.9s) is below 4 s");
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
 }
 

@@ -5,10 +5,13 @@
 
 #include <zlib.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -217,6 +220,41 @@ TEST(Lines, OfAPackedFileThatIsCutOffAreRefused) {
   EXPECT_NE(error.find("cannot unpack"), std::string::npos) << error;
 }
 
+std::string reading_error(LineReader& reader) {
+  try {
+    while (reader.next()) {
+    }
+    return {};
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    return error.what();
+  }
+}
+
+TEST(Lines, OfAFileThatIsChangedWhileItIsReadAreRefused) {
+  std::string content;
+  for (int line = 0; line < 50'000; ++line) content += "{\"tokens\":[" + std::to_string(line) + "]}\n";
+  for (const std::string& bytes : {content, gzipped(content)})
+    for (const auto mode : {std::ios::app, std::ios::in}) {  // one grows, one is overwritten in place
+      const InputFileOnDisk file(bytes);
+      LineReader reader(file.path());
+      validate_requests(reader);
+      ASSERT_TRUE(reader.next());
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the clock of file times is a coarse one
+      std::ofstream(file.path(), mode | std::ios::binary | std::ios::out) << bytes[0];
+      EXPECT_EQ(reading_error(reader), file.path() + " was changed while it was read");
+    }
+}
+
+TEST(Lines, OfAFileThatIsReplacedAreThoseOfTheOldOne) {
+  const InputFileOnDisk file("{\"tokens\":[1]}\n"), other("{}\n");
+  LineReader reader(file.path());
+  validate_requests(reader);
+  ASSERT_EQ(std::rename(other.path().c_str(), file.path().c_str()), 0);
+  EXPECT_EQ(reader.next()->text, "{\"tokens\":[1]}");
+  EXPECT_EQ(reading_error(reader), "");
+}
+
 TEST(Validation, RefusesAnInputWithoutRequestsAndOneThatIsNotThere) {
   EXPECT_NE(validation_error("\n\n").find("holds no request"), std::string::npos);
   EXPECT_THROW(LineReader("/nowhere/prompts.jsonl"), Error);
@@ -337,6 +375,26 @@ TEST(RequestFeed, PassesOverOtherShardsAndWhatHasAResult) {
       served.push_back(request->id);
     }
     EXPECT_EQ(served, retry ? (std::vector<RequestId>{2, 4}) : std::vector<RequestId>{4});
+  }
+}
+
+TEST(RequestFeed, RefusesAnInputThatHoldsMoreOrLessThanWhatWasChecked) {
+  for (const uint64_t checked : {4, 5, 6}) {
+    const Ledger ledger(checked, {});
+    Order order;
+    RequestFeed::Setting setting;
+    setting.requests = checked;
+    setting.ledger = &ledger;
+    RequestFeed feed(lines_of(five), setting, order);
+    try {
+      while (feed.next()) {
+      }
+      EXPECT_EQ(checked, 5U);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::input);
+      EXPECT_NE(checked, 5U);
+      EXPECT_EQ(order.expected.size(), std::min<size_t>(checked, 5));
+    }
   }
 }
 

@@ -262,15 +262,15 @@ TEST(Checks, RunDirectoriesThatOtherNodesDoNotSee) {
             std::string::npos);
 }
 
-TEST(Checks, SpaceForTheResultsTwice) {
+TEST(Checks, SpaceForTheResults) {
   Situation s = healthy();
   s.options.run_dir = "/scratch/r1";
-  s.results_bytes = uint64_t{3} << 30;
+  s.results_bytes = uint64_t{6} << 30;
   s.ranks[0].run_dir.free_bytes = uint64_t{6} << 30;
   EXPECT_EQ(finding_of(s), "");
   s.ranks[0].run_dir.free_bytes = uint64_t{5} << 30;
   EXPECT_NE(finding_of(s).find(
-                "refused: /scratch/r1 has 5.0 GiB of free space, but the results may take 3.0 GiB\n"),
+                "refused: /scratch/r1 has 5.0 GiB of free space, but the results may take 6.0 GiB\n"),
             std::string::npos);
 }
 

@@ -67,6 +67,20 @@ TEST_F(LedgerTest, AnErrorClearsTheQuarantineButNotTheSuspicion) {
   EXPECT_TRUE(ledger_.is_suspect(5));
 }
 
+TEST_F(LedgerTest, WhatAJournalTellsOfNoRequestOfTheRunIsPassedOver) {
+  job({{Kind::started, 10}, {Kind::finished, 10, "ten"}, {Kind::finished, 9, "nine"}});
+  EXPECT_EQ(ledger_.done(), 1U);
+  EXPECT_EQ(ledger_.line(9), "nine");
+}
+
+TEST_F(LedgerTest, MoreJournalsThanOpenFiles) {
+  constexpr uint64_t jobs = 400;
+  const testing::FileLimit limit(200);
+  ledger_ = Ledger(jobs, {});
+  for (uint64_t i = 0; i < jobs; ++i) job({{Kind::finished, i, "line " + std::to_string(i)}});
+  for (uint64_t i = 0; i < jobs; ++i) EXPECT_EQ(ledger_.line(i), "line " + std::to_string(i));
+}
+
 TEST(Shards, TogetherHoldEveryRequestOnce) {
   for (uint64_t requests = 0; requests < 20; ++requests)
     for (uint64_t count = 1; count < 7; ++count) {

@@ -1,9 +1,13 @@
 #include "run_directory_testing.hpp"
 
+#include <sys/stat.h>
+
+#include <csignal>
 #include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -67,6 +71,23 @@ TEST(RunDirectory, OfAnotherRunIsRefusedAndLeftAsItWas) {
   const RunDirectory again(settings_of(scratch.path(), 4));  // and the lock is free
 }
 
+TEST(RunDirectory, WhatRefusesTheStartIsToldThoughTheRefusalCannotBeRecorded) {
+  const Scratch scratch;
+  const auto manifest = scratch.path() / "manifest.json";
+  ASSERT_EQ(::mkfifo(manifest.c_str(), 0600), 0);
+  const std::jthread other([&] {
+    std::ofstream pipe(manifest);  // opened when the job, with a folder of its own, reads it
+    std::filesystem::create_directory(scratch.path() / "jobs" / "1" / job_record_name);
+    pipe << R"({"requests": "5"})";
+  });
+  try {
+    RunDirectory(settings_of(scratch.path(), 4));
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input) << error.what();
+  }
+}
+
 TEST(RunDirectory, AJobThatWasTakenOverStopsAndHarmsNothing) {
   const Scratch scratch;
   RunDirectory zombie(settings_of(scratch.path(), 2));
@@ -81,6 +102,33 @@ TEST(RunDirectory, AJobThatWasTakenOverStopsAndHarmsNothing) {
   owner.record({Kind::finished, 1, "one"});
   owner.finish({RunState::complete, 0}, "{}");
   EXPECT_EQ(content_of(scratch.path() / "results.jsonl"), "zero\none\n");
+}
+
+TEST(RunDirectory, ARequestThatIsNotOfTheRunNeverReachesTheDisk) {
+  const Scratch scratch;
+  RunDirectory run(settings_of(scratch.path(), 2));
+  EXPECT_THROW(run.record({Kind::started, 2}), Error);
+  run.tick({});
+  EXPECT_TRUE(testing::records_of(run.job_folder() / "journal").empty());
+}
+
+TEST(RunDirectory, ProgressCountsNothingThatTheDiskDidNotTake) {
+  const Scratch scratch;
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  RunDirectory run(settings_of(scratch.path(), 2));
+  run.record({Kind::finished, 0, "zero"});
+  run.tick({});
+  run.record({Kind::finished, 1, std::string(100'000, 'x')});
+  const rlimit small{50'000, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(run.tick({}), Error);
+  run.finish({RunState::fault, 76}, "{}");
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::ignore = std::signal(SIGXFSZ, old);
+  EXPECT_EQ(read_progress(scratch.path())->done, 1U);
+  EXPECT_EQ(content_of(scratch.path() / "STATUS"), "fault 76\n");
 }
 
 TEST(RunDirectory, FilesThatACrashLeftUnfinishedAreRemoved) {

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -32,6 +34,22 @@ class Scratch {
 
  private:
   fs::path path_;
+};
+
+// Lets so many files be open while it lives.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t most) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit now{most, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &now);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
 };
 
 inline std::string content_of(const fs::path& path) {

@@ -10,6 +10,7 @@
 namespace maniple {
 namespace {
 
+using testing::FileLimit;
 using testing::Scratch;
 using namespace std::chrono_literals;
 
@@ -28,6 +29,20 @@ JobOwner elsewhere() {  // so that nobody can see whether its process is alive
 }
 
 void end_by_itself(const RunLock& lock) { testing::write_content(lock.folder() / job_record_name, "{}"); }
+
+TEST(JobFolders, ThatCannotBeListedAreNotTakenForNone) {
+  const Scratch scratch;
+  EXPECT_TRUE(job_folders(scratch.path()).empty());
+  prepared(scratch);
+  const RunLock lock(scratch.path(), elsewhere(), quick);
+  EXPECT_EQ(job_folders(scratch.path()).size(), 1U);
+  {
+    const FileLimit none(0);
+    ASSERT_THROW(job_folders(scratch.path()), Error);
+    EXPECT_THROW(RunLock(scratch.path(), elsewhere(), quick), Error);
+  }
+  EXPECT_TRUE(lock.is_held());
+}
 
 TEST(RunLock, RefusesASecondJobAndNamesTheFirst) {
   const Scratch scratch;
@@ -80,6 +95,17 @@ TEST(RunLock, DoesNotWaitForAProcessOfThisMachineThatWasKilled) {
   const RunLock second(scratch.path(), this_process("here", ""), LockTiming{50ms, 1h});
   EXPECT_EQ(second.folder().filename(), "2");
   ::waitpid(child, nullptr, 0);
+}
+
+TEST(RunLock, AProcessThatProcDoesNotShowIsGoneOnlyIfItCannotBeSignalled) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  const FileLimit none(0);  // stands in for hidepid: nothing of /proc can be read
+  JobOwner owner = this_process("here", "");
+  EXPECT_FALSE(is_gone(owner));
+  owner.pid = child;
+  EXPECT_TRUE(is_gone(owner));
 }
 
 TEST(RunLock, OfManyConcurrentStartsExactlyOneWins) {

@@ -1,0 +1,52 @@
+#include <launch/generate_job.hpp>
+
+#include "run_directory/run_directory_testing.hpp"
+
+namespace maniple {
+namespace {
+
+using testing::Scratch;
+
+class GenerateJobTest : public ::testing::Test {
+ protected:
+  GenerateJobTest() {
+    testing::write_content(scratch_.path() / "in", "{\"tokens\":[1]}\n{\"tokens\":[2]}\n{\"tokens\":[3]}\n");
+    options_.engine.model = MANIPLE_TEST_DATA "/models/tiny-qwen3";
+    options_.in = {scratch_.path() / "in"};
+    options_.run_dir = scratch_.path() / "run";
+  }
+
+  Scratch scratch_;
+  GenerateOptions options_;
+};
+
+TEST_F(GenerateJobTest, ShardsThatAreGivenNoSeedHaveTheSame) {
+  options_.shard = {0, 2};
+  const uint64_t first = GenerateJob(options_, "here", "reference").seed().value;
+  EXPECT_EQ(GenerateJob(options_, "here", "reference").seed().value, first) << "resumed";
+  const std::optional<Manifest> manifest = Manifest::read(*options_.run_dir);
+  options_.shard = {1, 2};
+  options_.run_dir = scratch_.path() / "other";
+  EXPECT_EQ(GenerateJob(options_, "here", "reference").seed().origin, "from the input");
+  EXPECT_NO_THROW(manifest->check_same(Manifest::read(*options_.run_dir).value(), *options_.run_dir,
+                                       {"shard", "started"}));
+  options_.seed = 7;
+  options_.run_dir = scratch_.path() / "seeded";
+  EXPECT_EQ(GenerateJob(options_, "here", "reference").seed().value, 7U);
+}
+
+TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
+  constexpr uint64_t line = 8 * 10;
+  options_.sampling.max_tokens = 10;
+  {
+    GenerateJob first(options_, "here", "reference");
+    EXPECT_EQ(first.expected_bytes(), (3 + 3) * line);
+    ResultStore& store = first.open_store();
+    store.finished(0, false, "result\n");
+    store.idle({});
+  }
+  EXPECT_EQ(GenerateJob(options_, "here", "reference").expected_bytes(), (2 + 3) * line);
+}
+
+}  // namespace
+}  // namespace maniple
