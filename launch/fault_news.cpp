@@ -18,8 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* fault_name = "fault.json";
-
 // As people count lines.
 std::vector<uint64_t> counted_from_one(std::vector<uint64_t> requests) {
   for (uint64_t& request : requests) ++request;
@@ -72,7 +70,7 @@ void FaultNews::tell(const FaultReport& fault) {
 }
 
 bool FaultNews::is_first_on_record(const FaultReport& fault) const try {
-  return folder_.empty() || create_file(folder_ / fault_name, json_of(fault) + '\n');
+  return folder_.empty() || create_file(folder_ / fault_record_name, json_of(fault) + '\n');
 } catch (const Error&) {  // what cannot be recorded can still be said
   return true;
 }
@@ -126,7 +124,7 @@ std::string FaultNews::name_of_rank(int rank) const {
 }
 
 std::optional<std::string> read_fault(const fs::path& folder) try {
-  const std::optional<std::string> text = read_if_there(folder / fault_name);
+  const std::optional<std::string> text = read_if_there(folder / fault_record_name);
   if (!text) return std::nullopt;
   const auto fault = nlohmann::json::parse(*text);
   return fmt::format("rank {} on {}, in phase {}, step {}: {}", fault.at("rank").get<int>(),

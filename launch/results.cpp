@@ -24,6 +24,12 @@ void RunStore::started(RequestId request, bool alone) {
   if (alone) run_.sync();
 }
 
+// Synced, as who stops us may not wait for the end of a long step.
+void RunStore::stopping() {
+  run_.record({JournalRecord::Kind::stopped});
+  run_.sync();
+}
+
 // The journal keeps a line without its end.
 void RunStore::finished(RequestId request, bool failed, std::string line) {
   line.pop_back();
@@ -62,6 +68,10 @@ void Results::start_alone(RequestId request) {
 
 void Results::started(RequestId request) {
   writer_.post([this, request] { store_.started(request, false); });
+}
+
+void Results::stopping() {
+  writer_.post([this] { store_.stopping(); });
 }
 
 void Results::finished(Completion completion) {

@@ -21,6 +21,7 @@ class ResultStore {
  public:
   virtual ~ResultStore() = default;
   virtual void started(RequestId /*request*/, bool /*alone*/) {}
+  virtual void stopping() {}
   virtual void finished(RequestId request, bool failed, std::string line) = 0;
   // Now and then, when nothing is to be done.
   virtual void idle(const JobProgress& /*progress*/) {}
@@ -52,6 +53,7 @@ class RunStore : public ResultStore {
   explicit RunStore(RunDirectory& run) : run_(run) {}
 
   void started(RequestId request, bool alone) override;
+  void stopping() override;
   void finished(RequestId request, bool failed, std::string line) override;
   void idle(const JobProgress& progress) override;
 
@@ -73,6 +75,7 @@ class Results : public CompletionSink, public RequestOrder {
   size_t unfinished() const override { return labels_.size(); }
   bool has_room() const override { return writer_.waiting() < most_waiting && store_.has_room(); }
   void started(RequestId request) override;
+  void stopping() override;
   void finished(Completion completion) override;
 
   void progress(const JobProgress& progress);

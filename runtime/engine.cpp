@@ -382,7 +382,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   try {
     Backoff backoff;
     while (!interrupt && !worker_failed && (!dry || coordinator.has_work())) {
-      while (!dry && coordinator.wants_requests() && source.ready()) {
+      while (!interrupt && !dry && coordinator.wants_requests() && source.ready()) {
         std::optional<GenerationRequest> request = source.next();
         if (request)
           admit(*request);
@@ -395,6 +395,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
         backoff.pause();
       if (meter.due()) report();
     }
+    if (interrupt && coordinator.has_work()) sink.stopping();
   } catch (...) {
     failure = std::current_exception();
   }

@@ -13,10 +13,11 @@ Ledger::Ledger(uint64_t requests, const Shard& shard) : shard_(shard), places_(s
 
 void Ledger::open(const std::filesystem::path& journal) { journals_.emplace_back(journal); }
 
-uint64_t Ledger::replay(const std::filesystem::path& journal) {
+uint64_t Ledger::replay(const std::filesystem::path& journal, bool fault) {
   open(journal);
   JournalReader& reader = journals_.back();
-  while (const std::optional<JournalReader::Entry> entry = reader.next()) take(entry->record, entry->offset);
+  while (const std::optional<JournalReader::Entry> entry = reader.next())
+    if (!fault || entry->record.kind != JournalRecord::Kind::stopped) take(entry->record, entry->offset);
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
     ++faults.count;

@@ -22,8 +22,9 @@ class Ledger {
  public:
   Ledger(uint64_t requests, const Shard& shard);
 
-  // Takes the next journal, of a job that has ended. Returns the number of bytes that were torn or damaged.
-  uint64_t replay(const std::filesystem::path& journal);
+  // Takes the next journal, of a job that has ended; by a fault even if it was told to stop. Returns the
+  // number of bytes that were torn or damaged.
+  uint64_t replay(const std::filesystem::path& journal, bool fault = false);
   // The journal of the running job, behind those that were replayed; its records are told as they are
   // written.
   void open(const std::filesystem::path& journal);

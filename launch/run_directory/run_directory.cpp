@@ -52,11 +52,13 @@ RunDirectory::RunDirectory(const Settings& settings)
   }
 }
 
+// A launcher tells the other ranks to stop when one has died: rank 0 may then take a fault for a planned end.
 uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::path& until) {
   uint64_t dropped = 0;
   for (const fs::path& job : job_folders(directory)) {
     if (job == until) break;
-    if (fs::exists(job / journal_name)) dropped += ledger.replay(job / journal_name);
+    if (fs::exists(job / journal_name))
+      dropped += ledger.replay(job / journal_name, fs::exists(job / fault_record_name));
   }
   return dropped;
 }

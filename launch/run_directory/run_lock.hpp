@@ -37,6 +37,8 @@ struct LockTiming {
 // The folders of all jobs, in order; the file that a job leaves when it ends by itself.
 std::vector<std::filesystem::path> job_folders(const std::filesystem::path& directory);
 inline constexpr const char* job_record_name = "record.json";
+// And what whichever rank noticed it first writes there of a fault.
+inline constexpr const char* fault_record_name = "fault.json";
 
 // The owner of a job that has not ended by itself; nothing if it has, or if it has not said who it is.
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);

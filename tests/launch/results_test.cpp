@@ -147,6 +147,26 @@ TEST(Results, AreRenderedAndStoredInTheOrderInWhichTheyCame) {
   EXPECT_THROW(results.finished(completion(5, "x")), Error) << "a request ends once";
 }
 
+TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
+  OutputPath folder;
+  std::filesystem::remove(folder.path());
+  RunDirectory::Settings settings;
+  settings.path = folder.path();
+  settings.manifest.set("requests", "1");
+  settings.me = this_process("here", "");
+  settings.sync_interval = std::chrono::hours(1);
+  RunDirectory run(settings);
+  RunStore store(run);
+  Results results(store, nullptr, false);
+  results.started(0);
+  results.stopping();
+  results.drain();
+  JournalReader journal(run.job_folder() / "journal");
+  EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::started);
+  EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::stopped);
+  std::filesystem::remove_all(folder.path());
+}
+
 TEST(Results, PassOnWhatTheStoreThrew) {
   Kept kept;
   Results results(kept, nullptr, false);

@@ -90,6 +90,19 @@ TEST(RunDirectory, FilesThatACrashLeftUnfinishedAreRemoved) {
   EXPECT_FALSE(std::filesystem::exists(scratch.path() / "results.jsonl.n1-7.unfinished"));
 }
 
+TEST(RunDirectory, AStopIsNoFaultUnlessOneIsOnRecord) {
+  const Scratch scratch;
+  for (const bool fault : {false, true, true}) {
+    RunDirectory run(settings_of(scratch.path(), 1));
+    EXPECT_FALSE(run.ledger().is_suspect(0));
+    run.record({Kind::started, 0});
+    run.record({Kind::stopped});
+    run.tick({});
+    if (fault) write_content(run.job_folder() / "fault.json", "{}");
+  }
+  EXPECT_TRUE(RunDirectory(settings_of(scratch.path(), 1)).ledger().is_suspect(0));
+}
+
 // What every job of a run must keep to, told in maps and sets.
 struct Oracle {
   std::map<uint64_t, std::string> results, errors;
