@@ -5,6 +5,17 @@
 
 namespace maniple {
 
+namespace {
+
+size_t bytes_of(const Completion& completion) {
+  size_t bytes = sizeof completion + completion.tokens.size() * sizeof(int32_t);
+  for (const TokenScore& score : completion.scores)
+    bytes += sizeof score + score.alternatives.size() * sizeof(TokenLogprob);
+  return bytes;
+}
+
+}  // namespace
+
 void OrderedFile::finished(RequestId request, bool /*failed*/, std::string line) {
   held_bytes_ += line.size();
   held_.emplace(request, std::move(line));
@@ -82,8 +93,11 @@ void Results::finished(Completion completion) {
     ++failed_;
     last_error_ = completion.error;
   }
-  writer_.post([this, of = std::move(label.mapped()), ended = std::move(completion)]() mutable {
+  const size_t bytes = bytes_of(completion);
+  waiting_bytes_ += bytes;
+  writer_.post([this, bytes, of = std::move(label.mapped()), ended = std::move(completion)]() mutable {
     store(of, std::move(ended));
+    waiting_bytes_ -= bytes;
   });
 }
 

@@ -73,7 +73,9 @@ class Results : public CompletionSink, public RequestOrder {
   void refuse(RequestId request, const std::string& reason) override;
   void start_alone(RequestId request) override;
   size_t unfinished() const override { return labels_.size(); }
-  bool has_room() const override { return writer_.waiting() < most_waiting && store_.has_room(); }
+  bool has_room() const override {
+    return writer_.waiting() < most_waiting && waiting_bytes_ < most_waiting_bytes && store_.has_room();
+  }
   void started(RequestId request) override;
   void stopping() override;
   void finished(Completion completion) override;
@@ -88,6 +90,7 @@ class Results : public CompletionSink, public RequestOrder {
 
  private:
   static constexpr size_t most_waiting = 4096;
+  static constexpr size_t most_waiting_bytes = size_t{32} << 20;
 
   void store(const RequestLabel& label, Completion completion);
 
@@ -98,8 +101,9 @@ class Results : public CompletionSink, public RequestOrder {
   size_t done_ = 0;
   size_t failed_ = 0;
   std::string last_error_;
-  JobProgress progress_;  // the writer's
-  WriterThread writer_;   // last: it uses the others
+  std::atomic<size_t> waiting_bytes_ = 0;  // of completions that are not stored yet
+  JobProgress progress_;                   // the writer's
+  WriterThread writer_;                    // last: it uses the others
 };
 
 }  // namespace maniple
