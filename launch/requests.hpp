@@ -103,7 +103,7 @@ class RequestFeed : public RequestSource {
     LineReader::Line line;
   };
 
-  std::optional<GenerationRequest> next_of_input();
+  void look_ahead();
   bool is_settled(RequestId request) const;
   std::optional<GenerationRequest> admit(RequestId request, const LineReader::Line& line);
   GenerationRequest build(RequestLine line, RequestId request) const;
@@ -113,6 +113,7 @@ class RequestFeed : public RequestSource {
   Setting setting_;
   RequestOrder& order_;
   RequestId next_ = 0;
+  bool dry_ = false;  // the input; suspects may be left
   std::optional<GenerationRequest> ahead_;
   std::vector<Suspect> suspects_;  // run alone, after all others
 };

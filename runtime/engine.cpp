@@ -382,7 +382,9 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   try {
     Backoff backoff;
     while (!interrupt && !worker_failed && (!dry || coordinator.has_work())) {
+      ++pulse.turns;
       while (!interrupt && !dry && coordinator.wants_requests() && source.ready()) {
+        ++pulse.turns;
         std::optional<GenerationRequest> request = source.next();
         if (request)
           admit(*request);
@@ -399,6 +401,7 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   } catch (...) {
     failure = std::current_exception();
   }
+  pulse.turns = 0;
   if (!worker_failed) coordinator.stop();
   if (failure) std::rethrow_exception(failure);
 

@@ -89,6 +89,7 @@ void Health::judge() {
   if (now - judged_ > deadlines_.beat + deadlines_.silence / 2) start_deadlines_again();
   judged_ = now;
   judge_disk();
+  judge_coordinator();
   // One voice: rank 0 notices most, and all miss a silent rank 0 at once, so rank 1 speaks, and the others
   // only if that did not end the job.
   const Clock::duration patience = std::min(world_.rank(), 2) * deadlines_.beat;
@@ -114,10 +115,22 @@ void Health::judge_disk() {
                 "look at the file system of the results, then run the same command again"});
 }
 
+// While it stands still all ranks are idle, which is no fault of theirs.
+void Health::judge_coordinator() {
+  const uint64_t turns = pulse().turns;
+  if (turns == 0 || turns != std::exchange(turns_, turns)) turned_ = judged_;
+  if (judged_ - turned_ > deadlines_.progress)
+    tell_alone({ExitCode::fault,
+                fmt::format("rank 0 neither reads requests nor plans steps for {:.0f} s",
+                            seconds(judged_ - turned_)),
+                "all ranks wait for its plans, so the job would hang for ever",
+                "look at the file system of the input, and at who reads stderr (a full pipe blocks)"});
+}
+
 void Health::start_deadlines_again() {
   const Clock::time_point now = Clock::now();
   for (RankHealth& health : ranks_) health.heard = health.progressed = now;
-  disk_changed_ = judged_ = now;
+  disk_changed_ = turned_ = judged_ = now;
 }
 
 void Health::accuse_dead(int rank) {

@@ -355,6 +355,28 @@ TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
   }
 }
 
+TEST(Engine, CountsTheTurnsOfItsCoordinatorWhileItServes) {
+  struct Watching final : RequestSource {
+    explicit Watching(Pulse& its) : pulse(its) {}
+    bool ready() override {
+      seen.push_back(pulse.turns);
+      return seen.size() == 3;
+    }
+    std::optional<GenerationRequest> next() override { return std::nullopt; }
+    Pulse& pulse;
+    std::vector<uint64_t> seen;
+  };
+  SelfWorld world;
+  Pulse pulse;
+  Engine engine(world, options_for("tiny-qwen3", DType::fp32), pulse);
+  Watching source(pulse);
+  testing::MapSink sink;
+  engine.run(
+      source, sink, [](const Progress&) {}, 0);
+  EXPECT_EQ(source.seen, (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(pulse.turns, 0U);
+}
+
 TEST(Engine, SaysWhichTensorSizesFitTheHeads) {
   EngineOptions options = options_for("tiny-qwen3", DType::fp32);
   options.tensor_size = 3;

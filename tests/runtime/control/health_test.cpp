@@ -79,6 +79,13 @@ TEST(HealthDeathTest, a_disk_that_takes_nothing_is_a_fault) {
   });
 }
 
+TEST(HealthDeathTest, a_coordinator_that_stands_still_is_a_fault_though_all_are_idle) {
+  expect_fault("rank 0 in idle 0: rank 0 neither reads requests nor plans steps", [](Health& health) {
+    health.pulse().phase = Phase::idle;
+    health.pulse().turns = 7;
+  });
+}
+
 TEST(HealthDeathTest, an_error_of_one_rank_ends_the_job) {
   expect_fault("rank 0 in start 0: out of luck; noticed by 0", [](Health& health) {
     health.tell_alone({ExitCode::fault, "out of luck"});
@@ -93,7 +100,9 @@ TEST(Health, lets_ranks_wait_and_write_as_long_as_they_move) {
     std::this_thread::sleep_for(milliseconds(10));
     ++health.pulse().step;
     ++health.pulse().disk;
+    ++health.pulse().turns;
   }
+  health.pulse().turns = 0;
   health.pulse().disk = 0;
   health.pulse().phase = Phase::idle;
   std::this_thread::sleep_for(milliseconds(400));
