@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace maniple {
@@ -96,13 +97,31 @@ void Health::judge() {
   for (size_t index = 0; index < ranks_.size(); ++index) {
     const RankHealth& health = ranks_[index];
     const int rank = world_.rank() == 0 ? static_cast<int>(index) : 0;
-    const Clock::duration silence = now - health.heard, standstill = now - health.progressed;
+    const Clock::duration silence = now - health.heard;
     if (silence > deadlines_.silence + patience)
       accuse(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
-    if (world_.rank() != 0 || health.last.phase == Phase::idle) continue;
-    if (standstill > (health.last.phase == Phase::step ? deadlines_.progress : deadlines_.start_up))
-      accuse(rank, fmt::format("has made no progress for {:.0f} s", seconds(standstill)));
   }
+  if (world_.rank() == 0) judge_progress();
+}
+
+// Those that wait for a rank stand still with it, and expire a beat sooner or later. Of them all the culprit
+// waits for nobody, or is the one that is furthest behind.
+void Health::judge_progress() {
+  const auto left = [this](const RankHealth& health) {
+    const Clock::duration allowed =
+        health.last.phase == Phase::step ? deadlines_.progress : deadlines_.start_up;
+    return health.last.phase == Phase::idle ? Clock::duration::max() : health.progressed + allowed - judged_;
+  };
+  if (std::ranges::none_of(ranks_,
+                           [&](const RankHealth& health) { return left(health) < Clock::duration{}; }))
+    return;
+  const auto guilt = [&](const RankHealth& health) {
+    return std::tuple(left(health) > 2 * deadlines_.beat, health.last.waits, health.last.step,
+                      health.last.layer);
+  };
+  const auto culprit = std::ranges::min_element(ranks_, {}, guilt);
+  accuse(static_cast<int>(culprit - ranks_.begin()),
+         fmt::format("has made no progress for {:.0f} s", seconds(judged_ - culprit->progressed)));
 }
 
 void Health::judge_disk() {

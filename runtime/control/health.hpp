@@ -65,6 +65,7 @@ class Health {
   void beat();
   void listen();
   void judge();
+  void judge_progress();
   void judge_disk();
   void judge_coordinator();
   void start_deadlines_again();

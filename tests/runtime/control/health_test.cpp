@@ -72,6 +72,24 @@ TEST(HealthDeathTest, a_step_without_progress_is_a_fault) {
   });
 }
 
+TEST(HealthDeathTest, the_rank_that_stands_still_is_named_and_not_those_that_wait_for_it) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto watched = [](bool waiting_shows) {
+    run_ranks(3, [waiting_shows](World& world) {
+      Health health(world, short_deadlines, tell_and_exit);
+      const bool stuck = world.rank() == 1;
+      health.pulse().step = 7;
+      health.pulse().layer = stuck && !waiting_shows ? 2 : 3;
+      health.pulse().waits = waiting_shows && !stuck;
+      health.pulse().phase = Phase::step;
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    });
+  };
+  for (const bool waiting_shows : {true, false})
+    EXPECT_EXIT(watched(waiting_shows), testing::ExitedWithCode(76),
+                "rank 1 in step 7: has made no progress");
+}
+
 TEST(HealthDeathTest, a_disk_that_takes_nothing_is_a_fault) {
   expect_fault("rank 0 in idle 0: the disk has taken nothing", [](Health& health) {
     health.pulse().phase = Phase::idle;
