@@ -74,14 +74,15 @@ void FaultNews::mark_run(ExitCode code) const try {
   if (folder_.empty()) return;
   const fs::path run = folder_.parent_path().parent_path();
   const std::optional<RunStatus> status = read_status(run);
-  if (status && status->state == RunState::running && job_folders(run).back() == folder_)
+  const std::vector<fs::path> jobs = job_folders(run);
+  if (status && status->state == RunState::running && !jobs.empty() && jobs.back() == folder_)
     write_status(run, {RunState::fault, static_cast<int>(code)});
-} catch (const Error&) {  // the disk may be the fault
+} catch (const std::exception&) {  // the disk may be the fault
 }
 
 bool FaultNews::is_first_on_record(const FaultReport& fault) const try {
   return folder_.empty() || create_file(folder_ / fault_record_name, json_of(fault) + '\n');
-} catch (const Error&) {  // what cannot be recorded can still be said
+} catch (const std::exception&) {  // what cannot be recorded can still be said
   return true;
 }
 

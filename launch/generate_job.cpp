@@ -184,7 +184,7 @@ void GenerateJob::give_up(ExitCode code) {
   try {
     if (ordered_) ordered_->write_held();
     if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
-  } catch (const Error&) {
+  } catch (const std::exception&) {
   }
 }
 

@@ -44,7 +44,7 @@ Health::~Health() {
   neighbours_.wake();
 }
 
-void Health::watch(const std::stop_token& stop) {
+void Health::watch(const std::stop_token& stop) try {
   while (!stop.stop_requested()) {
     watchdog_.feed();
     beat();
@@ -52,6 +52,10 @@ void Health::watch(const std::stop_token& stop) {
     judge();
     if (const std::optional<int> dead = neighbours_.wait(deadlines_.beat)) accuse_dead(*dead);
   }
+} catch (const Error& error) {  // of the network, perhaps: nobody else would speak of it
+  tell_alone(error);
+} catch (const std::exception& error) {
+  tell_alone(Error(ExitCode::internal, error.what()));
 }
 
 void Health::beat() {

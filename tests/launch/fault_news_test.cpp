@@ -104,6 +104,9 @@ TEST_F(FaultNewsTest, WhatCannotBeRecordedIsSaid) {
   fs::remove_all(run_);
   EXPECT_NE(told().find("rank 2 on nid2 has died"), std::string::npos);
   EXPECT_EQ(read_fault(folder_), std::nullopt);
+  fs::create_directories(run_);
+  write_status(run_, {});
+  EXPECT_NE(told().find("rank 2 on nid2 has died"), std::string::npos);
 }
 
 TEST_F(FaultNewsTest, IsOnRecordThoughNobodyReadsStderr) {

@@ -3,6 +3,8 @@
 #include <runtime/control/health.hpp>
 #include <support/thread_world.hpp>
 
+#include <stdexcept>
+
 namespace maniple {
 
 namespace {
@@ -46,6 +48,18 @@ TEST(HealthDeathTest, a_fault_in_the_background_ends_the_job_and_is_told) {
   };
   EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(76),
               "rank 0 in start 0: rank 0 of a group: the network is down; noticed by 0");
+}
+
+TEST(HealthDeathTest, an_error_of_the_network_under_it_is_told) {
+  struct DamagedWorld : SelfWorld {
+    std::optional<std::string> fault() override { throw std::runtime_error("the network is down"); }
+  };
+  const auto wait_under_watch = [] {
+    DamagedWorld world;
+    const Health health(world, short_deadlines, tell_and_exit);
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  };
+  EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(70), "rank 0 in start 0: the network is down");
 }
 
 TEST(HealthDeathTest, a_rank_that_is_silent_is_named) {
