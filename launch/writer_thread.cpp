@@ -50,7 +50,7 @@ void WriterThread::rethrow() {
 
 void WriterThread::run(std::deque<Task> tasks) {
   using Clock = std::chrono::steady_clock;
-  DiskWait wait(at_work_);
+  const DiskWait wait(at_work_);
   Clock::time_point idled = Clock::now();
   for (; !tasks.empty(); tasks.pop_front()) {
     tasks.front()();

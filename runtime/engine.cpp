@@ -225,7 +225,9 @@ void Engine::Parts::load() {
   const std::vector<int> alone{world.rank()};
   const std::unique_ptr<Communicator> replicas =
       world.make_group(options.random_weights ? alone : grid.data_group(world.rank()), *backend.ops);
-  info.weight_bytes = load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas);
+  info.weight_bytes =
+      load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas, pulse.layer);
+  pulse.layer = 0;
   model->prepare(*backend.ops, limits.max_model_len);
   load_seconds = seconds_since(start);
 }

@@ -158,7 +158,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   agree(world, [&] {
     if (world.rank() != 0) return;
     ProcessGrid::of(world.size(), engine.tensor_size);
-    job.emplace(options, world.places()[0].host, instruction_path(engine.backend));
+    job.emplace(options, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;

@@ -15,10 +15,10 @@ class DiskWait {
   DiskWait(const DiskWait&) = delete;
   DiskWait& operator=(const DiskWait&) = delete;
 
-  void moved() { add(2); }
+  void moved() const { add(2); }
 
  private:
-  void add(uint32_t count) {
+  void add(uint32_t count) const {
     if (counter_) *counter_ += count;
   }
 

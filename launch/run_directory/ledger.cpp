@@ -5,6 +5,8 @@ namespace maniple {
 
 namespace {
 
+constexpr uint64_t move = 1024;                       // records
+constexpr uint64_t piece_bytes = uint64_t{64} << 20;  // between two syncs
 constexpr int offset_bits = 44;  // above the failed bit; the journal's number stands above these
 
 }  // namespace
@@ -13,11 +15,13 @@ Ledger::Ledger(uint64_t requests, const Shard& shard) : shard_(shard), places_(s
 
 void Ledger::open(const std::filesystem::path& journal) { journals_.emplace_back(journal); }
 
-uint64_t Ledger::replay(const std::filesystem::path& journal, bool fault) {
+uint64_t Ledger::replay(const std::filesystem::path& journal, bool fault, const DiskWait& wait) {
   open(journal);
   JournalReader& reader = journals_.back();
-  while (const std::optional<JournalReader::Entry> entry = reader.next())
+  for (uint64_t count = 1; const std::optional<JournalReader::Entry> entry = reader.next(); ++count) {
     if (!fault || entry->record.kind != JournalRecord::Kind::stopped) take(entry->record, entry->offset);
+    if (count % move == 0) wait.moved();
+  }
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
     ++faults.count;
@@ -76,8 +80,15 @@ std::string Ledger::line(uint64_t request) const {
   return journals_[(packed >> offset_bits) - 1].line_at(offset);
 }
 
-void Ledger::write_lines(DurableFile& file, bool failed) const {
+void Ledger::write_lines(DurableFile& file, bool failed, const DiskWait& wait) const {
+  uint64_t synced = 0;
   for (uint64_t i = 0; i < places_.size(); ++i) {
+    if (i % move == 0) wait.moved();
+    if (file.size() - synced >= piece_bytes) {
+      file.sync();
+      synced = file.size();
+      wait.moved();
+    }
     const uint64_t request = i * shard_.count + shard_.index;
     if (!has_result(request) || has_failed(request) != failed) continue;
     file.append(line(request));

@@ -2,6 +2,7 @@
 // in flight. 8 bytes a request.
 #pragma once
 
+#include <launch/run_directory/disk_wait.hpp>
 #include <launch/run_directory/journal.hpp>
 
 #include <deque>
@@ -24,7 +25,8 @@ class Ledger {
 
   // Takes the next journal, of a job that has ended; by a fault even if it was told to stop. Returns the
   // number of bytes that were torn or damaged.
-  uint64_t replay(const std::filesystem::path& journal, bool fault = false);
+  uint64_t replay(const std::filesystem::path& journal, bool fault = false,
+                  const DiskWait& wait = DiskWait(nullptr));
   // The journal of the running job, behind those that were replayed; its records are told as they are
   // written.
   void open(const std::filesystem::path& journal);
@@ -41,8 +43,9 @@ class Ledger {
   uint64_t failed() const { return failed_; }
 
   std::string line(uint64_t request) const;  // of its result
-  // Appends the lines of those that failed, or of the others, in the order of the input.
-  void write_lines(DurableFile& file, bool failed) const;
+  // Appends the lines of those that failed, or of the others, in the order of the input; synced in pieces, so
+  // that no wait for the disk is long.
+  void write_lines(DurableFile& file, bool failed, const DiskWait& wait = DiskWait(nullptr)) const;
 
  private:
   static constexpr uint64_t failed_bit = 1;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <kernels/support/file_descriptor.hpp>
+#include <launch/run_directory/disk_wait.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -48,7 +49,8 @@ bool is_gone(const JobOwner& owner);
 class RunLock {
  public:
   // Fails (preflight) while another job is alive; waits for the silence of one that may not be.
-  RunLock(std::filesystem::path directory, JobOwner me, const LockTiming& timing);
+  RunLock(std::filesystem::path directory, JobOwner me, const LockTiming& timing,
+          const DiskWait& wait = DiskWait(nullptr));
 
   const std::filesystem::path& folder() const { return folder_; }  // of this job
   bool is_held() const;

@@ -109,12 +109,14 @@ void Health::judge() {
 }
 
 // Those that wait for a rank stand still with it, and expire a beat sooner or later. Of them all the culprit
-// waits for nobody, or is the one that is furthest behind.
+// waits for nobody, or is the one that is furthest behind. Outside of steps all wait for whoever still loads
+// or writes, so that one that moves speaks for all.
 void Health::judge_progress() {
-  const auto left = [this](const RankHealth& health) {
-    const Clock::duration allowed =
-        health.last.phase == Phase::step ? deadlines_.progress : deadlines_.start_up;
-    return health.last.phase == Phase::idle ? Clock::duration::max() : health.progressed + allowed - judged_;
+  const Clock::time_point moved = std::ranges::max(ranks_, {}, &RankHealth::progressed).progressed;
+  const auto left = [&](const RankHealth& health) {
+    if (health.last.phase == Phase::idle) return Clock::duration::max();
+    return health.last.phase == Phase::step ? health.progressed + deadlines_.progress - judged_
+                                            : moved + deadlines_.start_up - judged_;
   };
   if (std::ranges::none_of(ranks_,
                            [&](const RankHealth& health) { return left(health) < Clock::duration{}; }))
@@ -130,7 +132,9 @@ void Health::judge_progress() {
 
 void Health::judge_disk() {
   const uint32_t disk = pulse().disk;
-  if (disk % 2 == 0 || disk != std::exchange(disk_, disk)) disk_changed_ = judged_;
+  const bool moved = disk != std::exchange(disk_, disk);
+  if (disk % 2 == 0 || moved) disk_changed_ = judged_;
+  if (moved && pulse().phase != Phase::step) ranks_[0].progressed = judged_;
   if (judged_ - disk_changed_ > deadlines_.progress)
     tell_alone({ExitCode::fault,
                 fmt::format("the disk has taken nothing for {:.0f} s", seconds(judged_ - disk_changed_)),

@@ -140,6 +140,23 @@ TEST(Health, lets_ranks_wait_and_write_as_long_as_they_move) {
   std::this_thread::sleep_for(milliseconds(400));
 }
 
+TEST(Health, lets_all_wait_for_one_that_loads_or_writes) {
+  run_ranks(2, [](World& world) {
+    Deadlines deadlines = short_deadlines;
+    deadlines.start_up = milliseconds(200);
+    Health health(world, deadlines, tell_and_exit);
+    for (const Phase phase : {Phase::load, Phase::end}) {
+      health.pulse().phase = phase;
+      for (int block = 0; block < 40; ++block) {
+        std::this_thread::sleep_for(milliseconds(10));
+        if (world.rank() == 1 && phase == Phase::load) ++health.pulse().layer;
+        if (world.rank() == 0 && phase == Phase::end) ++health.pulse().disk;
+      }
+      world.barrier();
+    }
+  });
+}
+
 TEST(Deadlines, leave_time_to_speak_before_all_are_gone) {
   for (const int seconds : {3, 60, 600}) {
     const milliseconds all_gone = std::chrono::seconds(seconds);
