@@ -183,6 +183,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters) {
   Health health(world, Deadlines::within(options.deadline),
                 [&](const FaultReport& fault) { reporters.faults.tell(fault); });
+  reporters.start.reset();
   std::optional<GenerateJob> job;  // rank 0
   // Every end that is agreed on: all are watched until rank 0 has closed its files.
   const auto leave_together = [&] {
