@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -143,6 +144,22 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
   reporters.log.open(folder / "logs" / fmt::format("rank-{:04}.log", world.rank()));
 }
 
+// A launcher's SIGTERM counts as a stop only where the death of any rank would have been told before.
+bool deaths_are_told(const World& world) {
+  return world.size() == 1 ||
+         std::ranges::all_of(world.places(), [](const Place& place) { return place.local_size > 1; });
+}
+
+// While nothing is in flight there is nothing to wait for: weights are loaded, or the final files written.
+void leave_word(std::optional<LastWord>& word, const GenerateJob& job, const World& world, Pulse& pulse) {
+  const std::filesystem::path folder = job.folder();
+  if (folder.empty() || !deaths_are_told(world)) return;
+  constexpr const char* name = "stopped";
+  job.keep(name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
+  word.emplace(folder / name, folder.parent_path().parent_path() / status_name, folder / fault_record_name,
+               pulse.phase);
+}
+
 std::string start_text(const World& world) {
   return fmt::format("start: rank {} of {} on {}, process {}, maniple " MANIPLE_VERSION ", {}", world.rank(),
                      world.size(), world.places()[static_cast<size_t>(world.rank())].host, ::getpid(),
@@ -172,8 +189,11 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   reporters.log.write(fmt::format(
       "threads: {}, CPUs: {}", engine.backend.threads,
       engine.backend.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
+  std::optional<LastWord> last_word;
   agree(world, [&] {
-    if (job) report_preflight(preflight, *job);
+    if (!job) return;
+    report_preflight(preflight, *job);
+    leave_word(last_word, *job, world, pulse);
   });
   return load_and_serve(world, engine, options, pulse, job, reporters);
 }
