@@ -75,7 +75,10 @@ void FaultNews::mark_run(ExitCode code) const try {
   const fs::path run = folder_.parent_path().parent_path();
   const std::optional<RunStatus> status = read_status(run);
   const std::vector<fs::path> jobs = job_folders(run);
-  if (status && status->state == RunState::running && !jobs.empty() && jobs.back() == folder_)
+  const bool under_way =
+      status && (status->state == RunState::running ||
+                 (status->state == RunState::stopped && !exists(folder_ / job_record_name)));
+  if (under_way && !jobs.empty() && jobs.back() == folder_)
     write_status(run, {RunState::fault, static_cast<int>(code)});
 } catch (const std::exception&) {  // the disk may be the fault
 }

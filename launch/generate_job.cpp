@@ -134,8 +134,8 @@ void GenerateJob::keep(const char* name, const std::string& text) const {
   if (run_) replace_file(run_->job_folder() / name, text);
 }
 
-ResultStore& GenerateJob::open_store() {
-  if (run_) return run_store_.emplace(*run_);
+ResultStore& GenerateJob::open_store(bool deaths_are_told) {
+  if (run_) return run_store_.emplace(*run_, deaths_are_told);
   output_->clear();
   return ordered_.emplace(*output_, options_.shard);
 }

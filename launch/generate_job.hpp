@@ -33,8 +33,8 @@ class GenerateJob {
   // A text about this job, in its folder of the run directory; without one there is nothing to keep.
   void keep(const char* name, const std::string& text) const;
 
-  // When the model is loaded: the old content of --out goes now.
-  ResultStore& open_store();
+  // When the model is loaded: the old content of --out goes now. deaths_are_told: as RunStore has it.
+  ResultStore& open_store(bool deaths_are_told);
   RequestFeed::Setting feed_setting(const Engine& engine) const;
   RequestFeed::Lines lines();
 

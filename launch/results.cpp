@@ -35,12 +35,6 @@ void RunStore::started(RequestId request, bool alone) {
   if (alone) run_.sync();
 }
 
-// Synced, as who stops us may not wait for the end of a long step.
-void RunStore::stopping() {
-  run_.record({JournalRecord::Kind::stopped});
-  run_.sync();
-}
-
 // The journal keeps a line without its end.
 void RunStore::finished(RequestId request, bool failed, std::string line) {
   line.pop_back();

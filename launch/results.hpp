@@ -50,15 +50,17 @@ class OrderedFile : public ResultStore {
 
 class RunStore : public ResultStore {
  public:
-  explicit RunStore(RunDirectory& run) : run_(run) {}
+  // deaths_are_told: before a launcher answers them with a signal that asks for a stop.
+  RunStore(RunDirectory& run, bool deaths_are_told) : run_(run), deaths_are_told_(deaths_are_told) {}
 
   void started(RequestId request, bool alone) override;
-  void stopping() override;
+  void stopping() override { run_.stopping(deaths_are_told_); }
   void finished(RequestId request, bool failed, std::string line) override;
   void idle(const JobProgress& progress) override;
 
  private:
   RunDirectory& run_;
+  bool deaths_are_told_;
 };
 
 // The engine's side of it: takes completions, never waits for a disk. Throws what the store threw.

@@ -82,6 +82,12 @@ RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Re
   return summary;
 }
 
+// A launcher's SIGTERM counts as a stop only where the death of any rank would have been told before.
+bool deaths_are_told(const World& world) {
+  return world.size() == 1 ||
+         std::ranges::all_of(world.places(), [](const Place& place) { return place.local_size > 1; });
+}
+
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, Pulse& pulse,
                GenerateJob& job, const Reporters& reporters) {
   say(banner(options.engine, engine.info(), world, job.seed()) + job.resume_text());
@@ -90,7 +96,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   RunSummary summary;
   size_t done = 0, failed = 0;
   {
-    Results results(job.open_store(), engine.tokenizer(), is_bare(options), &pulse.disk);
+    Results results(job.open_store(deaths_are_told(world)), engine.tokenizer(), is_bare(options),
+                    &pulse.disk);
     summary = run_requests(engine, world, job, results, reporters.clock);
     done = results.done();
     failed = results.failed();
@@ -142,12 +149,6 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
   std::error_code ignored;
   std::filesystem::create_directory(folder / "logs", ignored);
   reporters.log.open(folder / "logs" / fmt::format("rank-{:04}.log", world.rank()));
-}
-
-// A launcher's SIGTERM counts as a stop only where the death of any rank would have been told before.
-bool deaths_are_told(const World& world) {
-  return world.size() == 1 ||
-         std::ranges::all_of(world.places(), [](const Place& place) { return place.local_size > 1; });
 }
 
 // While nothing is in flight there is nothing to wait for: weights are loaded, or the final files written.

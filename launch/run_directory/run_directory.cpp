@@ -90,6 +90,13 @@ void RunDirectory::sync() {
   last_sync_ = std::chrono::steady_clock::now();
 }
 
+void RunDirectory::stopping(bool certain) {
+  record({JournalRecord::Kind::stopped});
+  sync();
+  if (certain && !fs::exists(lock_.folder() / fault_record_name))
+    as_owner([&] { write_status(path_, {RunState::stopped}); });
+}
+
 void RunDirectory::finish(const RunStatus& status, const std::string& record) {
   const DiskWait wait(disk_);
   // The disk may be the fault: what comes after is worth a try.

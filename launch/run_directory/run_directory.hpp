@@ -43,6 +43,9 @@ class RunDirectory {
   void tick(const RunProgress& progress);
   void sync();
 
+  // As soon as a stop is asked for, as who asks may not wait for finish(): what is in flight is no fault.
+  // certain: it was not the answer to the death of another rank, and STATUS may say so already.
+  void stopping(bool certain);
   // Once, at the end. complete: every request has a result or an error; writes the final files. stopped: what
   // is in flight will run again. record: JSON, kept beside the journal.
   void finish(const RunStatus& status, const std::string& record);

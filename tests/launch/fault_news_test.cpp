@@ -100,6 +100,17 @@ TEST_F(FaultNewsTest, ALaterJobAndACompleteRunKeepTheirStatus) {
   EXPECT_EQ(read_status(run_)->state, RunState::complete);
 }
 
+TEST_F(FaultNewsTest, AFaultInTheMidstOfAStopIsNoStopAndOneBehindItIs) {
+  write_status(run_, {RunState::stopped});
+  EXPECT_NE(told(), "");
+  EXPECT_EQ(read_status(run_)->state, RunState::fault);
+  fs::remove(folder_ / "fault.json");
+  write_status(run_, {RunState::stopped});
+  replace_file(folder_ / "record.json", "{}");
+  EXPECT_NE(told(), "");
+  EXPECT_EQ(read_status(run_)->state, RunState::stopped);
+}
+
 TEST_F(FaultNewsTest, WhatCannotBeRecordedIsSaid) {
   fs::remove_all(run_);
   EXPECT_NE(told().find("rank 2 on nid2 has died"), std::string::npos);

@@ -157,7 +157,7 @@ TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
   settings.me = this_process("here", "");
   settings.sync_interval = std::chrono::hours(1);
   RunDirectory run(settings);
-  RunStore store(run);
+  RunStore store(run, true);
   Results results(store, nullptr, false);
   results.started(0);
   results.stopping();
@@ -165,6 +165,7 @@ TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
   JournalReader journal(run.job_folder() / "journal");
   EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::started);
   EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::stopped);
+  EXPECT_EQ(read_status(folder.path())->state, RunState::stopped);
   std::filesystem::remove_all(folder.path());
 }
 

@@ -143,6 +143,17 @@ TEST(RunDirectory, AStopIsNoFaultUnlessOneIsOnRecord) {
   EXPECT_TRUE(RunDirectory(settings_of(scratch.path(), 1)).ledger().is_suspect(0));
 }
 
+TEST(RunDirectory, StatusTellsOfAStopBeforeItsEndOnlyWhereItIsCertain) {
+  for (const bool certain : {false, true})
+    for (const bool fault : {false, true}) {
+      const Scratch scratch;
+      RunDirectory run(settings_of(scratch.path(), 1));
+      if (fault) write_content(run.job_folder() / "fault.json", "{}");
+      run.stopping(certain);
+      EXPECT_EQ(content_of(scratch.path() / "STATUS"), certain && !fault ? "stopped 75\n" : "running 75\n");
+    }
+}
+
 // What every job of a run must keep to, told in maps and sets.
 struct Oracle {
   std::map<uint64_t, std::string> results, errors;
