@@ -5,7 +5,7 @@ namespace maniple {
 
 namespace {
 
-constexpr uint64_t move = 1024;                       // records
+constexpr uint64_t stride = 1024;                     // records
 constexpr uint64_t piece_bytes = uint64_t{64} << 20;  // between two syncs
 constexpr int offset_bits = 44;  // above the failed bit; the journal's number stands above these
 
@@ -20,7 +20,7 @@ uint64_t Ledger::replay(const std::filesystem::path& journal, bool fault, const 
   JournalReader& reader = journals_.back();
   for (uint64_t count = 1; const std::optional<JournalReader::Entry> entry = reader.next(); ++count) {
     if (!fault || entry->record.kind != JournalRecord::Kind::stopped) take(entry->record, entry->offset);
-    if (count % move == 0) wait.moved();
+    if (count % stride == 0) wait.moved();
   }
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
@@ -83,7 +83,7 @@ std::string Ledger::line(uint64_t request) const {
 void Ledger::write_lines(DurableFile& file, bool failed, const DiskWait& wait) const {
   uint64_t synced = 0;
   for (uint64_t i = 0; i < places_.size(); ++i) {
-    if (i % move == 0) wait.moved();
+    if (i % stride == 0) wait.moved();
     if (file.size() - synced >= piece_bytes) {
       file.sync();
       synced = file.size();
