@@ -9,6 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <ctime>
 #include <utility>
 
@@ -17,8 +20,6 @@ namespace maniple {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* fault_name = "fault.json";
 
 // As people count lines.
 std::vector<uint64_t> counted_from_one(std::vector<uint64_t> requests) {
@@ -31,13 +32,10 @@ std::string whereabouts_text(const Whereabouts& where) {
   return fmt::format("phase {}, after step {}", name_of(where.phase), where.step);
 }
 
-// A later job, or an end that all agreed on, has the last word.
-void mark_run(const fs::path& folder, ExitCode code) {
-  const fs::path run = folder.parent_path().parent_path();
-  const std::optional<RunStatus> status = read_status(run);
-  const std::vector<fs::path> jobs = job_folders(run);
-  if (status && status->state == RunState::running && !jobs.empty() && jobs.back() == folder)
-    write_status(run, {RunState::fault, static_cast<int>(code)});
+// A pipe that nobody reads takes nothing any more, for ever.
+bool stderr_has_room() {
+  pollfd polled{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLOUT) != 0;
 }
 
 }  // namespace
@@ -56,25 +54,38 @@ void FaultNews::know_gpus(std::vector<std::string> uuids_of_ranks) {
 }
 
 // A launcher that was told to end the job sends SIGTERM, and a second later kills rank by rank: no fault of
-// theirs. What happened to this rank itself (a disk that does not answer) is said before it goes to the disk.
+// theirs. What happened to this rank itself (a disk that does not answer) is said before it goes to the disk,
+// unless stderr is what does not answer.
 void FaultNews::tell(const FaultReport& fault) {
   if (fault.death && sigterm_is_older_than(std::chrono::milliseconds(500))) return;
   const std::lock_guard lock(mutex_);
   const std::string text = text_of(fault);
-  const bool own = fault.rank == fault.noticed_by;
-  if (own) say(text);
+  const bool own = fault.rank == fault.noticed_by, disk_can_wait = own && stderr_has_room();
+  if (disk_can_wait) say(text);
   log_.write(text.substr(0, text.find('\n')));
-  if (!is_first_on_record(fault)) return;
-  if (!own) say(text);
-  try {
-    if (!folder_.empty()) mark_run(folder_, fault.error.code());
-  } catch (const Error&) {  // the disk may be the fault
-  }
+  const bool first = is_first_on_record(fault);
+  if (first && !own) say(text);
+  if (first) mark_run(fault.error.code());
+  if (own && !disk_can_wait) say(text);
+}
+
+// A later job, or an end that all agreed on, has the last word.
+void FaultNews::mark_run(ExitCode code) const try {
+  if (folder_.empty()) return;
+  const fs::path run = folder_.parent_path().parent_path();
+  const std::optional<RunStatus> status = read_status(run);
+  const std::vector<fs::path> jobs = job_folders(run);
+  const bool under_way =
+      status && (status->state == RunState::running ||
+                 (status->state == RunState::stopped && !exists(folder_ / job_record_name)));
+  if (under_way && !jobs.empty() && jobs.back() == folder_)
+    write_status(run, {RunState::fault, static_cast<int>(code)});
+} catch (const std::exception&) {  // the disk may be the fault
 }
 
 bool FaultNews::is_first_on_record(const FaultReport& fault) const try {
-  return folder_.empty() || create_file(folder_ / fault_name, json_of(fault) + '\n');
-} catch (const Error&) {  // what cannot be recorded can still be said
+  return folder_.empty() || create_file(folder_ / fault_record_name, json_of(fault) + '\n');
+} catch (const std::exception&) {  // what cannot be recorded can still be said
   return true;
 }
 
@@ -127,7 +138,7 @@ std::string FaultNews::name_of_rank(int rank) const {
 }
 
 std::optional<std::string> read_fault(const fs::path& folder) try {
-  const std::optional<std::string> text = read_if_there(folder / fault_name);
+  const std::optional<std::string> text = read_if_there(folder / fault_record_name);
   if (!text) return std::nullopt;
   const auto fault = nlohmann::json::parse(*text);
   return fmt::format("rank {} on {}, in phase {}, step {}: {}", fault.at("rank").get<int>(),

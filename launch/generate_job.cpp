@@ -31,8 +31,8 @@ RenderChat renderer_of(const fs::path& model, std::time_t now) {
 }  // namespace
 
 GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host,
-                         const std::string& instruction_path)
-    : options_(options) {
+                         const std::string& instruction_path, std::atomic<uint32_t>& disk)
+    : options_(options), disk_(disk) {
   check_model_directory(options_.engine.model);
   open_input();
   if (options_.run_dir) {
@@ -108,7 +108,8 @@ void GenerateJob::open_run(const std::string& host, const std::string& instructi
                                       options_.shard,
                                       this_process(host, options_.launch.job),
                                       {.silence = options_.takeover_after},
-                                      options_.sync_interval});
+                                      options_.sync_interval,
+                                      &disk_});
   if (done_before() == requests())
     already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
 }
@@ -135,11 +136,12 @@ uint64_t GenerateJob::expected_bytes() const {
 }
 
 void GenerateJob::keep(const char* name, const std::string& text) const {
+  const DiskWait wait(&disk_);
   if (run_) replace_file(run_->job_folder() / name, text);
 }
 
-ResultStore& GenerateJob::open_store() {
-  if (run_) return run_store_.emplace(*run_);
+ResultStore& GenerateJob::open_store(bool deaths_are_told) {
+  if (run_) return run_store_.emplace(*run_, deaths_are_told);
   output_->clear();
   return ordered_.emplace(*output_, options_.shard);
 }
@@ -165,6 +167,7 @@ RequestFeed::Lines GenerateJob::lines() {
 ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode interrupted,
                             const std::string& record) {
   if (!run_) {
+    const DiskWait wait(&disk_);
     ordered_->write_held();
     output_->close();
     if (summary.interrupted) return interrupted;
@@ -191,7 +194,7 @@ void GenerateJob::give_up(ExitCode code) {
   try {
     if (ordered_) ordered_->write_held();
     if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
-  } catch (const Error&) {
+  } catch (const std::exception&) {
   }
 }
 

@@ -14,8 +14,10 @@ namespace maniple {
 
 class GenerateJob {
  public:
-  // Everything that can be wrong with files and options shows here, before anything is loaded.
-  GenerateJob(const GenerateOptions& options, const std::string& host, const std::string& instruction_path);
+  // Everything that can be wrong with files and options shows here, before anything is loaded. disk: tells of
+  // every wait for the run directory or the output, as DiskWait has it.
+  GenerateJob(const GenerateOptions& options, const std::string& host, const std::string& instruction_path,
+              std::atomic<uint32_t>& disk);
 
   // The exit code, where earlier jobs have done it all: nothing is to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
@@ -31,8 +33,8 @@ class GenerateJob {
   // A text about this job, in its folder of the run directory; without one there is nothing to keep.
   void keep(const char* name, const std::string& text) const;
 
-  // When the model is loaded: the old content of --out goes now.
-  ResultStore& open_store();
+  // When the model is loaded: the old content of --out goes now. deaths_are_told: as RunStore has it.
+  ResultStore& open_store(bool deaths_are_told);
   RequestFeed::Setting feed_setting(const Engine& engine) const;
   RequestFeed::Lines lines();
 
@@ -53,6 +55,7 @@ class GenerateJob {
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
   GenerateOptions options_;
+  std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;
   std::optional<LineReader::Line> prompt_;  // where there is no input file
   uint64_t requests_ = 1;                   // of the whole input

@@ -44,14 +44,15 @@ int fail_alone(World& world, const Error& error) {
   return code;
 }
 
-std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport) {
+std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport,
+                                  std::optional<StartDeadline>& start) {
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
   };
   if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
-    const StartDeadline deadline(launch.rank);
+    start.emplace(launch.rank);
     world = make_mpi_world(transport);
   } else {
     world = std::make_unique<SelfWorld>();
@@ -77,12 +78,13 @@ template <typename Options>
 using Command = ExitCode (*)(World& world, const Options& options, const Reporters& reporters);
 
 template <typename Options>
-int run_watched(World& world, const Options& options, Command<Options> command) {
+int run_watched(World& world, const Options& options, Command<Options> command,
+                std::optional<StartDeadline>& start) {
   const std::optional<StopClock> clock = start_clock(options);
   RankLog log;
   FaultNews faults(world, options.launch.job, log);
   try {
-    return static_cast<int>(command(world, options, {log, faults, clock ? &*clock : nullptr}));
+    return static_cast<int>(command(world, options, {log, faults, start, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
     return 0;
   } catch (const AgreedError& error) {
@@ -98,8 +100,9 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   options.time_limit.slurm_job = launch.job;
   options.time_limit.slurm_end = launch.job_end;
   std::optional<Watchdog> end_of_mpi;  // which waits for all ranks
-  const std::unique_ptr<World> world = join_world(launch, options.transport);
-const int code = run_watched(*world, options, command);
+  std::optional<StartDeadline> start;
+  const std::unique_ptr<World> world = join_world(launch, options.transport, start);
+  const int code = run_watched(*world, options, command, start);
   // srun ends a rank that stands still only after one that left with an error.
   end_of_mpi.emplace(options.deadline, code == 0 ? ExitCode::fault : ExitCode{code});
   return code;

@@ -130,12 +130,12 @@ uint64_t request_seed(uint64_t run_seed, std::string_view id) {
 // Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
 bool RequestFeed::ready() {
   if (!order_.has_room()) return false;
-  if (!ahead_) ahead_ = next_of_input();
-  return ahead_ || suspects_.empty() || order_.unfinished() == 0;
+  look_ahead();
+  return ahead_ || (dry_ && (suspects_.empty() || order_.unfinished() == 0));
 }
 
 std::optional<GenerationRequest> RequestFeed::next() {
-  if (!ahead_) ahead_ = next_of_input();
+  while (!ahead_ && !dry_) look_ahead();
   while (!ahead_ && !suspects_.empty()) {
     const Suspect suspect = std::move(suspects_.back());
     suspects_.pop_back();
@@ -145,25 +145,27 @@ std::optional<GenerationRequest> RequestFeed::next() {
   return std::exchange(ahead_, std::nullopt);
 }
 
-std::optional<GenerationRequest> RequestFeed::next_of_input() {
-  while (std::optional<LineReader::Line> line = next_line()) {
+// Stops now and then within what is passed over, as meanwhile nobody hears signals or the clock.
+void RequestFeed::look_ahead() {
+  constexpr int most_lines = 10'000;
+  for (int count = 0; !ahead_ && !dry_ && count < most_lines; ++count) {
+    std::optional<LineReader::Line> line = next_line();
+    if (!line) return;
     const RequestId request = next_++;
     if (!setting_.shard.holds(request) || is_settled(request)) continue;
     const bool suspect = setting_.ledger && setting_.ledger->is_suspect(request);
     if (suspect && !setting_.ledger->is_quarantined(request))
       suspects_.push_back({request, std::move(*line)});
-    else if (std::optional<GenerationRequest> admitted = admit(request, *line))
-      return admitted;
+    else
+      ahead_ = admit(request, *line);
   }
-  return std::nullopt;
 }
 
 // A request that nobody counted has no place in the ledger.
 std::optional<LineReader::Line> RequestFeed::next_line() {
-  if (ended_) return std::nullopt;
   std::optional<LineReader::Line> line = lines_();
-  ended_ = !line;
-  if (setting_.requests && ended_ != (next_ == *setting_.requests)) refuse_changed("the input");
+  dry_ = !line;
+  if (setting_.requests && dry_ != (next_ == *setting_.requests)) refuse_changed("the input");
   return line;
 }
 

@@ -104,7 +104,7 @@ class RequestFeed : public RequestSource {
     LineReader::Line line;
   };
 
-  std::optional<GenerationRequest> next_of_input();
+  void look_ahead();
   std::optional<LineReader::Line> next_line();
   bool is_settled(RequestId request) const;
   std::optional<GenerationRequest> admit(RequestId request, const LineReader::Line& line);
@@ -115,7 +115,7 @@ class RequestFeed : public RequestSource {
   Setting setting_;
   RequestOrder& order_;
   RequestId next_ = 0;
-  bool ended_ = false;  // the input
+  bool dry_ = false;  // the input; suspects may be left
   std::optional<GenerationRequest> ahead_;
   std::vector<Suspect> suspects_;  // run alone, after all others
 };

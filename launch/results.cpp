@@ -5,6 +5,17 @@
 
 namespace maniple {
 
+namespace {
+
+size_t bytes_of(const Completion& completion) {
+  size_t bytes = sizeof completion + completion.tokens.size() * sizeof(int32_t);
+  for (const TokenScore& score : completion.scores)
+    bytes += sizeof score + score.alternatives.size() * sizeof(TokenLogprob);
+  return bytes;
+}
+
+}  // namespace
+
 void OrderedFile::finished(RequestId request, bool /*failed*/, std::string line) {
   held_bytes_ += line.size();
   held_.emplace(request, std::move(line));
@@ -64,6 +75,10 @@ void Results::started(RequestId request) {
   writer_.post([this, request] { store_.started(request, false); });
 }
 
+void Results::stopping() {
+  writer_.post([this] { store_.stopping(); });
+}
+
 void Results::finished(Completion completion) {
   auto label = labels_.extract(completion.id);
   require(!label.empty(), "a request ended that was not expected, or ended twice");
@@ -72,8 +87,11 @@ void Results::finished(Completion completion) {
     ++failed_;
     last_error_ = completion.error;
   }
-  writer_.post([this, of = std::move(label.mapped()), ended = std::move(completion)]() mutable {
+  const size_t bytes = bytes_of(completion);
+  waiting_bytes_ += bytes;
+  writer_.post([this, bytes, of = std::move(label.mapped()), ended = std::move(completion)]() mutable {
     store(of, std::move(ended));
+    waiting_bytes_ -= bytes;
   });
 }
 

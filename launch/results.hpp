@@ -21,6 +21,7 @@ class ResultStore {
  public:
   virtual ~ResultStore() = default;
   virtual void started(RequestId /*request*/, bool /*alone*/) {}
+  virtual void stopping() {}
   virtual void finished(RequestId request, bool failed, std::string line) = 0;
   // Now and then, when nothing is to be done.
   virtual void idle(const JobProgress& /*progress*/) {}
@@ -49,14 +50,17 @@ class OrderedFile : public ResultStore {
 
 class RunStore : public ResultStore {
  public:
-  explicit RunStore(RunDirectory& run) : run_(run) {}
+  // deaths_are_told: before a launcher answers them with a signal that asks for a stop.
+  RunStore(RunDirectory& run, bool deaths_are_told) : run_(run), deaths_are_told_(deaths_are_told) {}
 
   void started(RequestId request, bool alone) override;
+  void stopping() override { run_.stopping(deaths_are_told_); }
   void finished(RequestId request, bool failed, std::string line) override;
   void idle(const JobProgress& progress) override;
 
  private:
   RunDirectory& run_;
+  bool deaths_are_told_;
 };
 
 // The engine's side of it: takes completions, never waits for a disk. Throws what the store threw.
@@ -71,8 +75,11 @@ class Results : public CompletionSink, public RequestOrder {
   void refuse(RequestId request, const std::string& reason) override;
   void start_alone(RequestId request) override;
   size_t unfinished() const override { return labels_.size(); }
-  bool has_room() const override { return writer_.waiting() < most_waiting && store_.has_room(); }
+  bool has_room() const override {
+    return writer_.waiting() < most_waiting && waiting_bytes_ < most_waiting_bytes && store_.has_room();
+  }
   void started(RequestId request) override;
+  void stopping() override;
   void finished(Completion completion) override;
 
   void progress(const JobProgress& progress);
@@ -85,6 +92,7 @@ class Results : public CompletionSink, public RequestOrder {
 
  private:
   static constexpr size_t most_waiting = 4096;
+  static constexpr size_t most_waiting_bytes = size_t{32} << 20;
 
   void store(const RequestLabel& label, Completion completion);
 
@@ -95,8 +103,9 @@ class Results : public CompletionSink, public RequestOrder {
   size_t done_ = 0;
   size_t failed_ = 0;
   std::string last_error_;
-  JobProgress progress_;  // the writer's
-  WriterThread writer_;   // last: it uses the others
+  std::atomic<size_t> waiting_bytes_ = 0;  // of completions that are not stored yet
+  JobProgress progress_;                   // the writer's
+  WriterThread writer_;                    // last: it uses the others
 };
 
 }  // namespace maniple

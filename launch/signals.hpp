@@ -3,9 +3,11 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
+#include <runtime/control/pulse.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <string>
 
 namespace maniple {
@@ -33,6 +35,24 @@ class InterruptScope {
 
   static std::string cause();          // "SIGUSR1", for messages
   static ExitCode interrupted_code();  // of a run that cannot be resumed: 130 after SIGINT, else 143
+};
+
+// On rank 0, one at a time. While it lives, a SIGTERM that ends this process puts `word` in the place of
+// `status`, so that who reads it learns of a stop that can be resumed, and the exit code is that of one; but
+// not where `fault` says that it was none. To the other ranks this process has then left.
+class LastWord {
+ public:
+  LastWord(const std::filesystem::path& word, const std::filesystem::path& status,
+           const std::filesystem::path& fault, std::atomic<Phase>& phase);
+  ~LastWord();
+  LastWord(const LastWord&) = delete;
+  LastWord& operator=(const LastWord&) = delete;
+
+  bool is_left() const;  // what a signal handler may do
+
+ private:
+  std::string word_, status_, fault_;
+  std::atomic<Phase>& phase_;
 };
 
 // Fills closed standard streams, so that no file or socket takes their numbers: writing to such a stdout

@@ -1,5 +1,5 @@
-// Until the ranks have found each other nobody watches them: a rank that never comes would let the others
-// wait for ever, within MPI_Init.
+// Until the ranks watch each other nobody does: a rank that never comes would let the others wait for ever,
+// within MPI_Init or in what they agree on before the watch.
 #pragma once
 
 #include <chrono>

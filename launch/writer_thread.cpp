@@ -1,9 +1,16 @@
+#include <launch/run_directory/disk_wait.hpp>
 #include <launch/writer_thread.hpp>
 
 #include <chrono>
 #include <utility>
 
 namespace maniple {
+
+namespace {
+
+constexpr std::chrono::milliseconds idle_interval{500};
+
+}  // namespace
 
 WriterThread::WriterThread(Task idle, std::atomic<uint32_t>* at_work)
     : idle_(std::move(idle)), at_work_(at_work), thread_([this] { work(); }) {}
@@ -41,27 +48,34 @@ void WriterThread::rethrow() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void WriterThread::count() {
-  if (at_work_) ++*at_work_;
+void WriterThread::run(std::deque<Task> tasks) {
+  using Clock = std::chrono::steady_clock;
+  const DiskWait wait(at_work_);
+  Clock::time_point idled = Clock::now();
+  for (; !tasks.empty(); tasks.pop_front()) {
+    tasks.front()();
+    wait.moved();
+    if (Clock::now() - idled < idle_interval) continue;
+    idle_();
+    wait.moved();
+    idled = Clock::now();
+  }
+  idle_();
 }
 
 void WriterThread::work() {
   std::unique_lock lock(mutex_);
   while (!leaving_ && !failure_) {
-    changed_.wait_for(lock, std::chrono::milliseconds(500), [this] { return leaving_ || !tasks_.empty(); });
+    changed_.wait_for(lock, idle_interval, [this] { return leaving_ || !tasks_.empty(); });
     std::deque<Task> tasks = std::exchange(tasks_, {});
     busy_ = true;
     lock.unlock();
-    count();
     std::exception_ptr failure;
     try {
-      for (const Task& task : tasks) task();
-      idle_();
+      run(std::move(tasks));
     } catch (...) {
       failure = std::current_exception();
     }
-    tasks.clear();
-    count();
     lock.lock();
     busy_ = false;
     failure_ = failure;

@@ -16,8 +16,8 @@ class WriterThread {
  public:
   using Task = std::function<void()>;
 
-  // idle: called when all tasks are done, and at least twice a second. at_work (may be null): counts up when
-  // the thread begins and when it has done what there was, so that it is odd in between.
+  // idle: called when all tasks are done, and about twice a second. at_work (may be null): as DiskWait has
+  // it, from the first task to the idle after the last.
   explicit WriterThread(Task idle, std::atomic<uint32_t>* at_work = nullptr);
   ~WriterThread();  // without what is waiting
 
@@ -29,9 +29,8 @@ class WriterThread {
 
  private:
   void work();
+  void run(std::deque<Task> tasks);
   void rethrow();
-
-  void count();
 
   Task idle_;
   std::atomic<uint32_t>* at_work_;

@@ -204,8 +204,8 @@ void Engine::Parts::make_backend_and_groups() {
   agree(world, [this] {
     if (!options.share_gpus) refuse_shared_gpus(info.gpus, world.places());
   });
-  tensor_group =
-      std::make_unique<TimedCommunicator>(world.make_group(grid.tensor_group(world.rank()), *backend.ops));
+  tensor_group = std::make_unique<TimedCommunicator>(
+      world.make_group(grid.tensor_group(world.rank()), *backend.ops), pulse.waits);
   channel = world.make_channel();
 }
 
@@ -230,7 +230,9 @@ void Engine::Parts::load() {
   const std::vector<int> alone{world.rank()};
   const std::unique_ptr<Communicator> replicas =
       world.make_group(options.random_weights ? alone : grid.data_group(world.rank()), *host.ops);
-  info.weight_bytes = load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas);
+  info.weight_bytes =
+      load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas, pulse.layer);
+  pulse.layer = 0;
   model->prepare(*backend.ops, limits.max_model_len);
   load_seconds = seconds_since(start);
 }
@@ -387,7 +389,9 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
   try {
     Backoff backoff;
     while (!interrupt && !worker_failed && (!dry || coordinator.has_work())) {
-      while (!dry && coordinator.wants_requests() && source.ready()) {
+      ++pulse.turns;
+      while (!interrupt && !dry && coordinator.wants_requests() && source.ready()) {
+        ++pulse.turns;
         std::optional<GenerationRequest> request = source.next();
         if (request)
           admit(*request);
@@ -400,9 +404,11 @@ RunSummary Engine::Parts::coordinate(RequestSource& source, CompletionSink& sink
         backoff.pause();
       if (meter.due()) report();
     }
+    if (interrupt && coordinator.has_work()) sink.stopping();
   } catch (...) {
     failure = std::current_exception();
   }
+  pulse.turns = 0;
   if (!worker_failed) coordinator.stop();
   if (failure) std::rethrow_exception(failure);
 

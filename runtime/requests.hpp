@@ -52,6 +52,8 @@ class CompletionSink {
   virtual ~CompletionSink() = default;
   // The request's next step is its first, also after a preemption.
   virtual void started(RequestId /*request*/) {}
+  // Before the end of the steps that run: what has started and not finished is given up on purpose.
+  virtual void stopping() {}
   virtual void finished(Completion completion) = 0;
 };
 

@@ -5,8 +5,11 @@
 #include <launch/fault_news.hpp>
 #include <launch/options.hpp>
 #include <launch/rank_log.hpp>
+#include <launch/start_deadline.hpp>
 #include <launch/stop_clock.hpp>
 #include <parallel/world.hpp>
+
+#include <optional>
 
 namespace maniple {
 
@@ -14,7 +17,8 @@ namespace maniple {
 struct Reporters {
   RankLog& log;
   FaultNews& faults;
-  const StopClock* clock = nullptr;  // rank 0
+  std::optional<StartDeadline>& start;  // ends when the ranks watch each other
+  const StopClock* clock = nullptr;     // rank 0
 };
 
 // Collective. The exit code of rank 0; the other ranks return complete. Throws AgreedError (rank 0, which has

@@ -66,6 +66,7 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
 ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters) {
   Health health(world, Deadlines::within(options.deadline),
                 [&](const FaultReport& fault) { reporters.faults.tell(fault); });
+  reporters.start.reset();
   try {
     return examine(world, options);
   } catch (const AgreedError& error) {

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -81,6 +82,12 @@ RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Re
   return summary;
 }
 
+// A launcher's SIGTERM counts as a stop only where the death of any rank would have been told before.
+bool deaths_are_told(const World& world) {
+  return world.size() == 1 ||
+         std::ranges::all_of(world.places(), [](const Place& place) { return place.local_size > 1; });
+}
+
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, Pulse& pulse,
                GenerateJob& job, const Reporters& reporters) {
   say(banner(options.engine, engine.info(), world, job.seed()) + job.resume_text());
@@ -89,7 +96,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   RunSummary summary;
   size_t done = 0, failed = 0;
   {
-    Results results(job.open_store(), engine.tokenizer(), is_bare(options), &pulse.disk);
+    Results results(job.open_store(deaths_are_told(world)), engine.tokenizer(), is_bare(options),
+                    &pulse.disk);
     summary = run_requests(engine, world, job, results, reporters.clock);
     done = results.done();
     failed = results.failed();
@@ -143,6 +151,16 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
   reporters.log.open(folder / "logs" / fmt::format("rank-{:04}.log", world.rank()));
 }
 
+// While nothing is in flight there is nothing to wait for: weights are loaded, or the final files written.
+void leave_word(std::optional<LastWord>& word, const GenerateJob& job, const World& world, Pulse& pulse) {
+  const std::filesystem::path folder = job.folder();
+  if (folder.empty() || !deaths_are_told(world)) return;
+  constexpr const char* name = "stopped";
+  job.keep(name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
+  word.emplace(folder / name, folder.parent_path().parent_path() / status_name, folder / fault_record_name,
+               pulse.phase);
+}
+
 std::string start_text(const World& world) {
   return fmt::format("start: rank {} of {} on {}, process {}, maniple " MANIPLE_VERSION ", {}", world.rank(),
                      world.size(), world.places()[static_cast<size_t>(world.rank())].host, ::getpid(),
@@ -158,7 +176,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   agree(world, [&] {
     if (world.rank() != 0) return;
     ProcessGrid::of(world.size(), engine.tensor_size);
-    job.emplace(options, world.places()[0].host, instruction_path(engine.backend));
+    job.emplace(options, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
@@ -172,8 +190,11 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   reporters.log.write(fmt::format(
       "threads: {}, CPUs: {}", engine.backend.threads,
       engine.backend.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
+  std::optional<LastWord> last_word;
   agree(world, [&] {
-    if (job) report_preflight(preflight, *job);
+    if (!job) return;
+    report_preflight(preflight, *job);
+    leave_word(last_word, *job, world, pulse);
   });
   return load_and_serve(world, engine, options, pulse, job, reporters);
 }
@@ -183,6 +204,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters) {
   Health health(world, Deadlines::within(options.deadline),
                 [&](const FaultReport& fault) { reporters.faults.tell(fault); });
+  reporters.start.reset();
   std::optional<GenerateJob> job;  // rank 0
   // Every end that is agreed on: all are watched until rank 0 has closed its files.
   const auto leave_together = [&] {

@@ -19,7 +19,8 @@ struct JournalRecord {
     started_alone = 2,  // and no other request is running
     finished = 3,       // line: its result
     failed = 4,         // line: its error
-    stopped = 5,        // the job ends on purpose: what has started and not finished is no fault
+    stopped = 5,        // the job ends on purpose: what has started and not finished is no fault, unless
+                        // the job's folder tells of one
   };
   Kind kind = Kind::started;
   uint64_t request = 0;

@@ -5,6 +5,8 @@ namespace maniple {
 
 namespace {
 
+constexpr uint64_t stride = 1024;                     // records
+constexpr uint64_t piece_bytes = uint64_t{64} << 20;  // between two syncs
 constexpr int offset_bits = 44;  // above the failed bit; the journal's number stands above these
 
 }  // namespace
@@ -12,11 +14,14 @@ constexpr int offset_bits = 44;  // above the failed bit; the journal's number s
 Ledger::Ledger(uint64_t requests, const Shard& shard, std::shared_ptr<OpenJournals> open_journals)
     : shard_(shard), places_(shard.share_of(requests)), open_journals_(std::move(open_journals)) {}
 
-uint64_t Ledger::replay(const std::filesystem::path& journal) {
+uint64_t Ledger::replay(const std::filesystem::path& journal, bool fault, const DiskWait& wait) {
   open(journal);
   JournalReader reader(journal);
-  while (const std::optional<JournalReader::Entry> entry = reader.next())
-    if (concerns(entry->record)) take(entry->record, entry->offset);
+  for (uint64_t count = 1; const std::optional<JournalReader::Entry> entry = reader.next(); ++count) {
+    const bool passed_over = fault && entry->record.kind == JournalRecord::Kind::stopped;
+    if (concerns(entry->record) && !passed_over) take(entry->record, entry->offset);
+    if (count % stride == 0) wait.moved();
+  }
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
     ++faults.count;
@@ -79,8 +84,15 @@ std::string Ledger::line(uint64_t request) const {
   return open_journals_->at(journals_[(packed >> offset_bits) - 1]).line_at(offset);
 }
 
-void Ledger::write_lines(DurableFile& file, bool failed) const {
+void Ledger::write_lines(DurableFile& file, bool failed, const DiskWait& wait) const {
+  uint64_t synced = 0;
   for (uint64_t i = 0; i < places_.size(); ++i) {
+    if (i % stride == 0) wait.moved();
+    if (file.size() - synced >= piece_bytes) {
+      file.sync();
+      synced = file.size();
+      wait.moved();
+    }
     const uint64_t request = i * shard_.count + shard_.index;
     if (!has_result(request) || has_failed(request) != failed) continue;
     file.append(line(request));

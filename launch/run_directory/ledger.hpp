@@ -2,6 +2,7 @@
 // in flight. 8 bytes a request.
 #pragma once
 
+#include <launch/run_directory/disk_wait.hpp>
 #include <launch/run_directory/journal.hpp>
 
 #include <unordered_map>
@@ -25,9 +26,10 @@ class Ledger {
 
   // Is this of a request that the ledger keeps?
   bool concerns(const JournalRecord& record) const;
-  // Takes the next journal, of a job that has ended, and passes over what does not concern it. Returns the
-  // number of bytes that were torn or damaged.
-  uint64_t replay(const std::filesystem::path& journal);
+  // Takes the next journal, of a job that has ended; by a fault even if it was told to stop. Passes over what
+  // does not concern it. Returns the number of bytes that were torn or damaged.
+  uint64_t replay(const std::filesystem::path& journal, bool fault = false,
+                  const DiskWait& wait = DiskWait(nullptr));
   // The journal of the running job, behind those that were replayed; its records are told as they are
   // written.
   void open(std::filesystem::path journal) { journals_.push_back(std::move(journal)); }
@@ -45,8 +47,9 @@ class Ledger {
 
   // Of its result. One thread at a time, here and below.
   std::string line(uint64_t request) const;
-  // Appends the lines of those that failed, or of the others, in the order of the input.
-  void write_lines(DurableFile& file, bool failed) const;
+  // Appends the lines of those that failed, or of the others, in the order of the input; synced in pieces, so
+  // that no wait for the disk is long.
+  void write_lines(DurableFile& file, bool failed, const DiskWait& wait = DiskWait(nullptr)) const;
 
  private:
   static constexpr uint64_t failed_bit = 1;

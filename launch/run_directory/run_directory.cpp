@@ -30,10 +30,11 @@ void check_or_write(const Manifest& manifest, const fs::path& directory) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const Settings& settings)
+RunDirectory::RunDirectory(const Settings& settings, const DiskWait& wait)
     : path_(settings.path),
       sync_interval_(settings.sync_interval),
-      lock_(made(path_), settings.me, settings.lock),
+      disk_(settings.disk),
+      lock_(made(path_), settings.me, settings.lock, wait),
       ledger_(settings.manifest.number("requests"), settings.shard),
       journal_(lock_.folder() / journal_name),
       last_sync_(std::chrono::steady_clock::now()) {
@@ -41,7 +42,7 @@ RunDirectory::RunDirectory(const Settings& settings)
     as_owner([&] {
       check_or_write(settings.manifest, path_);
       remove_unfinished_files(path_);
-      dropped_bytes_ = replay_journals(path_, ledger_, lock_.folder());
+      dropped_bytes_ = replay_journals(path_, ledger_, lock_.folder(), wait);
       ledger_.open(lock_.folder() / journal_name);
       write_progress(path_, counted({}));
       write_status(path_, {});
@@ -55,11 +56,14 @@ RunDirectory::RunDirectory(const Settings& settings)
   }
 }
 
-uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::path& until) {
+// A launcher tells the other ranks to stop when one has died: rank 0 may then take a fault for a planned end.
+uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::path& until,
+                         const DiskWait& wait) {
   uint64_t dropped = 0;
   for (const fs::path& job : job_folders(directory)) {
     if (job == until) break;
-    if (fs::exists(job / journal_name)) dropped += ledger.replay(job / journal_name);
+    if (fs::exists(job / journal_name))
+      dropped += ledger.replay(job / journal_name, fs::exists(job / fault_record_name), wait);
   }
   return dropped;
 }
@@ -93,11 +97,20 @@ void RunDirectory::sync() {
   last_sync_ = std::chrono::steady_clock::now();
 }
 
+void RunDirectory::stopping(bool certain) {
+  record({JournalRecord::Kind::stopped});
+  sync();
+  if (certain && !fs::exists(lock_.folder() / fault_record_name))
+    as_owner([&] { write_status(path_, {RunState::stopped}); });
+}
+
 void RunDirectory::finish(const RunStatus& status, const std::string& record) {
+  const DiskWait wait(disk_);
   // The disk may be the fault: what comes after is worth a try.
   const auto attempt = [&](const auto& write) {
     try {
       write();
+      wait.moved();
     } catch (const Error&) {
       if (status.state != RunState::fault) throw;
     }
@@ -109,7 +122,7 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
       journal_.sync();
       synced = true;
     });
-    if (status.state == RunState::complete) write_final_files();
+    if (status.state == RunState::complete) write_final_files(wait);
   });
   as_owner([&] {
     if (synced) attempt([&] { write_progress(path_, counted({})); });
@@ -118,15 +131,16 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
   });
 }
 
-void RunDirectory::write_final_files() {
+void RunDirectory::write_final_files(const DiskWait& wait) {
   require(ledger_.done() == ledger_.requests(), "a complete run has a result for every request");
-  replace_file(path_ / "results.jsonl", [this](DurableFile& file) { ledger_.write_lines(file, false); });
+  replace_file(path_ / "results.jsonl", [&](DurableFile& file) { ledger_.write_lines(file, false, wait); });
+  wait.moved();
   if (ledger_.failed() == 0) {
     std::error_code ignored;
     fs::remove(path_ / "errors.jsonl", ignored);
     return sync_directory(path_);
   }
-  replace_file(path_ / "errors.jsonl", [this](DurableFile& file) { ledger_.write_lines(file, true); });
+  replace_file(path_ / "errors.jsonl", [&](DurableFile& file) { ledger_.write_lines(file, true, wait); });
 }
 
 RunProgress RunDirectory::counted(RunProgress progress) const {

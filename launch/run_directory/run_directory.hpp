@@ -13,7 +13,7 @@ namespace maniple {
 // Lets the ledger take the journals of all jobs, or of those before the job in the folder `until`. Returns
 // how many bytes at their ends were torn or damaged: what they told of happens again.
 uint64_t replay_journals(const std::filesystem::path& directory, Ledger& ledger,
-                         const std::filesystem::path& until = {});
+                         const std::filesystem::path& until = {}, const DiskWait& wait = DiskWait(nullptr));
 
 class RunDirectory {
  public:
@@ -24,10 +24,11 @@ class RunDirectory {
     JobOwner me;
     LockTiming lock;
     std::chrono::milliseconds sync_interval{5000};
+    std::atomic<uint32_t>* disk = nullptr;  // told by the constructor and finish(), as DiskWait has it
   };
 
   // Fails (preflight) while another job is alive, (input) when the directory belongs to another run.
-  explicit RunDirectory(const Settings& settings);
+  explicit RunDirectory(const Settings& settings) : RunDirectory(settings, DiskWait(settings.disk)) {}
 
   const std::filesystem::path& path() const { return path_; }
   const std::filesystem::path& job_folder() const { return lock_.folder(); }
@@ -42,18 +43,23 @@ class RunDirectory {
   void tick(const RunProgress& progress);
   void sync();
 
+  // As soon as a stop is asked for, as who asks may not wait for finish(): what is in flight is no fault.
+  // certain: it was not the answer to the death of another rank, and STATUS may say so already.
+  void stopping(bool certain);
   // Once, at the end. complete: every request has a result or an error; writes the final files. stopped: what
   // is in flight will run again. record: JSON, kept beside the journal.
   void finish(const RunStatus& status, const std::string& record);
 
  private:
+  RunDirectory(const Settings& settings, const DiskWait& wait);
   // Fails (fault) when another job has taken over, before or meanwhile.
   void as_owner(const std::function<void()>& write);
-  void write_final_files();
+  void write_final_files(const DiskWait& wait);
   RunProgress counted(RunProgress progress) const;
 
   std::filesystem::path path_;
   std::chrono::milliseconds sync_interval_;
+  std::atomic<uint32_t>* disk_;
   RunLock lock_;
   Ledger ledger_;
   uint64_t dropped_bytes_ = 0;

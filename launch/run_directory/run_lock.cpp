@@ -103,7 +103,8 @@ bool has_ended(const fs::path& folder) {
 }
 
 // Returns once it counts as gone.
-void wait_for_silence(const fs::path& directory, const fs::path& folder, const LockTiming& timing) {
+void wait_for_silence(const fs::path& directory, const fs::path& folder, const LockTiming& timing,
+                      const DiskWait& wait) {
   if (has_ended(folder)) return;
   const std::optional<std::string> first = read_if_there(folder / owner_name);
   fmt::print(stderr,
@@ -112,6 +113,7 @@ void wait_for_silence(const fs::path& directory, const fs::path& folder, const L
   const Clock::time_point deadline = Clock::now() + timing.silence;
   while (Clock::now() < deadline && !has_ended(folder)) {
     if (read_if_there(folder / owner_name) != first) refuse_second(directory, folder);
+    wait.moved();
     std::this_thread::sleep_for(timing.beat / 10);
   }
 }
@@ -157,11 +159,11 @@ bool is_gone(const JobOwner& owner) {
   return fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
 }
 
-RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing)
+RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing, const DiskWait& wait)
     : directory_(std::move(directory)), me_(std::move(me)), timing_(timing) {
   while (folder_.empty()) {
     const std::vector<fs::path> folders = job_folders(directory_);
-    if (!folders.empty()) wait_for_silence(directory_, folders.back(), timing_);
+    if (!folders.empty()) wait_for_silence(directory_, folders.back(), timing_, wait);
     number_ = folders.empty() ? 1 : number_of(folders.back()) + 1;
     const fs::path mine = folder_of(directory_, number_);
     if (::mkdir(mine.c_str(), 0777) == 0)

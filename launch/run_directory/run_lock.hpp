@@ -5,6 +5,7 @@
 #pragma once
 
 #include <kernels/support/file_descriptor.hpp>
+#include <launch/run_directory/disk_wait.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -38,6 +39,8 @@ struct LockTiming {
 // The file that a job leaves when it ends by itself.
 std::vector<std::filesystem::path> job_folders(const std::filesystem::path& directory);
 inline constexpr const char* job_record_name = "record.json";
+// And what whichever rank noticed it first writes there of a fault.
+inline constexpr const char* fault_record_name = "fault.json";
 
 // The owner of a job that has not ended by itself; nothing if it has, or if it has not said who it is.
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);
@@ -47,7 +50,8 @@ bool is_gone(const JobOwner& owner);
 class RunLock {
  public:
   // Fails (preflight) while another job is alive; waits for the silence of one that may not be.
-  RunLock(std::filesystem::path directory, JobOwner me, const LockTiming& timing);
+  RunLock(std::filesystem::path directory, JobOwner me, const LockTiming& timing,
+          const DiskWait& wait = DiskWait(nullptr));
 
   const std::filesystem::path& folder() const { return folder_; }  // of this job
   bool is_held() const;

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 4> state_names = {"running", "complete", 
 std::string_view name_of(RunState state) { return state_names[static_cast<size_t>(state)]; }
 
 std::optional<RunStatus> read_status(const fs::path& directory) {
-  std::istringstream text(read_if_there(directory / "STATUS").value_or(""));
+  std::istringstream text(read_if_there(directory / status_name).value_or(""));
   std::string name;
   RunStatus status;
   text >> name >> status.exit_code;
@@ -30,8 +30,12 @@ std::optional<RunStatus> read_status(const fs::path& directory) {
   return status;
 }
 
+std::string text_of(const RunStatus& status) {
+  return fmt::format("{} {}\n", name_of(status.state), status.exit_code);
+}
+
 void write_status(const fs::path& directory, const RunStatus& status) {
-  replace_file(directory / "STATUS", fmt::format("{} {}\n", name_of(status.state), status.exit_code));
+  replace_file(directory / status_name, text_of(status));
 }
 
 std::optional<RunProgress> read_progress(const fs::path& directory) try {

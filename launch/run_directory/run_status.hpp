@@ -20,6 +20,8 @@ struct RunStatus {
 };
 // Nothing where there is no run, or its file cannot be understood.
 std::optional<RunStatus> read_status(const std::filesystem::path& directory);
+inline constexpr const char* status_name = "STATUS";
+std::string text_of(const RunStatus& status);
 void write_status(const std::filesystem::path& directory, const RunStatus& status);
 
 struct RunProgress {

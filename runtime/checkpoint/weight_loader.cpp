@@ -62,11 +62,13 @@ constexpr int64_t staging_bytes = int64_t{8} << 20;
 
 class Loader {
  public:
-  Loader(Ops& ops, DType weight_type, const WeightSource* source, Communicator& replicas)
+  Loader(Ops& ops, DType weight_type, const WeightSource* source, Communicator& replicas,
+         std::atomic<uint32_t>& blocks)
       : ops_(ops),
         weight_type_(weight_type),
         source_(replicas.rank() == 0 ? source : nullptr),
-        replicas_(replicas) {}
+        replicas_(replicas),
+        blocks_(blocks) {}
 
   size_t load(Parameter& parameter) {
     const WeightSpec& spec = parameter.spec;
@@ -92,6 +94,7 @@ class Loader {
       const ConstTensorView raw = view_of(staging_.data(), dtype, {rows.size(), piece.columns.size()});
       replicas_.broadcast(view_of(staging_.data(), dtype, raw.shape), 0);
       store(parameter, piece.local_row + row - piece.rows.begin, raw);
+      ++blocks_;
     }
   }
 
@@ -124,6 +127,7 @@ class Loader {
   DType weight_type_;
   const WeightSource* source_;
   Communicator& replicas_;
+  std::atomic<uint32_t>& blocks_;
   std::vector<std::byte> staging_;
 };
 
@@ -188,8 +192,8 @@ size_t weight_bytes(Model& model, DType weight_type) {
 }
 
 size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
-                    Communicator& replicas) {
-  Loader loader(ops, weight_type, source, replicas);
+                    Communicator& replicas, std::atomic<uint32_t>& blocks) {
+  Loader loader(ops, weight_type, source, replicas, blocks);
   size_t bytes = 0;
   for (Parameter* parameter : model.parameters()) bytes += loader.load(*parameter);
   return bytes;

@@ -6,6 +6,7 @@
 #include <parallel/communicator.hpp>
 #include <runtime/checkpoint/checkpoint_reader.hpp>
 
+#include <atomic>
 #include <memory>
 
 namespace maniple {
@@ -31,8 +32,8 @@ void check_names(Model& model, const CheckpointReader& checkpoint);
 size_t weight_bytes(Model& model, DType weight_type);
 
 // weight_type: bf16 or fp32. `source` is read on rank 0 of `replicas`, and may be null elsewhere. Returns the
-// bytes of this rank's weights.
+// bytes of this rank's weights. `blocks` grows with each slice that is in its place.
 size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
-                    Communicator& replicas);
+                    Communicator& replicas, std::atomic<uint32_t>& blocks);
 
 }  // namespace maniple

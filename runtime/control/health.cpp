@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 namespace maniple {
@@ -43,7 +44,7 @@ Health::~Health() {
   neighbours_.wake();
 }
 
-void Health::watch(const std::stop_token& stop) {
+void Health::watch(const std::stop_token& stop) try {
   while (!stop.stop_requested()) {
     watchdog_.feed();
     beat();
@@ -51,6 +52,10 @@ void Health::watch(const std::stop_token& stop) {
     judge();
     if (const std::optional<int> dead = neighbours_.wait(deadlines_.beat)) accuse_dead(*dead);
   }
+} catch (const Error& error) {  // of the network, perhaps: nobody else would speak of it
+  tell_alone(error);
+} catch (const std::exception& error) {
+  tell_alone(Error(ExitCode::internal, error.what()));
 }
 
 void Health::beat() {
@@ -89,24 +94,47 @@ void Health::judge() {
   if (now - judged_ > deadlines_.beat + deadlines_.silence / 2) start_deadlines_again();
   judged_ = now;
   judge_disk();
+  judge_coordinator();
   // One voice: rank 0 notices most, and all miss a silent rank 0 at once, so rank 1 speaks, and the others
   // only if that did not end the job.
   const Clock::duration patience = std::min(world_.rank(), 2) * deadlines_.beat;
   for (size_t index = 0; index < ranks_.size(); ++index) {
     const RankHealth& health = ranks_[index];
     const int rank = world_.rank() == 0 ? static_cast<int>(index) : 0;
-    const Clock::duration silence = now - health.heard, standstill = now - health.progressed;
+    const Clock::duration silence = now - health.heard;
     if (silence > deadlines_.silence + patience)
       accuse(rank, fmt::format("has not been heard of for {:.0f} s", seconds(silence)));
-    if (world_.rank() != 0 || health.last.phase == Phase::idle) continue;
-    if (standstill > (health.last.phase == Phase::step ? deadlines_.progress : deadlines_.start_up))
-      accuse(rank, fmt::format("has made no progress for {:.0f} s", seconds(standstill)));
   }
+  if (world_.rank() == 0) judge_progress();
+}
+
+// Those that wait for a rank stand still with it, and expire a beat sooner or later. Of them all the culprit
+// waits for nobody, or is the one that is furthest behind. Outside of steps all wait for whoever still loads
+// or writes, so that one that moves speaks for all.
+void Health::judge_progress() {
+  const Clock::time_point moved = std::ranges::max(ranks_, {}, &RankHealth::progressed).progressed;
+  const auto left = [&](const RankHealth& health) {
+    if (health.last.phase == Phase::idle) return Clock::duration::max();
+    return health.last.phase == Phase::step ? health.progressed + deadlines_.progress - judged_
+                                            : moved + deadlines_.start_up - judged_;
+  };
+  if (std::ranges::none_of(ranks_,
+                           [&](const RankHealth& health) { return left(health) < Clock::duration{}; }))
+    return;
+  const auto guilt = [&](const RankHealth& health) {
+    return std::tuple(left(health) > 2 * deadlines_.beat, health.last.waits, health.last.step,
+                      health.last.layer);
+  };
+  const auto culprit = std::ranges::min_element(ranks_, {}, guilt);
+  accuse(static_cast<int>(culprit - ranks_.begin()),
+         fmt::format("has made no progress for {:.0f} s", seconds(judged_ - culprit->progressed)));
 }
 
 void Health::judge_disk() {
   const uint32_t disk = pulse().disk;
-  if (disk % 2 == 0 || disk != std::exchange(disk_, disk)) disk_changed_ = judged_;
+  const bool moved = disk != std::exchange(disk_, disk);
+  if (disk % 2 == 0 || moved) disk_changed_ = judged_;
+  if (moved && pulse().phase != Phase::step) ranks_[0].progressed = judged_;
   if (judged_ - disk_changed_ > deadlines_.progress)
     tell_alone({ExitCode::fault,
                 fmt::format("the disk has taken nothing for {:.0f} s", seconds(judged_ - disk_changed_)),
@@ -114,10 +142,22 @@ void Health::judge_disk() {
                 "look at the file system of the results, then run the same command again"});
 }
 
+// While it stands still all ranks are idle, which is no fault of theirs.
+void Health::judge_coordinator() {
+  const uint64_t turns = pulse().turns;
+  if (turns == 0 || turns != std::exchange(turns_, turns)) turned_ = judged_;
+  if (judged_ - turned_ > deadlines_.progress)
+    tell_alone({ExitCode::fault,
+                fmt::format("rank 0 neither reads requests nor plans steps for {:.0f} s",
+                            seconds(judged_ - turned_)),
+                "all ranks wait for its plans, so the job would hang for ever",
+                "look at the file system of the input, and at who reads stderr (a full pipe blocks)"});
+}
+
 void Health::start_deadlines_again() {
   const Clock::time_point now = Clock::now();
   for (RankHealth& health : ranks_) health.heard = health.progressed = now;
-  disk_changed_ = judged_ = now;
+  disk_changed_ = turned_ = judged_ = now;
 }
 
 void Health::accuse_dead(int rank) {

@@ -65,7 +65,9 @@ class Health {
   void beat();
   void listen();
   void judge();
+  void judge_progress();
   void judge_disk();
+  void judge_coordinator();
   void start_deadlines_again();
   [[noreturn]] void accuse_dead(int rank);
   [[noreturn]] void accuse(int rank, const std::string& what);
@@ -79,6 +81,8 @@ class Health {
   std::vector<RankHealth> ranks_;  // rank 0: all; elsewhere only rank 0's
   uint32_t disk_ = 0;              // of the pulse, since
   std::chrono::steady_clock::time_point disk_changed_;
+  uint64_t turns_ = 0;  // of the pulse, since
+  std::chrono::steady_clock::time_point turned_;
   std::chrono::steady_clock::time_point judged_;
   Watchdog watchdog_;
   std::jthread thread_;  // last: it uses the others

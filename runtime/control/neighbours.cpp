@@ -27,10 +27,11 @@ std::string drawn_name() {
   return fmt::format("/maniple-{:08x}{:08x}", device(), device());
 }
 
-// Null where there is no such shared memory. An existing one keeps its content.
+// Null where there is no such shared memory. An existing one keeps its content. What is not reserved at once
+// would end us by SIGBUS where the memory is full.
 SharedPulse map_pulse(const std::string& name, int flags) {
   const FileDescriptor file(::shm_open(name.c_str(), O_RDWR | flags, 0600));
-  if (!file || (flags != 0 && ::ftruncate(file.get(), sizeof(Pulse)) != 0)) return nullptr;
+  if (!file || (flags != 0 && ::posix_fallocate(file.get(), 0, sizeof(Pulse)) != 0)) return nullptr;
   void* memory = ::mmap(nullptr, sizeof(Pulse), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) return nullptr;
   return SharedPulse(flags != 0 ? new (memory) Pulse : static_cast<Pulse*>(memory));
@@ -60,14 +61,15 @@ void UnmapPulse::operator()(Pulse* pulse) const { ::munmap(pulse, sizeof(Pulse))
 
 // Nobody accepts the connections: they end with the listener all the same.
 Neighbours::Neighbours(World& world) : rank_(world.rank()), waker_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  std::string name = drawn_name();
+  const std::string name = drawn_name();
   pulse_ = map_pulse(name, O_CREAT | O_EXCL);
   const std::vector<Place>& places = world.places();
   const auto me = static_cast<size_t>(rank_);
   if (pulse_) listener_ = attached_socket(name, ::bind);
-  if (!listener_ || ::listen(listener_.get(), places[me].local_size) != 0) name.clear();
+  const bool listens = listener_ && ::listen(listener_.get(), places[me].local_size) == 0;
   if (!pulse_) pulse_ = private_pulse();
-  const std::vector<std::vector<std::byte>> names = world.all_gather_bytes(std::as_bytes(std::span(name)));
+  const std::vector<std::vector<std::byte>> names =
+      world.all_gather_bytes(std::as_bytes(std::span(name).first(listens ? name.size() : 0)));
   for (size_t rank = 0; rank < names.size(); ++rank) {
     if (rank == me && !first_) first_ = pulse_.get();
     if (rank == me || places[rank].node != places[me].node || names[rank].empty()) continue;
@@ -78,7 +80,7 @@ Neighbours::Neighbours(World& world) : rank_(world.rank()), waker_(::eventfd(0, 
     others_.push_back(std::move(other));
   }
   world.barrier();
-  if (!name.empty()) ::shm_unlink(name.c_str());
+  ::shm_unlink(name.c_str());
 }
 
 Neighbours::~Neighbours() { pulse_->phase = Phase::gone; }

@@ -15,7 +15,7 @@ std::vector<uint64_t> Whereabouts::requests() const {
 }
 
 Whereabouts Pulse::where() const {
-  Whereabouts where{step, layer, phase, running, {}};
+  Whereabouts where{step, layer, phase, waits, running, {}};
   for (size_t index = 0; index < where.first.size(); ++index) where.first[index] = first[index];
   return where;
 }

@@ -1,8 +1,10 @@
-// Passes everything on and adds up the time it takes: the communication share of a run's summary.
+// Passes everything on and adds up the time it takes: the communication share of a run's summary. Shows when
+// it waits, for who has to tell the rank that stands still from those that wait for it.
 #pragma once
 
 #include <parallel/communicator.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -11,7 +13,8 @@ namespace maniple {
 
 class TimedCommunicator final : public Communicator {
  public:
-  explicit TimedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  TimedCommunicator(std::unique_ptr<Communicator> inner, std::atomic<bool>& waits)
+      : inner_(std::move(inner)), waits_(waits) {}
   double seconds() const { return seconds_; }
 
   int rank() const override { return inner_->rank(); }
@@ -46,11 +49,14 @@ class TimedCommunicator final : public Communicator {
   template <typename Call>
   void time(Call&& call) {
     const auto start = std::chrono::steady_clock::now();
+    waits_ = true;
     call();
+    waits_ = false;
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   std::unique_ptr<Communicator> inner_;
+  std::atomic<bool>& waits_;
   double seconds_ = 0;
 };
 

@@ -6,8 +6,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -93,10 +100,49 @@ TEST_F(FaultNewsTest, ALaterJobAndACompleteRunKeepTheirStatus) {
   EXPECT_EQ(read_status(run_)->state, RunState::complete);
 }
 
+TEST_F(FaultNewsTest, AFaultInTheMidstOfAStopIsNoStopAndOneBehindItIs) {
+  write_status(run_, {RunState::stopped});
+  EXPECT_NE(told(), "");
+  EXPECT_EQ(read_status(run_)->state, RunState::fault);
+  fs::remove(folder_ / "fault.json");
+  write_status(run_, {RunState::stopped});
+  replace_file(folder_ / "record.json", "{}");
+  EXPECT_NE(told(), "");
+  EXPECT_EQ(read_status(run_)->state, RunState::stopped);
+}
+
 TEST_F(FaultNewsTest, WhatCannotBeRecordedIsSaid) {
   fs::remove_all(run_);
   EXPECT_NE(told().find("rank 2 on nid2 has died"), std::string::npos);
   EXPECT_EQ(read_fault(folder_), std::nullopt);
+  fs::create_directories(run_);
+  write_status(run_, {});
+  EXPECT_NE(told().find("rank 2 on nid2 has died"), std::string::npos);
+}
+
+TEST_F(FaultNewsTest, IsOnRecordThoughNobodyReadsStderr) {
+  fault_.rank = fault_.noticed_by = 1;
+  std::array<int, 2> pipe{};
+  ::signal(SIGPIPE, SIG_IGN);
+  ASSERT_EQ(::pipe2(pipe.data(), O_NONBLOCK), 0);
+  while (::write(pipe[1], "full", 4) > 0) {
+  }
+  ASSERT_EQ(::fcntl(pipe[1], F_SETFL, 0), 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(pipe[1], STDERR_FILENO);
+  FaultNews news(world_, "", log_);
+  news.record_in(folder_);
+  {
+    const std::jthread speaker([&] { news.tell(fault_); });
+    for (int wait = 0; wait < 100 && read_status(run_)->state == RunState::running; ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(read_fault(folder_));
+    EXPECT_EQ(read_status(run_)->state, RunState::fault);
+    ::close(pipe[0]);  // the speaker is told that nobody reads
+  }
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  ::close(pipe[1]);
 }
 
 TEST_F(FaultNewsTest, AnErrorOfOneRankSaysWhereItWas) {

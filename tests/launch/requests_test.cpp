@@ -438,6 +438,25 @@ TEST(RequestFeed, RunsSuspectsAloneAfterAllOthersAndNotThoseInQuarantine) {
   EXPECT_NE(order.refused[0].second.find("quarantined"), std::string::npos);
 }
 
+TEST(RequestFeed, ComesUpForAirWhileItPassesOverWhatIsDone) {
+  constexpr RequestId settled = 25'000;
+  Ledger ledger(settled + 1, {});
+  for (RequestId request = 0; request < settled; ++request)
+    ledger.take({JournalRecord::Kind::finished, request, {}}, 1);
+  Order order;
+  RequestFeed::Setting setting;
+  setting.ledger = &ledger;
+  RequestFeed feed(
+      [next = uint64_t{0}]() mutable {
+        return std::optional(LineReader::Line{++next, five[0]});
+      },
+      setting, order);
+  EXPECT_FALSE(feed.ready());
+  EXPECT_FALSE(feed.ready());
+  EXPECT_TRUE(feed.ready());
+  EXPECT_EQ(feed.next()->id, settled);
+}
+
 TEST(RequestFeed, WaitsForRoom) {
   Order order;
   RequestFeed feed(lines_of(five), {}, order);

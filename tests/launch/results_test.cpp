@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -145,6 +146,69 @@ TEST(Results, AreRenderedAndStoredInTheOrderInWhichTheyCame) {
   EXPECT_EQ(results.failed(), 1U);
   EXPECT_EQ(results.unfinished(), 0U);
   EXPECT_THROW(results.finished(completion(5, "x")), Error) << "a request ends once";
+}
+
+TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
+  OutputPath folder;
+  std::filesystem::remove(folder.path());
+  RunDirectory::Settings settings;
+  settings.path = folder.path();
+  settings.manifest.set("requests", "1");
+  settings.me = this_process("here", "");
+  settings.sync_interval = std::chrono::hours(1);
+  RunDirectory run(settings);
+  RunStore store(run, true);
+  Results results(store, nullptr, false);
+  results.started(0);
+  results.stopping();
+  results.drain();
+  JournalReader journal(run.job_folder() / "journal");
+  EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::started);
+  EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::stopped);
+  EXPECT_EQ(read_status(folder.path())->state, RunState::stopped);
+  std::filesystem::remove_all(folder.path());
+}
+
+// Keeps the writer waiting until it is released.
+struct Held : ResultStore {
+  void finished(RequestId /*request*/, bool /*failed*/, std::string /*line*/) override {
+    released.wait(false);
+  }
+  std::atomic<bool> released = false;
+};
+
+TEST(Results, HaveNoRoomWhileTheWriterIsFarBehind) {
+  Held held;
+  Results results(held, nullptr, false);
+  Completion large = completion(0, "");
+  large.tokens.resize(size_t{9} << 20);
+  results.expect(0, {.id = "0"});
+  EXPECT_TRUE(results.has_room());
+  results.finished(std::move(large));
+  EXPECT_FALSE(results.has_room());
+  held.released = true;
+  held.released.notify_all();
+  results.drain();
+  EXPECT_TRUE(results.has_room());
+}
+
+TEST(WriterThread, MovesAndIsIdleWithinALongRowOfTasks) {
+  std::atomic<uint32_t> at_work = 0;
+  int done = 0;
+  std::vector<int> idle_after;
+  std::vector<uint32_t> counts;
+  WriterThread writer([&] { idle_after.push_back(done); }, &at_work);
+  for (int task = 0; task < 9; ++task)
+    writer.post([&] {
+      counts.push_back(at_work);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ++done;
+    });
+  writer.drain();
+  EXPECT_TRUE(std::ranges::any_of(idle_after, [](int after) { return 1 < after && after < 9; }));
+  EXPECT_EQ(idle_after.back(), 9);
+  EXPECT_EQ(std::ranges::adjacent_find(counts), counts.end()) << "it stood still between two tasks";
+  EXPECT_TRUE(std::ranges::all_of(counts, [](uint32_t count) { return count % 2 == 1; }));
 }
 
 TEST(Results, PassOnWhatTheStoreThrew) {

@@ -7,6 +7,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <thread>
 
 namespace maniple {
@@ -60,6 +64,34 @@ TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
         ::raise(SIGTERM);
       },
       ::testing::KilledBySignal(SIGTERM), "rank 2 has died");
+}
+
+// What it leaves behind of a SIGTERM, with or without a fault on record.
+std::string status_after_sigterm(const std::filesystem::path& folder, bool fault) {
+  std::filesystem::create_directory(folder);
+  for (const char* name : {"word", "status", "fault"})
+    if (fault || name != std::string("fault")) std::ofstream(folder / name) << name;
+  const auto loading = [&] {
+    prepare_for_stops(0);
+    std::atomic<Phase> phase = Phase::load;
+    const LastWord word(folder / "word", folder / "status", folder / "fault", phase);
+    ::raise(SIGTERM);
+  };
+  if (fault)
+    EXPECT_EXIT(loading(), ::testing::KilledBySignal(SIGTERM), "");
+  else
+    EXPECT_EXIT(loading(), ::testing::ExitedWithCode(75), "");
+  std::ostringstream text;
+  text << std::ifstream(folder / "status").rdbuf();
+  std::filesystem::remove_all(folder);
+  return text.str();
+}
+
+TEST(SignalsDeathTest, WhereNothingIsInFlightSigtermLeavesTheWordOfAStopUnlessThereWasAFault) {
+  ::testing::FLAGS_gtest_death_test_style = "fast";
+  const std::filesystem::path folder = testing::TempDir() + fmt::format("maniple-word-{}", ::getpid());
+  EXPECT_EQ(status_after_sigterm(folder, false), "word");
+  EXPECT_EQ(status_after_sigterm(folder, true), "status");
 }
 
 TEST(SignalsDeathTest, EveryRankKnowsSinceWhenItIsToEnd) {

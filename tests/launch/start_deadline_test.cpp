@@ -1,5 +1,11 @@
 #include <gtest/gtest.h>
+#include <launch/commands/commands.hpp>
 #include <launch/start_deadline.hpp>
+#include <parallel/self/self_world.hpp>
+#include <runtime/agreement.hpp>
+
+#include <optional>
+#include <utility>
 
 namespace maniple {
 namespace {
@@ -14,6 +20,35 @@ TEST(StartDeadlineDeathTest, EndsTheProcessWithAMessageWhenItPasses) {
         std::this_thread::sleep_for(seconds(30));
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
+}
+
+// A start in which the ranks have met, and one leaves before they watch each other.
+struct LostWorld : SelfWorld {
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> /*mine*/) override {
+    for (;;) std::this_thread::sleep_for(seconds(1));
+  }
+};
+
+TEST(StartDeadlineDeathTest, HoldsUntilTheRanksAreWatched) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        LostWorld world;
+        RankLog log;
+        FaultNews faults(world, "", log);
+        std::optional<StartDeadline> start(std::in_place, 0, seconds(1));
+        run_generate(world, {}, {log, faults, start});
+      },
+      ::testing::ExitedWithCode(76), "did not find each other within 1 s");
+}
+
+TEST(StartDeadline, EndsWhenTheRanksAreWatched) {
+  SelfWorld world;
+  RankLog log;
+  FaultNews faults(world, "", log);
+  std::optional<StartDeadline> start(std::in_place, 0, seconds(60));
+  EXPECT_THROW(run_generate(world, {}, {log, faults, start}), AgreedError) << "there is no model";
+  EXPECT_FALSE(start);
 }
 
 TEST(StartDeadline, IsForgottenInTime) { const StartDeadline deadline(0, seconds(60)); }

@@ -1,6 +1,7 @@
 // The main promise: the same tokens and log-probabilities on any grid, with any batch, chunking, block size,
 // cache and backend.
 #include <gtest/gtest.h>
+#include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <support/golden.hpp>
 #include <support/serving.hpp>
@@ -327,6 +328,53 @@ TEST(Engine, RefusesWrongRequestsAndServesTheRest) {
       << served.completions.at(3).error;
   EXPECT_EQ(served.completions.at(4).error, "");
   EXPECT_EQ(served.summary.failed, 4u);
+}
+
+// Interrupts the run when its first request starts.
+struct Interrupter final : CompletionSink {
+  void started(RequestId /*request*/) override { interrupt = 1; }
+  void stopping() override { ++told; }
+  void finished(Completion /*completion*/) override {}
+  std::atomic<int> interrupt = 0;
+  int told = 0;
+};
+
+TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
+  const std::vector<GenerationRequest> all = golden_requests(testing::read_golden("tiny-qwen3"));
+  for (const size_t count : {all.size(), size_t{0}}) {
+    const std::vector<GenerationRequest> requests(all.begin(), all.begin() + static_cast<ptrdiff_t>(count));
+    SelfWorld world;
+    Pulse pulse;
+    Engine engine(world, options_for("tiny-qwen3", DType::fp32), pulse);
+    testing::ListSource source(requests);
+    Interrupter sink;
+    const RunSummary summary = engine.run(
+        source, sink, [](const Progress&) {}, sink.interrupt);
+    EXPECT_EQ(summary.interrupted, count > 0);
+    EXPECT_EQ(sink.told, count > 0 ? 1 : 0);
+  }
+}
+
+TEST(Engine, CountsTheTurnsOfItsCoordinatorWhileItServes) {
+  struct Watching final : RequestSource {
+    explicit Watching(Pulse& its) : pulse(its) {}
+    bool ready() override {
+      seen.push_back(pulse.turns);
+      return seen.size() == 3;
+    }
+    std::optional<GenerationRequest> next() override { return std::nullopt; }
+    Pulse& pulse;
+    std::vector<uint64_t> seen;
+  };
+  SelfWorld world;
+  Pulse pulse;
+  Engine engine(world, options_for("tiny-qwen3", DType::fp32), pulse);
+  Watching source(pulse);
+  testing::MapSink sink;
+  engine.run(
+      source, sink, [](const Progress&) {}, 0);
+  EXPECT_EQ(source.seen, (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(pulse.turns, 0U);
 }
 
 TEST(Engine, SaysWhichTensorSizesFitTheHeads) {

@@ -30,7 +30,9 @@ class LoadedModel {
     model_ = make_model(config_, {});
     const auto checkpoint = open_checkpoint(testing::model_directory(name));
     check_names(*model_, *checkpoint);
-    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *group_);
+    std::atomic<uint32_t> blocks = 0;
+    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *group_, blocks);
+    EXPECT_GE(blocks, model_->parameters().size());
     model_->prepare(*backend_.ops, max_len);
   }
 

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <csignal>
 #include <map>
 #include <optional>
@@ -136,6 +137,66 @@ TEST(RunDirectory, FilesThatACrashLeftUnfinishedAreRemoved) {
   write_content(scratch.path() / "results.jsonl.n1-7.unfinished", "half");
   const RunDirectory run(settings_of(scratch.path(), 1));
   EXPECT_FALSE(std::filesystem::exists(scratch.path() / "results.jsonl.n1-7.unfinished"));
+}
+
+TEST(RunDirectory, TellsWhenItWaitsForTheDiskAndThatItMoves) {
+  const Scratch scratch;
+  constexpr uint64_t requests = 5000, moves = requests / 1024;
+  std::atomic<uint32_t> disk = 0;
+  RunDirectory::Settings settings = settings_of(scratch.path(), requests);
+  settings.disk = &disk;
+  {
+    RunDirectory first(settings);
+    for (uint64_t request = 0; request < requests; ++request) first.record({Kind::finished, request, "x"});
+    first.tick({});
+  }
+  uint32_t before = disk;
+  RunDirectory second(settings);
+  EXPECT_GE(disk - before, 2 * moves) << "replaying";
+  EXPECT_EQ(disk % 2, 0U);
+  before = disk;
+  second.finish({RunState::complete, 0}, "{}");
+  EXPECT_GE(disk - before, 2 * moves) << "writing";
+  EXPECT_EQ(disk % 2, 0U);
+}
+
+TEST(RunDirectory, ADiskThatHangsWhileItIsTakenOverIsSeen) {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch.path() / "jobs" / "1");
+  const std::filesystem::path journal = scratch.path() / "jobs" / "1" / "journal";
+  ASSERT_EQ(::mkfifo(journal.c_str(), 0600), 0);  // who opens it waits for a writer
+  write_content(scratch.path() / "jobs" / "1" / job_record_name, "{}");
+  std::atomic<uint32_t> disk = 0;
+  RunDirectory::Settings settings = settings_of(scratch.path(), 1);
+  settings.disk = &disk;
+  const std::jthread taker([&] { const RunDirectory run(settings); });
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(disk % 2, 1U);
+  std::ofstream(journal, std::ios::binary).close();
+}
+
+TEST(RunDirectory, AStopIsNoFaultUnlessOneIsOnRecord) {
+  const Scratch scratch;
+  for (const bool fault : {false, true, true}) {
+    RunDirectory run(settings_of(scratch.path(), 1));
+    EXPECT_FALSE(run.ledger().is_suspect(0));
+    run.record({Kind::started, 0});
+    run.record({Kind::stopped});
+    run.tick({});
+    if (fault) write_content(run.job_folder() / "fault.json", "{}");
+  }
+  EXPECT_TRUE(RunDirectory(settings_of(scratch.path(), 1)).ledger().is_suspect(0));
+}
+
+TEST(RunDirectory, StatusTellsOfAStopBeforeItsEndOnlyWhereItIsCertain) {
+  for (const bool certain : {false, true})
+    for (const bool fault : {false, true}) {
+      const Scratch scratch;
+      RunDirectory run(settings_of(scratch.path(), 1));
+      if (fault) write_content(run.job_folder() / "fault.json", "{}");
+      run.stopping(certain);
+      EXPECT_EQ(content_of(scratch.path() / "STATUS"), certain && !fault ? "stopped 75\n" : "running 75\n");
+    }
 }
 
 // What every job of a run must keep to, told in maps and sets.

@@ -3,6 +3,8 @@
 #include <runtime/control/health.hpp>
 #include <support/thread_world.hpp>
 
+#include <stdexcept>
+
 namespace maniple {
 
 namespace {
@@ -48,6 +50,18 @@ TEST(HealthDeathTest, a_fault_in_the_background_ends_the_job_and_is_told) {
               "rank 0 in start 0: rank 0 of a group: the network is down; noticed by 0");
 }
 
+TEST(HealthDeathTest, an_error_of_the_network_under_it_is_told) {
+  struct DamagedWorld : SelfWorld {
+    std::optional<std::string> fault() override { throw std::runtime_error("the network is down"); }
+  };
+  const auto wait_under_watch = [] {
+    DamagedWorld world;
+    const Health health(world, short_deadlines, tell_and_exit);
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  };
+  EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(70), "rank 0 in start 0: the network is down");
+}
+
 TEST(HealthDeathTest, a_rank_that_is_silent_is_named) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [] {
@@ -72,10 +86,35 @@ TEST(HealthDeathTest, a_step_without_progress_is_a_fault) {
   });
 }
 
+TEST(HealthDeathTest, the_rank_that_stands_still_is_named_and_not_those_that_wait_for_it) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto watched = [](bool waiting_shows) {
+    run_ranks(3, [waiting_shows](World& world) {
+      Health health(world, short_deadlines, tell_and_exit);
+      const bool stuck = world.rank() == 1;
+      health.pulse().step = 7;
+      health.pulse().layer = stuck && !waiting_shows ? 2 : 3;
+      health.pulse().waits = waiting_shows && !stuck;
+      health.pulse().phase = Phase::step;
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    });
+  };
+  for (const bool waiting_shows : {true, false})
+    EXPECT_EXIT(watched(waiting_shows), testing::ExitedWithCode(76),
+                "rank 1 in step 7: has made no progress");
+}
+
 TEST(HealthDeathTest, a_disk_that_takes_nothing_is_a_fault) {
   expect_fault("rank 0 in idle 0: the disk has taken nothing", [](Health& health) {
     health.pulse().phase = Phase::idle;
     ++health.pulse().disk;
+  });
+}
+
+TEST(HealthDeathTest, a_coordinator_that_stands_still_is_a_fault_though_all_are_idle) {
+  expect_fault("rank 0 in idle 0: rank 0 neither reads requests nor plans steps", [](Health& health) {
+    health.pulse().phase = Phase::idle;
+    health.pulse().turns = 7;
   });
 }
 
@@ -93,10 +132,29 @@ TEST(Health, lets_ranks_wait_and_write_as_long_as_they_move) {
     std::this_thread::sleep_for(milliseconds(10));
     ++health.pulse().step;
     ++health.pulse().disk;
+    ++health.pulse().turns;
   }
+  health.pulse().turns = 0;
   health.pulse().disk = 0;
   health.pulse().phase = Phase::idle;
   std::this_thread::sleep_for(milliseconds(400));
+}
+
+TEST(Health, lets_all_wait_for_one_that_loads_or_writes) {
+  run_ranks(2, [](World& world) {
+    Deadlines deadlines = short_deadlines;
+    deadlines.start_up = milliseconds(200);
+    Health health(world, deadlines, tell_and_exit);
+    for (const Phase phase : {Phase::load, Phase::end}) {
+      health.pulse().phase = phase;
+      for (int block = 0; block < 40; ++block) {
+        std::this_thread::sleep_for(milliseconds(10));
+        if (world.rank() == 1 && phase == Phase::load) ++health.pulse().layer;
+        if (world.rank() == 0 && phase == Phase::end) ++health.pulse().disk;
+      }
+      world.barrier();
+    }
+  });
 }
 
 TEST(Deadlines, leave_time_to_speak_before_all_are_gone) {

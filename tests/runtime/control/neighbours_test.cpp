@@ -2,11 +2,21 @@
 #include <parallel/self/self_world.hpp>
 #include <runtime/control/neighbours.hpp>
 
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <set>
+#include <thread>
 
 namespace maniple {
 namespace {
@@ -95,6 +105,58 @@ TEST(Neighbours, one_speaks_and_another_only_if_that_one_dies_before) {
   neighbours.has_spoken();
   EXPECT_FALSE(neighbours.takes_the_word());
   EXPECT_FALSE(neighbours.takes_the_word(1));
+}
+
+// Of those that began since: other jobs on this machine come and go.
+bool leaves_no_memory(const std::set<std::filesystem::path>& before) {
+  std::set<std::filesystem::path> fresh;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    if (entry.path().native().find("/maniple-") != std::string::npos && !before.contains(entry.path()))
+      fresh.insert(entry.path());
+  for (int wait = 0; wait < 100; ++wait) {
+    if (std::ranges::none_of(fresh, [](const auto& path) { return std::filesystem::exists(path); }))
+      return true;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  return false;
+}
+
+TEST(NeighboursDeathTest, without_room_in_shared_memory_use_their_own_and_leave_nothing) {
+  const auto watched = [] {
+    std::set<std::filesystem::path> before;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) before.insert(entry.path());
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit nothing{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &nothing);
+    SelfWorld world;
+    Neighbours neighbours(world);
+    neighbours.pulse().step = 7;
+    std::_Exit(leaves_no_memory(before) ? 0 : 1);
+  };
+  EXPECT_EXIT(watched(), testing::ExitedWithCode(0), "");
+}
+
+TEST(NeighboursDeathTest, survive_full_shared_memory) {
+  const auto watched = [] {
+    const uid_t me = ::geteuid();
+    const gid_t group = ::getegid();
+    const bool apart = ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
+    std::ofstream("/proc/self/uid_map") << "0 " << me << " 1";
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
+    if (!apart || ::mount("none", "/dev/shm", "tmpfs", 0, "size=4k") != 0)
+      std::_Exit(77);  // not allowed here
+    const FileDescriptor full(::open("/dev/shm/full", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ::posix_fallocate(full.get(), 0, 4096);
+    SelfWorld world;
+    Neighbours neighbours(world);
+    neighbours.pulse().step = 7;
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(
+      watched(),
+      [](int status) { return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77); },
+      "");
 }
 
 TEST(Neighbours, are_woken) {

@@ -43,10 +43,10 @@ class Load {
     SelfWorld world;
     const auto group = world.make_group(self, ops);
     const auto model = make_model(config_, {});
-    load_weights(*model, ops, DType::fp32, random_weights(5).get(), *group);
+    std::atomic<uint32_t> layer = 0;
+    load_weights(*model, ops, DType::fp32, random_weights(5).get(), *group, layer);
     model->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model->heads();
-    std::atomic<uint32_t> layer = 0;
     ModelRunner runner(*model, ops, *group, limits,
                        {model->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
                        num_blocks, DType::fp32, config_.vocab_size, layer);
