@@ -193,7 +193,9 @@ std::string GenerateJob::outcome_text(ExitCode code) const {
 void GenerateJob::give_up(ExitCode code) {
   try {
     if (ordered_) ordered_->write_held();
-    if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
+    if (!run_) return;
+    if (code == ExitCode::input) run_->stopping(false);  // no fault of what was running
+    run_->finish({RunState::fault, static_cast<int>(code)}, "null");
   } catch (const std::exception&) {
   }
 }
