@@ -57,7 +57,7 @@ void FaultNews::know_gpus(std::vector<std::string> uuids_of_ranks) {
 // theirs. What happened to this rank itself (a disk that does not answer) is said before it goes to the disk,
 // unless stderr is what does not answer.
 void FaultNews::tell(const FaultReport& fault) {
-  if (fault.death && sigterm_is_older_than(std::chrono::milliseconds(500))) return;
+  if (fault.death && sigterm_is_older_than(sigterm_kills_after)) return;
   const std::lock_guard lock(mutex_);
   const std::string text = text_of(fault);
   const bool own = fault.rank == fault.noticed_by, disk_can_wait = own && stderr_has_room();

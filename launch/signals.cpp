@@ -43,8 +43,8 @@ void note_order(int number) {
 // Other threads go on meanwhile.
 void end_after_a_moment(int number) {
   note_time_of(number);
-  constexpr int moment_ms = 300;
-  ::poll(nullptr, 0, moment_ms);
+  constexpr std::chrono::milliseconds moment = sigterm_kills_after + std::chrono::milliseconds(200);
+  ::poll(nullptr, 0, static_cast<int>(moment.count()));
   if (const LastWord* word = last_word; word && word->is_left()) ::_exit(static_cast<int>(ExitCode::stopped));
   ::signal(number, SIG_DFL);
   ::raise(number);

@@ -19,6 +19,8 @@ void prepare_for_stops(int rank);
 
 // The first one that this process got: who sent it may soon send SIGKILL.
 bool sigterm_is_older_than(std::chrono::milliseconds age);
+// A death so long after a SIGTERM comes from it. Rank 0, where SIGTERM ends it, takes longer to die.
+inline constexpr std::chrono::milliseconds sigterm_kills_after{500};
 
 // On rank 0. While it lives, SIGINT and SIGTERM are noted too, and a second of them ends the process; before
 // and after, they do what they always do.
