@@ -63,9 +63,12 @@ class Ops {
   // --- dense ---
   // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty.
   virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) = 0;
-  // As matmul and silu_mul in one, not rounded in between: (x, gate and up, bias, out). False, and nothing is
-  // done, where the backend has no such kernel for these sizes.
-  virtual bool matmul_silu_mul(ConstTensorView, const Weight&, ConstTensorView, TensorView) { return false; }
+  // As matmul and silu_mul in one, not rounded in between. False, and nothing is done, where the backend has
+  // no such kernel for these sizes.
+  virtual bool matmul_silu_mul(ConstTensorView /*x*/, const Weight& /*gate_up*/, ConstTensorView /*bias*/,
+                               TensorView /*out*/) {
+    return false;
+  }
   // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so
   // that a sum over shards is exact.
   virtual void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) = 0;

@@ -78,7 +78,7 @@ void GenerateJob::refuse_text(const std::string& where) const {
 }
 
 // Shards know nothing of each other but the input, and are merged only if they have one seed.
-SeedReport GenerateJob::seed_of(const Manifest* there) const {
+SeedReport GenerateJob::seed_of(const Manifest* there) {
   if (options_.seed) return {*options_.seed};
   if (there) return {there->number("seed")};
   return options_.shard.count > 1 && input_ ? SeedReport{input_->hash(), "from the input"} : drawn_seed();
@@ -193,9 +193,7 @@ std::string GenerateJob::outcome_text(ExitCode code) const {
 void GenerateJob::give_up(ExitCode code) {
   try {
     if (ordered_) ordered_->write_held();
-    if (!run_) return;
-    if (code == ExitCode::input) run_->stopping(false);  // no fault of what was running
-    run_->finish({RunState::fault, static_cast<int>(code)}, "null");
+    if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
   } catch (const std::exception&) {
   }
 }

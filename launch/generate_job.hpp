@@ -50,7 +50,7 @@ class GenerateJob {
   void open_run(const std::string& host, const std::string& instruction_path);
   void open_output();
   uint64_t checked_requests();
-  SeedReport seed_of(const Manifest* there) const;
+  SeedReport seed_of(const Manifest* there);
   [[noreturn]] void refuse_text(const std::string& where) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 

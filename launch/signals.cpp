@@ -107,10 +107,7 @@ LastWord::LastWord(const std::filesystem::path& word, const std::filesystem::pat
   last_word = this;
 }
 
-LastWord::~LastWord() {
-  last_word = nullptr;
-  ::unlink(word_.c_str());
-}
+LastWord::~LastWord() { last_word = nullptr; }
 
 bool LastWord::is_left() const {
   if (::access(fault_.c_str(), F_OK) == 0 || ::rename(word_.c_str(), status_.c_str()) != 0) return false;

@@ -39,9 +39,9 @@ class InterruptScope {
   static ExitCode interrupted_code();  // of a run that cannot be resumed: 130 after SIGINT, else 143
 };
 
-// On rank 0, one at a time. While it lives, a SIGTERM that ends this process puts `word` in the place of
-// `status`, so that who reads it learns of a stop that can be resumed, and the exit code is that of one; but
-// not where `fault` says that it was none. To the other ranks this process has then left.
+// On rank 0, one at a time. While it lives, a SIGTERM that ends this process puts `word`, if it is there, in
+// the place of `status`, so that who reads it learns of a stop that can be resumed, and the exit code is that
+// of one; but not where `fault` says that it was none. To the other ranks this process has then left.
 class LastWord {
  public:
   LastWord(const std::filesystem::path& word, const std::filesystem::path& status,

@@ -77,7 +77,8 @@ LineReader::LineReader(const std::vector<std::string>& paths) {
   open_current();
 }
 
-uint64_t LineReader::hash() const {
+uint64_t LineReader::hash() {
+  if (hash_) return *hash_;
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
   XXH3_64bits_reset(state.get());
   std::vector<char> part(chunk_bytes);
@@ -89,7 +90,7 @@ uint64_t LineReader::hash() const {
     }
     XXH3_64bits_update(state.get(), &offset, sizeof(offset));  // where one file ends and the next begins
   }
-  return XXH3_64bits_digest(state.get());
+  return hash_.emplace(XXH3_64bits_digest(state.get()));
 }
 
 void LineReader::CloseGzip::operator()(gzFile_s* file) const { gzclose(file); }

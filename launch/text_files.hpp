@@ -31,8 +31,8 @@ class LineReader {
   explicit LineReader(const std::vector<std::string>& paths);
 
   const std::string& name() const { return name_; }  // of all files, for messages
-  // Of the bytes as they are on the disk.
-  uint64_t hash() const;
+  // Of the bytes as they are on the disk, which are read once for it.
+  uint64_t hash();
 
   // The next line that is not blank, without its end; nothing at the end of the last file. Fails (input) when
   // it cannot be read, or was changed since it was opened.
@@ -61,6 +61,7 @@ class LineReader {
   void check_unchanged() const;
 
   std::string name_;
+  std::optional<uint64_t> hash_;
   std::vector<File> files_;
   size_t current_ = 0;
   std::unique_ptr<gzFile_s, CloseGzip> stream_;  // of the current file

@@ -155,10 +155,9 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
 void leave_word(std::optional<LastWord>& word, const GenerateJob& job, const World& world, Pulse& pulse) {
   const std::filesystem::path folder = job.folder();
   if (folder.empty() || !deaths_are_told(world)) return;
-  constexpr const char* name = "stopped";
-  job.keep(name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
-  word.emplace(folder / name, folder.parent_path().parent_path() / status_name, folder / fault_record_name,
-               pulse.phase);
+  job.keep(stop_word_name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
+  word.emplace(folder / stop_word_name, folder.parent_path().parent_path() / status_name,
+               folder / fault_record_name, pulse.phase);
 }
 
 std::string start_text(const World& world) {

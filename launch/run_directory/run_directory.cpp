@@ -126,6 +126,8 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
   });
   as_owner([&] {
     if (synced) attempt([&] { write_progress(path_, counted({})); });
+    std::error_code ignored;
+    fs::remove(lock_.folder() / stop_word_name, ignored);  // from here on, this STATUS is the last
     attempt([&] { write_status(path_, status); });
     replace_file(lock_.folder() / job_record_name, record + '\n');
   });

@@ -21,6 +21,8 @@ struct RunStatus {
 // Nothing where there is no run, or its file cannot be understood.
 std::optional<RunStatus> read_status(const std::filesystem::path& directory);
 inline constexpr const char* status_name = "STATUS";
+// In a job's folder, until it ends by itself: the STATUS that a signal leaves.
+inline constexpr const char* stop_word_name = "stopped";
 std::string text_of(const RunStatus& status);
 void write_status(const std::filesystem::path& directory, const RunStatus& status);
 

@@ -155,7 +155,8 @@ stop_rank() {
   begin_ranks 2 && later_moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  until_true "$([[ -n $slurm ]] && echo 30 || echo 15)" gone_or_last $victim  # srun waits 10 s for those that are left
+  until_true "$([[ -n $slurm ]] && echo 30 || echo 15)" gone_or_last $victim ||  # srun waits 10 s for those that are left
+    bad "rank $victim stands still, and the job goes on: $(tail "$log")"
   ! is_last $victim || { ((++woken)) && kill -CONT "${ranks[victim]}"; }
   ended 3 && named $victim
 }

@@ -28,9 +28,8 @@ on 1 "${usual[@]}" --out "$work/plain" 2>"$work/err"
 cmp <(grep -v -e '"error":"' -e '"response":null' "$work/plain") "$work/whole/results.jsonl" || bad "--out has other bytes than --run-dir"
 
 say "a finished run is a no-op"
-start=$SECONDS
 on 2 "${usual[@]}" --tp 2 --run-dir "$work/whole" 2>"$work/err"
-(($? == 1 && SECONDS - start <= 30)) || bad "a finished run again: $? after $((SECONDS - start)) s: $(cat "$work/err")"
+(($? == 1)) || bad "a finished run again: $?: $(cat "$work/err")"
 grep -q 'is complete' "$work/err" && ! grep -q 'loaded' "$work/err" || bad "a finished run again: $(cat "$work/err")"
 on 1 "${usual[@]}" --run-dir "$work/whole" --fail-on 5% 2>"$work/err"
 (($? == 0)) || bad "--fail-on 5% with 2 of 182 failed"

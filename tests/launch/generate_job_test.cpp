@@ -49,16 +49,5 @@ TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
   EXPECT_EQ(GenerateJob(options_, "here", "reference", disk_).expected_bytes(), (2 + 3) * line);
 }
 
-TEST_F(GenerateJobTest, AnInputThatWasChangedIsNoFaultOfWhatWasRunning) {
-  for (int time = 0; time < 2; ++time) {
-    GenerateJob job(options_, "here", "reference", disk_);
-    job.open_store(true).started(0, false);
-    job.give_up(ExitCode::input);
-  }
-  Ledger ledger(3, {});
-  replay_journals(*options_.run_dir, ledger);
-  EXPECT_FALSE(ledger.is_suspect(0));
-}
-
 }  // namespace
 }  // namespace maniple

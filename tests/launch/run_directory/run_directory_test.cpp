@@ -29,6 +29,18 @@ RunDirectory::Settings settings_of(const std::filesystem::path& path, uint64_t r
   return settings;
 }
 
+// A SIGTERM that comes behind the last STATUS must not put another in its place.
+TEST(RunDirectory, AnEndByItselfTakesBackTheWordOfAStop) {
+  const Scratch scratch;
+  RunDirectory run(settings_of(scratch.path(), 1));
+  const auto word = run.job_folder() / stop_word_name;
+  write_content(word, "stopped 75\n");
+  run.record({Kind::finished, 0, "zero"});
+  run.finish({RunState::complete, 0}, "{}");
+  EXPECT_EQ(content_of(scratch.path() / "STATUS"), "complete 0\n");
+  EXPECT_FALSE(std::filesystem::exists(word));
+}
+
 TEST(RunDirectory, WritesResultsAndErrorsInTheOrderOfTheInput) {
   const Scratch scratch;
   const auto path = scratch.path() / "deep" / "run";
