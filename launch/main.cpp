@@ -12,6 +12,7 @@
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/agreement.hpp>
+#include <runtime/control/neighbours.hpp>
 #include <runtime/control/watchdog.hpp>
 
 #include <chrono>
@@ -79,12 +80,13 @@ using Command = ExitCode (*)(World& world, const Options& options, const Reporte
 
 template <typename Options>
 int run_watched(World& world, const Options& options, Command<Options> command,
-                std::optional<StartDeadline>& start) {
+                std::optional<StartDeadline>& start, Neighbours& neighbours) {
   const std::optional<StopClock> clock = start_clock(options);
   RankLog log;
   FaultNews faults(world, options.launch.job, log);
   try {
-    return static_cast<int>(command(world, options, {log, faults, start, clock ? &*clock : nullptr}));
+    return static_cast<int>(
+        command(world, options, {log, faults, start, neighbours, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
     return 0;
   } catch (const AgreedError& error) {
@@ -94,17 +96,45 @@ int run_watched(World& world, const Options& options, Command<Options> command,
   }
 }
 
+// One rank of a node speaks, and all leave the launcher the time to pass it on.
+[[noreturn]] void leave_behind(std::optional<int> rank, Neighbours& neighbours, ExitCode code) {
+  const Watchdog last_words(std::chrono::seconds(5), code);
+  if (neighbours.takes_the_word() || neighbours.takes_the_word(Pulse::has_spoken))
+    say(error_block({ExitCode::fault,
+                     rank ? fmt::format("rank {} on {} does not come to its end", *rank, host_name())
+                          : "MPI does not come to its end: a rank stands still, or cannot be reached",
+                     "the job is over, but the launcher would wait for ever",
+                     "look at the nodes of the job; a run directory tells how far it came"}));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::_Exit(static_cast<int>(code));
+}
+
+// MPI waits for all ranks, and then the launcher for the end of all processes.
+void end_together(std::unique_ptr<World> world, Neighbours& neighbours, std::chrono::milliseconds patience,
+                  ExitCode if_late) {
+  neighbours.pulse().phase = Phase::part;
+  std::optional<Watchdog> end_of_mpi(std::in_place, patience, if_late, [&] {
+    leave_behind(neighbours.behind(Phase::part), neighbours, if_late);
+  });
+  world.reset();
+  end_of_mpi.reset();
+  const std::optional<int> late = neighbours.leave(patience);
+  if (late) leave_behind(late, neighbours, if_late);
+}
+
 template <typename Options>
 int on_all_ranks(Options options, const Launch& launch, Command<Options> command) {
   options.launch = launch;
   options.time_limit.slurm_job = launch.job;
   options.time_limit.slurm_end = launch.job_end;
-  std::optional<Watchdog> end_of_mpi;  // which waits for all ranks
   std::optional<StartDeadline> start;
-  const std::unique_ptr<World> world = join_world(launch, options.transport, start);
-  const int code = run_watched(*world, options, command, start);
+  std::unique_ptr<World> world = join_world(launch, options.transport, start);
+  // The last of them sees the processes of the others end, so it is the kernel that closes this.
+  static Neighbours* const neighbours = new Neighbours(*world);
+  const int code = run_watched(*world, options, command, start, *neighbours);
   // srun ends a rank that stands still only after one that left with an error.
-  end_of_mpi.emplace(options.deadline, code == 0 ? ExitCode::fault : ExitCode{code});
+  end_together(std::move(world), *neighbours, Deadlines::within(options.deadline).progress,
+               code == 0 ? ExitCode::fault : ExitCode{code});
   return code;
 }
 

@@ -8,6 +8,7 @@
 #include <launch/start_deadline.hpp>
 #include <launch/stop_clock.hpp>
 #include <parallel/world.hpp>
+#include <runtime/control/neighbours.hpp>
 
 #include <optional>
 
@@ -18,6 +19,7 @@ struct Reporters {
   RankLog& log;
   FaultNews& faults;
   std::optional<StartDeadline>& start;  // ends when the ranks watch each other
+  Neighbours& neighbours;
   const StopClock* clock = nullptr;     // rank 0
 };
 

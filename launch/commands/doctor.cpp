@@ -64,7 +64,7 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
 }  // namespace
 
 ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters) {
-  Health health(world, Deadlines::within(options.deadline),
+  Health health(world, reporters.neighbours, Deadlines::within(options.deadline),
                 [&](const FaultReport& fault) { reporters.faults.tell(fault); });
   reporters.start.reset();
   try {

@@ -201,7 +201,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
 }  // namespace
 
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters) {
-  Health health(world, Deadlines::within(options.deadline),
+  Health health(world, reporters.neighbours, Deadlines::within(options.deadline),
                 [&](const FaultReport& fault) { reporters.faults.tell(fault); });
   reporters.start.reset();
   std::optional<GenerateJob> job;  // rank 0

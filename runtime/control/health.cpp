@@ -27,11 +27,11 @@ Deadlines Deadlines::within(milliseconds all_gone) {
   return deadlines;
 }
 
-Health::Health(World& world, const Deadlines& deadlines, TellFault tell)
+Health::Health(World& world, Neighbours& neighbours, const Deadlines& deadlines, TellFault tell)
     : world_(world),
       deadlines_(deadlines),
       tell_(std::move(tell)),
-      neighbours_(world),
+      neighbours_(neighbours),
       channel_(world.make_channel()),
       watchdog_(deadlines.progress) {
   ranks_.resize(static_cast<size_t>(world.rank() == 0 ? world.size() : 1));

@@ -44,8 +44,8 @@ using TellFault = std::function<void(const FaultReport&)>;
 
 class Health {
  public:
-  // Collective. Starts the thread; `world` must outlive it. On a fault it tells and calls world.abort.
-  Health(World& world, const Deadlines& deadlines, TellFault tell);
+  // Collective. Starts the thread; the references must outlive it. On a fault it tells and calls world.abort.
+  Health(World& world, Neighbours& neighbours, const Deadlines& deadlines, TellFault tell);
   ~Health();
 
   Pulse& pulse() { return neighbours_.pulse(); }
@@ -76,7 +76,7 @@ class Health {
   World& world_;
   Deadlines deadlines_;
   TellFault tell_;
-  Neighbours neighbours_;
+  Neighbours& neighbours_;
   Channel channel_;
   std::vector<RankHealth> ranks_;  // rank 0: all; elsewhere only rank 0's
   uint32_t disk_ = 0;              // of the pulse, since

@@ -14,6 +14,7 @@
 #include <new>
 #include <random>
 #include <span>
+#include <thread>
 
 namespace maniple {
 
@@ -58,6 +59,11 @@ FileDescriptor attached_socket(const std::string& name, Attach attach) {
 }  // namespace
 
 void UnmapPulse::operator()(Pulse* pulse) const { ::munmap(pulse, sizeof(Pulse)); }
+
+bool Neighbours::is_there(const Neighbour& other) {
+  pollfd end{other.socket.get(), 0, 0};
+  return other.socket && (::poll(&end, 1, 0) <= 0 || (end.revents & (POLLHUP | POLLERR)) == 0);
+}
 
 // Nobody accepts the connections: they end with the listener all the same.
 Neighbours::Neighbours(World& world) : rank_(world.rank()), waker_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -109,6 +115,33 @@ std::optional<int> Neighbours::wait(milliseconds timeout) {
 }
 
 void Neighbours::wake() { ::eventfd_write(waker_.get(), 1); }
+
+template <typename Predicate>
+std::optional<int> Neighbours::find(Predicate holds) const {
+  const auto found =
+      std::ranges::find_if(others_, [&](const Neighbour& other) { return is_there(other) && holds(other); });
+  return found == others_.end() ? std::nullopt : std::optional(found->rank);
+}
+
+std::optional<int> Neighbours::behind(Phase phase) const {
+  return find([&](const Neighbour& other) { return other.pulse->phase < phase; });
+}
+
+std::optional<int> Neighbours::leave(milliseconds limit) {
+  constexpr milliseconds look(1);
+  const bool is_last = first_ == pulse_.get();
+  const auto awaited = [&] {
+    const std::optional<int> silent = behind(Phase::gone);
+    return silent || !is_last ? silent : find([](const Neighbour&) { return true; });
+  };
+  pulse_->phase = Phase::gone;
+  std::optional<int> left = awaited();
+  for (milliseconds waited{}; left && waited < limit; waited += look) {
+    std::this_thread::sleep_for(look);
+    left = awaited();
+  }
+  return left;
+}
 
 bool Neighbours::takes_the_word(int from) { return first_->speaker.compare_exchange_strong(from, rank_); }
 

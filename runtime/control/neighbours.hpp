@@ -39,6 +39,14 @@ class Neighbours {
   std::optional<int> wait(std::chrono::milliseconds timeout);
   void wake();
 
+  // One that is there and has not come to `phase`.
+  std::optional<int> behind(Phase phase) const;
+  // Says goodbye, once nobody calls wait() any more and MPI has ended: then a process that stands still is
+  // waited for by the launcher alone, and for ever. Returns when all others have said goodbye (to the node's
+  // lowest rank: have ended), or one that has not within `limit`, in which a standstill of this process does
+  // not count.
+  std::optional<int> leave(std::chrono::milliseconds limit);
+
   // One rank of the node speaks of a fault: true for the first that asks, and for one that asks for the word
   // of a dead one which had not spoken.
   bool takes_the_word(int from = Pulse::nobody);
@@ -50,6 +58,11 @@ class Neighbours {
     SharedPulse pulse;
     FileDescriptor socket;  // none: it has left
   };
+
+  static bool is_there(const Neighbour& other);
+  // The rank of one that is there and of whom that holds.
+  template <typename Predicate>
+  std::optional<int> find(Predicate holds) const;
 
   int rank_;
   SharedPulse pulse_;

@@ -3,12 +3,13 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 namespace maniple {
 
 // It counts ticks of its own, as a process that stands still ticks only once.
-Watchdog::Watchdog(std::chrono::milliseconds limit, ExitCode code)
-    : thread_([this, limit, code](const std::stop_token& dismissed) {
+Watchdog::Watchdog(std::chrono::milliseconds limit, ExitCode code, LastWords words)
+    : thread_([this, limit, code, words = std::move(words)](const std::stop_token& dismissed) {
         constexpr int ticks = 16;
         std::mutex mutex;
         std::condition_variable_any wake;
@@ -21,6 +22,7 @@ Watchdog::Watchdog(std::chrono::milliseconds limit, ExitCode code)
           eaten = meals_;
           hungry = 0;
         }
+        if (words) words();
         std::_Exit(static_cast<int>(code));
       }) {}
 

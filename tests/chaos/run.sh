@@ -129,12 +129,6 @@ named() {  # RANK
   grep -Eq "(rank|task) $1\b" "$log" || { ((++unnamed[$kind])) && bad "rank $1 is not named: $(tail "$log")"; }
 }
 
-# It stands still behind the end of MPI, with all work done: nobody but the launcher is left, and mpirun waits for ever.
-is_last() {  # RANK
-  [[ -z $slurm ]] && is_complete && ! gone "${ranks[$1]}" && all_gone "${ranks[@]:0:$1}" "${ranks[@]:$1+1}"
-}
-gone_or_last() { all_gone "$job" "${ranks[@]}" || is_last "$1"; }
-
 kill_rank() {
   begin_ranks && moment
   local victim=$((RANDOM % count))
@@ -155,10 +149,7 @@ stop_rank() {
   begin_ranks 2 && later_moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  until_true "$([[ -n $slurm ]] && echo 30 || echo 15)" gone_or_last $victim ||  # srun waits 10 s for those that are left
-    bad "rank $victim stands still, and the job goes on: $(tail "$log")"
-  ! is_last $victim || { ((++woken)) && kill -CONT "${ranks[victim]}"; }
-  ended 3 && named $victim
+  ended "$([[ -n $slurm ]] && echo 30 || echo 15)" && named $victim  # srun waits 10 s for those that are left
 }
 order_stop() {
   begin_ranks && moment
@@ -276,7 +267,7 @@ play_round() {
 [[ $CHAOS_DISK != none ]] || { say "disk_full: skipped, no right to mount a small disk here" && kinds=${kinds/disk_full/}; }
 declare -A played injected restarts longest recorded unnamed failed
 for kind in $kinds; do played[$kind]=0 injected[$kind]=0 restarts[$kind]=0 longest[$kind]=0 recorded[$kind]=0 unnamed[$kind]=0 failed[$kind]=0; done
-lost=0 doubled=0 crashes=0 woken=0 deck=()
+lost=0 doubled=0 crashes=0 deck=()
 for ((number = 0; rounds > 0 ? number < rounds : SECONDS < minutes * 60; number++)); do
   RANDOM=$(cksum <<<"$((seed + number))" | cut -d' ' -f1)
   ((${#deck[@]} > 0)) || read -ra deck <<<"$kinds"
@@ -291,5 +282,5 @@ for kind in $kinds; do
   printf '| %s | %d | %d | %d | %d.%d | %d | %d | %d |\n' $kind "${played[$kind]}" "${injected[$kind]}" "${restarts[$kind]}" \
     $((${longest[$kind]} / 1000)) $((${longest[$kind]} % 1000 / 100)) "${recorded[$kind]}" "${unnamed[$kind]}" "${failed[$kind]}"
 done
-say "seed $seed, $number rounds: $lost requests lost, $doubled doubled; $crashes starts crashed in MPI_Init, $woken stopped ranks woken behind the end of MPI"
+say "seed $seed, $number rounds: $lost requests lost, $doubled doubled; $crashes starts crashed in MPI_Init"
 finish

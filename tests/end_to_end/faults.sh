@@ -88,6 +88,27 @@ for rank in 0 1 2 3; do
   grep -q 'start: rank' "$work/suspended/jobs/1/logs/rank-000$rank.log" && grep -q 'end: load' "$work/suspended/jobs/1/logs/rank-000$rank.log" || bad "the log of rank $rank"
 done
 
+say "a rank that stands still at the end of MPI, with all work done, is told too, and ends"
+for place in "1 before" "0 behind" "3 behind"; do
+  name=late-${place/ /-}
+  words="rank ${place% *} on $(uname -n) does not come to its end"
+  [[ $place == *behind ]] || words="MPI does not come to its end"
+  MPIRUN="$MPIRUN -x LD_PRELOAD=$STOPPER" STOP_AT_END=$place run "$name"
+  find_ranks "$job" 4
+  ended "$name" 60 76
+  grep -q "maniple: error: $words" "$work/$name.err" || bad "$name: $(cat "$work/$name.err")"
+  (($(grep -c 'maniple: error:' "$work/$name.err") == 1)) || bad "$name: not exactly one message: $(cat "$work/$name.err")"
+  [[ $(cat "$work/$name/STATUS") == "complete 0" ]] || bad "$name: STATUS is $(cat "$work/$name/STATUS")"
+done
+
+# Memory that cannot be had ends a process by SIGBUS where it is touched.
+full=(unshare --mount sh -c 'mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec "$@"' sh)
+if "${full[@]}" true 2>/dev/null; then
+  "${full[@]}" "$MANIPLE" generate --model "$model" --prompt ROMEO: --max-tokens 4 --seed 1 >/dev/null 2>"$work/err" || bad "a full /dev/shm: $(cat "$work/err")"
+else
+  say "a full /dev/shm: skipped, no right to mount one here"
+fi
+
 # Without a run directory, what has finished is in the file.
 job killed-out 4 2
 find_ranks "$job" 4 && decoding killed-out && kill -KILL "${ranks[1]}"

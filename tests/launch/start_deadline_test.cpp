@@ -24,7 +24,7 @@ TEST(StartDeadlineDeathTest, EndsTheProcessWithAMessageWhenItPasses) {
 
 // A start in which the ranks have met, and one leaves before they watch each other.
 struct LostWorld : SelfWorld {
-  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> /*mine*/) override {
+  Channel make_channel() override {
     for (;;) std::this_thread::sleep_for(seconds(1));
   }
 };
@@ -36,8 +36,9 @@ TEST(StartDeadlineDeathTest, HoldsUntilTheRanksAreWatched) {
         LostWorld world;
         RankLog log;
         FaultNews faults(world, "", log);
+        Neighbours neighbours(world);
         std::optional<StartDeadline> start(std::in_place, 0, seconds(1));
-        run_generate(world, {}, {log, faults, start});
+        run_generate(world, {}, {log, faults, start, neighbours});
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
 }
@@ -46,8 +47,9 @@ TEST(StartDeadline, EndsWhenTheRanksAreWatched) {
   SelfWorld world;
   RankLog log;
   FaultNews faults(world, "", log);
+  Neighbours neighbours(world);
   std::optional<StartDeadline> start(std::in_place, 0, seconds(60));
-  EXPECT_THROW(run_generate(world, {}, {log, faults, start}), AgreedError) << "there is no model";
+  EXPECT_THROW(run_generate(world, {}, {log, faults, start, neighbours}), AgreedError) << "there is no model";
   EXPECT_FALSE(start);
 }
 

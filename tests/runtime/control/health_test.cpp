@@ -29,7 +29,8 @@ void expect_fault(const char* message, const std::function<void(Health&)>& work)
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [&] {
     SelfWorld world;
-    Health health(world, short_deadlines, tell_and_exit);
+    Neighbours neighbours(world);
+    Health health(world, neighbours, short_deadlines, tell_and_exit);
     work(health);
     std::this_thread::sleep_for(std::chrono::seconds(10));
   };
@@ -43,7 +44,8 @@ struct BrokenWorld : SelfWorld {
 TEST(HealthDeathTest, a_fault_in_the_background_ends_the_job_and_is_told) {
   const auto wait_under_watch = [] {
     BrokenWorld world;
-    const Health health(world, short_deadlines, tell_and_exit);
+    Neighbours neighbours(world);
+    const Health health(world, neighbours, short_deadlines, tell_and_exit);
     std::this_thread::sleep_for(std::chrono::seconds(10));
   };
   EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(76),
@@ -56,7 +58,8 @@ TEST(HealthDeathTest, an_error_of_the_network_under_it_is_told) {
   };
   const auto wait_under_watch = [] {
     DamagedWorld world;
-    const Health health(world, short_deadlines, tell_and_exit);
+    Neighbours neighbours(world);
+    const Health health(world, neighbours, short_deadlines, tell_and_exit);
     std::this_thread::sleep_for(std::chrono::seconds(10));
   };
   EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(70), "rank 0 in start 0: the network is down");
@@ -67,7 +70,8 @@ TEST(HealthDeathTest, a_rank_that_is_silent_is_named) {
   const auto watched = [] {
     run_ranks(2, [](World& world) {
       if (world.rank() == 0) {
-        const Health health(world, short_deadlines, tell_and_exit);
+        Neighbours neighbours(world);
+        const Health health(world, neighbours, short_deadlines, tell_and_exit);
         std::this_thread::sleep_for(std::chrono::seconds(10));
       }
       const Neighbours neighbours(world);
@@ -90,7 +94,8 @@ TEST(HealthDeathTest, the_rank_that_stands_still_is_named_and_not_those_that_wai
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [](bool waiting_shows) {
     run_ranks(3, [waiting_shows](World& world) {
-      Health health(world, short_deadlines, tell_and_exit);
+      Neighbours neighbours(world);
+      Health health(world, neighbours, short_deadlines, tell_and_exit);
       const bool stuck = world.rank() == 1;
       health.pulse().step = 7;
       health.pulse().layer = stuck && !waiting_shows ? 2 : 3;
@@ -126,7 +131,8 @@ TEST(HealthDeathTest, an_error_of_one_rank_ends_the_job) {
 
 TEST(Health, lets_ranks_wait_and_write_as_long_as_they_move) {
   SelfWorld world;
-  Health health(world, short_deadlines, tell_and_exit);
+  Neighbours neighbours(world);
+  Health health(world, neighbours, short_deadlines, tell_and_exit);
   health.pulse().phase = Phase::step;
   for (int step = 0; step < 40; ++step) {
     std::this_thread::sleep_for(milliseconds(10));
@@ -144,7 +150,8 @@ TEST(Health, lets_all_wait_for_one_that_loads_or_writes) {
   run_ranks(2, [](World& world) {
     Deadlines deadlines = short_deadlines;
     deadlines.start_up = milliseconds(200);
-    Health health(world, deadlines, tell_and_exit);
+    Neighbours neighbours(world);
+    Health health(world, neighbours, deadlines, tell_and_exit);
     for (const Phase phase : {Phase::load, Phase::end}) {
       health.pulse().phase = phase;
       for (int block = 0; block < 40; ++block) {

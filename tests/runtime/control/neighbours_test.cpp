@@ -2,10 +2,7 @@
 #include <parallel/self/self_world.hpp>
 #include <runtime/control/neighbours.hpp>
 
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -13,7 +10,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <thread>
@@ -90,6 +86,38 @@ TEST(Neighbours, who_says_goodbye_has_not_died) {
   EXPECT_EQ(neighbours.pulse_of(1)->phase, Phase::gone);
 }
 
+TEST(Neighbours, leave_when_all_have_come_so_far) {
+  TwoProcesses world([](World& two) {
+    Neighbours neighbours(two);
+    EXPECT_EQ(neighbours.leave(milliseconds(60'000)), std::nullopt) << "waits for the end of the last";
+  });
+  Neighbours neighbours(world);
+  EXPECT_EQ(neighbours.leave(milliseconds(60'000)), std::nullopt);
+}
+
+TEST(Neighbours, name_who_does_not_leave) {
+  TwoProcesses world([](World& two) {
+    const Neighbours neighbours(two);
+    while (neighbours.pulse_of(0)->phase != Phase::gone) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(1000));
+  });
+  Neighbours neighbours(world);
+  EXPECT_EQ(neighbours.behind(Phase::part), 1);
+  EXPECT_EQ(neighbours.leave(milliseconds(50)), 1);
+}
+
+// The launcher waits for a process that said goodbye and then does not end.
+TEST(Neighbours, the_last_sees_the_others_end) {
+  TwoProcesses world([](World& two) {
+    Neighbours neighbours(two);
+    EXPECT_EQ(neighbours.leave(milliseconds(60'000)), std::nullopt);
+    std::this_thread::sleep_for(milliseconds(1000));
+  });
+  Neighbours neighbours(world);
+  EXPECT_EQ(neighbours.leave(milliseconds(50)), 1);
+  EXPECT_EQ(neighbours.behind(Phase::gone), std::nullopt);
+}
+
 TEST(Neighbours, one_speaks_and_another_only_if_that_one_dies_before) {
   TwoProcesses world([](World& two) {
     Neighbours neighbours(two);
@@ -134,34 +162,6 @@ TEST(NeighboursDeathTest, without_room_in_shared_memory_use_their_own_and_leave_
     std::_Exit(leaves_no_memory(before) ? 0 : 1);
   };
   EXPECT_EXIT(watched(), testing::ExitedWithCode(0), "");
-}
-
-TEST(NeighboursDeathTest, survive_full_shared_memory) {
-  const auto watched = [] {
-    const uid_t me = ::geteuid();
-    const gid_t group = ::getegid();
-    const bool apart = ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
-    std::ofstream("/proc/self/uid_map") << "0 " << me << " 1";
-    std::ofstream("/proc/self/setgroups") << "deny";
-    std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
-    if (!apart || ::mount("none", "/dev/shm", "tmpfs", 0, "size=4k") != 0)
-      std::_Exit(77);  // not allowed here
-    const FileDescriptor full(::open("/dev/shm/full", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    ::posix_fallocate(full.get(), 0, 4096);
-    SelfWorld world;
-    Neighbours neighbours(world);
-    neighbours.pulse().step = 7;
-    std::_Exit(0);
-  };
-  bool allowed = true;
-  EXPECT_EXIT(
-      watched(),
-      [&allowed](int status) {
-        allowed = !WIFEXITED(status) || WEXITSTATUS(status) != 77;
-        return !allowed || (WIFEXITED(status) && WEXITSTATUS(status) == 0);
-      },
-      "");
-  if (!allowed) GTEST_SKIP() << "no right to mount a full /dev/shm here";
 }
 
 TEST(Neighbours, are_woken) {
