@@ -364,6 +364,7 @@ void read_rank_options(const Values& values, JobOptions& options) {
                                                                {"cpu", BackendKind::cpu},
                                                                {"reference", BackendKind::reference},
                                                                {"cuda", BackendKind::cuda}});
+  options.any_backend = engine.backend.kind == BackendKind::automatic;
   engine.backend.cpu_path = values.choice<CpuPath>("cpu-path", {{"auto", CpuPath::automatic},
                                                                 {"amx", CpuPath::amx},
                                                                 {"avx512_bf16", CpuPath::avx512_bf16},

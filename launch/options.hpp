@@ -27,6 +27,7 @@ struct FailOn {
 struct JobOptions {
   EngineOptions engine;        // its threads and CPUs are preflight's
   std::optional<int> threads;  // absent: from the CPUs of the rank
+  bool any_backend = false;    // --backend auto
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
   std::chrono::milliseconds deadline{};  // from a fault to the end of all ranks

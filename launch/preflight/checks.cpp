@@ -140,6 +140,22 @@ Result check_gpus(const Situation& s) {
   return std::nullopt;
 }
 
+// Who leaves the choice of the backend to us may not expect GPUs that stand idle.
+Result check_idle_gpus(const Situation& s) {
+  if (!s.options.any_backend) return std::nullopt;
+  const std::vector<int> near = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus_of_node > 0; });
+  const std::string what = fmt::format("all ranks run on CPUs, though {} has {} GPUs", host_of(s, near[0]),
+                                       facts_of(s, near[0]).gpus_of_node);
+  if (!s.cuda_build)
+    return Finding{warning, what, "this build has no CUDA backend",
+                   "build with -DMANIPLE_CUDA=ON, or --backend cpu if it is meant"};
+  const std::vector<int> blind = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus.empty(); });
+  return Finding{warning, what,
+                 fmt::format("ranks {} ({}) see none: the job has none, or the driver is too old",
+                             ranges_text(blind), hosts_text(s, blind)),
+                 "--gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant"};
+}
+
 Result check_gpu_isolation(const Situation& s) {
   if (s.options.engine.share_gpus) return std::nullopt;
   const std::vector<int> alone = ranks_where(
@@ -358,6 +374,10 @@ Result check_huge_pages(const Situation& s) {
 bool always(const Situation&) { return true; }
 bool on_gpus(const Situation& s) { return s.on_gpus(); }
 bool on_cpus(const Situation& s) { return !s.on_gpus(); }
+bool on_cpus_beside_gpus(const Situation& s) {
+  return on_cpus(s) &&
+         std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
+}
 bool on_several_nodes(const Situation& s) { return num_nodes(s) > 1; }
 bool on_fabric(const Situation& s) {
   return std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return !facts.fabric.empty(); });
@@ -377,6 +397,7 @@ constexpr std::array checks{
     Check{"tensor groups inside nodes", on_several_nodes, check_tensor_groups},
     Check{"same versions everywhere", always, check_versions},
     Check{"a GPU for each rank", on_gpus, check_gpus},
+    Check{"no idle GPUs", on_cpus_beside_gpus, check_idle_gpus},
     Check{"GPUs of a node see each other", on_gpus, check_gpu_isolation},
     Check{"CPUs near the GPU", on_gpus, check_gpu_numa},
     Check{"CPUs of each rank", always, check_cpu_masks},

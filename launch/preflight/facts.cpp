@@ -30,7 +30,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageFacts, path, file_system, writable, fr
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, middle, slack)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, numa_nodes, locked_memory, open_files,
                                    core_size, huge_pages, free_memory, memory_limit, fabric, subnets, gpus,
-                                   versions, clock, run_dir, weight_bytes, kv_bytes)
+                                   gpus_of_node, versions, clock, run_dir, weight_bytes, kv_bytes)
 
 namespace {
 
@@ -200,6 +200,7 @@ RankFacts read_facts(const fs::path& root) {
   facts.fabric = active_fabric(root);
   facts.subnets = reachable_subnets(root);
   facts.gpus = visible_gpu_facts(root);
+  facts.gpus_of_node = static_cast<int>(names_in(root / "proc/driver/nvidia/gpus").size());
   facts.versions = loaded_versions(root);
   return facts;
 }

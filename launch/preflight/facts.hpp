@@ -56,6 +56,7 @@ struct RankFacts {
   std::vector<std::string> fabric;                   // active ports of InfiniBand and Slingshot: "mlx5_0/1"
   std::vector<Subnet> subnets;
   std::vector<GpuFacts> gpus;                   // visible ones
+  int gpus_of_node = 0;                         // that its NVIDIA driver knows, visible or not
   std::map<std::string, std::string> versions;  // of what must be the same everywhere
   ClockReading clock;
   StorageFacts run_dir;

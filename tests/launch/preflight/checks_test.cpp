@@ -136,6 +136,22 @@ TEST(Checks, NoGpu) {
   EXPECT_NE(finding_of(s).find("try: --backend cpu, or a job on GPU nodes (sbatch)\n"), std::string::npos);
 }
 
+TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
+  Situation s = healthy(2, 2);
+  s.options.any_backend = true;
+  EXPECT_EQ(finding_of(s), "");
+  for (RankFacts& facts : s.ranks) facts.gpus_of_node = 4;
+  for (size_t rank = 0; rank < 3; ++rank) s.ranks[rank].gpus = {{"GPU-1", "0000:01:00.0", 0}};
+  EXPECT_EQ(finding_of(s),
+            "warning: all ranks run on CPUs, though nid1 has 4 GPUs\n"
+            "  why: ranks 3 (nid2) see none: the job has none, or the driver is too old\n"
+            "  try: --gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant\n");
+  s.cuda_build = false;
+  EXPECT_NE(finding_of(s).find("why: this build has no CUDA backend\n"), std::string::npos);
+  s.options.any_backend = false;
+  EXPECT_EQ(finding_of(s), "") << "--backend cpu was asked for";
+}
+
 TEST(Checks, FewerGpusThanRanks) {
   Situation s = healthy_gpus();
   for (RankFacts& facts : s.ranks) facts.gpus.resize(2);

@@ -55,6 +55,14 @@ TEST(Facts, OnlyActivePortsAreAFabric) {
   EXPECT_EQ(read_facts(tree.path()).fabric, (std::vector<std::string>{"cxi0", "mlx5_0/1"}));
 }
 
+TEST(Facts, GpusOfANodeAreThoseThatItsDriverKnows) {
+  const TempDirectory tree;
+  EXPECT_EQ(read_facts(tree.path()).gpus_of_node, 0);
+  tree.write("proc/driver/nvidia/gpus/0000:41:00.0/information", "");
+  tree.write("proc/driver/nvidia/gpus/0000:81:00.0/information", "");
+  EXPECT_EQ(read_facts(tree.path()).gpus_of_node, 2);
+}
+
 TEST(Facts, SubnetsAreThoseWithoutAGatewayThatOtherNodesCanBeIn) {
   const TempDirectory tree;
   tree.write("proc/net/route",
