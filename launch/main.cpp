@@ -112,9 +112,9 @@ int run_watched(World& world, const Options& options, Command<Options> command,
 // MPI waits for all ranks, and then the launcher for the end of all processes.
 void end_together(std::unique_ptr<World> world, Neighbours& neighbours, std::chrono::milliseconds patience,
                   ExitCode if_late) {
-  neighbours.pulse().phase = Phase::part;
+  neighbours.pulse().phase = Phase::finalize;
   std::optional<Watchdog> end_of_mpi(std::in_place, patience, if_late, [&] {
-    leave_behind(neighbours.behind(Phase::part), neighbours, if_late);
+    leave_behind(neighbours.behind(Phase::finalize), neighbours, if_late);
   });
   world.reset();
   end_of_mpi.reset();

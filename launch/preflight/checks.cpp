@@ -142,7 +142,6 @@ Result check_gpus(const Situation& s) {
 
 // Who leaves the choice of the backend to us may not expect GPUs that stand idle.
 Result check_idle_gpus(const Situation& s) {
-  if (!s.options.any_backend) return std::nullopt;
   const std::vector<int> near = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus_of_node > 0; });
   const std::string what = fmt::format("all ranks run on CPUs, though {} has {} GPUs", host_of(s, near[0]),
                                        facts_of(s, near[0]).gpus_of_node);
@@ -375,7 +374,7 @@ bool always(const Situation&) { return true; }
 bool on_gpus(const Situation& s) { return s.on_gpus(); }
 bool on_cpus(const Situation& s) { return !s.on_gpus(); }
 bool on_cpus_beside_gpus(const Situation& s) {
-  return on_cpus(s) &&
+  return on_cpus(s) && s.options.any_backend &&
          std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
 }
 bool on_several_nodes(const Situation& s) { return num_nodes(s) > 1; }

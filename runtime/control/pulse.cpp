@@ -5,7 +5,7 @@
 namespace maniple {
 
 const char* name_of(Phase phase) {
-  constexpr std::array names{"start", "load", "idle", "step", "end", "part", "gone"};
+  constexpr std::array names{"start", "load", "idle", "step", "end", "finalize", "gone"};
   return names[static_cast<size_t>(phase)];
 }
 

@@ -9,8 +9,8 @@
 
 namespace maniple {
 
-// part: it ends MPI, which waits for all ranks. gone: it said goodbye.
-enum class Phase : uint8_t { start, load, idle, step, end, part, gone };
+// finalize: MPI, which waits for all ranks. gone: it said goodbye.
+enum class Phase : uint8_t { start, load, idle, step, end, finalize, gone };
 const char* name_of(Phase phase);
 
 // Plain bytes, which cross between ranks.

@@ -98,12 +98,12 @@ TEST(Neighbours, leave_when_all_have_come_so_far) {
 TEST(Neighbours, name_who_does_not_leave) {
   TwoProcesses world([](World& two) {
     const Neighbours neighbours(two);
-    while (neighbours.pulse_of(0)->phase != Phase::gone) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(milliseconds(1000));
+    two.barrier();
   });
   Neighbours neighbours(world);
-  EXPECT_EQ(neighbours.behind(Phase::part), 1);
+  EXPECT_EQ(neighbours.behind(Phase::finalize), 1);
   EXPECT_EQ(neighbours.leave(milliseconds(50)), 1);
+  world.barrier();
 }
 
 // The launcher waits for a process that said goodbye and then does not end.
@@ -111,11 +111,16 @@ TEST(Neighbours, the_last_sees_the_others_end) {
   TwoProcesses world([](World& two) {
     Neighbours neighbours(two);
     EXPECT_EQ(neighbours.leave(milliseconds(60'000)), std::nullopt);
-    std::this_thread::sleep_for(milliseconds(1000));
+    two.barrier();
+    two.barrier();
   });
   Neighbours neighbours(world);
-  EXPECT_EQ(neighbours.leave(milliseconds(50)), 1);
+  EXPECT_EQ(neighbours.leave(milliseconds(1)), 1);
+  world.barrier();
   EXPECT_EQ(neighbours.behind(Phase::gone), std::nullopt);
+  EXPECT_EQ(neighbours.leave(milliseconds(50)), 1);
+  world.barrier();
+  EXPECT_EQ(neighbours.leave(milliseconds(60'000)), std::nullopt);
 }
 
 TEST(Neighbours, one_speaks_and_another_only_if_that_one_dies_before) {
