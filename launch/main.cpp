@@ -127,6 +127,9 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   options.launch = launch;
   options.time_limit.slurm_job = launch.job;
   options.time_limit.slurm_end = launch.job_end;
+  // Between nodes NCCL registers the buffers of captured steps with the network, and may then wait for ever
+  // without a word (NVIDIA/nccl, issue 2389).
+  if (options.allow_cross_node_tp) ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   std::optional<StartDeadline> start;
   std::unique_ptr<World> world = join_world(launch, options.transport, start);
   // The last of them sees the processes of the others end, so it is the kernel that closes this.

@@ -37,7 +37,6 @@ class Communicator {
   virtual void broadcast(TensorView x, int root) = 0;
   virtual void send(ConstTensorView x, int to) = 0;
   virtual void receive(TensorView x, int from) = 0;
-  virtual void barrier() = 0;
 };
 
 }  // namespace maniple

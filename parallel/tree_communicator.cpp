@@ -153,11 +153,6 @@ void TreeCommunicator::receive(TensorView x, int from) {
   transport_->exchange({}, {&incoming, 1});
 }
 
-void TreeCommunicator::barrier() {
-  ops_.device().synchronize();
-  maniple::barrier(*transport_);
-}
-
 void TreeCommunicator::copy(ConstTensorView from, TensorView to) {
   if (from.data != to.data && !from.empty()) ops_.device().copy(to.data, from.data, from.bytes());
 }

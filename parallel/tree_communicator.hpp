@@ -32,7 +32,6 @@ class TreeCommunicator : public Communicator {
   void broadcast(TensorView x, int root) override;
   void send(ConstTensorView x, int to) override;
   void receive(TensorView x, int from) override;
-  void barrier() override;
 
  private:
   void exchange_partial_sums(TensorView x);

@@ -2,7 +2,6 @@
 #include <parallel/rank_parts.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace maniple {
 
@@ -13,14 +12,6 @@ bool all_equal(std::span<const int64_t> rows) {
 }
 
 }  // namespace
-
-NcclCommunicator::NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, Device& device,
-                                   NcclStream stream)
-    : api_(api),
-      group_(std::move(group)),
-      device_(device),
-      stream_(stream),
-      token_(device, DType::fp32, {1}) {}
 
 void NcclCommunicator::all_reduce(TensorView x) {
   if (x.empty()) return;
@@ -82,11 +73,6 @@ void NcclCommunicator::receive(TensorView x, int from) {
   require(from != rank(), "a rank receives from itself");
   if (x.empty()) return;
   group_->run("ncclRecv", [&](NcclComm comm) { return api_.receive(x, from, comm, stream_); });
-}
-
-void NcclCommunicator::barrier() {
-  all_reduce(token_);
-  device_.synchronize();
 }
 
 void NcclCommunicator::for_each_peer(const char* name, const std::function<NcclResult(int, NcclComm)>& call) {

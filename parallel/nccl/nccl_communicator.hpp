@@ -1,19 +1,20 @@
 // Collective operations of NCCL, on the device's own stream.
 #pragma once
 
-#include <kernels/tensor/tensor.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/nccl/nccl_group.hpp>
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace maniple {
 
 class NcclCommunicator final : public Communicator {
  public:
   // Others may keep the group to look at it or to abort it; its regular end is here.
-  NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, Device& device, NcclStream stream);
+  NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, NcclStream stream)
+      : api_(api), group_(std::move(group)), stream_(stream) {}
   ~NcclCommunicator() override { group_->close(); }
 
   int rank() const override { return group_->rank(); }
@@ -26,7 +27,6 @@ class NcclCommunicator final : public Communicator {
   void broadcast(TensorView x, int root) override;
   void send(ConstTensorView x, int to) override;
   void receive(TensorView x, int from) override;
-  void barrier() override;
 
  private:
   // One call for each peer, started together.
@@ -34,9 +34,7 @@ class NcclCommunicator final : public Communicator {
 
   NcclApi& api_;
   std::shared_ptr<NcclGroup> group_;
-  Device& device_;
   NcclStream stream_;
-  Tensor token_;  // what a barrier sums
 };
 
 }  // namespace maniple

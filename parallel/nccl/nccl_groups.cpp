@@ -34,7 +34,7 @@ std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<con
     const std::lock_guard lock(mutex_);
     groups_.push_back(group);
   }
-  return std::make_unique<NcclCommunicator>(*api_, group, device, gpu->stream);
+  return std::make_unique<NcclCommunicator>(*api_, group, gpu->stream);
 }
 
 // Empty where there is nothing against NCCL.

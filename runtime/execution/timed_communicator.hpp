@@ -41,9 +41,6 @@ class TimedCommunicator final : public Communicator {
   void receive(TensorView x, int from) override {
     time([&] { inner_->receive(x, from); });
   }
-  void barrier() override {
-    time([&] { inner_->barrier(); });
-  }
 
  private:
   template <typename Call>

@@ -47,7 +47,6 @@ class MirroredCommunicator : public Communicator {
   void receive(TensorView x, int from) override {
     mirrored(x, [&](TensorView copy) { group_->receive(copy, from); });
   }
-  void barrier() override { group_->barrier(); }
 
  private:
   Tensor uploaded(ConstTensorView host) {
