@@ -106,6 +106,8 @@ class Ops {
   // wrote are never read into a result (they may hold NaN).
   virtual void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
                          float scale, const KvPages& pages, TensorView out) = 0;
+  // Which kernels do that, for people; empty where there is no choice.
+  virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory --- The best candidate of the shard

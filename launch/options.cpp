@@ -276,7 +276,7 @@ void add_generate_options(Grammar& grammar) {
   grammar.group("Model").add_options()                                                                 //
       ("model", text("DIR"), "Hugging Face directory: config.json, *.safetensors, tokenizer.json")     //
       ("load", text("HOW", "weights"), "weights; or random: seeded ones of the shape in config.json")  //
-      ("dtype", text("TYPE", "bf16"), "bf16 or fp32: weights, activations, KV cache")                  //
+      ("dtype", text("TYPE", "bf16"), "bf16, fp16 (on GPUs) or fp32: weights, activations, KV cache")  //
       ("max-model-len", text("N"), "most tokens of prompt and completion [default: the model's]");
   grammar.group("Requests (one of --prompt and --in)")
       .add_options()                                                                 //
@@ -335,7 +335,7 @@ uint32_t block_size(const Values& values) {
 }
 
 DType dtype(const Values& values) {
-  return values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp32", DType::fp32}});
+  return values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
 }
 
 std::chrono::milliseconds deadline_of(const std::string& text) {

@@ -86,10 +86,22 @@ std::string times_text(const RankTimes& times) {
       times.prefill, times.decode, times.communication, times.idle);
 }
 
+namespace {
+
+// The level in force, and why it is not the one asked for.
+std::string repro_text(const EngineOptions& options, const EngineInfo& info) {
+  std::string text(name_of(info.repro));
+  if (info.repro == options.repro) return text;
+  return text + (info.repro == Repro::off ? " (sums on GPUs keep no order)"
+                                          : fmt::format(" ({} is not possible with --tp {})",
+                                                        name_of(options.repro), info.grid.tensor));
+}
+
+}  // namespace
+
 std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,
                    const SeedReport& seed) {
   constexpr double mebibyte = 1 << 20;
-  const std::string repro(name_of(info.repro));
   const std::string graphs =
       info.num_graphs == 0
           ? ""
@@ -98,17 +110,15 @@ std::string banner(const EngineOptions& options, const EngineInfo& info, const W
   return fmt::format(
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
-      "maniple: {} = tensor {} x data {}; {}; {}; {}\n"
-      "maniple: KV cache: {} of {} tokens a rank, up to {} tokens a sequence; reproducibility: {}{}; seed "
+      "maniple: {} = tensor {} x data {}; {}; {}; {}{}\n"
+      "maniple: KV cache: {} of {} tokens a rank, up to {} tokens a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
       options.random_weights ? "random " : "", info.load_seconds,
       plural(static_cast<size_t>(world.size()), "rank"), info.grid.tensor, info.grid.data,
-      world.description(), info.backend, info.dtype == DType::bf16 ? "bf16" : "fp32",
-      plural(info.num_blocks, "block"), info.block_size, info.max_model_len, repro,
-      info.repro == options.repro
-          ? ""
-          : fmt::format(" ({} is not possible with --tp {})", name_of(options.repro), info.grid.tensor),
+      world.description(), info.backend, name_of(info.dtype),
+      info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
+      plural(info.num_blocks, "block"), info.block_size, info.max_model_len, repro_text(options, info),
       seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 

@@ -76,7 +76,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("shard", fmt::format("{}/{}", options.shard.index, options.shard.count));
   manifest.set("model", fmt::format("{:016x}", model_hash(engine.model)));
   manifest.set("weights", engine.random_weights ? "random" : "of the model");
-  manifest.set("dtype", engine.dtype == DType::bf16 ? "bf16" : "fp32");
+  manifest.set("dtype", std::string(name_of(engine.dtype)));
   manifest.set("sampling", text_of(options.sampling));
   manifest.set("seed", fmt::format("{}", identity.seed));
   manifest.set("started", fmt::format("{}", identity.started));

@@ -6,14 +6,14 @@
 
 namespace maniple {
 
-int choose_gpu(int visible, int local_rank, int local_ranks) {
-  if (visible == 1) return 0;
-  if (visible == 0 || visible >= local_ranks) return local_rank;
+int choose_gpu(int visible, const Place& place, bool may_share) {
+  if (visible == 0) return place.local_rank;
+  if (visible == 1 || visible >= place.local_size || may_share) return place.local_rank % visible;
   throw Error(
-      ExitCode::preflight, fmt::format("{} ranks of this node see {} GPUs each", local_ranks, visible),
+      ExitCode::preflight, fmt::format("{} ranks of this node see {} GPUs each", place.local_size, visible),
       "every rank works on a GPU of its own",
       fmt::format("start {} ranks a node (--ntasks-per-node={}), or ask for {} GPUs (--gpus-per-node={})",
-                  visible, visible, local_ranks, local_ranks));
+                  visible, visible, place.local_size, place.local_size));
 }
 
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places) {

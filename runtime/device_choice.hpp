@@ -9,8 +9,8 @@
 namespace maniple {
 
 // Index among the visible GPUs. Each rank sees one of its own, or all ranks of the node see all. Throws Error
-// (preflight) when there are fewer GPUs than ranks.
-int choose_gpu(int visible, int local_rank, int local_ranks);
+// (preflight) when there are fewer GPUs than ranks, unless they may share: then in turns.
+int choose_gpu(int visible, const Place& place, bool may_share);
 
 // uuids: of the GPU of each rank. Throws Error (preflight) naming two ranks that have the same one.
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places);

@@ -188,7 +188,7 @@ void Engine::Parts::choose_device() {
   if (options.backend.kind != BackendKind::cuda) return;
   agree(world, [&] {
     const Place& place = world.places()[static_cast<size_t>(world.rank())];
-    options.backend.gpu = choose_gpu(visible_gpus(), place.local_rank, place.local_size);
+    options.backend.gpu = choose_gpu(visible_gpus(), place, options.share_gpus);
   });
 }
 
@@ -299,6 +299,7 @@ void Engine::Parts::describe() {
   info.grid = grid.size();
   info.architecture = config.architecture;
   info.backend = backend.device->description();
+  info.attention = backend.ops->attention_path(options.dtype, config.head_dim);
   info.dtype = options.dtype;
   info.block_size = limits.block_size;
   info.num_blocks = *std::min_element(blocks_of_replicas.begin(), blocks_of_replicas.end());

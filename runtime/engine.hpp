@@ -30,7 +30,7 @@ enum class Repro : uint8_t { off, batch, grid };
 struct EngineOptions {
   std::filesystem::path model;
   int tensor_size = 1;
-  DType dtype = DType::bf16;  // of weights, activations and KV cache: bf16 or fp32
+  DType dtype = DType::bf16;  // of weights, activations and KV cache; fp16 on GPUs only
   BackendOptions backend;
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
@@ -55,6 +55,7 @@ struct EngineInfo {
   std::string architecture;
   std::string backend;            // "cpu, 2 threads, avx512_bf16"
   std::vector<std::string> gpus;  // UUIDs by rank; empty ones without
+  std::string attention;          // "tensor cores"; empty where the backend says it all
   DType dtype = DType::bf16;
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // of each rank: the smallest count of any

@@ -51,6 +51,10 @@ struct RotaryArguments {
 // Head norms, rotation and the store into the cache in one pass, a warp for each (token, head).
 void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 
+// Whether attention_decode and attention_prefill have an instance: bf16 and fp16, head sizes 16, 32, 64, 96,
+// 128 and 256.
+bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
+
 // Every type, head size up to 256 and block size; no tensor cores.
 void attention_untuned(device::Stream stream, const AttentionArguments& arguments);
 

@@ -367,6 +367,13 @@ int decode_arrivals(const AttentionArguments& arguments) {
   return arguments.sequences * arguments.query_heads;
 }
 
+bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
+  AttentionArguments asked{};
+  asked.dtype = dtype;
+  asked.head_dim = static_cast<int>(head_dim);
+  return with_attention_instance(asked, [](auto, auto) {});
+}
+
 bool attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
   return with_attention_instance(arguments, [&](auto element, auto dims) {
     const auto kernel = decode<decltype(element), dims()>;

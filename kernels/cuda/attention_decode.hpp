@@ -21,8 +21,7 @@ int decode_slot_floats(const AttentionArguments& arguments);
 int decode_arrivals(const AttentionArguments& arguments);
 
 // Writes the rows of `out` that belong to sequences with one query and a context; leaves the others alone.
-// False, and nothing is done, where there is no instance for the type and head size (16, 32, 64, 96, 128,
-// 256).
+// False, and nothing is done, where there is no instance.
 bool attention_decode(device::Stream stream, const AttentionArguments& arguments,
                       const DecodeWorkspace& workspace);
 

@@ -39,6 +39,9 @@ class CudaOps : public Ops {
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
+  std::string attention_path(DType dtype, int64_t head_dim) const override {
+    return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
+  }
   void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
                  const KvPages& pages, TensorView out) override;
 

@@ -29,8 +29,7 @@ Backend backend_of(const World& world, const EngineOptions& engine, const CpuSha
   options.threads = share.threads;
   options.cpus = share.cpus;
   const Place& place = world.places()[static_cast<size_t>(world.rank())];
-  if (options.kind == BackendKind::cuda)
-    options.gpu = choose_gpu(visible_gpus(), place.local_rank, place.local_size);
+  if (options.kind == BackendKind::cuda) options.gpu = choose_gpu(visible_gpus(), place, engine.share_gpus);
   return make_backend(options);
 }
 

@@ -129,7 +129,7 @@ Result check_gpus(const Situation& s) {
     std::vector<std::string> chosen;
     for (; rank < s.size(); ++rank) {
       const Place& place = s.places[rank];
-      choose_gpu(static_cast<int>(s.ranks[rank].gpus.size()), place.local_rank, place.local_size);
+      choose_gpu(static_cast<int>(s.ranks[rank].gpus.size()), place, s.options.engine.share_gpus);
       chosen.push_back(fmt::format("{} (bus {})", s.gpu_of(rank)->uuid, s.gpu_of(rank)->bus));
     }
     if (!s.options.engine.share_gpus) refuse_shared_gpus(chosen, s.places);
@@ -153,6 +153,11 @@ Result check_idle_gpus(const Situation& s) {
                  fmt::format("ranks {} ({}) see none: the job has none, or the driver is too old",
                              ranges_text(blind), hosts_text(s, blind)),
                  "--gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant"};
+}
+
+Result check_fp16(const Situation&) {
+  return Finding{refusal, "--dtype fp16 is for GPUs, and this job runs on CPUs",
+                 "the CPU backend computes in bf16 and fp32", "--dtype bf16"};
 }
 
 Result check_gpu_isolation(const Situation& s) {
@@ -377,6 +382,9 @@ bool on_cpus_beside_gpus(const Situation& s) {
   return on_cpus(s) && s.options.any_backend &&
          std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
 }
+bool in_fp16_on_cpus(const Situation& s) {
+  return s.options.engine.backend.kind == BackendKind::cpu && s.options.engine.dtype == DType::fp16;
+}
 bool on_several_nodes(const Situation& s) { return num_nodes(s) > 1; }
 bool on_fabric(const Situation& s) {
   return std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return !facts.fabric.empty(); });
@@ -397,6 +405,7 @@ constexpr std::array checks{
     Check{"same versions everywhere", always, check_versions},
     Check{"a GPU for each rank", on_gpus, check_gpus},
     Check{"no idle GPUs", on_cpus_beside_gpus, check_idle_gpus},
+    Check{"a type that CPUs compute in", in_fp16_on_cpus, check_fp16},
     Check{"GPUs of a node see each other", on_gpus, check_gpu_isolation},
     Check{"CPUs near the GPU", on_gpus, check_gpu_numa},
     Check{"CPUs of each rank", always, check_cpu_masks},
@@ -417,8 +426,7 @@ constexpr std::array checks{
 
 const GpuFacts* Situation::gpu_of(size_t rank) const {
   const std::vector<GpuFacts>& gpus = ranks[rank].gpus;
-  const size_t index = gpus.size() == 1 ? 0 : static_cast<size_t>(places[rank].local_rank);
-  return index < gpus.size() ? &gpus[index] : nullptr;
+  return gpus.empty() ? nullptr : &gpus[static_cast<size_t>(places[rank].local_rank) % gpus.size()];
 }
 
 std::vector<CheckResult> run_checks(const Situation& situation) {

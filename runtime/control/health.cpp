@@ -1,5 +1,7 @@
 #include <runtime/control/health.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,14 @@ using std::chrono::milliseconds;
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 constexpr const char* why_all_end = "the ranks of a job wait for each other, so it would hang for ever";
+
+std::string nor_have(std::vector<int> ranks) {
+  if (ranks.empty()) return "";
+  const size_t shown = std::min<size_t>(ranks.size(), 8), more = ranks.size() - shown;
+  ranks.resize(shown);
+  return fmt::format(", nor {} rank{} {}{}", shown == 1 ? "has" : "have", shown == 1 ? "" : "s",
+                     fmt::join(ranks, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
+}
 
 }  // namespace
 
@@ -109,7 +119,8 @@ void Health::judge() {
 }
 
 // Those that wait for a rank stand still with it, and expire a beat sooner or later. Of them all the culprit
-// waits for nobody, or is the one that is furthest behind. Outside of steps all wait for whoever still loads
+// waits for nobody, or is the one that is furthest behind; where several are (who waits on a GPU cannot be
+// seen from its host), the message names them all. Outside of steps all wait for whoever still loads
 // or writes, so that one that moves speaks for all.
 void Health::judge_progress() {
   const Clock::time_point moved = std::ranges::max(ranks_, {}, &RankHealth::progressed).progressed;
@@ -126,8 +137,12 @@ void Health::judge_progress() {
                       health.last.layer);
   };
   const auto culprit = std::ranges::min_element(ranks_, {}, guilt);
-  accuse(static_cast<int>(culprit - ranks_.begin()),
-         fmt::format("has made no progress for {:.0f} s", seconds(judged_ - culprit->progressed)));
+  const auto first = static_cast<int>(culprit - ranks_.begin());
+  std::vector<int> alike;
+  for (int rank = first + 1; rank < static_cast<int>(ranks_.size()); ++rank)
+    if (guilt(ranks_[static_cast<size_t>(rank)]) == guilt(*culprit)) alike.push_back(rank);
+  accuse(first, fmt::format("has made no progress for {:.0f} s{}", seconds(judged_ - culprit->progressed),
+                            nor_have(alike)));
 }
 
 void Health::judge_disk() {

@@ -205,6 +205,7 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
                   "--cpu-path (avx512bf16) must be one of: auto, amx, avx512_bf16, avx512, avx2, portable");
   EXPECT_EQ(error.remedy(), "did you mean avx512_bf16?");
   EXPECT_EQ(generate_refusal({"--dtype", "float"}).code(), ExitCode::usage);
+  EXPECT_EQ(generate({"--dtype", "fp16"}).engine.dtype, DType::fp16);
   EXPECT_EQ(generate_refusal({"--repro", "grd"}).remedy(), "did you mean grid?");
   EXPECT_EQ(generate_refusal({"--load", "randm"}).remedy(), "did you mean random?");
   EXPECT_EQ(generate_refusal({"--backend", "cdua"}).code(), ExitCode::usage);

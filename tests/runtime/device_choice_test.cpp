@@ -18,11 +18,13 @@ std::string refusal(F f) {
 
 TEST(DeviceChoice, ARankTakesTheOnlyGpuOrTheOneOfItsPlaceOnTheNode) {
   for (int local_rank = 0; local_rank < 4; ++local_rank) {
-    EXPECT_EQ(choose_gpu(1, local_rank, 4), 0);  // its launcher shows it one
-    EXPECT_EQ(choose_gpu(4, local_rank, 4), local_rank);
-    EXPECT_EQ(choose_gpu(8, local_rank, 4), local_rank);
+    const Place place{"n1", 0, local_rank, 4};
+    EXPECT_EQ(choose_gpu(1, place, false), 0);  // its launcher shows it one
+    EXPECT_EQ(choose_gpu(4, place, false), local_rank);
+    EXPECT_EQ(choose_gpu(8, place, false), local_rank);
+    EXPECT_EQ(choose_gpu(3, place, true), local_rank % 3);
   }
-  EXPECT_EQ(refusal([] { choose_gpu(2, 0, 3); }), "3 ranks of this node see 2 GPUs each");
+  EXPECT_EQ(refusal([] { choose_gpu(2, {"n1", 0, 0, 3}, false); }), "3 ranks of this node see 2 GPUs each");
 }
 
 TEST(DeviceChoice, TwoRanksWithTheSameGpuAreRefusedByName) {

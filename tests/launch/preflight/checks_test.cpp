@@ -152,6 +152,17 @@ TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
   EXPECT_EQ(finding_of(s), "") << "--backend cpu was asked for";
 }
 
+TEST(Checks, HalfPrecisionIsForGpus) {
+  Situation s = healthy_gpus();
+  s.options.engine.dtype = DType::fp16;
+  EXPECT_EQ(finding_of(s), "");
+  s.options.engine.backend.kind = BackendKind::cpu;
+  EXPECT_EQ(finding_of(s),
+            "refused: --dtype fp16 is for GPUs, and this job runs on CPUs\n"
+            "  why: the CPU backend computes in bf16 and fp32\n"
+            "  try: --dtype bf16\n");
+}
+
 TEST(Checks, FewerGpusThanRanks) {
   Situation s = healthy_gpus();
   for (RankFacts& facts : s.ranks) facts.gpus.resize(2);

@@ -109,6 +109,22 @@ TEST(HealthDeathTest, the_rank_that_stands_still_is_named_and_not_those_that_wai
                 "rank 1 in step 7: has made no progress");
 }
 
+// As where ranks wait for each other on their GPUs.
+TEST(HealthDeathTest, all_are_named_where_the_one_that_stands_still_cannot_be_told) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto watched = [] {
+    run_ranks(4, [](World& world) {
+      Neighbours neighbours(world);
+      Health health(world, neighbours, short_deadlines, tell_and_exit);
+      health.pulse().step = world.rank() == 0 ? 8 : 7;
+      health.pulse().phase = Phase::step;
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    });
+  };
+  EXPECT_EXIT(watched(), testing::ExitedWithCode(76),
+              "rank 1 in step 7: has made no progress for [0-9]+ s, nor have ranks 2, 3");
+}
+
 TEST(HealthDeathTest, a_disk_that_takes_nothing_is_a_fault) {
   expect_fault("rank 0 in idle 0: the disk has taken nothing", [](Health& health) {
     health.pulse().phase = Phase::idle;
