@@ -1,0 +1,3 @@
+#pragma once
+
+#include <device/launch.hpp>

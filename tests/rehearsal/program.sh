@@ -1,0 +1,65 @@
+# The real program on GPUs that are stood in for. From ctest: what end_to_end/lib.sh needs; MANIPLE is the rehearsed program.
+. "$HERE/lib.sh"
+export STAND_IN_FOLDER=$work
+
+# on_gpus COUNT RANKS arguments...
+on_gpus() { STAND_IN_GPUS=$1 on "${@:2}"; }
+says() { grep -q "$2" "$work/$1" || bad "$1 does not say \"$2\": $(cat "$work/$1")"; }
+
+golden_requests "$work/golden.jsonl" "$work/golden"
+golden() { # GPUS RANKS options...: the golden text
+  on_gpus "$1" "$2" generate --model "$model" --in "$work/golden.jsonl" --temperature 0 --dtype fp32 "${@:3}" >"$work/out" 2>"$work/err" ||
+    bad "golden $*: exit code: $(cat "$work/err")"
+  sed 's/"finish_reason.*//' "$work/out" | cmp - "$work/golden" || bad "not the golden text: $*"
+}
+golden 4 4 --tp 2 --max-num-seqs 16
+says err 'NCCL .*; fp32, attention on plain cores'
+says err '6 graphs of decode steps of up to 16 sequences'
+golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
+says err 'GPU tensors through the host (--transport host)'
+
+# The same bits with and without graphs, in the types that tensor cores take.
+for type in bf16 fp16; do
+  for steps in graphs eager; do
+    [[ $steps == graphs ]] && mode= || mode=--eager
+    on_gpus 2 2 generate --model "$model" --tp 2 --dtype $type --prompt 'ROMEO:' --seed 3 --max-tokens 12 --max-num-seqs 2 $mode \
+      >"$work/$type.$steps" 2>"$work/err" || bad "$type $steps: exit code: $(cat "$work/err")"
+  done
+  says err "$type, attention on tensor cores"
+  cmp "$work/$type.graphs" "$work/$type.eager" || bad "$type: graphs and eager steps gave other texts"
+done
+
+# Trouble on one GPU of two ends the job, with the rank and what CUDA said; of those that wait for each other all are named.
+printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"
+troubled() { # KIND EXIT_CODE
+  local job=("$MANIPLE" generate --model "$model" --tp 2 --in "$work/endless" --out "$work/lost" --max-num-seqs 8 --deadline 9)
+  STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${job[@]}" : -n 1 env STAND_IN_TROUBLE="$1" "${job[@]}" </dev/null >"$work/out" 2>"$work/err"
+  local code=$?
+  ((code == $2)) || bad "$1: exit code $code: $(cat "$work/err")"
+}
+troubled fault:3000 76
+says err 'error: .*: an illegal memory access was encountered (cudaErrorIllegalAddress)'
+says err 'where: rank 1 on'
+troubled hang:3000 76
+says err 'error: has made no progress for .*, nor has rank 1'
+
+# Memory: what is left after the weights is for the cache, and enough for all that comes later.
+STAND_IN_MIB=200 on_gpus 1 1 generate --model "$model" --prompt 'To be' --max-tokens 4 --max-num-seqs 32 >/dev/null 2>"$work/err" ||
+  bad "200 MiB: $(cat "$work/err")"
+says err 'KV cache: [0-9]* blocks'
+STAND_IN_MIB=120 on_gpus 1 1 generate --model "$model" --prompt 'To be' >/dev/null 2>"$work/err"
+(($? == 69)) || bad "120 MiB: exit code: $(cat "$work/err")"
+says err 'a larger --gpu-memory-utilization of GPUs'
+
+# Which GPU is whose.
+on_gpus 0 1 generate --model "$model" --backend cuda --prompt 'To be' >/dev/null 2>"$work/err"
+(($? == 69)) || bad "no GPU: exit code: $(cat "$work/err")"
+says err 'no GPU is visible'
+on_gpus 0 1 generate --model "$model" --prompt 'To be' --max-tokens 4 >/dev/null 2>"$work/err" || bad "no GPU, any backend: $(cat "$work/err")"
+says err '; cpu, '
+on_gpus 1 2 generate --model "$model" --prompt 'To be' >/dev/null 2>"$work/err"
+(($? == 69)) || bad "a shared GPU: exit code: $(cat "$work/err")"
+says err 'have the same GPU'
+on_gpus 2 2 doctor --model "$model" --tp 2 >"$work/out" 2>&1 || bad "doctor: $(cat "$work/out")"
+says out 'ok: a GPU for each rank'
+finish

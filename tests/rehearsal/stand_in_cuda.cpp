@@ -1,0 +1,394 @@
+#include <emulation/emulated_backend.hpp>
+#include <kernels/cuda/cuda_check.hpp>
+#include <rehearsal/stand_in_cuda.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using maniple::rehearsal::Operation;
+
+struct CUgraph_st {
+  std::vector<Operation> operations;
+  std::thread::id thread = std::this_thread::get_id();
+  bool spoilt = false;
+};
+struct CUgraphExec_st {
+  std::vector<Operation> operations;
+};
+struct CUstream_st {
+  std::deque<Operation> waiting;
+  uint64_t entered = 0, finished = 0;  // operations so far
+  CUgraph_st* recording = nullptr;
+  maniple::emulation::Order order;
+};
+struct CUevent_st {
+  CUstream_st* stream = nullptr;  // null: never recorded
+  uint64_t place = 0;             // passed when the stream has finished so many operations
+  bool asked = false;
+};
+
+namespace maniple::rehearsal {
+
+namespace {
+
+constexpr int most_threads = 1024, most_blocks_across = 65535;
+constexpr size_t most_shared_bytes = 99 << 10;  // of sm_86 and sm_89, which have the least
+constexpr int rubbish = 0xa5;
+constexpr size_t spoilt_bytes = 64 << 10;  // of an allocation; all of it would take time and memory
+
+long number_in(const char* variable, long otherwise) {
+  const char* const text = std::getenv(variable);
+  return text ? std::atol(text) : otherwise;
+}
+
+// What the N-th kernel does; nothing where it is 0.
+struct Trouble {
+  uint64_t fault = 0, hang = 0;
+
+  static Trouble from_environment() {
+    Trouble trouble;
+    const char* const text = std::getenv("STAND_IN_TROUBLE");
+    const std::string_view wish = text ? text : "";
+    const auto number = [&](std::string_view kind, uint64_t& kernel) {
+      if (wish.starts_with(kind))
+        std::from_chars(wish.data() + kind.size(), wish.data() + wish.size(), kernel);
+    };
+    number("fault:", trouble.fault);
+    number("hang:", trouble.hang);
+    return trouble;
+  }
+};
+
+// The GPU that this process works on, and what the process has of it.
+struct Gpu {
+  std::recursive_mutex in_use;  // ranks may be threads
+  emulation::EmulatedDevice memory;
+  std::map<const std::byte*, size_t> allocations, pinned;
+  std::set<CUstream_st*> streams;
+  size_t used = 0;
+  uint64_t kernels = 0;
+  const Trouble trouble = Trouble::from_environment();
+  cudaError_t broken = cudaSuccess;  // by a kernel, for good
+  cudaError_t last = cudaSuccess;
+
+  static size_t bytes() { return static_cast<size_t>(number_in("STAND_IN_MIB", 512)) << 20; }
+};
+Gpu& gpu() {
+  static Gpu only;
+  return only;
+}
+
+[[nodiscard]] auto alone() { return std::lock_guard(gpu().in_use); }
+
+cudaError_t told(cudaError_t result) {
+  if (result != cudaSuccess) gpu().last = result;
+  return result;
+}
+
+cudaError_t wrong(const char* what, cudaError_t result = cudaErrorInvalidValue) {
+  std::fprintf(stderr, "stand-in for CUDA: %s\n", what);
+  return told(result);
+}
+
+bool lies_in(const std::map<const std::byte*, size_t>& ranges, const void* memory, size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(memory);
+  auto next = ranges.upper_bound(first);
+  return next != ranges.begin() && (--next, first + bytes <= next->first + next->second);
+}
+
+// By every call that waits, allocates or releases: those of its thread.
+cudaError_t spoil_captures(const char* call) {
+  for (CUstream_st* stream : gpu().streams)
+    if (stream->recording && stream->recording->thread == std::this_thread::get_id()) {
+      stream->recording->spoilt = true;
+      return wrong((std::string(call) + " during a capture").c_str(), cudaErrorStreamCaptureUnsupported);
+    }
+  return told(gpu().broken);
+}
+
+void run(CUstream_st& stream, const Operation& operation) {
+  try {
+    operation(stream.order);
+  } catch (const std::exception& error) {
+    gpu().broken = wrong(error.what(), cudaErrorIllegalAddress);
+  }
+}
+
+cudaError_t wait_for(CUstream_st& stream, uint64_t place) {
+  gpu().memory.set_reachable(true);
+  while (stream.finished < place && gpu().broken == cudaSuccess) {
+    const Operation operation = std::move(stream.waiting.front());
+    stream.waiting.pop_front();
+    run(stream, operation);
+    ++stream.finished;
+  }
+  gpu().memory.set_reachable(false);
+  return told(gpu().broken);
+}
+
+// Whole pages of zeros are given back instead of written: most of a large allocation is never used.
+void fill(std::byte* memory, int value, size_t bytes) {
+  constexpr size_t page = 4096;
+  const size_t head = -reinterpret_cast<uintptr_t>(memory) % page;
+  const size_t pages = bytes > head ? (bytes - head) / page * page : 0;
+  if (value != 0 || pages == 0 || madvise(memory + head, pages, MADV_DONTNEED) != 0) {
+    std::memset(memory, value, bytes);
+    return;
+  }
+  std::memset(memory, 0, head);
+  std::memset(memory + head + pages, 0, bytes - head - pages);
+}
+
+void finish_all() {
+  for (CUstream_st* stream : gpu().streams) wait_for(*stream, stream->entered);
+}
+
+void suffer(uint64_t kernel) {
+  if (kernel == gpu().trouble.fault) throw emulation::EmulationError("an illegal address, as wished");
+  while (kernel == gpu().trouble.hang) pause();
+}
+
+cudaError_t join(cudaStream_t stream, Operation operation) {
+  if (gpu().broken != cudaSuccess) return told(gpu().broken);
+  if (!gpu().streams.contains(stream)) return wrong("no such stream", cudaErrorInvalidResourceHandle);
+  if (stream->recording) {
+    stream->recording->operations.push_back(std::move(operation));
+    return cudaSuccess;
+  }
+  stream->waiting.push_back(std::move(operation));
+  ++stream->entered;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+void enqueue(cudaStream_t stream, Operation operation) {
+  const auto held = alone();
+  cuda::check(join(stream, std::move(operation)), "joining a stream");
+}
+
+void launch(cudaStream_t stream, emulation::Grid grid, int threads, size_t shared_bytes, Operation kernel) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const bool possible = grid.x > 0 && grid.y <= most_blocks_across && grid.z <= most_blocks_across &&
+                        threads <= most_threads && shared_bytes <= most_shared_bytes;
+  cuda::check(possible ? cudaSuccess : cudaErrorInvalidConfiguration, "launching a kernel");
+  enqueue(stream, [kernel = std::move(kernel)](emulation::Order& order) {
+    suffer(++gpu().kernels);
+    kernel(order);
+  });
+}
+
+}  // namespace maniple::rehearsal
+
+using namespace maniple::rehearsal;
+
+// --- the GPU ---
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const auto held = alone();
+  *count = static_cast<int>(number_in("STAND_IN_GPUS", 1));
+  return told(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int) { return told(gpu().broken); }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
+  const auto held = alone();
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "stand-in");
+  properties->major = 9;
+  properties->multiProcessorCount = 4;
+  properties->pciBusID = 1 + index;
+  std::memset(properties->uuid.bytes, 0x10 + index, sizeof properties->uuid.bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const auto held = alone();
+  *total = Gpu::bytes();
+  *free = *total - gpu().used;
+  return told(gpu().broken);
+}
+cudaError_t cudaGetLastError() { return std::exchange(gpu().last, gpu().broken); }
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress" : "cudaError";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    default:
+      return "unknown error";
+  }
+}
+
+// --- memory ---
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const auto held = alone();
+  if (const cudaError_t result = spoil_captures("cudaMalloc"); result != cudaSuccess) return result;
+  *memory = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (gpu().used + bytes > Gpu::bytes()) return told(cudaErrorMemoryAllocation);
+  std::byte* const first = gpu().memory.allocate(bytes);
+  gpu().memory.set_reachable(true);
+  std::memset(first, rubbish, std::min(bytes, spoilt_bytes));
+  gpu().memory.set_reachable(false);
+  gpu().allocations[first] = bytes;
+  gpu().used += bytes;
+  *memory = first;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  const auto held = alone();
+  if (!memory) return cudaSuccess;
+  if (const cudaError_t result = spoil_captures("cudaFree"); result != cudaSuccess) return result;
+  const auto place = gpu().allocations.find(static_cast<std::byte*>(memory));
+  if (place == gpu().allocations.end()) return wrong("cudaFree of what was not allocated");
+  finish_all();
+  gpu().memory.release(static_cast<std::byte*>(memory), place->second);
+  gpu().used -= place->second;
+  gpu().allocations.erase(place);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  const auto held = alone();
+  if (const cudaError_t result = spoil_captures("cudaHostAlloc"); result != cudaSuccess) return result;
+  *memory = std::malloc(bytes);
+  std::memset(*memory, rubbish, bytes);
+  gpu().pinned[static_cast<std::byte*>(*memory)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  const auto held = alone();
+  if (!memory) return cudaSuccess;
+  if (const cudaError_t result = spoil_captures("cudaFreeHost"); result != cudaSuccess) return result;
+  finish_all();
+  gpu().pinned.erase(static_cast<std::byte*>(memory));
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  const auto held = alone();
+  if (bytes == 0) return cudaSuccess;
+  if (!lies_in(gpu().allocations, memory, bytes)) return wrong("cudaMemsetAsync outside of allocations");
+  return join(stream, [=](auto&) { fill(static_cast<std::byte*>(memory), value, bytes); });
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  const auto held = alone();
+  if (bytes == 0) return cudaSuccess;
+  const auto& targets = kind == cudaMemcpyDeviceToHost ? gpu().pinned : gpu().allocations;
+  const auto& sources = kind == cudaMemcpyHostToDevice ? gpu().pinned : gpu().allocations;
+  if (!lies_in(targets, to, bytes)) return wrong("a copy to memory of the wrong kind");
+  if (!lies_in(sources, from, bytes)) return wrong("a copy from memory of the wrong kind");
+  return join(stream, [=](auto&) { std::memcpy(to, from, bytes); });
+}
+
+// --- streams and events ---
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const auto held = alone();
+  *stream = new CUstream_st;
+  gpu().streams.insert(*stream);
+  return told(gpu().broken);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const auto held = alone();
+  wait_for(*stream, stream->entered);
+  gpu().streams.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const auto held = alone();
+  if (const cudaError_t result = spoil_captures("cudaStreamSynchronize"); result != cudaSuccess)
+    return result;
+  return wait_for(*stream, stream->entered);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const auto held = alone();
+  *event = new CUevent_st;
+  return told(gpu().broken);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const auto held = alone();
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const auto held = alone();
+  if (stream->recording) return spoil_captures("cudaEventRecord");
+  *event = {stream, stream->entered};
+  return told(gpu().broken);
+}
+// The first question comes too early always.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const auto held = alone();
+  if (const cudaError_t result = spoil_captures("cudaEventQuery"); result != cudaSuccess) return result;
+  if (!event->stream || !gpu().streams.contains(event->stream)) return cudaSuccess;
+  if (!std::exchange(event->asked, true)) return cudaErrorNotReady;
+  return wait_for(*event->stream, event->place);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const auto held = alone();
+  if (const cudaError_t result = spoil_captures("cudaEventSynchronize"); result != cudaSuccess) return result;
+  if (!event->stream || !gpu().streams.contains(event->stream)) return cudaSuccess;
+  return wait_for(*event->stream, event->place);
+}
+
+// --- graphs ---
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const auto held = alone();
+  if (stream->recording) return wrong("a capture within a capture", cudaErrorIllegalState);
+  stream->recording = new CUgraph_st;
+  return told(gpu().broken);
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const auto held = alone();
+  *graph = std::exchange(stream->recording, nullptr);
+  if (!(*graph)->spoilt) return told(gpu().broken);
+  delete std::exchange(*graph, nullptr);
+  return told(cudaErrorStreamCaptureInvalidated);
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded, unsigned long long) {
+  const auto held = alone();
+  *graph = new CUgraphExec_st{recorded->operations};
+  return told(gpu().broken);
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  const auto held = alone();
+  for (const Operation& operation : graph->operations)
+    if (const cudaError_t result = join(stream, operation); result != cudaSuccess) return result;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const auto held = alone();
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  const auto held = alone();
+  for (CUstream_st* stream : gpu().streams) wait_for(*stream, stream->entered);
+  delete graph;
+  return cudaSuccess;
+}
