@@ -205,7 +205,7 @@ void Engine::Parts::make_backend_and_groups() {
     if (!options.share_gpus) refuse_shared_gpus(info.gpus, world.places());
   });
   tensor_group = std::make_unique<TimedCommunicator>(
-      world.make_group(grid.tensor_group(world.rank()), *backend.ops), pulse.waits);
+      world.make_group(grid.tensor_group(world.rank()), *backend.ops), *backend.device, pulse.waits);
   channel = world.make_channel();
 }
 

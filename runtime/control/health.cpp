@@ -132,17 +132,21 @@ void Health::judge_progress() {
   if (std::ranges::none_of(ranks_,
                            [&](const RankHealth& health) { return left(health) < Clock::duration{}; }))
     return;
+  const auto place = [](const RankHealth& health) {
+    return std::tuple(health.last.waits, health.last.step, health.last.layer);
+  };
   const auto guilt = [&](const RankHealth& health) {
-    return std::tuple(left(health) > 2 * deadlines_.beat, health.last.waits, health.last.step,
-                      health.last.layer);
+    return std::tuple(left(health) > 2 * deadlines_.beat, place(health));
   };
   const auto culprit = std::ranges::min_element(ranks_, {}, guilt);
-  const auto first = static_cast<int>(culprit - ranks_.begin());
   std::vector<int> alike;
-  for (int rank = first + 1; rank < static_cast<int>(ranks_.size()); ++rank)
-    if (guilt(ranks_[static_cast<size_t>(rank)]) == guilt(*culprit)) alike.push_back(rank);
-  accuse(first, fmt::format("has made no progress for {:.0f} s{}", seconds(judged_ - culprit->progressed),
-                            nor_have(alike)));
+  for (auto health = ranks_.begin(); health != ranks_.end(); ++health)
+    if (health != culprit && health->last.phase == culprit->last.phase && place(*health) == place(*culprit) &&
+        judged_ - health->progressed > deadlines_.progress / 2)
+      alike.push_back(static_cast<int>(health - ranks_.begin()));
+  accuse(static_cast<int>(culprit - ranks_.begin()),
+         fmt::format("has made no progress for {:.0f} s{}", seconds(judged_ - culprit->progressed),
+                     nor_have(alike)));
 }
 
 void Health::judge_disk() {

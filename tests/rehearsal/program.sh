@@ -29,19 +29,21 @@ for type in bf16 fp16; do
   cmp "$work/$type.graphs" "$work/$type.eager" || bad "$type: graphs and eager steps gave other texts"
 done
 
-# Trouble on one GPU of two ends the job, with the rank and what CUDA said; of those that wait for each other all are named.
+# Trouble on one GPU of two ends the job, with the rank and what CUDA said; of those that wait for each other on their GPUs all are named.
 printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"
-troubled() { # KIND EXIT_CODE
-  local job=("$MANIPLE" generate --model "$model" --tp 2 --in "$work/endless" --out "$work/lost" --max-num-seqs 8 --deadline 9)
+troubled() { # KIND TRANSPORT
+  local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --max-num-seqs 8 --deadline 9)
   STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${job[@]}" : -n 1 env STAND_IN_TROUBLE="$1" "${job[@]}" </dev/null >"$work/out" 2>"$work/err"
   local code=$?
-  ((code == $2)) || bad "$1: exit code $code: $(cat "$work/err")"
+  ((code == 76)) || bad "$*: exit code $code: $(cat "$work/err")"
 }
-troubled fault:3000 76
+troubled fault:3000 nccl
 says err 'error: .*: an illegal memory access was encountered (cudaErrorIllegalAddress)'
 says err 'where: rank 1 on'
-troubled hang:3000 76
+troubled hang:3000 nccl
 says err 'error: has made no progress for .*, nor has rank 1'
+troubled hang:3000 host
+says err 'error: rank 1 on .* has made no progress for [0-9]* s (last'
 
 # Memory: what is left after the weights is for the cache, and enough for all that comes later.
 STAND_IN_MIB=200 on_gpus 1 1 generate --model "$model" --prompt 'To be' --max-tokens 4 --max-num-seqs 32 >/dev/null 2>"$work/err" ||
