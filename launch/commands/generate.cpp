@@ -14,8 +14,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
+#include <span>
 
 namespace maniple {
 
@@ -140,8 +140,8 @@ std::string instruction_path(const BackendOptions& backend) {
 // Rank 0 alone knows the folder of this job in the run directory.
 void share_folder(World& world, const std::optional<GenerateJob>& job, const Reporters& reporters) {
   const std::string mine = job ? job->folder().string() : "";
-  std::vector<std::byte> bytes(mine.size());
-  std::memcpy(bytes.data(), mine.data(), mine.size());
+  const std::span<const std::byte> letters = std::as_bytes(std::span(mine));
+  std::vector<std::byte> bytes(letters.begin(), letters.end());
   world.broadcast_bytes(bytes, 0);
   const std::filesystem::path folder(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   if (folder.empty()) return;

@@ -260,14 +260,14 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   const auto held = alone();
   if (!memory) return cudaSuccess;
-  if (const cudaError_t result = spoil_captures("cudaFree"); result != cudaSuccess) return result;
+  const cudaError_t result = spoil_captures("cudaFree");
   const auto place = gpu().allocations.find(static_cast<std::byte*>(memory));
   if (place == gpu().allocations.end()) return wrong("cudaFree of what was not allocated");
   finish_all();
   gpu().memory.release(static_cast<std::byte*>(memory), place->second);
   gpu().used -= place->second;
   gpu().allocations.erase(place);
-  return cudaSuccess;
+  return result;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   const auto held = alone();
@@ -280,11 +280,11 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* memory) {
   const auto held = alone();
   if (!memory) return cudaSuccess;
-  if (const cudaError_t result = spoil_captures("cudaFreeHost"); result != cudaSuccess) return result;
+  const cudaError_t result = spoil_captures("cudaFreeHost");
   finish_all();
   gpu().pinned.erase(static_cast<std::byte*>(memory));
   std::free(memory);
-  return cudaSuccess;
+  return result;
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   const auto held = alone();
