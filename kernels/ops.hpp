@@ -63,6 +63,9 @@ class Ops {
   // --- dense ---
   // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty.
   virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) = 0;
+  // At start-up: such products will come, with up to as many rows of x. x and out may be without memory.
+  virtual void prepare_matmul(ConstTensorView /*x*/, const Weight& /*weight*/, ConstTensorView /*bias*/,
+                              TensorView /*out*/) {}
   // As matmul and silu_mul in one, not rounded in between. False, and nothing is done, where the backend has
   // no such kernel for these sizes.
   virtual bool matmul_silu_mul(ConstTensorView /*x*/, const Weight& /*gate_up*/, ConstTensorView /*bias*/,

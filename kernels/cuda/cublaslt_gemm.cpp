@@ -1,7 +1,7 @@
 #include <kernels/cuda/cublaslt_gemm.hpp>
 #include <kernels/cuda/cuda_check.hpp>
 
-#include <algorithm>
+#include <bit>
 
 namespace maniple::cuda {
 
@@ -37,6 +37,18 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         "describing what an algorithm may use");
 }
 
+void set_columns(cublasLtMatrixLayout_t layout, int64_t columns) {
+  const auto value = static_cast<uint64_t>(columns);
+  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &value, sizeof value),
+        "describing a matrix");
+}
+
+// Rows of x that share an algorithm: up to 1, 2, 3, 4, 6, 8, 12, 16 and so on.
+int64_t bucket_of(int64_t m) {
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(m)));
+  return m <= power / 4 * 3 ? power / 4 * 3 : power;
+}
+
 struct PreferenceTraits {
   using Handle = cublasLtMatmulPreference_t;
   static Handle none() { return nullptr; }
@@ -49,6 +61,19 @@ CublasLtGemm::CublasLtGemm(Device& device) : workspace_(device, DType::uint8, {w
   cublasLtHandle_t handle;
   check(cublasLtCreate(&handle), "starting cuBLASLt");
   handle_.reset(handle);
+}
+
+CublasLtGemm::Shape CublasLtGemm::shape_of(ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
+                                           ConstTensorView out) {
+  return {x.shape[0],
+          weight.shape[0],
+          x.shape[1],
+          x.dtype,
+          out.dtype,
+          !bias.empty(),
+          alignment_of(x.data),
+          alignment_of(weight.data),
+          alignment_of(out.data)};
 }
 
 // The library's matrices are column major: it computes out^T[n, m] = weight[n, k] * x^T[k, m], where weight
@@ -89,26 +114,38 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   return plan;
 }
 
+CublasLtGemm::Plan& CublasLtGemm::plan_for(const Shape& shape) {
+  const auto place = plans_.find(shape);
+  return place != plans_.end() ? place->second : plans_.emplace(shape, planned(shape)).first->second;
+}
+
+void CublasLtGemm::prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out) {
+  Shape shape = shape_of(x, weight, bias, out);
+  const int64_t most = shape.m;
+  for (shape.m = 1; shape.m <= bucket_of(most); shape.m = bucket_of(shape.m + 1)) plan_for(shape);
+}
+
 void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight,
                             ConstTensorView bias, TensorView out) {
-  const Shape shape{x.shape[0],
-                    weight.shape[0],
-                    x.shape[1],
-                    x.dtype,
-                    out.dtype,
-                    !bias.empty(),
-                    alignment_of(x.data),
-                    alignment_of(weight.data),
-                    alignment_of(out.data)};
-  auto place = plans_.find(shape);
-  if (place == plans_.end()) place = plans_.emplace(shape, planned(shape)).first;
-  const Plan& plan = place->second;
-  if (!bias.empty()) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
-  const float one = 1, zero = 0;
-  check(cublasLtMatmul(handle_.get(), plan.operation.get(), &one, weight.data, plan.weight.get(), x.data,
-                       plan.x.get(), &zero, out.data, plan.out.get(), out.data, plan.out.get(),
-                       &plan.algorithm, workspace_.view().data, static_cast<size_t>(workspace_bytes), stream),
-        "multiplying matrices");
+  const auto run = [&](Plan& plan) {
+    set_columns(plan.x.get(), x.shape[0]);
+    set_columns(plan.out.get(), x.shape[0]);
+    if (!bias.empty()) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+    const float one = 1, zero = 0;
+    return cublasLtMatmul(handle_.get(), plan.operation.get(), &one, weight.data, plan.weight.get(), x.data,
+                          plan.x.get(), &zero, out.data, plan.out.get(), out.data, plan.out.get(),
+                          &plan.algorithm, workspace_.view().data, static_cast<size_t>(workspace_bytes),
+                          stream);
+  };
+  Shape shape = shape_of(x, weight, bias, out);
+  const int64_t m = shape.m;
+  shape.m = bucket_of(m);
+  cublasStatus_t result = run(plan_for(shape));
+  if (result != CUBLAS_STATUS_SUCCESS && m != shape.m) {  // an algorithm may refuse other rows than its own
+    shape.m = m;
+    result = run(plan_for(shape));
+  }
+  check(result, "multiplying matrices");
 }
 
 }  // namespace maniple::cuda

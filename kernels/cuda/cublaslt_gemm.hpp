@@ -1,5 +1,5 @@
-// Gemm by cuBLASLt. The algorithm for a shape is chosen when it first comes (warm-up brings every shape that
-// a captured graph uses) and kept.
+// Gemm by cuBLASLt. Algorithms are chosen once, for numbers of rows a half octave apart, and serve the rows
+// below; a shape that none was prepared for gets its own when it first comes.
 #pragma once
 
 #include <kernels/cuda/gemm.hpp>
@@ -8,8 +8,8 @@
 
 #include <cublasLt.h>
 
+#include <compare>
 #include <map>
-#include <tuple>
 
 namespace maniple::cuda {
 
@@ -35,16 +35,24 @@ class CublasLtGemm : public Gemm {
 
   void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
                 TensorView out) override;
+  void prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out) override;
 
  private:
-  // m, n, k, type of x and weight, type of out, biased, alignments of x, weight and out.
-  using Shape = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, uint32_t, uint32_t, uint32_t>;
+  struct Shape {
+    int64_t m, n, k;
+    DType type, out_type;
+    bool biased;
+    uint32_t x_alignment, weight_alignment, out_alignment;
+    auto operator<=>(const Shape&) const = default;
+  };
   struct Plan {
     UniqueHandle<MatmulTraits> operation;
     UniqueHandle<LayoutTraits> weight, x, out;
     cublasLtMatmulAlgo_t algorithm;
   };
+  static Shape shape_of(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, ConstTensorView out);
   Plan planned(const Shape& shape) const;
+  Plan& plan_for(const Shape& shape);
 
   UniqueHandle<LtTraits> handle_;
   Tensor workspace_;

@@ -117,6 +117,10 @@ void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bi
     gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
 }
 
+void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+  gemm_->prepare(x, weight.packed, bias, out);
+}
+
 bool CudaOps::matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
   require(x.shape == Shape{out.shape[0], weight.columns} && weight.rows == 2 * out.shape[1] &&
               x.dtype == weight.dtype && out.dtype == x.dtype,

@@ -20,6 +20,7 @@ class CudaOps : public Ops {
   void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   bool matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
                        TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;

@@ -14,6 +14,9 @@ class Gemm {
   // is fp32; bias is of out's type or empty.
   virtual void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight,
                         ConstTensorView bias, TensorView out) = 0;
+  // Decides what there is to decide for that product and for those with fewer rows of x. Touches no memory.
+  virtual void prepare(ConstTensorView /*x*/, ConstTensorView /*weight*/, ConstTensorView /*bias*/,
+                       TensorView /*out*/) {}
 };
 
 }  // namespace maniple::cuda

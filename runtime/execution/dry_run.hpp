@@ -1,5 +1,5 @@
 // Operations and a communicator that do nothing: with a measuring Workspace a forward pass then says how much
-// memory it takes.
+// memory it takes, and the real operations hear which products will come.
 #pragma once
 
 #include <kernels/ops.hpp>
@@ -9,11 +9,13 @@ namespace maniple {
 
 class DryOps final : public Ops {
  public:
-  explicit DryOps(Device& device) : device_(device) {}
-  Device& device() override { return device_; }
+  explicit DryOps(Ops& real) : real_(real) {}
+  Device& device() override { return real_.device(); }
   Weight make_weight(DType, int64_t, int64_t, int) override { return {}; }
   void pack(Weight&, int64_t, ConstTensorView) override {}
-  void matmul(ConstTensorView, const Weight&, ConstTensorView, TensorView) override {}
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
+    real_.prepare_matmul(x, weight, bias, out);
+  }
   void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
   void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
   void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}
@@ -37,7 +39,7 @@ class DryOps final : public Ops {
   void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
 
  private:
-  Device& device_;
+  Ops& real_;
 };
 
 class DryCommunicator final : public Communicator {

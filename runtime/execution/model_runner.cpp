@@ -9,13 +9,13 @@ BatchLimits RunnerLimits::batch() const {
   return {max_num_batched_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
 }
 
-size_t workspace_bytes(Model& model, Device& device, const RunnerLimits& limits, DType activation,
+size_t workspace_bytes(Model& model, Ops& ops, const RunnerLimits& limits, DType activation,
                        int64_t vocabulary_size, int tensor_rank, int tensor_size) {
-  DryOps ops(device);
+  DryOps dry(ops);
   DryCommunicator group(tensor_rank, tensor_size);
   Workspace workspace;
   std::atomic<uint32_t> layer = 0;
-  ForwardContext context{ops, workspace, group, activation, layer};
+  ForwardContext context{dry, workspace, group, activation, layer};
   const std::vector<KvPages> pages(static_cast<size_t>(model.num_layers()));
   const TensorView logits = model.forward(BatchBuilder::largest(limits.batch()), pages, context);
   const std::vector<SamplerRow> rows(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
@@ -32,7 +32,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, con
       builder_(ops, limits.batch()),
       cache_(ops.device(), kv, num_blocks),
       sampler_(vocabulary_size, model.vocabulary()),
-      workspace_(ops.device(), workspace_bytes(model, ops.device(), limits, activation, vocabulary_size,
+      workspace_(ops.device(), workspace_bytes(model, ops, limits, activation, vocabulary_size,
                                                tensor_group.rank(), tensor_group.size())),
       context_{ops, workspace_, tensor_group, activation, layer} {}
 

@@ -17,6 +17,9 @@ struct Grid {
   int z = 1;
 };
 
+// What a device is said to run at once: few, so that a kernel that takes work in turns does so.
+constexpr int resident_blocks = 5;
+
 // Memory of a device that the host must not touch, but while a kernel runs.
 class DeviceMemory {
  public:

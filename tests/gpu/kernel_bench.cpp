@@ -2,8 +2,8 @@
 //   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows]     (all of them where none is named)
 // Prints one line of JSON a measurement: median, 10th and 90th percentile of the microseconds of one call.
 // Calls are captured, many in one graph, so that launches cost what they cost in a decode step; their
-// operands take turns among sets that together exceed the L2 cache.
-
+// operands take turns among sets that together exceed the L2 cache. KERNEL_BENCH_SHRINK=N tries the program
+// itself, with sizes divided by N.
 #include <gpu/bench_kernels.hpp>
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -29,9 +30,17 @@ namespace {
 
 using cuda::check;
 
-constexpr int64_t cold_bytes = int64_t{512} << 20;  // beyond any L2 cache
 constexpr int block_size = 256;
 constexpr int head_dim = 128;
+
+template <typename Integer>
+Integer shrunk(Integer size) {
+  static const char* const wish = std::getenv("KERNEL_BENCH_SHRINK");
+  static const int divisor = wish ? std::atoi(wish) : 1;
+  return std::max<Integer>(size / static_cast<Integer>(divisor), 1);
+}
+
+int64_t cold_bytes() { return shrunk(int64_t{512} << 20); }  // beyond any L2 cache
 
 struct Timing {
   double median, tenth, ninetieth;  // microseconds a call
@@ -53,7 +62,8 @@ class Bench {
     check(cudaEventCreate(&begin), "creating an event");
     check(cudaEventCreate(&end), "creating an event");
     std::vector<double> times;
-    for (int round = -3; round < 31; ++round) {
+    const int rounds = shrunk(31), warm_ups = shrunk(3);
+    for (int round = -warm_ups; round < rounds; ++round) {
       float milliseconds = 0;
       check(cudaEventRecord(begin, stream()), "recording an event");
       check(cudaGraphLaunch(captured, stream()), "launching a graph");
@@ -64,7 +74,8 @@ class Bench {
     }
     cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(captured), cudaGraphDestroy(graph);
     std::sort(times.begin(), times.end());
-    return {times[15], times[3], times[27]};
+    const auto share = [&](int percent) { return times[times.size() * static_cast<size_t>(percent) / 100]; };
+    return {share(50), share(10), share(90)};
   }
 
   // Bytes and FLOPs are those of one call; 0 leaves them out.
@@ -80,13 +91,13 @@ class Bench {
   }
 
   void measure_ceiling() {
-    const int64_t bytes = int64_t{8} << 30;
+    const int64_t bytes = shrunk(int64_t{8} << 30);
     Tensor data(device_, DType::uint8, {bytes}), sink(device_, DType::int32, {1});
     const Timing timing = time(1, [&](int) {
       read_all(stream(), data.view().data, bytes, reinterpret_cast<uint32_t*>(sink.view().data));
     });
     read_gb_s_ = static_cast<double>(bytes) / timing.median / 1e3;
-    report(R"("kernel": "read_all", "bytes": 8589934592)", timing, static_cast<double>(bytes));
+    report(fmt::format(R"("kernel": "read_all", "bytes": {})", bytes), timing, static_cast<double>(bytes));
   }
 
   Tensor random(int64_t count, uint32_t seed) {
@@ -108,7 +119,7 @@ class Bench {
   double read_gb_s_ = 0;
 };
 
-int sets_for(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>(cold_bytes / bytes + 1, 2, 64)); }
+int sets_for(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>(cold_bytes() / bytes + 1, 2, 64)); }
 
 struct Part {
   int past, queries;
@@ -190,12 +201,13 @@ class AttentionCase {
 };
 
 void bench_decode(Bench& bench) {
-  Tensor slots(bench.device(), DType::fp32, {int64_t{128} << 20});
+  Tensor slots(bench.device(), DType::fp32, {shrunk(int64_t{128} << 20)});
   Tensor arrivals = bench.ints(std::vector<int32_t>(1 << 16));
   for (const int group : {2, 4, 8})
-    for (const int batch : {1, 8, 32, 128, 256})
-      for (const int context : {256, 1024, 4096, 16384}) {
-        if (group != 2 && batch != 1 && batch != 32) continue;
+    for (const int many : {1, 8, 32, 128, 256})
+      for (const int longest : {256, 1024, 4096, 16384}) {
+        if (group != 2 && many != 1 && many != 32) continue;
+        const int batch = shrunk(many), context = shrunk(longest);
         AttentionCase batch_case(bench, std::vector<Part>(static_cast<size_t>(batch), {context - 1, 1}),
                                  group);
         const cuda::AttentionArguments first = batch_case.arguments(0);
@@ -220,9 +232,10 @@ void bench_prefill(Bench& bench) {
   };
   std::vector<Named> cases;
   for (const int length : {512, 1024, 4096, 16384})
-    cases.push_back({"prompts", std::vector<Part>(static_cast<size_t>(16384 / length), {0, length})});
-  cases.push_back({"chunk on a prefix", {{14336, 2048}}});
+    cases.push_back({"prompts", std::vector<Part>(static_cast<size_t>(16384 / length), {0, shrunk(length)})});
+  cases.push_back({"chunk on a prefix", {{shrunk(14336), shrunk(2048)}}});
   cases.push_back({"mixed", {{0, 100}, {0, 700}, {512, 300}, {4096, 1000}, {0, 2000}, {300, 40}}});
+  for (Part& part : cases.back().parts) part = {shrunk(part.past), shrunk(part.queries)};
   for (const Named& named : cases) {
     AttentionCase batch_case(bench, named.parts, 2);
     const Timing timing =
@@ -240,8 +253,9 @@ void bench_gemm(Bench& bench) {
   constexpr std::pair<int, int> shapes[] = {{4096, 1024},  {1024, 2048},  {6144, 1024},
                                             {1024, 3072},  {6144, 4096},  {4096, 4096},
                                             {24576, 4096}, {4096, 12288}, {151936, 1024}};
-  for (const auto& [n, k] : shapes)
+  for (const auto& [rows, columns] : shapes)
     for (const int m : {1, 2, 4, 8, 16, 32, 64}) {
+      const int n = shrunk(rows), k = shrunk(columns);
       const int64_t elements = int64_t{n} * k;
       const int sets = sets_for(2 * elements);
       Tensor weights = bench.random(elements * sets, 1), x = bench.random(int64_t{m} * k, 2),
@@ -273,8 +287,9 @@ void bench_gemm(Bench& bench) {
 }
 
 void bench_rows(Bench& bench) {
-  for (const int rows : {1, 32, 256, 4096})
-    for (const int width : {1024, 4096}) {
+  for (const int most : {1, 32, 256, 4096})
+    for (const int whole : {1024, 4096}) {
+      const int rows = shrunk(most), width = shrunk(whole);
       const int64_t count = int64_t{rows} * width;
       const int sets = sets_for(6 * count);
       Tensor x = bench.random(count * sets, 1), delta = bench.random(count * sets, 2),

@@ -107,8 +107,8 @@ def single(folder):
 
 
 def engine(folder, requests):
-    """Continuous batching of transformers; without flash-attn its attention is the paged sdpa."""
-    model = model_of(folder, "paged|sdpa")
+    """Continuous batching of transformers; without flash-attn its attention is a paged sdpa."""
+    model = model_of(folder, "sdpa")
     with open(requests) as lines:
         work = [json.loads(line) for line in lines]
     if not ON_GPU:

@@ -1,6 +1,7 @@
 // cuBLASLt in place of the library, after its documentation: matrices are column major with a leading
 // dimension, D[m, n] = alpha op(A) op(B) + beta C, and the bias of D's type has an element a row of D. An
-// algorithm works for the layouts and the alignments that it was asked for, and for no other.
+// algorithm works for the layouts and the alignments that it was asked for, and for no other, but for other
+// numbers of columns; for those that are 5 more than a multiple of 8 it does not, as no word forbids it.
 #include <kernels/reference/rows.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
 
@@ -30,7 +31,8 @@ struct Preference {
   uint32_t a = 256, b = 256, c = 256, d = 256;  // alignments
 };
 struct Algorithm {
-  uint64_t shape;  // a hash of all layouts
+  uint64_t shape;  // a hash of all layouts but their columns
+  int64_t columns;
   uint64_t workspace;
   uint32_t a, b, c, d;
 };
@@ -61,7 +63,7 @@ uint64_t hash_of(const Product& product, std::initializer_list<const Layout*> la
   std::string text =
       std::to_string(product.a) + ' ' + std::to_string(product.b) + ' ' + std::to_string(product.epilogue);
   for (const Layout* l : layouts)
-    for (const int64_t number : {static_cast<int64_t>(l->type), l->rows, l->columns, l->leading})
+    for (const int64_t number : {static_cast<int64_t>(l->type), l->rows, l->leading})
       text += ' ' + std::to_string(number);
   return std::hash<std::string>()(text);
 }
@@ -93,6 +95,8 @@ std::vector<reference::Floats> transposed(const std::vector<reference::Floats>& 
 using namespace maniple;
 using namespace maniple::rehearsal;
 
+int maniple::rehearsal::algorithms_chosen = 0;
+
 const char* cublasLtGetStatusString(cublasStatus_t) { return "refused by the stand-in for cuBLASLt"; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return create(handle, 0); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy<int>(handle); }
@@ -101,6 +105,12 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
                                           uint64_t columns, int64_t leading) {
   if (leading < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
   return create(layout, Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), leading});
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                size_t bytes) {
+  if (attribute != CUBLASLT_MATRIX_LAYOUT_COLS) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return assign(behind<Layout>(layout).columns, value, bytes);
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout_t layout) {
   return destroy<Layout>(layout);
@@ -166,9 +176,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preferred, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  ++algorithms_chosen;
   const auto& preference = behind<Preference>(preferred);
   const Algorithm algorithm{hash_of(behind<Product>(product), {&behind<Layout>(a), &behind<Layout>(b),
                                                                &behind<Layout>(c), &behind<Layout>(d)}),
+                            behind<Layout>(d).columns,
                             preference.workspace,
                             preference.a,
                             preference.b,
@@ -195,19 +207,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product_han
   const auto aligned = [](const void* memory, uint32_t bytes) {
     return reinterpret_cast<uintptr_t>(memory) % bytes == 0;
   };
-  const bool fits = algorithm.shape == hash_of(product, {&left, &right, &behind<Layout>(c_layout), &out}) &&
-                    algorithm.workspace <= workspace_bytes && workspace && aligned(workspace, 16) &&
-                    aligned(a, algorithm.a) && aligned(b, algorithm.b) && aligned(c, algorithm.c) &&
-                    aligned(d, algorithm.d) &&
-                    (product.epilogue == CUBLASLT_EPILOGUE_BIAS) <= (product.bias != nullptr) &&
-                    *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0;
+  const bool serves = out.columns == algorithm.columns || out.columns % 8 != 5;
+  const bool fits =
+      serves && algorithm.shape == hash_of(product, {&left, &right, &behind<Layout>(c_layout), &out}) &&
+      algorithm.workspace <= workspace_bytes && workspace && aligned(workspace, 16) &&
+      aligned(a, algorithm.a) && aligned(b, algorithm.b) && aligned(c, algorithm.c) &&
+      aligned(d, algorithm.d) && (product.epilogue == CUBLASLT_EPILOGUE_BIAS) <= (product.bias != nullptr) &&
+      *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0;
   const int64_t rows = product.a == CUBLAS_OP_T ? left.columns : left.rows;
   const int64_t inner = product.a == CUBLAS_OP_T ? left.rows : left.columns;
   const bool meet = product.b == CUBLAS_OP_N && right.rows == inner && out.rows == rows &&
                     out.columns == right.columns && left.type == right.type;
   if (!fits || !meet) return CUBLAS_STATUS_INVALID_VALUE;
 
-  enqueue(stream, [=](emulation::Order&) {
+  const auto multiply = [=](emulation::Order&) {
     const auto stored = columns_of(a, left);
     const auto weights = product.a == CUBLAS_OP_T ? stored : transposed(stored);
     const TensorView target{static_cast<std::byte*>(d), dtype_of(out.type), {out.leading * out.columns}};
@@ -222,6 +235,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product_han
         sums.push_back(reference::dot(weights[row].data(), inputs[column].data(), inner) + bias[row]);
       reference::write(target, static_cast<int64_t>(column) * out.leading, sums);
     }
-  });
+  };
+  enqueue(stream, {multiply});
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,6 +51,12 @@ constexpr int most_threads = 1024, most_blocks_across = 65535;
 constexpr size_t most_shared_bytes = 99 << 10;  // of sm_86 and sm_89, which have the least
 constexpr int rubbish = 0xa5;
 constexpr size_t spoilt_bytes = 64 << 10;  // of an allocation; all of it would take time and memory
+
+// Allocations are aligned to their unit.
+size_t in_units(size_t bytes) {
+  constexpr size_t unit = 256;
+  return (bytes + unit - 1) / unit * unit;
+}
 
 long number_in(const char* variable, long otherwise) {
   const char* const text = std::getenv(variable);
@@ -121,24 +128,36 @@ cudaError_t spoil_captures(const char* call) {
   return told(gpu().broken);
 }
 
-void run(CUstream_st& stream, const Operation& operation) {
+void run_first(CUstream_st& stream) {
+  const Operation operation = std::move(stream.waiting.front());
+  stream.waiting.pop_front();
   try {
-    operation(stream.order);
+    operation.run(stream.order);
   } catch (const std::exception& error) {
     gpu().broken = wrong(error.what(), cudaErrorIllegalAddress);
   }
+  ++stream.finished;
+}
+
+// Runs what can run, and says whether the stream is past the place.
+cudaError_t advance(CUstream_st& stream, uint64_t place) {
+  const auto can_go_on = [&] {
+    return stream.finished < place && gpu().broken == cudaSuccess && stream.waiting.front().can_run();
+  };
+  if (can_go_on()) {
+    gpu().memory.set_reachable(true);
+    while (can_go_on()) run_first(stream);
+    gpu().memory.set_reachable(false);
+  }
+  if (gpu().broken != cudaSuccess) return told(gpu().broken);
+  return stream.finished < place ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t wait_for(CUstream_st& stream, uint64_t place) {
-  gpu().memory.set_reachable(true);
-  while (stream.finished < place && gpu().broken == cudaSuccess) {
-    const Operation operation = std::move(stream.waiting.front());
-    stream.waiting.pop_front();
-    run(stream, operation);
-    ++stream.finished;
-  }
-  gpu().memory.set_reachable(false);
-  return told(gpu().broken);
+  cudaError_t state;
+  while ((state = advance(stream, place)) == cudaErrorNotReady)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  return state;
 }
 
 // Whole pages of zeros are given back instead of written: most of a large allocation is never used.
@@ -156,11 +175,6 @@ void fill(std::byte* memory, int value, size_t bytes) {
 
 void finish_all() {
   for (CUstream_st* stream : gpu().streams) wait_for(*stream, stream->entered);
-}
-
-void suffer(uint64_t kernel) {
-  if (kernel == gpu().trouble.fault) throw emulation::EmulationError("an illegal address, as wished");
-  while (kernel == gpu().trouble.hang) pause();
 }
 
 cudaError_t join(cudaStream_t stream, Operation operation) {
@@ -182,15 +196,18 @@ void enqueue(cudaStream_t stream, Operation operation) {
   cuda::check(join(stream, std::move(operation)), "joining a stream");
 }
 
-void launch(cudaStream_t stream, emulation::Grid grid, int threads, size_t shared_bytes, Operation kernel) {
+void launch(cudaStream_t stream, emulation::Grid grid, int threads, size_t shared_bytes,
+            std::function<void(emulation::Order&)> kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const bool possible = grid.x > 0 && grid.y <= most_blocks_across && grid.z <= most_blocks_across &&
                         threads <= most_threads && shared_bytes <= most_shared_bytes;
   cuda::check(possible ? cudaSuccess : cudaErrorInvalidConfiguration, "launching a kernel");
-  enqueue(stream, [kernel = std::move(kernel)](emulation::Order& order) {
-    suffer(++gpu().kernels);
+  const auto run = [kernel = std::move(kernel)](emulation::Order& order) {
+    if (++gpu().kernels == gpu().trouble.fault)
+      throw emulation::EmulationError("an illegal address, as wished");
     kernel(order);
-  });
+  };
+  enqueue(stream, {run, [] { return gpu().kernels + 1 != gpu().trouble.hang; }});
 }
 
 }  // namespace maniple::rehearsal
@@ -204,6 +221,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = static_cast<int>(number_in("STAND_IN_GPUS", 1));
   return told(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return told(gpu().broken); }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   const auto held = alone();
@@ -248,7 +267,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (gpu().used + bytes > Gpu::bytes()) return told(cudaErrorMemoryAllocation);
-  std::byte* const first = gpu().memory.allocate(bytes);
+  std::byte* const first = gpu().memory.allocate(in_units(bytes));
   gpu().memory.set_reachable(true);
   std::memset(first, rubbish, std::min(bytes, spoilt_bytes));
   gpu().memory.set_reachable(false);
@@ -264,7 +283,7 @@ cudaError_t cudaFree(void* memory) {
   const auto place = gpu().allocations.find(static_cast<std::byte*>(memory));
   if (place == gpu().allocations.end()) return wrong("cudaFree of what was not allocated");
   finish_all();
-  gpu().memory.release(static_cast<std::byte*>(memory), place->second);
+  gpu().memory.release(static_cast<std::byte*>(memory), in_units(place->second));
   gpu().used -= place->second;
   gpu().allocations.erase(place);
   return result;
@@ -290,7 +309,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   const auto held = alone();
   if (bytes == 0) return cudaSuccess;
   if (!lies_in(gpu().allocations, memory, bytes)) return wrong("cudaMemsetAsync outside of allocations");
-  return join(stream, [=](auto&) { fill(static_cast<std::byte*>(memory), value, bytes); });
+  return join(stream, {[=](auto&) { fill(static_cast<std::byte*>(memory), value, bytes); }});
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
@@ -300,7 +319,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const auto& sources = kind == cudaMemcpyHostToDevice ? gpu().pinned : gpu().allocations;
   if (!lies_in(targets, to, bytes)) return wrong("a copy to memory of the wrong kind");
   if (!lies_in(sources, from, bytes)) return wrong("a copy from memory of the wrong kind");
-  return join(stream, [=](auto&) { std::memcpy(to, from, bytes); });
+  return join(stream, {[=](auto&) { std::memcpy(to, from, bytes); }});
 }
 
 // --- streams and events ---
@@ -329,6 +348,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
   return told(gpu().broken);
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+// No speed is stood for.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1;
+  return cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const auto held = alone();
   delete event;
@@ -346,7 +371,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t result = spoil_captures("cudaEventQuery"); result != cudaSuccess) return result;
   if (!event->stream || !gpu().streams.contains(event->stream)) return cudaSuccess;
   if (!std::exchange(event->asked, true)) return cudaErrorNotReady;
-  return wait_for(*event->stream, event->place);
+  return advance(*event->stream, event->place);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const auto held = alone();
@@ -388,7 +413,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   const auto held = alone();
-  for (CUstream_st* stream : gpu().streams) wait_for(*stream, stream->entered);
+  finish_all();
   delete graph;
   return cudaSuccess;
 }

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -20,7 +19,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace maniple::rehearsal {
@@ -56,25 +54,31 @@ class PostOffice {
     return true;
   }
 
-  // Of all ranks, by rank. Who has read those of one exchange has all of the one before behind it.
-  std::vector<Bytes> exchange(const Bytes& mine) {
-    const std::string number = std::to_string(++exchanges_);
-    post(number, mine);
-    std::vector<Bytes> all;
-    for (int peer = 0; peer < size_; ++peer) all.push_back(peer == rank_ ? mine : await(name(number, peer)));
+  // An exchange: each rank posts, and reads the letters of all once they are there. Who has read those of one
+  // exchange has all of the one before behind it. What an abort cut short is empty.
+  void begin_exchange(const Bytes& mine) { post(std::to_string(++exchanges_), mine); }
+  bool can_end_exchange() const { return aborted_ || all(std::to_string(exchanges_)); }
+  std::vector<Bytes> end_exchange() {
+    std::vector<Bytes> letters;
+    for (int peer = 0; peer < size_; ++peer) letters.push_back(read(name(std::to_string(exchanges_), peer)));
     fs::remove(folder_ / name(std::to_string(exchanges_ - 1), rank_));
-    return all;
+    return letters;
   }
-  void send(const Bytes& mine, int to) { post(fmt::format("to.{}.{}", to, ++sent_[to]), mine); }
+
+  void send(const Bytes& mine, int to) { post(parcel(to, ++sent_[to]), mine); }
+  bool can_receive(int from) {
+    return aborted_ || fs::exists(folder_ / name(parcel(rank_, received_[from] + 1), from));
+  }
   Bytes receive(int from) {
-    const std::string letter = name(fmt::format("to.{}.{}", rank_, ++received_[from]), from);
-    const Bytes content = await(letter);
-    fs::remove(folder_ / letter);
+    const std::string mine = name(parcel(rank_, ++received_[from]), from);
+    const Bytes content = read(mine);
+    fs::remove(folder_ / mine);
     return content;
   }
 
  private:
   static std::string name(const std::string& what, int from) { return fmt::format("{}.from.{}", what, from); }
+  static std::string parcel(int to, uint64_t number) { return fmt::format("to.{}.{}", to, number); }
 
   void post(const std::string& what, const Bytes& content) {
     const fs::path hidden = folder_ / fmt::format(".{}", name(what, rank_));
@@ -82,12 +86,8 @@ class PostOffice {
         .write(content.data(), static_cast<std::streamsize>(content.size()));
     fs::rename(hidden, folder_ / name(what, rank_));
   }
-  // Nothing where it was aborted.
-  Bytes await(const std::string& letter) const {
-    while (!fs::exists(folder_ / letter)) {
-      if (aborted_) return {};
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+  Bytes read(const std::string& letter) const {
+    if (!fs::exists(folder_ / letter)) return {};
     Bytes content(fs::file_size(folder_ / letter));
     std::ifstream(folder_ / letter, std::ios::binary)
         .read(content.data(), static_cast<std::streamsize>(content.size()));
@@ -155,12 +155,16 @@ struct ncclComm {
 
 namespace {
 
+using Work = std::function<void(PostOffice&)>;
+using CanWork = std::function<bool(PostOffice&)>;
+
 enum class Stage { send, collective, receive };
 struct Part {
   Stage stage;
   ncclComm_t comm;
   cudaStream_t stream;
-  std::function<void(PostOffice&)> work;
+  Work work;
+  CanWork can_work;
 };
 struct OpenGroup {
   int depth = 0;
@@ -170,16 +174,29 @@ thread_local OpenGroup open_group;
 
 ncclResult_t begin(const Part& part) {
   part.comm->told_progress = false;
-  enqueue(part.stream, [office = part.comm->office, work = part.work](auto&) { work(*office); });
+  const std::shared_ptr<PostOffice> office = part.comm->office;
+  enqueue(part.stream, {[office, work = part.work](auto&) { work(*office); },
+                        [office, can_work = part.can_work] { return can_work(*office); }});
   return ncclInProgress;
 }
-ncclResult_t submit(Stage stage, ncclComm_t comm, cudaStream_t stream,
-                    std::function<void(PostOffice&)> work) {
+ncclResult_t submit(
+    Stage stage, ncclComm_t comm, cudaStream_t stream, Work work,
+    CanWork can_work = [](auto&) { return true; }) {
   if (!comm->joined) return ncclInvalidUsage;
-  const Part part{stage, comm, stream, std::move(work)};
+  const Part part{stage, comm, stream, std::move(work), std::move(can_work)};
   if (open_group.depth == 0) return begin(part);
   open_group.parts.push_back(part);
   return ncclSuccess;
+}
+
+// Each rank brings its bytes and gets those of all, by rank.
+ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* in, size_t bytes,
+                        std::function<void(const std::vector<Bytes>&)> take) {
+  submit(Stage::collective, comm, stream,
+         [=](PostOffice& office) { office.begin_exchange(bytes_at(in, bytes)); });
+  return submit(
+      Stage::collective, comm, stream, [=](PostOffice& office) { take(office.end_exchange()); },
+      [](PostOffice& office) { return office.can_end_exchange(); });
 }
 
 }  // namespace
@@ -239,39 +256,35 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t,
                            ncclComm_t comm, cudaStream_t stream) {
-  return submit(Stage::collective, comm, stream, [=](PostOffice& office) {
-    put_sum(out, office.exchange(bytes_at(in, count * bytes_of(type))), type, 0, count);
-  });
+  return collective(comm, stream, in, count * bytes_of(type),
+                    [=](const std::vector<Bytes>& all) { put_sum(out, all, type, 0, count); });
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t,
                                ncclComm_t comm, cudaStream_t stream) {
-  return submit(Stage::collective, comm, stream, [=](PostOffice& office) {
-    const size_t ranks = static_cast<size_t>(office.size()), mine = static_cast<size_t>(office.rank());
-    put_sum(out, office.exchange(bytes_at(in, ranks * count * bytes_of(type))), type, mine * count, count);
-  });
+  const auto ranks = static_cast<size_t>(comm->office->size()),
+             mine = static_cast<size_t>(comm->office->rank());
+  return collective(comm, stream, in, ranks * count * bytes_of(type),
+                    [=](const std::vector<Bytes>& all) { put_sum(out, all, type, mine * count, count); });
 }
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  return submit(Stage::collective, comm, stream, [=](PostOffice& office) {
-    const std::vector<Bytes> all = office.exchange(bytes_at(in, count * bytes_of(type)));
-    if (office.rank() == root) put_sum(out, all, type, 0, count);
+  const bool mine = comm->office->rank() == root;
+  return collective(comm, stream, in, count * bytes_of(type), [=](const std::vector<Bytes>& all) {
+    if (mine) put_sum(out, all, type, 0, count);
   });
 }
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  return submit(Stage::collective, comm, stream, [=](PostOffice& office) {
-    const size_t bytes = count * bytes_of(type);
-    const std::vector<Bytes> all = office.exchange(bytes_at(in, bytes));
+  const size_t bytes = count * bytes_of(type);
+  return collective(comm, stream, in, bytes, [=](const std::vector<Bytes>& all) {
     for (size_t rank = 0; rank < all.size(); ++rank) put(static_cast<char*>(out) + rank * bytes, all[rank]);
   });
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
-  return submit(Stage::collective, comm, stream, [=](PostOffice& office) {
-    const bool mine = office.rank() == root;
-    put(out,
-        office.exchange(mine ? bytes_at(in, count * bytes_of(type)) : Bytes())[static_cast<size_t>(root)]);
-  });
+  const size_t bytes = comm->office->rank() == root ? count * bytes_of(type) : 0;
+  return collective(comm, stream, in, bytes,
+                    [=](const std::vector<Bytes>& all) { put(out, all[static_cast<size_t>(root)]); });
 }
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int to, ncclComm_t comm,
                       cudaStream_t stream) {
@@ -279,5 +292,7 @@ ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int to,
                 [=](PostOffice& office) { office.send(bytes_at(in, count * bytes_of(type)), to); });
 }
 ncclResult_t ncclRecv(void* out, size_t, ncclDataType_t, int from, ncclComm_t comm, cudaStream_t stream) {
-  return submit(Stage::receive, comm, stream, [=](PostOffice& office) { put(out, office.receive(from)); });
+  return submit(
+      Stage::receive, comm, stream, [=](PostOffice& office) { put(out, office.receive(from)); },
+      [=](PostOffice& office) { return office.can_receive(from); });
 }

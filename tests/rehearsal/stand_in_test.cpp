@@ -40,6 +40,19 @@ TEST_F(StandIn, AnEventIsPassedNotBeforeItsPlace) {
   EXPECT_EQ(here[0], std::byte{0});
 }
 
+TEST_F(StandIn, WhoAsksForAnEventWaitsForNobody) {
+  bool there_is_a_peer = false;
+  int runs = 0;
+  rehearsal::enqueue(device.stream(), {[&](auto&) { ++runs; }});
+  rehearsal::enqueue(device.stream(), {[&](auto&) { ++runs; }, [&] { return there_is_a_peer; }});
+  ASSERT_EQ(cudaEventRecord(pinned.copied.get(), device.stream()), cudaSuccess);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(cudaEventQuery(pinned.copied.get()), cudaErrorNotReady);
+  EXPECT_EQ(runs, 1);
+  there_is_a_peer = true;
+  EXPECT_EQ(cudaEventQuery(pinned.copied.get()), cudaSuccess);
+  EXPECT_EQ(runs, 2);
+}
+
 TEST_F(StandIn, DeviceMemoryIsOutOfReach) {
   device.synchronize();
   EXPECT_DEATH(there[0] = std::byte{1}, "");
@@ -71,7 +84,7 @@ TEST_F(StandIn, WhatWaitsOrAllocatesSpoilsACapture) {
 
 TEST_F(StandIn, AGraphRunsWhenItIsLaunchedAndEveryTime) {
   int runs = 0;
-  const auto graph = device.capture([&] { rehearsal::enqueue(device.stream(), [&](auto&) { ++runs; }); });
+  const auto graph = device.capture([&] { rehearsal::enqueue(device.stream(), {[&](auto&) { ++runs; }}); });
   device.synchronize();
   EXPECT_EQ(runs, 0);
   for (int i = 0; i < 2; ++i) graph->replay();
@@ -89,21 +102,42 @@ TEST_F(StandIn, LaunchesBeyondTheLimitsAreRefused) {
   EXPECT_THROW(launch({1, 1, 1}, 32, 100 << 10), Error);
 }
 
-TEST_F(StandIn, AProductIsComputedByAnAlgorithmForItsShapeAlone) {
-  cuda::CublasLtGemm gemm(device);
-  const auto product = [&](int64_t m, size_t shift) {
-    Tensor x(device, DType::bf16, {m * 8 + 8}), weight(device, DType::bf16, {8, 8}),
-        out(device, DType::bf16, {m, 8});
-    const TensorView shifted{x.view().data + shift, DType::bf16, {m, 8}};
-    gemm.multiply(device.stream(), shifted, weight.view(), {}, out.view());
+struct ProductTest : StandIn {
+  static constexpr int64_t most = 24, n = 8, k = 8;
+  cuda::CublasLtGemm gemm{device};
+  Tensor x{device, DType::bf16, {most * k + k}}, weight{device, DType::bf16, {n, k}},
+      out{device, DType::bf16, {most, n}};
+  TensorView rows_of_x(int64_t m, size_t shift) { return {x.view().data + shift, DType::bf16, {m, k}}; }
+  TensorView rows_of_out(int64_t m) { return {out.view().data, DType::bf16, {m, n}}; }
+  int chosen_by_product(int64_t m, size_t shift = 0) {
+    const int before = rehearsal::algorithms_chosen;
+    gemm.multiply(device.stream(), rows_of_x(m, shift), weight.view(), {}, rows_of_out(m));
     device.synchronize();
-  };
-  for (const int64_t m : {3, 5, 3}) EXPECT_NO_THROW(product(m, 0));
-  EXPECT_NO_THROW(product(3, 2)) << "an alignment is a part of the shape";
+    return rehearsal::algorithms_chosen - before;
+  }
+};
+
+TEST_F(ProductTest, AnAlgorithmIsChosenOnceForRowsAHalfOctaveApart) {
+  EXPECT_EQ(chosen_by_product(17), 1);
+  for (const int64_t m : {18, 20, 24, 17}) EXPECT_EQ(chosen_by_product(m), 0) << m;
+  EXPECT_EQ(chosen_by_product(16), 1);
+  EXPECT_EQ(chosen_by_product(17, 2), 1) << "an alignment is a part of the shape";
+}
+
+TEST_F(ProductTest, OneThatRefusesTheRowsIsReplaced) {
+  EXPECT_EQ(chosen_by_product(24), 1);
+  EXPECT_EQ(chosen_by_product(21), 1);
+  EXPECT_EQ(chosen_by_product(21), 0);
+}
+
+TEST_F(ProductTest, NothingIsChosenAfterThePreparation) {
+  gemm.prepare({nullptr, DType::bf16, {most, k}}, weight.view(), {}, {nullptr, DType::bf16, {most, n}});
+  for (const int64_t m : {1, 2, 3, 7, 10, 15, 20, 23, 24}) EXPECT_EQ(chosen_by_product(m), 0) << m;
 }
 
 // Last: the fault is for good, as on a GPU.
-TEST_F(StandIn, AKernelThatFailsMakesEveryLaterCallFail) {
+struct FaultTest : StandIn {};
+TEST_F(FaultTest, AKernelThatFailsMakesEveryLaterCallFail) {
   rehearsal::launch(device.stream(), {1, 1, 1}, 32, 0,
                     [](auto&) { throw emulation::EmulationError("a wild address"); });
   EXPECT_THROW(device.synchronize(), Error);

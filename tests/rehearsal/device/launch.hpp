@@ -10,10 +10,9 @@ namespace maniple::device {
 using Grid = emulation::Grid;
 using Stream = CUstream_st*;  // cudaStream_t
 
-// Few, so that a kernel that takes work in turns does so.
 template <typename... Parameters>
 int resident_blocks(void (*)(Parameters...), int, size_t) {
-  return 5;
+  return emulation::resident_blocks;
 }
 
 template <typename... Parameters>
