@@ -42,6 +42,8 @@ __global__ void __launch_bounds__(threads)
   if (sum == 0x12345678u) *sink = sum;
 }
 
+__global__ void do_nothing() {}
+
 }  // namespace
 
 void fill_random(Stream stream, void* values, int64_t count, uint32_t seed) {
@@ -53,5 +55,7 @@ void read_all(Stream stream, const void* data, int64_t bytes, uint32_t* sink) {
   launch(read_vectors, {resident_blocks(read_vectors, threads, 0)}, threads, 0, stream,
          static_cast<const uint32_t*>(data), bytes / 16, sink);
 }
+
+void idle(Stream stream) { launch(do_nothing, {1}, 32, 0, stream); }
 
 }  // namespace maniple::bench

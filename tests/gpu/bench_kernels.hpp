@@ -12,5 +12,7 @@ namespace maniple::bench {
 void fill_random(device::Stream stream, void* values, int64_t count, uint32_t seed);
 // Reads all of it once; sink gets one word, in case the sum has a certain value. bytes: a multiple of 16.
 void read_all(device::Stream stream, const void* data, int64_t bytes, uint32_t* sink);
+// A kernel without work.
+void idle(device::Stream stream);
 
 }  // namespace maniple::bench

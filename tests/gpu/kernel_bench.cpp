@@ -1,5 +1,5 @@
-// Times the kernels against a read-only ceiling measured in the same run, bf16, in the shapes of Qwen3:
-//   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows]     (all of them where none is named)
+// Times the kernels against ceilings measured in the same run, bf16, in the shapes of Qwen3:
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows] [sampling]     (all of them where none is named)
 // Prints one line of JSON a measurement: median, 10th and 90th percentile of the microseconds of one call.
 // Calls are captured, many in one graph, so that launches cost what they cost in a decode step; their
 // operands take turns among sets that together exceed the L2 cache. KERNEL_BENCH_SHRINK=N tries the program
@@ -11,11 +11,13 @@
 #include <kernels/cuda/cuda_check.hpp>
 #include <kernels/cuda/cuda_device.hpp>
 #include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -46,6 +48,12 @@ struct Timing {
   double median, tenth, ninetieth;  // microseconds a call
 };
 
+Timing timing_of(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const auto share = [&](size_t percent) { return times[times.size() * percent / 100]; };
+  return {share(50), share(10), share(90)};
+}
+
 class Bench {
  public:
   // call(i) joins the stream; i counts the calls, to take turns among operands.
@@ -73,9 +81,7 @@ class Bench {
       if (round >= 0) times.push_back(1000.0 * static_cast<double>(milliseconds) / calls);
     }
     cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(captured), cudaGraphDestroy(graph);
-    std::sort(times.begin(), times.end());
-    const auto share = [&](int percent) { return times[times.size() * static_cast<size_t>(percent) / 100]; };
-    return {share(50), share(10), share(90)};
+    return timing_of(std::move(times));
   }
 
   // Bytes and FLOPs are those of one call; 0 leaves them out.
@@ -90,7 +96,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  void measure_ceiling() {
+  void measure_reading() {
     const int64_t bytes = shrunk(int64_t{8} << 30);
     Tensor data(device_, DType::uint8, {bytes}), sink(device_, DType::int32, {1});
     const Timing timing = time(1, [&](int) {
@@ -118,6 +124,42 @@ class Bench {
   cuda::CudaDevice device_{0};
   double read_gb_s_ = 0;
 };
+
+// What the device does at most: copies, the library's products, launches from a graph; and what a question to
+// it costs, up and down.
+void bench_ceilings(Bench& bench) {
+  const int64_t bytes = shrunk(int64_t{4} << 30);
+  Tensor from(bench.device(), DType::uint8, {bytes}), to(bench.device(), DType::uint8, {bytes});
+  const auto copy = [&](int) { bench.device().copy(to.view().data, from.view().data, from.view().bytes()); };
+  bench.report(fmt::format(R"("kernel": "copy", "bytes": {})", bytes), bench.time(1, copy),
+               2 * static_cast<double>(bytes));
+
+  const int64_t width = shrunk(int64_t{8192});
+  const Shape square{width, width};
+  Tensor x = bench.random(width * width, 1), weight = bench.random(width * width, 2),
+         out = bench.random(width * width, 3);
+  cuda::CublasLtGemm library(bench.device());
+  const auto multiply = [&](int) {
+    library.multiply(bench.stream(), {x.view().data, DType::bf16, square},
+                     {weight.view().data, DType::bf16, square}, {}, {out.view().data, DType::bf16, square});
+  };
+  bench.report(fmt::format(R"("kernel": "product", "width": {})", width), bench.time(4, multiply), 0,
+               2.0 * static_cast<double>(width) * static_cast<double>(width * width));
+
+  bench.report(R"("kernel": "idle, of 250 in a graph")", bench.time(250, [&](int) { idle(bench.stream()); }),
+               0);
+
+  std::vector<std::byte> question(4096), answer(1024);
+  std::vector<double> times;
+  for (int round = 0; round < 100; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    bench.device().upload(to.view().data, question.data(), question.size());
+    bench.device().download(answer.data(), to.view().data, answer.size());
+    times.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+  bench.report(R"("kernel": "4 KiB up, 1 KiB down")", timing_of(times), 0);
+}
 
 int sets_for(int64_t bytes) { return static_cast<int>(std::clamp<int64_t>(cold_bytes() / bytes + 1, 2, 64)); }
 
@@ -254,35 +296,34 @@ void bench_gemm(Bench& bench) {
                                             {1024, 3072},  {6144, 4096},  {4096, 4096},
                                             {24576, 4096}, {4096, 12288}, {151936, 1024}};
   for (const auto& [rows, columns] : shapes)
-    for (const int m : {1, 2, 4, 8, 16, 32, 64}) {
-      const int n = shrunk(rows), k = shrunk(columns);
+    for (const int many : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 8192}) {
+      const bool few = many <= 64;
+      const int m = few ? many : shrunk(many), n = shrunk(rows), k = shrunk(columns);
       const int64_t elements = int64_t{n} * k;
       const int sets = sets_for(2 * elements);
       Tensor weights = bench.random(elements * sets, 1), x = bench.random(int64_t{m} * k, 2),
              out = bench.random(int64_t{m} * n, 3);
       const auto weight = [&](int call) { return weights.view().as<BFloat16>() + call % sets * elements; };
-      const int calls = std::clamp(sets, 4, 32);
-      const Timing own = bench.time(calls, [&](int call) {
+      const auto skinny = [&](int call, bool gated) {
         cuda::skinny_gemm(
             bench.stream(),
-            {DType::bf16, DType::bf16, x.view().data, weight(call), nullptr, out.view().data, m, n, k},
+            {DType::bf16, DType::bf16, x.view().data, weight(call), nullptr, out.view().data, m, n, k, gated},
             {partials.view().as<float>(), arrivals.view().as<int32_t>()});
-      });
-      const Timing theirs = bench.time(calls, [&](int call) {
+      };
+      const auto report = [&](const char* name, const std::function<void(int)>& call) {
+        bench.report(fmt::format(R"("kernel": "{}", "m": {}, "n": {}, "k": {})", name, m, n, k),
+                     bench.time(std::clamp(sets, 4, 32), call), 2.0 * static_cast<double>(elements),
+                     2.0 * m * static_cast<double>(elements));
+      };
+      if (few) {
+        report("skinny_gemm", [&](int call) { skinny(call, false); });
+        report("skinny_gemm_gated", [&](int call) { skinny(call, true); });
+      }
+      report("cublaslt", [&](int call) {
         library.multiply(bench.stream(), {x.view().data, DType::bf16, {m, k}},
                          {reinterpret_cast<std::byte*>(weight(call)), DType::bf16, {n, k}}, {},
                          {out.view().data, DType::bf16, {m, n}});
       });
-      const Timing gated = bench.time(calls, [&](int call) {
-        cuda::skinny_gemm(
-            bench.stream(),
-            {DType::bf16, DType::bf16, x.view().data, weight(call), nullptr, out.view().data, m, n, k, true},
-            {partials.view().as<float>(), arrivals.view().as<int32_t>()});
-      });
-      for (const auto& [name, timing] :
-           {std::pair{"skinny_gemm", own}, {"skinny_gemm_gated", gated}, {"cublaslt", theirs}})
-        bench.report(fmt::format(R"("kernel": "{}", "m": {}, "n": {}, "k": {})", name, m, n, k), timing,
-                     2.0 * static_cast<double>(elements), 2.0 * m * static_cast<double>(elements));
     }
 }
 
@@ -318,6 +359,36 @@ void bench_rows(Bench& bench) {
     }
 }
 
+void bench_sampling(Bench& bench) {
+  Tensor partial(bench.device(), DType::uint8, {cuda::most_partial_candidates * sizeof(Candidate)});
+  for (const int most : {1, 32, 256}) {
+    const int rows = shrunk(most), vocabulary = shrunk(151936);
+    Tensor logits = bench.random(2 * int64_t{rows} * vocabulary, 1),
+           drawn(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Candidate))});
+    const auto* first = reinterpret_cast<const float*>(logits.view().data);
+    const auto report = [&](const char* name, const SamplingRow& row, const auto& sample) {
+      const std::vector<SamplingRow> rows_here(static_cast<size_t>(rows), row);
+      Tensor how(bench.device(), DType::uint8, {static_cast<int64_t>(rows_here.size() * sizeof row)});
+      bench.device().upload(how.view().data, reinterpret_cast<const std::byte*>(rows_here.data()),
+                            how.view().bytes());
+      const Timing timing = bench.time(16, [&](int) {
+        sample(reinterpret_cast<const SamplingRow*>(how.view().data),
+               reinterpret_cast<Candidate*>(drawn.view().data));
+      });
+      bench.report(fmt::format(R"("kernel": "{}", "rows": {}, "vocabulary": {})", name, rows, vocabulary),
+                   timing, 4.0 * rows * vocabulary);
+    };
+    report("best_candidates", {.temperature = 0.6f}, [&](const SamplingRow* how, Candidate* out) {
+      cuda::best_candidates(bench.stream(), {first, rows, vocabulary, 0, vocabulary}, how,
+                            reinterpret_cast<Candidate*>(partial.view().data), out);
+    });
+    report("sample_filtered", {.temperature = 0.6f, .top_k = 50, .top_p = 0.9f},
+           [&](const SamplingRow* how, Candidate* out) {
+             cuda::sample_filtered(bench.stream(), {first, rows, vocabulary, vocabulary}, how, rows, out);
+           });
+  }
+}
+
 int run(const std::set<std::string>& chosen) {
   Bench bench;
   int driver = 0, runtime = 0;
@@ -325,9 +396,10 @@ int run(const std::set<std::string>& chosen) {
   check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
   fmt::print("{{\"device\": \"{}\", \"driver\": {}, \"runtime\": {}}}\n", bench.device().description(),
              driver, runtime);
-  bench.measure_ceiling();
+  bench.measure_reading();
   const std::pair<const char*, void (*)(Bench&)> parts[] = {
-      {"decode", bench_decode}, {"prefill", bench_prefill}, {"gemm", bench_gemm}, {"rows", bench_rows}};
+      {"ceilings", bench_ceilings}, {"decode", bench_decode}, {"prefill", bench_prefill},
+      {"gemm", bench_gemm},         {"rows", bench_rows},     {"sampling", bench_sampling}};
   for (const auto& [name, part] : parts)
     if (chosen.empty() || chosen.contains(name)) part(bench);
   return 0;

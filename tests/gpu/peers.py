@@ -13,6 +13,8 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, StaticCache
 
 DEVICE = os.environ.get("PEERS_DEVICE", "cuda")
@@ -51,28 +53,60 @@ def microseconds(calls, rounds=15):
     return statistics.median(times) / len(calls) * 1e6
 
 
+def attention_paths(causal):
+    """torch's ways to attend with grouped queries, by name: functions of queries, keys, values."""
+
+    def with_backend(backend):
+        def attend(q, k, v):
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        return attend
+
+    paths = {name: with_backend(getattr(SDPBackend, backend))
+             for name, backend in {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}.items()}
+    compiled = torch.compile(flex_attention, dynamic=False)
+    masks = {}
+
+    def flex(q, k, v):
+        length = q.shape[2]
+        if causal and length not in masks:
+            masks[length] = create_block_mask(lambda b, h, query, key: query >= key, None, None, length, length, device=DEVICE)
+        return compiled(q, k, v, block_mask=masks.get(length), enable_gqa=True)
+
+    return {**paths, "flex": flex}
+
+
+def time_paths(kind, operands, rates, **case):
+    """What each path takes for the operands (queries, keys, values), in turn; one that cannot says why."""
+    for name, attend in attention_paths(causal=kind == "prefill").items():
+        try:
+            us = microseconds([lambda each=each: attend(*each) for each in operands])
+            say(peer=f"{name} {kind}", **case, us=round(us, 2), **rates(us))
+        except Exception as error:  # each path refuses in its own way
+            say(peer=f"{name} {kind}", **case, refused=str(error).splitlines()[0][:100])
+
+
+@torch.inference_mode()
 def attention():
     """Of contiguous keys and values: torch has no paged attention of its own."""
+    torch._dynamo.config.recompile_limit = 64
     heads, kv_heads, dim = 16, 8, 128
     random = lambda *shape: torch.randn(shape, dtype=torch.bfloat16, device=DEVICE)
-    attend = lambda q, k, v, causal: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
     for batch in (1, 8, 32, 128, 256):
         for context in (256, 1024, 4096, 16384):
             kv_bytes = 2 * 2 * batch * kv_heads * context * dim
-            if kv_bytes > (16 << 30) // SCALE:
+            if kv_bytes > (18 << 30) // SCALE:
                 continue
-            sets = [(random(batch, kv_heads, context, dim), random(batch, kv_heads, context, dim))
-                    for _ in range(max(2, min(64, COLD_BYTES // kv_bytes + 1)))]
             query = random(batch, heads, 1, dim)
-            us = microseconds([lambda k=k, v=v: attend(query, k, v, False) for k, v in sets])
-            say(peer="sdpa decode", sequences=batch, context=context, group=2, us=round(us, 2), gb_s=round(kv_bytes / us / 1e3))
+            sets = [(query, random(batch, kv_heads, context, dim), random(batch, kv_heads, context, dim))
+                    for _ in range(max(2, min(64, COLD_BYTES // kv_bytes + 1)))]
+            time_paths("decode", sets, lambda us: {"gb_s": round(kv_bytes / us / 1e3)}, sequences=batch, context=context, group=2)
     for length in (512, 1024, 4096, 16384):
         length //= SCALE
         batch = 16384 // SCALE // length
-        q, k, v = random(batch, heads, length, dim), random(batch, kv_heads, length, dim), random(batch, kv_heads, length, dim)
-        us = microseconds([lambda: attend(q, k, v, True)] * 4)
+        operands = [(random(batch, heads, length, dim), random(batch, kv_heads, length, dim), random(batch, kv_heads, length, dim))]
         flops = 4.0 * batch * length * (length + 1) / 2 * heads * dim
-        say(peer="sdpa prefill", sequences=batch, longest=length, us=round(us, 2), tflop_s=round(flops / us / 1e6, 1))
+        time_paths("prefill", operands * 4, lambda us: {"tflop_s": round(flops / us / 1e6, 1)}, sequences=batch, longest=length)
 
 
 def model_of(folder, attention_kind):
@@ -106,6 +140,16 @@ def single(folder):
         say(peer="compiled, static cache", sequences=batch, ms_a_token=round(ms, 3), tok_s=round(batch / ms * 1e3))
 
 
+def batching_settings():
+    if not ON_GPU:
+        return {}
+    try:
+        from transformers import ContinuousBatchingConfig
+    except ImportError:  # it came after generate_batch
+        return {}
+    return {"continuous_batching_config": ContinuousBatchingConfig(use_cuda_graph=True, use_async_batching=True)}
+
+
 def engine(folder, requests):
     """Continuous batching of transformers; without flash-attn its attention is a paged sdpa."""
     model = model_of(folder, "sdpa")
@@ -116,7 +160,7 @@ def engine(folder, requests):
     longest = max(each["max_tokens"] for each in work)  # one length for all: tokens beyond a request's own are not counted
     settings = GenerationConfig(max_new_tokens=longest, do_sample=True, temperature=0.6, eos_token_id=-1, pad_token_id=0)
     start = time.perf_counter()
-    results = model.generate_batch(inputs=[each["tokens"] for each in work], generation_config=settings)
+    results = model.generate_batch(inputs=[each["tokens"] for each in work], generation_config=settings, **batching_settings())
     wait()
     seconds = time.perf_counter() - start
     made, wanted = sum(len(each.generated_tokens) for each in results.values()), sum(each["max_tokens"] for each in work)

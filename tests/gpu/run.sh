@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
-#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single peers
+#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single peers gates
 # Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle
 # (there: ./run tests/gpu/run.sh --build usr/bin).
 # Logs and table.md are added to gpu-results/ in the current folder.
@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 build=
 if [ "${1:-}" = --build ]; then build=$(cd "$2" && pwd); shift 2; fi
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single peers)
+[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single peers gates)
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "no GPU: nvidia-smi lists none; run this on a GPU node" >&2
   exit 69
@@ -27,14 +27,15 @@ device=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --forma
 
 # shellcheck disable=SC2016
 row() { printf '| %s | %s | %s | %s | `%s` |\n' "$(date -u +%FT%TZ)" "$device" "$1" "$2" "$3" | tee -a "$table"; }
-# try STAGE COMMAND...: a row with the outcome, and the last line that the command said
+# try STAGE COMMAND...: a row with the outcome, and the last line that the command said (of those that match $summary)
 failed=0
+summary=.
 try() {
   local stage=$1 log=$results/$1.log outcome=passed
   shift
   timeout 570 "$@" >"$log" 2>&1 || { outcome="FAILED ($?)"; failed=1; tail -n 30 "$log" >&2; }
   ! grep -q 'no GPU: ' "$log" || { outcome=SKIPPED; failed=1; }
-  row "$stage" "$outcome: $(tail -n 1 "$log" | cut -c1-120)" "$(basename "$1") ${*:2}"
+  row "$stage" "$outcome: $(grep -E "$summary" "$log" | tail -n 1 | cut -c1-160)" "$(basename "$1") ${*:2}"
 }
 
 model_folder() { # FOLDER: Qwen3-0.6B's shape, weights are random
@@ -59,11 +60,11 @@ for i, prompt in enumerate(prompts):
 single_request() { python3 -c 'print("{\"id\": 0, \"tokens\": %s, \"max_tokens\": 512, \"temperature\": 0, \"ignore_eos\": true}" % list(range(128)))'; }
 
 serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's own summary
+  local summary='tok/s'
   model_folder "$results/qwen3-0.6b"
   for run in 1 2; do
     try "$1.$run" "$build/maniple" generate --backend cuda --model "$results/qwen3-0.6b" --load random --max-model-len 4096 \
       --max-num-batched-tokens 16384 --in "$results/$1.jsonl" --out "$results/$1.$run.out"
-    grep -E 'tok/s|times' "$results/$1.$run.log" || true
   done
 }
 
@@ -93,7 +94,12 @@ for stage in "${stages[@]}"; do
         try "peers.$part" python3 "$here/tests/gpu/peers.py" "$results/qwen3-0.6b" "$results/engine.jsonl" "$part"
       done
       ;;
-    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine, single or peers" >&2; exit 64 ;;
+    gates)
+      model_folder "$results/qwen3-0.6b"
+      while IFS='|' read -r gate result; do row "${gate% }" "${result# }" "gates.py"; done \
+        < <(python3 "$here/tests/gpu/gates.py" "$results" "$results/qwen3-0.6b")
+      ;;
+    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine, single, peers or gates" >&2; exit 64 ;;
   esac
 done
 exit $failed
