@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
-#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests sanitizers kernels engine single peers gates
+#   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests reference sanitizers kernels engine single peers gates
 # Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle
 # (there: ./run tests/gpu/run.sh --build usr/bin).
 # Logs and table.md are added to gpu-results/ in the current folder.
@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 build=
 if [ "${1:-}" = --build ]; then build=$(cd "$2" && pwd); shift 2; fi
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(tests sanitizers kernels engine single peers gates)
+[ ${#stages[@]} -gt 0 ] || stages=(tests reference sanitizers kernels engine single peers gates)
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "no GPU: nvidia-smi lists none; run this on a GPU node" >&2
   exit 69
@@ -30,6 +30,8 @@ row() { printf '| %s | %s | %s | %s | `%s` |\n' "$(date -u +%FT%TZ)" "$device" "
 # try STAGE COMMAND...: a row with the outcome, and the last line that the command said (of those that match $summary)
 failed=0
 summary=.
+mpirun="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"
+has_torch() { python3 -c 'import torch, transformers' 2>/dev/null || { row "$1" "skipped: no torch with transformers" python3; false; }; }
 try() {
   local stage=$1 log=$results/$1.log outcome=passed
   shift
@@ -73,10 +75,16 @@ for stage in "${stages[@]}"; do
     tests)
       for name in primitives_gpu_test cuda_kernels_gpu_test; do try "$name" "$build/$name" --gtest_brief=1; done
       for name in kernels_test model_test engine_test; do try "$name" "$build/$name" --gtest_brief=1 --gtest_filter='*/cuda*'; done
-      mpirun="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"
       # shellcheck disable=SC2086
       for ranks in 1 2; do try parallel_gpu_test.${ranks}_ranks $mpirun -n $ranks "$build/parallel_gpu_test" --ranks=$ranks --gtest_brief=1; done
       MANIPLE=$build/maniple MPIRUN=$mpirun DATA=$MANIPLE_TEST_DATA HERE=$here/tests/end_to_end try end_to_end bash "$here/tests/end_to_end/gpu.sh"
+      ;;
+    reference)
+      has_torch "$stage" || continue
+      for type in fp32 bf16 fp16; do
+        try "reference.$type" python3 "$here/tests/fuzz/against_transformers.py" --program "$build/maniple" --mpirun "$mpirun" --dtype $type --seed 1 \
+          --backend cuda --transport host
+      done
       ;;
     sanitizers)
       for tool in memcheck racecheck initcheck synccheck; do
@@ -87,7 +95,7 @@ for stage in "${stages[@]}"; do
     engine) nano_vllm_requests >"$results/engine.jsonl"; serve engine ;;
     single) single_request >"$results/single.jsonl"; serve single ;;
     peers)
-      python3 -c 'import torch, transformers' 2>/dev/null || { row peers "skipped: no torch with transformers" python3; continue; }
+      has_torch "$stage" || continue
       model_folder "$results/qwen3-0.6b"
       nano_vllm_requests >"$results/engine.jsonl"
       for part in attention single engine; do
@@ -99,7 +107,7 @@ for stage in "${stages[@]}"; do
       while IFS='|' read -r gate result; do row "${gate% }" "${result# }" "gates.py"; done \
         < <(python3 "$here/tests/gpu/gates.py" "$results" "$results/qwen3-0.6b")
       ;;
-    *) echo "unknown stage $stage: tests, sanitizers, kernels, engine, single, peers or gates" >&2; exit 64 ;;
+    *) echo "unknown stage $stage: tests, reference, sanitizers, kernels, engine, single, peers or gates" >&2; exit 64 ;;
   esac
 done
 exit $failed
