@@ -82,7 +82,7 @@ for stage in "${stages[@]}"; do
     reference)
       has_torch "$stage" || continue
       for type in fp32 bf16 fp16; do
-        try "reference.$type" python3 "$here/tests/fuzz/against_transformers.py" --program "$build/maniple" --mpirun "$mpirun" --dtype $type --seed 1 \
+        try "reference.$type" python3 "$here/tests/fuzz/against_transformers.py" --program "$build/maniple" --mpirun "$mpirun" --dtype $type --seed 1 --models 10 \
           --backend cuda --transport host
       done
       ;;
