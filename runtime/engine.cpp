@@ -260,8 +260,8 @@ void Engine::Parts::size_kv_cache() {
   world.barrier();  // all weights are in memory: what is free now is for the cache
   uint32_t mine = 0;
   agree(world, [&] {
-    const size_t scratch = workspace_bytes(*model, *backend.ops, limits, options.dtype, config.vocab_size,
-                                           tensor_rank().rank, tensor_rank().size);
+    const size_t scratch = dry_run(*model, *backend.ops, limits, options.dtype, config.vocab_size,
+                                   tensor_rank().rank, tensor_rank().size);
     const MemoryState memory{.total = backend.device->total_memory(),
                              .free = backend.device->free_memory(),
                              .reserved = scratch + bytes_of_graphs(),

@@ -49,6 +49,11 @@ int64_t bucket_of(int64_t m) {
   return m <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
+// An algorithm may not serve other rows than those that it was chosen for.
+bool refuses(cublasStatus_t result) {
+  return result == CUBLAS_STATUS_INVALID_VALUE || result == CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 struct PreferenceTraits {
   using Handle = cublasLtMatmulPreference_t;
   static Handle none() { return nullptr; }
@@ -141,7 +146,7 @@ void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTenso
   const int64_t m = shape.m;
   shape.m = bucket_of(m);
   cublasStatus_t result = run(plan_for(shape));
-  if (result != CUBLAS_STATUS_SUCCESS && m != shape.m) {  // an algorithm may refuse other rows than its own
+  if (refuses(result) && m != shape.m) {
     shape.m = m;
     result = run(plan_for(shape));
   }

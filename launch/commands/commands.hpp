@@ -20,7 +20,7 @@ struct Reporters {
   FaultNews& faults;
   std::optional<StartDeadline>& start;  // ends when the ranks watch each other
   Neighbours& neighbours;
-  const StopClock* clock = nullptr;     // rank 0
+  const StopClock* clock = nullptr;  // rank 0
 };
 
 // Collective. The exit code of rank 0; the other ranks return complete. Throws AgreedError (rank 0, which has

@@ -11,9 +11,9 @@
 
 namespace maniple {
 
-// Ends this process unless it is fed or destroyed within `limit`. Its thread calls nothing that could wait for
-// a disk, a network or another thread, unless last words are asked for. Time in which the whole process stood
-// still (a suspended job) does not count.
+// Ends this process unless it is fed or destroyed within `limit`. Its thread calls nothing that could wait
+// for a disk, a network or another thread, unless last words are asked for. Time in which the whole process
+// stood still (a suspended job) does not count.
 class Watchdog {
  public:
   using LastWords = std::function<void()>;  // said before the end; must not throw

@@ -9,8 +9,8 @@ BatchLimits RunnerLimits::batch() const {
   return {max_num_batched_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
 }
 
-size_t workspace_bytes(Model& model, Ops& ops, const RunnerLimits& limits, DType activation,
-                       int64_t vocabulary_size, int tensor_rank, int tensor_size) {
+size_t dry_run(Model& model, Ops& ops, const RunnerLimits& limits, DType activation, int64_t vocabulary_size,
+               int tensor_rank, int tensor_size) {
   DryOps dry(ops);
   DryCommunicator group(tensor_rank, tensor_size);
   Workspace workspace;
@@ -32,8 +32,8 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, con
       builder_(ops, limits.batch()),
       cache_(ops.device(), kv, num_blocks),
       sampler_(vocabulary_size, model.vocabulary()),
-      workspace_(ops.device(), workspace_bytes(model, ops, limits, activation, vocabulary_size,
-                                               tensor_group.rank(), tensor_group.size())),
+      workspace_(ops.device(), dry_run(model, ops, limits, activation, vocabulary_size, tensor_group.rank(),
+                                       tensor_group.size())),
       context_{ops, workspace_, tensor_group, activation, layer} {}
 
 std::vector<size_t> decode_buckets(size_t most) {

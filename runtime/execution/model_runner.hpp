@@ -23,9 +23,9 @@ struct RunnerLimits {
   BatchLimits batch() const;
 };
 
-// Bytes of scratch that the largest step takes, found by a dry forward, which also prepares the products.
-size_t workspace_bytes(Model& model, Ops& ops, const RunnerLimits& limits, DType activation,
-                       int64_t vocabulary_size, int tensor_rank, int tensor_size);
+// The largest step without memory or work: prepares its products, and returns the bytes of scratch it takes.
+size_t dry_run(Model& model, Ops& ops, const RunnerLimits& limits, DType activation, int64_t vocabulary_size,
+               int tensor_rank, int tensor_size);
 
 // Batch sizes that decode steps are padded to, so that one graph serves several: 1, 2, 4, then in steps that
 // grow from 4 to 32. The last is `most`.

@@ -1,5 +1,5 @@
-// Preloaded into the ranks of a job: the one that STOP_AT_END tells ("1 before", "0 behind") stands still at the
-// end of MPI, before the ranks wait for each other there, or behind it.
+// Preloaded into the ranks of a job: the one that STOP_AT_END tells ("1 before", "0 behind") stands still at
+// the end of MPI, before the ranks wait for each other there, or behind it.
 #include <mpi.h>
 
 #include <csignal>

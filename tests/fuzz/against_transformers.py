@@ -4,7 +4,7 @@
 usage: against_transformers.py [--program PATH] [--mpirun COMMAND] [--dtype TYPE] [--models N] [--seed N] [OPTION...]   (options for maniple)
 
 Each model runs on one rank and on a random grid. At each greedy token the five best log-probabilities are compared with those that transformers
-compute in fp32 from the same weights and tokens: fp32 differs by at most 2e-4; bf16 and fp16 by no more, as root mean square, than 1.5 times
+compute in fp32 from the same weights and tokens: fp32 differs by at most 2e-4; bf16 and fp16 by no more, as root mean square, than 1.2 times
 what transformers themselves differ in that type. Needs Python with torch and transformers."""
 
 import argparse
@@ -100,6 +100,8 @@ def compare(requests, results, exact, same_type):
     ours, theirs, regret = [], [], 0
     for request in requests:
         result = results[request["id"]]
+        if len(result["tokens"]) != request["max_tokens"]:
+            raise RuntimeError(f"request {request['id']} ended after {len(result['tokens'])} of {request['max_tokens']} tokens")
         tokens = request["tokens"] + result["tokens"]
         right, rounded = log_probabilities(exact, tokens), log_probabilities(same_type, tokens)
         for place, step in enumerate(result["logprobs"], start=len(request["tokens"]) - 1):
@@ -129,7 +131,7 @@ def main():
             for tp, ranks in ((1, 1), random_grid(config, rng)):
                 ours, theirs, regret = compare(requests, run(arguments, folder, requests, tp, ranks, rng), exact, same_type)
                 largest, ours, theirs = max(map(abs, ours)), root_mean_square(ours), root_mean_square(theirs)
-                good = max(largest, regret) <= EXACT if arguments.dtype == "fp32" else ours <= 1.5 * theirs
+                good = max(largest, regret) <= EXACT if arguments.dtype == "fp32" else ours <= 1.2 * theirs
                 failures += not good
                 print("ok " if good else "BAD", f"largest difference {largest:.1e}, rms {ours:.1e}, theirs {theirs:.1e}; --seed {arguments.seed + number}, {ranks} ranks, "
                       f"tp {tp}: {config.model_type}, {config.num_attention_heads} heads, {config.num_key_value_heads} of KV, "

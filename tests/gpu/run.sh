@@ -49,16 +49,7 @@ model_folder() { # FOLDER: Qwen3-0.6B's shape, weights are random
 JSON
 }
 
-# nano-vLLM's bench.py: 256 prompts of 100 to 1024 tokens, as many to generate, from Python's seed 0 (142827 and 133966 in all).
-nano_vllm_requests() {
-  python3 -c '
-from json import dumps
-from random import randint, seed
-seed(0)
-prompts = [[randint(0, 10000) for _ in range(randint(100, 1024))] for _ in range(256)]
-for i, prompt in enumerate(prompts):
-    print(dumps({"id": i, "tokens": prompt, "max_tokens": randint(100, 1024), "temperature": 0.6, "ignore_eos": True}))'
-}
+nano_vllm_requests() { python3 "$here/tests/gpu/nano_vllm_requests.py"; }
 single_request() { python3 -c 'print("{\"id\": 0, \"tokens\": %s, \"max_tokens\": 512, \"temperature\": 0, \"ignore_eos\": true}" % list(range(128)))'; }
 
 serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's own summary
