@@ -6,9 +6,29 @@ scripts=$HERE/../../cluster/slurm
 for script in "$scripts"/* "$scripts"/../containers/*.sbatch; do bash -n "$script" || bad "$script"; done
 export TESTBED=$work/testbed TESTBED_SECONDS=600
 PATH=$(dirname "$MANIPLE"):$PATH
-"$testbed/up" 4 || exit
+nodes=4
+"$testbed/up" $nodes || exit
 trap '"$testbed/down"; clean_up' EXIT
 cluster() { "$testbed/run" "$@"; }
+
+# Slurm works as long as its daemons live and a node is idle again when nothing of maniple is left on it.
+works() {
+  (($(cluster pgrep -xc slurmd) == nodes && $(cluster sinfo --noheader --responding --states=idle --format=%D) + 0 == nodes)) ||
+    cluster pgrep -x maniple >/dev/null
+}
+# A daemon of Slurm that dies or answers no more (seen once in hundreds of runs) is no fault of maniple: once more, on a new cluster.
+judge() {
+  if ((failures > 0)); then
+    { cluster sinfo --Node --long; cluster squeue; cluster ps axf; tail -n 40 "$TESTBED"/*log; } >&2
+    if [[ -z ${AGAIN:-} ]] && ! until_true 20 works; then
+      say "SLURM ITSELF FAILED; once more"
+      "$testbed/down"
+      clean_up
+      AGAIN=yes exec bash "$0"
+    fi
+  fi
+  finish
+}
 
 # submit NAME sbatch-arguments...: 2 nodes x 2 ranks unless they say otherwise; $id is the job, NAME.log what it says.
 submit() {
@@ -20,7 +40,7 @@ over() { ! job "$1" JobState | grep -Eqv 'COMPLETED|FAILED|TIMEOUT|CANCELLED|NOD
 # ended NAME SECONDS CODES: job $id, in time, with one of these exit codes in each of its tasks.
 ended() {
   local code
-  until_true "$2" over "$id" || { bad "$1: not ended after $2 s: $(job "$id" JobState) $(cat "$work/$1.log")"; return; }
+  until_true "$2" over "$id" || { bad "$1: not ended after $2 s: $(job "$id" JobState) $(cat "$work/$1"*.log)"; return; }
   for code in $(job "$id" ExitCode); do
     [[ " $3 " == *" ${code%:*} "* && ($code == *:0 || " $3 " == *" any "*) ]] || bad "$1: exit code $code, not one of: $3: $(cat "$work/$1"*.log)"
   done
@@ -138,4 +158,4 @@ echo 'stopped 75' >"$work/requeue/STATUS"
 submit refused "$scripts/requeue.sbatch" "$work/requeue" "${run[@]}" --temperature 9
 ended refused 60 75
 (($(job "$id" Restarts) == 0)) || bad "refused: it came back, though it had done nothing"
-finish
+judge
