@@ -28,6 +28,13 @@ std::string nccl_off_fabric(const Environment& lookup) {
   return disabled == "0" ? "" : "NCCL_IB_DISABLE=" + disabled;
 }
 
+// Where a job has fewer nodes than TreeWidth, a fence without data of Slurm's PMIx (20.11 to 26.05) waits for
+// nobody on other nodes, unless all fences are rings; and such a fence is the last one of MPI_Init.
+bool may_leave_mpi_init_early(const Environment& lookup) {
+  return lookup("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix") && lookup("SLURM_NNODES") != "1" &&
+         lookup("SLURM_PMIX_FENCE") != "ring";
+}
+
 }  // namespace
 
 // Inside a job script SLURM_PROCID is there too, but only a job step has SLURM_STEP_NUM_TASKS > 1 tasks that
@@ -40,6 +47,7 @@ Launch detect_launch(const Environment& lookup) {
   launch.het_components = number_or(lookup("SLURM_HET_SIZE"), 1);
   launch.nccl_off_fabric = nccl_off_fabric(lookup);
   launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
+  launch.early = may_leave_mpi_init_early(lookup);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
     if (const auto rank = lookup(name)) {

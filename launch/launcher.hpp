@@ -11,6 +11,7 @@ namespace maniple {
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
   int rank = 0;         // good enough to decide who prints
+  bool early = false;   // MPI_Init may end before all ranks are ready to be spoken to
   std::string job;      // of Slurm, as squeue names it; a task of an array is 12_3
   std::optional<std::chrono::system_clock::time_point> job_end;
   int het_components = 1;       // of a heterogeneous Slurm job

@@ -43,7 +43,7 @@ class CublasLtGemm : public Gemm {
     DType type, out_type;
     bool biased;
     uint32_t x_alignment, weight_alignment, out_alignment;
-    auto operator<=>(const Shape&) const = default;
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
   };
   struct Plan {
     UniqueHandle<MatmulTraits> operation;

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <ranges>
 #include <thread>
 
 namespace maniple {
@@ -58,8 +57,8 @@ std::string job_text(const std::vector<std::filesystem::path>& folders, RunStatu
     if (running) status = fault_status;  // whoever told of it was killed before it wrote STATUS
     return "; " + *fault;
   }
-  for (const std::filesystem::path& folder : folders | std::views::reverse)
-    if (const std::optional<JobOwner> owner = running_owner(folder); running && owner)
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
+    if (const std::optional<JobOwner> owner = running_owner(*folder); running && owner)
       return check_alive(*owner, status);
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <exception>
+#include <thread>
 
 namespace maniple {
 
@@ -15,7 +16,7 @@ void check_mpi(int code, const char* call) {
   fail(ExitCode::fault, "rank {}: {} failed: {}", rank, call, text.data());
 }
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession(std::chrono::milliseconds settle) {
   int provided = MPI_THREAD_SINGLE;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     throw Error(ExitCode::preflight, "MPI_Init_thread failed", "no rank can reach another",
@@ -28,6 +29,7 @@ MpiSession::MpiSession() {
                 "rank 0 schedules and computes in different threads, and every rank has a health thread",
                 "use an MPI built with MPI_THREAD_MULTIPLE (ompi_info | grep -i thread)");
   }
+  std::this_thread::sleep_for(settle);
 }
 
 MpiSession::~MpiSession() {

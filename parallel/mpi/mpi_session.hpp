@@ -5,16 +5,18 @@
 
 #include <mpi.h>
 
+#include <chrono>
+
 namespace maniple {
 
 // Throws Error (fault) naming this rank and the call when `code` is not MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
 // From MPI_Init_thread to MPI_Finalize. Leaves MPI open when it ends because of an exception: finalising
-// would wait for the other ranks.
+// would wait for the other ranks. `settle`: what it waits behind MPI_Init_thread.
 class MpiSession {
  public:
-  MpiSession();
+  explicit MpiSession(std::chrono::milliseconds settle);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

@@ -106,7 +106,8 @@ class MpiWorld : public World {
 
 // A world that ends MPI after everything else of it is gone.
 struct MpiJob final : private MpiSession, public MpiWorld {
-  using MpiWorld::MpiWorld;
+  MpiJob(std::chrono::milliseconds settle, std::unique_ptr<NcclGroups> nccl)
+      : MpiSession(settle), MpiWorld(std::move(nccl)) {}
 };
 
 // "Open MPI v4.1.4, package: ..." up to the comma, and how GPU tensors travel.
@@ -165,8 +166,8 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world(GpuTransport transport) {
-  return std::make_unique<MpiJob>(make_nccl_groups(transport));
+std::unique_ptr<World> make_mpi_world(GpuTransport transport, std::chrono::milliseconds settle) {
+  return std::make_unique<MpiJob>(settle, make_nccl_groups(transport));
 }
 
 }  // namespace maniple

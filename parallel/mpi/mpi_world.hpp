@@ -3,12 +3,16 @@
 
 #include <parallel/world.hpp>
 
+#include <chrono>
+
 namespace maniple {
 
 // Starts MPI; collective over all ranks, once in a process. MPI ends with the world, which must outlive all
-// groups and channels made by it. Throws Error (preflight) when MPI does not let several threads call it
+// groups and channels made by it. `settle`: how long to send nothing behind MPI_Init, where that may not have
+// waited for all ranks. Throws Error (preflight) when MPI does not let several threads call it
 // or this build lacks what `transport` asks for, Error (fault) naming rank and call when MPI fails, then or
 // later.
-std::unique_ptr<World> make_mpi_world(GpuTransport transport = GpuTransport::automatic);
+std::unique_ptr<World> make_mpi_world(GpuTransport transport = GpuTransport::automatic,
+                                      std::chrono::milliseconds settle = {});
 
 }  // namespace maniple

@@ -44,6 +44,20 @@ TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
   EXPECT_TRUE(launched_with({{"PMI_RANK", "1"}}).by_mpi);
 }
 
+TEST(Launcher, NodesUnderSrunMayLeaveMpiInitEarlyUnlessTheirFencesAreRings) {
+  std::map<std::string, std::string> variables{
+      {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"SLURM_NNODES", "2"}};
+  EXPECT_TRUE(launched_with(variables).early);
+  variables["SLURM_PMIX_FENCE"] = "tree";
+  EXPECT_TRUE(launched_with(variables).early);
+  variables["SLURM_PMIX_FENCE"] = "ring";
+  EXPECT_FALSE(launched_with(variables).early);
+  variables = {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"SLURM_NNODES", "1"}};
+  EXPECT_FALSE(launched_with(variables).early);
+  variables = {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "2838233089"}, {"SLURM_NNODES", "2"}};
+  EXPECT_FALSE(launched_with(variables).early) << "mpirun inside an allocation";
+}
+
 TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
   const Launch launch = launched_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}});
   EXPECT_FALSE(launch.by_mpi);
