@@ -29,10 +29,12 @@ std::string nccl_off_fabric(const Environment& lookup) {
 }
 
 // Where a job has fewer nodes than TreeWidth, a fence without data of Slurm's PMIx (20.11 to 26.05) waits for
-// nobody on other nodes, unless all fences are rings; and such a fence is the last one of MPI_Init.
-bool may_leave_mpi_init_early(const Environment& lookup) {
-  return lookup("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix") && lookup("SLURM_NNODES") != "1" &&
-         lookup("SLURM_PMIX_FENCE") != "ring";
+// nobody on other nodes, unless all fences are rings; and such a fence is the last one of MPI_Init. Open
+// MPI's TCP transport crashes in a rank that is spoken to before it is ready.
+std::chrono::milliseconds time_to_settle(const Environment& lookup) {
+  const bool early = lookup("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix") &&
+                     lookup("SLURM_NNODES") != "1" && lookup("SLURM_PMIX_FENCE") != "ring";
+  return std::chrono::milliseconds(early ? 500 : 0);
 }
 
 }  // namespace
@@ -47,7 +49,7 @@ Launch detect_launch(const Environment& lookup) {
   launch.het_components = number_or(lookup("SLURM_HET_SIZE"), 1);
   launch.nccl_off_fabric = nccl_off_fabric(lookup);
   launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
-  launch.early = may_leave_mpi_init_early(lookup);
+  launch.settle = time_to_settle(lookup);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
     if (const auto rank = lookup(name)) {

@@ -11,10 +11,11 @@ namespace maniple {
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
   int rank = 0;         // good enough to decide who prints
-  bool early = false;   // MPI_Init may end before all ranks are ready to be spoken to
   std::string job;      // of Slurm, as squeue names it; a task of an array is 12_3
   std::optional<std::chrono::system_clock::time_point> job_end;
-  int het_components = 1;       // of a heterogeneous Slurm job
+  int het_components = 1;  // of a heterogeneous Slurm job
+  // To wait after MPI_Init, where that may not have waited for all ranks.
+  std::chrono::milliseconds settle{0};
   std::string nccl_off_fabric;  // the setting that keeps NCCL on sockets: "NCCL_IB_DISABLE=1"; may be empty
   int slurm_tasks = 1;          // of this job step: more than one without MPI ranks is a launch mistake
 };

@@ -31,9 +31,6 @@ std::optional<std::string> environment(const std::string& name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// Open MPI's TCP transport crashes in a rank that is spoken to before it is ready.
-constexpr std::chrono::milliseconds time_to_get_ready{500};
-
 int report(const Error& error, const std::string& speaker = {}) {
   say(error_block(error, speaker));
   return static_cast<int>(error.code());
@@ -57,7 +54,7 @@ std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport,
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
     start.emplace(launch.rank);
-    world = make_mpi_world(transport, launch.early ? time_to_get_ready : std::chrono::milliseconds(0));
+    world = make_mpi_world(transport, launch.settle);
   } else {
     world = std::make_unique<SelfWorld>();
   }

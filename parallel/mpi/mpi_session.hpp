@@ -13,7 +13,7 @@ namespace maniple {
 void check_mpi(int code, const char* call);
 
 // From MPI_Init_thread to MPI_Finalize. Leaves MPI open when it ends because of an exception: finalising
-// would wait for the other ranks. `settle`: what it waits behind MPI_Init_thread.
+// would wait for the other ranks. `settle`: how long it waits after MPI_Init_thread.
 class MpiSession {
  public:
   explicit MpiSession(std::chrono::milliseconds settle);

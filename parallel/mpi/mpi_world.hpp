@@ -8,7 +8,7 @@
 namespace maniple {
 
 // Starts MPI; collective over all ranks, once in a process. MPI ends with the world, which must outlive all
-// groups and channels made by it. `settle`: how long to send nothing behind MPI_Init, where that may not have
+// groups and channels made by it. `settle`: how long to send nothing after MPI_Init, where that may not have
 // waited for all ranks. Throws Error (preflight) when MPI does not let several threads call it
 // or this build lacks what `transport` asks for, Error (fault) naming rank and call when MPI fails, then or
 // later.

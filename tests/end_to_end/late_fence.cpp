@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
@@ -20,6 +21,7 @@ struct Call {
 void hear_late(int status, void* data) {
   std::thread([status, call = static_cast<Call*>(data)] {
     std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(std::getenv("LATE_FENCE"))));
+    std::fprintf(stderr, "rank 0 was late\n");
     call->done(status, call->data);
     delete call;
   }).detach();

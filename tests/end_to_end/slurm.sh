@@ -111,8 +111,10 @@ ended srun-no-op 20 0
 say "a rank that PMIx lets out of its first fence late: the others wait for it, with the scripts and without"
 LATE_FENCE=2000 LD_PRELOAD=$LATE submit late "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun"
 ended late 30 0
+says late 'rank 0 was late'
 cluster env LATE_FENCE=100 LD_PRELOAD="$LATE" srun --mpi=pmix --nodes=2 --ntasks-per-node=2 --kill-on-bad-exit=1 \
   maniple generate "${run[@]}" --run-dir "$work/srun" >"$work/late.log" 2>&1 || bad "late: srun ended with $?: $(cat "$work/late.log")"
+says late 'rank 0 was late'
 
 say "stopped by the signals of Slurm, and submitted again: mpirun"
 for signal in USR1 TERM; do

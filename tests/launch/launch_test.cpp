@@ -47,15 +47,15 @@ TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
 TEST(Launcher, NodesUnderSrunMayLeaveMpiInitEarlyUnlessTheirFencesAreRings) {
   std::map<std::string, std::string> variables{
       {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"SLURM_NNODES", "2"}};
-  EXPECT_TRUE(launched_with(variables).early);
+  EXPECT_GT(launched_with(variables).settle, 0ms);
   variables["SLURM_PMIX_FENCE"] = "tree";
-  EXPECT_TRUE(launched_with(variables).early);
+  EXPECT_GT(launched_with(variables).settle, 0ms);
   variables["SLURM_PMIX_FENCE"] = "ring";
-  EXPECT_FALSE(launched_with(variables).early);
+  EXPECT_EQ(launched_with(variables).settle, 0ms);
   variables = {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"SLURM_NNODES", "1"}};
-  EXPECT_FALSE(launched_with(variables).early);
+  EXPECT_EQ(launched_with(variables).settle, 0ms);
   variables = {{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "2838233089"}, {"SLURM_NNODES", "2"}};
-  EXPECT_FALSE(launched_with(variables).early) << "mpirun inside an allocation";
+  EXPECT_EQ(launched_with(variables).settle, 0ms) << "mpirun inside an allocation";
 }
 
 TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
