@@ -30,13 +30,12 @@ RenderChat renderer_of(const fs::path& model, std::time_t now) {
 
 }  // namespace
 
-GenerateJob::GenerateJob(const GenerateOptions& options, const std::string& host,
+GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
                          const std::string& instruction_path, std::atomic<uint32_t>& disk)
     : options_(options), disk_(disk) {
-  check_model_directory(options_.engine.model);
   open_input();
   if (options_.run_dir) {
-    open_run(host, instruction_path);
+    open_run(plan, host, instruction_path);
     return;
   }
   seed_ = seed_of(nullptr);
@@ -85,14 +84,15 @@ SeedReport GenerateJob::seed_of(const Manifest* there) {
 }
 
 // An input that has the hash of one that was checked needs no second check.
-void GenerateJob::open_run(const std::string& host, const std::string& instruction_path) {
+void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
+                           const std::string& instruction_path) {
   const fs::path& path = *options_.run_dir;
   const std::optional<Manifest> there = Manifest::read(path);
   seed_ = seed_of(there ? &*there : nullptr);
   const uint64_t hash = input_->hash();
   requests_ = there ? there->number("requests") : checked_requests();
   started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
-  const Manifest manifest = manifest_of(options_, {hash, requests_, seed_.value, started_, instruction_path});
+  const Manifest manifest = manifest_of(options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan)});
   if (there) {
     there->check_same(manifest, path);
     const std::optional<RunStatus> status = read_status(path);
@@ -148,9 +148,9 @@ ResultStore& GenerateJob::open_store(bool deaths_are_told) {
 
 RequestFeed::Setting GenerateJob::feed_setting(const Engine& engine) const {
   RequestFeed::Setting setting;
-  setting.tokenizer = engine.tokenizer();
+  setting.tokenizer = engine.model().tokenizer();
   setting.render_chat = renderer_of(options_.engine.model, started_);
-  setting.defaults = default_request(engine.generation_config(), options_.sampling);
+  setting.defaults = default_request(engine.model().generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
   setting.requests = requests_;

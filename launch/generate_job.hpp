@@ -16,8 +16,8 @@ class GenerateJob {
  public:
   // Everything that can be wrong with files and options shows here, before anything is loaded. disk: tells of
   // every wait for the run directory or the output, as DiskWait has it.
-  GenerateJob(const GenerateOptions& options, const std::string& host, const std::string& instruction_path,
-              std::atomic<uint32_t>& disk);
+  GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
+              const std::string& instruction_path, std::atomic<uint32_t>& disk);
 
   // The exit code, where earlier jobs have done it all: nothing is to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
@@ -47,7 +47,7 @@ class GenerateJob {
 
  private:
   void open_input();
-  void open_run(const std::string& host, const std::string& instruction_path);
+  void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
   void open_output();
   uint64_t checked_requests();
   SeedReport seed_of(const Manifest* there);

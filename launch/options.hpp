@@ -6,7 +6,7 @@
 #include <launch/sampling_fields.hpp>
 #include <launch/stop_clock.hpp>
 #include <parallel/world.hpp>
-#include <runtime/engine.hpp>
+#include <runtime/engine_options.hpp>
 
 #include <chrono>
 #include <filesystem>

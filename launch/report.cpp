@@ -1,3 +1,4 @@
+#include <launch/option_names.hpp>
 #include <launch/report.hpp>
 
 #include <fmt/format.h>
@@ -14,18 +15,6 @@ namespace {
 
 std::string plural(size_t count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
-
-std::string_view name_of(Repro repro) {
-  switch (repro) {
-    case Repro::off:
-      return "off";
-    case Repro::batch:
-      return "batch";
-    case Repro::grid:
-      return "grid";
-  }
-  return "unknown";
 }
 
 double median(const std::vector<RankTimes>& ranks, double (*value)(const RankTimes&)) {
@@ -68,7 +57,7 @@ std::string error_block(const Error& error, const std::string& speaker) {
   if (!error.why().empty()) block += fmt::format("  why: {}\n", error.why());
   if (!error.remedy().empty()) block += fmt::format("  try: {}\n", error.remedy());
   if (!speaker.empty()) block += fmt::format("  where: {}\n", speaker);
-  return block;
+  return with_option_names(std::move(block));
 }
 
 Error error_of(const std::exception& exception) {
@@ -86,27 +75,15 @@ std::string times_text(const RankTimes& times) {
       times.prefill, times.decode, times.communication, times.idle);
 }
 
-namespace {
-
-// The level in force, and why it is not the one asked for.
-std::string repro_text(const EngineOptions& options, const EngineInfo& info) {
-  std::string text(name_of(info.repro));
-  if (info.repro == options.repro) return text;
-  return text + (info.repro == Repro::off ? " (sums on GPUs keep no order)"
-                                          : fmt::format(" ({} is not possible with --tp {})",
-                                                        name_of(options.repro), info.grid.tensor));
-}
-
-}  // namespace
-
-std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,
-                   const SeedReport& seed) {
+std::string banner(const EngineOptions& options, const JobPlan& plan, const EngineInfo& info,
+                   const World& world, const SeedReport& seed) {
   constexpr double mebibyte = 1 << 20;
   const std::string graphs =
       info.num_graphs == 0
           ? ""
           : fmt::format("maniple: {} of decode steps of up to {} sequences, captured in {:.1f} s\n",
                         plural(info.num_graphs, "graph"), options.max_num_seqs, info.capture_seconds);
+  const std::string reason = plan.repro_reason.empty() ? "" : fmt::format(" ({})", plan.repro_reason);
   return fmt::format(
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
@@ -115,21 +92,23 @@ std::string banner(const EngineOptions& options, const EngineInfo& info, const W
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
       options.random_weights ? "random " : "", info.load_seconds,
-      plural(static_cast<size_t>(world.size()), "rank"), info.grid.tensor, info.grid.data,
+      plural(static_cast<size_t>(world.size()), "rank"), plan.grid.tensor, plan.grid.data,
       world.description(), info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
-      plural(info.num_blocks, "block"), info.block_size, info.max_model_len, repro_text(options, info),
-      seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
+      plural(info.num_blocks, "block"), info.block_size, plan.max_model_len,
+      std::string(name_of(plan.repro)) + reason, seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
-std::string run_record(const EngineInfo& info, const RunSummary& summary, const World& world) {
+std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
+                       const World& world) {
   nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
                                    {"ranks", world.size()},
-                                   {"tensor", info.grid.tensor},
-                                   {"data", info.grid.data},
+                                   {"tensor", plan.grid.tensor},
+                                   {"data", plan.grid.data},
                                    {"mpi", world.description()},
                                    {"backend", info.backend},
-                                   {"repro", name_of(info.repro)},
+                                   {"repro", name_of(plan.repro)},
+                                   {"repro_reason", plan.repro_reason},
                                    {"kv_blocks", info.num_blocks},
                                    {"block_size", info.block_size},
                                    {"interrupted", summary.interrupted},

@@ -26,10 +26,11 @@ struct SeedReport {
 
 // "load 1.0 s, prefill ..."
 std::string times_text(const RankTimes& times);
-std::string banner(const EngineOptions& options, const EngineInfo& info, const World& world,
-                   const SeedReport& seed);
+std::string banner(const EngineOptions& options, const JobPlan& plan, const EngineInfo& info,
+                   const World& world, const SeedReport& seed);
 // What a run directory keeps of a job that has ended by itself: JSON.
-std::string run_record(const EngineInfo& info, const RunSummary& summary, const World& world);
+std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
+                       const World& world);
 // done and failed: requests, those that the engine never saw among them.
 std::string summary_text(const RunSummary& summary, size_t done, size_t failed,
                          const std::vector<Place>& places);

@@ -44,11 +44,6 @@ std::string text_of(const SamplingFields& sampling) {
   return text.empty() ? "the model's" : text;
 }
 
-std::string_view name_of(Repro repro) {
-  constexpr std::array<std::string_view, 3> names = {"off", "batch", "grid"};
-  return names[static_cast<size_t>(repro)];
-}
-
 }  // namespace
 
 uint64_t model_hash(const fs::path& model) {
@@ -67,6 +62,12 @@ uint64_t model_hash(const fs::path& model) {
   return hash;
 }
 
+std::string level_of(const JobPlan& plan) {
+  std::string level(name_of(plan.repro));
+  if (plan.repro == Repro::batch) level += fmt::format(" of tensor size {}", plan.grid.tensor);
+  return level;
+}
+
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity) {
   const EngineOptions& engine = options.engine;
   Manifest manifest;
@@ -82,7 +83,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("started", fmt::format("{}", identity.started));
   manifest.set("max_model_len",
                engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
-  manifest.set("repro", std::string(name_of(engine.repro)));
+  manifest.set("level", identity.level);
   manifest.set("instruction_path", identity.instruction_path);
   return manifest;
 }

@@ -3,6 +3,7 @@
 
 #include <launch/options.hpp>
 #include <launch/run_directory/manifest.hpp>
+#include <runtime/job_plan.hpp>
 
 #include <cstdint>
 #include <ctime>
@@ -22,7 +23,10 @@ struct RunIdentity {
   uint64_t seed = 0;
   std::time_t started = 0;
   std::string instruction_path;
+  std::string level;  // of reproducibility, in force
 };
+// "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
+std::string level_of(const JobPlan& plan);
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
 
 // Exit code of a run in which so many requests failed.

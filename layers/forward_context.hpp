@@ -3,7 +3,7 @@
 
 #include <kernels/ops.hpp>
 #include <kernels/workspace.hpp>
-#include <parallel/communicator.hpp>
+#include <parallel/groups.hpp>
 
 #include <atomic>
 
@@ -12,15 +12,9 @@ namespace maniple {
 struct ForwardContext {
   Ops& ops;
   Workspace& workspace;
-  Communicator& tensor_group;
+  const Groups& groups;
   DType activation;              // bf16 or fp32
   std::atomic<uint32_t>& layer;  // where the forward is, for the health thread
-};
-
-// A rank's place in its tensor group: what sharding needs to know.
-struct TensorRank {
-  int rank = 0;
-  int size = 1;
 };
 
 }  // namespace maniple

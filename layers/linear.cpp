@@ -47,11 +47,11 @@ ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t 
 }
 
 TensorView ColumnParallelLinear::forward_gathered(ConstTensorView x, ForwardContext& context) const {
-  const int64_t tokens = x.shape[0], ranks = context.tensor_group.size(), part = local_outputs();
+  const int64_t tokens = x.shape[0], ranks = context.groups.tensor->size(), part = local_outputs();
   const TensorView out = context.workspace.take(context.activation, {tokens, ranks * part});
   const Workspace::Scope scope(context.workspace);
   const TensorView by_rank = context.workspace.take(context.activation, {ranks, tokens, part});
-  context.tensor_group.all_gather(forward(x, context), by_rank);
+  context.groups.tensor->all_gather(forward(x, context), by_rank);
 
   // [rank][token][part] -> [token][rank][part]
   std::vector<int32_t> order;
@@ -106,7 +106,7 @@ TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext&
 
 TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {
   const TensorView sum = forward_partial(x, context);
-  context.tensor_group.all_reduce(sum);
+  context.groups.tensor->all_reduce(sum);
   if (has_bias_) context.ops.add_bias(sum, bias_.vector);
   return sum;
 }

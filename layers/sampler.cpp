@@ -23,8 +23,8 @@ auto bytes_of(std::span<T> array, size_t rows) {
 // all: the arrays of all ranks, rank after rank.
 template <typename T>
 void all_gather(std::span<T> mine, std::span<T> all, ForwardContext& context) {
-  context.tensor_group.all_gather(bytes_of(mine, 1),
-                                  bytes_of(all, static_cast<size_t>(context.tensor_group.size())));
+  context.groups.tensor->all_gather(bytes_of(mine, 1),
+                                  bytes_of(all, static_cast<size_t>(context.groups.tensor->size())));
 }
 
 TensorView gather_logits(ConstTensorView logits, ConstTensorView rows, ForwardContext& context) {
@@ -125,7 +125,7 @@ PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
 PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& batch,
                             ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
-  PendingRows pending = this->pending(batch, context.tensor_group.size());
+  PendingRows pending = this->pending(batch, context.groups.tensor->size());
   const size_t bytes = std::max<size_t>(pending.arrays<std::byte>(nullptr).bytes, 1);
   const TensorView memory = context.workspace.take(DType::uint8, {static_cast<int64_t>(bytes)});
   const Arrays results = pending.arrays(memory.data);
@@ -142,7 +142,7 @@ void Sampler::draw(ConstTensorView logits, const SamplerBatch& batch, const Arra
   const size_t rows = batch.rows.size();
   const std::span<Candidate> mine = take_array<Candidate>(context, rows);
   const std::span<Candidate> all =
-      take_array<Candidate>(context, rows * static_cast<size_t>(context.tensor_group.size()));
+      take_array<Candidate>(context, rows * static_cast<size_t>(context.groups.tensor->size()));
   context.ops.best_candidates(logits, shard_.valid, batch.draws, mine);
   all_gather(mine, all, context);
   context.ops.choose(all, batch.seats, results.chosen, batch.last_tokens);
@@ -155,8 +155,8 @@ void Sampler::redraw_with_full_logits(ConstTensorView logits, const SamplerBatch
   const int64_t count = batch.full_rows.shape[0];
   const TensorView mine = gather_logits(logits, batch.full_rows, context);
   const TensorView gathered =
-      context.workspace.take(DType::fp32, {context.tensor_group.size(), count, logits.shape[1]});
-  context.tensor_group.all_gather(mine, gathered);
+      context.workspace.take(DType::fp32, {context.groups.tensor->size(), count, logits.shape[1]});
+  context.groups.tensor->all_gather(mine, gathered);
 
   const std::span<SamplingRow> draws = take_array<SamplingRow>(context, static_cast<size_t>(count));
   const std::span<Candidate> drawn = take_array<Candidate>(context, static_cast<size_t>(count));

@@ -23,7 +23,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const std::string& source, int64_
 TensorView VocabParallelEmbedding::forward(ConstTensorView ids, ForwardContext& context) const {
   const TensorView out = context.workspace.take(context.activation, {ids.shape[0], width_});
   context.ops.embed(ids, table_.matrix, shard_.valid, out);
-  context.tensor_group.all_reduce(out);  // exact: all but one rank add +0
+  context.groups.tensor->all_reduce(out);  // exact: all but one rank add +0
   return out;
 }
 

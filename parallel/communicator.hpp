@@ -17,6 +17,8 @@ class Communicator {
   virtual int size() const = 0;
   // Every operation does no more than join the order of the device's work, so that a graph can record it.
   virtual bool captures() const = 0;
+  // That its calls took so far, where somebody measures them.
+  virtual double seconds() const { return 0; }
 
   // Sums x over the ranks, in place, same bits on all. In memory that the host reaches, and for whatever goes
   // through the host, the order is a contract: the binary tree over ranks ((0+1)+(2+3))+..., an odd one

@@ -1,5 +1,5 @@
-// Where a rank stands: pure arithmetic, no MPI. World rank = ((data * pipeline_size) + pipeline) *
-// tensor_size + tensor.
+// Where a rank stands, and which ranks it works with: pure arithmetic, no MPI. World rank = ((data *
+// pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of neighbours.
 #pragma once
 
 #include <vector>
@@ -12,6 +12,7 @@ struct GridSize {
   int data = 1;
 
   int ranks() const { return tensor * pipeline * data; }
+  int replica_ranks() const { return tensor * pipeline; }
   bool operator==(const GridSize&) const = default;
 };
 
@@ -23,27 +24,20 @@ struct GridPosition {
   bool operator==(const GridPosition&) const = default;
 };
 
-class ProcessGrid {
- public:
-  // The data size follows: world_size / (tensor * pipeline). Throws Error (usage) when it does not divide,
-  // naming the sizes that would.
-  static ProcessGrid of(int world_size, int tensor_size, int pipeline_size = 1);
+GridPosition position_in(const GridSize& grid, int rank);
+int rank_at(const GridSize& grid, const GridPosition& position);
 
-  const GridSize& size() const { return size_; }
-  GridPosition position(int rank) const;
-  int rank(const GridPosition& position) const;
+// World ranks of the groups of one rank, each in group order.
+struct GroupRanks {
+  std::vector<int> tensor{0};   // one stage of one replica
+  std::vector<int> data{0};     // the same part of the model in every replica
+  std::vector<int> replica{0};  // all that hold one copy of the model
 
-  // World ranks of the group of `rank` along one axis, in the order of that axis.
-  std::vector<int> tensor_group(int rank) const;
-  std::vector<int> pipeline_group(int rank) const;
-  std::vector<int> data_group(int rank) const;  // same shard of the model in every replica
-  // All ranks of a replica, and the one that answers for it: tensor rank 0 of the last stage.
-  std::vector<int> replica(int data) const;
-  int reporter(int data) const;
-
- private:
-  explicit ProcessGrid(const GridSize& size) : size_(size) {}
-  GridSize size_;
+  bool operator==(const GroupRanks&) const = default;
 };
+GroupRanks groups_of(const GridSize& grid, int rank);
+
+// The rank that answers for a replica: tensor rank 0 of the last stage.
+int reporter_of(const GridSize& grid, int data);
 
 }  // namespace maniple

@@ -1,4 +1,3 @@
-#include <parallel/divisors.hpp>
 #include <parallel/shard.hpp>
 
 #include <algorithm>
@@ -6,18 +5,23 @@
 
 namespace maniple {
 
-namespace {
+Indivisible::Indivisible(const char* its_dimension, int64_t its_size, int its_parts)
+    : Error(ExitCode::input,
+            fmt::format("{} ({}) do not divide by tensor ranks ({})", its_dimension, its_size, its_parts)),
+      dimension(its_dimension),
+      size(its_size),
+      parts(its_parts) {}
 
-[[noreturn]] void refuse(const char* what, int64_t size, int parts) {
-  fail(ExitCode::input, "{} ({}) do not divide by tensor ranks ({}); use --tp {}", what, size, parts,
-       alternatives(small_divisors(size)));
+std::vector<int> small_divisors(int64_t n) {
+  std::vector<int> divisors;
+  for (int d = 1; d <= 64 && d <= n && divisors.size() < 8; ++d)
+    if (n % d == 0) divisors.push_back(d);
+  return divisors;
 }
-
-}  // namespace
 
 IndexRange even_shard(int64_t size, int parts, int part, const char* what) {
   require(0 <= part && part < parts, "a part outside the group");
-  if (size % parts != 0) refuse(what, size, parts);
+  if (size % parts != 0) throw Indivisible(what, size, parts);
   const int64_t width = size / parts;
   return {part * width, (part + 1) * width};
 }

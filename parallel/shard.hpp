@@ -7,8 +7,21 @@
 
 namespace maniple {
 
-// Equal parts. Throws Error (input) when size does not divide by parts: `what` names the dimension, e.g.
-// "attention heads".
+// A dimension of the model that does not divide by the tensor ranks.
+class Indivisible : public Error {
+ public:
+  Indivisible(const char* dimension, int64_t size, int parts);
+  const char* dimension;  // "kv heads"
+  int64_t size;
+  int parts;
+};
+
+// Divisors of n, ascending, up to 64 (more ranks than that hold no part of a dimension); at most the first
+// eight: for messages that name the sizes that would fit.
+std::vector<int> small_divisors(int64_t n);
+
+// Equal parts. Throws Indivisible (input) when size does not divide by parts: `what` names the dimension,
+// e.g. "attention heads".
 IndexRange even_shard(int64_t size, int parts, int part, const char* what);
 
 // Parts as equal as can be, in order: any size, any number of parts.

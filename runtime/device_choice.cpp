@@ -1,10 +1,28 @@
 #include <kernels/support/check.hpp>
+#include <runtime/agreement.hpp>
 #include <runtime/device_choice.hpp>
 
 #include <algorithm>
 #include <map>
 
 namespace maniple {
+
+CpuPath common_cpu_path(World& world) {
+  uint32_t mine = 0;
+  for (const CpuPath path : available_cpu_paths()) mine |= 1u << static_cast<int>(path);
+  uint32_t common = mine;
+  for (const uint32_t theirs : gather_values(world, mine)) common &= theirs;
+  for (const CpuPath path : available_cpu_paths())
+    if (common & (1u << static_cast<int>(path))) return path;
+  return CpuPath::portable;
+}
+
+BackendKind common_backend(World& world, BackendKind asked) {
+  const std::vector<int> visible = gather_values(world, visible_gpus());
+  if (asked != BackendKind::automatic) return asked;
+  const bool everywhere = std::ranges::all_of(visible, [](int count) { return count > 0; });
+  return everywhere ? BackendKind::cuda : BackendKind::cpu;
+}
 
 int choose_gpu(int visible, const Place& place, bool may_share) {
   if (visible == 0) return place.local_rank;

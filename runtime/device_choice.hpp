@@ -1,12 +1,19 @@
-// Which GPU a rank works on, and how much memory its KV cache may take.
+// What a job and its ranks compute on, and how much memory a rank's KV cache may take.
 #pragma once
 
+#include <kernels/backend.hpp>
 #include <parallel/world.hpp>
 
 #include <string>
 #include <vector>
 
 namespace maniple {
+
+// The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
+// Collective.
+CpuPath common_cpu_path(World& world);
+// For `automatic` cuda where every rank sees a GPU, else cpu: one kind for the job. Collective.
+BackendKind common_backend(World& world, BackendKind asked);
 
 // Index among the visible GPUs. Each rank sees one of its own, or all ranks of the node see all. Throws Error
 // (preflight) when there are fewer GPUs than ranks, unless they may share: then in turns.

@@ -41,6 +41,9 @@ class RequestSource {
   virtual ~RequestSource() = default;
   // False: no request now, perhaps later.
   virtual bool ready() { return true; }
+  // Asked while nothing runs: did the source do anything since it was asked last? A source that never does
+  // again would let all ranks wait for ever.
+  virtual bool moved() { return true; }
   // Nothing: there will be no more.
   virtual std::optional<GenerationRequest> next() = 0;
 };

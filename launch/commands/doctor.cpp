@@ -1,8 +1,10 @@
 #include <launch/commands/commands.hpp>
 #include <launch/fault_news.hpp>
+#include <launch/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <runtime/agreement.hpp>
+#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/control/health.hpp>
 #include <runtime/device_choice.hpp>
 
@@ -33,10 +35,11 @@ Backend backend_of(const World& world, const EngineOptions& engine, const CpuSha
   return make_backend(options);
 }
 
-void measure_and_judge(World& world, const JobOptions& options, const CpuShare& share) {
+void measure_and_judge(World& world, const JobOptions& options, const JobPlan& plan,
+                       const CpuShare& share) {
   Backend backend;
   agree(world, [&] { backend = backend_of(world, options.engine, share); });
-  const std::vector<Series> measured = measure(world, options, backend);
+  const std::vector<Series> measured = measure(world, options, plan, backend);
   if (world.rank() != 0) return;
   print('\n' + measurements_text(measured, world.places()));
   const std::vector<Finding> findings = judge(measured, world.places());
@@ -49,14 +52,21 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
     options.engine.backend.cpu_path = common_cpu_path(world);
-  const Preflight preflight = run_preflight(world, options);
+  JobPlan plan;
+  agree(world, [&] {
+    std::optional<ModelConfig> config;
+    plan_or_refuse(world.places(), options.engine);
+    if (!options.engine.model.empty()) config = read_model_config(options.engine.model);
+    plan = plan_or_refuse(world.places(), options.engine, config ? &*config : nullptr);
+  });
+  const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
                       rank_table(preflight.situation), checks_text(preflight.results)));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
   if (options.run_dir) options.run_dir = preflight.situation.ranks[0].run_dir.path;
-  if (!asked.quick) measure_and_judge(world, options, preflight.share);
+  if (!asked.quick) measure_and_judge(world, options, plan, preflight.share);
   return ExitCode::complete;
 }
 

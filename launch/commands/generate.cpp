@@ -1,11 +1,15 @@
 #include <launch/commands/commands.hpp>
 #include <launch/generate_job.hpp>
+#include <launch/option_names.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/progress.hpp>
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
 #include <runtime/agreement.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/control/health.hpp>
+#include <runtime/device_choice.hpp>
 
 #include <fmt/ranges.h>
 
@@ -88,15 +92,15 @@ bool deaths_are_told(const World& world) {
          std::ranges::all_of(world.places(), [](const Place& place) { return place.local_size > 1; });
 }
 
-ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, Pulse& pulse,
-               GenerateJob& job, const Reporters& reporters) {
-  say(banner(options.engine, engine.info(), world, job.seed()) + job.resume_text());
-  for (const std::string& warning : engine.generation_config().warnings)
+ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, const JobPlan& plan,
+               Pulse& pulse, GenerateJob& job, const Reporters& reporters) {
+  say(banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
+  for (const std::string& warning : engine.model().generation_config().warnings)
     say(fmt::format("maniple: warning: {}\n", warning));
   RunSummary summary;
   size_t done = 0, failed = 0;
   {
-    Results results(job.open_store(deaths_are_told(world)), engine.tokenizer(), is_bare(options),
+    Results results(job.open_store(deaths_are_told(world)), engine.model().tokenizer(), is_bare(options),
                     &pulse.disk);
     summary = run_requests(engine, world, job, results, reporters.clock);
     done = results.done();
@@ -104,21 +108,23 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
   }
   reporters.log.write("end: " + times_text(summary.ranks[0]));
-  const ExitCode code = close_agreed(job, summary, failed, run_record(engine.info(), summary, world));
+  const ExitCode code =
+      close_agreed(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
   say(summary_text(summary, done, failed, world.places()) + job.outcome_text(code));
   reporters.log.write(fmt::format("exit {}", static_cast<int>(code)));
   return code;
 }
 
 ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const GenerateOptions& options,
-                        Pulse& pulse, std::optional<GenerateJob>& job, const Reporters& reporters) {
+                        const JobPlan& plan, Pulse& pulse, std::optional<GenerateJob>& job,
+                        const Reporters& reporters) {
   reporters.log.write("load");
-  Engine engine(world, engine_options, pulse);
-  const EngineInfo& info = engine.info();
+  Engine engine(world, engine_options, plan, pulse);
+  const EngineInfo& info = engine.model().info();
   reporters.faults.know_gpus(info.gpus);
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {} KV blocks", info.architecture,
                                   info.load_seconds, info.backend, info.num_blocks));
-  if (job) return serve(engine, world, options, pulse, *job, reporters);
+  if (job) return serve(engine, world, options, plan, pulse, *job, reporters);
   reporters.log.write("end: " + times_text(engine.obey()));
   return ExitCode::complete;
 }
@@ -172,10 +178,14 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   EngineOptions engine = options.engine;
   engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
+  JobPlan plan;
   agree(world, [&] {
-    if (world.rank() != 0) return;
-    ProcessGrid::of(world.size(), engine.tensor_size);
-    job.emplace(options, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
+    plan_or_refuse(world.places(), engine);
+    check_model_directory(engine.model);
+    const ModelConfig config = read_model_config(engine.model);
+    plan = plan_or_refuse(world.places(), engine, &config);
+    if (world.rank() == 0)
+      job.emplace(options, plan, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
@@ -183,7 +193,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   if (over) return job ? *job->already_over() : ExitCode::complete;
   JobOptions asked = options;
   asked.engine = engine;
-  const Preflight preflight = run_preflight(world, asked, job ? job->expected_bytes() : 0);
+  const Preflight preflight = run_preflight(world, asked, plan, job ? job->expected_bytes() : 0);
   engine.backend.threads = preflight.share.threads;
   engine.backend.cpus = preflight.share.cpus;
   reporters.log.write(fmt::format(
@@ -195,7 +205,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
     report_preflight(preflight, *job);
     leave_word(last_word, *job, world, pulse);
   });
-  return load_and_serve(world, engine, options, pulse, job, reporters);
+  return load_and_serve(world, engine, options, plan, pulse, job, reporters);
 }
 
 }  // namespace

@@ -59,20 +59,15 @@ Result check_heterogeneous_job(const Situation& s) {
 }
 
 Result check_tensor_groups(const Situation& s) {
-  const int tensor = s.options.engine.tensor_size;
-  const auto spans = [&](int size) {
-    for (size_t rank = 0; rank < s.size(); ++rank)
-      if (s.places[rank].node != s.places[rank - rank % static_cast<size_t>(size)].node) return true;
-    return false;
-  };
-  if (s.options.allow_cross_node_tp || !spans(tensor)) return std::nullopt;
+  const int tensor = s.plan.grid.tensor;
+  if (s.options.allow_cross_node_tp || !s.plan.tensor_groups_span_nodes) return std::nullopt;
   std::vector<std::string> nodes;
   for (const std::vector<int>& ranks : ranks_by_node(s))
     if (nodes.size() < 4) nodes.push_back(fmt::format("{} on {}", ranges_text(ranks), host_of(s, ranks[0])));
   const bool blocks_fit =
       std::ranges::all_of(s.places, [&](const Place& place) { return place.local_size % tensor == 0; });
   int inside = tensor - 1;
-  while (tensor % inside != 0 || spans(inside)) --inside;
+  while (tensor % inside != 0 || tensor_groups_span_nodes(s.places, inside)) --inside;
   return Finding{refusal,
                  fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
                              num_nodes(s) > 4 ? ", ..." : ""),
@@ -313,7 +308,7 @@ Result check_space(const Situation& s) {
 Result check_time_left(const Situation& s) {
   constexpr double assumed_speed = 1e9;  // bytes a second, of all ranks of replica 0 together
   uint64_t weights = 0;
-  for (int rank = 0; rank < s.options.engine.tensor_size; ++rank) weights += facts_of(s, rank).weight_bytes;
+  for (int rank = 0; rank < s.plan.grid.replica_ranks(); ++rank) weights += facts_of(s, rank).weight_bytes;
   const double needed = static_cast<double>(weights) / assumed_speed;
   if (*s.seconds_left > needed) return std::nullopt;
   return Finding{warning,

@@ -4,6 +4,7 @@
 #include <kernels/support/check.hpp>
 #include <launch/options.hpp>
 #include <launch/preflight/facts.hpp>
+#include <runtime/job_plan.hpp>
 
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ struct Finding {
 
 struct Situation {
   JobOptions options;  // with the kind of backend that all ranks agreed on
+  JobPlan plan;
   std::vector<Place> places;
   std::vector<RankFacts> ranks;
   uint64_t results_bytes = 0;          // that the run directory will need; 0: not known

@@ -2,7 +2,6 @@
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/texts.hpp>
 #include <launch/run_directory/durable_file.hpp>
-#include <parallel/process_grid.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/checkpoint/input_file.hpp>
 
@@ -186,13 +185,12 @@ double median_of(const Series& series, const std::vector<size_t>& ranking) {
 
 }  // namespace
 
-std::vector<Series> measure(World& world, const JobOptions& options, Backend& backend) {
+std::vector<Series> measure(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend) {
   std::vector<Series> measured;
   const auto add = [&](std::vector<Series> series) {
     measured.insert(measured.end(), series.begin(), series.end());
   };
-  const ProcessGrid grid = ProcessGrid::of(world.size(), options.engine.tensor_size);
-  const std::vector<int> everyone = all_ranks(world), group = grid.tensor_group(world.rank());
+  const std::vector<int> everyone = all_ranks(world), group = plan.rank(world.rank()).groups.tensor;
   Backend host = make_backend({.kind = BackendKind::reference});
   add(measure_latency(world, *world.make_group(everyone, *host.ops)));
   if (group.size() > 1) add(sweep_all_reduce(world, "tensor groups", group, backend));

@@ -20,7 +20,7 @@ struct Series {
 };
 
 // Collective. Reads the model, and writes into the run directory, which exists, where the options name them.
-std::vector<Series> measure(World& world, const JobOptions& options, Backend& backend);
+std::vector<Series> measure(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend);
 
 // Median, best and worst of each, with their ranks.
 std::string measurements_text(const std::vector<Series>& measured, const std::vector<Place>& places);

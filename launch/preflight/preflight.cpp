@@ -1,10 +1,6 @@
 #include <launch/preflight/preflight.hpp>
 #include <launch/preflight/texts.hpp>
-#include <layers/models/model.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
-#include <runtime/execution/kv_cache.hpp>
 
 #include <fmt/format.h>
 
@@ -15,12 +11,9 @@ namespace maniple {
 namespace {
 
 // Without --kv-memory the cache takes what is free: a block is the least.
-void add_needs(RankFacts& facts, const EngineOptions& engine, TensorRank tensor) {
-  const std::unique_ptr<Model> model = make_model(read_model_config(engine.model), tensor);
-  const HeadLayout heads = model->heads();
-  const KvGeometry kv{model->num_layers(), heads.kv_heads, heads.head_dim, engine.block_size, engine.dtype};
-  facts.weight_bytes = weight_bytes(*model, engine.dtype);
-  facts.kv_bytes = engine.kv_memory.value_or(kv.block_bytes());
+void add_needs(RankFacts& facts, const EngineOptions& engine, const RankNeeds& needs) {
+  facts.weight_bytes = needs.weight_bytes;
+  facts.kv_bytes = engine.kv_memory.value_or(needs.kv.block_bytes());
 }
 
 std::optional<double> seconds_left(const TimeLimit& limit) {
@@ -45,20 +38,20 @@ std::string device_of(const Situation& situation, size_t rank) {
 
 }  // namespace
 
-Preflight run_preflight(World& world, const JobOptions& options, uint64_t results_bytes) {
+Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& plan,
+                        uint64_t results_bytes) {
   Preflight preflight;
   Situation& situation = preflight.situation;
   situation.options = options;
+  situation.plan = plan;
   situation.places = world.places();
   situation.cuda_build = has_cuda_backend();
   RankFacts mine;
   agree(world, [&] {
-    const ProcessGrid grid = ProcessGrid::of(world.size(), options.engine.tensor_size);
     mine = read_facts();
     mine.versions["MPI"] = world.description();
     if (options.run_dir) mine.run_dir = read_storage(*options.run_dir);
-    if (!options.engine.model.empty())
-      add_needs(mine, options.engine, {grid.position(world.rank()).tensor, grid.size().tensor});
+    if (!plan.needs.empty()) add_needs(mine, options.engine, plan.needs_of(world.rank()));
   });
   mine.clock = read_clock(world);
   situation.ranks = gather_facts(world, mine);
@@ -72,8 +65,6 @@ Preflight run_preflight(World& world, const JobOptions& options, uint64_t result
 
 std::string rank_table(const Situation& situation, size_t most) {
   const std::vector<std::vector<int>> masks = masks_of(situation);
-  const ProcessGrid grid =
-      ProcessGrid::of(static_cast<int>(situation.size()), situation.options.engine.tensor_size);
   const int hosts = static_cast<int>(std::ranges::max(situation.places, {}, [](const Place& place) {
                                        return place.host.size();
                                      }).host.size());
@@ -81,7 +72,7 @@ std::string rank_table(const Situation& situation, size_t most) {
   for (size_t rank = 0; rank < std::min(situation.size(), most); ++rank) {
     const auto number = static_cast<int>(rank);
     const CpuShare share = share_cpus(masks, situation.places, number, situation.options.threads);
-    const GridPosition position = grid.position(number);
+    const GridPosition position = position_in(situation.plan.grid, number);
     table +=
         fmt::format("{:4}  {:{}}  {:2}  {:2}  {:6}  {}\n", rank, situation.places[rank].host, hosts,
                     position.tensor, position.data,

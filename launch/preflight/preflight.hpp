@@ -16,8 +16,9 @@ struct Preflight {
   CpuShare share;  // of this rank
 };
 
-// Collective. Reads the model's config.json, where the options name a model. results_bytes: rank 0's.
-Preflight run_preflight(World& world, const JobOptions& options, uint64_t results_bytes = 0);
+// Collective. results_bytes: rank 0's.
+Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& plan,
+                        uint64_t results_bytes = 0);
 
 // Rank, node, device, CPUs and place in the grid, a line a rank; of more than `most` ranks the first ones.
 std::string rank_table(const Situation& situation, size_t most = SIZE_MAX);

@@ -12,28 +12,34 @@ Decoder::Layer::Layer(const std::string& source, const ModelConfig& config, Tens
                           static_cast<float>(config.rms_norm_eps)),
       mlp(source + ".mlp", config, tensor) {}
 
-Decoder::Decoder(const ModelConfig& config, TensorRank tensor)
+Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
     : config_(config),
-      embedding_("model.embed_tokens", config.vocab_size, config.hidden_size, tensor),
-      final_norm_("model.norm", config.hidden_size, static_cast<float>(config.rms_norm_eps)),
-      lm_head_(config.tie_word_embeddings
-                   ? LmHead(embedding_)
-                   : LmHead("lm_head", config.vocab_size, config.hidden_size, tensor)) {
-  for (int64_t layer = 0; layer < config.num_layers; ++layer)
-    layers_.emplace_back("model.layers." + std::to_string(layer), config, tensor);
+      own_(plan.layers.value_or(IndexRange{0, config.num_layers})),
+      vocabulary_(vocabulary_shard(config.vocab_size, plan.tensor().size, plan.tensor().rank)) {
+  const std::string table = "model.embed_tokens";
+  if (plan.embeds()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
+  for (int64_t layer = own_.begin; layer < own_.end; ++layer)
+    layers_.emplace_back("model.layers." + std::to_string(layer), config, plan.tensor());
+  if (!plan.samples()) return;
+  final_norm_.emplace("model.norm", config.hidden_size, static_cast<float>(config.rms_norm_eps));
+  if (config.tie_word_embeddings && embedding_)
+    lm_head_.emplace(*embedding_);
+  else
+    lm_head_.emplace(config.tie_word_embeddings ? table : "lm_head", config.vocab_size, config.hidden_size,
+                     plan.tensor());
 }
 
 Parameters Decoder::parameters() {
   Parameters parameters;
-  embedding_.list(parameters);
+  if (embedding_) embedding_->list(parameters);
   for (Layer& layer : layers_) {
     layer.input_norm.list(parameters);
     layer.attention.list(parameters);
     layer.post_attention_norm.list(parameters);
     layer.mlp.list(parameters);
   }
-  final_norm_.list(parameters);
-  lm_head_.list(parameters);
+  if (final_norm_) final_norm_->list(parameters);
+  if (lm_head_) lm_head_->list(parameters);
   return parameters;
 }
 
@@ -49,28 +55,35 @@ void Decoder::prepare(Ops& ops, int64_t max_model_len) {
                       cos_sin_.view().bytes());
 }
 
-TensorView Decoder::forward(const StepBatch& batch, std::span<const KvPages> pages, ForwardContext& context) {
-  const int64_t tokens = batch.token_ids.shape[0];
-  const TensorView residual = embedding_.forward(batch.token_ids, context);
-  const TensorView hidden = context.workspace.take(context.activation, {tokens, config_.hidden_size});
+TensorView Decoder::forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
+                            ForwardContext& context) {
+  const TensorView residual = embedding_ ? embedding_->forward(input, context) : input;
+  const TensorView hidden = context.workspace.take(context.activation, residual.shape);
   layers_.front().input_norm.forward(residual, hidden, context);
-
-  for (size_t index = 0; index < layers_.size(); ++index) {
-    context.layer = static_cast<uint32_t>(index);
-    const Layer& layer = layers_[index];
-    const RmsNorm& next_norm = index + 1 < layers_.size() ? layers_[index + 1].input_norm : final_norm_;
-    const Workspace::Scope scope(context.workspace);
-    const TensorView attended =
-        layer.attention.forward(hidden, cos_sin_, batch.attention, pages[index], context);
-    layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
-    const TensorView fed_forward = layer.mlp.forward(hidden, context);
-    next_norm.forward_adding(fed_forward, residual, hidden, context);
-  }
+  for (size_t index = 0; index < layers_.size(); ++index)
+    forward_layer(index, batch, pages[index], residual, hidden, context);
+  if (!lm_head_) return residual;
 
   const TensorView sampled =
       context.workspace.take(context.activation, {batch.sampled_rows.shape[0], config_.hidden_size});
   context.ops.gather_rows(hidden, batch.sampled_rows, sampled);
-  return lm_head_.forward(sampled, context);
+  return lm_head_->forward(sampled, context);
+}
+
+void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
+                            TensorView hidden, ForwardContext& context) const {
+  context.layer = static_cast<uint32_t>(own_.begin) + static_cast<uint32_t>(index);
+  const Workspace::Scope scope(context.workspace);
+  const Layer& layer = layers_[index];
+  const TensorView attended = layer.attention.forward(hidden, cos_sin_, batch.attention, pages, context);
+  layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
+  const TensorView fed_forward = layer.mlp.forward(hidden, context);
+  // Behind the last layer of a part that is not the last only the sum is wanted: which norm is made does not
+  // matter, the next part makes its own.
+  const RmsNorm& next_norm = index + 1 < layers_.size() ? layers_[index + 1].input_norm
+                             : final_norm_              ? *final_norm_
+                                                        : layer.post_attention_norm;
+  next_norm.forward_adding(fed_forward, residual, hidden, context);
 }
 
 }  // namespace maniple

@@ -8,20 +8,21 @@
 #include <layers/vocab_embedding.hpp>
 
 #include <deque>
+#include <optional>
 
 namespace maniple {
 
 class Decoder final : public Model {
  public:
-  Decoder(const ModelConfig& config, TensorRank tensor);
+  Decoder(const ModelConfig& config, const RankPlan& plan);
 
   Parameters parameters() override;
   bool ignores(std::string_view source) const override;
-  int64_t num_layers() const override { return config_.num_layers; }
+  int64_t num_layers() const override { return own_.size(); }
   HeadLayout heads() const override { return layers_.front().attention.heads(); }
-  VocabularyShard vocabulary() const override { return lm_head_.shard(); }
+  VocabularyShard vocabulary() const override { return vocabulary_; }
   void prepare(Ops& ops, int64_t max_model_len) override;
-  TensorView forward(const StepBatch& batch, std::span<const KvPages> pages,
+  TensorView forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
                      ForwardContext& context) override;
 
  private:
@@ -33,11 +34,16 @@ class Decoder final : public Model {
     GatedMlp mlp;
   };
 
+  void forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
+                     TensorView hidden, ForwardContext& context) const;
+
   ModelConfig config_;
-  VocabParallelEmbedding embedding_;
-  std::deque<Layer> layers_;  // a deque: parameters are listed by address
-  RmsNorm final_norm_;
-  LmHead lm_head_;
+  IndexRange own_;  // of the model's layers
+  VocabularyShard vocabulary_;
+  std::optional<VocabParallelEmbedding> embedding_;  // where the rank embeds
+  std::deque<Layer> layers_;                         // a deque: parameters are listed by address
+  std::optional<RmsNorm> final_norm_;                // where the rank samples, as the head
+  std::optional<LmHead> lm_head_;
   Tensor cos_sin_;  // fp32 [max_model_len, head_dim]
 };
 

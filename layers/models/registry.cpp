@@ -4,8 +4,8 @@ namespace maniple {
 
 // One class serves every architecture that model_config.hpp accepts; another one joins here, by
 // config.architecture.
-std::unique_ptr<Model> make_model(const ModelConfig& config, TensorRank tensor) {
-  return std::make_unique<Decoder>(config, tensor);
+std::unique_ptr<Model> make_model(const ModelConfig& config, const RankPlan& plan) {
+  return std::make_unique<Decoder>(config, plan);
 }
 
 }  // namespace maniple

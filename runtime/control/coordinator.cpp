@@ -11,14 +11,14 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-Coordinator::Coordinator(Mailbox& mailbox, const ProcessGrid& grid, const SchedulerConfig& config,
+Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const SchedulerConfig& config,
                          const std::vector<uint32_t>& num_blocks)
     : mailbox_(mailbox), grid_(grid), queue_length_(config.max_num_seqs) {
-  for (int data = 0; data < grid.size().data; ++data) {
+  for (int data = 0; data < grid.data; ++data) {
     SchedulerConfig own = config;
     own.replica = static_cast<uint32_t>(data);
     own.num_blocks = num_blocks[static_cast<size_t>(data)];
-    replicas_.emplace_back(own, grid.replica(data));
+    replicas_.emplace_back(own, groups_of(grid, rank_at(grid, {0, 0, data})).replica);
   }
 }
 
@@ -83,7 +83,7 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   bool received = false;
   while (const std::optional<Message> message = mailbox_.try_receive()) {
     received = true;
-    Replica& replica = replicas_[static_cast<size_t>(grid_.position(message->from).data)];
+    Replica& replica = replicas_[static_cast<size_t>(position_in(grid_, message->from).data)];
     replica.active = Clock::now();
     for (const TokenEvent& event : replica.scheduler.commit(decode_result(message->bytes))) {
       if (event.finish_reason != FinishReason::none) --replica.unfinished;

@@ -25,7 +25,7 @@ struct Stall {
 class Coordinator {
  public:
   // `config` is that of every replica; num_blocks holds one entry a replica.
-  Coordinator(Mailbox& mailbox, const ProcessGrid& grid, const SchedulerConfig& config,
+  Coordinator(Mailbox& mailbox, const GridSize& grid, const SchedulerConfig& config,
               const std::vector<uint32_t>& num_blocks);
 
   // Queues the request on the replica with the fewest unfinished ones.
@@ -65,7 +65,7 @@ class Coordinator {
   void post(Replica& replica, const StepPlan& plan);
 
   Mailbox& mailbox_;
-  const ProcessGrid& grid_;
+  GridSize grid_;
   size_t queue_length_;
   std::deque<Replica> replicas_;
 };

@@ -64,8 +64,9 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   staging_.clear();
   const TensorView query_starts = staging_.put_ints(arrays_.query_starts),
                    past_lengths = staging_.put_ints(arrays_.past_lengths),
-                   seats = staging_.put_ints(arrays_.seats), token_ids = staging_.put_ints(arrays_.token_ids),
-                   positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
+                   seats = staging_.put_ints(arrays_.seats);
+  token_ids_ = staging_.put_ints(arrays_.token_ids);
+  const TensorView positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
                    sampled_rows = staging_.put_ints(arrays_.sampled_rows),
                    indices = staging_.put_ints(arrays_.table_indices),
                    entries = staging_.put_ints(arrays_.table_entries);
@@ -77,8 +78,8 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
                     last_tokens_};
   staging_.upload();
   if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);
-  ops_.resolve_last_tokens(last_tokens_, token_ids);
-  return {token_ids, {query_starts, past_lengths, seats, block_tables_, positions, slots}, sampled_rows};
+  ops_.resolve_last_tokens(last_tokens_, token_ids_);
+  return {{query_starts, past_lengths, seats, block_tables_, positions, slots}, sampled_rows};
 }
 
 void BatchBuilder::append(const SequenceView& sequence) {
@@ -145,11 +146,12 @@ TensorView absent(const Shape& shape) { return {nullptr, DType::int32, shape}; }
 
 StepBatch BatchBuilder::largest(const BatchLimits& limits) {
   const Shape tokens{limits.max_tokens}, sequences{limits.max_sequences};
-  return {absent(tokens),
-          {absent({limits.max_sequences + 1}), absent(sequences), absent(sequences),
+  return {{absent({limits.max_sequences + 1}), absent(sequences), absent(sequences),
            absent({limits.max_sequences, limits.max_blocks}), absent(tokens), absent(tokens)},
           absent(sequences)};
 }
+
+TensorView BatchBuilder::largest_ids(const BatchLimits& limits) { return absent({limits.max_tokens}); }
 
 SamplerBatch BatchBuilder::largest(std::span<const SamplerRow> rows) {
   const TensorView all = absent({static_cast<int64_t>(rows.size())});

@@ -26,11 +26,14 @@ class BatchBuilder {
   // given up to `at_least`, and are sampled rows too. Where each of n sequences has one token, of which it
   // samples, the views are the same for every batch of n.
   StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
+  // int32 [tokens]: what the first layers of the latest batch read.
+  TensorView token_ids() const { return token_ids_; }
   // The rows that the latest sequences sample, without padding.
   const SamplerBatch& sampler_batch() const { return sampler_batch_; }
 
   // Batches of the largest sizes, without memory: for the dry forward.
   static StepBatch largest(const BatchLimits& limits);
+  static TensorView largest_ids(const BatchLimits& limits);
   static SamplerBatch largest(std::span<const SamplerRow> rows);
 
  private:
@@ -73,6 +76,7 @@ class BatchBuilder {
   Arrays arrays_;
   std::vector<SamplerRow> sampler_rows_;
   SamplerBatch sampler_batch_;
+  TensorView token_ids_;
 };
 
 }  // namespace maniple

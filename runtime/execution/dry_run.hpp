@@ -4,6 +4,7 @@
 
 #include <kernels/ops.hpp>
 #include <parallel/communicator.hpp>
+#include <parallel/rank_plan.hpp>
 
 namespace maniple {
 
@@ -44,9 +45,9 @@ class DryOps final : public Ops {
 
 class DryCommunicator final : public Communicator {
  public:
-  DryCommunicator(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+  explicit DryCommunicator(TensorRank place) : place_(place) {}
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.size; }
   bool captures() const override { return true; }
   void all_reduce(TensorView) override {}
   void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
@@ -57,8 +58,7 @@ class DryCommunicator final : public Communicator {
   void receive(TensorView, int) override {}
 
  private:
-  int rank_;
-  int size_;
+  TensorRank place_;
 };
 
 }  // namespace maniple

@@ -9,32 +9,31 @@ BatchLimits RunnerLimits::batch() const {
   return {max_num_batched_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
 }
 
-size_t dry_run(Model& model, Ops& ops, const RunnerLimits& limits, DType activation, int64_t vocabulary_size,
-               int tensor_rank, int tensor_size) {
+size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
+               int64_t vocabulary_size) {
   DryOps dry(ops);
-  DryCommunicator group(tensor_rank, tensor_size);
+  const Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
   Workspace workspace;
   std::atomic<uint32_t> layer = 0;
-  ForwardContext context{dry, workspace, group, activation, layer};
+  ForwardContext context{dry, workspace, groups, activation, layer};
   const std::vector<KvPages> pages(static_cast<size_t>(model.num_layers()));
-  const TensorView logits = model.forward(BatchBuilder::largest(limits.batch()), pages, context);
+  const TensorView logits = model.forward(BatchBuilder::largest(limits.batch()),
+                                          BatchBuilder::largest_ids(limits.batch()), pages, context);
   const std::vector<SamplerRow> rows(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
   Sampler(vocabulary_size, model.vocabulary()).launch(logits, BatchBuilder::largest(rows), context);
   return workspace.peak();
 }
 
-ModelRunner::ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
-                         const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
+ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
                          std::atomic<uint32_t>& layer)
-    : max_num_seqs_(limits.max_num_seqs),
+    : max_num_seqs_(sizes.limits.max_num_seqs),
       model_(model),
-      table_(limits.max_num_seqs, num_blocks, limits.block_size),
-      builder_(ops, limits.batch()),
-      cache_(ops.device(), kv, num_blocks),
-      sampler_(vocabulary_size, model.vocabulary()),
-      workspace_(ops.device(), dry_run(model, ops, limits, activation, vocabulary_size, tensor_group.rank(),
-                                       tensor_group.size())),
-      context_{ops, workspace_, tensor_group, activation, layer} {}
+      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_size),
+      builder_(ops, sizes.limits.batch()),
+      cache_(ops.device(), sizes.kv, sizes.num_blocks),
+      sampler_(sizes.vocabulary_size, model.vocabulary()),
+      workspace_(ops.device(), sizes.scratch),
+      context_{ops, workspace_, groups, sizes.activation, layer} {}
 
 std::vector<size_t> decode_buckets(size_t most) {
   std::vector<size_t> buckets;
@@ -66,7 +65,7 @@ void ModelRunner::capture_decodes() {
 }
 
 TensorView ModelRunner::forward(const StepBatch& batch) {
-  return model_.forward(batch, cache_.pages(), context_);
+  return model_.forward(batch, builder_.token_ids(), cache_.pages(), context_);
 }
 
 TensorView ModelRunner::replay(const DecodeGraph& decode) {

@@ -24,8 +24,18 @@ struct RunnerLimits {
 };
 
 // The largest step without memory or work: prepares its products, and returns the bytes of scratch it takes.
-size_t dry_run(Model& model, Ops& ops, const RunnerLimits& limits, DType activation, int64_t vocabulary_size,
-               int tensor_rank, int tensor_size);
+size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
+               int64_t vocabulary_size);
+
+// How much a runner takes and serves.
+struct RunnerSizes {
+  RunnerLimits limits;
+  KvGeometry kv;
+  uint32_t num_blocks = 0;
+  size_t scratch = 0;  // what dry_run said
+  DType activation = DType::bf16;
+  int64_t vocabulary_size = 0;
+};
 
 // Batch sizes that decode steps are padded to, so that one graph serves several: 1, 2, 4, then in steps that
 // grow from 4 to 32. The last is `most`.
@@ -34,11 +44,10 @@ std::vector<size_t> decode_buckets(size_t most);
 class ModelRunner {
  public:
   // Everything passed by reference must outlive the runner. `layer` is where the forward says how far it is.
-  ModelRunner(Model& model, Ops& ops, Communicator& tensor_group, const RunnerLimits& limits,
-              const KvGeometry& kv, uint32_t num_blocks, DType activation, int64_t vocabulary_size,
+  ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
               std::atomic<uint32_t>& layer);
 
-  // Collective, before the first plan: records the decode step of each bucket. Device and group must be able
+  // Collective, before the first plan: records the decode step of each bucket. Device and groups must be able
   // to.
   void capture_decodes();
   size_t num_graphs() const { return graphs_.size(); }

@@ -23,30 +23,30 @@ class GenerateJobTest : public ::testing::Test {
 
 TEST_F(GenerateJobTest, ShardsThatAreGivenNoSeedHaveTheSame) {
   options_.shard = {0, 2};
-  const uint64_t first = GenerateJob(options_, "here", "reference", disk_).seed().value;
-  EXPECT_EQ(GenerateJob(options_, "here", "reference", disk_).seed().value, first) << "resumed";
+  const uint64_t first = GenerateJob(options_, {}, "here", "reference", disk_).seed().value;
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).seed().value, first) << "resumed";
   const std::optional<Manifest> manifest = Manifest::read(*options_.run_dir);
   options_.shard = {1, 2};
   options_.run_dir = scratch_.path() / "other";
-  EXPECT_EQ(GenerateJob(options_, "here", "reference", disk_).seed().origin, "from the input");
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).seed().origin, "from the input");
   EXPECT_NO_THROW(manifest->check_same(Manifest::read(*options_.run_dir).value(), *options_.run_dir,
                                        {"shard", "started"}));
   options_.seed = 7;
   options_.run_dir = scratch_.path() / "seeded";
-  EXPECT_EQ(GenerateJob(options_, "here", "reference", disk_).seed().value, 7U);
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).seed().value, 7U);
 }
 
 TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
   constexpr uint64_t line = 8 * 10;
   options_.sampling.max_tokens = 10;
   {
-    GenerateJob first(options_, "here", "reference", disk_);
+    GenerateJob first(options_, {}, "here", "reference", disk_);
     EXPECT_EQ(first.expected_bytes(), (3 + 3) * line);
     ResultStore& store = first.open_store(true);
     store.finished(0, false, "result\n");
     store.idle({});
   }
-  EXPECT_EQ(GenerateJob(options_, "here", "reference", disk_).expected_bytes(), (2 + 3) * line);
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), (2 + 3) * line);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST(ModelHash, SeesEveryFileAndHeaderButReadsNoWeights) {
 TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   const ModelCopy copy;
   const GenerateOptions plain = plain_options(copy.path());
-  const RunIdentity identity{1, 2, 3, 4, "avx2"};
+  const RunIdentity identity{1, 2, 3, 4, "avx2", "grid"};
   const Manifest there = manifest_of(plain, identity);
   GenerateOptions other = plain;
   other.engine.tensor_size = 4;
@@ -90,10 +90,30 @@ TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   differs("dtype", [](auto& o, auto&) { o.engine.dtype = DType::fp32; });
   differs("weights", [](auto& o, auto&) { o.engine.random_weights = true; });
   differs("max_model_len", [](auto& o, auto&) { o.engine.max_model_len = 9; });
-  differs("repro", [](auto& o, auto&) { o.engine.repro = Repro::batch; });
+  differs("level", [](auto&, auto& id) { id.level = "batch of tensor size 3"; });
   differs("sampling", [](auto& o, auto&) { o.sampling.temperature = 0.5F; });
   differs("sampling", [](auto& o, auto&) { o.sampling.stop = {"a"}; });
   differs("sampling", [](auto& o, auto&) { o.sampling.max_tokens = 9; });
+}
+
+TEST(RunIdentity, AsksNothingOfALevelThatAnEarlierVersionDidNotKeep) {
+  Manifest earlier, later;
+  earlier.set("seed", "3");
+  earlier.set("repro", "off");  // the level that was asked for
+  later.set("seed", "3");
+  later.set("level", "grid");
+  EXPECT_EQ(difference(earlier, later), "");
+  EXPECT_EQ(difference(later, earlier), "");
+}
+
+TEST(RunIdentity, KeepsTheTensorSizeWhereItDecidesBits) {
+  JobPlan plan;
+  plan.grid.tensor = 3;
+  EXPECT_EQ(level_of(plan), "grid");
+  plan.repro = Repro::batch;
+  EXPECT_EQ(level_of(plan), "batch of tensor size 3");
+  plan.repro = Repro::off;
+  EXPECT_EQ(level_of(plan), "off");
 }
 
 TEST(FailOn, CountsFailuresAgainstThePercentage) {

@@ -47,14 +47,14 @@ struct Rank {
       : backend(make_backend({.kind = BackendKind::reference})), workspace(*backend.device, 16 << 20) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     std::iota(all.begin(), all.end(), 0);
-    group = world.make_group(all, *backend.ops);
+    groups.tensor = world.make_group(all, *backend.ops);
   }
-  TensorRank place() const { return {group->rank(), group->size()}; }
-  ForwardContext context() { return {*backend.ops, workspace, *group, DType::fp32, layer}; }
+  TensorRank place() const { return {groups.tensor->rank(), groups.tensor->size()}; }
+  ForwardContext context() { return {*backend.ops, workspace, groups, DType::fp32, layer}; }
 
   Backend backend;
   Workspace workspace;
-  std::unique_ptr<Communicator> group;
+  Groups groups;
   std::atomic<uint32_t> layer = 0;
 };
 

@@ -80,7 +80,7 @@ TEST(RowParallel, CanLeaveTheSumToItsCaller) {
     std::vector<float> part(static_cast<size_t>(tokens * inner / 3), 0.5F);
     const ConstTensorView x = view_of(part.data(), DType::fp32, {tokens, inner / 3});
     const TensorView whole = down.forward(x, context), partial = down.forward_partial(x, context);
-    rank.group->all_reduce(partial);
+    rank.groups.tensor->all_reduce(partial);
     for (int64_t i = 0; i < tokens * hidden; ++i)
       EXPECT_EQ(whole.as<float>()[i], partial.as<float>()[i] + sources.at("down.bias")(i % hidden, 0));
   });

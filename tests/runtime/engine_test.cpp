@@ -107,7 +107,7 @@ TEST(Engine, ServesTensorSizesThatDivideTheHeadsAlone) {
     options.tensor_size = tensor;
     const Served served = serve(tensor, options, golden_requests(golden));
     expect_golden(golden, served, fmt::format("tp {}", tensor));
-    EXPECT_EQ(served.info.repro, tensor <= 2 ? Repro::grid : Repro::batch);
+    EXPECT_EQ(served.plan.repro, tensor <= 2 ? Repro::grid : Repro::batch);
   }
 }
 
@@ -345,7 +345,8 @@ TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
     const std::vector<GenerationRequest> requests(all.begin(), all.begin() + static_cast<ptrdiff_t>(count));
     SelfWorld world;
     Pulse pulse;
-    Engine engine(world, options_for("tiny-qwen3", DType::fp32), pulse);
+    const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
+    Engine engine(world, planned.options, planned.plan, pulse);
     testing::ListSource source(requests);
     Interrupter sink;
     const RunSummary summary = engine.run(
@@ -368,25 +369,14 @@ TEST(Engine, CountsTheTurnsOfItsCoordinatorWhileItServes) {
   };
   SelfWorld world;
   Pulse pulse;
-  Engine engine(world, options_for("tiny-qwen3", DType::fp32), pulse);
+  const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
+  Engine engine(world, planned.options, planned.plan, pulse);
   Watching source(pulse);
   testing::MapSink sink;
   engine.run(
       source, sink, [](const Progress&) {}, 0);
   EXPECT_EQ(source.seen, (std::vector<uint64_t>{1, 2, 3}));
   EXPECT_EQ(pulse.turns, 0U);
-}
-
-TEST(Engine, SaysWhichTensorSizesFitTheHeads) {
-  EngineOptions options = options_for("tiny-qwen3", DType::fp32);
-  options.tensor_size = 3;
-  try {
-    serve(3, options, {});
-    FAIL() << "three ranks share eight heads";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::input);
-    EXPECT_NE(std::string(error.what()).find("heads (8)"), std::string::npos) << error.what();
-  }
 }
 
 }  // namespace

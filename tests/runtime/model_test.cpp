@@ -26,12 +26,12 @@ class LoadedModel {
         backend_(std::move(backend)),
         dtype_(dtype) {
     const int self[] = {0};
-    group_ = world_.make_group(self, *backend_.ops);
+    groups_.tensor = world_.make_group(self, *backend_.ops);
     model_ = make_model(config_, {});
     const auto checkpoint = open_checkpoint(testing::model_directory(name));
     check_names(*model_, *checkpoint);
     std::atomic<uint32_t> blocks = 0;
-    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *group_, blocks);
+    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *groups_.tensor, blocks);
     EXPECT_GE(blocks, model_->parameters().size());
     model_->prepare(*backend_.ops, max_len);
   }
@@ -62,8 +62,8 @@ class LoadedModel {
 
     Workspace workspace(*backend_.device, size_t{256} << 20);
     std::atomic<uint32_t> layer = 0;
-    ForwardContext context{*backend_.ops, workspace, *group_, dtype_, layer};
-    const TensorView out = model_->forward(batch, cache.pages(), context);
+    ForwardContext context{*backend_.ops, workspace, groups_, dtype_, layer};
+    const TensorView out = model_->forward(batch, builder.token_ids(), cache.pages(), context);
     const size_t width = static_cast<size_t>(out.shape[1]),
                  vocabulary = static_cast<size_t>(config_.vocab_size);
     std::vector<float> padded(rows * width), logits;
@@ -79,7 +79,7 @@ class LoadedModel {
   SelfWorld world_;
   Backend backend_;
   DType dtype_;
-  std::unique_ptr<Communicator> group_;
+  Groups groups_;
   std::unique_ptr<Model> model_;
 };
 

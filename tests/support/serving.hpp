@@ -1,7 +1,10 @@
 // Runs requests through engines in this process, on a grid of ranks that are threads.
 #pragma once
 
+#include <runtime/agreement.hpp>
+#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/completion_builder.hpp>
+#include <runtime/device_choice.hpp>
 #include <runtime/engine.hpp>
 #include <support/thread_world.hpp>
 
@@ -28,17 +31,33 @@ class MapSink final : public CompletionSink {
   std::map<RequestId, Completion> completions;
 };
 
+// The options with one kind of device for all ranks, and the plan that follows. Collective; throws
+// PlanRefusal.
+struct Planned {
+  Planned(World& world, EngineOptions asked) : options(std::move(asked)) {
+    options.backend.kind = common_backend(world, options.backend.kind);
+    const ModelConfig config = read_model_config(options.model);
+    auto result = plan_job(world.places(), options, &config);
+    if (const auto* refusal = std::get_if<PlanRefusal>(&result)) throw *refusal;
+    plan = std::get<JobPlan>(std::move(result));
+  }
+  EngineOptions options;
+  JobPlan plan;
+};
+
 struct Served {
   std::map<RequestId, Completion> completions;
   RunSummary summary;
   EngineInfo info;
+  JobPlan plan;
 };
 
 // A rank other than 0, which stays silent when rank 0 speaks for a failure.
 inline void follow(World& world, const EngineOptions& options) {
   try {
     Pulse pulse;
-    Engine(world, options, pulse).obey();
+    const Planned planned(world, options);
+    Engine(world, planned.options, planned.plan, pulse).obey();
   } catch (const SilentExit&) {
   }
 }
@@ -50,16 +69,18 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
   run_ranks(ranks, [&](World& world) {
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
     Pulse pulse;
-    Engine engine(world, options_of(0), pulse);
+    const Planned planned(world, options_of(0));
+    Engine engine(world, planned.options, planned.plan, pulse);
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;
     served.summary = engine.run(
         source, sink, [](const Progress&) {}, interrupt);
     served.completions = std::move(sink.completions);
-    if (engine.tokenizer())
-      for (auto& [id, completion] : served.completions) add_text(*engine.tokenizer(), completion);
-    served.info = engine.info();
+    if (const Tokenizer* tokenizer = engine.model().tokenizer())
+      for (auto& [id, completion] : served.completions) add_text(*tokenizer, completion);
+    served.info = engine.model().info();
+    served.plan = planned.plan;
   });
   return served;
 }

@@ -1,4 +1,5 @@
 // Every message, provoked by made-up facts.
+#include <launch/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/preflight.hpp>
 
@@ -40,7 +41,8 @@ Situation healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
 }
 
 // What all checks have to say.
-std::string finding_of(const Situation& situation) {
+std::string finding_of(Situation situation) {
+  situation.plan = plan_or_refuse(situation.places, situation.options.engine);
   std::string text;
   for (const auto& [name, finding] : run_checks(situation))
     if (finding) text += finding_block(*finding);
@@ -339,7 +341,7 @@ TEST(Checks, NotesAreForWhoAsks) {
 
 TEST(RankTable, HasALineARankUpToSomeNumber) {
   Situation s = healthy(2, 2);
-  s.options.engine.tensor_size = 2;
+  s.plan.grid = {2, 1, 2};
   EXPECT_EQ(rank_table(s, 3),
             "rank  node  tp  dp  CPUs    device\n"
             "   0  nid1   0   0  0-3     cpu\n"
@@ -347,6 +349,7 @@ TEST(RankTable, HasALineARankUpToSomeNumber) {
             "   2  nid2   0   1  0-3     cpu\n"
             "(1 more)\n");
   Situation gpus = healthy_gpus();
+  gpus.plan.grid = {1, 1, 4};
   EXPECT_NE(rank_table(gpus).find("   3  nid1   0   3  12-15   0000:03:00.0 GPU-3\n"), std::string::npos)
       << rank_table(gpus);
 }

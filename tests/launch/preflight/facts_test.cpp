@@ -1,9 +1,11 @@
+#include <launch/option_names.hpp>
 #include <launch/preflight/facts.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/preflight/texts.hpp>
 #include <parallel/self/self_world.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
+#include <runtime/checkpoint/model_config.hpp>
 
 #include <gtest/gtest.h>
 
@@ -150,10 +152,10 @@ TEST(Preflight, OfOneProcessUsesItsMask) {
   SelfWorld world;
   JobOptions options;
   options.engine.backend.kind = BackendKind::cpu;
-  EXPECT_GE(run_preflight(world, options).share.threads, 1);
+  EXPECT_GE(run_preflight(world, options, {}).share.threads, 1);
   options.threads = 3;
-  EXPECT_EQ(run_preflight(world, options).share.threads, 3);
-  EXPECT_EQ(run_preflight(world, options).situation.ranks[0].weight_bytes, 0u);
+  EXPECT_EQ(run_preflight(world, options, {}).share.threads, 3);
+  EXPECT_EQ(run_preflight(world, options, {}).situation.ranks[0].weight_bytes, 0u);
 }
 
 TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
@@ -162,12 +164,16 @@ TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
   options.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
   uint64_t whole = 0;
   SelfWorld world;
-  whole = run_preflight(world, options).situation.ranks[0].weight_bytes;
+  const ModelConfig config = read_model_config(options.engine.model);
+  whole = run_preflight(world, options, plan_or_refuse(world.places(), options.engine, &config))
+              .situation.ranks[0]
+              .weight_bytes;
   EXPECT_GT(whole, uint64_t{5} << 20);
   options.engine.tensor_size = 2;
   options.engine.kv_memory = 12345;
   run_ranks(2, [&](World& ranks) {
-    const Preflight preflight = run_preflight(ranks, options);
+    const Preflight preflight =
+        run_preflight(ranks, options, plan_or_refuse(ranks.places(), options.engine, &config));
     for (const RankFacts& facts : preflight.situation.ranks) {
       EXPECT_LT(facts.weight_bytes, whole * 2 / 3);
       EXPECT_GT(facts.weight_bytes, whole / 3);

@@ -1,3 +1,4 @@
+#include <launch/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
@@ -46,7 +47,7 @@ TEST(Measure, CoversTheLayoutAtHand) {
   options.run_dir = tree.path();
   run_ranks(4, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
-    const std::vector<Series> measured = measure(world, options, backend);
+    const std::vector<Series> measured = measure(world, options, plan_or_refuse(world.places(), options.engine), backend);
     std::set<std::string> names;
     for (const Series& series : measured) {
       EXPECT_EQ(series.by_rank.size(), 4u) << series.name;

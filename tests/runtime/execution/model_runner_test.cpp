@@ -41,15 +41,17 @@ class Load {
   Answers run(Ops& ops, bool graphs) {
     const int self[] = {0};
     SelfWorld world;
-    const auto group = world.make_group(self, ops);
+    const Groups groups{.tensor = world.make_group(self, ops)};
     const auto model = make_model(config_, {});
     std::atomic<uint32_t> layer = 0;
-    load_weights(*model, ops, DType::fp32, random_weights(5).get(), *group, layer);
+    load_weights(*model, ops, DType::fp32, random_weights(5).get(), *groups.tensor, layer);
     model->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model->heads();
-    ModelRunner runner(*model, ops, *group, limits,
-                       {model->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
-                       num_blocks, DType::fp32, config_.vocab_size, layer);
+    const RunnerSizes sizes{
+        limits, {model->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
+        num_blocks, dry_run(*model, {}, ops, limits, DType::fp32, config_.vocab_size),
+        DType::fp32, config_.vocab_size};
+    ModelRunner runner(*model, ops, groups, sizes, layer);
     if (graphs) runner.capture_decodes();
     Scheduler scheduler({.max_num_seqs = max_num_seqs,
                          .max_num_batched_tokens = limits.max_num_batched_tokens,

@@ -16,7 +16,7 @@ class TimedCommunicator final : public Communicator {
  public:
   TimedCommunicator(std::unique_ptr<Communicator> inner, Device& device, std::atomic<bool>& waits)
       : inner_(std::move(inner)), device_(device), waits_(waits) {}
-  double seconds() const { return seconds_; }
+  double seconds() const override { return seconds_; }
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }

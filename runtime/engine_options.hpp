@@ -1,0 +1,44 @@
+// What an engine is asked for: plain data.
+#pragma once
+
+#include <kernels/backend.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+namespace maniple {
+
+// Levels of reproducibility (README): independent of who shares the batch; also of the grid.
+enum class Repro : uint8_t { off, batch, grid };
+inline std::string_view name_of(Repro repro) {
+  constexpr std::array<std::string_view, 3> names = {"off", "batch", "grid"};
+  return names[static_cast<size_t>(repro)];
+}
+
+struct EngineOptions {
+  std::filesystem::path model;
+  int tensor_size = 1;
+  DType dtype = DType::bf16;  // of weights, activations and KV cache; fp16 on GPUs only
+  BackendOptions backend;
+  bool random_weights = false;
+  uint64_t seed = 0;  // of random weights
+  uint32_t block_size = 256;
+  std::optional<size_t>
+      kv_memory;  // bytes a rank; absent: a full batch of longest sequences, within free memory
+  double gpu_memory_utilization = 0.9;  // of the whole GPU, by whomever
+  bool share_gpus = false;              // ranks may use the same GPU
+  uint32_t max_num_seqs = 256;
+  uint32_t max_num_batched_tokens = 2048;
+  std::optional<uint32_t> max_model_len;  // absent: the model's
+  bool prefix_cache = true;
+  // Steps planned before the results of earlier ones; absent: 1 where the device works beside the host.
+  std::optional<uint32_t> run_ahead;
+  bool eager = false;  // no graphs
+  Repro repro = Repro::grid;
+};
+
+}  // namespace maniple

@@ -1,0 +1,192 @@
+#include <runtime/agreement.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/device_choice.hpp>
+#include <runtime/rank_model.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+namespace maniple {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// About what a captured decode step takes of a GPU's memory.
+constexpr size_t graph_bytes = size_t{4} << 20;
+
+}  // namespace
+
+RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& plan, Pulse& pulse)
+    : world_(world), options_(options), plan_(plan), rank_(plan.rank(world.rank())), pulse_(pulse) {
+  agree(world_, [this] { read_configs(); });
+  choose_device();
+  try {
+    make_backend_and_groups();
+    load();
+    size_kv_cache();
+    capture_graphs();
+  } catch (...) {
+    world_.abort_groups();
+    throw;
+  }
+  world_.barrier();
+}
+
+RankModel::~RankModel() {
+  if (std::uncaught_exceptions() > 0) world_.abort_groups();
+}
+
+void RankModel::read_configs() {
+  config_ = read_model_config(options_.model);
+  generation_config_ = read_generation_config(options_.model);
+  limits_ = {options_.max_num_seqs, options_.max_num_batched_tokens, plan_.max_model_len, options_.block_size};
+  info_.architecture = config_.architecture;
+  info_.dtype = options_.dtype;
+  info_.block_size = options_.block_size;
+  if (world_.rank() != 0) return;
+  const std::filesystem::path file = options_.model / "tokenizer.json";
+  std::optional<int32_t> end_of_turn;
+  if (std::filesystem::exists(file)) {
+    tokenizer_ = Tokenizer::from_file(file);
+    if (const std::optional<std::string> token = read_eos_token(options_.model))
+      end_of_turn = tokenizer_->token_id(*token);
+  }
+  stop_token_ids_ = union_of_eos(config_.eos_token_ids, generation_config_.eos_token_ids, end_of_turn);
+}
+
+void RankModel::choose_device() {
+  if (options_.backend.kind != BackendKind::cuda) return;
+  agree(world_, [&] {
+    const Place& place = world_.places()[static_cast<size_t>(world_.rank())];
+    options_.backend.gpu = choose_gpu(visible_gpus(), place, options_.share_gpus);
+  });
+}
+
+void RankModel::make_backend_and_groups() {
+  if (options_.backend.cpu_path == CpuPath::automatic) options_.backend.cpu_path = common_cpu_path(world_);
+  agree(world_, [this] {
+    backend_ = make_backend(options_.backend);
+    model_ = make_model(config_, rank_);
+  });
+  info_.backend = backend_.device->description();
+  info_.attention = backend_.ops->attention_path(options_.dtype, config_.head_dim);
+  const std::string uuid = backend_.device->uuid();
+  for (const auto& bytes : world_.all_gather_bytes(std::as_bytes(std::span(uuid))))
+    info_.gpus.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  agree(world_, [this] {
+    if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.places());
+  });
+  groups_ = make_groups(world_, rank_, *backend_.ops, pulse_.waits);
+  channel_ = world_.make_channel();
+}
+
+void RankModel::load() {
+  const Clock::time_point start = Clock::now();
+  pulse_.phase = Phase::load;
+  const bool reads = rank_.position.data == 0;
+  std::unique_ptr<CheckpointReader> checkpoint;
+  std::unique_ptr<WeightSource> weights;
+  agree(world_, [&] {
+    if (options_.random_weights) {
+      weights = random_weights(options_.seed);
+    } else if (reads) {
+      checkpoint = open_checkpoint(options_.model);
+      check_names(*make_model(config_, {}), *checkpoint);
+      weights = weights_of(*checkpoint);
+    }
+  });
+  // Random weights are made where they are used: a group of one broadcasts to nobody. Others travel from host
+  // memory to host memory, whatever the backend.
+  const Backend host = make_backend({.kind = BackendKind::reference});
+  const std::vector<int> alone{world_.rank()};
+  const std::unique_ptr<Communicator> replicas =
+      world_.make_group(options_.random_weights ? alone : rank_.groups.data, *host.ops);
+  info_.weight_bytes =
+      load_weights(*model_, *backend_.ops, options_.dtype, weights.get(), *replicas, pulse_.layer);
+  pulse_.layer = 0;
+  model_->prepare(*backend_.ops, limits_.max_model_len);
+  info_.load_seconds = seconds_since(start);
+}
+
+bool RankModel::captures_graphs() const {
+  return !options_.eager && backend_.device->captures() && groups_.capture();
+}
+
+size_t RankModel::bytes_of_graphs() const {
+  return captures_graphs() ? graph_bytes * decode_buckets(limits_.max_num_seqs).size() : 0;
+}
+
+// Of this node: all, or those with the same GPU.
+size_t RankModel::ranks_with_my_memory() const {
+  const auto me = static_cast<size_t>(world_.rank());
+  size_t count = 0;
+  for (size_t rank = 0; rank < info_.gpus.size(); ++rank)
+    if (world_.places()[rank].node == world_.places()[me].node && info_.gpus[rank] == info_.gpus[me]) ++count;
+  return count;
+}
+
+// Blocks of this rank. Without a size given: what the largest batch can use, within what it may take.
+uint32_t RankModel::affordable_blocks(size_t may_take) const {
+  const size_t block_bytes = plan_.needs_of(world_.rank()).kv.block_bytes();
+  const size_t useful = size_t{limits_.max_num_seqs} * static_cast<size_t>(limits_.batch().max_blocks);
+  const size_t memory = options_.kv_memory.value_or(may_take);
+  const size_t blocks = options_.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
+  if (blocks == 0)
+    fail(ExitCode::preflight,
+         "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
+         limits_.block_size, block_bytes, memory,
+         options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
+                            : "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs");
+  return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / limits_.block_size));
+}
+
+void RankModel::size_kv_cache() {
+  world_.barrier();  // all weights are in memory: what is free now is for the cache
+  uint32_t mine = 0;
+  RunnerSizes sizes{.limits = limits_,
+                    .kv = plan_.needs_of(world_.rank()).kv,
+                    .activation = options_.dtype,
+                    .vocabulary_size = config_.vocab_size};
+  agree(world_, [&] {
+    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, config_.vocab_size);
+    const MemoryState memory{.total = backend_.device->total_memory(),
+                             .free = backend_.device->free_memory(),
+                             .reserved = sizes.scratch + bytes_of_graphs(),
+                             .sharers = ranks_with_my_memory()};
+    mine = affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
+  });
+  blocks_of_replicas_.assign(static_cast<size_t>(plan_.grid.data), UINT32_MAX);
+  const std::vector<uint32_t> all = gather_values(world_, mine);
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    uint32_t& smallest = blocks_of_replicas_[static_cast<size_t>(position_in(plan_.grid, rank).data)];
+    smallest = std::min(smallest, all[static_cast<size_t>(rank)]);
+  }
+  info_.num_blocks = *std::ranges::min_element(blocks_of_replicas_);
+  agree(world_, [&] {
+    sizes.num_blocks = blocks_of_replicas_[static_cast<size_t>(rank_.position.data)];
+    runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, sizes, pulse_.layer);
+  });
+}
+
+void RankModel::capture_graphs() {
+  const Clock::time_point start = Clock::now();
+  agree(world_, [&] {
+    if (captures_graphs()) runner_->capture_decodes();
+  });
+  info_.num_graphs = runner_->num_graphs();
+  info_.capture_seconds = seconds_since(start);
+}
+
+WorkerTimes RankModel::work() {
+  const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
+                         [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};
+  return obey_plans(*channel_.leaf, plan_.reports(world_.rank()), steps, pulse_);
+}
+
+}  // namespace maniple

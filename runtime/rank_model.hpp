@@ -1,0 +1,89 @@
+// What every rank owns: its backend and groups, its part of the weights, its share of the KV cache, and the
+// runner that carries out the plans of rank 0.
+#pragma once
+
+#include <kernels/backend.hpp>
+#include <layers/models/model.hpp>
+#include <parallel/groups.hpp>
+#include <parallel/world.hpp>
+#include <runtime/checkpoint/generation_config.hpp>
+#include <runtime/control/pulse.hpp>
+#include <runtime/control/worker.hpp>
+#include <runtime/execution/model_runner.hpp>
+#include <runtime/job_plan.hpp>
+#include <runtime/tokenizer/tokenizer.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// What the banner and the record of a run say, beside the plan.
+struct EngineInfo {
+  std::string architecture;
+  std::string backend;            // "cpu, 2 threads, avx512_bf16"
+  std::vector<std::string> gpus;  // UUIDs by rank; empty ones without
+  std::string attention;          // "tensor cores"; empty where the backend says it all
+  DType dtype = DType::bf16;
+  uint32_t block_size = 0;
+  uint32_t num_blocks = 0;  // of each rank: the smallest count of any
+  size_t weight_bytes = 0;  // of this rank
+  double load_seconds = 0;
+  size_t num_graphs = 0;  // of decode steps, by batch size
+  double capture_seconds = 0;
+};
+
+class RankModel {
+ public:
+  // Collective. When any rank cannot go on, all end by AgreedError or SilentExit (runtime/agreement.hpp). The
+  // references must outlive it.
+  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, Pulse& pulse);
+  ~RankModel();
+
+  const EngineInfo& info() const { return info_; }
+  const ModelConfig& config() const { return config_; }
+  const GenerationConfig& generation_config() const { return generation_config_; }
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }  // rank 0
+  const std::vector<int32_t>& stop_token_ids() const { return stop_token_ids_; }      // rank 0
+  const std::vector<uint32_t>& blocks_of_replicas() const { return blocks_of_replicas_; }
+  Mailbox& center() { return *channel_.center; }  // rank 0
+
+  // Carries out plans until rank 0 says stop.
+  WorkerTimes work();
+  double communication_seconds() const { return groups_.seconds(); }
+
+ private:
+  void read_configs();
+  void choose_device();
+  void make_backend_and_groups();
+  void load();
+  bool captures_graphs() const;
+  size_t bytes_of_graphs() const;
+  size_t ranks_with_my_memory() const;
+  void size_kv_cache();
+  uint32_t affordable_blocks(size_t may_take) const;
+  void capture_graphs();
+
+  // In order of construction; each depends on those above.
+  World& world_;
+  EngineOptions options_;
+  const JobPlan& plan_;
+  const RankPlan rank_;
+  Pulse& pulse_;
+  EngineInfo info_;
+  ModelConfig config_;
+  GenerationConfig generation_config_;
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<int32_t> stop_token_ids_;
+  RunnerLimits limits_;
+  Backend backend_;
+  Groups groups_;
+  std::unique_ptr<Model> model_;
+  std::vector<uint32_t> blocks_of_replicas_;
+  std::unique_ptr<ModelRunner> runner_;
+  Channel channel_;
+};
+
+}  // namespace maniple

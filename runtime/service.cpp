@@ -1,0 +1,109 @@
+#include <runtime/service.hpp>
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+namespace maniple {
+
+std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
+                                            const Tokenizer* tokenizer) {
+  for (const int32_t id : request.prompt)
+    if (id < 0 || id >= vocabulary_size)
+      return fmt::format("token id {} is not in the vocabulary (0 to {})", id, vocabulary_size - 1);
+  if (!request.stop.empty() && !tokenizer)
+    return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
+  return invalid_reason(request.sampling);
+}
+
+RunSummary Service::run(RequestSource& source, const OnProgress& on_progress,
+                        const std::atomic<int>& interrupt, const std::atomic<bool>& worker_failed) {
+  const Clock::time_point start = Clock::now();
+  std::exception_ptr failure;
+  try {
+    serve(source, on_progress, interrupt, worker_failed);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  turns_ = 0;
+  if (!worker_failed) coordinator_.stop();
+  if (failure) std::rethrow_exception(failure);
+
+  const SchedulerCounts counts = coordinator_.counts();
+  summary_.interrupted = interrupt != 0 && (!dry_ || coordinator_.has_work());
+  summary_.cached_tokens = counts.cached_tokens;
+  summary_.preemptions = counts.preemptions;
+  summary_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return summary_;
+}
+
+void Service::serve(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
+                    const std::atomic<bool>& worker_failed) {
+  const auto on_token = [this](const TokenEvent& event) { take_token(event); };
+  const auto on_start = [this](RequestId request) { sink_.started(request); };
+  Backoff backoff;
+  while (!interrupt && !worker_failed && (!dry_ || coordinator_.has_work())) {
+    if (coordinator_.has_work() || source.moved()) ++turns_;
+    take_requests(source, interrupt);
+    if (coordinator_.advance(on_token, on_start))
+      backoff.reset();
+    else
+      backoff.pause();
+    if (Clock::now() - reported_ >= std::chrono::milliseconds(500)) on_progress(progress());
+  }
+  if (interrupt && coordinator_.has_work()) sink_.stopping();
+}
+
+void Service::take_requests(RequestSource& source, const std::atomic<int>& interrupt) {
+  while (!interrupt && !dry_ && coordinator_.wants_requests() && source.ready()) {
+    ++turns_;
+    const std::optional<GenerationRequest> request = source.next();
+    dry_ = !request;
+    if (request) admit(*request);
+  }
+}
+
+void Service::admit(const GenerationRequest& request) {
+  ++summary_.requests;
+  if (const auto reason = reason_to_refuse(request, vocabulary_size_, tokenizer_))
+    return refuse(request, *reason);
+  if (const auto rejection = coordinator_.add({request.id, request.prompt, request.sampling}))
+    return refuse(request, rejection->reason);
+  summary_.prompt_tokens += request.prompt.size();
+  prompt_tokens_ += request.prompt.size();
+  builder_.open(request);
+}
+
+void Service::refuse(const GenerationRequest& request, const std::string& reason) {
+  Completion refused;
+  refused.id = request.id;
+  refused.error = reason;
+  ++summary_.failed;
+  sink_.finished(std::move(refused));
+}
+
+void Service::take_token(const TokenEvent& event) {
+  ++decoded_tokens_;
+  ++summary_.completion_tokens;
+  std::optional<Completion> completion = builder_.take(event);
+  if (!completion) return;
+  if (event.finish_reason == FinishReason::none) coordinator_.finish(event.request, FinishReason::stop);
+  sink_.finished(std::move(*completion));
+}
+
+Progress Service::progress() {
+  const double seconds = std::chrono::duration<double>(Clock::now() - reported_).count();
+  const SchedulerCounts counts = coordinator_.counts();
+  reported_ = Clock::now();
+  return {.finished = summary_.requests - counts.running - counts.waiting,
+          .failed = summary_.failed,
+          .running = counts.running,
+          .waiting = counts.waiting,
+          .prefill_tokens_per_second = static_cast<double>(std::exchange(prompt_tokens_, 0)) / seconds,
+          .decode_tokens_per_second = static_cast<double>(std::exchange(decoded_tokens_, 0)) / seconds,
+          .completion_tokens = summary_.completion_tokens,
+          .stall = coordinator_.stall()};
+}
+
+}  // namespace maniple

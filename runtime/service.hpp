@@ -1,0 +1,98 @@
+// Rank 0's side of a run: takes requests as there is room, plans the steps of all replicas, turns their tokens
+// into completions, and counts.
+#pragma once
+
+#include <runtime/completion_builder.hpp>
+#include <runtime/control/coordinator.hpp>
+#include <runtime/control/pulse.hpp>
+#include <runtime/requests.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace maniple {
+
+// Where a rank's time went, in seconds.
+struct RankTimes {
+  double load = 0;
+  double prefill = 0;
+  double decode = 0;
+  double communication = 0;  // within prefill and decode: waiting for and talking to the tensor group
+  double idle = 0;           // waiting for plans
+};
+
+struct RunSummary {
+  size_t requests = 0;
+  size_t failed = 0;
+  size_t prompt_tokens = 0;
+  size_t cached_tokens = 0;
+  size_t completion_tokens = 0;
+  size_t preemptions = 0;
+  double seconds = 0;
+  bool interrupted = false;
+  std::vector<RankTimes> ranks;
+};
+
+struct Progress {
+  size_t finished = 0;
+  size_t failed = 0;
+  size_t running = 0;
+  size_t waiting = 0;
+  double prefill_tokens_per_second = 0;  // since the last report
+  double decode_tokens_per_second = 0;
+  size_t completion_tokens = 0;
+  std::optional<Stall> stall;
+};
+using OnProgress = std::function<void(const Progress&)>;
+
+// Why a model with so many ids cannot serve the request; nothing if it can. From any thread.
+std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
+                                            const Tokenizer* tokenizer);
+
+class Service {
+ public:
+  // The references must outlive it. `turns` grows while the service is alive, and is 0 when it ends.
+  Service(Coordinator& coordinator, int64_t vocabulary_size, const Tokenizer* tokenizer, CompletionSink& sink,
+          std::atomic<uint64_t>& turns)
+      : coordinator_(coordinator),
+        vocabulary_size_(vocabulary_size),
+        tokenizer_(tokenizer),
+        sink_(sink),
+        turns_(turns),
+        builder_(tokenizer) {}
+
+  // Until the source is dry and all has ended, or `interrupt` is not zero, or `worker_failed`: then nobody will
+  // answer. In the first two cases all ranks are told to stop. on_progress is called about twice a second, also
+  // when nothing finished.
+  RunSummary run(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
+                 const std::atomic<bool>& worker_failed);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void serve(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
+             const std::atomic<bool>& worker_failed);
+  void take_requests(RequestSource& source, const std::atomic<int>& interrupt);
+  void admit(const GenerationRequest& request);
+  void refuse(const GenerationRequest& request, const std::string& reason);
+  void take_token(const TokenEvent& event);
+  Progress progress();
+
+  Coordinator& coordinator_;
+  int64_t vocabulary_size_;
+  const Tokenizer* tokenizer_;
+  CompletionSink& sink_;
+  std::atomic<uint64_t>& turns_;
+  CompletionBuilder builder_;
+  RunSummary summary_;
+  bool dry_ = false;  // the source
+  // Since the last report:
+  Clock::time_point reported_ = Clock::now();
+  size_t prompt_tokens_ = 0;
+  size_t decoded_tokens_ = 0;
+};
+
+}  // namespace maniple

@@ -1,0 +1,164 @@
+#include <gtest/gtest.h>
+#include <layers/models/model.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/job_plan.hpp>
+
+namespace maniple {
+namespace {
+
+using Field = PlanRefusal::Field;
+
+// `nodes` nodes of so many ranks.
+std::vector<Place> places(int nodes, int ranks_a_node) {
+  std::vector<Place> all;
+  for (int node = 0; node < nodes; ++node)
+    for (int local = 0; local < ranks_a_node; ++local) all.push_back({"nid", node, local, ranks_a_node});
+  return all;
+}
+
+ModelConfig some_model() {
+  ModelConfig config;
+  config.architecture = "Qwen3ForCausalLM";
+  config.hidden_size = 96;
+  config.intermediate_size = 320;
+  config.num_layers = 5;
+  config.num_heads = 12;
+  config.num_kv_heads = 4;
+  config.head_dim = 16;
+  config.vocab_size = 1000;
+  config.max_position_embeddings = 4096;
+  config.rms_norm_eps = 1e-6;
+  return config;
+}
+
+EngineOptions options_of(int tensor_size, BackendKind kind = BackendKind::cpu) {
+  EngineOptions options;
+  options.tensor_size = tensor_size;
+  options.backend.kind = kind;
+  return options;
+}
+
+JobPlan plan_of(int ranks, const EngineOptions& options, const ModelConfig& config = some_model()) {
+  return std::get<JobPlan>(plan_job(places(1, ranks), options, &config));
+}
+
+PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfig* config = nullptr) {
+  return std::get<PlanRefusal>(plan_job(places(1, ranks), options, config));
+}
+
+// What the ranks agree on without a word: every rank of a plan is in its own groups, and its needs are those of
+// the part of the model that it holds.
+TEST(JobPlan, of_every_grid_up_to_64_ranks_fits_together) {
+  const ModelConfig config = some_model();
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (int tensor = 1; tensor <= ranks; ++tensor) {
+      const auto result = plan_job(places(1, ranks), options_of(tensor), &config);
+      const bool fits = ranks % tensor == 0 && 12 % tensor == 0 && (tensor > 4 || 4 % tensor == 0);
+      ASSERT_EQ(std::holds_alternative<JobPlan>(result), fits) << ranks << " ranks, tensor " << tensor;
+      if (!fits) continue;
+      const JobPlan& plan = std::get<JobPlan>(result);
+      ASSERT_EQ(plan.grid, (GridSize{tensor, 1, ranks / tensor}));
+      for (int rank = 0; rank < ranks; ++rank) {
+        const RankPlan mine = plan.rank(rank);
+        ASSERT_EQ(mine.groups, groups_of(plan.grid, rank));
+        ASSERT_EQ(mine.tensor().rank, rank % tensor);
+        ASSERT_EQ(mine.layers, (IndexRange{0, 5}));
+        ASSERT_TRUE(mine.embeds() && mine.samples());
+        ASSERT_EQ(plan.reports(rank), rank % tensor == 0);
+      }
+    }
+  }
+}
+
+TEST(JobPlan, says_what_a_rank_takes) {
+  const ModelConfig config = some_model();
+  EngineOptions options = options_of(2);
+  options.block_size = 32;
+  const JobPlan plan = plan_of(4, options);
+  for (int rank = 0; rank < 4; ++rank) {
+    const RankNeeds& needs = plan.needs_of(rank);
+    EXPECT_EQ(needs.kv.block_bytes(), 2u * 5 * 2 * 16 * 32 * 2) << "2 x layers x KV heads x head size x tokens x 2";
+    EXPECT_EQ(needs.weight_bytes, weight_bytes(*make_model(config, plan.rank(rank)), DType::bf16));
+  }
+  EXPECT_GT(plan.needs_of(0).weight_bytes, plan_of(1, options_of(1)).needs_of(0).weight_bytes / 2);
+}
+
+TEST(JobPlan, without_a_model_has_grid_and_groups) {
+  const JobPlan plan = std::get<JobPlan>(plan_job(places(2, 4), options_of(4), nullptr));
+  EXPECT_EQ(plan.grid, (GridSize{4, 1, 2}));
+  EXPECT_EQ(plan.rank(5).groups.tensor, (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(plan.rank(5).layers, std::nullopt);
+  EXPECT_TRUE(plan.needs.empty());
+}
+
+TEST(JobPlan, knows_tensor_groups_that_span_nodes) {
+  const auto spans = [](int nodes, int ranks_a_node, int tensor) {
+    return std::get<JobPlan>(plan_job(places(nodes, ranks_a_node), options_of(tensor), nullptr))
+        .tensor_groups_span_nodes;
+  };
+  EXPECT_FALSE(spans(2, 4, 4));
+  EXPECT_FALSE(spans(3, 2, 2));
+  EXPECT_TRUE(spans(2, 4, 8));
+  EXPECT_TRUE(spans(2, 3, 2));
+  EXPECT_TRUE(spans(2, 3, 6));
+}
+
+TEST(JobPlan, has_two_steps_in_flight_beside_a_gpu) {
+  EXPECT_EQ(plan_of(1, options_of(1)).steps_in_flight, 1u);
+  EXPECT_EQ(plan_of(1, options_of(1, BackendKind::cuda)).steps_in_flight, 2u);
+}
+
+TEST(JobPlan, keeps_the_bits_of_one_rank_on_CPUs_whatever_was_asked_for_unless_a_size_forbids_it) {
+  ModelConfig config = some_model();
+  EngineOptions options = options_of(2);
+  for (const Repro asked : {Repro::grid, Repro::batch, Repro::off}) {
+    options.repro = asked;
+    const JobPlan plan = plan_of(2, options);
+    EXPECT_EQ(plan.repro, Repro::grid);
+    EXPECT_EQ(plan.repro_reason, asked == Repro::grid ? "" : "as always on CPUs");
+  }
+  options = options_of(3);
+  config.num_kv_heads = 3;
+  EXPECT_EQ(plan_of(3, options, config).repro, Repro::batch);
+  EXPECT_EQ(plan_of(3, options, config).repro_reason,
+            "3 tensor ranks do not divide the 8 reduction slices of attention's width 192");
+  options.repro = Repro::batch;
+  EXPECT_EQ(plan_of(3, options, config).repro_reason, "");
+  options = options_of(4);
+  config.num_kv_heads = 4;
+  config.intermediate_size = 322;
+  EXPECT_EQ(plan_of(4, options, config).repro_reason,
+            "4 tensor ranks do not divide the 2 reduction slices of the MLP's width 322");
+  const JobPlan on_gpus = plan_of(2, options_of(2, BackendKind::cuda));
+  EXPECT_EQ(on_gpus.repro, Repro::off);
+  EXPECT_EQ(on_gpus.repro_reason, "sums on GPUs keep no order");
+}
+
+TEST(JobPlan, refuses_by_field_value_and_sizes_that_fit) {
+  const auto expect = [](const PlanRefusal& refusal, Field field, int64_t value, const std::string& limit,
+                         int64_t limit_value, bool of_model, const std::vector<int>& fitting) {
+    EXPECT_EQ(refusal.field, field);
+    EXPECT_EQ(refusal.value, value);
+    EXPECT_EQ(refusal.limit, limit);
+    EXPECT_EQ(refusal.limit_value, limit_value);
+    EXPECT_EQ(refusal.of_model, of_model);
+    EXPECT_EQ(refusal.fitting, fitting);
+  };
+  const ModelConfig config = some_model();
+  expect(refusal_of(6, options_of(4)), Field::tensor_size, 4, "ranks", 6, false, {1, 2, 3, 6});
+  expect(refusal_of(4, options_of(0)), Field::tensor_size, 0, "ranks", 4, false, {1, 2, 4});
+  expect(refusal_of(8, options_of(8), &config), Field::tensor_size, 8, "attention heads", 12, true,
+         {1, 2, 3, 4, 6, 12});
+  expect(refusal_of(3, options_of(3), &config), Field::tensor_size, 3, "kv heads", 4, true, {1, 2, 4});
+  EngineOptions options = options_of(1);
+  options.max_model_len = 4097;
+  expect(refusal_of(1, options, &config), Field::max_model_len, 4097, "positions", 4096, true, {4096});
+  options.max_model_len = 10;
+  EXPECT_EQ(plan_of(1, options).max_model_len, 10u);
+  options.max_num_seqs = 3000;
+  expect(refusal_of(1, options, &config), Field::max_num_batched_tokens, 2048, "max_num_seqs", 3000, false,
+         {3000});
+}
+
+}  // namespace
+}  // namespace maniple
