@@ -317,7 +317,8 @@ SchedulerConfig Engine::Parts::scheduler_config() const {
   scheduler.block_size = limits.block_size;
   scheduler.prefix_cache = options.prefix_cache;
   scheduler.eos_token_ids = stop_token_ids;
-  scheduler.run_ahead = options.run_ahead.value_or(backend.device->shares_host_memory() ? 0 : 1);
+  scheduler.policy = options.schedule;
+  scheduler.steps_in_flight = options.steps_in_flight.value_or(backend.device->shares_host_memory() ? 1 : 2);
   return scheduler;
 }
 
