@@ -118,7 +118,7 @@ class Ops {
   virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
                                std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
   // out[row] = the winner of gathered[shard * out.size() + row] over the shards, and last_tokens[seats[row]]
-  // its id; seats differ.
+  // its id; seats differ, but for those of -1, whose tokens are kept nowhere.
   virtual void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
                       TensorView last_tokens) = 0;
   // maxima[row] = largest logit of the shard (-inf if empty).

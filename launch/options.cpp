@@ -319,6 +319,7 @@ void add_generate_options(Grammar& grammar) {
       .add_options()                                                                                 //
       ("max-num-seqs", text("N", "256"), "most requests of a replica at once")                       //
       ("max-num-batched-tokens", text("N", "2048"), "most tokens of a step")                         //
+      ("schedule", text("HOW", "mixed"), "mixed; prefill-first: prompts alone, before decodes")      //
       ("block-size", text("N", "256"), "tokens in a block of the KV cache: 16, 32, 64, 128 or 256")  //
       ("kv-memory", text("BYTES"),
        "KV cache of a rank, such as 4G (2^30) or 4GB (10^9) [default: what is useful and free]")  //
@@ -393,6 +394,8 @@ void read_engine_options(const Values& values, EngineOptions& engine) {
   engine.max_num_seqs = *values.number<uint32_t>("max-num-seqs", 1, most);
   engine.max_num_batched_tokens = *values.number<uint32_t>("max-num-batched-tokens", 1, most);
   engine.max_model_len = values.number<uint32_t>("max-model-len", 1, most);
+  engine.schedule =
+      values.choice<Policy>("schedule", {{"mixed", Policy::mixed}, {"prefill-first", Policy::prefill_first}});
   engine.prefix_cache = !values.on("no-prefix-cache");
   engine.gpu_memory_utilization = *values.number<double>("gpu-memory-utilization", 0.01, 1);
   engine.eager = values.on("eager");

@@ -26,7 +26,7 @@ struct SamplerRow {
 struct SamplerBatch {
   std::span<const SamplerRow> rows;
   std::span<const SamplingRow> draws;  // [rows]
-  ConstTensorView seats;               // int32 [rows]: where the tokens are kept
+  ConstTensorView seats;               // int32 [rows]: where the tokens are kept; -1: nowhere
   ConstTensorView full_rows;           // int32: those that need full logits
   ConstTensorView scored_rows;         // int32: those that want log-probabilities
   TensorView last_tokens;              // int32 [all seats]

@@ -17,7 +17,8 @@ SchedulerConfig Engine::scheduler_config() const {
   scheduler.block_size = options_.block_size;
   scheduler.prefix_cache = options_.prefix_cache;
   scheduler.eos_token_ids = model_.stop_token_ids();
-  scheduler.run_ahead = plan_.steps_in_flight - 1;
+  scheduler.policy = options_.schedule;
+  scheduler.steps_in_flight = plan_.steps_in_flight;
   return scheduler;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/backend.hpp>
+#include <runtime/scheduling/scheduler.hpp>
 
 #include <array>
 #include <cstddef>
@@ -35,8 +36,9 @@ struct EngineOptions {
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's
   bool prefix_cache = true;
-  // Steps planned before the results of earlier ones; absent: 1 where the device works beside the host.
-  std::optional<uint32_t> run_ahead;
+  Policy schedule = Policy::mixed;
+  // Steps planned and not yet answered; absent: 1, or 2 where the device works beside the host.
+  std::optional<uint32_t> steps_in_flight;
   bool eager = false;  // no graphs
   Repro repro = Repro::grid;
 };

@@ -87,7 +87,7 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const Place> places, const
   plan.grid = {.tensor = tensor, .pipeline = 1, .data = ranks / tensor};
   plan.tensor_groups_span_nodes = tensor_groups_span_nodes(places, tensor);
   const bool beside_host = options.backend.kind == BackendKind::cuda;
-  plan.steps_in_flight = options.run_ahead.value_or(beside_host ? 1 : 0) + 1;
+  plan.steps_in_flight = options.steps_in_flight.value_or(beside_host ? 2 : 1);
   if (!config) return plan;
 
   if (std::optional<PlanRefusal> refusal = refuse_sizes(options, *config)) return std::move(*refusal);

@@ -45,7 +45,7 @@ void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::spa
     out[row] = gathered[row];
     for (size_t i = row + rows; i < gathered.size(); i += rows)
       if (wins(gathered[i], out[row])) out[row] = gathered[i];
-    entry(last_tokens, seats.as<int32_t>()[row]) = out[row].id;
+    if (const int32_t seat = seats.as<int32_t>()[row]; seat != -1) entry(last_tokens, seat) = out[row].id;
   }
 }
 

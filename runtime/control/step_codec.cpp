@@ -1,9 +1,10 @@
+#include <kernels/support/check.hpp>
+#include <runtime/control/step_codec.hpp>
+
 #include <xxhash.h>
 
 #include <bit>
 #include <cstring>
-#include <kernels/support/check.hpp>
-#include <runtime/control/step_codec.hpp>
 #include <utility>
 
 namespace maniple {
@@ -13,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
 constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
-constexpr uint8_t version = 1;
+constexpr uint8_t version = 2;
 constexpr size_t hash_bytes = sizeof(uint64_t);
 
 enum class Kind : uint8_t { plan = 1, result = 2 };
@@ -45,7 +46,13 @@ class Writer {
   }
   void number(uint32_t value) { number(uint64_t{value}); }
   void number(int32_t value) { number(static_cast<uint32_t>(value)); }
-  void flagged(uint32_t value, bool flag) { number(uint64_t{value} << 1 | uint64_t{flag}); }
+  void flagged(uint32_t value, bool high, bool low) {
+    number(uint64_t{value} << 2 | uint64_t{high} << 1 | uint64_t{low});
+  }
+  void shorter(uint32_t value, uint32_t whole, bool by_one) {
+    require(uint64_t{value} + uint64_t{by_one} == whole, "of a query only the last token may be unknown");
+  }
+  void present(const std::optional<uint32_t>& value) { number(*value); }
   void relative(uint32_t value, uint32_t base) {  // zigzag
     const auto difference = static_cast<int32_t>(value - base);
     number((static_cast<uint32_t>(difference) << 1) ^ static_cast<uint32_t>(difference >> 31));
@@ -101,11 +108,17 @@ class Reader {
   void number(uint64_t& value) { value = varint(UINT64_MAX); }
   void number(uint32_t& value) { value = static_cast<uint32_t>(varint(UINT32_MAX)); }
   void number(int32_t& value) { value = static_cast<int32_t>(static_cast<uint32_t>(varint(UINT32_MAX))); }
-  void flagged(uint32_t& value, bool& flag) {
-    const uint64_t both = varint((uint64_t{1} << 33) - 1);
-    value = static_cast<uint32_t>(both >> 1);
-    flag = (both & 1) != 0;
+  void flagged(uint32_t& value, bool& high, bool& low) {
+    const uint64_t all = varint((uint64_t{1} << 34) - 1);
+    value = static_cast<uint32_t>(all >> 2);
+    high = (all & 2) != 0;
+    low = (all & 1) != 0;
   }
+  void shorter(uint32_t& value, uint32_t whole, bool by_one) {
+    check(whole >= uint32_t{by_one}, "a query of no token lacks one");
+    value = whole - uint32_t{by_one};
+  }
+  void present(std::optional<uint32_t>& value) { number(value.emplace()); }
   void relative(uint32_t& value, uint32_t base) {
     const auto zigzag = static_cast<uint32_t>(varint(UINT32_MAX));
     value = base + ((zigzag >> 1) ^ (0U - (zigzag & 1)));
@@ -170,7 +183,7 @@ void transfer_sampling(Archive& archive, Fields& sampling) {
   archive.number(sampling.logprobs);
 }
 
-// Seats mostly ascend by one, so a decode step takes three bytes for each sequence.
+// Seats mostly ascend by one and sequences go on where they are, so a decode step takes three bytes for each.
 template <typename Archive, typename Fields>
 void transfer_sequences(Archive& archive, Fields& sequences) {
   Seat next = 0;
@@ -178,7 +191,10 @@ void transfer_sequences(Archive& archive, Fields& sequences) {
     archive.relative(sequence.seat, next);
     next = sequence.seat + 1;
     archive.number(sequence.query_length);
-    archive.flagged(sequence.sample_count, sequence.tokens_known);
+    bool takes_last = sequence.known != sequence.query_length, moved = sequence.past_length.has_value();
+    archive.flagged(sequence.rows_sampled, takes_last, moved);
+    archive.shorter(sequence.known, sequence.query_length, takes_last);
+    if (moved) archive.present(sequence.past_length);
   });
 }
 

@@ -3,9 +3,10 @@
 // shortest form, floats and hashes little-endian.
 #pragma once
 
+#include <runtime/scheduling/step_plan.hpp>
+
 #include <cstddef>
 #include <cstdint>
-#include <runtime/scheduling/step_plan.hpp>
 #include <span>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace maniple {
 
 inline constexpr size_t max_message_bytes = size_t{64} << 20;
 
-// Throws Error (internal) if the message would exceed max_message_bytes.
+// Throws Error (internal) if the message would exceed max_message_bytes, or a query lacks more than its last
+// token.
 std::vector<std::byte> encode(const StepPlan& plan);
 std::vector<std::byte> encode(const StepResult& result);
 

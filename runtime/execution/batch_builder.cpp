@@ -87,14 +87,15 @@ void BatchBuilder::append(const SequenceView& sequence) {
   arrays_.past_lengths.push_back(to_int(sequence.past_length));
   append_tokens(sequence);
   append_new_blocks(sequence);
-  append_sampled(sequence);
+  for (uint32_t i = sequence.query_length - sequence.rows_sampled; i < sequence.query_length; ++i)
+    append_sampled(sequence, i);
 }
 
 void BatchBuilder::append_tokens(const SequenceView& sequence) {
   for (uint32_t i = 0; i < sequence.query_length; ++i) {
     const int64_t position = int64_t{sequence.past_length} + i, block = position / limits_.block_size;
-    arrays_.token_ids.push_back(sequence.needs_last_token ? -1 - to_int(sequence.seat)
-                                                          : sequence.known_tokens[i]);
+    arrays_.token_ids.push_back(i < sequence.known_tokens.size() ? sequence.known_tokens[i]
+                                                                 : -1 - to_int(sequence.seat));
     arrays_.positions.push_back(to_int(position));
     arrays_.slots.push_back(to_int(sequence.blocks[static_cast<size_t>(block)] * limits_.block_size +
                                    position % limits_.block_size));
@@ -111,17 +112,17 @@ void BatchBuilder::append_new_blocks(const SequenceView& sequence) {
   }
 }
 
-void BatchBuilder::append_sampled(const SequenceView& sequence) {
-  if (sequence.sample_count == 0) return;
-  require(sequence.sample_count == 1, "one token is sampled of a sequence");
+// The last row of a query says what the seat's last token is.
+void BatchBuilder::append_sampled(const SequenceView& sequence, uint32_t query_row) {
   const auto index = to_int(static_cast<int64_t>(sampler_rows_.size()));
   const RankSampling& sampling = *sequence.sampling;
   const bool greedy = sampling.temperature < 1e-5F;
   const SamplerRow row{{greedy ? 0.0F : sampling.temperature, std::max(sampling.top_k, 0), sampling.top_p,
-                        sampling.min_p, sampling.seed, sequence.past_length + sequence.query_length},
+                        sampling.min_p, sampling.seed, sequence.past_length + query_row + 1},
                        sampling.logprobs};
-  arrays_.sampled_rows.push_back(arrays_.query_starts.back() - 1);
-  arrays_.sampled_seats.push_back(to_int(sequence.seat));
+  const uint32_t rows_after = sequence.query_length - 1 - query_row;
+  arrays_.sampled_rows.push_back(arrays_.query_starts.back() - 1 - to_int(rows_after));
+  arrays_.sampled_seats.push_back(rows_after == 0 ? to_int(sequence.seat) : -1);
   arrays_.draws.push_back(row.draw);
   if (row.needs_full_logits()) arrays_.full_rows.push_back(index);
   if (row.logprobs >= 0) arrays_.scored_rows.push_back(index);

@@ -13,8 +13,8 @@ namespace maniple {
 
 struct BatchLimits {
   int64_t max_tokens = 0;
-  int64_t max_sequences = 0;
-  int64_t max_blocks = 0;  // of one sequence
+  int64_t max_sequences = 0;  // and rows sampled
+  int64_t max_blocks = 0;     // of one sequence
   int64_t block_size = 0;
 };
 
@@ -65,7 +65,7 @@ class BatchBuilder {
   void append(const SequenceView& sequence);
   void append_tokens(const SequenceView& sequence);
   void append_new_blocks(const SequenceView& sequence);
-  void append_sampled(const SequenceView& sequence);
+  void append_sampled(const SequenceView& sequence, uint32_t query_row);
   void append_padding();
 
   Ops& ops_;

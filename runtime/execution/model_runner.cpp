@@ -78,11 +78,11 @@ void ModelRunner::launch(const StepPlan& plan) {
   const std::span<const SequenceView> sequences = table_.apply(plan);
   Launched& step = launched_.emplace_back();
   step.number = plan.step;
-  for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.sample_count);
+  for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.rows_sampled);
   if (sequences.empty()) return;
   const Workspace::Scope scope(workspace_);
   const bool decodes = std::ranges::all_of(sequences, [](const SequenceView& sequence) {
-    return sequence.query_length == 1 && sequence.sample_count == 1;
+    return sequence.query_length == 1 && sequence.rows_sampled == 1;
   });
   const auto captured = decodes ? graphs_.lower_bound(sequences.size()) : graphs_.end();
   const bool eager = captured == graphs_.end();

@@ -1,8 +1,9 @@
+#include <kernels/support/check.hpp>
+#include <runtime/scheduling/scheduler.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <kernels/support/check.hpp>
-#include <runtime/scheduling/scheduler.hpp>
 #include <utility>
 
 namespace maniple {
@@ -34,6 +35,7 @@ Scheduler::Scheduler(SchedulerConfig config)
     fail(ExitCode::usage,
          "tokens of a step ({}) must be at least the number of sequences at once ({}), or some would starve",
          config_.max_num_batched_tokens, config_.max_num_seqs);
+  require(config_.steps_in_flight > 0, "a step is in flight while it is computed");
   for (Seat seat = config_.max_num_seqs; seat > 0; --seat) free_seats_.push_back(seat - 1);
 }
 
@@ -68,7 +70,7 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
 
 std::optional<StepPlan> Scheduler::schedule() {
   admitted_.clear();
-  if (in_flight_.size() > config_.run_ahead || (!in_flight_.empty() && decodes_lack_blocks()))
+  if (in_flight_.size() >= config_.steps_in_flight || (!in_flight_.empty() && decodes_lack_blocks()))
     return std::nullopt;
   Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
   if (config_.policy == Policy::mixed) plan_decodes(draft);
@@ -157,13 +159,13 @@ void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_l
                                    sequence->tokens.begin() + end);
   draft.plan.sequences.push_back({.seat = sequence->seat,
                                   .query_length = query_length,
-                                  .sample_count = end == sequence->planned_tokens() ? 1U : 0U,
-                                  .tokens_known = known});
+                                  .known = known ? query_length : 0,
+                                  .rows_sampled = end == sequence->planned_tokens() ? 1U : 0U});
   draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
   draft.budget -= query_length;
   draft.sequences.push_back(sequence);
   sequence->num_computing += query_length;
-  sequence->num_sampling += draft.plan.sequences.back().sample_count;
+  sequence->num_sampling += draft.plan.sequences.back().rows_sampled;
 }
 
 // Preempts the newest until the sequence has its blocks; the newest may be the sequence itself. Only with
@@ -204,7 +206,7 @@ std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
   for (size_t i = 0; i < step.sequences.size(); ++i) {
     Sequence& sequence = *step.sequences[i];
     sequence.num_computing -= step.planned[i].query_length;
-    sequence.num_sampling -= step.planned[i].sample_count;
+    sequence.num_sampling -= step.planned[i].rows_sampled;
     if (sequence.status != SequenceStatus::finished) {
       sequence.num_computed += step.planned[i].query_length;
       blocks_.publish(sequence);
@@ -226,7 +228,7 @@ void Scheduler::check_answer(const StepResult& result) const {
     fail(ExitCode::fault, "a result for step {} arrived and one for step {} is due", result.step,
          in_flight_.empty() ? 0 : in_flight_.front().step);
   const bool counts_fit =
-      std::ranges::equal(result.counts, in_flight_.front().planned, {}, {}, &SequenceStep::sample_count);
+      std::ranges::equal(result.counts, in_flight_.front().planned, {}, {}, &SequenceStep::rows_sampled);
   uint64_t tokens = 0, alternatives = 0;
   for (const uint32_t count : result.counts) tokens += count;
   for (const SampledToken& token : result.tokens) alternatives += token.alternatives;

@@ -2,13 +2,14 @@
 // README.md.
 #pragma once
 
+#include <runtime/scheduling/block_manager.hpp>
+#include <runtime/scheduling/sequence.hpp>
+#include <runtime/scheduling/step_plan.hpp>
+
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
-#include <runtime/scheduling/block_manager.hpp>
-#include <runtime/scheduling/sequence.hpp>
-#include <runtime/scheduling/step_plan.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,7 +29,7 @@ struct SchedulerConfig {
   bool prefix_cache = true;
   std::vector<int32_t> eos_token_ids;
   Policy policy = Policy::mixed;
-  uint32_t run_ahead = 0;  // plans made before the results of earlier ones are in
+  uint32_t steps_in_flight = 1;  // plans that may be without a result; at least 1
   uint32_t replica = 0;
 };
 
@@ -67,9 +68,9 @@ class Scheduler {
   // Queues the request, or says why it can never be served.
   std::optional<Rejection> add(Request request);
 
-  // The next plan; nothing if it has to wait for results, or there is no work. While up to run_ahead plans
-  // are in flight it goes on with their sequences: their next input is on the device. A token that turns out
-  // to follow the end of its sequence is dropped by commit().
+  // The next plan; nothing if it has to wait for results, or there is no work. With fewer than
+  // steps_in_flight plans in flight it goes on with their sequences: their next input is on the device. A
+  // token that turns out to follow the end of its sequence is dropped by commit().
   std::optional<StepPlan> schedule();
 
   // The requests whose first step, or first since a preemption, is in the last plan.

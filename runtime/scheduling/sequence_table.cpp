@@ -1,6 +1,8 @@
 #include <kernels/support/check.hpp>
 #include <runtime/scheduling/sequence_table.hpp>
 
+#include <utility>
+
 namespace maniple {
 
 namespace {
@@ -29,8 +31,9 @@ std::span<const SequenceView> SequenceTable::apply(const StepPlan& plan) {
   views_.clear();
   std::span<const int32_t> known_tokens = plan.known_tokens;
   for (const SequenceStep& sequence : plan.sequences) view(sequence, known_tokens);
+  check_rows(plan);
   check_state(plan, known_tokens);
-  for (const SequenceView& view : views_) rows_[view.seat].length += view.query_length;
+  for (const SequenceView& view : views_) rows_[view.seat].length = view.past_length + view.query_length;
   return views_;
 }
 
@@ -67,25 +70,36 @@ void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
 // Checked before anything is indexed: the plan came over a network.
 void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>& known_tokens) {
   Row& row = seated(sequence.seat);
-  const uint64_t end = uint64_t{row.length} + sequence.query_length;
-  agree(sequence.query_length > 0 && end <= row.blocks.size() * block_size_,
-        "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, sequence.query_length,
-        row.length, row.blocks.size(), block_size_);
-  const size_t known = sequence.tokens_known ? sequence.query_length : 0;
-  agree(known <= known_tokens.size() && (known > 0 || sequence.query_length == 1),
-        "seat {} computes {} tokens and the plan holds {}", sequence.seat, sequence.query_length,
+  agree(std::exchange(row.step, last_step_) != last_step_, "plan {} computes seat {} twice", last_step_,
+        sequence.seat);
+  const uint32_t past = sequence.past_length.value_or(row.length), query = sequence.query_length;
+  agree(past <= row.length, "seat {} goes on after {} tokens and has {}", sequence.seat, past, row.length);
+  agree(query > 0 && uint64_t{past} + query <= row.blocks.size() * block_size_,
+        "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, query, past,
+        row.blocks.size(), block_size_);
+  const uint32_t known = sequence.known;
+  agree((known == query || known + 1 == query) && known <= known_tokens.size(),
+        "seat {} computes {} tokens, {} of them known, and the plan holds {}", sequence.seat, query, known,
         known_tokens.size());
+  agree(sequence.rows_sampled <= query, "seat {} computes {} tokens and samples {}", sequence.seat, query,
+        sequence.rows_sampled);
   views_.push_back({.seat = sequence.seat,
-                    .past_length = row.length,
-                    .query_length = sequence.query_length,
-                    .sample_count = sequence.sample_count,
-                    .needs_last_token = !sequence.tokens_known,
+                    .past_length = past,
+                    .query_length = query,
+                    .rows_sampled = sequence.rows_sampled,
                     .known_tokens = known_tokens.first(known),
                     .blocks = row.blocks.ids(),
                     .seen_blocks = row.seen_blocks,
                     .sampling = &row.sampling});
   row.seen_blocks = static_cast<uint32_t>(row.blocks.size());
   known_tokens = known_tokens.subspan(known);
+}
+
+// Buffers are made for one row of each seat.
+void SequenceTable::check_rows(const StepPlan& plan) const {
+  uint64_t rows = 0;
+  for (const SequenceView& view : views_) rows += view.rows_sampled;
+  agree(rows <= rows_.size(), "plan {} samples {} rows, and {} is the most", plan.step, rows, rows_.size());
 }
 
 void SequenceTable::check_state(const StepPlan& plan, std::span<const int32_t> left_over) const {

@@ -3,8 +3,9 @@
 // the device.
 #pragma once
 
-#include <cstdint>
 #include <runtime/scheduling/step_plan.hpp>
+
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -15,9 +16,8 @@ struct SequenceView {
   Seat seat = 0;
   uint32_t past_length = 0;
   uint32_t query_length = 0;
-  uint32_t sample_count = 0;
-  bool needs_last_token = false;          // the one query token is the one last sampled for this seat
-  std::span<const int32_t> known_tokens;  // else these: [query_length], inside the plan
+  uint32_t rows_sampled = 0;              // the last of the query
+  std::span<const int32_t> known_tokens;  // inside the plan; if one is missing, it is the one last sampled
   std::span<const int32_t> blocks;        // covers positions 0 .. past_length + query_length - 1
   uint32_t seen_blocks = 0;               // the first of them, which an earlier view of this seat had
   const RankSampling* sampling = nullptr;
@@ -36,6 +36,7 @@ class SequenceTable {
   struct Row {
     bool taken = false;
     uint32_t length = 0;  // tokens in the KV cache once the plans so far have run
+    uint64_t step = 0;    // the last that computes it
     BlockTable blocks;
     uint32_t seen_blocks = 0;
     RankSampling sampling;
@@ -46,6 +47,7 @@ class SequenceTable {
   void admit(const Admission& admission);
   void append(Row& row, std::span<const int32_t> blocks) const;
   void view(const SequenceStep& sequence, std::span<const int32_t>& known_tokens);
+  void check_rows(const StepPlan& plan) const;
   void check_state(const StepPlan& plan, std::span<const int32_t> left_over) const;
 
   uint32_t num_blocks_;

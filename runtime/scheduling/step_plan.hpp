@@ -3,8 +3,10 @@
 // rest with a SequenceTable.
 #pragma once
 
-#include <cstdint>
 #include <runtime/scheduling/block_table.hpp>
+
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace maniple {
@@ -45,13 +47,17 @@ struct NewBlocks {
   bool operator==(const NewBlocks&) const = default;
 };
 
-// query_length >= 1 tokens of one sequence, after all that it has in the KV cache.
+// query_length >= 1 tokens of one sequence. Their ids are, in this order: `known` ones of
+// StepPlan::known_tokens, then, if one is missing, the token last sampled for the seat.
 struct SequenceStep {
   Seat seat = 0;
+  // Position of the first. Absent: where the plans before this one leave the sequence, which every rank knows
+  // and no message carries. Given: not beyond that; what lay between is computed again. Either way the
+  // sequence is past_length + query_length long for the next plan, whatever the step's result says.
+  std::optional<uint32_t> past_length = {};
   uint32_t query_length = 1;
-  uint32_t sample_count = 1;  // tokens to sample: 0 for a chunk that does not end the prompt
-  bool tokens_known =
-      false;  // the input is in StepPlan::known_tokens; else it is the token last sampled for this seat
+  uint32_t known = 0;         // query_length, or one less
+  uint32_t rows_sampled = 1;  // the last rows of the query; the last of them is the token last sampled
 
   bool operator==(const SequenceStep&) const = default;
 };
@@ -63,8 +69,8 @@ struct StepPlan {
   std::vector<Seat> released;  // before the admissions, which may take the same seats
   std::vector<Admission> admissions;
   std::vector<NewBlocks> new_blocks;
-  std::vector<SequenceStep> sequences;  // batch order
-  std::vector<int32_t> known_tokens;    // of the sequences with tokens_known, concatenated
+  std::vector<SequenceStep> sequences;  // batch order; of different seats, with max_num_seqs rows at most
+  std::vector<int32_t> known_tokens;    // of the sequences, concatenated
   uint64_t state_hash = 0;              // fold_state over the sequences, in batch order
 
   bool operator==(const StepPlan&) const = default;
@@ -93,7 +99,7 @@ struct SampledToken {
 // Answers every plan with the command run, also one that samples nothing.
 struct StepResult {
   uint64_t step = 0;
-  std::vector<uint32_t> counts;            // tokens of each of the plan's sequences
+  std::vector<uint32_t> counts;            // tokens of each of the plan's sequences: their rows_sampled
   std::vector<SampledToken> tokens;        // concatenated in batch order
   std::vector<TokenLogprob> alternatives;  // concatenated in the order of tokens, most likely first
 

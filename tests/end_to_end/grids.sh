@@ -42,6 +42,7 @@ said '\([1-9][0-9]* cached\)'
 same_as "$work/bf16" 1 --block-size 16 --max-num-seqs 4 --no-prefix-cache
 said '\(0 cached\)'
 same_as "$work/bf16" 2 --tp 1 --max-num-seqs 5 --max-num-batched-tokens 7
+same_as "$work/bf16" 2 --tp 2 --max-num-seqs 5 --max-num-batched-tokens 64 --schedule prefill-first
 for grid in "1 --kv-memory 2600K" "2 --tp 2 --kv-memory 1300K" "4 --tp 2 --kv-memory 1000K"; do
   same_as "$work/bf16" $grid --block-size 16 --max-num-batched-tokens 64 --max-num-seqs 24
   said '[1-9][0-9]* preemption'

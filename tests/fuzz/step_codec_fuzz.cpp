@@ -1,9 +1,10 @@
 // Any bytes, and any bytes behind a right header and before a right hash: refused with an Error, or exactly
 // what encode would write.
-#include <cstdlib>
 #include <kernels/support/check.hpp>
 #include <runtime/control/step_codec.hpp>
 #include <runtime/scheduling/sequence_table.hpp>
+
+#include <cstdlib>
 
 namespace {
 

@@ -1,7 +1,8 @@
 // Writes encoded plans and results, one a file: whole messages and, since the target also puts its input
 // behind a right header, bodies. usage: step_codec_seeds FOLDER
-#include <fstream>
 #include <runtime/control/step_codec.hpp>
+
+#include <fstream>
 #include <string>
 
 using namespace maniple;
@@ -12,7 +13,7 @@ std::vector<StepPlan> plans() {
   StepPlan admission;
   admission.step = 1;
   admission.admissions = {{2, 16, {0.8F, 40, 0.9F, 0.05F, 1234567890123, 3}, {5, 6, 7}}, {0, 0, {}, {1}}};
-  admission.sequences = {{2, 20, 0, true}, {0, 3, 1, true}};
+  admission.sequences = {{2, {}, 20, 20, 0}, {0, {}, 3, 3, 1}};
   for (int32_t token = 0; token < 23; ++token) admission.known_tokens.push_back(token * 997);
   StepPlan steady;
   steady.step = 300;
@@ -21,10 +22,14 @@ std::vector<StepPlan> plans() {
   steady.new_blocks = {{1, {40}}, {2, {41, 42}}};
   steady.sequences = {{1}, {2}};
   steady.state_hash = 0x0123456789abcdef;
+  StepPlan again;
+  again.step = 2;
+  again.sequences = {{2, 33, 3, 2, 3}, {0, 1, 2, 2, 0}};
+  again.known_tokens = {5, 6, 7, 8};
   StepPlan stop;
   stop.step = 301;
   stop.command = Command::stop;
-  return {admission, steady, stop};
+  return {admission, steady, again, stop};
 }
 
 StepResult result() {

@@ -79,5 +79,14 @@ TEST_P(Seats, TheWinnerOverTheShardsHasTheLargestScoreThenTheLowestIdAndIsKeptFo
   }
 }
 
+TEST_P(Seats, AWinnerWhoseSeatIsMinusOneIsKeptNowhere) {
+  const std::vector<Candidate> gathered{{1, 10, 0}, {2, 11, 0}, {3, 12, 0}};
+  std::vector<Candidate> chosen(3);
+  Tensor last = int_tensor(device(), {-5, -6});
+  ops().choose(gathered, int_tensor(device(), {-1, 1, -1}), chosen, last);
+  for (size_t row = 0; row < 3; ++row) EXPECT_EQ(chosen[row].id, gathered[row].id);
+  EXPECT_EQ(ints_of(last), (std::vector<int32_t>{-5, 11}));
+}
+
 }  // namespace
 }  // namespace maniple

@@ -125,6 +125,8 @@ TEST(Options, EveryOptionOfGenerateArrives) {
                                             "99",
                                             "--max-model-len",
                                             "77",
+                                            "--schedule",
+                                            "prefill-first",
                                             "--no-prefix-cache",
                                             "--eager",
                                             "--gpu-memory-utilization",
@@ -158,6 +160,7 @@ TEST(Options, EveryOptionOfGenerateArrives) {
   EXPECT_EQ(options.engine.max_num_seqs, 5U);
   EXPECT_EQ(options.engine.max_num_batched_tokens, 99U);
   EXPECT_EQ(options.engine.max_model_len, 77U);
+  EXPECT_EQ(options.engine.schedule, Policy::prefill_first);
   EXPECT_FALSE(options.engine.prefix_cache);
   EXPECT_TRUE(options.engine.eager);
   EXPECT_EQ(options.engine.gpu_memory_utilization, 0.5);

@@ -244,8 +244,8 @@ TEST(Engine, GivesTheSameBitsOnEveryInstructionPathAcrossGrids) {
   }
 }
 
-// Steps planned before the results of earlier ones, with ends that nobody foresees, preemptions and chunks.
-TEST(Engine, GivesTheSameBitsWhenItRunsAhead) {
+// Of either schedule, several steps in flight, with ends that nobody foresees, preemptions and chunks.
+TEST(Engine, GivesTheSameBitsForEveryScheduleAndNumberOfStepsInFlight) {
   std::vector<GenerationRequest> requests = varied_requests(24);
   for (GenerationRequest& request : requests) {
     request.sampling.max_tokens = 40;
@@ -257,16 +257,20 @@ TEST(Engine, GivesTheSameBitsWhenItRunsAhead) {
   EXPECT_GT(std::count_if(expected.completions.begin(), expected.completions.end(),
                           [](const auto& entry) { return entry.second.reason == FinishReason::stop; }),
             5);
-  for (const uint32_t run_ahead : {1u, 2u})
+  for (const auto& [schedule, steps] : {std::pair{Policy::mixed, 2u},
+                                        {Policy::mixed, 3u},
+                                        {Policy::prefill_first, 1u},
+                                        {Policy::prefill_first, 2u}})
     for (const Grid& grid : {Grid{1, 1}, {2, 1}, {2, 2}})
       for (const bool tight : {false, true}) {
-        options.run_ahead = run_ahead;
+        options.schedule = schedule;
+        options.steps_in_flight = steps;
         options.tensor_size = grid.tensor;
         options.max_num_batched_tokens = tight ? 16 : 512;
         options.block_size = tight ? 16 : 32;
         options.kv_memory = tight ? 20 * (size_t{32} << 10) : size_t{64} << 20;  // blocks of 16 tokens
         const Served served = serve(grid.tensor * grid.data, options, requests);
-        EXPECT_EQ(print(served), print(expected)) << "run-ahead " << run_ahead << " tp " << grid.tensor;
+        EXPECT_EQ(print(served), print(expected)) << steps << " steps in flight, tp " << grid.tensor;
         if (tight) {
           EXPECT_GT(served.summary.preemptions, 0u);
         }

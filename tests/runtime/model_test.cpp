@@ -18,30 +18,39 @@ namespace {
 using testing::Golden;
 using testing::GoldenSequence;
 
-// One model on one rank, fed whole sequences.
+// `part` of a pipeline of as many stages as `ends` has entries: layers up to ends[part].
+RankPlan stage(const std::vector<int64_t>& ends, size_t part) {
+  RankPlan plan;
+  plan.grid.pipeline = static_cast<int>(ends.size());
+  plan.position.pipeline = static_cast<int>(part);
+  plan.layers = {part == 0 ? 0 : ends[part - 1], ends[part]};
+  return plan;
+}
+
+// One model on one rank, in parts that run one after the other, fed whole sequences.
 class LoadedModel {
  public:
-  LoadedModel(const std::string& name, Backend backend, DType dtype)
+  LoadedModel(const std::string& name, Backend backend, DType dtype,
+              const std::vector<RankPlan>& parts = {RankPlan{}})
       : config_(read_model_config(testing::model_directory(name))),
         backend_(std::move(backend)),
         dtype_(dtype) {
     const int self[] = {0};
     groups_.tensor = world_.make_group(self, *backend_.ops);
-    model_ = make_model(config_, {});
     const auto checkpoint = open_checkpoint(testing::model_directory(name));
-    check_names(*model_, *checkpoint);
-    std::atomic<uint32_t> blocks = 0;
-    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *groups_.tensor, blocks);
-    EXPECT_GE(blocks, model_->parameters().size());
-    model_->prepare(*backend_.ops, max_len);
+    check_names(*make_model(config_, {}), *checkpoint);
+    for (const RankPlan& part : parts) {
+      Model& model = *parts_.emplace_back(make_model(config_, part));
+      std::atomic<uint32_t> blocks = 0;
+      load_weights(model, *backend_.ops, dtype, weights_of(*checkpoint).get(), *groups_.tensor, blocks);
+      EXPECT_GE(blocks, model.parameters().size());
+      model.prepare(*backend_.ops, max_len);
+    }
   }
 
   // fp32 [rows, vocabulary]: the logits after each of the last `rows` tokens.
   std::vector<float> logits(const std::vector<int32_t>& tokens, size_t rows) {
     const int64_t block_size = 32, blocks = max_len / block_size;
-    const HeadLayout heads = model_->heads();
-    KvCache cache(*backend_.device,
-                  {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
     BatchBuilder builder(*backend_.ops, {max_len, 1, blocks, block_size});
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     for (int32_t i = 0; i < blocks; ++i) table[static_cast<size_t>(i)] = static_cast<int32_t>(blocks) - 1 - i;
@@ -63,7 +72,14 @@ class LoadedModel {
     Workspace workspace(*backend_.device, size_t{256} << 20);
     std::atomic<uint32_t> layer = 0;
     ForwardContext context{*backend_.ops, workspace, groups_, dtype_, layer};
-    const TensorView out = model_->forward(batch, builder.token_ids(), cache.pages(), context);
+    TensorView out = builder.token_ids();
+    for (const auto& part : parts_) {
+      const HeadLayout heads = part->heads();
+      KvCache cache(*backend_.device,
+                    {part->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
+      out = part->forward(batch, out, cache.pages(), context);
+      backend_.device->synchronize();  // before its cache goes
+    }
     const size_t width = static_cast<size_t>(out.shape[1]),
                  vocabulary = static_cast<size_t>(config_.vocab_size);
     std::vector<float> padded(rows * width), logits;
@@ -80,7 +96,7 @@ class LoadedModel {
   Backend backend_;
   DType dtype_;
   Groups groups_;
-  std::unique_ptr<Model> model_;
+  std::vector<std::unique_ptr<Model>> parts_;
 };
 
 struct Errors {
@@ -138,6 +154,27 @@ TEST_P(GoldenLogits, AreMetInBf16WithinTheYardstickBesideThem) {
     const Errors errors = errors_of(GetParam(), make_backend(backend), DType::bf16);
     EXPECT_LE(errors.rms(), 1.5 * golden.bf16_rms) << title(backend);
     EXPECT_LE(errors.max_abs, 2 * golden.bf16_max_abs) << title(backend);
+  }
+}
+
+// Of a tied model the last part has a head of its own.
+TEST(Parts, OfAModelGiveTheBitsOfTheWhole) {
+  for (const char* name : {"shakespeare", "tiny-qwen3", "tiny-llama3"}) {
+    const Golden golden = testing::read_golden(name);
+    const std::vector<int32_t>& tokens = golden.sequences.front().prompt;
+    const int64_t layers = read_model_config(testing::model_directory(name)).num_layers;
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      const auto logits = [&](const std::vector<RankPlan>& parts) {
+        return LoadedModel(name, make_backend({.kind = BackendKind::cpu}), dtype, parts)
+            .logits(tokens, tokens.size());
+      };
+      const std::vector<float> whole = logits({RankPlan{}});
+      EXPECT_EQ(logits({stage({1, layers}, 0), stage({1, layers}, 1)}), whole) << name;
+      if (layers > 2) {
+        const std::vector<int64_t> ends{1, layers - 1, layers};
+        EXPECT_EQ(logits({stage(ends, 0), stage(ends, 1), stage(ends, 2)}), whole) << name;
+      }
+    }
   }
 }
 

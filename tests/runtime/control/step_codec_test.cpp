@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
-
 #include <kernels/support/check.hpp>
-#include <random>
 #include <runtime/control/step_codec.hpp>
+
+#include <random>
 
 namespace maniple {
 namespace {
@@ -46,7 +46,10 @@ StepPlan random_plan(Random& r) {
   });
   plan.new_blocks = r.some<NewBlocks>([&] { return NewBlocks{r.number(), r.ids()}; });
   plan.sequences = r.some<SequenceStep>([&] {
-    return SequenceStep{r.number(), r.number(), r.number(), r.below(2) == 1};
+    const uint32_t length = r.number();
+    const auto unknown = static_cast<uint32_t>(length == 0 ? 0 : r.below(2));
+    return SequenceStep{r.number(), r.below(2) == 0 ? std::optional(r.number()) : std::nullopt, length,
+                        length - unknown, r.number()};
   });
   plan.known_tokens = r.ids();
   plan.state_hash = r.bits();
@@ -100,7 +103,9 @@ TEST(StepCodec, the_largest_and_smallest_numbers_survive) {
   plan.step = UINT64_MAX;
   plan.replica = UINT32_MAX;
   plan.state_hash = UINT64_MAX;
-  plan.sequences = {{UINT32_MAX, UINT32_MAX, UINT32_MAX, true}, {0, 0, 0, false}, {UINT32_MAX, 1, 1, false}};
+  plan.sequences = {{UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX},
+                    {0, 0, 0, 0, 0},
+                    {UINT32_MAX, {}, 1, 0, 1}};
   plan.known_tokens = {INT32_MIN, -1, 0, INT32_MAX};
   EXPECT_EQ(decode_plan(encode(plan)), plan);
 }
@@ -108,7 +113,10 @@ TEST(StepCodec, the_largest_and_smallest_numbers_survive) {
 TEST(StepCodec, a_steady_decode_step_of_256_sequences_takes_less_than_1300_bytes) {
   StepPlan plan;
   plan.step = 123456;
-  for (Seat seat = 0; seat < 256; ++seat) plan.sequences.push_back({seat, 1, 1, false});
+  for (Seat seat = 0; seat < 256; ++seat) plan.sequences.push_back({.seat = seat});
+  StepPlan half = plan;
+  half.sequences.resize(128);
+  EXPECT_EQ(encode(plan).size() - encode(half).size(), 128 * 3);  // bytes a sequence
   for (Seat seat = 0; seat < 256; seat += 13)
     plan.new_blocks.push_back({seat, {static_cast<int32_t>(seat) * 31}});
   plan.released = {7, 200};
@@ -117,6 +125,20 @@ TEST(StepCodec, a_steady_decode_step_of_256_sequences_takes_less_than_1300_bytes
   for (SequenceStep& sequence : plan.sequences)
     sequence.seat = sequence.seat * 89 % 256;  // after much coming and going
   EXPECT_LT(encode(plan).size(), 1300);
+}
+
+TEST(StepCodec, a_query_that_lacks_more_than_its_last_token_is_neither_encoded_nor_decoded) {
+  StepPlan plan;
+  for (const auto& [length, known] : {std::pair{3U, 1U}, {3U, 4U}, {0U, UINT32_MAX}}) {
+    plan.sequences = {{.seat = 0, .query_length = length, .known = known}};
+    EXPECT_THROW(encode(plan), Error) << length << ' ' << known;
+  }
+  plan.sequences = {{.seat = 0}};
+  auto message = encode(plan);
+  const size_t query_length = message.size() - hash_bytes - 8 - 1 - 2;  // before: flags, tokens, state
+  ASSERT_EQ(message[query_length], std::byte{1});
+  message[query_length] = std::byte{0};
+  expect_refused(sealed(message));
 }
 
 TEST(StepCodec, a_message_cut_at_any_byte_is_refused) {
@@ -197,7 +219,7 @@ TEST(StepCodec, another_magic_number_version_kind_or_command_is_refused_by_name)
     return "accepted";
   };
   EXPECT_EQ(message_of(0, 0), "a step message is malformed: magic number");
-  EXPECT_EQ(message_of(4, 2), "a step message is malformed: version");
+  EXPECT_EQ(message_of(4, 1), "a step message is malformed: version");
   EXPECT_EQ(message_of(5, 2), "a step message is malformed: kind");
   EXPECT_EQ(message_of(8, 3), "a step message is malformed: unknown command");
   EXPECT_EQ(message_of(8, 2), "accepted");

@@ -1,5 +1,5 @@
-// Steps that are launched before earlier ones have run, and decode steps that are replayed: the same bits as
-// one step after the other.
+// Steps that are launched before earlier ones have run, decode steps that are replayed, queries that compute
+// again and sample several rows: the same bits as one step after the other.
 #include <gtest/gtest.h>
 #include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
@@ -15,7 +15,9 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 namespace maniple {
 namespace {
@@ -29,54 +31,68 @@ constexpr uint32_t max_num_seqs = 512, block_size = 16, num_blocks = 6000;
 // Everything a run of requests answered, bit by bit.
 using Answers = std::map<RequestId, std::vector<std::tuple<int32_t, float, size_t>>>;
 
-// A tiny model of random weights. A full batch of requests ends one by one, so that all sizes occur; then
+constexpr RunnerLimits limits{max_num_seqs, 700, 320, block_size};
+
+// A tiny model of random weights and its runner.
+class TinyRunner {
+ public:
+  explicit TinyRunner(Ops& ops)
+      : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))),
+        groups_{.tensor = world_.make_group(self, ops)},
+        model_(make_model(config_, {})) {
+    load_weights(*model_, ops, DType::fp32, random_weights(5).get(), *groups_.tensor, layer_);
+    model_->prepare(ops, limits.max_model_len);
+    const HeadLayout heads = model_->heads();
+    const RunnerSizes sizes{
+        limits, {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
+        num_blocks, dry_run(*model_, {}, ops, limits, DType::fp32, config_.vocab_size),
+        DType::fp32, config_.vocab_size};
+    runner_.emplace(*model_, ops, groups_, sizes, layer_);
+  }
+  ModelRunner* operator->() { return &*runner_; }
+
+ private:
+  static constexpr int self[] = {0};
+  ModelConfig config_;
+  SelfWorld world_;
+  Groups groups_;
+  std::unique_ptr<Model> model_;
+  std::atomic<uint32_t> layer_ = 0;
+  std::optional<ModelRunner> runner_;
+};
+
+// A full batch of requests ends one by one, so that all sizes occur; then
 // requests come while others decode, and end by stop tokens too.
 class Load {
  public:
-  explicit Load(uint32_t run_ahead, RequestId requests = 800)
-      : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))),
-        run_ahead_(run_ahead),
-        requests_(requests) {}
+  explicit Load(uint32_t steps_in_flight, RequestId requests = 800)
+      : steps_in_flight_(steps_in_flight), requests_(requests) {}
 
   Answers run(Ops& ops, bool graphs) {
-    const int self[] = {0};
-    SelfWorld world;
-    const Groups groups{.tensor = world.make_group(self, ops)};
-    const auto model = make_model(config_, {});
-    std::atomic<uint32_t> layer = 0;
-    load_weights(*model, ops, DType::fp32, random_weights(5).get(), *groups.tensor, layer);
-    model->prepare(ops, limits.max_model_len);
-    const HeadLayout heads = model->heads();
-    const RunnerSizes sizes{
-        limits, {model->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
-        num_blocks, dry_run(*model, {}, ops, limits, DType::fp32, config_.vocab_size),
-        DType::fp32, config_.vocab_size};
-    ModelRunner runner(*model, ops, groups, sizes, layer);
-    if (graphs) runner.capture_decodes();
+    TinyRunner runner(ops);
+    if (graphs) runner->capture_decodes();
     Scheduler scheduler({.max_num_seqs = max_num_seqs,
                          .max_num_batched_tokens = limits.max_num_batched_tokens,
                          .max_model_len = limits.max_model_len,
                          .block_size = block_size,
                          .num_blocks = num_blocks,
                          .eos_token_ids = {},
-                         .run_ahead = run_ahead_});
+                         .steps_in_flight = steps_in_flight_});
     Answers answers;
     RequestId next = 0;
     while (next < requests_ || scheduler.has_work()) {
       for (; next < requests_ && (next < max_num_seqs || scheduler.counts().running <= next % 150); ++next)
         EXPECT_FALSE(scheduler.add(request(next)));
       if (const auto plan = scheduler.schedule())
-        runner.launch(*plan);
+        runner->launch(*plan);
       else
-        for (const TokenEvent& event : scheduler.commit(runner.collect()))
+        for (const TokenEvent& event : scheduler.commit(runner->collect()))
           answers[event.request].emplace_back(event.token, event.logprob, event.alternatives.size());
     }
     return answers;
   }
 
  private:
-  static constexpr RunnerLimits limits{max_num_seqs, 700, 320, block_size};
-
   // Three end at once, then one, at last each lives four steps longer than the one before it.
   static uint32_t max_tokens(RequestId id) {
     const auto n = static_cast<uint32_t>(id);
@@ -98,8 +114,7 @@ class Load {
     return made;
   }
 
-  ModelConfig config_;
-  uint32_t run_ahead_;
+  uint32_t steps_in_flight_;
   RequestId requests_;
 };
 
@@ -108,7 +123,7 @@ Backend cpu() { return make_backend({.kind = BackendKind::cpu}); }
 const Answers& one_step_after_the_other() {
   static const Answers answers = [] {
     const Backend backend = cpu();
-    return Load(0).run(*backend.ops, false);
+    return Load(1).run(*backend.ops, false);
   }();
   return answers;
 }
@@ -118,7 +133,7 @@ TEST(ModelRunner, GivesTheSameBitsWhereWorkWaitsAndWhereDecodeStepsAreReplayed) 
     const Backend backend = cpu();
     DeferredDevice device;
     DeferredOps ops(device, *backend.ops);
-    EXPECT_TRUE(Load(1).run(ops, graphs) == one_step_after_the_other()) << "graphs: " << graphs;
+    EXPECT_TRUE(Load(2).run(ops, graphs) == one_step_after_the_other()) << "graphs: " << graphs;
     EXPECT_EQ(device.replays().size(), graphs ? decode_buckets(max_num_seqs).size() : 0);
     for (const int replays : device.replays()) EXPECT_GE(replays, 2);
   }
@@ -126,8 +141,8 @@ TEST(ModelRunner, GivesTheSameBitsWhereWorkWaitsAndWhereDecodeStepsAreReplayed) 
 
 TEST(ModelRunner, GivesTheSameTokensOnTheCudaBackendUnderEmulation) {
   const Backend backend = cpu(), emulated = emulation::emulated_cuda_backend(3);
-  const Answers expected = Load(0, 24).run(*backend.ops, false);
-  const Answers answers = Load(1, 24).run(*emulated.ops, false);
+  const Answers expected = Load(1, 24).run(*backend.ops, false);
+  const Answers answers = Load(2, 24).run(*emulated.ops, false);
   ASSERT_EQ(answers.size(), expected.size());
   for (const auto& [request, tokens] : expected) {
     ASSERT_EQ(answers.at(request).size(), tokens.size());
@@ -164,7 +179,95 @@ TEST(ModelRunner, ALengthThatIsBakedIntoAGraphWouldShow) {
   const Backend backend = cpu();
   DeferredDevice device;
   BakingOps ops(device, *backend.ops);
-  EXPECT_FALSE(Load(1).run(ops, true) == one_step_after_the_other());
+  EXPECT_FALSE(Load(2).run(ops, true) == one_step_after_the_other());
+}
+
+// Two sequences in seats 3 and 0, by plans made here; their answers by seat.
+class ByHand {
+ public:
+  ByHand(Ops& ops, const RankSampling& sampling, bool graphs) : runner_(ops), sampling_(sampling) {
+    if (graphs) runner_->capture_decodes();
+    for (const Seat seat : {3U, 0U})
+      for (int32_t i = 0; i < 2; ++i) blocks_[seat].append(10 * static_cast<int32_t>(seat) + i);
+  }
+
+  static int32_t token(Seat seat, uint32_t position) {
+    return static_cast<int32_t>(hashed(100 * seat + position) % 384);
+  }
+
+  // Both from `past` on; of `query` tokens all are known but the last, where `last` says so.
+  void step(uint32_t past, uint32_t query, uint32_t rows, bool last = false) {
+    StepPlan plan;
+    plan.step = ++step_;
+    for (const auto& [seat, blocks] : blocks_) {
+      if (step_ == 1)
+        plan.admissions.push_back({seat, 0, sampling_, {blocks.ids().begin(), blocks.ids().end()}, seat});
+      plan.sequences.push_back({seat, {}, query, query - (last ? 1 : 0), rows});
+      if (past != length_) plan.sequences.back().past_length = past;
+      for (uint32_t i = 0; i < plan.sequences.back().known; ++i)
+        plan.known_tokens.push_back(token(seat, past + i));
+      plan.state_hash = fold_state(plan.state_hash, seat, past, blocks);
+    }
+    length_ = past + query;
+    runner_->launch(plan);
+    const StepResult result = runner_->collect();
+    EXPECT_EQ(result.counts, std::vector<uint32_t>(2, rows));
+    ASSERT_EQ(result.tokens.size(), 2 * rows);
+    auto alternative = result.alternatives.begin();
+    for (size_t i = 0; i < result.tokens.size(); ++i) {
+      std::vector<std::pair<int32_t, float>>& answers = answers_[plan.sequences[i / rows].seat];
+      answers.emplace_back(result.tokens[i].id, result.tokens[i].logprob);
+      for (uint32_t n = 0; n < result.tokens[i].alternatives; ++n, ++alternative)
+        answers.emplace_back(alternative->id, alternative->logprob);
+    }
+  }
+
+  // Tokens and alternatives with their log-probabilities.
+  std::map<Seat, std::vector<std::pair<int32_t, float>>> take() { return std::exchange(answers_, {}); }
+
+ private:
+  TinyRunner runner_;
+  RankSampling sampling_;
+  std::map<Seat, BlockTable> blocks_;
+  uint64_t step_ = 0;
+  uint32_t length_ = 0;
+  std::map<Seat, std::vector<std::pair<int32_t, float>>> answers_;
+};
+
+TEST(ModelRunner, SamplesTheSameBitsForSeveralRowsComputedAgainAsStepByStep) {
+  const std::vector<RankSampling> samplings = {{.temperature = 0},
+                                               {.temperature = 0.8F, .seed = 7, .logprobs = 0},
+                                               {.temperature = 0.9F, .top_k = 20, .seed = 8, .logprobs = 2}};
+  for (const RankSampling& sampling : samplings)
+    for (const bool late : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << sampling.seed << (late ? ", graphs" : ""));
+      const Backend backend = cpu();
+      DeferredDevice device;
+      DeferredOps deferred(device, *backend.ops);
+      Ops& ops = late ? deferred : *backend.ops;
+
+      ByHand single(ops, sampling, late);
+      single.step(0, 18, 1);
+      for (const uint32_t past : {18U, 19U}) single.step(past, 1, 1);
+      const auto rows = single.take();
+      single.step(20, 1, 1, true);
+      const auto next = single.take();
+
+      ByHand several(ops, sampling, late);
+      several.step(0, 20, 0);
+      several.step(15, 5, 3);
+      EXPECT_EQ(several.take(), rows);
+      several.step(20, 1, 1, true);
+      EXPECT_EQ(several.take(), next) << "another row than the last was kept for the seat";
+
+      several.step(15, 5, 3);  // the next query takes the last of these tokens
+      several.take();
+      several.step(17, 4, 4, true);
+      auto expected = rows;
+      for (const auto& [seat, answers] : next)
+        expected[seat].insert(expected[seat].end(), answers.begin(), answers.end());
+      EXPECT_EQ(several.take(), expected);
+    }
 }
 
 TEST(ModelRunner, DecodeBucketsCoverEveryBatchSizeInStepsOfAtMost32) {

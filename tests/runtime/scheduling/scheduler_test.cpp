@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
-
 #include <kernels/support/check.hpp>
-#include <map>
 #include <runtime/scheduling/scheduler.hpp>
+
+#include <map>
 
 #include "scheduling_helpers.hpp"
 
@@ -25,8 +25,8 @@ SchedulerConfig prefill_first(SchedulerConfig base) {
   return base;
 }
 
-SchedulerConfig ahead_by(uint32_t plans, SchedulerConfig base) {
-  base.run_ahead = plans;
+SchedulerConfig in_flight(uint32_t steps, SchedulerConfig base) {
+  base.steps_in_flight = steps;
   return base;
 }
 
@@ -41,7 +41,7 @@ StepPlan next(Scheduler& scheduler) {
   return plan.value_or(StepPlan{});
 }
 
-// One step without run-ahead; the query lengths in batch order.
+// One step, committed before the next; the query lengths in batch order.
 Lengths step(Scheduler& scheduler, int32_t token = 42) {
   const StepPlan plan = next(scheduler);
   scheduler.commit(answer(plan, token));
@@ -299,13 +299,13 @@ TEST(Scheduler, two_equal_prompts_in_one_step_are_both_computed_and_a_third_shar
   EXPECT_EQ(step(scheduler), (Lengths{1, 1, 8}));
 }
 
-TEST(Scheduler, sequences_in_flight_are_planned_one_token_further_up_to_the_run_ahead) {
-  Scheduler scheduler(ahead_by(1, config()));
+TEST(Scheduler, sequences_in_flight_are_planned_one_token_further) {
+  Scheduler scheduler(in_flight(2, config()));
   add(scheduler, request(1, 10));
   const StepPlan first = next(scheduler);
   add(scheduler, request(2, 20));
   const StepPlan second = next(scheduler);
-  EXPECT_EQ(second.sequences, (std::vector<SequenceStep>{{0, 1, 1, false}, {1, 20, 1, true}}));
+  EXPECT_EQ(second.sequences, (std::vector<SequenceStep>{{0, {}, 1, 0, 1}, {1, {}, 20, 20, 1}}));
   EXPECT_FALSE(scheduler.schedule());
   EXPECT_EQ(scheduler.commit(answer(first)).at(0).request, 1U);
   const StepPlan third = next(scheduler);
@@ -316,7 +316,7 @@ TEST(Scheduler, sequences_in_flight_are_planned_one_token_further_up_to_the_run_
 }
 
 TEST(Scheduler, a_sequence_whose_length_ends_it_in_flight_is_not_planned_again) {
-  SchedulerConfig chosen = ahead_by(3, config());
+  SchedulerConfig chosen = in_flight(4, config());
   chosen.max_model_len = 12;
   Scheduler scheduler(chosen);
   add(scheduler, request(1, 4, 2));
@@ -329,7 +329,7 @@ TEST(Scheduler, a_sequence_whose_length_ends_it_in_flight_is_not_planned_again) 
 
 // The extra token fills a block: it may not be found as a prefix, nor be written by others before it is done.
 TEST(Scheduler, a_token_after_the_end_is_dropped_and_its_blocks_are_free_after_its_step) {
-  Scheduler scheduler(ahead_by(1, config(1024, 2, 16)));
+  Scheduler scheduler(in_flight(2, config(1024, 2, 16)));
   add(scheduler, request(1, 15));
   const StepPlan last = next(scheduler), extra = next(scheduler);
   EXPECT_EQ(scheduler.commit(answer(last, 2)).at(0).finish_reason, FinishReason::stop);
@@ -343,7 +343,7 @@ TEST(Scheduler, a_token_after_the_end_is_dropped_and_its_blocks_are_free_after_i
 }
 
 TEST(Scheduler, preemption_waits_until_nothing_is_in_flight) {
-  Scheduler scheduler(ahead_by(1, config(1024, 6, 16)));
+  Scheduler scheduler(in_flight(2, config(1024, 6, 16)));
   for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 48));
   const StepPlan plan = next(scheduler);
   EXPECT_FALSE(scheduler.schedule());
@@ -355,7 +355,7 @@ TEST(Scheduler, preemption_waits_until_nothing_is_in_flight) {
 }
 
 TEST(Scheduler, blocks_freed_while_a_plan_is_in_flight_are_not_written_by_the_next_plan) {
-  Scheduler scheduler(ahead_by(1, config(1024, 2, 16)));
+  Scheduler scheduler(in_flight(2, config(1024, 2, 16)));
   add(scheduler, request(1, 20, 4));
   const StepPlan first = next(scheduler);
   add(scheduler, request(2, 20, 4));
@@ -383,7 +383,7 @@ TEST(Scheduler, an_abort_of_waiting_running_chunked_and_flying_requests_frees_ev
 }
 
 TEST(Scheduler, an_id_can_be_used_again_while_the_result_of_its_aborted_request_is_in_flight) {
-  Scheduler scheduler(ahead_by(1, config()));
+  Scheduler scheduler(in_flight(2, config()));
   add(scheduler, request(1, 20));
   const StepPlan old = next(scheduler);
   scheduler.finish(1, FinishReason::abort);
@@ -399,14 +399,14 @@ TEST(Scheduler, a_chunk_that_does_not_end_the_prompt_is_answered_without_a_token
   Scheduler scheduler(config(32));
   add(scheduler, request(1, 40));
   const StepPlan chunk = next(scheduler);
-  EXPECT_EQ(chunk.sequences, (std::vector<SequenceStep>{{0, 32, 0, true}}));
+  EXPECT_EQ(chunk.sequences, (std::vector<SequenceStep>{{0, {}, 32, 32, 0}}));
   EXPECT_TRUE(scheduler.commit(answer(chunk)).empty());
   const StepPlan rest = next(scheduler);
-  EXPECT_EQ(rest.sequences, (std::vector<SequenceStep>{{0, 8, 1, true}}));
+  EXPECT_EQ(rest.sequences, (std::vector<SequenceStep>{{0, {}, 8, 8, 1}}));
   EXPECT_TRUE(rest.admissions.empty());
   scheduler.commit(answer(rest));
   const StepPlan decode = next(scheduler);
-  EXPECT_EQ(decode.sequences, (std::vector<SequenceStep>{{0, 1, 1, false}}));
+  EXPECT_EQ(decode.sequences, (std::vector<SequenceStep>{{0, {}, 1, 0, 1}}));
   EXPECT_TRUE(decode.known_tokens.empty());
 }
 

@@ -1,8 +1,9 @@
 // Short ways to say what the scheduling tests say often.
 #pragma once
 
-#include <numeric>
 #include <runtime/scheduling/scheduler.hpp>
+
+#include <numeric>
 
 namespace maniple {
 
@@ -32,8 +33,8 @@ inline StepResult answer(const StepPlan& plan, int32_t token = 42) {
   StepResult result;
   result.step = plan.step;
   for (const SequenceStep& sequence : plan.sequences) {
-    result.counts.push_back(sequence.sample_count);
-    result.tokens.insert(result.tokens.end(), sequence.sample_count, SampledToken{token, 0.0F, 0});
+    result.counts.push_back(sequence.rows_sampled);
+    result.tokens.insert(result.tokens.end(), sequence.rows_sampled, SampledToken{token, 0.0F, 0});
   }
   return result;
 }

@@ -22,7 +22,7 @@ StepPlan first_plan() {
   plan.step = 1;
   plan.admissions = {
       {.seat = 2, .cached_length = 16, .sampling = {.temperature = 0.5F, .seed = 9}, .blocks = {5, 3}}};
-  plan.sequences = {{.seat = 2, .query_length = 8, .sample_count = 1, .tokens_known = true}};
+  plan.sequences = {{.seat = 2, .query_length = 8, .known = 8, .rows_sampled = 1}};
   plan.known_tokens = counting(100, 8);
   plan.state_hash = state_of(2, 16, {5, 3});
   return plan;
@@ -52,7 +52,7 @@ TEST(SequenceTable, derives_lengths_and_blocks_from_the_plans) {
   ASSERT_EQ(prompt.size(), 1U);
   EXPECT_EQ(prompt[0].past_length, 16U);
   EXPECT_EQ(prompt[0].query_length, 8U);
-  EXPECT_FALSE(prompt[0].needs_last_token);
+  EXPECT_EQ(prompt[0].rows_sampled, 1U);
   EXPECT_EQ(std::vector<int32_t>(prompt[0].known_tokens.begin(), prompt[0].known_tokens.end()),
             counting(100, 8));
   EXPECT_EQ(prompt[0].sampling->seed, 9U);
@@ -62,16 +62,60 @@ TEST(SequenceTable, derives_lengths_and_blocks_from_the_plans) {
     StepPlan decode;
     decode.step = past - 22;
     if (past == 32) decode.new_blocks = {{2, {7}}};
-    decode.sequences = {{.seat = 2, .query_length = 1, .sample_count = 1, .tokens_known = false}};
+    decode.sequences = {{.seat = 2, .query_length = 1, .known = 0, .rows_sampled = 1}};
     decode.state_hash = past == 32 ? state_of(2, past, {5, 3, 7}) : state_of(2, past, {5, 3});
     const auto views = table.apply(decode);
     ASSERT_EQ(views.size(), 1U);
     EXPECT_EQ(views[0].past_length, past);
-    EXPECT_TRUE(views[0].needs_last_token);
     EXPECT_TRUE(views[0].known_tokens.empty());
     EXPECT_EQ(views[0].blocks.size(), past == 32 ? 3U : 2U);
     EXPECT_EQ(views[0].seen_blocks, 2U);
   }
+}
+
+// Seat 2 with blocks 5 and 3: `query` tokens from `past`, all but the last known.
+StepPlan again(uint64_t step, uint32_t past, uint32_t query, uint32_t rows) {
+  StepPlan plan;
+  plan.step = step;
+  plan.sequences = {
+      {.seat = 2, .past_length = past, .query_length = query, .known = query - 1, .rows_sampled = rows}};
+  plan.known_tokens = counting(1, query - 1);
+  plan.state_hash = state_of(2, past, {5, 3});
+  return plan;
+}
+
+TEST(SequenceTable, a_query_may_begin_before_what_the_mirror_has_and_mix_known_tokens_with_the_last) {
+  SequenceTable table(seats, blocks, block_size);
+  table.apply(first_plan());
+  const StepPlan plan = again(2, 17, 5, 3);
+  const auto views = table.apply(plan);
+  EXPECT_EQ(views[0].past_length, 17U);
+  EXPECT_EQ(views[0].query_length, 5U);
+  EXPECT_EQ(views[0].rows_sampled, 3U);
+  EXPECT_EQ(std::vector<int32_t>(views[0].known_tokens.begin(), views[0].known_tokens.end()), counting(1, 4));
+  // The mirror follows the plan back to 22 tokens, though it had 24.
+  StepPlan decode = again(3, 22, 1, 1);
+  decode.sequences[0].past_length.reset();
+  EXPECT_EQ(table.apply(decode)[0].past_length, 22U);
+  EXPECT_EQ(table.apply(again(4, 23, 1, 0))[0].past_length, 23U);  // said although it is expected
+  EXPECT_EQ(refusal(table, again(5, 25, 1, 1)),
+            "rank state drifted: seat 2 goes on after 25 tokens and has 24");
+}
+
+TEST(SequenceTable, the_state_is_that_of_where_the_query_begins) {
+  SequenceTable table(seats, blocks, block_size);
+  table.apply(first_plan());
+  StepPlan plan = again(2, 17, 5, 3);
+  plan.state_hash = state_of(2, 24, {5, 3});
+  EXPECT_TRUE(refusal(table, plan).starts_with("rank state drifted: plan 2 assumes other lengths or blocks"));
+}
+
+TEST(SequenceTable, a_step_samples_no_more_rows_than_there_are_seats) {
+  SequenceTable table(seats, blocks, block_size);
+  table.apply(first_plan());
+  EXPECT_EQ(table.apply(again(2, 17, 7, 4))[0].rows_sampled, 4U);
+  EXPECT_EQ(refusal(table, again(3, 17, 7, 5)),
+            "rank state drifted: plan 3 samples 5 rows, and 4 is the most");
 }
 
 TEST(SequenceTable, a_seat_released_in_a_plan_can_be_taken_in_the_same_plan) {
@@ -114,11 +158,21 @@ TEST(SequenceTable, a_plan_that_does_not_fit_what_this_rank_knows_is_a_fault) {
             drifted + "seat 0 of 4 is not taken");
   EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].seat = 1; }), drifted + "seat 1 of 4 is not taken");
   EXPECT_EQ(refusal_of_first([](auto& p) { p.known_tokens.pop_back(); }),
-            drifted + "seat 2 computes 8 tokens and the plan holds 7");
+            drifted + "seat 2 computes 8 tokens, 8 of them known, and the plan holds 7");
   EXPECT_EQ(refusal_of_first([](auto& p) { p.known_tokens.push_back(1); }),
             drifted + "1 tokens of plan 1 belong to no sequence");
-  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].tokens_known = false; }),
-            drifted + "seat 2 computes 8 tokens and the plan holds 8");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].known = 6; }),
+            drifted + "seat 2 computes 8 tokens, 6 of them known, and the plan holds 8");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].known = 9; }),
+            drifted + "seat 2 computes 8 tokens, 9 of them known, and the plan holds 8");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].known = UINT32_MAX; }),
+            drifted + "seat 2 computes 8 tokens, 4294967295 of them known, and the plan holds 8");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].rows_sampled = 9; }),
+            drifted + "seat 2 computes 8 tokens and samples 9");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].past_length = 17; }),
+            drifted + "seat 2 goes on after 17 tokens and has 16");
+  EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences.push_back(p.sequences[0]); }),
+            drifted + "plan 1 computes seat 2 twice");
   EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].query_length = 17; }),
             drifted + "seat 2 computes 17 tokens after 16 and has 2 blocks of 16");
   EXPECT_EQ(refusal_of_first([](auto& p) { p.sequences[0].query_length = UINT32_MAX; }),
