@@ -22,9 +22,9 @@ SeedReport drawn_seed() {
 
 // Loads the template when the first chat asks for it.
 RenderChat renderer_of(const fs::path& model, std::time_t now) {
-  return [model, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const std::string& line) {
+  return [model, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
     if (!*loaded) loaded->emplace(ChatTemplate::load(model));
-    return chat_prompt(**loaded, nlohmann::ordered_json::parse(line).at("body"), now);
+    return chat_prompt(**loaded, chat, now);
   };
 }
 
@@ -146,20 +146,18 @@ ResultStore& GenerateJob::open_store(bool deaths_are_told) {
   return ordered_.emplace(*output_, options_.shard);
 }
 
-RequestFeed::Setting GenerateJob::feed_setting(const Engine& engine) const {
-  RequestFeed::Setting setting;
-  setting.tokenizer = engine.model().tokenizer();
+RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const {
+  RequestReader::Setting setting;
+  setting.tokenizer = model.tokenizer();
   setting.render_chat = renderer_of(options_.engine.model, started_);
-  setting.defaults = default_request(engine.model().generation_config(), options_.sampling);
+  setting.defaults = default_request(model.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
   setting.requests = requests_;
-  setting.ledger = run_ ? &run_->ledger() : nullptr;
-  setting.retry_errors = options_.retry_errors;
   return setting;
 }
 
-RequestFeed::Lines GenerateJob::lines() {
+RequestReader::Lines GenerateJob::lines() {
   if (!input_) return [this] { return std::exchange(prompt_, std::nullopt); };
   return [this] { return input_->next(); };
 }

@@ -3,7 +3,7 @@
 
 #include <launch/options.hpp>
 #include <launch/report.hpp>
-#include <launch/requests.hpp>
+#include <launch/request_feed.hpp>
 #include <launch/results.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
@@ -35,8 +35,9 @@ class GenerateJob {
 
   // When the model is loaded: the old content of --out goes now. deaths_are_told: as RunStore has it.
   ResultStore& open_store(bool deaths_are_told);
-  RequestFeed::Setting feed_setting(const Engine& engine) const;
-  RequestFeed::Lines lines();
+  RequestReader::Lines lines();
+  RequestReader::Setting reader_setting(const RankModel& model) const;
+  RequestFeed::History history() const { return {run_ ? &run_->ledger() : nullptr, options_.retry_errors}; }
 
   // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);

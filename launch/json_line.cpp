@@ -37,14 +37,27 @@ void check_utf8(std::string_view text, std::string_view where) {
     refuse_line(where, fmt::format("byte {} is not valid UTF-8; convert the text to UTF-8", at + 1));
 }
 
-json parse_json_line(std::string_view text, std::string_view where) {
+namespace {
+
+template <typename Parse>
+auto parse_line(Parse parse, std::string_view text, std::string_view where) {
   check_utf8(text, where);
   try {
-    return parse_json(text, where);
+    return parse(text, where);
   } catch (const Error&) {
     explain_syntax(text, where);
     throw;
   }
+}
+
+}  // namespace
+
+json parse_json_line(std::string_view text, std::string_view where) {
+  return parse_line(parse_json, text, where);
+}
+
+nlohmann::ordered_json parse_ordered_json_line(std::string_view text, std::string_view where) {
+  return parse_line(parse_ordered_json, text, where);
 }
 
 }  // namespace maniple

@@ -9,9 +9,11 @@
 
 namespace maniple {
 
-// where: "line 3", begins every message. All three fail (input).
+// where: "line 3", begins every message. All of them fail (input).
 [[noreturn]] void refuse_line(std::string_view where, const std::string& problem);
 void check_utf8(std::string_view text, std::string_view where);
 nlohmann::json parse_json_line(std::string_view text, std::string_view where);
+// With the fields of each object in their order.
+nlohmann::ordered_json parse_ordered_json_line(std::string_view text, std::string_view where);
 
 }  // namespace maniple

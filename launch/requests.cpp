@@ -52,10 +52,12 @@ class Complaints {
 }  // namespace
 
 RequestLine parse_request(const LineReader::Line& line) {
-  const json object = parse_json_line(line.text, line.where);
+  nlohmann::ordered_json ordered = parse_ordered_json_line(line.text, line.where);
+  const json object = ordered;  // in which fields are found by name
   if (is_batch_request(object)) {
     RequestLine request = parse_batch_request(object, line.number, line.where);
-    if (request.label.shape == RequestShape::chat) request.chat = line.text;
+    if (request.label.shape == RequestShape::chat)
+      request.chat = std::make_shared<nlohmann::ordered_json>(std::move(ordered["body"]));
     return request;
   }
   const JsonFields fields(object, line.where);
@@ -125,86 +127,6 @@ uint64_t request_seed(uint64_t run_seed, std::string_view id) {
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char byte : id) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
   return mixed(mixed(run_seed + 0x9e3779b97f4a7c15U) ^ hash);
-}
-
-// Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
-bool RequestFeed::ready() {
-  if (!order_.has_room()) return false;
-  look_ahead();
-  return ahead_ || (dry_ && (suspects_.empty() || order_.unfinished() == 0));
-}
-
-std::optional<GenerationRequest> RequestFeed::next() {
-  while (!ahead_ && !dry_) look_ahead();
-  while (!ahead_ && !suspects_.empty()) {
-    const Suspect suspect = std::move(suspects_.back());
-    suspects_.pop_back();
-    ahead_ = admit(suspect.request, suspect.line);
-    if (ahead_) order_.start_alone(suspect.request);
-  }
-  return std::exchange(ahead_, std::nullopt);
-}
-
-// Stops now and then within what is passed over, as meanwhile nobody hears signals or the clock.
-void RequestFeed::look_ahead() {
-  constexpr int most_lines = 10'000;
-  for (int count = 0; !ahead_ && !dry_ && count < most_lines; ++count) {
-    std::optional<LineReader::Line> line = next_line();
-    if (!line) return;
-    const RequestId request = next_++;
-    if (!setting_.shard.holds(request) || is_settled(request)) continue;
-    const bool suspect = setting_.ledger && setting_.ledger->is_suspect(request);
-    if (suspect && !setting_.ledger->is_quarantined(request))
-      suspects_.push_back({request, std::move(*line)});
-    else
-      ahead_ = admit(request, *line);
-  }
-}
-
-// A request that nobody counted has no place in the ledger.
-std::optional<LineReader::Line> RequestFeed::next_line() {
-  std::optional<LineReader::Line> line = lines_();
-  dry_ = !line;
-  if (setting_.requests && dry_ != (next_ == *setting_.requests)) refuse_changed("the input");
-  return line;
-}
-
-bool RequestFeed::is_settled(RequestId request) const {
-  const Ledger* ledger = setting_.ledger;
-  return ledger && ledger->has_result(request) && !(setting_.retry_errors && ledger->has_failed(request));
-}
-
-// Nothing where it is refused instead.
-std::optional<GenerationRequest> RequestFeed::admit(RequestId request, const LineReader::Line& line) {
-  RequestLine parsed = parse_request(line);
-  parsed.label.seed = parsed.sampling.seed.value_or(request_seed(setting_.run_seed, parsed.label.id));
-  order_.expect(request, parsed.label);
-  if (setting_.ledger && setting_.ledger->is_quarantined(request))
-    parsed.error = "quarantined: it was running when the job failed, several times, the last time alone";
-  try {
-    if (parsed.error.empty()) return build(std::move(parsed), request);
-  } catch (const Error& error) {  // of the chat template
-    parsed.error = error.what();
-  }
-  order_.refuse(request, parsed.error);
-  return std::nullopt;
-}
-
-GenerationRequest RequestFeed::build(RequestLine line, RequestId request) const {
-  GenerationRequest built = setting_.defaults;
-  built.id = request;
-  line.sampling.apply_to(built);
-  built.sampling.seed = line.label.seed;
-  built.prompt = tokens_of(line);
-  return built;
-}
-
-// A chat's template spells out the special tokens itself.
-std::vector<int32_t> RequestFeed::tokens_of(RequestLine& line) const {
-  const bool chat = line.label.shape == RequestShape::chat;
-  if (!chat && !line.prompt) return std::move(line.tokens);
-  require(setting_.tokenizer && (!chat || setting_.render_chat), "the input was checked against the model");
-  return setting_.tokenizer->encode(chat ? setting_.render_chat(line.chat) : *line.prompt, !chat);
 }
 
 }  // namespace maniple

@@ -9,8 +9,11 @@
 #include <runtime/requests.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +36,7 @@ struct RequestLine {
   RequestLabel label;
   std::optional<std::string> prompt;
   std::vector<int32_t> tokens;  // where there is no prompt
-  std::string chat;             // the whole line of a chat, as templates see the order of its fields
+  std::shared_ptr<const nlohmann::ordered_json> chat;  // the body of a chat, as templates see its order
   SamplingFields sampling;
   std::string error;  // a setting that no type of ours can hold: the request is refused, the run goes on
 };
@@ -60,64 +63,7 @@ GenerationRequest default_request(const GenerationConfig& suggested, const Sampl
 // A seed for a request that has none: follows from the run's seed and the id alone.
 uint64_t request_seed(uint64_t run_seed, std::string_view id);
 
-// The model's chat template: the line of a chat to the prompt. Throws Error when the template refuses it.
-using RenderChat = std::function<std::string(const std::string& chat)>;
-
-// What takes the results, told of each request in the order of the input.
-class RequestOrder {
- public:
-  virtual ~RequestOrder() = default;
-  virtual void expect(RequestId request, const RequestLabel& label) = 0;
-  virtual void refuse(RequestId request, const std::string& reason) = 0;
-  // Returns when it is on record that this request is about to run alone.
-  virtual void start_alone(RequestId request) = 0;
-  virtual size_t unfinished() const = 0;  // of those that were expected
-  virtual bool has_room() const = 0;      // for the results of further requests
-};
-
-// Turns lines into requests for the engine: tokens, settings, seed. Ids count the requests of the input from
-// 0.
-class RequestFeed : public RequestSource {
- public:
-  using Lines = std::function<std::optional<LineReader::Line>()>;
-  struct Setting {
-    const Tokenizer* tokenizer = nullptr;
-    RenderChat render_chat;
-    GenerationRequest defaults;
-    uint64_t run_seed = 0;
-    Shard shard;
-    std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many
-    const Ledger* ledger = nullptr;    // what is known from earlier jobs
-    bool retry_errors = false;
-  };
-
-  // What setting points to, and `order`, must outlive the feed.
-  RequestFeed(Lines lines, Setting setting, RequestOrder& order)
-      : lines_(std::move(lines)), setting_(std::move(setting)), order_(order) {}
-
-  bool ready() override;
-  std::optional<GenerationRequest> next() override;
-
- private:
-  struct Suspect {
-    RequestId request;
-    LineReader::Line line;
-  };
-
-  void look_ahead();
-  std::optional<LineReader::Line> next_line();
-  bool is_settled(RequestId request) const;
-  std::optional<GenerationRequest> admit(RequestId request, const LineReader::Line& line);
-  GenerationRequest build(RequestLine line, RequestId request) const;
-  std::vector<int32_t> tokens_of(RequestLine& line) const;
-
-  Lines lines_;
-  Setting setting_;
-  RequestOrder& order_;
-  RequestId next_ = 0;
-  bool dry_ = false;  // the input; suspects may be left
-  std::optional<GenerationRequest> ahead_;
-  std::vector<Suspect> suspects_;  // run alone, after all others
-};
+// The model's chat template: the body of a chat to the prompt. Throws Error when the template refuses it.
+using RenderChat = std::function<std::string(const nlohmann::ordered_json& chat)>;
 
 }  // namespace maniple

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <launch/progress.hpp>
-#include <launch/requests.hpp>
+#include <launch/request_feed.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <launch/text_files.hpp>
 #include <launch/writer_thread.hpp>

@@ -15,23 +15,27 @@ namespace {
 // The parser itself needs no stack for nesting; what is refused here is refused before it is stored.
 class NestingGuard {
  public:
-  explicit NestingGuard(std::string_view where) : where_(where) {}
+  NestingGuard(std::string_view where, size_t most_keys) : where_(where), most_keys_(most_keys) {}
 
-  void operator()(json::parse_event_t event, const json& parsed) {
+  template <typename Json>
+  void operator()(typename Json::parse_event_t event, const Json& parsed) {
+    using Event = typename Json::parse_event_t;
     switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
+      case Event::object_start:
+      case Event::array_start:
         open();
         break;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
+      case Event::object_end:
+      case Event::array_end:
         keys_.pop_back();
         break;
-      case json::parse_event_t::key:
-        if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second)
-          fail(ExitCode::input, "{}: the key {} is given twice", where_, shown(parsed));
+      case Event::key:
+        if (!keys_.back().insert(parsed.template get_ref<const std::string&>()).second)
+          fail(ExitCode::input, "{}: the key {} is given twice", where_, shown(json(parsed)));
+        if (keys_.back().size() > most_keys_)
+          fail(ExitCode::input, "{}: an object has more than {} fields", where_, most_keys_);
         break;
-      case json::parse_event_t::value:
+      case Event::value:
         break;
     }
   }
@@ -46,8 +50,22 @@ class NestingGuard {
   }
 
   std::string_view where_;
+  size_t most_keys_;                         // of one object
   std::vector<std::set<std::string>> keys_;  // of each object or array that is open
 };
+
+template <typename Json>
+Json parse_guarded(std::string_view text, std::string_view where, size_t most_keys) {
+  NestingGuard guard(where, most_keys);
+  try {
+    return Json::parse(text, [&guard](int, typename Json::parse_event_t event, Json& parsed) {
+      guard(event, parsed);
+      return true;
+    });
+  } catch (const json::exception& error) {
+    fail(ExitCode::input, "{}: not valid JSON: {}", where, shown(error.what()));
+  }
+}
 
 bool is_token_id(const json& value) {
   return value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int32_t>::max();
@@ -56,15 +74,11 @@ bool is_token_id(const json& value) {
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view where) {
-  NestingGuard guard(where);
-  try {
-    return json::parse(text, [&guard](int, json::parse_event_t event, json& parsed) {
-      guard(event, parsed);
-      return true;
-    });
-  } catch (const json::exception& error) {
-    fail(ExitCode::input, "{}: not valid JSON: {}", where, shown(error.what()));
-  }
+  return parse_guarded<json>(text, where, std::numeric_limits<size_t>::max());
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where) {
+  return parse_guarded<nlohmann::ordered_json>(text, where, 4096);
 }
 
 std::string shown(const json& value) {

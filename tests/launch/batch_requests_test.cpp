@@ -84,7 +84,7 @@ TEST(BatchRequest, OfAChatKeepsWhatTheTemplateNeeds) {
   EXPECT_EQ(line.label.shape, RequestShape::chat);
   EXPECT_EQ(line.sampling.max_tokens, 9U);
   EXPECT_EQ(line.sampling.logprobs, 2);
-  const json chat = json::parse(line.chat)["body"];
+  const nlohmann::ordered_json& chat = *line.chat;
   EXPECT_EQ(chat["messages"][0]["content"], "Hi");
   EXPECT_EQ(chat["tools"][0]["type"], "function");
   EXPECT_EQ(chat["chat_template_kwargs"]["enable_thinking"], false);

@@ -1,0 +1,97 @@
+#include <kernels/support/check.hpp>
+#include <launch/request_reader.hpp>
+
+namespace maniple {
+
+RequestReader::RequestReader(Lines lines, Setting setting)
+    : lines_(std::move(lines)),
+      setting_(std::move(setting)),
+      thread_([this](const std::stop_token& stop) { read(stop); }) {}
+
+RequestReader::~RequestReader() = default;
+
+std::optional<PreparedRequest> RequestReader::take() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::nullopt;
+  }
+  std::optional<PreparedRequest> first(std::move(queue_.front()));
+  queue_.pop_front();
+  tokens_ -= first->request.prompt.size();
+  changed_.notify_all();
+  return first;
+}
+
+bool RequestReader::dry() const {
+  const std::lock_guard lock(mutex_);
+  return ended_ && queue_.empty() && !failure_;
+}
+
+void RequestReader::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+}
+
+void RequestReader::read(const std::stop_token& stop) {
+  std::exception_ptr failure;
+  try {
+    for (RequestId request = 0; !stop.stop_requested(); ++request) {
+      const std::optional<LineReader::Line> line = lines_();
+      ++lines_read_;
+      if (setting_.requests && !line == (request < *setting_.requests)) refuse_changed("the input");
+      if (!line) break;
+      if (is_wanted(request) && !put(prepare(request, *line), stop)) break;
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+  ended_ = true;
+  changed_.notify_all();
+}
+
+bool RequestReader::is_wanted(RequestId request) const {
+  return setting_.shard.holds(request) &&
+         !(request < setting_.passed_over.size() && setting_.passed_over[request]);
+}
+
+// False when nobody will take it.
+bool RequestReader::put(PreparedRequest prepared, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const bool room = changed_.wait(
+      lock, stop, [this] { return queue_.size() < most_requests && tokens_ < most_tokens; });
+  if (!room) return false;
+  tokens_ += prepared.request.prompt.size();
+  queue_.push_back(std::move(prepared));
+  changed_.notify_all();
+  return true;
+}
+
+PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line& line) const {
+  RequestLine parsed = parse_request(line);
+  parsed.label.seed = parsed.sampling.seed.value_or(request_seed(setting_.run_seed, parsed.label.id));
+  PreparedRequest prepared{request, parsed.label, {}, parsed.error};
+  if (!prepared.error.empty()) return prepared;
+  GenerationRequest& built = prepared.request = setting_.defaults;
+  built.id = request;
+  parsed.sampling.apply_to(built);
+  built.sampling.seed = parsed.label.seed;
+  try {
+    built.prompt = tokens_of(parsed);
+  } catch (const Error& error) {  // of the chat template
+    prepared.error = error.what();
+  }
+  return prepared;
+}
+
+// A chat's template spells out the special tokens itself.
+std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
+  const bool chat = line.label.shape == RequestShape::chat;
+  if (!chat && !line.prompt) return std::move(line.tokens);
+  require(setting_.tokenizer && (!chat || setting_.render_chat), "the input was checked against the model");
+  return setting_.tokenizer->encode(chat ? setting_.render_chat(*line.chat) : *line.prompt, !chat);
+}
+
+}  // namespace maniple
