@@ -11,25 +11,12 @@
 #include <kernels/attention_batch.hpp>
 #include <kernels/device.hpp>
 #include <kernels/sampling_batch.hpp>
-#include <kernels/tensor/tensor.hpp>
+#include <kernels/weight.hpp>
 
 #include <span>
 #include <string_view>
 
 namespace maniple {
-
-// The weight of a linear layer or an embedding table, [rows, columns], in the packed layout of the Ops that
-// made it. A row-parallel weight sums its columns in `slices` equal parts (reduction slices), each a sum of
-// its own, added by a binary tree; others have one slice.
-struct Weight {
-  Tensor packed;
-  DType dtype = DType::bf16;  // an activation type
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int slices = 1;
-
-  int64_t slice_columns() const { return columns / slices; }
-};
 
 struct HeadLayout {
   int64_t query_heads = 0;  // on this rank
@@ -47,6 +34,9 @@ struct HeadNorms {
   ConstTensorView key;    // fp32 [head_dim]
   float epsilon = 0;
 };
+
+// What a gate goes through before it multiplies.
+enum class GateActivation : uint8_t { silu };
 
 class Ops {
  public:
@@ -66,10 +56,10 @@ class Ops {
   // At start-up: such products will come, with up to as many rows of x. x and out may be without memory.
   virtual void prepare_matmul(ConstTensorView /*x*/, const Weight& /*weight*/, ConstTensorView /*bias*/,
                               TensorView /*out*/) {}
-  // As matmul and silu_mul in one, not rounded in between. False, and nothing is done, where the backend has
+  // As matmul and gate_mul in one, not rounded in between. False, and nothing is done, where the backend has
   // no such kernel for these sizes.
-  virtual bool matmul_silu_mul(ConstTensorView /*x*/, const Weight& /*gate_up*/, ConstTensorView /*bias*/,
-                               TensorView /*out*/) {
+  virtual bool matmul_gate_mul(GateActivation /*activation*/, ConstTensorView /*x*/,
+                               const Weight& /*gate_up*/, ConstTensorView /*bias*/, TensorView /*out*/) {
     return false;
   }
   // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so
@@ -82,8 +72,8 @@ class Ops {
   // width].
   virtual void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                             TensorView out) = 0;
-  // out[t, i] = silu(gate_up[t, i]) * gate_up[t, width + i]
-  virtual void silu_mul(ConstTensorView gate_up, TensorView out) = 0;
+  // out[t, i] = activation(gate_up[t, i]) * gate_up[t, width + i]
+  virtual void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) = 0;
   // out = a + b, elementwise, same type; out may be a or b. The step of the reduction tree.
   virtual void add(ConstTensorView a, ConstTensorView b, TensorView out) = 0;
   // x[t] += bias. fp32.

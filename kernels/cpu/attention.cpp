@@ -1,5 +1,4 @@
 #include <kernels/cpu/attention.hpp>
-#include <kernels/cpu/attention_kernel.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -8,20 +7,6 @@
 
 namespace maniple::cpu {
 namespace {
-
-AttentionKernel kernel_of(CpuPath path, bool bf16) {
-  switch (path) {
-    case CpuPath::avx512_bf16:
-      return attention_kernel_avx512_bf16(bf16);
-    case CpuPath::amx:  // where there are tiles, bf16 dot products are slower than fp32 FMA
-    case CpuPath::avx512:
-      return attention_kernel_avx512(bf16);
-    case CpuPath::avx2:
-      return attention_kernel_avx2(bf16);
-    default:
-      return attention_kernel_portable(bf16);
-  }
-}
 
 // Memory of one thread that grows to the largest call and stays.
 float* thread_scratch(size_t floats) {
@@ -156,7 +141,7 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
 
 }  // namespace
 
-void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const HeadLayout& heads,
+void attention(ThreadPool& pool, const PathKernels& path, ConstTensorView queries, const HeadLayout& heads,
                const AttentionBatch& batch, float scale, const KvPages& pages, TensorView out) {
   require(heads.head_dim % 16 == 0 && heads.query_heads % heads.kv_heads == 0,
           "attention needs a head size that divides by 16 and whole groups");
@@ -170,7 +155,7 @@ void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const He
   require(pages.keys.dtype == queries.dtype && out.dtype == queries.dtype,
           "attention: queries, cache and output differ in type");
   const Tiles tiles(queries, heads, batch, scale, pages, out);
-  const AttentionKernel kernel = kernel_of(path, queries.dtype == DType::bf16);
+  const AttentionKernel& kernel = path.of(queries.dtype).attention;
   if (pool.size() > 1 && tiles.count() < 4 * pool.size() && tiles.max_splits() > 1)
     attend_by_split(pool, kernel, tiles, heads.head_dim);
   else

@@ -1,21 +1,7 @@
 #include <kernels/cpu/attention.hpp>
-#include <kernels/cpu/rotary_kernel.hpp>
 
 namespace maniple::cpu {
 namespace {
-
-RotaryKernel kernel_of(CpuPath path, bool bf16) {
-  switch (path) {
-    case CpuPath::amx:
-    case CpuPath::avx512_bf16:
-    case CpuPath::avx512:
-      return rotary_kernel_avx512(bf16);
-    case CpuPath::avx2:
-      return rotary_kernel_avx2(bf16);
-    default:
-      return rotary_kernel_portable(bf16);
-  }
-}
 
 const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
   if (weight.empty()) return nullptr;
@@ -25,7 +11,7 @@ const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
 
 }  // namespace
 
-void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const HeadLayout& heads,
+void rotary_store(ThreadPool& pool, const PathKernels& path, ConstTensorView qkv, const HeadLayout& heads,
                   const HeadNorms& norms, ConstTensorView cos_sin, const AttentionBatch& batch,
                   TensorView queries, const KvPages& pages) {
   const int64_t head_dim = heads.head_dim, block_size = pages.block_size();
@@ -37,7 +23,7 @@ void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const Hea
           "rotary_store: pages or angles of another layout");
   require(pages.keys.dtype == qkv.dtype && queries.dtype == qkv.dtype,
           "rotary_store: qkv, queries and cache differ in type");
-  const RotaryKernel kernel = kernel_of(path, qkv.dtype == DType::bf16);
+  const RotaryKernel kernel = path.of(qkv.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(qkv.dtype));
   const float* query_norm = norm_weight(norms.query, head_dim);
   const float* key_norm = norm_weight(norms.key, head_dim);

@@ -121,11 +121,16 @@ void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTenso
   gemm_->prepare(x, weight.packed, bias, out);
 }
 
-bool CudaOps::matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+bool CudaOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
+                              ConstTensorView bias, TensorView out) {
   require(x.shape == Shape{out.shape[0], weight.columns} && weight.rows == 2 * out.shape[1] &&
               x.dtype == weight.dtype && out.dtype == x.dtype,
           "gate and up are one product");
-  return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, true);
+  switch (activation) {
+    case GateActivation::silu:
+      return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, true);
+  }
+  return false;
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
@@ -163,11 +168,14 @@ void CudaOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTens
                       out.data, narrow(residual.shape[0]), narrow(residual.shape[1])});
 }
 
-void CudaOps::silu_mul(ConstTensorView gate_up, TensorView out) {
+void CudaOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
   require(gate_up.shape == Shape{out.shape[0], 2 * out.shape[1]} && gate_up.dtype == out.dtype &&
               is_activation(out.dtype),
           "gate and up stand side by side");
-  cuda::silu_mul(stream_, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
+  switch (activation) {
+    case GateActivation::silu:
+      cuda::silu_mul(stream_, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
+  }
 }
 
 void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {

@@ -21,7 +21,7 @@ class ReferenceOps : public Ops {
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
   void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                     TensorView out) override;
-  void silu_mul(ConstTensorView gate_up, TensorView out) override;
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;

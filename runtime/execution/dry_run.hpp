@@ -19,7 +19,7 @@ class DryOps final : public Ops {
   void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
   void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
   void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}
-  void silu_mul(ConstTensorView, TensorView) override {}
+  void gate_mul(GateActivation, ConstTensorView, TensorView) override {}
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}

@@ -89,7 +89,7 @@ class Case {
   }
 
   // Adds the seconds of one call, the mean of enough calls to be timed.
-  void measure(ThreadPool& pool, CpuPath path, Pages& pages) {
+  void measure(ThreadPool& pool, const cpu::PathKernels& path, Pages& pages) {
     const int64_t calls = std::max<int64_t>(1, 32768 / (batch * context));
     double total = 0;
     for (int64_t call = 0; call < calls; ++call) {
@@ -139,6 +139,7 @@ double median(std::vector<double> values) {
 void run(const Options& options) {
   ThreadPool pool(options.threads);
   const CpuPath path = cpu::chosen_path(options.path);
+  const cpu::PathKernels kernels = cpu::kernels_of(path);
   CpuDevice device("cpu");
   ReadBandwidth read(device);
   Pages pages(device);
@@ -150,7 +151,7 @@ void run(const Options& options) {
   std::vector<double> bandwidth;
   for (int round = 0; round < options.rounds; ++round) {
     bandwidth.push_back(read.measure(pool));
-    for (Case& c : cases) c.measure(pool, path, pages);
+    for (Case& c : cases) c.measure(pool, kernels, pages);
   }
 
   const double ceiling = median(bandwidth);

@@ -119,8 +119,8 @@ class DeferredOps : public Ops {
                     TensorView out) override {
     device_.defer([=, this] { inner_.add_rms_norm(delta, residual, weight, epsilon, out); });
   }
-  void silu_mul(ConstTensorView gate_up, TensorView out) override {
-    device_.defer([=, this] { inner_.silu_mul(gate_up, out); });
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override {
+    device_.defer([=, this] { inner_.gate_mul(activation, gate_up, out); });
   }
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override {
     device_.defer([=, this] { inner_.add(a, b, out); });

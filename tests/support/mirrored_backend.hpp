@@ -105,10 +105,12 @@ class MirroredOps : public Ops {
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.matmul(t.in(x), weight, t.in(bias), t.out(out)); });
   }
-  bool matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                       TensorView out) override {
+  bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
+                       ConstTensorView bias, TensorView out) override {
     bool done = false;
-    run([&](Ops& ops, Transfer& t) { done = ops.matmul_silu_mul(t.in(x), weight, t.in(bias), t.out(out)); });
+    run([&](Ops& ops, Transfer& t) {
+      done = ops.matmul_gate_mul(activation, t.in(x), weight, t.in(bias), t.out(out));
+    });
     return done;
   }
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
@@ -123,8 +125,8 @@ class MirroredOps : public Ops {
       ops.add_rms_norm(t.in(delta), t.out(residual), t.in(weight), epsilon, t.out(out));
     });
   }
-  void silu_mul(ConstTensorView gate_up, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.silu_mul(t.in(gate_up), t.out(out)); });
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.gate_mul(activation, t.in(gate_up), t.out(out)); });
   }
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.add(t.in(a), t.in(b), t.out(out)); });
