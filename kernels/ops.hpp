@@ -18,16 +18,6 @@
 
 namespace maniple {
 
-struct HeadLayout {
-  int64_t query_heads = 0;  // on this rank
-  int64_t kv_heads = 0;     // on this rank
-  int64_t head_dim = 0;
-
-  int64_t query_width() const { return query_heads * head_dim; }
-  int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
-};
-
 // RMSNorm of each query and key head before rotation (Qwen3); absent where the views are empty.
 struct HeadNorms {
   ConstTensorView query;  // fp32 [head_dim]
@@ -94,13 +84,14 @@ class Ops {
   virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
-  // Causal softmax(q k^T * scale) v over the pages. queries and out are [tokens, query_heads * head_dim];
-  // query heads share KV heads in groups. Keys and values are always read from the cache; slots that no token
-  // wrote are never read into a result (they may hold NaN).
-  virtual void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
-                         float scale, const KvPages& pages, TensorView out) = 0;
+  // Keys and values are always read from the cache; slots that no token wrote are never read into a result
+  // (they may hold NaN). Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
+  void attention(const AttentionCall& call);
   // Which kernels do that, for people; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  // Nobody else looks into pages: keys and values of all slots, [slots, kv_heads, head_dim] in host memory.
+  virtual void read_kv(const KvPages& pages, TensorView keys, TensorView values);
+  virtual void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values);
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory --- The best candidate of the shard
@@ -124,6 +115,9 @@ class Ops {
   // The out.size() largest logits of gathered row `row`, by (logit descending, id ascending).
   virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                               std::span<TokenLogit> out) = 0;
+
+ protected:
+  virtual void attend(const AttentionCall& call) = 0;
 };
 
 }  // namespace maniple

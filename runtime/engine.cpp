@@ -256,7 +256,7 @@ size_t Engine::Parts::ranks_with_my_memory() const {
 
 void Engine::Parts::size_kv_cache() {
   const HeadLayout heads = model->heads();
-  kv = {model->num_layers(), heads.kv_heads, heads.head_dim, limits.block_size, options.dtype};
+  kv = {model->num_layers(), {heads.kv_heads, heads.head_dim, limits.block_size, options.dtype}};
   world.barrier();  // all weights are in memory: what is free now is for the cache
   uint32_t mine = 0;
   agree(world, [&] {

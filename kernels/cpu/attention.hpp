@@ -11,7 +11,6 @@ namespace maniple::cpu {
 void rotary_store(ThreadPool& pool, const PathKernels& path, ConstTensorView qkv, const HeadLayout& heads,
                   const HeadNorms& norms, ConstTensorView cos_sin, const AttentionBatch& batch,
                   TensorView queries, const KvPages& pages);
-void attention(ThreadPool& pool, const PathKernels& path, ConstTensorView queries, const HeadLayout& heads,
-               const AttentionBatch& batch, float scale, const KvPages& pages, TensorView out);
+void attention(ThreadPool& pool, const PathKernels& path, const AttentionCall& call);
 
 }  // namespace maniple::cpu

@@ -60,10 +60,7 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
   cpu::rotary_store(*pool_, path_, qkv, heads, norms, cos_sin, batch, queries, pages);
 }
 
-void CpuOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
-                       float scale, const KvPages& pages, TensorView out) {
-  cpu::attention(*pool_, path_, queries, heads, batch, scale, pages, out);
-}
+void CpuOps::attend(const AttentionCall& call) { cpu::attention(*pool_, path_, call); }
 
 void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                              std::span<Candidate> out) {

@@ -42,8 +42,6 @@ class CpuOps : public Ops {
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -58,6 +56,8 @@ class CpuOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  void attend(const AttentionCall& call) override;
+
   Device& device_;
   std::unique_ptr<ThreadPool> pool_;
   cpu::PathKernels path_;

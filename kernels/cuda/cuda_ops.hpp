@@ -43,8 +43,6 @@ class CudaOps : public Ops {
   std::string attention_path(DType dtype, int64_t head_dim) const override {
     return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
   }
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -59,6 +57,8 @@ class CudaOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  void attend(const AttentionCall& call) override;
+
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);

@@ -32,8 +32,6 @@ class ReferenceOps : public Ops {
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -48,6 +46,8 @@ class ReferenceOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  void attend(const AttentionCall& call) override;
+
   Device& device_;
 };
 

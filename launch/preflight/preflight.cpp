@@ -18,7 +18,7 @@ namespace {
 void add_needs(RankFacts& facts, const EngineOptions& engine, TensorRank tensor) {
   const std::unique_ptr<Model> model = make_model(read_model_config(engine.model), tensor);
   const HeadLayout heads = model->heads();
-  const KvGeometry kv{model->num_layers(), heads.kv_heads, heads.head_dim, engine.block_size, engine.dtype};
+  const KvGeometry kv{model->num_layers(), {heads.kv_heads, heads.head_dim, engine.block_size, engine.dtype}};
   facts.weight_bytes = weight_bytes(*model, engine.dtype);
   facts.kv_bytes = engine.kv_memory.value_or(kv.block_bytes());
 }

@@ -27,8 +27,6 @@ class DryOps final : public Ops {
   void resolve_last_tokens(ConstTensorView, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
-  void attention(ConstTensorView, const HeadLayout&, const AttentionBatch&, float, const KvPages&,
-                 TensorView) override {}
   void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>,
                        std::span<Candidate>) override {}
   void choose(std::span<const Candidate>, ConstTensorView, std::span<Candidate>, TensorView) override {}
@@ -39,6 +37,8 @@ class DryOps final : public Ops {
   void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
 
  private:
+  void attend(const AttentionCall&) override {}
+
   Ops& real_;
 };
 

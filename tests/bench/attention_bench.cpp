@@ -63,10 +63,16 @@ Tensor filled(Device& device, const Shape& shape) {
 
 struct Pages {
   explicit Pages(Device& device)
-      : keys(filled(device, {blocks, heads.kv_heads, block_size, heads.head_dim})),
-        values(filled(device, keys.shape())) {}
+      : memory(filled(device, {2, blocks, block_size, heads.kv_width()})),
+        layout{heads.kv_heads, heads.head_dim, block_size, DType::bf16} {}
 
-  Tensor keys, values;
+  KvPages view() {
+    const Shape shape{blocks, static_cast<int64_t>(layout.block_bytes())};
+    return {{memory.view().data, DType::uint8, shape}, layout};
+  }
+
+  Tensor memory;
+  KvLayout layout;
   int64_t next_block = 0;
 };
 
@@ -95,7 +101,7 @@ class Case {
     for (int64_t call = 0; call < calls; ++call) {
       take_blocks(pages);
       const auto start = Clock::now();
-      cpu::attention(pool, path, q_, heads, attention_batch(), 0.088388f, {pages.keys, pages.values}, out_);
+      cpu::attention(pool, path, {q_, heads, attention_batch(), pages.view(), out_, 0.088388f});
       total += seconds_since(start);
     }
     seconds.push_back(total / static_cast<double>(calls));

@@ -41,7 +41,7 @@ class LoadedModel {
     const int64_t block_size = 32, blocks = max_len / block_size;
     const HeadLayout heads = model_->heads();
     KvCache cache(*backend_.device,
-                  {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
+                  {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, dtype_}}, blocks);
     BatchBuilder builder(*backend_.ops, {max_len, 1, blocks, block_size});
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     for (int32_t i = 0; i < blocks; ++i) table[static_cast<size_t>(i)] = static_cast<int32_t>(blocks) - 1 - i;

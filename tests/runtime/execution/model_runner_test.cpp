@@ -48,7 +48,7 @@ class Load {
     model->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model->heads();
     ModelRunner runner(*model, ops, *group, limits,
-                       {model->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
+                       {model->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
                        num_blocks, DType::fp32, config_.vocab_size, layer);
     if (graphs) runner.capture_decodes();
     Scheduler scheduler({.max_num_seqs = max_num_seqs,
@@ -142,18 +142,18 @@ TEST(ModelRunner, GivesTheSameTokensOnTheCudaBackendUnderEmulation) {
 class BakingOps : public DeferredOps {
  public:
   BakingOps(DeferredDevice& device, Ops& inner) : DeferredOps(device, inner), deferred_(device) {}
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override {
-    AttentionBatch baked = batch;
-    if (deferred_.recording()) {
-      const auto* lengths = batch.past_lengths.as<int32_t>();
-      lengths_.emplace_back(lengths, lengths + batch.sequences());
-      baked.past_lengths = view_of(lengths_.back().data(), DType::int32, {batch.sequences()});
-    }
-    DeferredOps::attention(queries, heads, baked, scale, pages, out);
-  }
 
  private:
+  void attend(const AttentionCall& call) override {
+    AttentionCall baked = call;
+    if (deferred_.recording()) {
+      const auto* lengths = call.batch.past_lengths.as<int32_t>();
+      lengths_.emplace_back(lengths, lengths + call.batch.sequences());
+      baked.batch.past_lengths = view_of(lengths_.back().data(), DType::int32, {call.batch.sequences()});
+    }
+    DeferredOps::attend(baked);
+  }
+
   DeferredDevice& deferred_;
   std::list<std::vector<int32_t>> lengths_;
 };
