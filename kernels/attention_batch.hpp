@@ -5,16 +5,39 @@
 
 namespace maniple {
 
-// The KV cache of one layer on this rank: [block][kv_head][block_size][head_dim], block_size a power of two
-// in 16..256.
-struct KvPages {
-  TensorView keys;
-  TensorView values;
+struct HeadLayout {
+  int64_t query_heads = 0;  // on this rank
+  int64_t kv_heads = 0;     // on this rank
+  int64_t head_dim = 0;
 
-  int64_t num_blocks() const { return keys.shape[0]; }
-  int64_t kv_heads() const { return keys.shape[1]; }
-  int64_t block_size() const { return keys.shape[2]; }
-  int64_t head_dim() const { return keys.shape[3]; }
+  int64_t query_width() const { return query_heads * head_dim; }
+  int64_t kv_width() const { return kv_heads * head_dim; }
+  int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
+};
+
+// What a block of the KV cache holds of one layer on this rank.
+struct KvLayout {
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t block_size = 0;  // tokens, a power of two in 16..256
+  DType dtype = DType::bf16;
+
+  // Of one block, keys and values.
+  size_t block_bytes() const {
+    return 2 * static_cast<size_t>(kv_heads * head_dim * block_size) * size_of(dtype);
+  }
+  bool holds(const HeadLayout& heads, DType type) const {
+    return kv_heads == heads.kv_heads && head_dim == heads.head_dim && dtype == type;
+  }
+};
+
+// The KV cache of one layer on this rank. Where a key or a value lies in the bytes is the business of the Ops
+// that wrote them.
+struct KvPages {
+  TensorView bytes;  // uint8 [blocks, layout.block_bytes()]
+  KvLayout layout;
+
+  int64_t slots() const { return bytes.shape[0] * layout.block_size; }
 };
 
 // The tokens of a step, sequence after sequence. Token i of sequence s (i counted from 0 within the step)
@@ -35,6 +58,26 @@ struct AttentionBatch {
 
   int64_t sequences() const { return past_lengths.shape[0]; }
   int64_t tokens() const { return positions.shape[0]; }
+};
+
+// out = causal softmax(scale * q k^T) v over the pages; query heads share KV heads in groups.
+struct AttentionCall {
+  ConstTensorView queries;  // [tokens, query width]
+  HeadLayout heads;
+  AttentionBatch batch;
+  KvPages pages;
+  TensorView out;  // as queries
+  float scale = 1;
+  int64_t window = 0;     // a token sees this many positions, its own the last; 0: all
+  float soft_cap = 0;     // scores become cap * tanh(score / cap); 0: they stay
+  float key_scale = 1;    // what the stored keys and values
+  float value_scale = 1;  // were divided by
+
+  // Queries, output and pages agree in shape and type.
+  bool consistent() const {
+    return queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
+           out.dtype == queries.dtype && pages.layout.holds(heads, queries.dtype);
+  }
 };
 
 // One position of a row-parallel or attention sum never depends on the batch: attention adds splits of this

@@ -11,35 +11,12 @@
 #include <kernels/attention_batch.hpp>
 #include <kernels/device.hpp>
 #include <kernels/sampling_batch.hpp>
-#include <kernels/tensor/tensor.hpp>
+#include <kernels/weight.hpp>
 
 #include <span>
 #include <string_view>
 
 namespace maniple {
-
-// The weight of a linear layer or an embedding table, [rows, columns], in the packed layout of the Ops that
-// made it. A row-parallel weight sums its columns in `slices` equal parts (reduction slices), each a sum of
-// its own, added by a binary tree; others have one slice.
-struct Weight {
-  Tensor packed;
-  DType dtype = DType::bf16;  // an activation type
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int slices = 1;
-
-  int64_t slice_columns() const { return columns / slices; }
-};
-
-struct HeadLayout {
-  int64_t query_heads = 0;  // on this rank
-  int64_t kv_heads = 0;     // on this rank
-  int64_t head_dim = 0;
-
-  int64_t query_width() const { return query_heads * head_dim; }
-  int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
-};
 
 // RMSNorm of each query and key head before rotation (Qwen3); absent where the views are empty.
 struct HeadNorms {
@@ -47,6 +24,9 @@ struct HeadNorms {
   ConstTensorView key;    // fp32 [head_dim]
   float epsilon = 0;
 };
+
+// What a gate goes through before it multiplies.
+enum class GateActivation : uint8_t { silu };
 
 class Ops {
  public:
@@ -66,10 +46,10 @@ class Ops {
   // At start-up: such products will come, with up to as many rows of x. x and out may be without memory.
   virtual void prepare_matmul(ConstTensorView /*x*/, const Weight& /*weight*/, ConstTensorView /*bias*/,
                               TensorView /*out*/) {}
-  // As matmul and silu_mul in one, not rounded in between. False, and nothing is done, where the backend has
+  // As matmul and gate_mul in one, not rounded in between. False, and nothing is done, where the backend has
   // no such kernel for these sizes.
-  virtual bool matmul_silu_mul(ConstTensorView /*x*/, const Weight& /*gate_up*/, ConstTensorView /*bias*/,
-                               TensorView /*out*/) {
+  virtual bool matmul_gate_mul(GateActivation /*activation*/, ConstTensorView /*x*/,
+                               const Weight& /*gate_up*/, ConstTensorView /*bias*/, TensorView /*out*/) {
     return false;
   }
   // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so
@@ -82,8 +62,8 @@ class Ops {
   // width].
   virtual void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                             TensorView out) = 0;
-  // out[t, i] = silu(gate_up[t, i]) * gate_up[t, width + i]
-  virtual void silu_mul(ConstTensorView gate_up, TensorView out) = 0;
+  // out[t, i] = activation(gate_up[t, i]) * gate_up[t, width + i]
+  virtual void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) = 0;
   // out = a + b, elementwise, same type; out may be a or b. The step of the reduction tree.
   virtual void add(ConstTensorView a, ConstTensorView b, TensorView out) = 0;
   // x[t] += bias. fp32.
@@ -104,13 +84,14 @@ class Ops {
   virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
-  // Causal softmax(q k^T * scale) v over the pages. queries and out are [tokens, query_heads * head_dim];
-  // query heads share KV heads in groups. Keys and values are always read from the cache; slots that no token
-  // wrote are never read into a result (they may hold NaN).
-  virtual void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
-                         float scale, const KvPages& pages, TensorView out) = 0;
+  // Keys and values are always read from the cache; slots that no token wrote are never read into a result
+  // (they may hold NaN). Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
+  void attention(const AttentionCall& call);
   // Which kernels do that, for people; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  // Nobody else looks into pages: keys and values of all slots, [slots, kv_heads, head_dim] in host memory.
+  virtual void read_kv(const KvPages& pages, TensorView keys, TensorView values);
+  virtual void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values);
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory --- The best candidate of the shard
@@ -134,6 +115,9 @@ class Ops {
   // The out.size() largest logits of gathered row `row`, by (logit descending, id ascending).
   virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                               std::span<TokenLogit> out) = 0;
+
+ protected:
+  virtual void attend(const AttentionCall& call) = 0;
 };
 
 }  // namespace maniple

@@ -30,7 +30,7 @@ TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const 
   const TensorView qkv = qkv_.forward(x, context);
   context.ops.rotary_store(qkv, layout, norms(), cos_sin, batch, queries, pages);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(layout.head_dim)));
-  context.ops.attention(queries, layout, batch, scale, pages, attended);
+  context.ops.attention({queries, layout, batch, pages, attended, scale});
   return output_.forward(attended, context);
 }
 

@@ -17,7 +17,7 @@ GatedMlp::GatedMlp(const std::string& source, const ModelConfig& config, TensorR
       down_(source + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias, tensor) {}
 
 TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
-  return down_.forward(gate_up_.forward_gated(x, context), context);
+  return down_.forward(gate_up_.forward_gated(GateActivation::silu, x, context), context);
 }
 
 void GatedMlp::list(Parameters& parameters) {

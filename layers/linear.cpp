@@ -11,10 +11,11 @@ TensorView RowsOfLinear::forward(ConstTensorView x, ForwardContext& context, DTy
   return out;
 }
 
-TensorView RowsOfLinear::forward_gated(ConstTensorView x, ForwardContext& context) const {
+TensorView RowsOfLinear::forward_gated(GateActivation activation, ConstTensorView x,
+                                       ForwardContext& context) const {
   const TensorView out = context.workspace.take(context.activation, {x.shape[0], local_outputs() / 2});
-  if (!context.ops.matmul_silu_mul(x, weight_.matrix, bias_.vector, out))
-    context.ops.silu_mul(forward(x, context), out);
+  if (!context.ops.matmul_gate_mul(activation, x, weight_.matrix, bias_.vector, out))
+    context.ops.gate_mul(activation, forward(x, context), out);
   return out;
 }
 

@@ -32,8 +32,8 @@ class RowsOfLinear {
     return forward(x, context, context.activation);
   }
   TensorView forward(ConstTensorView x, ForwardContext& context, DType out) const;
-  // The first half of the local outputs gates the second: x -> silu(first) * second, [tokens, half].
-  TensorView forward_gated(ConstTensorView x, ForwardContext& context) const;
+  // The first half of the local outputs gates the second: x -> activation(first) * second, [tokens, half].
+  TensorView forward_gated(GateActivation activation, ConstTensorView x, ForwardContext& context) const;
   int64_t local_outputs() const { return weight_.spec.rows; }
   void list(Parameters& parameters);
 

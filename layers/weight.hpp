@@ -2,7 +2,7 @@
 // and one loader (runtime/checkpoint/weight_loader) makes and fills them.
 #pragma once
 
-#include <kernels/ops.hpp>
+#include <kernels/weight.hpp>
 
 #include <string>
 #include <vector>

@@ -58,7 +58,7 @@ RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, cons
   const std::unique_ptr<Model> model = make_model(config, rank);
   const HeadLayout heads = model->heads();
   return {weight_bytes(*model, options.dtype),
-          {model->num_layers(), heads.kv_heads, heads.head_dim, options.block_size, options.dtype}};
+          {model->num_layers(), {heads.kv_heads, heads.head_dim, options.block_size, options.dtype}}};
 }
 
 }  // namespace

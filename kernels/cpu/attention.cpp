@@ -1,5 +1,5 @@
 #include <kernels/cpu/attention.hpp>
-#include <kernels/cpu/attention_kernel.hpp>
+#include <kernels/paged_rows.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -8,20 +8,6 @@
 
 namespace maniple::cpu {
 namespace {
-
-AttentionKernel kernel_of(CpuPath path, bool bf16) {
-  switch (path) {
-    case CpuPath::avx512_bf16:
-      return attention_kernel_avx512_bf16(bf16);
-    case CpuPath::amx:  // where there are tiles, bf16 dot products are slower than fp32 FMA
-    case CpuPath::avx512:
-      return attention_kernel_avx512(bf16);
-    case CpuPath::avx2:
-      return attention_kernel_avx2(bf16);
-    default:
-      return attention_kernel_portable(bf16);
-  }
-}
 
 // Memory of one thread that grows to the largest call and stays.
 float* thread_scratch(size_t floats) {
@@ -35,19 +21,16 @@ float* thread_scratch(size_t floats) {
 // The batch cut into tiles: every KV head of up to tile_tokens_ consecutive tokens of a sequence.
 class Tiles {
  public:
-  Tiles(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-        const KvPages& pages, TensorView out)
-      : queries_(queries),
-        heads_(heads),
-        batch_(batch),
-        scale_(scale),
-        pages_(pages),
-        out_(out),
-        group_(heads.query_heads / heads.kv_heads),
+  explicit Tiles(const AttentionCall& call)
+      : call_(call),
+        heads_(call.heads),
+        batch_(call.batch),
+        pages_(call.pages),
+        group_(heads_.query_heads / heads_.kv_heads),
         tile_tokens_(attention_tile_rows / group_) {
-    starts_.reserve(static_cast<size_t>(batch.sequences()) + 1);
+    starts_.reserve(static_cast<size_t>(batch_.sequences()) + 1);
     starts_.push_back(0);
-    for (int64_t s = 0; s < batch.sequences(); ++s) {
+    for (int64_t s = 0; s < batch_.sequences(); ++s) {
       const bool padding = past_length(s) < 0;
       starts_.push_back(starts_.back() + (padding ? 0 : (query_length(s) + tile_tokens_ - 1) / tile_tokens_));
       longest_context_ = std::max(longest_context_, past_length(s) + query_length(s));
@@ -66,24 +49,24 @@ class Tiles {
     const int64_t head = index % heads_.kv_heads, tile = starts_.back() - 1 - index / heads_.kv_heads;
     const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
     const int64_t first = (tile - starts_[static_cast<size_t>(sequence)]) * tile_tokens_;
-    const auto element = static_cast<int64_t>(size_of(queries_.dtype));
+    const auto element = static_cast<int64_t>(size_of(call_.queries.dtype));
     const int64_t row = (batch_.query_starts.as<int32_t>()[sequence] + first) * heads_.query_width() +
                         head * group_ * heads_.head_dim;
-    const int64_t page = head * pages_.block_size() * heads_.head_dim;
-    return {queries_.data + row * element,
-            out_.data + row * element,
+    const int64_t page = pages_.element(0, head);
+    return {call_.queries.data + row * element,
+            call_.out.data + row * element,
             heads_.query_width(),
             pages_.keys.data + page * element,
             pages_.values.data + page * element,
-            heads_.kv_heads * pages_.block_size() * heads_.head_dim,
-            std::countr_zero(static_cast<uint64_t>(pages_.block_size())),
+            pages_.element(pages_.layout.block_size, 0),
+            std::countr_zero(static_cast<uint64_t>(pages_.layout.block_size)),
             batch_.block_tables.as<int32_t>() +
                 batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
             past_length(sequence) + first,
             static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             static_cast<int>(group_),
             static_cast<int>(heads_.head_dim),
-            scale_};
+            call_.scale};
   }
 
  private:
@@ -93,12 +76,10 @@ class Tiles {
   }
   int64_t past_length(int64_t s) const { return batch_.past_lengths.as<int32_t>()[s]; }
 
-  ConstTensorView queries_;
+  const AttentionCall& call_;
   const HeadLayout& heads_;
   const AttentionBatch& batch_;
-  float scale_;
-  const KvPages& pages_;
-  TensorView out_;
+  PagedRows pages_;
   int64_t group_;
   int64_t tile_tokens_;
   int64_t longest_context_ = 0;
@@ -156,21 +137,17 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
 
 }  // namespace
 
-void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const HeadLayout& heads,
-               const AttentionBatch& batch, float scale, const KvPages& pages, TensorView out) {
+void attention(ThreadPool& pool, const PathKernels& path, const AttentionCall& call) {
+  const HeadLayout& heads = call.heads;
   require(heads.head_dim % 16 == 0 && heads.query_heads % heads.kv_heads == 0,
           "attention needs a head size that divides by 16 and whole groups");
   require(heads.query_heads / heads.kv_heads <= attention_tile_rows, "too many query heads share a KV head");
-  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape,
-          "attention: queries and output differ");
-  require(pages.head_dim() == heads.head_dim && pages.kv_heads() == heads.kv_heads,
-          "attention: pages of another layout");
-  require(std::has_single_bit(static_cast<uint64_t>(pages.block_size())) && pages.block_size() >= 16,
+  require(call.consistent(), "attention: queries, output and pages differ");
+  const int64_t block_size = call.pages.layout.block_size;
+  require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
-  require(pages.keys.dtype == queries.dtype && out.dtype == queries.dtype,
-          "attention: queries, cache and output differ in type");
-  const Tiles tiles(queries, heads, batch, scale, pages, out);
-  const AttentionKernel kernel = kernel_of(path, queries.dtype == DType::bf16);
+  const Tiles tiles(call);
+  const AttentionKernel& kernel = path.of(call.queries.dtype).attention;
   if (pool.size() > 1 && tiles.count() < 4 * pool.size() && tiles.max_splits() > 1)
     attend_by_split(pool, kernel, tiles, heads.head_dim);
   else

@@ -2,16 +2,15 @@
 // kernels/ops.hpp.
 #pragma once
 
-#include <kernels/backend.hpp>
+#include <kernels/cpu/path_kernels.hpp>
 #include <kernels/cpu/thread_pool.hpp>
 #include <kernels/ops.hpp>
 
 namespace maniple::cpu {
 
-void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const HeadLayout& heads,
+void rotary_store(ThreadPool& pool, const PathKernels& path, ConstTensorView qkv, const HeadLayout& heads,
                   const HeadNorms& norms, ConstTensorView cos_sin, const AttentionBatch& batch,
                   TensorView queries, const KvPages& pages);
-void attention(ThreadPool& pool, CpuPath path, ConstTensorView queries, const HeadLayout& heads,
-               const AttentionBatch& batch, float scale, const KvPages& pages, TensorView out);
+void attention(ThreadPool& pool, const PathKernels& path, const AttentionCall& call);
 
 }  // namespace maniple::cpu

@@ -31,7 +31,12 @@ void CpuOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTenso
   cpu::add_rms_norm(*pool_, path_, delta, residual, weight, epsilon, out);
 }
 
-void CpuOps::silu_mul(ConstTensorView gate_up, TensorView out) { cpu::silu_mul(*pool_, path_, gate_up, out); }
+void CpuOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
+  switch (activation) {
+    case GateActivation::silu:
+      return cpu::silu_mul(*pool_, path_, gate_up, out);
+  }
+}
 
 void CpuOps::add(ConstTensorView a, ConstTensorView b, TensorView out) { cpu::add(*pool_, path_, a, b, out); }
 
@@ -55,14 +60,11 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
   cpu::rotary_store(*pool_, path_, qkv, heads, norms, cos_sin, batch, queries, pages);
 }
 
-void CpuOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
-                       float scale, const KvPages& pages, TensorView out) {
-  cpu::attention(*pool_, path_, queries, heads, batch, scale, pages, out);
-}
+void CpuOps::attend(const AttentionCall& call) { cpu::attention(*pool_, path_, call); }
 
 void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                              std::span<Candidate> out) {
-  cpu::best_candidates(*pool_, path_, logits, vocabulary, rows, out);
+  cpu::best_candidates(*pool_, path_.sampling, logits, vocabulary, rows, out);
 }
 
 void CpuOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
@@ -71,17 +73,17 @@ void CpuOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, 
 }
 
 void CpuOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
-  cpu::row_maxima(*pool_, path_, logits, vocabulary, maxima);
+  cpu::row_maxima(*pool_, path_.sampling, logits, vocabulary, maxima);
 }
 
 void CpuOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                       int chunks, std::span<float> sums) {
-  cpu::exp_sums(*pool_, path_, logits, vocabulary, maxima, chunks, sums);
+  cpu::exp_sums(*pool_, path_.sampling, logits, vocabulary, maxima, chunks, sums);
 }
 
 void CpuOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
                              std::span<const SamplingRow> rows, std::span<Candidate> out) {
-  cpu::sample_filtered(*pool_, path_, gathered, vocabulary_size, rows, out, filter_scratch_);
+  cpu::sample_filtered(*pool_, path_.sampling, gathered, vocabulary_size, rows, out, filter_scratch_);
 }
 
 void CpuOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,

@@ -1,4 +1,4 @@
-// The CPU backend: each operation forwards to the functions of its instruction path, over the threads of this
+// The CPU backend: each operation forwards to the kernels of one instruction path, over the threads of this
 // rank.
 #pragma once
 
@@ -17,7 +17,7 @@ class CpuOps : public Ops {
   CpuOps(Device& device, std::unique_ptr<ThreadPool> pool, CpuPath path)
       : device_(device),
         pool_(std::move(pool)),
-        path_(path),
+        path_(cpu::kernels_of(path)),
         matmul_scratch_(device),
         filter_scratch_(static_cast<size_t>(pool_->size())) {}
   Device& device() override { return device_; }
@@ -31,7 +31,7 @@ class CpuOps : public Ops {
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
   void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                     TensorView out) override;
-  void silu_mul(ConstTensorView gate_up, TensorView out) override;
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
@@ -42,8 +42,6 @@ class CpuOps : public Ops {
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -58,9 +56,11 @@ class CpuOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  void attend(const AttentionCall& call) override;
+
   Device& device_;
   std::unique_ptr<ThreadPool> pool_;
-  CpuPath path_;
+  cpu::PathKernels path_;
   cpu::MatmulScratch matmul_scratch_;
   std::vector<cpu::FilterScratch> filter_scratch_;
 };

@@ -1,5 +1,4 @@
 #include <kernels/cpu/elementwise.hpp>
-#include <kernels/cpu/elementwise_kernel.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -13,21 +12,6 @@ constexpr int64_t grain_elements = 1 << 15;
 
 int64_t grain_rows(int64_t width) {
   return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, width));
-}
-
-RowKernels kernels_of(CpuPath path, DType dtype) {
-  require(dtype == DType::bf16 || dtype == DType::fp32, "activations are bf16 or fp32");
-  const bool bf16 = dtype == DType::bf16;
-  switch (path) {
-    case CpuPath::amx:
-    case CpuPath::avx512_bf16:
-    case CpuPath::avx512:
-      return row_kernels_avx512(bf16);
-    case CpuPath::avx2:
-      return row_kernels_avx2(bf16);
-    default:
-      return row_kernels_portable(bf16);
-  }
 }
 
 // The address of an element, counted from the start of the view.
@@ -44,10 +28,10 @@ void check_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView out) 
 
 }  // namespace
 
-void rms_norm(ThreadPool& pool, CpuPath path, ConstTensorView x, ConstTensorView weight, float epsilon,
-              TensorView out) {
+void rms_norm(ThreadPool& pool, const PathKernels& path, ConstTensorView x, ConstTensorView weight,
+              float epsilon, TensorView out) {
   check_norm(x, weight, out);
-  const RowKernels kernels = kernels_of(path, x.dtype);
+  const RowKernels& kernels = path.of(x.dtype).rows;
   const int64_t width = x.shape[1];
   pool.parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
@@ -56,13 +40,13 @@ void rms_norm(ThreadPool& pool, CpuPath path, ConstTensorView x, ConstTensorView
   });
 }
 
-void add_rms_norm(ThreadPool& pool, CpuPath path, ConstTensorView delta, TensorView residual,
+void add_rms_norm(ThreadPool& pool, const PathKernels& path, ConstTensorView delta, TensorView residual,
                   ConstTensorView weight, float epsilon, TensorView out) {
   check_norm(residual, weight, out);
   require(delta.shape == residual.shape, "shapes of a residual and what is added");
   require(delta.dtype == residual.dtype || delta.dtype == DType::fp32,
           "what is added is fp32 or of the residual's type");
-  const RowKernels kernels = kernels_of(path, residual.dtype);
+  const RowKernels& kernels = path.of(residual.dtype).rows;
   const int64_t width = residual.shape[1];
   pool.parallel_ranges(residual.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -76,11 +60,11 @@ void add_rms_norm(ThreadPool& pool, CpuPath path, ConstTensorView delta, TensorV
   });
 }
 
-void silu_mul(ThreadPool& pool, CpuPath path, ConstTensorView gate_up, TensorView out) {
+void silu_mul(ThreadPool& pool, const PathKernels& path, ConstTensorView gate_up, TensorView out) {
   const int64_t tokens = out.shape[0], width = out.shape[1];
   require(gate_up.shape == Shape{tokens, 2 * width} && gate_up.dtype == out.dtype,
           "gate and up stand side by side");
-  const RowKernels kernels = kernels_of(path, out.dtype);
+  const RowKernels& kernels = path.of(out.dtype).rows;
   pool.parallel_ranges(tokens, grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       kernels.silu_mul(element(gate_up, 2 * row * width), element(gate_up, (2 * row + 1) * width), width,
@@ -88,19 +72,19 @@ void silu_mul(ThreadPool& pool, CpuPath path, ConstTensorView gate_up, TensorVie
   });
 }
 
-void add(ThreadPool& pool, CpuPath path, ConstTensorView a, ConstTensorView b, TensorView out) {
+void add(ThreadPool& pool, const PathKernels& path, ConstTensorView a, ConstTensorView b, TensorView out) {
   require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype,
           "operands of an addition");
-  const RowKernels kernels = kernels_of(path, out.dtype);
+  const RowKernels& kernels = path.of(out.dtype).rows;
   pool.parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
     kernels.add(element(a, range.begin), element(b, range.begin), range.size(), element(out, range.begin));
   });
 }
 
-void add_bias(ThreadPool& pool, CpuPath path, TensorView x, ConstTensorView bias) {
+void add_bias(ThreadPool& pool, const PathKernels& path, TensorView x, ConstTensorView bias) {
   const int64_t width = x.shape[1];
   require(bias.shape == Shape{width} && bias.dtype == DType::fp32, "a bias has one fp32 for each column");
-  const RowKernels kernels = kernels_of(path, x.dtype);
+  const RowKernels& kernels = path.of(x.dtype).rows;
   pool.parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       kernels.add_floats(element(x, row * width), bias.as<float>(), width);

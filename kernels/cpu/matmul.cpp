@@ -1,5 +1,4 @@
 #include <kernels/cpu/matmul.hpp>
-#include <kernels/cpu/matmul_kernel.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -9,64 +8,10 @@
 namespace maniple::cpu {
 namespace {
 
-// Where the units of a panel lie: [slice][units / step][32 / width][step][width]. A unit is 32 bits, two bf16
-// or one fp32 in K.
-struct Layout {
-  int group;  // K in a unit
-  int step;   // units in a K step, a power of two; a slice is padded to whole steps
-  int width;  // rows side by side, a power of two
-
-  // Units of one row in a slice, padding included.
-  int64_t row_units(int64_t slice_columns) const {
-    const int64_t units = (slice_columns + group - 1) / group;
-    return (units + step - 1) & -step;
-  }
-  // Where unit `unit` of weight row `lane` is: at unit_offset + lane_offset from the start of its slice in
-  // the panel.
-  int64_t unit_offset(int64_t unit) const {
-    return (unit & -step) * panel_width + (unit & (step - 1)) * width;
-  }
-  int lane_offset(int lane) const { return (lane & -width) * step + (lane & (width - 1)); }
-};
-
-struct PathKernel {
-  MatmulKernel run;
-  int tile_rows, row_step;  // of RowTiles
-  Layout layout;
-};
-
-constexpr Layout fp32_columns{1, 1, 32}, bf16_pairs{2, 1, 32}, amx_tiles{2, 16, 16};
-
-PathKernel kernel_of(CpuPath path, DType dtype) {
-  const bool bf16 = dtype == DType::bf16;
-  require(bf16 || dtype == DType::fp32, "weights are bf16 or fp32");
-  switch (path) {
-    case CpuPath::amx:
-      if (bf16) return {matmul_bf16_amx, 32, 16, amx_tiles};
-      return {matmul_fp32_avx512, 12, 1, fp32_columns};
-    case CpuPath::avx512_bf16:
-      if (bf16) return {matmul_bf16_avx512_bf16, 12, 1, bf16_pairs};
-      return {matmul_fp32_avx512, 12, 1, fp32_columns};
-    case CpuPath::avx512:
-      if (bf16) return {matmul_bf16_avx512, 12, 1, bf16_pairs};
-      return {matmul_fp32_avx512, 12, 1, fp32_columns};
-    case CpuPath::avx2:
-      if (bf16) return {matmul_bf16_avx2, 4, 1, bf16_pairs};
-      return {matmul_fp32_avx2, 6, 1, fp32_columns};
-    case CpuPath::portable:
-      if (bf16) return {matmul_bf16_portable, 4, 1, bf16_pairs};
-      return {matmul_fp32_portable, 4, 1, fp32_columns};
-    case CpuPath::automatic:
-      break;
-  }
-  require(false, "the instruction path is chosen before weights are made");
-  return {};
-}
-
 int64_t panels_of(int64_t rows) { return (rows + panel_width - 1) / panel_width; }
 
 // [panels, slices, units of a slice of 32 rows, elements of a unit]
-Shape packed_shape(const Layout& layout, int64_t rows, int64_t columns, int slices) {
+Shape packed_shape(const PanelLayout& layout, int64_t rows, int64_t columns, int slices) {
   return {panels_of(rows), slices, layout.row_units(columns / slices) * panel_width, layout.group};
 }
 
@@ -109,7 +54,7 @@ struct PanelRows {
 };
 
 template <typename Element>
-void pack_slice(const PanelRows& rows, const Layout& layout, uint32_t* slice) {
+void pack_slice(const PanelRows& rows, const PanelLayout& layout, uint32_t* slice) {
   const int64_t step = units_at_once * layout.group;
   uint32_t staged[panel_width][units_at_once];
   for (int64_t k = 0; k < rows.columns; k += step) {
@@ -196,8 +141,8 @@ class ActivationPacker {
   uint32_t* packed_;
 };
 
-void pack_activations(ThreadPool& pool, const Layout& layout, const ActivationPacker& packer, int64_t tiles,
-                      int64_t tile_bytes) {
+void pack_activations(ThreadPool& pool, const PanelLayout& layout, const ActivationPacker& packer,
+                      int64_t tiles, int64_t tile_bytes) {
   constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
   pool.parallel_ranges(tiles, (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
     for (int64_t tile = range.begin; tile < range.end; ++tile)
@@ -240,21 +185,22 @@ void for_each_run(IndexRange items, int64_t panels, Run run) {
 
 }  // namespace
 
-Weight make_weight(Device& device, CpuPath path, DType dtype, int64_t rows, int64_t columns, int slices) {
+Weight make_weight(Device& device, const PathKernels& path, DType dtype, int64_t rows, int64_t columns,
+                   int slices) {
   require(rows >= 0 && columns > 0 && 0 < slices && slices <= max_slices,
           "a weight has rows, columns and slices");
   require(columns % slices == 0, "the columns of a weight divide by its slices");
-  const Layout layout = kernel_of(path, dtype).layout;
+  const PanelLayout layout = path.of(dtype).matmul.layout;
   return {Tensor(device, dtype, packed_shape(layout, rows, columns, slices)), dtype, rows, columns, slices};
 }
 
-void pack(CpuPath path, Weight& weight, int64_t first_row, ConstTensorView raw) {
+void pack(const PathKernels& path, Weight& weight, int64_t first_row, ConstTensorView raw) {
   const int64_t end = first_row + raw.shape[0];
   require(raw.shape[1] == weight.columns && 0 <= first_row && end <= weight.rows,
           "raw rows fit their weight");
   require(raw.dtype == DType::bf16 || raw.dtype == DType::fp16 || raw.dtype == DType::fp32,
           "raw weights are floating point");
-  const Layout layout = kernel_of(path, weight.dtype).layout;
+  const PanelLayout layout = path.of(weight.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(weight.columns) * size_of(raw.dtype);
   const size_t slice_bytes = static_cast<size_t>(weight.slice_columns()) * size_of(raw.dtype);
   uint32_t* slice =
@@ -286,8 +232,8 @@ uint32_t* MatmulScratch::units(int64_t count) {
   return reinterpret_cast<uint32_t*>(memory_.view().data);
 }
 
-void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& weight, ConstTensorView bias,
-            TensorView out, MatmulScratch& scratch) {
+void matmul(ThreadPool& pool, const PathKernels& path, ConstTensorView x, const Weight& weight,
+            ConstTensorView bias, TensorView out, MatmulScratch& scratch) {
   const int64_t rows = x.shape[0];
   require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
           "matmul: shapes agree");
@@ -296,7 +242,7 @@ void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& wei
   require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
           "matmul: an fp32 bias for each column");
   if (out.empty()) return;
-  const PathKernel kernel = kernel_of(path, weight.dtype);
+  const PackedMatmul kernel = path.of(weight.dtype).matmul;
   const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
   const int64_t row_units = panel_units(weight) / panel_width;
   uint32_t* packed = scratch.units(tiles.padded_rows() * row_units);
@@ -327,7 +273,7 @@ namespace {
 
 // One row of a packed table, exactly as stored but for the sign of zero.
 template <typename Element>
-void read_row(const Weight& table, const Layout& layout, int64_t row, Element* out) {
+void read_row(const Weight& table, const PanelLayout& layout, int64_t row, Element* out) {
   constexpr Element negative_zero = Element{1} << (sizeof(Element) * 8 - 1);
   constexpr int group = 4 / sizeof(Element);
   const int lane_offset = layout.lane_offset(static_cast<int>(row % panel_width));
@@ -343,13 +289,13 @@ void read_row(const Weight& table, const Layout& layout, int64_t row, Element* o
 
 }  // namespace
 
-void embed(ThreadPool& pool, CpuPath path, ConstTensorView ids, const Weight& table, IndexRange vocabulary,
-           TensorView out) {
+void embed(ThreadPool& pool, const PathKernels& path, ConstTensorView ids, const Weight& table,
+           IndexRange vocabulary, TensorView out) {
   require(ids.dtype == DType::int32 && out.dtype == table.dtype,
           "embed: ids are int32, rows are of the table's type");
   require(out.shape[0] == ids.shape[0] && out.shape[1] == table.columns && vocabulary.size() <= table.rows,
           "embed: shapes agree");
-  const Layout layout = kernel_of(path, table.dtype).layout;
+  const PanelLayout layout = path.of(table.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(table.columns) * size_of(table.dtype);
   pool.parallel_ranges(ids.shape[0], 8, [&](IndexRange tokens) {
     for (int64_t t = tokens.begin; t < tokens.end; ++t) {

@@ -2,14 +2,15 @@
 // Contracts as in kernels/ops.hpp.
 #pragma once
 
-#include <kernels/backend.hpp>
+#include <kernels/cpu/path_kernels.hpp>
 #include <kernels/cpu/thread_pool.hpp>
 #include <kernels/ops.hpp>
 
 namespace maniple::cpu {
 
-Weight make_weight(Device& device, CpuPath path, DType dtype, int64_t rows, int64_t columns, int slices);
-void pack(CpuPath path, Weight& weight, int64_t first_row, ConstTensorView raw);
+Weight make_weight(Device& device, const PathKernels& path, DType dtype, int64_t rows, int64_t columns,
+                   int slices);
+void pack(const PathKernels& path, Weight& weight, int64_t first_row, ConstTensorView raw);
 
 // Memory for the activations of one product at a time, which are packed before they are multiplied. Grows to
 // the largest product.
@@ -23,9 +24,9 @@ class MatmulScratch {
   Tensor memory_;
 };
 
-void matmul(ThreadPool& pool, CpuPath path, ConstTensorView x, const Weight& weight, ConstTensorView bias,
-            TensorView out, MatmulScratch& scratch);
-void embed(ThreadPool& pool, CpuPath path, ConstTensorView ids, const Weight& table, IndexRange vocabulary,
-           TensorView out);
+void matmul(ThreadPool& pool, const PathKernels& path, ConstTensorView x, const Weight& weight,
+            ConstTensorView bias, TensorView out, MatmulScratch& scratch);
+void embed(ThreadPool& pool, const PathKernels& path, ConstTensorView ids, const Weight& table,
+           IndexRange vocabulary, TensorView out);
 
 }  // namespace maniple::cpu

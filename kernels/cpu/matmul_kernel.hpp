@@ -2,9 +2,9 @@
 //
 // A packed weight is a row of panels of 32 weight rows (output columns). Its smallest piece is a unit of 32
 // bits: two bf16 that follow each other in K, or one fp32. Every reduction slice of a panel is zero-padded to
-// the path's K step; see Layout in matmul.cpp for the order. Activations are packed before they are
-// multiplied: tile after tile of RowTiles, each [slice][units / step][rows][step] with the same padding of a
-// slice, so that a kernel reads both sides from first to last.
+// the path's K step; see PanelLayout in path_kernels.hpp for the order. Activations are packed before they
+// are multiplied: tile after tile of RowTiles, each [slice][units / step][rows][step] with the same padding
+// of a slice, so that a kernel reads both sides from first to last.
 #pragma once
 
 #include <cstddef>

@@ -1,21 +1,8 @@
 #include <kernels/cpu/attention.hpp>
-#include <kernels/cpu/rotary_kernel.hpp>
+#include <kernels/paged_rows.hpp>
 
 namespace maniple::cpu {
 namespace {
-
-RotaryKernel kernel_of(CpuPath path, bool bf16) {
-  switch (path) {
-    case CpuPath::amx:
-    case CpuPath::avx512_bf16:
-    case CpuPath::avx512:
-      return rotary_kernel_avx512(bf16);
-    case CpuPath::avx2:
-      return rotary_kernel_avx2(bf16);
-    default:
-      return rotary_kernel_portable(bf16);
-  }
-}
 
 const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
   if (weight.empty()) return nullptr;
@@ -25,19 +12,19 @@ const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
 
 }  // namespace
 
-void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const HeadLayout& heads,
+void rotary_store(ThreadPool& pool, const PathKernels& path, ConstTensorView qkv, const HeadLayout& heads,
                   const HeadNorms& norms, ConstTensorView cos_sin, const AttentionBatch& batch,
                   TensorView queries, const KvPages& pages) {
-  const int64_t head_dim = heads.head_dim, block_size = pages.block_size();
+  const int64_t head_dim = heads.head_dim;
+  const PagedRows rows(pages);
   require(head_dim % 16 == 0 && head_dim <= max_rotary_head_dim, "rotary_store: head size");
   require(qkv.shape == Shape{batch.tokens(), heads.qkv_width()} &&
               queries.shape == Shape{batch.tokens(), heads.query_width()},
           "rotary_store: qkv or queries of another shape");
-  require(pages.head_dim() == head_dim && pages.kv_heads() == heads.kv_heads && cos_sin.shape[1] == head_dim,
+  require(pages.layout.holds(heads, qkv.dtype) && cos_sin.shape[1] == head_dim,
           "rotary_store: pages or angles of another layout");
-  require(pages.keys.dtype == qkv.dtype && queries.dtype == qkv.dtype,
-          "rotary_store: qkv, queries and cache differ in type");
-  const RotaryKernel kernel = kernel_of(path, qkv.dtype == DType::bf16);
+  require(queries.dtype == qkv.dtype, "rotary_store: qkv and queries differ in type");
+  const RotaryKernel kernel = path.of(qkv.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(qkv.dtype));
   const float* query_norm = norm_weight(norms.query, head_dim);
   const float* key_norm = norm_weight(norms.key, head_dim);
@@ -45,10 +32,9 @@ void rotary_store(ThreadPool& pool, CpuPath path, ConstTensorView qkv, const Hea
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
       if (slot < 0) continue;  // padding
-      const int64_t place =
-          (slot / block_size * heads.kv_heads * block_size + slot % block_size) * head_dim * element;
+      const int64_t place = rows.element(slot, 0) * element;
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
-              pages.keys.data + place, pages.values.data + place, block_size * head_dim,
+              rows.keys.data + place, rows.values.data + place, rows.element(0, 1),
               cos_sin.as<float>() + position * head_dim, query_norm, key_norm, norms.epsilon,
               static_cast<int>(heads.query_heads), static_cast<int>(heads.kv_heads),
               static_cast<int>(head_dim)});

@@ -1,4 +1,3 @@
-#include <kernels/cpu/elementwise_kernel.hpp>
 #include <kernels/cpu/sampling.hpp>
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/seats.hpp>
@@ -12,19 +11,6 @@ namespace maniple::cpu {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-SamplingKernels kernels_of(CpuPath path) {
-  switch (path) {
-    case CpuPath::amx:
-    case CpuPath::avx512_bf16:
-    case CpuPath::avx512:
-      return sampling_kernels_avx512();
-    case CpuPath::avx2:
-      return sampling_kernels_avx2();
-    default:
-      return sampling_kernels_portable();
-  }
-}
 
 float sane(float logit) { return std::isnan(logit) ? -infinity : logit; }
 bool larger(const TokenLogit& a, const TokenLogit& b) {
@@ -227,11 +213,10 @@ void check_logits(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
 
 }  // namespace
 
-void best_candidates(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRange vocabulary,
-                     std::span<const SamplingRow> rows, std::span<Candidate> out) {
+void best_candidates(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView logits,
+                     IndexRange vocabulary, std::span<const SamplingRow> rows, std::span<Candidate> out) {
   check_logits(logits, vocabulary, rows.size());
   require(out.size() == rows.size(), "one candidate for each row");
-  const SamplingKernels kernels = kernels_of(path);
   pool.parallel_tasks(logits.shape[0], [&](int64_t r) {
     const float* const row = logits.as<float>() + r * logits.shape[1];
     Candidate best;
@@ -242,17 +227,16 @@ void best_candidates(ThreadPool& pool, CpuPath path, ConstTensorView logits, Ind
   });
 }
 
-void row_maxima(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRange vocabulary,
-                std::span<float> maxima) {
+void row_maxima(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView logits,
+                IndexRange vocabulary, std::span<float> maxima) {
   check_logits(logits, vocabulary, maxima.size());
-  const SamplingKernels kernels = kernels_of(path);
   pool.parallel_tasks(logits.shape[0], [&](int64_t row) {
     maxima[static_cast<size_t>(row)] =
         kernels.maximum(logits.as<float>() + row * logits.shape[1], vocabulary.size());
   });
 }
 
-void exp_sums(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRange vocabulary,
+void exp_sums(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView logits, IndexRange vocabulary,
               std::span<const float> maxima, int chunks, std::span<float> sums) {
   const auto rows = static_cast<size_t>(logits.shape[0]);
   check_logits(logits, vocabulary, rows);
@@ -260,7 +244,6 @@ void exp_sums(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRange
   require(width % chunks == 0 && sums.size() == rows * static_cast<size_t>(chunks),
           "a padded vocabulary divides by its chunks");
   require(maxima.size() % rows == 0, "maxima of every shard for each row");
-  const SamplingKernels kernels = kernels_of(path);
   pool.parallel_tasks(logits.shape[0] * chunks, [&](int64_t task) {
     const int64_t row = task / chunks, begin = task % chunks * part;
     const int64_t count = std::clamp<int64_t>(vocabulary.size() - begin, 0, part);
@@ -270,12 +253,11 @@ void exp_sums(ThreadPool& pool, CpuPath path, ConstTensorView logits, IndexRange
   });
 }
 
-void sample_filtered(ThreadPool& pool, CpuPath path, ConstTensorView gathered, int64_t vocabulary_size,
-                     std::span<const SamplingRow> rows, std::span<Candidate> out,
+void sample_filtered(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView gathered,
+                     int64_t vocabulary_size, std::span<const SamplingRow> rows, std::span<Candidate> out,
                      std::span<FilterScratch> scratch) {
   require(out.size() == rows.size() && scratch.size() == static_cast<size_t>(pool.size()),
           "one candidate a row, one scratch a thread");
-  const SamplingKernels kernels = kernels_of(path);
   const auto draw = [&](size_t row, FilterScratch& mine) {
     out[row] = FilteredDraw(kernels, GatheredRow(gathered, vocabulary_size, static_cast<int64_t>(row)),
                             rows[row], mine)

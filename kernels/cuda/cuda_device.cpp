@@ -29,7 +29,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
                             : fmt::format("no GPU is visible: {}", cudaGetErrorString(result)),
       "the cuda backend needs an NVIDIA GPU and its driver for each process",
       "run on a GPU node (nvidia-smi must list the GPU, CUDA_VISIBLE_DEVICES must not hide it), or use "
-      "--backend cpu");
+      "the CPU backend");
 }
 
 struct GraphTraits {
@@ -115,7 +115,7 @@ CudaDevice::CudaDevice(int index) {
     throw Error(
         ExitCode::preflight,
         fmt::format("{} has compute capability {}.{}", properties.name, properties.major, properties.minor),
-        "the kernels need 8.0 (Ampere) or newer", "ask for newer GPUs, or use --backend cpu");
+        "the kernels need 8.0 (Ampere) or newer", "ask for newer GPUs, or use the CPU backend");
   uuid_ = uuid_text(properties.uuid);
   description_ = fmt::format("cuda, {}, {}, {} SMs", properties.name, uuid_, properties.multiProcessorCount);
   cudaStream_t stream;
@@ -132,7 +132,7 @@ std::byte* CudaDevice::allocate(size_t bytes) {
                 fmt::format("cannot allocate {:.1f} MiB on the GPU: {:.1f} MiB are free",
                             static_cast<double>(bytes) / mib, static_cast<double>(free_memory()) / mib),
                 "weights, KV cache and workspace of this rank must fit in its memory",
-                "use a smaller KV cache, or more ranks (--tp)");
+                "use a smaller KV cache, or more tensor ranks");
   }
   check(cudaMemsetAsync(memory, 0, bytes, stream()), "clearing memory");
   return static_cast<std::byte*>(memory);

@@ -5,6 +5,7 @@
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/seats.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
+#include <kernels/paged_rows.hpp>
 #include <kernels/reference/rows.hpp>
 
 #include <limits>
@@ -121,11 +122,16 @@ void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTenso
   gemm_->prepare(x, weight.packed, bias, out);
 }
 
-bool CudaOps::matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+bool CudaOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
+                              ConstTensorView bias, TensorView out) {
   require(x.shape == Shape{out.shape[0], weight.columns} && weight.rows == 2 * out.shape[1] &&
               x.dtype == weight.dtype && out.dtype == x.dtype,
           "gate and up are one product");
-  return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, true);
+  switch (activation) {
+    case GateActivation::silu:
+      return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, true);
+  }
+  return false;
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
@@ -163,11 +169,14 @@ void CudaOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTens
                       out.data, narrow(residual.shape[0]), narrow(residual.shape[1])});
 }
 
-void CudaOps::silu_mul(ConstTensorView gate_up, TensorView out) {
+void CudaOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
   require(gate_up.shape == Shape{out.shape[0], 2 * out.shape[1]} && gate_up.dtype == out.dtype &&
               is_activation(out.dtype),
           "gate and up stand side by side");
-  cuda::silu_mul(stream_, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
+  switch (activation) {
+    case GateActivation::silu:
+      cuda::silu_mul(stream_, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
+  }
 }
 
 void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
@@ -210,14 +219,14 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
-  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.keys.dtype == qkv.dtype &&
-              pages.kv_heads() == heads.kv_heads && pages.head_dim() == dim,
+  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype),
           "the cache has other heads");
-  cuda::rotary_store(
-      stream_, {qkv.dtype, qkv.data, cos_sin.as<float>(), norm_weight(norms.query, dim),
-                norm_weight(norms.key, dim), norms.epsilon, batch.positions.as<int32_t>(),
-                batch.slots.as<int32_t>(), queries.data, pages.keys.data, pages.values.data, narrow(tokens),
-                narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim), narrow(pages.block_size())});
+  const PagedRows rows(pages);
+  cuda::rotary_store(stream_, {qkv.dtype, qkv.data, cos_sin.as<float>(), norm_weight(norms.query, dim),
+                               norm_weight(norms.key, dim), norms.epsilon, batch.positions.as<int32_t>(),
+                               batch.slots.as<int32_t>(), queries.data, rows.keys.data, rows.values.data,
+                               narrow(tokens), narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim),
+                               narrow(pages.layout.block_size)});
 }
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
@@ -227,18 +236,17 @@ DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
   return {decode_slots_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
 }
 
-void CudaOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
-                        float scale, const KvPages& pages, TensorView out) {
-  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
-              out.dtype == queries.dtype && pages.keys.dtype == queries.dtype &&
-              is_activation(queries.dtype) && pages.kv_heads() == heads.kv_heads &&
-              pages.head_dim() == heads.head_dim && heads.head_dim <= 256,
+void CudaOps::attend(const AttentionCall& call) {
+  const HeadLayout& heads = call.heads;
+  const AttentionBatch& batch = call.batch;
+  require(call.consistent() && is_activation(call.queries.dtype) && heads.head_dim <= 256,
           "shapes of an attention");
-  const AttentionArguments arguments{queries.dtype,
-                                     queries.data,
-                                     out.data,
-                                     pages.keys.data,
-                                     pages.values.data,
+  const PagedRows rows(call.pages);
+  const AttentionArguments arguments{call.queries.dtype,
+                                     call.queries.data,
+                                     call.out.data,
+                                     rows.keys.data,
+                                     rows.values.data,
                                      batch.query_starts.as<int32_t>(),
                                      batch.past_lengths.as<int32_t>(),
                                      batch.seats.as<int32_t>(),
@@ -249,8 +257,8 @@ void CudaOps::attention(ConstTensorView queries, const HeadLayout& heads, const 
                                      narrow(heads.query_heads),
                                      narrow(heads.kv_heads),
                                      narrow(heads.head_dim),
-                                     narrow(pages.block_size()),
-                                     scale};
+                                     narrow(rows.layout.block_size),
+                                     call.scale};
   if (!attention_decode(stream_, arguments, decode_workspace(arguments)))
     attention_untuned(stream_, arguments);
   else if (arguments.tokens > arguments.sequences)

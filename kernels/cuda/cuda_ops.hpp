@@ -21,14 +21,14 @@ class CudaOps : public Ops {
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
-  bool matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                       TensorView out) override;
+  bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
+                       ConstTensorView bias, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
 
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
   void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                     TensorView out) override;
-  void silu_mul(ConstTensorView gate_up, TensorView out) override;
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
   void add_bias(TensorView x, ConstTensorView bias) override;
   // Rows outside of x give zeros: their numbers are on the device, where no error is thrown.
@@ -43,8 +43,6 @@ class CudaOps : public Ops {
   std::string attention_path(DType dtype, int64_t head_dim) const override {
     return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
   }
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -59,6 +57,8 @@ class CudaOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  void attend(const AttentionCall& call) override;
+
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);

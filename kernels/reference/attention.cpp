@@ -1,3 +1,4 @@
+#include <kernels/paged_rows.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/rows.hpp>
 
@@ -10,12 +11,6 @@ namespace maniple {
 using reference::Floats;
 
 namespace {
-
-// Element of the cache where (block, head, offset) begins.
-int64_t cache_start(const KvPages& pages, int64_t slot, int64_t head) {
-  const int64_t block = slot / pages.block_size(), offset = slot % pages.block_size();
-  return ((block * pages.kv_heads() + head) * pages.block_size() + offset) * pages.head_dim();
-}
 
 void normalise(Floats& head, ConstTensorView weight, float epsilon) {
   if (weight.empty()) return;
@@ -46,18 +41,19 @@ struct Partial {
 class Context {
  public:
   Context(const KvPages& pages, const int32_t* blocks, int64_t kv_head)
-      : pages_(pages), blocks_(blocks), kv_head_(kv_head) {}
+      : rows_(pages), blocks_(blocks), kv_head_(kv_head) {}
 
   Partial over(IndexRange positions, const Floats& query, float scale) const {
     Partial part;
     Floats scores;
     for (int64_t p = positions.begin; p < positions.end; ++p)
-      scores.push_back(reference::dot(query.data(), read(pages_.keys, p).data(), pages_.head_dim()) * scale);
+      scores.push_back(reference::dot(query.data(), read(rows_.keys, p).data(), rows_.layout.head_dim) *
+                       scale);
     part.maximum = *std::max_element(scores.begin(), scores.end());
     part.values.resize(query.size());
     for (int64_t p = positions.begin; p < positions.end; ++p) {
       const float weight = std::exp(scores[static_cast<size_t>(p - positions.begin)] - part.maximum);
-      const Floats value = read(pages_.values, p);
+      const Floats value = read(rows_.values, p);
       part.weight += weight;
       for (size_t i = 0; i < value.size(); ++i) part.values[i] += weight * value[i];
     }
@@ -66,13 +62,12 @@ class Context {
 
  private:
   Floats read(ConstTensorView cache, int64_t position) const {
-    const int64_t size = pages_.block_size();
-    return reference::read(cache,
-                           cache_start(pages_, blocks_[position / size] * size + position % size, kv_head_),
-                           pages_.head_dim());
+    const int64_t size = rows_.layout.block_size;
+    const int64_t slot = blocks_[position / size] * size + position % size;
+    return reference::read(cache, rows_.element(slot, kv_head_), rows_.layout.head_dim);
   }
 
-  const KvPages& pages_;
+  PagedRows rows_;
   const int32_t* blocks_;
   int64_t kv_head_;
 };
@@ -92,7 +87,7 @@ void merge(Partial& sum, const Partial& part) {
 
 // Splits begin at multiples of attention_split, whatever the length: a position's place in the sum never
 // changes.
-Floats attend(const Context& context, int64_t length, const Floats& query, float scale) {
+Floats attended(const Context& context, int64_t length, const Floats& query, float scale) {
   Partial sum;
   for (int64_t begin = 0; begin < length; begin += attention_split)
     merge(sum, context.over({begin, std::min(begin + attention_split, length)}, query, scale));
@@ -110,7 +105,8 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
-  require(pages.kv_heads() == heads.kv_heads && pages.head_dim() == dim, "the cache has other heads");
+  require(pages.layout.holds(heads, qkv.dtype), "the cache has other heads");
+  const PagedRows rows(pages);
   for (int64_t t = 0; t < tokens; ++t) {
     const float* const angles = cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * dim;
     for (int64_t h = 0; h < all_heads; ++h) {
@@ -125,28 +121,29 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
       if (is_query)
         reference::write(queries, (t * heads.query_heads + h) * dim, head);
       else if (slot >= 0)
-        reference::write(is_key ? pages.keys : pages.values,
-                         cache_start(pages, slot, (h - heads.query_heads) % heads.kv_heads), head);
+        reference::write(is_key ? rows.keys : rows.values,
+                         rows.element(slot, (h - heads.query_heads) % heads.kv_heads), head);
     }
   }
 }
 
-void ReferenceOps::attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch,
-                             float scale, const KvPages& pages, TensorView out) {
+void ReferenceOps::attend(const AttentionCall& call) {
+  const HeadLayout& heads = call.heads;
+  const AttentionBatch& batch = call.batch;
   const int64_t dim = heads.head_dim, group = heads.query_heads / heads.kv_heads,
                 table_width = batch.block_tables.shape[1];
-  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape,
-          "shapes of an attention");
+  require(call.consistent(), "shapes of an attention");
   const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>(),
                 *seats = batch.seats.as<int32_t>();
   for (int64_t s = 0; s < batch.sequences(); ++s)
     for (int64_t h = 0; h < heads.query_heads; ++h) {
-      const Context context(pages, batch.block_tables.as<int32_t>() + seats[s] * table_width, h / group);
+      const Context context(call.pages, batch.block_tables.as<int32_t>() + seats[s] * table_width, h / group);
       for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
         const int64_t element = (t * heads.query_heads + h) * dim, length = past[s] + (t - starts[s]) + 1;
         if (length > 0)
-          reference::write(out, element,
-                           attend(context, length, reference::read(queries, element, dim), scale));
+          reference::write(
+              call.out, element,
+              attended(context, length, reference::read(call.queries, element, dim), call.scale));
       }
     }
 }

@@ -8,6 +8,18 @@ namespace maniple {
 
 using reference::Floats;
 
+namespace {
+
+float activated(GateActivation activation, float gate) {
+  switch (activation) {
+    case GateActivation::silu:
+      return gate / (1.0f + std::exp(-gate));
+  }
+  fail(ExitCode::internal, "unknown activation of a gate");
+}
+
+}  // namespace
+
 void ReferenceOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
   const int64_t tokens = x.shape[0], width = x.shape[1];
   require(out.shape == x.shape && weight.shape == Shape{width}, "shapes of an rms norm");
@@ -32,13 +44,13 @@ void ReferenceOps::add_rms_norm(ConstTensorView delta, TensorView residual, Cons
   rms_norm(residual, weight, epsilon, out);
 }
 
-void ReferenceOps::silu_mul(ConstTensorView gate_up, TensorView out) {
+void ReferenceOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
   const int64_t tokens = out.shape[0], width = out.shape[1];
   require(gate_up.shape == Shape{tokens, 2 * width}, "gate and up stand side by side");
   for (int64_t t = 0; t < tokens; ++t) {
     Floats gate = reference::read(gate_up, 2 * t * width, width);
     const Floats up = reference::read(gate_up, (2 * t + 1) * width, width);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = activated(activation, gate[i]) * up[i];
     reference::write(out, t * width, gate);
   }
 }

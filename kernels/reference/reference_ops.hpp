@@ -21,7 +21,7 @@ class ReferenceOps : public Ops {
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
   void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                     TensorView out) override;
-  void silu_mul(ConstTensorView gate_up, TensorView out) override;
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
@@ -32,8 +32,6 @@ class ReferenceOps : public Ops {
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -48,6 +46,8 @@ class ReferenceOps : public Ops {
                       std::span<TokenLogit> out) override;
 
  private:
+  void attend(const AttentionCall& call) override;
+
   Device& device_;
 };
 

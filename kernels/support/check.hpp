@@ -41,7 +41,7 @@ class Error : public std::runtime_error {
   std::string remedy_;
 };
 
-// fail(ExitCode::input, "kv heads ({}) do not divide by tensor ranks ({}); use --tp 1, 2, 4 or 8", 8, 3)
+// fail(ExitCode::input, "kv heads ({}) do not divide by tensor ranks ({}); use 1, 2, 4 or 8 of them", 8, 3)
 template <typename... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));

@@ -20,7 +20,7 @@ class DryOps final : public Ops {
   void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
   void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
   void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}
-  void silu_mul(ConstTensorView, TensorView) override {}
+  void gate_mul(GateActivation, ConstTensorView, TensorView) override {}
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
@@ -28,8 +28,6 @@ class DryOps final : public Ops {
   void resolve_last_tokens(ConstTensorView, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
-  void attention(ConstTensorView, const HeadLayout&, const AttentionBatch&, float, const KvPages&,
-                 TensorView) override {}
   void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>,
                        std::span<Candidate>) override {}
   void choose(std::span<const Candidate>, ConstTensorView, std::span<Candidate>, TensorView) override {}
@@ -40,6 +38,8 @@ class DryOps final : public Ops {
   void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
 
  private:
+  void attend(const AttentionCall&) override {}
+
   Ops& real_;
 };
 

@@ -1,9 +1,8 @@
-// The paged keys and values of this rank's heads, one pair of tensors a layer:
-// [block][kv_head][block_size][head_dim].
+// The memory of the paged keys and values of this rank's heads: num_blocks blocks of bytes a layer.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
-#include <kernels/ops.hpp>
+#include <kernels/tensor/tensor.hpp>
 
 #include <span>
 #include <vector>
@@ -12,15 +11,10 @@ namespace maniple {
 
 struct KvGeometry {
   int64_t layers = 0;
-  int64_t kv_heads = 0;  // on this rank
-  int64_t head_dim = 0;
-  int64_t block_size = 0;
-  DType dtype = DType::bf16;
+  KvLayout layer;
 
   // Bytes of one block in all layers.
-  size_t block_bytes() const {
-    return 2 * static_cast<size_t>(layers * kv_heads * head_dim * block_size) * size_of(dtype);
-  }
+  size_t block_bytes() const { return static_cast<size_t>(layers) * layer.block_bytes(); }
 };
 
 class KvCache {

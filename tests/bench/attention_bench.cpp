@@ -63,10 +63,16 @@ Tensor filled(Device& device, const Shape& shape) {
 
 struct Pages {
   explicit Pages(Device& device)
-      : keys(filled(device, {blocks, heads.kv_heads, block_size, heads.head_dim})),
-        values(filled(device, keys.shape())) {}
+      : memory(filled(device, {2, blocks, block_size, heads.kv_width()})),
+        layout{heads.kv_heads, heads.head_dim, block_size, DType::bf16} {}
 
-  Tensor keys, values;
+  KvPages view() {
+    const Shape shape{blocks, static_cast<int64_t>(layout.block_bytes())};
+    return {{memory.view().data, DType::uint8, shape}, layout};
+  }
+
+  Tensor memory;
+  KvLayout layout;
   int64_t next_block = 0;
 };
 
@@ -89,13 +95,13 @@ class Case {
   }
 
   // Adds the seconds of one call, the mean of enough calls to be timed.
-  void measure(ThreadPool& pool, CpuPath path, Pages& pages) {
+  void measure(ThreadPool& pool, const cpu::PathKernels& path, Pages& pages) {
     const int64_t calls = std::max<int64_t>(1, 32768 / (batch * context));
     double total = 0;
     for (int64_t call = 0; call < calls; ++call) {
       take_blocks(pages);
       const auto start = Clock::now();
-      cpu::attention(pool, path, q_, heads, attention_batch(), 0.088388f, {pages.keys, pages.values}, out_);
+      cpu::attention(pool, path, {q_, heads, attention_batch(), pages.view(), out_, 0.088388f});
       total += seconds_since(start);
     }
     seconds.push_back(total / static_cast<double>(calls));
@@ -139,6 +145,7 @@ double median(std::vector<double> values) {
 void run(const Options& options) {
   ThreadPool pool(options.threads);
   const CpuPath path = cpu::chosen_path(options.path);
+  const cpu::PathKernels kernels = cpu::kernels_of(path);
   CpuDevice device("cpu");
   ReadBandwidth read(device);
   Pages pages(device);
@@ -150,7 +157,7 @@ void run(const Options& options) {
   std::vector<double> bandwidth;
   for (int round = 0; round < options.rounds; ++round) {
     bandwidth.push_back(read.measure(pool));
-    for (Case& c : cases) c.measure(pool, path, pages);
+    for (Case& c : cases) c.measure(pool, kernels, pages);
   }
 
   const double ceiling = median(bandwidth);

@@ -77,10 +77,10 @@ struct Buffers {
 class OurWeights {
  public:
   OurWeights(Device& device, CpuPath path, const Shapes& shapes)
-      : path_(path), scratch_(device), shapes_(shapes) {
+      : path_(cpu::kernels_of(path)), scratch_(device), shapes_(shapes) {
     for (const LinearShape& shape : shapes_) {
       weights_.push_back(
-          cpu::make_weight(device, path, DType::bf16, shape.rows, shape.columns, shape.slices));
+          cpu::make_weight(device, path_, DType::bf16, shape.rows, shape.columns, shape.slices));
       fill_random(weights_.back().packed.view().data, weights_.back().packed.view().bytes());
     }
   }
@@ -92,7 +92,7 @@ class OurWeights {
   }
 
  private:
-  CpuPath path_;
+  cpu::PathKernels path_;
   cpu::MatmulScratch scratch_;
   const Shapes& shapes_;
   std::vector<Weight> weights_;

@@ -37,8 +37,8 @@ std::vector<BFloat16> random_values(int64_t count, uint32_t seed) {
 class EmulatedAmx {
  public:
   EmulatedAmx(const std::vector<BFloat16>& rows, int64_t n, int64_t k, int slices)
-      : weight_(cpu::make_weight(device_, CpuPath::amx, DType::bf16, n, k, slices)) {
-    cpu::pack(CpuPath::amx, weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
+      : weight_(cpu::make_weight(device_, path_, DType::bf16, n, k, slices)) {
+    cpu::pack(path_, weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
   }
 
   // x[first_row, first_row + m) times the weight. What surrounds the rows, and what was in the scratch, is
@@ -52,13 +52,14 @@ class EmulatedAmx {
     std::vector<float> out(static_cast<size_t>(m * n));
     cpu::MatmulScratch scratch(device_);
     std::fill_n(reinterpret_cast<BFloat16*>(scratch.units(1 << 16)), 2 << 16, nan);
-    cpu::matmul(pool_, CpuPath::amx, view_of(poisoned.data() + k, DType::bf16, {m, k}), weight_,
+    cpu::matmul(pool_, path_, view_of(poisoned.data() + k, DType::bf16, {m, k}), weight_,
                 view_of(bias.data(), DType::fp32, {n}), view_of(out.data(), DType::fp32, {m, n}), scratch);
     return out;
   }
 
  private:
   CpuDevice device_{"test"};
+  const cpu::PathKernels path_ = cpu::kernels_of(CpuPath::amx);
   ThreadPool pool_{2, {}};
   Weight weight_;
 };

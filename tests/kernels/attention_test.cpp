@@ -43,8 +43,12 @@ float element(const Scene& scene, Kind kind, int sequence, int64_t position, int
 // seat down.
 class Step {
  public:
-  Step(Device& device, const Scene& scene, const std::vector<Part>& parts) : scene_(scene), parts_(parts) {
+  Step(Ops& ops, const Scene& scene, const std::vector<Part>& parts)
+      : scene_(scene),
+        parts_(parts),
+        layout_{scene.heads.kv_heads, scene.heads.head_dim, scene.block_size, scene.dtype} {
     const HeadLayout& heads = scene.heads;
+    Device& device = ops.device();
     int64_t blocks = 2;  // two that nobody uses
     size_t width = 1;
     for (const Part& part : parts) {
@@ -54,11 +58,12 @@ class Step {
     if (scene.reversed_blocks)
       for (auto& table : tables_)
         for (int32_t& block : table) block = static_cast<int32_t>(blocks - 1 - block);
-    const Shape cache{blocks, heads.kv_heads, scene.block_size, heads.head_dim};
-    keys_ = Tensor(device, scene.dtype, cache);
-    values_ = Tensor(device, scene.dtype, cache);
+    cache_ = Tensor(device, DType::uint8, {blocks, static_cast<int64_t>(layout_.block_bytes())});
+    keys_ = Tensor(device, scene.dtype, {pages().slots(), heads.kv_heads, heads.head_dim});
+    values_ = Tensor(device, scene.dtype, keys_.shape());
     fill(keys_, nan);
     fill(values_, nan);
+    ops.write_kv(pages(), keys_, values_);
     fill_batch(device, width);
     queries_ = Tensor(device, scene.dtype, {tokens(), heads.query_width()});
     for_tokens([&](size_t p, int64_t token, int position) {
@@ -68,13 +73,14 @@ class Step {
     });
   }
 
-  void write_cache() {
+  void write_cache(Ops& ops) {
     for (size_t p = 0; p < parts_.size(); ++p)
       for (int position = 0; position < parts_[p].past + parts_[p].query; ++position)
         for (int64_t i = 0; i < scene_.heads.kv_width(); ++i) {
           set(keys_, cache_index(p, position, i), element(scene_, key, parts_[p].sequence, position, i));
           set(values_, cache_index(p, position, i), element(scene_, value, parts_[p].sequence, position, i));
         }
+    ops.write_kv(pages(), keys_, values_);
   }
 
   // f(part, token, position)
@@ -92,22 +98,19 @@ class Step {
     const auto block = static_cast<size_t>(position / scene_.block_size);
     return static_cast<int32_t>(tables_[part][block] * scene_.block_size + position % scene_.block_size);
   }
-  // Element i of the KV heads at a position.
+  // Element i of the KV heads at a position, in what Ops reads and writes of the pages.
   int64_t cache_index(size_t part, int64_t position, int64_t i) const {
-    const int64_t where = slot(part, position), dim = scene_.heads.head_dim,
-                  block = where / scene_.block_size;
-    return ((block * scene_.heads.kv_heads + i / dim) * scene_.block_size + where % scene_.block_size) * dim +
-           i % dim;
+    return slot(part, position) * scene_.heads.kv_width() + i;
   }
   AttentionBatch batch() const { return {starts_, past_, seats_, table_, positions_, slots_}; }
-  KvPages pages() { return {keys_, values_}; }
+  KvPages pages() { return {cache_, layout_}; }
   ConstTensorView queries() const { return queries_; }
 
   Tensor attend(Ops& ops) {
-    write_cache();
+    write_cache(ops);
     Tensor out(ops.device(), scene_.dtype, queries_.shape());
     const PoisonedRows rows(ops.device(), queries_);
-    ops.attention(rows.view(), scene_.heads, batch(), scene_.scale(), pages(), out);
+    ops.attention({rows.view(), scene_.heads, batch(), pages(), out, scene_.scale()});
     return out;
   }
 
@@ -146,7 +149,8 @@ class Step {
   Scene scene_;
   std::vector<Part> parts_;
   std::vector<std::vector<int32_t>> tables_;
-  Tensor keys_, values_, queries_, starts_, past_, seats_, positions_, slots_, table_storage_;
+  KvLayout layout_;
+  Tensor cache_, keys_, values_, queries_, starts_, past_, seats_, positions_, slots_, table_storage_;
   ConstTensorView table_;
 };
 
@@ -207,7 +211,7 @@ class Attention : public Conformance {
   // Rows by (sequence, position).
   std::map<std::pair<int, int>, std::vector<float>> rows(Ops& other, const Scene& scene,
                                                          const std::vector<Part>& parts) {
-    Step step(other.device(), scene, parts);
+    Step step(other, scene, parts);
     const Tensor out = step.attend(other);
     std::map<std::pair<int, int>, std::vector<float>> found;
     step.for_tokens([&](size_t p, int64_t token, int position) {
@@ -250,7 +254,7 @@ TEST_P(Attention, AgreesWithDoublePrecision) {
         const Scene scene = scene_of(dim, group, block_size, dtype);
         const std::vector<Part> parts =
             group == 3 ? decode_and_chunks : std::vector<Part>{{0, 0, 17}, {1, 260, 2}, {2, 64, 1}};
-        Step step(device(), scene, parts);
+        Step step(ops(), scene, parts);
         const Tensor out = step.attend(ops());
         ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
       }
@@ -260,7 +264,7 @@ TEST_P(Attention, SurvivesScoresThatOverflowAnExponential) {
   for (const DType dtype : activation_types()) {
     Scene scene = scene_of(64, 2, 32, dtype);
     scene.query_scale = 400;
-    Step step(device(), scene, {{0, 0, 40}, {1, 520, 1}});
+    Step step(ops(), scene, {{0, 0, 40}, {1, 520, 1}});
     const Tensor out = step.attend(ops());
     for (const float result : floats_of(out)) ASSERT_LE(std::abs(result), 1.01f);
   }
@@ -322,6 +326,51 @@ TEST_P(Attention, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+TEST_P(Attention, RefusesByNameWhatGoesBeyondPlainCausalAttention) {
+  const Scene scene = scene_of(32, 2, 16, DType::fp32);
+  Step step(ops(), scene, {{0, 0, 3}});
+  Tensor out(device(), scene.dtype, {3, scene.heads.query_width()});
+  AttentionCall plain{step.queries(), scene.heads, step.batch(), step.pages(), out, scene.scale()};
+  const auto refused = [&](auto change) -> std::string {
+    AttentionCall call = plain;
+    change(call);
+    try {
+      ops().attention(call);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::input);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused([](AttentionCall&) {}), "");
+  EXPECT_EQ(refused([](AttentionCall& call) { call.window = 4096; }),
+            "attention with a window (4096 positions) is not supported");
+  EXPECT_EQ(refused([](AttentionCall& call) { call.soft_cap = 50; }),
+            "attention with a soft cap on scores (50) is not supported");
+  EXPECT_EQ(refused([](AttentionCall& call) { call.key_scale = 0.5f; }),
+            "attention with scaled keys and values (0.5, 1) is not supported");
+  EXPECT_EQ(refused([](AttentionCall& call) { call.value_scale = 2; }),
+            "attention with scaled keys and values (1, 2) is not supported");
+}
+
+TEST_P(Attention, PagesGiveBackWhatWasWrittenAndTakeNoMoreBytesThanTheirLayoutSays) {
+  for (const DType dtype : activation_types()) {
+    const KvLayout layout{3, 32, 16, dtype};
+    EXPECT_EQ(layout.block_bytes(), 2 * 3 * 32 * 16 * size_of(dtype));
+    const Shape shape{5, static_cast<int64_t>(layout.block_bytes())};
+    GuardedTensor memory(device(), dtype, {2, 80, 3, 32});
+    const KvPages pages{{memory.view().data, DType::uint8, shape}, layout};
+    const Tensor keys = random_tensor(device(), dtype, {80, 3, 32}, 1),
+                 values = random_tensor(device(), dtype, {80, 3, 32}, 2);
+    ops().write_kv(pages, keys, values);
+    EXPECT_TRUE(memory.intact());
+    Tensor read_keys(device(), dtype, keys.shape()), read_values(device(), dtype, keys.shape());
+    ops().read_kv(pages, read_keys, read_values);
+    EXPECT_TRUE(same_bits(read_keys, keys));
+    EXPECT_TRUE(same_bits(read_values, values));
+  }
+}
+
 // --- rotary ---
 
 struct RotaryInputs {
@@ -374,13 +423,16 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
         SCOPED_TRACE(fmt::format("{} head_dim {}{}", name_of(dtype), dim, normed ? " normed" : ""));
         const Scene scene{{6, 2, dim}, 32, dtype};
         const std::vector<Part> parts{{0, 0, 5}, {3, -1, 1}, {1, 300, 1}, {2, 30, 7}, {4, -1, 1}};
-        Step step(device(), scene, parts);
+        Step step(ops(), scene, parts);
         const RotaryInputs inputs = rotary_inputs(device(), scene, step.tokens(), normed);
         GuardedTensor queries(device(), dtype, {step.tokens(), scene.heads.query_width()});
         const PoisonedRows qkv(device(), inputs.qkv);
         ops().rotary_store(qkv.view(), scene.heads, inputs.norms(), inputs.cos_sin, step.batch(),
                            queries.view(), step.pages());
         EXPECT_TRUE(queries.intact());
+        Tensor keys(device(), dtype, {step.pages().slots(), scene.heads.kv_width()});
+        Tensor values(device(), dtype, keys.shape());
+        ops().read_kv(step.pages(), keys, values);
         const int64_t query_width = scene.heads.query_width(), kv_width = scene.heads.kv_width(),
                       width = scene.heads.qkv_width();
         const auto expect_near = [&](double actual, double exact) {
@@ -401,14 +453,14 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
             const auto exact =
                 exact_head(inputs.qkv, token * width + query_width + h * dim, dim, inputs.key_norm, angles);
             for (int64_t i = 0; i < dim; ++i) {
-              expect_near(get(step.pages().keys, step.cache_index(p, position, h * dim + i)),
+              expect_near(get(keys, step.cache_index(p, position, h * dim + i)),
                           exact[static_cast<size_t>(i)]);
-              ASSERT_EQ(get(step.pages().values, step.cache_index(p, position, h * dim + i)),
+              ASSERT_EQ(get(values, step.cache_index(p, position, h * dim + i)),
                         get(inputs.qkv, token * width + query_width + kv_width + h * dim + i));
             }
           }
         });
-        for (const TensorView cache : {step.pages().keys, step.pages().values}) {
+        for (const TensorView cache : {keys.view(), values.view()}) {
           const std::vector<float> stored = floats_of(cache);
           EXPECT_EQ(std::count_if(stored.begin(), stored.end(), [](float v) { return !std::isnan(v); }),
                     (step.tokens() - 2) * kv_width);
@@ -422,14 +474,14 @@ TEST_P(Attention, RotaryOfATokenDoesNotDependOnBatchOrThreads) {
     std::vector<std::vector<float>> results;
     for (const int threads : {1, 3}) {
       const Backend backend = with_threads(threads);
-      Step step(backend.ops->device(), scene, {{0, 0, 64}});
+      Step step(*backend.ops, scene, {{0, 0, 64}});
       const RotaryInputs inputs = rotary_inputs(backend.ops->device(), scene, 64, true);
       Tensor queries(backend.ops->device(), dtype, {64, scene.heads.query_width()});
       backend.ops->rotary_store(inputs.qkv, scene.heads, inputs.norms(), inputs.cos_sin, step.batch(),
                                 queries, step.pages());
       results.push_back(floats_of(queries));
 
-      Step last(backend.ops->device(), scene, {{0, 63, 1}});
+      Step last(*backend.ops, scene, {{0, 63, 1}});
       Tensor query_alone(backend.ops->device(), dtype, {1, scene.heads.query_width()});
       backend.ops->rotary_store(inputs.qkv.view().rows(63, 1), scene.heads, inputs.norms(), inputs.cos_sin,
                                 last.batch(), query_alone, last.pages());

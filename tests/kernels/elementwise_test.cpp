@@ -100,7 +100,7 @@ TEST_P(Elementwise, SiluMulAgreesWithDoublePrecisionFromOneEndToTheOther) {
       for (int64_t i = 0; i < width; ++i)
         set(gate_up, 2 * width + i, -84 + 180.0f * static_cast<float>(i) / static_cast<float>(width));
       GuardedTensor out(device(), dtype, shape);
-      ops().silu_mul(PoisonedRows(device(), gate_up).view(), out.view());
+      ops().gate_mul(GateActivation::silu, PoisonedRows(device(), gate_up).view(), out.view());
       EXPECT_TRUE(out.intact());
       for (int64_t row = 0; row < 3; ++row)
         for (int64_t i = 0; i < width; ++i) {
@@ -121,7 +121,7 @@ TEST_P(Elementwise, SiluOfExtremeValuesNeitherOverflowsNorLosesANan) {
     set(gate_up, i, gates[static_cast<size_t>(i)]);
     set(gate_up, 5 + i, 1);
   }
-  ops().silu_mul(gate_up, out);
+  ops().gate_mul(GateActivation::silu, gate_up, out);
   EXPECT_NEAR(get(out, 0), 0, 1e-6);
   EXPECT_NEAR(get(out, 1), 0, 1e-30);
   EXPECT_EQ(get(out, 2), 0);
@@ -194,7 +194,8 @@ TEST_P(Elementwise, DoesNotDependOnTheNumberOfThreads) {
            normed(other, DType::bf16, {tokens, width});
     backend.ops->add_rms_norm(delta, residual, weight, epsilon, normed);
     Tensor product(other, DType::bf16, {tokens, width});
-    backend.ops->silu_mul(random_tensor(other, DType::bf16, {tokens, 2 * width}, 4), product);
+    backend.ops->gate_mul(GateActivation::silu, random_tensor(other, DType::bf16, {tokens, 2 * width}, 4),
+                          product);
     backend.ops->add(normed, product, normed);
     results.push_back(floats_of(normed));
   }

@@ -111,8 +111,8 @@ TEST_P(Matmul, GatedInOneAgreesWithDoublePrecision) {
         const Tensor bias = biased ? random_tensor(device(), DType::fp32, {2 * width}, 3) : Tensor();
         GuardedTensor out(device(), dtype, {m, width});
         const bool has_one = GetParam().kind == BackendKind::cuda && dtype != DType::fp32 && m <= 64;
-        ASSERT_EQ(ops().matmul_silu_mul(PoisonedRows(device(), x).view(), packed(ops(), raw, dtype, 1), bias,
-                                        out.view()),
+        ASSERT_EQ(ops().matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(),
+                                        packed(ops(), raw, dtype, 1), bias, out.view()),
                   has_one);
         EXPECT_TRUE(out.intact());
         if (!has_one) continue;

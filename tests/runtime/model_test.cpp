@@ -76,7 +76,7 @@ class LoadedModel {
     for (const auto& part : parts_) {
       const HeadLayout heads = part->heads();
       KvCache cache(*backend_.device,
-                    {part->num_layers(), heads.kv_heads, heads.head_dim, block_size, dtype_}, blocks);
+                    {part->num_layers(), {heads.kv_heads, heads.head_dim, block_size, dtype_}}, blocks);
       out = part->forward(batch, out, cache.pages(), context);
       backend_.device->synchronize();  // before its cache goes
     }

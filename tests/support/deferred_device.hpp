@@ -119,8 +119,8 @@ class DeferredOps : public Ops {
                     TensorView out) override {
     device_.defer([=, this] { inner_.add_rms_norm(delta, residual, weight, epsilon, out); });
   }
-  void silu_mul(ConstTensorView gate_up, TensorView out) override {
-    device_.defer([=, this] { inner_.silu_mul(gate_up, out); });
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override {
+    device_.defer([=, this] { inner_.gate_mul(activation, gate_up, out); });
   }
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override {
     device_.defer([=, this] { inner_.add(a, b, out); });
@@ -141,10 +141,6 @@ class DeferredOps : public Ops {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override {
     device_.defer([=, this] { inner_.rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages); });
-  }
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override {
-    device_.defer([=, this] { inner_.attention(queries, heads, batch, scale, pages, out); });
   }
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override {
@@ -168,6 +164,11 @@ class DeferredOps : public Ops {
   void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                       std::span<TokenLogit> out) override {
     device_.defer([=, this] { inner_.largest_logits(gathered, vocabulary_size, row, out); });
+  }
+
+ protected:
+  void attend(const AttentionCall& call) override {
+    device_.defer([=, this] { inner_.attention(call); });
   }
 
  private:

@@ -105,10 +105,12 @@ class MirroredOps : public Ops {
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.matmul(t.in(x), weight, t.in(bias), t.out(out)); });
   }
-  bool matmul_silu_mul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                       TensorView out) override {
+  bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
+                       ConstTensorView bias, TensorView out) override {
     bool done = false;
-    run([&](Ops& ops, Transfer& t) { done = ops.matmul_silu_mul(t.in(x), weight, t.in(bias), t.out(out)); });
+    run([&](Ops& ops, Transfer& t) {
+      done = ops.matmul_gate_mul(activation, t.in(x), weight, t.in(bias), t.out(out));
+    });
     return done;
   }
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
@@ -123,8 +125,8 @@ class MirroredOps : public Ops {
       ops.add_rms_norm(t.in(delta), t.out(residual), t.in(weight), epsilon, t.out(out));
     });
   }
-  void silu_mul(ConstTensorView gate_up, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.silu_mul(t.in(gate_up), t.out(out)); });
+  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.gate_mul(activation, t.in(gate_up), t.out(out)); });
   }
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.add(t.in(a), t.in(b), t.out(out)); });
@@ -146,15 +148,14 @@ class MirroredOps : public Ops {
                     const KvPages& pages) override {
     run([&](Ops& ops, Transfer& t) {
       ops.rotary_store(t.in(qkv), heads, {t.in(norms.query), t.in(norms.key), norms.epsilon}, t.in(cos_sin),
-                       there(t, batch), t.out(queries), {t.out(pages.keys), t.out(pages.values)});
+                       there(t, batch), t.out(queries), there(t, pages));
     });
   }
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) {
-      ops.attention(t.in(queries), heads, there(t, batch), scale, {t.out(pages.keys), t.out(pages.values)},
-                    t.out(out));
-    });
+  void read_kv(const KvPages& pages, TensorView keys, TensorView values) override {
+    run([&](Ops& ops, Transfer& t) { ops.read_kv(there(t, pages), keys, values); });
+  }
+  void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) override {
+    run([&](Ops& ops, Transfer& t) { ops.write_kv(there(t, pages), keys, values); });
   }
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override {
@@ -189,6 +190,16 @@ class MirroredOps : public Ops {
   }
 
  private:
+  void attend(const AttentionCall& call) override {
+    run([&](Ops& ops, Transfer& t) {
+      AttentionCall inner = call;
+      inner.queries = t.in(call.queries);
+      inner.batch = there(t, call.batch);
+      inner.pages = there(t, call.pages);
+      inner.out = t.out(call.out);
+      ops.attention(inner);
+    });
+  }
   template <typename Operation>
   void run(Operation operation) {
     Transfer transfer(device_);
@@ -199,6 +210,7 @@ class MirroredOps : public Ops {
     return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.seats),
             t.in(batch.block_tables), t.in(batch.positions),    t.in(batch.slots)};
   }
+  static KvPages there(Transfer& t, const KvPages& pages) { return {t.out(pages.bytes), pages.layout}; }
 
   Backend inner_;
   MirroredDevice& device_;

@@ -44,7 +44,7 @@ class TinyRunner {
     model_->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{
-        limits, {model_->num_layers(), heads.kv_heads, heads.head_dim, block_size, DType::fp32},
+        limits, {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
         num_blocks, dry_run(*model_, {}, ops, limits, DType::fp32, config_.vocab_size),
         DType::fp32, config_.vocab_size};
     runner_.emplace(*model_, ops, groups_, sizes, layer_);
@@ -159,18 +159,18 @@ TEST(ModelRunner, GivesTheSameTokensOnTheCudaBackendUnderEmulation) {
 class BakingOps : public DeferredOps {
  public:
   BakingOps(DeferredDevice& device, Ops& inner) : DeferredOps(device, inner), deferred_(device) {}
-  void attention(ConstTensorView queries, const HeadLayout& heads, const AttentionBatch& batch, float scale,
-                 const KvPages& pages, TensorView out) override {
-    AttentionBatch baked = batch;
-    if (deferred_.recording()) {
-      const auto* lengths = batch.past_lengths.as<int32_t>();
-      lengths_.emplace_back(lengths, lengths + batch.sequences());
-      baked.past_lengths = view_of(lengths_.back().data(), DType::int32, {batch.sequences()});
-    }
-    DeferredOps::attention(queries, heads, baked, scale, pages, out);
-  }
 
  private:
+  void attend(const AttentionCall& call) override {
+    AttentionCall baked = call;
+    if (deferred_.recording()) {
+      const auto* lengths = call.batch.past_lengths.as<int32_t>();
+      lengths_.emplace_back(lengths, lengths + call.batch.sequences());
+      baked.batch.past_lengths = view_of(lengths_.back().data(), DType::int32, {call.batch.sequences()});
+    }
+    DeferredOps::attend(baked);
+  }
+
   DeferredDevice& deferred_;
   std::list<std::vector<int32_t>> lengths_;
 };
