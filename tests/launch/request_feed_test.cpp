@@ -1,3 +1,4 @@
+#include <kernels/support/check.hpp>
 #include <launch/request_feed.hpp>
 
 #include <gtest/gtest.h>
