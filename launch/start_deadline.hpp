@@ -2,19 +2,21 @@
 // within MPI_Init or in what they agree on before the watch.
 #pragma once
 
+#include <parallel/world.hpp>
+#include <runtime/control/watchdog.hpp>
+
 #include <chrono>
-#include <thread>
 
 namespace maniple {
 
-// Ends this process with ExitCode::fault unless destroyed in time. Rank 0 says why; the others wait a little
-// longer, so that it is said first.
+// Ends this process by `on_fault` with ExitCode::fault unless destroyed in time. Rank 0 says why; the others
+// wait a little longer, so that it is said first.
 class StartDeadline {
  public:
-  explicit StartDeadline(int rank, std::chrono::seconds limit = std::chrono::seconds(300));
+  StartDeadline(int rank, FaultHandler on_fault, std::chrono::seconds limit = std::chrono::seconds(300));
 
  private:
-  std::jthread thread_;
+  Watchdog end_;
 };
 
 }  // namespace maniple

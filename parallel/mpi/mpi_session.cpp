@@ -43,6 +43,8 @@ MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
+MPI_Comm MpiSession::everyone() { return MPI_COMM_WORLD; }
+
 UniqueComm duplicate(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -43,7 +42,7 @@ Health::Health(World& world, Neighbours& neighbours, const Deadlines& deadlines,
       tell_(std::move(tell)),
       neighbours_(neighbours),
       channel_(world.make_channel()),
-      watchdog_(deadlines.progress) {
+      watchdog_(deadlines.progress, [&world] { world.end_process(static_cast<int>(ExitCode::fault)); }) {
   ranks_.resize(static_cast<size_t>(world.rank() == 0 ? world.size() : 1));
   start_deadlines_again();
   thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -98,7 +97,7 @@ void Health::judge() {
   if (const std::optional<std::string> fault = world_.fault())
     tell_alone({ExitCode::fault, *fault,
                 "the ranks of a group wait for each other, so the job would hang for ever",
-                "NCCL_DEBUG=INFO shows what NCCL did; --transport host goes without it"});
+                "NCCL_DEBUG=INFO shows what NCCL did; the transport through the host goes without it"});
   const Clock::time_point now = Clock::now();
   // This process itself stood still (a suspended job): the others did not get a chance to be heard.
   if (now - judged_ > deadlines_.beat + deadlines_.silence / 2) start_deadlines_again();
@@ -214,7 +213,7 @@ void Health::tell_alone(const Error& error) {
 // A rank that has not the word leaves the one that has it the time to speak.
 void Health::give_up(const FaultReport& fault) {
   const int code = static_cast<int>(fault.error.code());
-  const Watchdog last_words(deadlines_.last_words, fault.error.code());
+  const Watchdog last_words(deadlines_.last_words, [&] { world_.end_process(code); });
   bool speaks = neighbours_.takes_the_word() || neighbours_.takes_the_word(fault.rank);
   while (!speaks) {
     const std::optional<int> dead = neighbours_.wait(deadlines_.last_words);
@@ -223,7 +222,7 @@ void Health::give_up(const FaultReport& fault) {
   tell_(fault);
   neighbours_.has_spoken();
   world_.abort(code);
-  std::_Exit(code);  // for compilers that forget [[noreturn]] in virtual calls
+  world_.end_process(code);  // for compilers that forget [[noreturn]] in virtual calls
 }
 
 }  // namespace maniple
