@@ -49,7 +49,7 @@ int fail_alone(World& world, const Error& error) {
   return code;
 }
 
-std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport,
+std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& options,
                                   std::optional<StartDeadline>& start) {
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
@@ -57,8 +57,9 @@ std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport,
   if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
-    start.emplace(launch.rank, end_process);
-    world = make_mpi_world(end_process, transport, launch.settle);
+    start.emplace(launch, end_process, options.start_deadline);
+    world = make_mpi_world(end_process, options.transport, launch.settle);
+    start->joined();
   } else {
     world = std::make_unique<SelfWorld>(end_process);
   }
@@ -135,7 +136,7 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   // without a word (NVIDIA/nccl, issue 2389).
   if (options.allow_cross_node_tp) ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   std::optional<StartDeadline> start;
-  std::unique_ptr<World> world = join_world(launch, options.transport, start);
+  std::unique_ptr<World> world = join_world(launch, options, start);
   // The last of them sees the processes of the others end, so it is the kernel that closes this.
   static Neighbours* const neighbours = new Neighbours(*world);
   const int code = run_watched(*world, options, command, start, *neighbours);

@@ -2,6 +2,8 @@
 // within MPI_Init or in what they agree on before the watch.
 #pragma once
 
+#include <launch/launcher.hpp>
+#include <launch/roll_call.hpp>
 #include <parallel/world.hpp>
 #include <runtime/control/watchdog.hpp>
 
@@ -9,13 +11,17 @@
 
 namespace maniple {
 
-// Ends this process by `on_fault` with ExitCode::fault unless destroyed in time. Rank 0 says why; the others
-// wait a little longer, so that it is said first.
+// Unless destroyed in time, says after a fifth of `limit`, a minute at most, which ranks of this node are
+// missing, and ends this process by `on_fault` with ExitCode::fault. Rank 0 does so first; the others wait a
+// little longer, so that it is said once. On other nodes one rank speaks.
 class StartDeadline {
  public:
-  StartDeadline(int rank, FaultHandler on_fault, std::chrono::seconds limit = std::chrono::seconds(300));
+  StartDeadline(const Launch& launch, FaultHandler on_fault, std::chrono::milliseconds limit);
+  void joined() { ranks_.joined(); }  // MPI_Init is over
 
  private:
+  RollCall ranks_;
+  Watchdog notice_;
   Watchdog end_;
 };
 

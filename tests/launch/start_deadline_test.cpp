@@ -17,7 +17,7 @@ TEST(StartDeadlineDeathTest, EndsTheProcessWithAMessageWhenItPasses) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        const StartDeadline deadline(0, std::_Exit, seconds(1));
+        const StartDeadline deadline({}, std::_Exit, seconds(1));
         std::this_thread::sleep_for(seconds(30));
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
@@ -38,7 +38,7 @@ TEST(StartDeadlineDeathTest, HoldsUntilTheRanksAreWatched) {
         RankLog log;
         FaultNews faults(world, "", log);
         Neighbours neighbours(world);
-        std::optional<StartDeadline> start(std::in_place, 0, std::_Exit, seconds(1));
+        std::optional<StartDeadline> start(std::in_place, Launch{}, std::_Exit, seconds(1));
         run_generate(world, {}, {log, faults, start, neighbours});
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
@@ -49,12 +49,12 @@ TEST(StartDeadline, EndsWhenTheRanksAreWatched) {
   RankLog log;
   FaultNews faults(world, "", log);
   Neighbours neighbours(world);
-  std::optional<StartDeadline> start(std::in_place, 0, std::_Exit, seconds(60));
+  std::optional<StartDeadline> start(std::in_place, Launch{}, std::_Exit, seconds(60));
   EXPECT_THROW(run_generate(world, {}, {log, faults, start, neighbours}), AgreedError) << "there is no model";
   EXPECT_FALSE(start);
 }
 
-TEST(StartDeadline, IsForgottenInTime) { const StartDeadline deadline(0, std::_Exit, seconds(60)); }
+TEST(StartDeadline, IsForgottenInTime) { const StartDeadline deadline({}, std::_Exit, seconds(60)); }
 
 }  // namespace
 }  // namespace maniple
