@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -19,6 +20,7 @@ namespace maniple {
 namespace {
 
 constexpr int most_places = 1024;
+constexpr int64_t long_before = 60;  // seconds: ranks of a job start within less
 
 // The same for all processes of a node.
 int64_t seconds_now() {
@@ -32,6 +34,29 @@ bool stands_still(int process) {
   const std::string stat(std::istreambuf_iterator<char>(file), {});
   const size_t name_end = stat.rfind(')');  // a name may hold anything
   return name_end != std::string::npos && stat.compare(name_end, 3, ") T") == 0;
+}
+
+// Of so many places from `first` on; 0: of all. F_SETLK takes it, F_GETLK only tells whether it could.
+bool locks(const FileDescriptor& file, int command, int first, int count) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = first;
+  lock.l_len = count;
+  return ::fcntl(file.get(), command, &lock) == 0 && (command == F_SETLK || lock.l_type == F_UNLCK);
+}
+
+// Of jobs whose processes were all killed before they had come: nobody holds a place, and not because it is
+// new.
+void remove_forgotten(const std::filesystem::path& folder, const std::string& prefix) {
+  std::error_code ignored;
+  const auto new_ones = std::filesystem::file_time_type::clock::now() - std::chrono::seconds(long_before);
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (!entry.path().filename().native().starts_with(prefix)) continue;
+    const FileDescriptor file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (file && entry.last_write_time(ignored) < new_ones && locks(file, F_GETLK, 0, 0))
+      ::unlink(entry.path().c_str());
+  }
 }
 
 }  // namespace
@@ -49,10 +74,11 @@ RollCall::RollCall(const Launch& launch, const std::filesystem::path& folder)
       path_(folder / fmt::format("maniple-start-{}-{}", ::getuid(), launch.step)) {
   constexpr size_t bytes = most_places * sizeof(Place);
   if (launch.step.empty() || mine_ >= most_places) return;
+  remove_forgotten(folder, fmt::format("maniple-start-{}-", ::getuid()));
   file_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file_) return;
   take_along(path_.c_str());
-  if (!locks(F_SETLK, mine_)) return;
+  if (!locks(file_, F_SETLK, mine_, 1)) return;
   // What is not reserved at once would end us by SIGBUS where the memory is full.
   void* memory = MAP_FAILED;
   if (::posix_fallocate(file_.get(), 0, bytes) == 0)
@@ -68,16 +94,6 @@ RollCall::~RollCall() {
   if (!places_) return;
   places_[mine_].state = State::watched;
   ::munmap(places_, most_places * sizeof(Place));
-}
-
-// F_SETLK: takes the lock of a place. F_GETLK: whether it could.
-bool RollCall::locks(int command, int place) const {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = place;
-  lock.l_len = 1;
-  return ::fcntl(file_.get(), command, &lock) == 0 && (command == F_SETLK || lock.l_type == F_UNLCK);
 }
 
 void RollCall::enter() {
@@ -103,10 +119,9 @@ void RollCall::forget_name() const {
 // What was written long before this process began is of an earlier job of the same name.
 RollCall::State RollCall::state(int index) const {
   const Place& place = places_[index];
-  constexpr int64_t long_before = 60;
   if (place.since < std::max<int64_t>(places_[mine_].since - long_before, 1)) return State::absent;
   if (index != mine_ && place.state != State::watched) {
-    if (locks(F_GETLK, index)) return State::died;
+    if (locks(file_, F_GETLK, index, 1)) return State::died;
     if (stands_still(place.process)) return State::stopped;
   }
   return place.state;

@@ -11,7 +11,8 @@ namespace maniple {
 
 // One process. Its place in the memory is its number on the node, which it holds locked: the system lets go
 // of a lock when a process ends, whatever it dies of, and in containers too. The memory has a name only until
-// all ranks of the node have come, and nobody's end leaves it behind but SIGKILL before that.
+// all ranks of the node have come. Only SIGKILL of all before that leaves it behind, for a later start to
+// remove.
 class RollCall {
  public:
   // Where the launcher does not name the job step, or no memory can be had, nothing is known.
@@ -34,7 +35,6 @@ class RollCall {
   enum class State { absent, died, stopped, watched, in_init, joined };
   State state(int place) const;
   int places_known() const;
-  bool locks(int command, int place) const;
   void enter();
 
   const Launch launch_;

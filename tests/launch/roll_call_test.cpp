@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <vector>
@@ -82,6 +83,24 @@ TEST(RollCall, IsNotMistakenByWhatAnEarlierJobOfTheSameNameLeft) {
   const RollCall call(of_four(0), folder.path());
   EXPECT_NE(call.text().find("not come to MPI_Init: rank 1, rank 2, rank 3\n"), std::string::npos)
       << call.text();
+}
+
+TEST(RollCall, RemovesWhatKilledJobsLeftAndNothingElse) {
+  const TempDirectory folder;
+  const std::string prefix = fmt::format("maniple-start-{}-", ::getuid());
+  const auto aged = [&](const std::string& name) {
+    fs::last_write_time(folder / name, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  };
+  Launch other = of_four(0);
+  other.step = "alive";
+  const OtherRank alive(other, folder.path(), SIGSTOP);
+  for (const std::string& name : {prefix + "dead", prefix + "new", std::string("else")})
+    folder.write(name, "x");
+  for (const std::string& name : {prefix + "dead", prefix + "alive", std::string("else")}) aged(name);
+  const RollCall call(of_four(0), folder.path());
+  EXPECT_FALSE(fs::exists(folder / (prefix + "dead")));
+  for (const std::string& name : {prefix + "alive", prefix + "new", std::string("else")})
+    EXPECT_TRUE(fs::exists(folder / name)) << name;
 }
 
 TEST(RollCall, SaysWhatTheLauncherDoesNotTell) {

@@ -13,6 +13,12 @@ namespace {
 
 using std::chrono::seconds;
 
+GenerateOptions patient() {
+  GenerateOptions options;
+  options.deadline = seconds(60);
+  return options;
+}
+
 TEST(StartDeadlineDeathTest, EndsTheProcessWithAMessageWhenItPasses) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
@@ -39,7 +45,7 @@ TEST(StartDeadlineDeathTest, HoldsUntilTheRanksAreWatched) {
         FaultNews faults(world, "", log);
         Neighbours neighbours(world);
         std::optional<StartDeadline> start(std::in_place, Launch{}, std::_Exit, seconds(1));
-        run_generate(world, {}, {log, faults, start, neighbours});
+        run_generate(world, patient(), {log, faults, start, neighbours});
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
 }
@@ -50,7 +56,8 @@ TEST(StartDeadline, EndsWhenTheRanksAreWatched) {
   FaultNews faults(world, "", log);
   Neighbours neighbours(world);
   std::optional<StartDeadline> start(std::in_place, Launch{}, std::_Exit, seconds(60));
-  EXPECT_THROW(run_generate(world, {}, {log, faults, start, neighbours}), AgreedError) << "there is no model";
+  EXPECT_THROW(run_generate(world, patient(), {log, faults, start, neighbours}), AgreedError)
+      << "there is no model";
   EXPECT_FALSE(start);
 }
 
