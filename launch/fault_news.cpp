@@ -41,7 +41,7 @@ bool stderr_has_room() {
 }  // namespace
 
 FaultNews::FaultNews(const World& world, std::string slurm_job, RankLog& log)
-    : world_(world), slurm_job_(std::move(slurm_job)), log_(log) {}
+    : world_(world), launcher_(::getppid()), slurm_job_(std::move(slurm_job)), log_(log) {}
 
 void FaultNews::record_in(fs::path folder) {
   const std::lock_guard lock(mutex_);
@@ -91,18 +91,20 @@ bool FaultNews::is_first_on_record(const FaultReport& fault) const try {
 
 std::string FaultNews::json_of(const FaultReport& fault) const {
   const auto rank = static_cast<size_t>(fault.rank);
-  return nlohmann::ordered_json{{"rank", fault.rank},
-                                {"host", world_.places()[rank].host},
-                                {"gpu", rank < gpus_.size() ? gpus_[rank] : ""},
-                                {"phase", name_of(fault.where.phase)},
-                                {"step", fault.where.step},
-                                {"layer", fault.where.layer},
-                                {"what", fault.error.what()},
-                                {"noticed_by", fault.noticed_by},
-                                {"requests", counted_from_one(fault.where.requests())},
-                                {"exit_code", static_cast<int>(fault.error.code())},
-                                {"time", std::time(nullptr)},
-                                {"job", slurm_job_}}
+  return nlohmann::ordered_json{
+      {"rank", fault.rank},
+      {"host", world_.places()[rank].host},
+      {"gpu", rank < gpus_.size() ? gpus_[rank] : ""},
+      {"phase", name_of(fault.where.phase)},
+      {"step", fault.where.step},
+      {"layer", fault.where.layer},
+      {"what", fault.error.what()},
+      {"noticed_by", fault.noticed_by},
+      {"requests", counted_from_one(fault.where.requests())},
+      {"from_outside", fault.from_outside || (fault.death && ::getppid() != launcher_)},
+      {"exit_code", static_cast<int>(fault.error.code())},
+      {"time", std::time(nullptr)},
+      {"job", slurm_job_}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // paths may not be UTF-8
 }
 

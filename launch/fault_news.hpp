@@ -34,6 +34,7 @@ class FaultNews {
   std::string name_of_rank(int rank) const;
 
   const World& world_;
+  const int launcher_;  // its process: another parent means that it is gone
   const std::string slurm_job_;
   RankLog& log_;
   std::mutex mutex_;

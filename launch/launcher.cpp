@@ -1,6 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <launch/launcher.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
@@ -37,6 +38,32 @@ std::chrono::milliseconds time_to_settle(const Environment& lookup) {
   return std::chrono::milliseconds(early ? 500 : 0);
 }
 
+// "2(x3),1": of three nodes two each, then one.
+int tasks_on(int node, const std::string& tasks_per_node) {
+  std::istringstream list(tasks_per_node);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    const size_t times = entry.find("(x");
+    node -= times == std::string::npos ? 1 : number_or(std::optional(entry.substr(times + 2)), 1);
+    if (node < 0) return number_or(std::optional(entry), 0);
+  }
+  return 0;
+}
+
+// Under mpirun, whose daemons srun may have started, Slurm's variables are about those.
+void read_place(Launch& launch, const Environment& lookup) {
+  const bool by_mpirun = lookup("OMPI_COMM_WORLD_RANK").has_value();
+  const auto local_rank = lookup(by_mpirun ? "OMPI_COMM_WORLD_LOCAL_RANK" : "SLURM_LOCALID");
+  if (local_rank) launch.local_rank = number_or(local_rank, 0);
+  launch.ranks = number_or(lookup(by_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS"), 0);
+  launch.local_size = by_mpirun ? number_or(lookup("OMPI_COMM_WORLD_LOCAL_SIZE"), 0)
+                                : tasks_on(number_or(lookup("SLURM_NODEID"), 0),
+                                           lookup("SLURM_STEP_TASKS_PER_NODE").value_or(""));
+  launch.step = lookup("PMIX_NAMESPACE").value_or("");
+  if (const auto step = lookup("SLURM_STEP_ID"); step && launch.step.empty())
+    launch.step = fmt::format("{}.{}", lookup("SLURM_JOB_ID").value_or(""), *step);
+  std::ranges::replace(launch.step, '/', '_');
+}
+
 }  // namespace
 
 // Inside a job script SLURM_PROCID is there too, but only a job step has SLURM_STEP_NUM_TASKS > 1 tasks that
@@ -50,6 +77,7 @@ Launch detect_launch(const Environment& lookup) {
   launch.nccl_off_fabric = nccl_off_fabric(lookup);
   launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
   launch.settle = time_to_settle(lookup);
+  read_place(launch, lookup);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
     if (const auto rank = lookup(name)) {

@@ -11,7 +11,12 @@ namespace maniple {
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
   int rank = 0;         // good enough to decide who prints
-  std::string job;      // of Slurm, as squeue names it; a task of an array is 12_3
+  // As far as the launcher tells: of the job step, a name that no other on a node has at this time.
+  std::string step;
+  int ranks = 0;
+  std::optional<int> local_rank;
+  int local_size = 0;
+  std::string job;  // of Slurm, as squeue names it; a task of an array is 12_3
   std::optional<std::chrono::system_clock::time_point> job_end;
   int het_components = 1;  // of a heterogeneous Slurm job
   // To wait after MPI_Init, where that may not have waited for all ranks.

@@ -31,6 +31,10 @@ std::optional<std::string> environment(const std::string& name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
+// The one way out of a fault: nothing is cleaned up, as that could wait for a disk, a network or another
+// thread.
+[[noreturn]] void end_process(int code) { std::_Exit(code); }
+
 int report(const Error& error, const std::string& speaker = {}) {
   say(error_block(error, speaker));
   return static_cast<int>(error.code());
@@ -45,7 +49,7 @@ int fail_alone(World& world, const Error& error) {
   return code;
 }
 
-std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport,
+std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& options,
                                   std::optional<StartDeadline>& start) {
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
@@ -53,10 +57,11 @@ std::unique_ptr<World> join_world(const Launch& launch, GpuTransport transport,
   if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
-    start.emplace(launch.rank);
-    world = make_mpi_world(transport, launch.settle);
+    start.emplace(launch, end_process, options.start_deadline);
+    world = make_mpi_world(end_process, options.transport, launch.settle);
+    start->joined();
   } else {
-    world = std::make_unique<SelfWorld>();
+    world = std::make_unique<SelfWorld>(end_process);
   }
   check_launch(launch, world->size(), mpi_list);
   return world;
@@ -98,7 +103,7 @@ int run_watched(World& world, const Options& options, Command<Options> command,
 
 // One rank of a node speaks, and all leave the launcher the time to pass it on.
 [[noreturn]] void leave_behind(std::optional<int> rank, Neighbours& neighbours, ExitCode code) {
-  const Watchdog last_words(std::chrono::seconds(5), code);
+  const Watchdog last_words(std::chrono::seconds(5), [code] { end_process(static_cast<int>(code)); });
   if (neighbours.takes_the_word() || neighbours.takes_the_word(Pulse::has_spoken))
     say(error_block({ExitCode::fault,
                      rank ? fmt::format("rank {} on {} does not come to its end", *rank, host_name())
@@ -106,14 +111,14 @@ int run_watched(World& world, const Options& options, Command<Options> command,
                      "the job is over, but the launcher would wait for ever",
                      "look at the nodes of the job; a run directory tells how far it came"}));
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  std::_Exit(static_cast<int>(code));
+  end_process(static_cast<int>(code));
 }
 
 // MPI waits for all ranks, and then the launcher for the end of all processes.
 void end_together(std::unique_ptr<World> world, Neighbours& neighbours, std::chrono::milliseconds patience,
                   ExitCode if_late) {
   neighbours.pulse().phase = Phase::finalize;
-  std::optional<Watchdog> end_of_mpi(std::in_place, patience, if_late, [&] {
+  std::optional<Watchdog> end_of_mpi(std::in_place, patience, [&] {
     leave_behind(neighbours.behind(Phase::finalize), neighbours, if_late);
   });
   world.reset();
@@ -131,7 +136,7 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   // without a word (NVIDIA/nccl, issue 2389).
   if (options.allow_cross_node_tp) ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   std::optional<StartDeadline> start;
-  std::unique_ptr<World> world = join_world(launch, options.transport, start);
+  std::unique_ptr<World> world = join_world(launch, options, start);
   // The last of them sees the processes of the others end, so it is the kernel that closes this.
   static Neighbours* const neighbours = new Neighbours(*world);
   const int code = run_watched(*world, options, command, start, *neighbours);

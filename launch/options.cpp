@@ -261,13 +261,14 @@ class Values {
 // The group stays open for more.
 po::options_description_easy_init add_rank_options(Grammar& grammar) {
   return grammar.group("Ranks and processors")
-      .add_options()                                                                                 //
-      ("tp", text("N", "1"), "ranks that share one copy of the model; replicas = ranks / N")         //
-      ("allow-cross-node-tp", po::bool_switch(), "ranks that share a copy may be on several nodes")  //
-      ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                              //
-      ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")             //
-      ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")         //
-      ("deadline", text("TIME", "60s"), "all ranks are gone so long after any one failed")           //
+      .add_options()                                                                                        //
+      ("tp", text("N", "1"), "ranks that share one copy of the model; replicas = ranks / N")                //
+      ("allow-cross-node-tp", po::bool_switch(), "ranks that share a copy may be on several nodes")         //
+      ("backend", text("NAME", "auto"), "auto, cpu, reference or cuda")                                     //
+      ("threads", text("N"), "of each rank [default: its CPUs / ranks that share them]")                    //
+      ("cpu-path", text("NAME", "auto"), "auto, amx, avx512_bf16, avx512, avx2 or portable")                //
+      ("deadline", text("TIME", "60s"), "all ranks are gone so long after any one failed")                  //
+      ("start-deadline", text("TIME", "300s"), "the ranks have found each other by then, or the job ends")  //
       ("transport", text("NAME", "auto"),
        "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
 }
@@ -339,10 +340,11 @@ DType dtype(const Values& values) {
   return values.choice<DType>("dtype", {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
 }
 
-std::chrono::milliseconds deadline_of(const std::string& text) {
+std::chrono::milliseconds deadline_of(const Values& values, const char* name) {
+  const std::string text = *values.text(name);
   const std::chrono::milliseconds deadline = parse_duration(text);
   if (deadline < std::chrono::seconds(3))
-    refuse(fmt::format("--deadline ({}) is below 3 s", text),
+    refuse(fmt::format("--{} ({}) is below 3 s", name, text),
            "give a longer one; a busy machine needs time too");
   return deadline;
 }
@@ -372,7 +374,8 @@ void read_rank_options(const Values& values, JobOptions& options) {
                                                                 {"avx512", CpuPath::avx512},
                                                                 {"avx2", CpuPath::avx2},
                                                                 {"portable", CpuPath::portable}});
-  options.deadline = deadline_of(*values.text("deadline"));
+  options.start_deadline = deadline_of(values, "start-deadline");
+  options.deadline = deadline_of(values, "deadline");
   options.allow_cross_node_tp = values.on("allow-cross-node-tp");
   options.threads = values.number<int>("threads", 1, 4096);
   options.transport = values.choice<GpuTransport>(

@@ -30,7 +30,8 @@ struct JobOptions {
   bool any_backend = false;    // --backend auto
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
-  std::chrono::milliseconds deadline{};  // from a fault to the end of all ranks
+  std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
+  std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
   std::optional<std::filesystem::path> run_dir;
   Launch launch;         // main's
   TimeLimit time_limit;  // its Slurm part is main's

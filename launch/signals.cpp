@@ -15,6 +15,7 @@ namespace {
 
 std::atomic<int> noted_signal = 0;    // all that a signal handler can reach
 std::atomic<int64_t> sigterm_at = 0;  // in ms of the steady clock
+std::atomic<const char*> taken_along = nullptr;
 std::atomic<const LastWord*> last_word = nullptr;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
@@ -25,7 +26,9 @@ int64_t now_ms() {
 
 void note_time_of(int number) {
   int64_t never = 0;
-  if (number == SIGTERM) sigterm_at.compare_exchange_strong(never, now_ms());
+  if (number != SIGTERM) return;
+  sigterm_at.compare_exchange_strong(never, now_ms());
+  if (const char* path = taken_along) ::unlink(path);
 }
 
 // A notice that the end is near: a first word, never the last.
@@ -78,6 +81,11 @@ void prepare_for_stops(int rank) {
     handle({SIGINT, SIGUSR1}, SIG_IGN);
     take_note_of_sigterm();
   }
+}
+
+void take_along(const char* path) {
+  taken_along = path;
+  if (path && sigterm_at != 0) ::unlink(path);
 }
 
 bool sigterm_is_older_than(std::chrono::milliseconds age) {

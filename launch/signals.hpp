@@ -17,6 +17,10 @@ namespace maniple {
 // ignore all three signals.
 void prepare_for_stops(int rank);
 
+// A file that goes with this process where a launcher ends it by SIGTERM, and soon by SIGKILL. The text must
+// stay; null: none.
+void take_along(const char* path);
+
 // The first one that this process got: who sent it may soon send SIGKILL.
 bool sigterm_is_older_than(std::chrono::milliseconds age);
 // A death so long after a SIGTERM comes from it. Rank 0, where SIGTERM ends it, takes longer to die.

@@ -2,32 +2,49 @@
 #include <launch/report.hpp>
 #include <launch/start_deadline.hpp>
 
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
-#include <mutex>
+#include <algorithm>
+#include <thread>
+#include <utility>
 
 namespace maniple {
 namespace {
 
-void wait_and_end(const std::stop_token& dismissed, int rank, std::chrono::seconds limit) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  const std::chrono::seconds grace(rank == 0 ? 0 : 10);
-  wake.wait_for(lock, dismissed, limit + grace, [] { return false; });
-  if (dismissed.stop_requested()) return;
+using std::chrono::milliseconds;
+using Seconds = std::chrono::duration<double>;
+
+milliseconds until_notice(milliseconds limit) {
+  return std::min<milliseconds>(limit / 5, std::chrono::minutes(1));
+}
+
+void say_who_is_missing(const RollCall& ranks, int count, milliseconds limit) {
+  if (!ranks.speaks()) return;
+  say(
+      fmt::format("maniple: start: ranks are missing: {} have not found each other for {:g} s\n{}"
+                  "  the job ends at {:g} s (--start-deadline)\n",
+                  count > 0 ? fmt::format("the {} of this job", count) : "those of this job",
+                  Seconds(until_notice(limit)).count(), ranks.text(), Seconds(limit).count()));
+}
+
+void say_that_it_ends(const RollCall& ranks, int rank, Seconds limit) {
   const Error error(ExitCode::fault,
-                    fmt::format("the ranks did not find each other within {} s", limit.count()),
+                    fmt::format("the ranks did not find each other within {:g} s", limit.count()),
                     "a rank did not start, stands still, or cannot be reached over the network",
                     "look at the nodes of the job, and try a small MPI program in the same layout");
-  std::fputs(error_block(error, fmt::format("rank {}", rank)).c_str(), stderr);
-  std::_Exit(static_cast<int>(error.code()));
+  if (!ranks.speaks()) return std::this_thread::sleep_for(std::chrono::seconds(2));  // the first end ends all
+  say(error_block(error, fmt::format("rank {}", rank)) + ranks.text());
 }
 
 }  // namespace
 
-StartDeadline::StartDeadline(int rank, std::chrono::seconds limit)
-    : thread_([rank, limit](const std::stop_token& dismissed) { wait_and_end(dismissed, rank, limit); }) {}
+StartDeadline::StartDeadline(const Launch& launch, FaultHandler on_fault, milliseconds limit)
+    : ranks_(launch),
+      notice_(until_notice(limit),
+              [this, count = launch.ranks, limit] { say_who_is_missing(ranks_, count, limit); }),
+      end_(limit + std::chrono::seconds(launch.rank == 0 ? 0 : 10),
+           [this, rank = launch.rank, on_fault = std::move(on_fault), limit] {
+             say_that_it_ends(ranks_, rank, limit);
+             ranks_.forget_name();
+             on_fault(static_cast<int>(ExitCode::fault));
+           }) {}
 
 }  // namespace maniple

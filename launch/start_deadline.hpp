@@ -2,19 +2,27 @@
 // within MPI_Init or in what they agree on before the watch.
 #pragma once
 
+#include <launch/launcher.hpp>
+#include <launch/roll_call.hpp>
+#include <parallel/world.hpp>
+#include <runtime/control/watchdog.hpp>
+
 #include <chrono>
-#include <thread>
 
 namespace maniple {
 
-// Ends this process with ExitCode::fault unless destroyed in time. Rank 0 says why; the others wait a little
-// longer, so that it is said first.
+// Unless destroyed in time, says after a fifth of `limit`, a minute at most, which ranks of this node are
+// missing, and ends this process by `on_fault` with ExitCode::fault. Rank 0 does so first; the others wait a
+// little longer, so that it is said once. On other nodes one rank speaks.
 class StartDeadline {
  public:
-  explicit StartDeadline(int rank, std::chrono::seconds limit = std::chrono::seconds(300));
+  StartDeadline(const Launch& launch, FaultHandler on_fault, std::chrono::milliseconds limit);
+  void joined() { ranks_.joined(); }  // MPI_Init is over
 
  private:
-  std::jthread thread_;
+  RollCall ranks_;
+  Watchdog notice_;
+  Watchdog end_;
 };
 
 }  // namespace maniple

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace maniple {
 
@@ -75,7 +76,7 @@ void broadcast_bytes(Transport& transport, std::vector<std::byte>& bytes, int ro
   broadcast(transport, bytes, root);
 }
 
-// To rank 0 and from there to all, so that a large job opens few connections.
+// To rank 0, and from there to all in one piece, so that a large job opens few connections.
 std::vector<std::vector<std::byte>> all_gather_bytes(Transport& transport, std::span<const std::byte> bytes) {
   std::vector<uint64_t> sizes(transport.size(), bytes.size());
   const auto to_root = [&](std::span<const std::byte> mine, auto part_of) {
@@ -88,12 +89,18 @@ std::vector<std::vector<std::byte>> all_gather_bytes(Transport& transport, std::
   to_root(bytes_of(sizes[transport.rank()]), [&](int peer) { return bytes_of(sizes[peer]); });
   broadcast(transport, std::as_writable_bytes(std::span(sizes)), 0);
 
+  std::vector<uint64_t> starts(sizes.size());
+  std::exclusive_scan(sizes.begin(), sizes.end(), starts.begin(), uint64_t{0});
+  std::vector<std::byte> all(starts.back() + sizes.back());
+  const auto part = [&](int peer) { return std::span(all).subspan(starts[peer], sizes[peer]); };
+  std::ranges::copy(bytes, part(transport.rank()).begin());
+  to_root(bytes, part);
+  broadcast(transport, all, 0);
+
   std::vector<std::vector<std::byte>> parts;
   parts.reserve(sizes.size());
-  for (const uint64_t size : sizes) parts.emplace_back(size);
-  std::copy(bytes.begin(), bytes.end(), parts[transport.rank()].begin());
-  to_root(bytes, [&](int peer) { return std::span(parts[peer]); });
-  for (auto& part : parts) broadcast(transport, part, 0);
+  for (int peer = 0; peer < transport.size(); ++peer)
+    parts.emplace_back(part(peer).begin(), part(peer).end());
   return parts;
 }
 

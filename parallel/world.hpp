@@ -8,10 +8,13 @@
 #include <parallel/mailbox.hpp>
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace maniple {
@@ -28,8 +31,13 @@ struct Place {
 // program.
 enum class GpuTransport : uint8_t { automatic, nccl, host };
 
+// Ends this process after a fault: at once, from any thread, waiting for nobody. It must not return. Whoever
+// owns the process gives it; no other way out is taken.
+using FaultHandler = std::function<void(int exit_code)>;
+
 class World {
  public:
+  explicit World(FaultHandler on_fault = {}) : on_fault_(std::move(on_fault)) {}
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
@@ -55,7 +63,15 @@ class World {
   // given back on the way out of a fault.
   virtual void abort_groups() noexcept {}
   // Ends every process of the job, at once, from any thread.
-  [[noreturn]] virtual void abort(int exit_code) = 0;
+  [[noreturn]] virtual void abort(int exit_code) { end_process(exit_code); }
+  // Ends this one by the fault handler, without one by std::terminate.
+  [[noreturn]] void end_process(int exit_code) const noexcept {
+    on_fault_(exit_code);
+    std::terminate();
+  }
+
+ private:
+  const FaultHandler on_fault_;
 };
 
 }  // namespace maniple

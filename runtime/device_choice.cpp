@@ -27,11 +27,10 @@ BackendKind common_backend(World& world, BackendKind asked) {
 int choose_gpu(int visible, const Place& place, bool may_share) {
   if (visible == 0) return place.local_rank;
   if (visible == 1 || visible >= place.local_size || may_share) return place.local_rank % visible;
-  throw Error(
-      ExitCode::preflight, fmt::format("{} ranks of this node see {} GPUs each", place.local_size, visible),
-      "every rank works on a GPU of its own",
-      fmt::format("start {} ranks a node (--ntasks-per-node={}), or ask for {} GPUs (--gpus-per-node={})",
-                  visible, visible, place.local_size, place.local_size));
+  throw Error(ExitCode::preflight,
+              fmt::format("{} ranks of this node see {} GPUs each", place.local_size, visible),
+              "every rank works on a GPU of its own",
+              fmt::format("start {} ranks a node, or ask for {} GPUs a node", visible, place.local_size));
 }
 
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places) {
@@ -40,13 +39,11 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
     if (uuids[rank].empty()) continue;
     const auto [first, is_new] = owners.emplace(uuids[rank], rank);
     if (!is_new)
-      throw Error(
-          ExitCode::preflight,
-          fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank, places[rank].host,
-                      uuids[rank]),
-          "they would halve each other's speed and memory",
-          "ask for as many GPUs a node as ranks (--gpus-per-node=N --ntasks-per-node=N), seen by all of "
-          "its ranks");
+      throw Error(ExitCode::preflight,
+                  fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank,
+                              places[rank].host, uuids[rank]),
+                  "they would halve each other's speed and memory",
+                  "ask for as many GPUs a node as ranks, seen by all of its ranks");
   }
 }
 

@@ -153,8 +153,8 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
   if (folder.empty()) return;
   reporters.faults.record_in(folder);
   std::error_code ignored;
-  std::filesystem::create_directory(folder / "logs", ignored);
-  reporters.log.open(folder / "logs" / fmt::format("rank-{:04}.log", world.rank()));
+  std::filesystem::create_directory(folder / logs_name, ignored);
+  reporters.log.open(folder / logs_name / fmt::format("rank-{:04}.log", world.rank()));
 }
 
 // While nothing is in flight there is nothing to wait for: weights are loaded, or the final files written.

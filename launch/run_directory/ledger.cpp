@@ -14,14 +14,15 @@ constexpr int offset_bits = 44;  // above the failed bit; the journal's number s
 Ledger::Ledger(uint64_t requests, const Shard& shard, std::shared_ptr<OpenJournals> open_journals)
     : shard_(shard), places_(shard.share_of(requests)), open_journals_(std::move(open_journals)) {}
 
-uint64_t Ledger::replay(const std::filesystem::path& journal, bool fault, const DiskWait& wait) {
+uint64_t Ledger::replay(const std::filesystem::path& journal, JobEnd end, const DiskWait& wait) {
   open(journal);
   JournalReader reader(journal);
   for (uint64_t count = 1; const std::optional<JournalReader::Entry> entry = reader.next(); ++count) {
-    const bool passed_over = fault && entry->record.kind == JournalRecord::Kind::stopped;
+    const bool passed_over = end == JobEnd::fault && entry->record.kind == JournalRecord::Kind::stopped;
     if (concerns(entry->record) && !passed_over) take(entry->record, entry->offset);
     if (count % stride == 0) wait.moved();
   }
+  if (end == JobEnd::outside) in_flight_.clear();
   for (const auto& [request, alone] : in_flight_) {
     Faults& faults = faults_[request];
     ++faults.count;

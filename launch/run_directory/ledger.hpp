@@ -18,6 +18,10 @@ struct Shard {
   uint64_t share_of(uint64_t requests) const { return (requests + count - 1 - index) / count; }
 };
 
+// How a job ended that did not say so itself. untold: nobody was there to see it. outside: the whole job was
+// killed, or its launcher, or a node went, or no step ran: no fault of a request.
+enum class JobEnd : uint8_t { untold, fault, outside };
+
 class Ledger {
  public:
   // Ledgers that are used by turns may share their open journals.
@@ -28,7 +32,7 @@ class Ledger {
   bool concerns(const JournalRecord& record) const;
   // Takes the next journal, of a job that has ended; by a fault even if it was told to stop. Passes over what
   // does not concern it. Returns the number of bytes that were torn or damaged.
-  uint64_t replay(const std::filesystem::path& journal, bool fault = false,
+  uint64_t replay(const std::filesystem::path& journal, JobEnd end = JobEnd::untold,
                   const DiskWait& wait = DiskWait(nullptr));
   // The journal of the running job, behind those that were replayed; its records are told as they are
   // written.

@@ -1,11 +1,15 @@
 #include <kernels/support/check.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
+#include <nlohmann/json.hpp>
+
+#include <iterator>
 #include <system_error>
 
 namespace maniple {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
 namespace {
 
@@ -56,14 +60,26 @@ RunDirectory::RunDirectory(const Settings& settings, const DiskWait& wait)
   }
 }
 
+// Ranks of a node see each other die, so that nothing is on record where all were ended at once. Of one that
+// was alone it cannot be told whether a request was the cause.
+JobEnd end_of(const fs::path& job) {
+  const std::optional<std::string> record = read_if_there(job / fault_record_name);
+  std::error_code ignored;
+  const auto logs = std::distance(fs::directory_iterator(job / logs_name, ignored), {});
+  if (!record) return logs > 1 ? JobEnd::outside : JobEnd::untold;
+  const json fault = json::parse(*record, nullptr, false);
+  const bool outside = fault.is_object() && (fault.value("phase", json("step")) != "step" ||
+                                             fault.value("from_outside", json(false)) == true);
+  return outside ? JobEnd::outside : JobEnd::fault;
+}
+
 // A launcher tells the other ranks to stop when one has died: rank 0 may then take a fault for a planned end.
 uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::path& until,
                          const DiskWait& wait) {
   uint64_t dropped = 0;
   for (const fs::path& job : job_folders(directory)) {
     if (job == until) break;
-    if (fs::exists(job / journal_name))
-      dropped += ledger.replay(job / journal_name, fs::exists(job / fault_record_name), wait);
+    if (fs::exists(job / journal_name)) dropped += ledger.replay(job / journal_name, end_of(job), wait);
   }
   return dropped;
 }

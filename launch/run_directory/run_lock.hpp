@@ -41,6 +41,8 @@ std::vector<std::filesystem::path> job_folders(const std::filesystem::path& dire
 inline constexpr const char* job_record_name = "record.json";
 // And what whichever rank noticed it first writes there of a fault.
 inline constexpr const char* fault_record_name = "fault.json";
+// With a file of each rank that had begun.
+inline constexpr const char* logs_name = "logs";
 
 // The owner of a job that has not ended by itself; nothing if it has, or if it has not said who it is.
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);

@@ -1,6 +1,8 @@
 #include <kernels/support/check.hpp>
 #include <parallel/mpi/mpi_mailbox.hpp>
 
+#include <algorithm>
+#include <array>
 #include <exception>
 
 namespace maniple {
@@ -8,68 +10,100 @@ namespace maniple {
 namespace {
 
 constexpr int tag = 0;
+constexpr size_t most_tested = 64;  // requests a call, however many peers there are
 
 }  // namespace
+
+MpiMailbox::MpiMailbox(UniqueComm comm, std::unique_ptr<Mailbox> own)
+    : comm_(std::move(comm)), own_(std::move(own)) {
+  int peers = 0;
+  check_mpi(MPI_Comm_size(comm_.get(), &peers), "MPI_Comm_size");
+  queues_.resize(static_cast<size_t>(peers));
+}
 
 MpiMailbox::~MpiMailbox() {
   if (!comm_) return;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   Backoff backoff(Backoff::Spin::no);
   try {
-    for (drop_sent(); !sending_.empty() && std::uncaught_exceptions() == 0; drop_sent()) {
+    for (drop_sent(); !busy_.empty() && std::uncaught_exceptions() == 0; drop_sent()) {
       if (std::chrono::steady_clock::now() > deadline) break;
       backoff.pause();
     }
   } catch (const Error&) {  // the transport is broken; what it holds is left to it
   }
   // MPI may still read or write these bytes (a send cannot be taken back), so they are never freed.
-  if (!sending_.empty()) new std::vector<Transfer>(std::move(sending_));
+  if (!busy_.empty()) new std::vector<Queue>(std::move(queues_));
   if (receiving_) new Transfer(std::move(*receiving_));
 }
 
 bool MpiMailbox::try_send(int to, std::span<const std::byte> bytes) {
   require(bytes.size() <= max_bytes, "a message above the size limit");
   if (own_ && to == 0) return own_->try_send(to, bytes);
-  drop_sent();
-  size_t messages = 0, pending = 0;
-  for (const Transfer& transfer : sending_) {
-    if (transfer.peer != to) continue;
-    ++messages;
-    pending += transfer.bytes.size();
-  }
-  if (!has_room(messages, pending, bytes.size())) return false;
-  Transfer& transfer = sending_.emplace_back(Transfer{to, {bytes.begin(), bytes.end()}});
+  Queue& queue = queues_.at(static_cast<size_t>(to));
+  const auto has_room_now = [&] { return has_room(queue.transfers.size(), queue.bytes, bytes.size()); };
+  if (!has_room_now()) drop_sent();
+  if (!has_room_now()) return false;
+  Transfer transfer{{bytes.begin(), bytes.end()}};
   check_mpi(MPI_Isend(transfer.bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, tag, comm_.get(),
                       &transfer.request),
             "MPI_Isend");
+  if (queue.transfers.empty()) {  // a small message mostly leaves at once
+    int is_done = 0;
+    check_mpi(MPI_Test(&transfer.request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (is_done) return true;
+    busy_.push_back(to);
+    oldest_.push_back(transfer.request);
+  }
+  queue.bytes += bytes.size();
+  queue.transfers.push_back(std::move(transfer));
   return true;
 }
 
 std::optional<Message> MpiMailbox::try_receive() {
-  drop_sent();
   if (own_) {
     if (std::optional<Message> message = own_->try_receive()) return message;
   }
   if (!receiving_) start_receive();
-  if (!receiving_ || !done(*receiving_)) return std::nullopt;
-  Message message{receiving_->peer, std::move(receiving_->bytes)};
+  int is_done = 0;
+  if (receiving_) check_mpi(MPI_Test(&receiving_->request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (!is_done) {
+    drop_sent();
+    return std::nullopt;
+  }
+  Message message{sender_, std::move(receiving_->bytes)};
   receiving_.reset();
   return message;
 }
 
 bool MpiMailbox::flushed() {
   drop_sent();
-  return sending_.empty() && (!own_ || own_->flushed());
+  return busy_.empty() && (!own_ || own_->flushed());
 }
 
-bool MpiMailbox::done(Transfer& transfer) {
-  int is_done = 0;
-  check_mpi(MPI_Test(&transfer.request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
-  return is_done != 0;
-}
-
+// Looks at the oldest message of some peers, again while it finds any that has left, and at other peers the
+// next time: a call costs the same however much is on its way.
 void MpiMailbox::drop_sent() {
-  std::erase_if(sending_, [](Transfer& transfer) { return done(transfer); });
+  for (int done = 1; done > 0 && !busy_.empty();) {
+    if (window_ >= busy_.size()) window_ = 0;
+    const size_t count = std::min(most_tested, busy_.size() - window_);
+    std::array<int, most_tested> which{};
+    std::array<MPI_Status, most_tested> statuses{};
+    check_mpi(MPI_Testsome(static_cast<int>(count), &oldest_[window_], &done, which.data(), statuses.data()),
+              "MPI_Testsome", statuses);
+    for (int i = 0; i < done; ++i) {
+      const size_t place = window_ + static_cast<size_t>(which[static_cast<size_t>(i)]);
+      Queue& queue = queues_[static_cast<size_t>(busy_[place])];
+      queue.bytes -= queue.transfers.front().bytes.size();
+      queue.transfers.pop_front();
+      if (!queue.transfers.empty()) oldest_[place] = queue.transfers.front().request;
+    }
+    if (done > 0) {
+      std::erase_if(busy_, [&](int peer) { return queues_[static_cast<size_t>(peer)].transfers.empty(); });
+      std::erase(oldest_, MPI_REQUEST_NULL);
+    }
+  }
+  window_ += most_tested;
 }
 
 // A matched probe takes the message out of sight of any other receive, so its size is known before memory is
@@ -84,8 +118,8 @@ void MpiMailbox::start_receive() {
   if (bytes < 0 || static_cast<size_t>(bytes) > max_bytes)
     fail(ExitCode::fault, "rank {} sent a message of {} bytes, above the limit of {}", status.MPI_SOURCE,
          bytes, max_bytes + 0);
+  sender_ = status.MPI_SOURCE;
   Transfer& transfer = receiving_.emplace(Transfer{});
-  transfer.peer = status.MPI_SOURCE;
   transfer.bytes.resize(bytes);
   check_mpi(MPI_Imrecv(transfer.bytes.data(), bytes, MPI_BYTE, &message, &transfer.request), "MPI_Imrecv");
 }

@@ -4,12 +4,14 @@
 #include <parallel/mailbox.hpp>
 #include <parallel/mpi/mpi_session.hpp>
 
+#include <deque>
+
 namespace maniple {
 
 class MpiMailbox : public Mailbox {
  public:
   // own: on rank 0, what the center and the leaf of this process say to each other; null elsewhere.
-  MpiMailbox(UniqueComm comm, std::unique_ptr<Mailbox> own) : comm_(std::move(comm)), own_(std::move(own)) {}
+  MpiMailbox(UniqueComm comm, std::unique_ptr<Mailbox> own);
   // Gives messages on their way a second, then leaves them to MPI.
   ~MpiMailbox() override;
 
@@ -19,18 +21,25 @@ class MpiMailbox : public Mailbox {
 
  private:
   struct Transfer {
-    int peer = 0;
     std::vector<std::byte> bytes;  // belongs to MPI until the request is done
     MPI_Request request = MPI_REQUEST_NULL;
   };
-  static bool done(Transfer& transfer);
+  // What is on its way to one peer, in order. The first one's request is in `oldest_` instead.
+  struct Queue {
+    std::deque<Transfer> transfers;
+    size_t bytes = 0;
+  };
   void drop_sent();
   void start_receive();
 
   UniqueComm comm_;
   std::unique_ptr<Mailbox> own_;
-  std::vector<Transfer> sending_;
+  std::vector<Queue> queues_;        // one a peer
+  std::vector<int> busy_;            // peers whose queues are not empty,
+  std::vector<MPI_Request> oldest_;  // and the first request of each
+  size_t window_ = 0;                // where in those two the next look begins
   std::optional<Transfer> receiving_;
+  int sender_ = 0;  // of that
 };
 
 }  // namespace maniple

@@ -1,14 +1,21 @@
 #include <kernels/support/check.hpp>
 #include <parallel/mpi/mpi_session.hpp>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <thread>
 
 namespace maniple {
 
-void check_mpi(int code, const char* call) {
+void check_mpi(int code, const char* call, std::span<const MPI_Status> statuses) {
   if (code == MPI_SUCCESS) return;
+  if (code == MPI_ERR_IN_STATUS) {
+    const auto failed = std::ranges::find_if(statuses, [](const MPI_Status& status) {
+      return status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING;
+    });
+    if (failed != statuses.end()) code = failed->MPI_ERROR;
+  }
   int rank = -1, length = 0;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -35,6 +42,8 @@ MpiSession::MpiSession(std::chrono::milliseconds settle) {
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() == 0) MPI_Finalize();
 }
+
+MPI_Comm MpiSession::everyone() { return MPI_COMM_WORLD; }
 
 UniqueComm duplicate(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;

@@ -6,11 +6,13 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <span>
 
 namespace maniple {
 
-// Throws Error (fault) naming this rank and the call when `code` is not MPI_SUCCESS.
-void check_mpi(int code, const char* call);
+// Throws Error (fault) naming this rank and the call when `code` is not MPI_SUCCESS. statuses: of a call for
+// several requests, zero or set by it.
+void check_mpi(int code, const char* call, std::span<const MPI_Status> statuses = {});
 
 // From MPI_Init_thread to MPI_Finalize. Leaves MPI open when it ends because of an exception: finalising
 // would wait for the other ranks. `settle`: how long it waits after MPI_Init_thread.
@@ -18,6 +20,7 @@ class MpiSession {
  public:
   explicit MpiSession(std::chrono::milliseconds settle);
   ~MpiSession();
+  static MPI_Comm everyone();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 };

@@ -56,14 +56,8 @@ void MpiTransport::wait_for_all() {
   Backoff backoff(spin_);
   for (;;) {
     int done = 0;
-    int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
-    if (code == MPI_ERR_IN_STATUS) {
-      const auto failed = std::find_if(statuses_.begin(), statuses_.end(), [](const MPI_Status& status) {
-        return status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING;
-      });
-      if (failed != statuses_.end()) code = failed->MPI_ERROR;
-    }
-    check_mpi(code, "MPI_Testall");
+    check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data()),
+              "MPI_Testall", statuses_);
     if (done) return;
     backoff.pause();
   }

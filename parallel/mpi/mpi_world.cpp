@@ -11,8 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -66,8 +64,8 @@ std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
 
 class MpiWorld : public World {
  public:
-  explicit MpiWorld(std::unique_ptr<NcclGroups> nccl)
-      : MpiWorld(std::move(nccl), duplicate(MPI_COMM_WORLD)) {}
+  MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl)
+      : MpiWorld(job, std::move(on_fault), std::move(nccl), find_neighbourhood(job)) {}
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
@@ -89,15 +87,16 @@ class MpiWorld : public World {
   [[noreturn]] void abort(int exit_code) override;
 
  private:
-  MpiWorld(std::unique_ptr<NcclGroups> nccl, UniqueComm&& world)
-      : MpiWorld(std::move(nccl), find_neighbourhood(world.get()), std::move(world)) {}
   // A rank spins only where every rank of its node has a core.
-  MpiWorld(std::unique_ptr<NcclGroups> nccl, const Neighbourhood& mine, UniqueComm&& world)
-      : nccl_(std::move(nccl)),
+  MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl, const Neighbourhood& mine)
+      : World(std::move(on_fault)),
+        job_(job),
+        nccl_(std::move(nccl)),
         spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
-        control_(std::move(world), spin_),
+        control_(duplicate(job), spin_),
         places_(find_places(control_, mine)) {}
 
+  const MPI_Comm job_;
   const std::unique_ptr<NcclGroups> nccl_;  // null in builds without it
   const Backoff::Spin spin_;
   MpiTransport control_;
@@ -106,8 +105,8 @@ class MpiWorld : public World {
 
 // A world that ends MPI after everything else of it is gone.
 struct MpiJob final : private MpiSession, public MpiWorld {
-  MpiJob(std::chrono::milliseconds settle, std::unique_ptr<NcclGroups> nccl)
-      : MpiSession(settle), MpiWorld(std::move(nccl)) {}
+  MpiJob(FaultHandler on_fault, std::chrono::milliseconds settle, std::unique_ptr<NcclGroups> nccl)
+      : MpiSession(settle), MpiWorld(everyone(), std::move(on_fault), std::move(nccl)) {}
 };
 
 // "Open MPI v4.1.4, package: ..." up to the comma, and how GPU tensors travel.
@@ -147,9 +146,8 @@ Channel MpiWorld::make_channel() {
 }
 
 void MpiWorld::abort(int exit_code) {
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);
+  MPI_Abort(job_, exit_code);
+  end_process(exit_code);
 }
 
 #ifdef MANIPLE_NCCL
@@ -159,15 +157,17 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 #else
 std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
   if (transport != GpuTransport::nccl) return nullptr;
-  throw Error(ExitCode::preflight, "--transport nccl was given, but this build has no NCCL", "",
-              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
+  throw Error(
+      ExitCode::preflight, "NCCL was asked for, but this build has none", "",
+      "leave that to the program, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
 }
 #endif
 
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world(GpuTransport transport, std::chrono::milliseconds settle) {
-  return std::make_unique<MpiJob>(settle, make_nccl_groups(transport));
+std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport,
+                                      std::chrono::milliseconds settle) {
+  return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport));
 }
 
 }  // namespace maniple

@@ -12,7 +12,7 @@ namespace maniple {
 // waited for all ranks. Throws Error (preflight) when MPI does not let several threads call it
 // or this build lacks what `transport` asks for, Error (fault) naming rank and call when MPI fails, then or
 // later.
-std::unique_ptr<World> make_mpi_world(GpuTransport transport = GpuTransport::automatic,
+std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport = GpuTransport::automatic,
                                       std::chrono::milliseconds settle = {});
 
 }  // namespace maniple

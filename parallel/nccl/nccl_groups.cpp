@@ -41,7 +41,7 @@ std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<con
 std::string NcclGroups::reason_against(Transport& members, std::span<const int> ranks,
                                        const std::string& uuid) const {
   if (choice_ == GpuTransport::nccl) return {};
-  if (choice_ == GpuTransport::host) return "--transport host";
+  if (choice_ == GpuTransport::host) return "as asked";
   const auto gpus = all_gather_bytes(members, std::as_bytes(std::span(uuid)));
   for (auto gpu = gpus.begin(); gpu != gpus.end(); ++gpu)
     if (const auto same = std::find(gpu + 1, gpus.end(), *gpu); same != gpus.end())

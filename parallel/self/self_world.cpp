@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 
 namespace maniple {
 
@@ -15,7 +13,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-SelfWorld::SelfWorld() : places_{{.host = host_name()}} {}
+SelfWorld::SelfWorld(FaultHandler on_fault) : World(std::move(on_fault)), places_{{.host = host_name()}} {}
 
 std::unique_ptr<Communicator> SelfWorld::make_group(std::span<const int> ranks, Ops& ops) {
   require(ranks.size() == 1 && ranks[0] == 0, "a group of ranks that do not exist");
@@ -29,11 +27,6 @@ Channel SelfWorld::make_channel() {
 
 std::vector<std::vector<std::byte>> SelfWorld::all_gather_bytes(std::span<const std::byte> bytes) {
   return {{bytes.begin(), bytes.end()}};
-}
-
-void SelfWorld::abort(int exit_code) {
-  std::fflush(stderr);
-  std::_Exit(exit_code);
 }
 
 }  // namespace maniple

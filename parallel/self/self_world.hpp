@@ -8,7 +8,7 @@ namespace maniple {
 
 class SelfWorld : public World {
  public:
-  SelfWorld();
+  explicit SelfWorld(FaultHandler on_fault = {});
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -19,7 +19,6 @@ class SelfWorld : public World {
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override;
   void broadcast_bytes(std::vector<std::byte>&, int) override {}
   void barrier() override {}
-  [[noreturn]] void abort(int exit_code) override;
 
  private:
   std::vector<Place> places_;

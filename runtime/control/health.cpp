@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -43,7 +42,7 @@ Health::Health(World& world, Neighbours& neighbours, const Deadlines& deadlines,
       tell_(std::move(tell)),
       neighbours_(neighbours),
       channel_(world.make_channel()),
-      watchdog_(deadlines.progress) {
+      watchdog_(deadlines.progress, [&world] { world.end_process(static_cast<int>(ExitCode::fault)); }) {
   ranks_.resize(static_cast<size_t>(world.rank() == 0 ? world.size() : 1));
   start_deadlines_again();
   thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -98,7 +97,7 @@ void Health::judge() {
   if (const std::optional<std::string> fault = world_.fault())
     tell_alone({ExitCode::fault, *fault,
                 "the ranks of a group wait for each other, so the job would hang for ever",
-                "NCCL_DEBUG=INFO shows what NCCL did; --transport host goes without it"});
+                "NCCL_DEBUG=INFO shows what NCCL did; the transport through the host goes without it"});
   const Clock::time_point now = Clock::now();
   // This process itself stood still (a suspended job): the others did not get a chance to be heard.
   if (now - judged_ > deadlines_.beat + deadlines_.silence / 2) start_deadlines_again();
@@ -179,7 +178,9 @@ void Health::start_deadlines_again() {
   disk_changed_ = turned_ = judged_ = now;
 }
 
+// Who ends a whole job, or a node, kills several at once, and mostly this rank too, before it can speak.
 void Health::accuse_dead(int rank) {
+  const std::optional<int> also_dead = neighbours_.wait(milliseconds(50));
   give_up(
       {.rank = rank,
        .where = neighbours_.pulse_of(rank)->where(),
@@ -187,7 +188,9 @@ void Health::accuse_dead(int rank) {
            {ExitCode::fault, "has died", why_all_end,
             "the launcher may name the signal; SIGKILL without a sender is mostly the system, out of memory"},
        .noticed_by = world_.rank(),
-       .death = true});
+       .death = true,
+       .from_outside = also_dead.has_value()},
+      also_dead);
 }
 
 void Health::accuse(int rank, const std::string& what) {
@@ -195,7 +198,18 @@ void Health::accuse(int rank, const std::string& what) {
            .where = ranks_[world_.rank() == 0 ? static_cast<size_t>(rank) : 0].last,
            .error = {ExitCode::fault, what, why_all_end,
                      "look at that node; results that were already written are complete"},
-           .noticed_by = world_.rank()});
+           .noticed_by = world_.rank(),
+           .from_outside = node_is_gone(rank)});
+}
+
+// Known of nodes of several ranks, on rank 0.
+bool Health::node_is_gone(int rank) const {
+  const std::vector<Place>& places = world_.places();
+  const int node = places[static_cast<size_t>(rank)].node;
+  if (ranks_.size() < 2 || node == 0 || places[static_cast<size_t>(rank)].local_size < 2) return false;
+  for (size_t other = 0; other < ranks_.size(); ++other)
+    if (places[other].node == node && judged_ - ranks_[other].heard < deadlines_.silence / 2) return false;
+  return true;
 }
 
 void Health::tell_agreed(const Error& error, int rank) {
@@ -212,10 +226,11 @@ void Health::tell_alone(const Error& error) {
 }
 
 // A rank that has not the word leaves the one that has it the time to speak.
-void Health::give_up(const FaultReport& fault) {
+void Health::give_up(const FaultReport& fault, std::optional<int> also_dead) {
   const int code = static_cast<int>(fault.error.code());
-  const Watchdog last_words(deadlines_.last_words, fault.error.code());
-  bool speaks = neighbours_.takes_the_word() || neighbours_.takes_the_word(fault.rank);
+  const Watchdog last_words(deadlines_.last_words, [&] { world_.end_process(code); });
+  bool speaks = neighbours_.takes_the_word() || neighbours_.takes_the_word(fault.rank) ||
+                (also_dead && neighbours_.takes_the_word(*also_dead));
   while (!speaks) {
     const std::optional<int> dead = neighbours_.wait(deadlines_.last_words);
     speaks = dead && neighbours_.takes_the_word(*dead);
@@ -223,7 +238,7 @@ void Health::give_up(const FaultReport& fault) {
   tell_(fault);
   neighbours_.has_spoken();
   world_.abort(code);
-  std::_Exit(code);  // for compilers that forget [[noreturn]] in virtual calls
+  world_.end_process(code);  // for compilers that forget [[noreturn]] in virtual calls
 }
 
 }  // namespace maniple

@@ -36,8 +36,9 @@ struct FaultReport {
   Whereabouts where;
   Error error;  // of another rank: without its subject, "has not been heard of for 20 s"
   int noticed_by = 0;
-  bool death = false;   // of a process
-  bool agreed = false;  // all ranks know, and end together
+  bool death = false;         // of a process
+  bool from_outside = false;  // with other ranks of its node: no request does that
+  bool agreed = false;        // all ranks know, and end together
 };
 // Makes it known; called once, from any thread, and must not throw.
 using TellFault = std::function<void(const FaultReport&)>;
@@ -71,7 +72,8 @@ class Health {
   void start_deadlines_again();
   [[noreturn]] void accuse_dead(int rank);
   [[noreturn]] void accuse(int rank, const std::string& what);
-  [[noreturn]] void give_up(const FaultReport& fault);
+  bool node_is_gone(int rank) const;
+  [[noreturn]] void give_up(const FaultReport& fault, std::optional<int> also_dead = {});
 
   World& world_;
   Deadlines deadlines_;

@@ -1,15 +1,14 @@
 #include <runtime/control/watchdog.hpp>
 
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <utility>
 
 namespace maniple {
 
 // It counts ticks of its own, as a process that stands still ticks only once.
-Watchdog::Watchdog(std::chrono::milliseconds limit, ExitCode code, LastWords words)
-    : thread_([this, limit, code, words = std::move(words)](const std::stop_token& dismissed) {
+Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void()> starved)
+    : thread_([this, limit, starved = std::move(starved)](const std::stop_token& dismissed) {
         constexpr int ticks = 16;
         std::mutex mutex;
         std::condition_variable_any wake;
@@ -22,8 +21,7 @@ Watchdog::Watchdog(std::chrono::milliseconds limit, ExitCode code, LastWords wor
           eaten = meals_;
           hungry = 0;
         }
-        if (words) words();
-        std::_Exit(static_cast<int>(code));
+        starved();
       }) {}
 
 }  // namespace maniple

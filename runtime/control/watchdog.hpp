@@ -1,8 +1,6 @@
 // The last resort against a call that never returns.
 #pragma once
 
-#include <kernels/support/check.hpp>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -11,13 +9,12 @@
 
 namespace maniple {
 
-// Ends this process unless it is fed or destroyed within `limit`. Its thread calls nothing that could wait
-// for a disk, a network or another thread, unless last words are asked for. Time in which the whole process
-// stood still (a suspended job) does not count.
+// Calls `starved`, once, in its own thread, unless it is fed or destroyed within `limit`. What is called must
+// not throw, and mostly ends the process. The thread itself waits for no disk, network or other thread. Time
+// in which the whole process stood still (a suspended job) does not count.
 class Watchdog {
  public:
-  using LastWords = std::function<void()>;  // said before the end; must not throw
-  explicit Watchdog(std::chrono::milliseconds limit, ExitCode code = ExitCode::fault, LastWords words = {});
+  Watchdog(std::chrono::milliseconds limit, std::function<void()> starved);
   void feed() { ++meals_; }
 
  private:

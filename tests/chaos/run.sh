@@ -48,7 +48,7 @@ for ((i = 0; i < requests; i++)); do
   esac
 done >"$work/in"
 command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --allow-cross-node-tp --sync-interval 0.2s
-  --takeover-after 5s --deadline 9s)
+  --takeover-after 5s --deadline 9s --start-deadline 8s)
 on 1 "${command[@]}" --run-dir "$work/undisturbed" 2>"$work/err" || { cat "$work/err" && exit 1; }
 
 # begin [LEAST_RANKS]: a job of the round's run, on a random layout. Process $job; its words are in $log.
@@ -76,7 +76,7 @@ begin_ranks() {  # and $ranks are there
 await() { until "$@" || gone "$job"; do sleep 0.005; done; }
 at_work() { (($(compgen -G "$run/jobs/*" | wc -l) > before)); }
 finishing() { compgen -G "$run/results.jsonl*" >/dev/null; }
-# Faults strike when the ranks find each other, when they load, when the final files are written, mostly in between.
+# Faults strike in the first moments of a start, when the ranks find each other, when they load, when the final files are written, mostly in between.
 moment() {
   local done=$(done_of "$run")
   case $((RANDOM % 6)) in
@@ -141,10 +141,10 @@ kill_launcher() {
   ended 15
 }
 stop_rank() {
-  begin_ranks 2 && later_moment
+  begin_ranks 2 && moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  ended "$([[ -n $slurm ]] && echo 30 || echo 15)" && named $victim  # srun waits 10 s for those that are left
+  ended "$([[ -n $slurm ]] && echo 40 || echo 25)" && named $victim  # without rank 0 a start ends 10 s later; srun waits 10 s for those that are left
 }
 order_stop() {
   begin_ranks && moment

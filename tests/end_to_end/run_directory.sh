@@ -116,6 +116,20 @@ on 1 "${poison[@]}" 2>"$work/err"
 on 1 "${poison[@]}" --retry-errors 2>"$work/err" || bad "--retry-errors: $(cat "$work/err")"
 [[ $(wc -l <"$work/poisoned/results.jsonl") == 3 && ! -e $work/poisoned/errors.jsonl ]] || bad "--retry-errors: $(ls "$work/poisoned")"
 
+say "the end of a whole job, or of its launcher, makes no request suspect"
+for victims in job launcher; do
+  for attempt in 1 2 3; do
+    start "$victims$attempt" 2 "${poison[@]/poisoned/$victims}" --tp 2
+    find_ranks "$job" 2 && until_true 20 grep -sq '"done":2,.*"running":1,' "$work/$victims/progress.json" || bad "$victims $attempt: $(cat "$work/$victims$attempt.err")"
+    rm "$work/$victims/progress.json"
+    if [[ $victims == job ]]; then kill -KILL "$job" "${ranks[@]}"; else kill -KILL "$job"; fi
+    until_true 20 all_gone "$job" "${ranks[@]}" || bad "$victims $attempt: ranks outlive the job"
+    wait "$job" 2>/dev/null
+  done
+  on 1 "${poison[@]/poisoned/$victims}" 2>"$work/err" || bad "$victims: $(cat "$work/err" "$work/$victims/errors.jsonl")"
+  [[ $(wc -l <"$work/$victims/results.jsonl") == 3 ]] || bad "$victims: $(cat "$work/$victims/results.jsonl")"
+done
+
 say "a full disk"
 (ulimit -f 8 && on 1 "${usual[@]}" --run-dir "$work/full" 2>"$work/err")
 (($? == 76)) && grep -q 'cannot write .*journal: File too large' "$work/err" && grep -q 'make room' "$work/err" || bad "a full disk: $(cat "$work/err")"

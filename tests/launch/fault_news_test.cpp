@@ -8,13 +8,16 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <thread>
+#include <tuple>
 
 namespace maniple {
 namespace {
@@ -70,9 +73,46 @@ TEST_F(FaultNewsTest, NamesTheRankItsPlaceAndItsWork) {
   record.erase("time");
   EXPECT_EQ(record, nlohmann::json::parse(R"({"rank": 2, "host": "nid2", "gpu": "GPU-2", "phase": "step",
       "step": 812, "layer": 3, "what": "has died", "noticed_by": 1, "requests": [5, 1, 7, 8, 9, 10, 11, 12],
-      "exit_code": 76, "job": "7"})"));
+      "from_outside": false, "exit_code": 76, "job": "7"})"));
   EXPECT_EQ(read_status(run_)->state, RunState::fault);
   EXPECT_EQ(read_fault(folder_), "rank 2 on nid2, in phase step, step 812: has died");
+}
+
+TEST_F(FaultNewsTest, ADeathWithTheLauncherOrWithOthersComesFromOutside) {
+  const auto from_outside = [&] {
+    const auto record = nlohmann::json::parse(read_if_there(folder_ / "fault.json").value());
+    fs::remove(folder_ / "fault.json");
+    return record.at("from_outside").get<bool>();
+  };
+  fault_.from_outside = true;
+  told();
+  EXPECT_TRUE(from_outside());
+  fault_.from_outside = false;
+  fault_.death = true;
+  told();
+  EXPECT_FALSE(from_outside());
+
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    if (::fork() == 0) {
+      FaultNews news(world_, "", log_);
+      news.record_in(folder_);
+      std::ignore = ::write(ready[1], "r", 1);
+      for (const pid_t parent = ::getppid(); ::getppid() == parent;) ::usleep(1000);
+      news.tell(fault_);
+      ::_exit(0);
+    }
+    ::pause();
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  for (int wait = 0; wait < 1000 && !fs::exists(folder_ / "fault.json"); ++wait) ::usleep(10'000);
+  ::usleep(100'000);  // STATUS comes behind it
+  EXPECT_TRUE(from_outside());
 }
 
 TEST_F(FaultNewsTest, RecordsWhatIsNotUtf8) {

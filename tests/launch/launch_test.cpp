@@ -44,6 +44,32 @@ TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
   EXPECT_TRUE(launched_with({{"PMI_RANK", "1"}}).by_mpi);
 }
 
+TEST(Launcher, MpirunAndSrunTellHowManyRanksBelongOnThisNode) {
+  const Launch mpirun = launched_with({{"OMPI_COMM_WORLD_RANK", "5"},
+                                       {"OMPI_COMM_WORLD_SIZE", "8"},
+                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                       {"PMIX_NAMESPACE", "prterun-n1-7@1/0"},
+                                       {"SLURM_LOCALID", "0"},
+                                       {"SLURM_STEP_NUM_TASKS", "2"}});
+  EXPECT_EQ(mpirun.step, "prterun-n1-7@1_0") << "the name of a file";
+  EXPECT_EQ(mpirun.ranks, 8);
+  EXPECT_EQ(mpirun.local_rank, 1);
+  EXPECT_EQ(mpirun.local_size, 4);
+  std::map<std::string, std::string> variables{
+      {"PMIX_RANK", "5"},     {"SLURM_JOB_ID", "7"},         {"SLURM_STEP_ID", "0"},
+      {"SLURM_LOCALID", "1"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2),3,1"}};
+  for (const auto& [node, size] :
+       std::map<std::string, int>{{"0", 2}, {"1", 2}, {"2", 3}, {"3", 1}, {"4", 0}}) {
+    variables["SLURM_NODEID"] = node;
+    EXPECT_EQ(launched_with(variables).local_size, size);
+  }
+  EXPECT_EQ(launched_with(variables).step, "7.0");
+  EXPECT_EQ(launched_with(variables).ranks, 8);
+  EXPECT_EQ(launched_with(variables).local_rank, 1);
+  EXPECT_FALSE(launched_with({{"PMIX_RANK", "0"}}).local_rank);
+}
+
 TEST(Launcher, NodesUnderSrunMayLeaveMpiInitEarlyUnlessTheirFencesAreRings) {
   std::map<std::string, std::string> variables{
       {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}, {"SLURM_NNODES", "2"}};

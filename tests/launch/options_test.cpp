@@ -284,6 +284,7 @@ TEST(Options, ARunDirectoryHasOptionsOfItsOwn) {
   EXPECT_EQ(plain.sync_interval, std::chrono::seconds(5));
   EXPECT_EQ(plain.takeover_after, std::chrono::seconds(30));
   EXPECT_EQ(plain.deadline, std::chrono::seconds(60));
+  EXPECT_EQ(plain.start_deadline, std::chrono::seconds(300));
   EXPECT_EQ(plain.shard.count, 1U);
   EXPECT_EQ(plain.fail_on.percent, 0);
   const GenerateOptions given =
@@ -316,6 +317,7 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   for (const char* time : {"", "s", "5d", "-1s", "1e9"})
     expect_mentions(refused({"--in", "a", "--sync-interval", time}), "is not a time");
   expect_mentions(refused({"--in", "a", "--deadline", "2s"}), "is below 3 s");
+  expect_mentions(refused({"--in", "a", "--start-deadline", "2s"}), "--start-deadline (2s) is below 3 s");
   expect_mentions(refused({"--in", "a", "--takeover-after", "3.9s"}), "--takeover-after (3.9s) is below 4 s");
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
 }

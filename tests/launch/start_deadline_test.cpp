@@ -4,6 +4,7 @@
 #include <parallel/self/self_world.hpp>
 #include <runtime/agreement.hpp>
 
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -12,11 +13,17 @@ namespace {
 
 using std::chrono::seconds;
 
+GenerateOptions patient() {
+  GenerateOptions options;
+  options.deadline = seconds(60);
+  return options;
+}
+
 TEST(StartDeadlineDeathTest, EndsTheProcessWithAMessageWhenItPasses) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        const StartDeadline deadline(0, seconds(1));
+        const StartDeadline deadline({}, std::_Exit, seconds(1));
         std::this_thread::sleep_for(seconds(30));
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
@@ -37,8 +44,8 @@ TEST(StartDeadlineDeathTest, HoldsUntilTheRanksAreWatched) {
         RankLog log;
         FaultNews faults(world, "", log);
         Neighbours neighbours(world);
-        std::optional<StartDeadline> start(std::in_place, 0, seconds(1));
-        run_generate(world, {}, {log, faults, start, neighbours});
+        std::optional<StartDeadline> start(std::in_place, Launch{}, std::_Exit, seconds(1));
+        run_generate(world, patient(), {log, faults, start, neighbours});
       },
       ::testing::ExitedWithCode(76), "did not find each other within 1 s");
 }
@@ -48,12 +55,13 @@ TEST(StartDeadline, EndsWhenTheRanksAreWatched) {
   RankLog log;
   FaultNews faults(world, "", log);
   Neighbours neighbours(world);
-  std::optional<StartDeadline> start(std::in_place, 0, seconds(60));
-  EXPECT_THROW(run_generate(world, {}, {log, faults, start, neighbours}), AgreedError) << "there is no model";
+  std::optional<StartDeadline> start(std::in_place, Launch{}, std::_Exit, seconds(60));
+  EXPECT_THROW(run_generate(world, patient(), {log, faults, start, neighbours}), AgreedError)
+      << "there is no model";
   EXPECT_FALSE(start);
 }
 
-TEST(StartDeadline, IsForgottenInTime) { const StartDeadline deadline(0, seconds(60)); }
+TEST(StartDeadline, IsForgottenInTime) { const StartDeadline deadline({}, std::_Exit, seconds(60)); }
 
 }  // namespace
 }  // namespace maniple

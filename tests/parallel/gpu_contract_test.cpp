@@ -99,7 +99,7 @@ class GpuWorld : public World {
   std::optional<std::string> fault() override { return world_.fault(); }
   [[noreturn]] void abort(int exit_code) override {
     world_.abort(exit_code);
-    std::_Exit(exit_code);  // for compilers that forget [[noreturn]] in virtual calls
+    end_process(exit_code);  // for compilers that forget [[noreturn]] in virtual calls
   }
 
  private:

@@ -254,7 +254,7 @@ TEST(NcclGroups, whatever_was_asked_for) {
   EXPECT_TRUE(choose(GpuTransport::nccl, {"GPU-a", "GPU-a"}).nccl);
   const Choice choice = choose(GpuTransport::host, {"GPU-a", "GPU-b"});
   EXPECT_FALSE(choice.nccl);
-  EXPECT_EQ(choice.description, "GPU tensors through the host (--transport host)");
+  EXPECT_EQ(choice.description, "GPU tensors through the host (as asked)");
 }
 
 TEST(NcclGroups, one_fault_is_found_among_several_groups_and_none_after_their_end) {

@@ -16,7 +16,7 @@ golden 4 4 --tp 2 --max-num-seqs 16
 says err 'NCCL .*; fp32, attention on plain cores'
 says err '6 graphs of decode steps of up to 16 sequences'
 golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
-says err 'GPU tensors through the host (--transport host)'
+says err 'GPU tensors through the host (as asked)'
 
 # The same bits with and without graphs, in the types that tensor cores take.
 for type in bf16 fp16; do

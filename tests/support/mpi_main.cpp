@@ -90,6 +90,6 @@ int main(int argc, char** argv) {
   GTEST_FLAG_SET(catch_exceptions, false);
   std::signal(SIGALRM, maniple::end_hanging_job);
   alarm(maniple::seconds_per_test);
-  const auto world = maniple::make_mpi_world(maniple::gpu_transport(argc, argv));
+  const auto world = maniple::make_mpi_world(std::_Exit, maniple::gpu_transport(argc, argv));
   return maniple::run_all_tests(*world, maniple::expected_ranks(argc, argv));
 }

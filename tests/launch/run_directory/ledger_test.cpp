@@ -9,12 +9,12 @@ using Kind = JournalRecord::Kind;
 // Each job's journal is replayed into the ledger.
 class LedgerTest : public ::testing::Test {
  protected:
-  void job(const std::vector<JournalRecord>& records) {
+  void job(const std::vector<JournalRecord>& records, JobEnd end = JobEnd::untold) {
     const std::filesystem::path path = scratch_.path() / std::to_string(++jobs_);
     JournalWriter writer(path);
     for (const JournalRecord& record : records) writer.append(record);
     writer.sync();
-    EXPECT_EQ(ledger_.replay(path), 0U);
+    EXPECT_EQ(ledger_.replay(path, end), 0U);
   }
 
   Scratch scratch_;
@@ -56,6 +56,16 @@ TEST_F(LedgerTest, OnlyAFaultWhileAloneQuarantinesAndPlannedStopsNeverCount) {
        {Kind::started, 5}});
   EXPECT_FALSE(ledger_.is_quarantined(4));
   EXPECT_TRUE(ledger_.is_quarantined(5));
+}
+
+TEST_F(LedgerTest, AnEndFromOutsideIsNoFaultOfARequest) {
+  for (int time = 0; time < 3; ++time) job({{Kind::started, 4}}, JobEnd::outside);
+  job({{Kind::started, 4}}, JobEnd::fault);
+  job({{Kind::started_alone, 4}}, JobEnd::outside);
+  EXPECT_FALSE(ledger_.is_suspect(4));
+  EXPECT_FALSE(ledger_.is_quarantined(4));
+  job({{Kind::started, 4}}, JobEnd::fault);
+  EXPECT_TRUE(ledger_.is_suspect(4)) << "nothing is left in flight for the next one";
 }
 
 TEST_F(LedgerTest, AnErrorClearsTheQuarantineButNotTheSuspicion) {

@@ -200,6 +200,33 @@ TEST(RunDirectory, AStopIsNoFaultUnlessOneIsOnRecord) {
   EXPECT_TRUE(RunDirectory(settings_of(scratch.path(), 1)).ledger().is_suspect(0));
 }
 
+TEST(RunDirectory, OnlyTheFallOfARankInAStepIsAFaultOfItsRequests) {
+  struct Ending {
+    const char* fault;  // fault.json; null: none
+    int ranks;
+    bool counts;
+  };
+  for (const Ending& ending :
+       {Ending{R"({"phase":"step"})", 2, true},  // of the version before
+        Ending{R"({"phase":"step","from_outside":false})", 2, true},
+        Ending{R"({"phase":"step","from_outside":true})", 2, false},
+        Ending{R"({"phase":"idle","from_outside":false})", 2, false}, Ending{R"({"pha)", 2, true},
+        Ending{R"([{"phase":1}])", 2, true}, Ending{nullptr, 2, false}, Ending{nullptr, 1, true}}) {
+    const Scratch scratch;
+    for (int job = 0; job < 2; ++job) {
+      RunDirectory run(settings_of(scratch.path(), 1));
+      run.record({Kind::started, 0});
+      run.tick({});
+      std::filesystem::create_directory(run.job_folder() / "logs");
+      for (int rank = 0; rank < ending.ranks; ++rank)
+        write_content(run.job_folder() / "logs" / std::to_string(rank), "");
+      if (ending.fault) write_content(run.job_folder() / "fault.json", ending.fault);
+    }
+    EXPECT_EQ(RunDirectory(settings_of(scratch.path(), 1)).ledger().is_suspect(0), ending.counts)
+        << (ending.fault ? ending.fault : "no fault.json") << ", ranks: " << ending.ranks;
+  }
+}
+
 TEST(RunDirectory, StatusTellsOfAStopBeforeItsEndOnlyWhereItIsCertain) {
   for (const bool certain : {false, true})
     for (const bool fault : {false, true}) {

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <parallel/self/memory_mailbox.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/control/health.hpp>
 #include <support/thread_world.hpp>
@@ -19,8 +20,9 @@ const Deadlines short_deadlines{.beat = milliseconds(10),
 
 // What a launcher would see. The worlds of tests cannot end the process.
 void tell_and_exit(const FaultReport& fault) {
-  fmt::print(stderr, "rank {} in {} {}: {}; noticed by {}\n", fault.rank, name_of(fault.where.phase),
-             fault.where.step, fault.error.what(), fault.noticed_by);
+  fmt::print(stderr, "rank {} in {} {}: {}; noticed by {}{}\n", fault.rank, name_of(fault.where.phase),
+             fault.where.step, fault.error.what(), fault.noticed_by,
+             fault.from_outside ? ", from outside" : "");
   std::_Exit(static_cast<int>(fault.error.code()));
 }
 
@@ -81,6 +83,33 @@ TEST(HealthDeathTest, a_rank_that_is_silent_is_named) {
   };
   EXPECT_EXIT(watched(), testing::ExitedWithCode(76),
               "rank 1 in start 0: has not been heard of for 0 s; noticed by 0");
+}
+
+// Rank 0 of some that are never heard of.
+struct SilentWorld : SelfWorld {
+  explicit SilentWorld(std::vector<Place> places) : all(std::move(places)) {}
+  int size() const override { return static_cast<int>(all.size()); }
+  const std::vector<Place>& places() const override { return all; }
+  Channel make_channel() override {
+    channel = make_memory_channel(size());
+    return {std::move(channel.center), std::move(channel.leaves[0])};
+  }
+  std::vector<Place> all;
+  MemoryChannel channel;
+};
+
+TEST(HealthDeathTest, several_ranks_of_a_node_fall_silent_when_the_node_is_gone) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto watched = [](const std::vector<Place>& places) {
+    SilentWorld world(places);
+    Neighbours neighbours(world);
+    const Health health(world, neighbours, short_deadlines, tell_and_exit);
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  };
+  EXPECT_EXIT(watched({{"n0", 0, 0, 1}, {"n1", 1, 0, 2}, {"n1", 1, 1, 2}}), testing::ExitedWithCode(76),
+              "rank 1 in start 0: has not been heard of for 0 s; noticed by 0, from outside");
+  EXPECT_EXIT(watched({{"n0", 0, 0, 1}, {"n1", 1, 0, 1}}), testing::ExitedWithCode(76),
+              "rank 1 in start 0: has not been heard of for 0 s; noticed by 0\n");
 }
 
 TEST(HealthDeathTest, a_step_without_progress_is_a_fault) {

@@ -1,0 +1,64 @@
+# A rank that stops or dies before the ranks have found each other is named, the job ends at --start-deadline, and nothing stays in shared memory.
+. "$HERE/lib.sh"
+
+# start_with NAME DEADLINE RANK DEED: four ranks, of which one stops or dies ("STOP exec": before it is the program; "STOP init": at MPI_Init).
+start_with() {
+  local deed=${4% *} place=${4#* }
+  MPIRUN="$MPIRUN -x HURT_AT_START -x LD_PRELOAD=$STOPPER" HURT_AT_START="$3 $deed $place" started_under "$1" "$2"
+}
+started_under() {
+  # shellcheck disable=SC2016
+  $MPIRUN -n 4 bash -c '[[ $HURT_AT_START == "$OMPI_COMM_WORLD_RANK "*exec ]] && set -- $HURT_AT_START -- "$@" && kill -$2 $$ && shift 4
+    exec "$@"' sh "$MANIPLE" generate --model "$model" --prompt ROMEO: --max-tokens 4 --seed 1 --start-deadline "$2" </dev/null >"$work/$1.out" 2>"$work/$1.err" &
+  job=$!
+  started+=("$job")
+}
+# ends NAME SECONDS CODE
+ends() {
+  until_true "$2" gone "$job" || bad "$1: not ended after $2 s: $(cat "$work/$1.err")"
+  wait "$job"
+  local rc=$?
+  ((rc == $3)) || bad "$1: exit code $rc, not $3: $(cat "$work/$1.err")"
+  until_true 10 nothing_left || bad "$1: left behind: $(ls /dev/shm)"
+}
+nothing_left() { [[ -z $(compgen -G "/dev/shm/maniple-start-*") ]]; }
+says() { grep -qF -- "$2" "$work/$1.err"; }  # NAME TEXT
+said() { says "$@" || bad "$1 did not say '$2': $(cat "$work/$1.err")"; }
+node="  $(uname -n): "
+
+start_with never 10s 2 "STOP exec"
+until_true 8 says never "ranks are missing: the 4 of this job have not found each other for 2 s" || bad "no notice: $(cat "$work/never.err")"
+! says never "maniple: error:" || bad "ended before its time: $(cat "$work/never.err")"
+ends never 20 76
+said never "${node}not come to MPI_Init: rank 2"
+said never "${node}in MPI_Init: rank 0, rank 1, rank 3"
+said never "did not find each other within 10 s"
+(($(grep -c 'ranks are missing' "$work/never.err") == 1)) || bad "said more than once: $(cat "$work/never.err")"
+
+start_with stopped 5s 1 "STOP init"
+ends stopped 20 76
+said stopped "${node}stopped: rank 1"
+said stopped "${node}in MPI_Init: rank 0, rank 2, rank 3"
+
+say "without rank 0 another one speaks, 10 s later"
+start_with headless 5s 0 "STOP init"
+ends headless 30 76
+said headless "${node}stopped: rank 0"
+said headless "where: rank 1"
+(($(grep -c 'maniple: error:' "$work/headless.err") == 1)) || bad "not exactly one message: $(cat "$work/headless.err")"
+
+say "the launcher names a rank that died"
+for place in exec init; do
+  start_with "died-$place" 60s 3 "KILL $place"
+  ends "died-$place" 20 137
+  grep -q 'rank 3 .* exited on signal 9' "$work/died-$place.err" || bad "died-$place: $(cat "$work/died-$place.err")"
+done
+
+say "a start that is given up leaves nothing behind either"
+start_with interrupted 60s 2 "STOP exec"
+until_true 20 compgen -G "/dev/shm/maniple-start-*" >/dev/null || bad "no roll is called"
+sleep 1
+kill -TERM "$job"
+until_true 20 gone "$job" || bad "interrupted: not ended"
+until_true 10 nothing_left || bad "interrupted: left behind: $(ls /dev/shm)"
+finish
