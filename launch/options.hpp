@@ -30,7 +30,8 @@ struct JobOptions {
   bool any_backend = false;    // --backend auto
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
-  std::chrono::milliseconds deadline{};  // from a fault to the end of all ranks
+  std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
+  std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
   std::optional<std::filesystem::path> run_dir;
   Launch launch;         // main's
   TimeLimit time_limit;  // its Slurm part is main's
@@ -84,11 +85,5 @@ using CommandLine =
 // args: without the program's name. Reads the file named by --config; fails (input) when that cannot be
 // opened.
 CommandLine parse_arguments(std::span<const std::string> args);
-
-// "512", "64K" and "64KiB" (2^10), "64KB" (10^3), up to T. Fails (usage) on anything else.
-size_t parse_bytes(const std::string& text);
-
-// "5", "0.5s", "3m", "2h". Fails (usage) on anything else.
-std::chrono::milliseconds parse_duration(const std::string& text);
 
 }  // namespace maniple

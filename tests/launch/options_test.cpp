@@ -51,16 +51,6 @@ class TemporaryFile {
   std::string path_;
 };
 
-TEST(Durations, HaveUnitsAndBareNumbersAreSeconds) {
-  using namespace std::chrono_literals;
-  EXPECT_EQ(parse_duration("180"), 180s);
-  EXPECT_EQ(parse_duration("0.5s"), 500ms);
-  EXPECT_EQ(parse_duration("3m"), 3min);
-  EXPECT_EQ(parse_duration("1.5h"), 90min);
-  for (const char* text : {"", "s", "-1s", "3 m", "1d", "04:00:00", "nan", "1e9"})
-    EXPECT_THROW(parse_duration(text), Error) << text;
-}
-
 TEST(GenerateOptions, TimesAreNothingUnlessGiven) {
   EXPECT_EQ(generate({}).time_limit.stop_before, std::nullopt);
   EXPECT_EQ(generate({}).time_limit.walltime, std::nullopt);
@@ -252,18 +242,6 @@ TEST(Options, NumbersOutOfRangeAreRefused) {
     EXPECT_EQ(generate_refusal(args).code(), ExitCode::usage) << args[0] << " " << args[1];
 }
 
-TEST(Options, BytesTakePowersOfTwoAndOfTen) {
-  EXPECT_EQ(parse_bytes("512"), 512U);
-  EXPECT_EQ(parse_bytes("3K"), 3U << 10);
-  EXPECT_EQ(parse_bytes("3KiB"), 3U << 10);
-  EXPECT_EQ(parse_bytes("3KB"), 3000U);
-  EXPECT_EQ(parse_bytes("2MiB"), 2U << 20);
-  EXPECT_EQ(parse_bytes("4G"), size_t{4} << 30);
-  EXPECT_EQ(parse_bytes("1TB"), 1'000'000'000'000U);
-  for (const char* wrong : {"", "G", "-1", "1.5G", "4g", "4GX", "4 G", "4iB", "99999999999T"})
-    EXPECT_THROW(parse_bytes(wrong), Error) << wrong;
-}
-
 TEST(Options, AModelAndOneSourceOfPromptsAreNeeded) {
   expect_mentions(refusal({"generate", "--prompt", "p"}).what(), "no model was given");
   expect_mentions(refusal({"generate", "--model", "m"}).what(), "no prompt");
@@ -284,6 +262,7 @@ TEST(Options, ARunDirectoryHasOptionsOfItsOwn) {
   EXPECT_EQ(plain.sync_interval, std::chrono::seconds(5));
   EXPECT_EQ(plain.takeover_after, std::chrono::seconds(30));
   EXPECT_EQ(plain.deadline, std::chrono::seconds(60));
+  EXPECT_EQ(plain.start_deadline, std::chrono::seconds(300));
   EXPECT_EQ(plain.shard.count, 1U);
   EXPECT_EQ(plain.fail_on.percent, 0);
   const GenerateOptions given =
@@ -316,6 +295,7 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   for (const char* time : {"", "s", "5d", "-1s", "1e9"})
     expect_mentions(refused({"--in", "a", "--sync-interval", time}), "is not a time");
   expect_mentions(refused({"--in", "a", "--deadline", "2s"}), "is below 3 s");
+  expect_mentions(refused({"--in", "a", "--start-deadline", "2s"}), "--start-deadline (2s) is below 3 s");
   expect_mentions(refused({"--in", "a", "--takeover-after", "3.9s"}), "--takeover-after (3.9s) is below 4 s");
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
 }
