@@ -204,6 +204,12 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
   EXPECT_EQ(generate_refusal({"--backend", "cdua"}).code(), ExitCode::usage);
 }
 
+TEST(Options, APathIsAskedForByTheNameThatIsPrinted) {
+  for (const CpuPath path : {CpuPath::automatic, CpuPath::amx, CpuPath::avx512_bf16, CpuPath::avx512,
+                             CpuPath::avx2, CpuPath::portable})
+    EXPECT_EQ(generate({"--cpu-path", std::string(name_of(path))}).engine.backend.cpu_path, path);
+}
+
 TEST(Options, AMisspeltCommandIsRefusedWithTheNearest) {
   EXPECT_EQ(refusal({"genrate"}).remedy(), "did you mean generate?");
   expect_mentions(refusal({}).what(), "the first word must be a command");
