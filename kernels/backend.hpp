@@ -18,9 +18,6 @@ enum class BackendKind { automatic, cpu, reference, cuda };
 enum class CpuPath { automatic, amx, avx512_bf16, avx512, avx2, portable };
 
 std::string_view name_of(CpuPath path);  // "avx512_bf16"
-// Throws Error (usage) for an unknown name.
-CpuPath parse_cpu_path(std::string_view name);
-BackendKind parse_backend_kind(std::string_view name);
 // Paths that this processor can run, best first by a table of processors (not by a timing: the choice must be
 // repeatable).
 std::vector<CpuPath> available_cpu_paths();

@@ -86,10 +86,4 @@ using CommandLine =
 // opened.
 CommandLine parse_arguments(std::span<const std::string> args);
 
-// "512", "64K" and "64KiB" (2^10), "64KB" (10^3), up to T. Fails (usage) on anything else.
-size_t parse_bytes(const std::string& text);
-
-// "5", "0.5s", "3m", "2h". Fails (usage) on anything else.
-std::chrono::milliseconds parse_duration(const std::string& text);
-
 }  // namespace maniple

@@ -6,45 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
 namespace maniple {
 
 namespace {
-
-constexpr std::array all_paths{CpuPath::automatic, CpuPath::amx,  CpuPath::avx512_bf16,
-                               CpuPath::avx512,    CpuPath::avx2, CpuPath::portable};
-constexpr std::array all_kinds{BackendKind::automatic, BackendKind::cpu, BackendKind::reference,
-                               BackendKind::cuda};
-
-std::string_view name_of(BackendKind kind) {
-  switch (kind) {
-    case BackendKind::automatic:
-      return "auto";
-    case BackendKind::cpu:
-      return "cpu";
-    case BackendKind::reference:
-      return "reference";
-    case BackendKind::cuda:
-      return "cuda";
-  }
-  return "?";
-}
-
-template <typename Range>
-std::vector<std::string_view> names(const Range& values) {
-  std::vector<std::string_view> list;
-  list.reserve(values.size());
-  for (const auto value : values) list.push_back(name_of(value));
-  return list;
-}
-
-template <typename Range>
-auto parse(const Range& values, const char* what, std::string_view name) {
-  for (const auto value : values)
-    if (name_of(value) == name) return value;
-  fail(ExitCode::usage, "unknown {} \"{}\"; use one of {}", what, name, fmt::join(names(values), ", "));
-}
 
 // The tiles exist, and the kernel lets this process use their 8 KiB of state (it must be asked, before
 // threads start).
@@ -101,10 +66,6 @@ std::string_view name_of(CpuPath path) {
   return "?";
 }
 
-CpuPath parse_cpu_path(std::string_view name) { return parse(all_paths, "cpu path", name); }
-
-BackendKind parse_backend_kind(std::string_view name) { return parse(all_kinds, "backend", name); }
-
 std::vector<CpuPath> available_cpu_paths() {
   std::vector<CpuPath> paths;
   const bool avx512 = has_avx512(), bf16 = has_avx512_bf16();
@@ -121,10 +82,10 @@ std::vector<CpuPath> available_cpu_paths() {
 CpuPath cpu::chosen_path(CpuPath asked) {
   const std::vector<CpuPath> available = available_cpu_paths();
   if (asked == CpuPath::automatic) return available.front();
-  if (std::find(available.begin(), available.end(), asked) == available.end())
-    fail(ExitCode::preflight, "this processor cannot run the cpu path {}; it has {}", name_of(asked),
-         fmt::join(names(available), ", "));
-  return asked;
+  if (std::find(available.begin(), available.end(), asked) != available.end()) return asked;
+  std::string names;
+  for (const CpuPath path : available) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(path));
+  fail(ExitCode::preflight, "this processor cannot run the cpu path {}; it has {}", name_of(asked), names);
 }
 
 }  // namespace maniple

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
-#include <launch/options.hpp>
-#include <launch/preflight/facts.hpp>
-#include <runtime/job_plan.hpp>
+#include <launch/preflight/situation.hpp>
 
 #include <optional>
 #include <string>
@@ -21,23 +19,6 @@ struct Finding {
   std::string what;
   std::string why;
   std::string remedy;
-};
-
-struct Situation {
-  JobOptions options;  // with the kind of backend that all ranks agreed on
-  JobPlan plan;
-  std::vector<Place> places;
-  std::vector<RankFacts> ranks;
-  uint64_t results_bytes = 0;          // that the run directory will need; 0: not known
-  std::optional<double> seconds_left;  // until the job stops itself
-
-  bool cuda_build = true;
-
-  size_t size() const { return ranks.size(); }
-  // A build without CUDA says so itself.
-  bool on_gpus() const { return cuda_build && options.engine.backend.kind == BackendKind::cuda; }
-  // The GPU that a rank will take; null where it sees none for it.
-  const GpuFacts* gpu_of(size_t rank) const;
 };
 
 struct CheckResult {

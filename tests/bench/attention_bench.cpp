@@ -5,6 +5,7 @@
 //   attention_bench [--threads n] [--rounds n] [--path avx512]
 
 #include <bench/bandwidth.hpp>
+#include <bench/cpu_path.hpp>
 
 #include <kernels/cpu/attention.hpp>
 #include <kernels/cpu/cpu_paths.hpp>
@@ -39,7 +40,7 @@ Options parse(int argc, char** argv) {
     else if (name == "--rounds")
       options.rounds = std::atoi(argv[i + 1]);
     else if (name == "--path")
-      options.path = parse_cpu_path(argv[i + 1]);
+      options.path = cpu_path_named(argv[i + 1]);
     else
       fail(ExitCode::usage, "unknown option {}; use --threads, --rounds or --path", name);
   }

@@ -4,6 +4,7 @@
 //   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0]
 
 #include <bench/bandwidth.hpp>
+#include <bench/cpu_path.hpp>
 
 #include <kernels/backend.hpp>
 #include <kernels/cpu/matmul.hpp>
@@ -180,7 +181,7 @@ Arguments parse(int argc, char** argv) {
     else if (name == "--rounds")
       arguments.rounds = std::atoi(argv[i + 1]);
     else if (name == "--path")
-      arguments.path = parse_cpu_path(argv[i + 1]);
+      arguments.path = cpu_path_named(argv[i + 1]);
     else if (name == "--lm-head")
       arguments.lm_head = std::atoi(argv[i + 1]) != 0;
     else if (name == "--m") {

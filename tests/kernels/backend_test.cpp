@@ -15,19 +15,6 @@ Error error_of(F f) {
   return Error(ExitCode::complete, "no error");
 }
 
-TEST(Backend, NamesOfPathsAndBackendsAreParsedAndAnUnknownOneListsAll) {
-  for (const CpuPath path : {CpuPath::automatic, CpuPath::amx, CpuPath::avx512_bf16, CpuPath::avx512,
-                             CpuPath::avx2, CpuPath::portable})
-    EXPECT_EQ(parse_cpu_path(name_of(path)), path);
-  EXPECT_EQ(parse_backend_kind("reference"), BackendKind::reference);
-  const Error path = error_of([] { parse_cpu_path("sse9"); }),
-              kind = error_of([] { parse_backend_kind("tpu"); });
-  EXPECT_EQ(path.code(), ExitCode::usage);
-  EXPECT_STREQ(path.what(),
-               "unknown cpu path \"sse9\"; use one of auto, amx, avx512_bf16, avx512, avx2, portable");
-  EXPECT_STREQ(kind.what(), "unknown backend \"tpu\"; use one of auto, cpu, reference, cuda");
-}
-
 TEST(Backend, TakesTheFirstAvailablePathAndSaysSo) {
   const std::vector<CpuPath> paths = available_cpu_paths();
   ASSERT_FALSE(paths.empty());

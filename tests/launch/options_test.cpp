@@ -51,16 +51,6 @@ class TemporaryFile {
   std::string path_;
 };
 
-TEST(Durations, HaveUnitsAndBareNumbersAreSeconds) {
-  using namespace std::chrono_literals;
-  EXPECT_EQ(parse_duration("180"), 180s);
-  EXPECT_EQ(parse_duration("0.5s"), 500ms);
-  EXPECT_EQ(parse_duration("3m"), 3min);
-  EXPECT_EQ(parse_duration("1.5h"), 90min);
-  for (const char* text : {"", "s", "-1s", "3 m", "1d", "04:00:00", "nan", "1e9"})
-    EXPECT_THROW(parse_duration(text), Error) << text;
-}
-
 TEST(GenerateOptions, TimesAreNothingUnlessGiven) {
   EXPECT_EQ(generate({}).time_limit.stop_before, std::nullopt);
   EXPECT_EQ(generate({}).time_limit.walltime, std::nullopt);
@@ -214,6 +204,12 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
   EXPECT_EQ(generate_refusal({"--backend", "cdua"}).code(), ExitCode::usage);
 }
 
+TEST(Options, APathIsAskedForByTheNameThatIsPrinted) {
+  for (const CpuPath path : {CpuPath::automatic, CpuPath::amx, CpuPath::avx512_bf16, CpuPath::avx512,
+                             CpuPath::avx2, CpuPath::portable})
+    EXPECT_EQ(generate({"--cpu-path", std::string(name_of(path))}).engine.backend.cpu_path, path);
+}
+
 TEST(Options, AMisspeltCommandIsRefusedWithTheNearest) {
   EXPECT_EQ(refusal({"genrate"}).remedy(), "did you mean generate?");
   expect_mentions(refusal({}).what(), "the first word must be a command");
@@ -250,18 +246,6 @@ TEST(Options, NumbersOutOfRangeAreRefused) {
                                    {"--stop", ""}};
   for (const Args& args : wrong)
     EXPECT_EQ(generate_refusal(args).code(), ExitCode::usage) << args[0] << " " << args[1];
-}
-
-TEST(Options, BytesTakePowersOfTwoAndOfTen) {
-  EXPECT_EQ(parse_bytes("512"), 512U);
-  EXPECT_EQ(parse_bytes("3K"), 3U << 10);
-  EXPECT_EQ(parse_bytes("3KiB"), 3U << 10);
-  EXPECT_EQ(parse_bytes("3KB"), 3000U);
-  EXPECT_EQ(parse_bytes("2MiB"), 2U << 20);
-  EXPECT_EQ(parse_bytes("4G"), size_t{4} << 30);
-  EXPECT_EQ(parse_bytes("1TB"), 1'000'000'000'000U);
-  for (const char* wrong : {"", "G", "-1", "1.5G", "4g", "4GX", "4 G", "4iB", "99999999999T"})
-    EXPECT_THROW(parse_bytes(wrong), Error) << wrong;
 }
 
 TEST(Options, AModelAndOneSourceOfPromptsAreNeeded) {

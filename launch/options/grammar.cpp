@@ -1,0 +1,139 @@
+#include <kernels/support/check.hpp>
+#include <launch/nearest_name.hpp>
+#include <launch/options/grammar.hpp>
+
+#include <fstream>
+#include <sstream>
+
+namespace maniple {
+
+namespace {
+
+constexpr unsigned line_length = 110;
+constexpr unsigned description_length = 72;
+
+po::options_description general() {
+  po::options_description general("General", line_length, description_length);
+  general.add_options()("config", po::value<std::string>()->value_name("FILE"),
+                        "more options, one `name = value` a line; the command line wins")(
+      "help", po::bool_switch(), "this text");
+  return general;
+}
+
+std::vector<std::string> names(const po::options_description& options, std::string_view prefix) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options())
+    names.push_back(fmt::format("{}{}", prefix, option->long_name()));
+  return names;
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") + 1 - first);
+}
+
+// Values from the command line and from the file that --config names. The command line wins.
+class Reader {
+ public:
+  Reader(const std::string& command, const std::vector<po::options_description>& groups, bool takes_words)
+      : help_remedy_(fmt::format("maniple {} --help lists the options", command)), takes_words_(takes_words) {
+    for (const po::options_description& group : groups) in_file_.add(group);
+    all_.add(in_file_).add(general());
+    if (takes_words) all_.add_options()("words", po::value<std::vector<std::string>>());
+  }
+
+  po::variables_map read(std::span<const std::string> args) const {
+    try {
+      po::variables_map values;
+      po::store(from_arguments(args), values);
+      if (values.count("config") != 0) po::store(from_file(values["config"].as<std::string>()), values);
+      return values;
+    } catch (const po::error& error) {
+      refuse(error.what(), help_remedy_);
+    }
+  }
+
+ private:
+  po::parsed_options from_arguments(std::span<const std::string> args) const {
+    using namespace po::command_line_style;
+    po::positional_options_description words;
+    po::command_line_parser parser(std::vector<std::string>(args.begin(), args.end()));
+    parser.options(all_).style(allow_long | long_allow_adjacent | long_allow_next).allow_unregistered();
+    if (takes_words_) parser.positional(words.add("words", -1));
+    po::parsed_options parsed = parser.run();
+    for (const po::option& option : parsed.options) check(option);
+    return parsed;
+  }
+
+  void check(const po::option& option) const {
+    const std::string name = "--" + option.string_key;
+    if (option.position_key >= 0 && option.string_key.empty())
+      refuse(fmt::format("\"{}\" belongs to no option", option.value.at(0)),
+             fmt::format("put text with spaces into quotes; {}", help_remedy_));
+    if (option.unregistered)
+      refuse(fmt::format("unknown option {}", name), did_you_mean(name, names(all_, "--"), help_remedy_));
+    const bool took_next = option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--");
+    if (took_next && all_.find_nothrow(option.original_tokens[1].substr(2), false))
+      refuse(fmt::format("{} needs a value, but {} follows", name, option.original_tokens[1]),
+             fmt::format("{}=VALUE takes any text as value", name));
+  }
+
+  po::parsed_options from_file(const std::string& path) const {
+    std::ifstream file(path);
+    if (!file) fail(ExitCode::input, "cannot open the file {} given by --config", path);
+    po::parsed_options parsed(&in_file_);
+    std::string line;
+    for (size_t number = 1; std::getline(file, line); ++number) {
+      const std::string content = trimmed(line);
+      if (!content.empty() && content[0] != '#')
+        parsed.options.push_back(from_line(content, fmt::format("{} line {}", path, number)));
+    }
+    return parsed;
+  }
+
+  po::option from_line(const std::string& line, const std::string& where) const {
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos)
+      refuse(fmt::format("{}: \"{}\" is not of the form name = value", where, line),
+             "a switch is turned on by: name = true");
+    const std::string name = trimmed(line.substr(0, equals));
+    if (!in_file_.find_nothrow(name, false))
+      refuse(fmt::format("{}: unknown option \"{}\"", where, name),
+             did_you_mean(name, names(in_file_, ""), help_remedy_));
+    return {name, {trimmed(line.substr(equals + 1))}};
+  }
+
+  std::string help_remedy_;
+  bool takes_words_;
+  po::options_description in_file_;
+  po::options_description all_;
+};
+
+}  // namespace
+
+std::string did_you_mean(const std::string& name, std::span<const std::string> candidates,
+                         const std::string& otherwise) {
+  const std::optional<std::string> nearest = nearest_name(name, candidates);
+  return nearest ? fmt::format("did you mean {}?", *nearest) : otherwise;
+}
+
+void Grammar::group(const char* caption) { groups_.emplace_back(caption, line_length, description_length); }
+
+std::optional<std::string> Grammar::parse(std::span<const std::string> args) const {
+  const po::variables_map values = Reader(command_, groups_, words_ != nullptr).read(args);
+  if (values["help"].as<bool>()) return help();
+  if (values.count("words") != 0) *words_ = values["words"].as<std::vector<std::string>>();
+  for (const auto& store : stores_) store(values);
+  return std::nullopt;
+}
+
+std::string Grammar::help() const {
+  std::ostringstream text;
+  text << usage_;
+  for (const po::options_description& group : groups_) text << '\n' << group;
+  text << '\n' << general();
+  return text.str();
+}
+
+}  // namespace maniple

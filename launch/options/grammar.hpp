@@ -1,0 +1,137 @@
+// The options of a command. Each is declared once: name, form of its value, default, help, and where the
+// value goes.
+#pragma once
+
+#include <launch/options/values.hpp>
+
+#include <boost/program_options.hpp>
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace maniple {
+
+namespace po = boost::program_options;
+
+// `otherwise`, or "did you mean ...?" where a candidate is near.
+std::string did_you_mean(const std::string& name, std::span<const std::string> candidates,
+                         const std::string& otherwise);
+
+// How an option is given, and what becomes of it. T: text (checked by us, so that every message about a value
+// is ours), several texts, or bool for a switch. What it is stored in must outlive the Grammar.
+template <typename T>
+struct Value {
+  po::typed_value<T>* form;  // the Grammar that it is added to owns it
+  std::function<void(const std::string& name, const T& given)> store;
+  const char* if_missing = nullptr;  // of an option that must be given: what to type
+
+  Value by_default(const char* text) && { return form->default_value(text), std::move(*this); }
+  Value without_value(const char* text) && { return form->implicit_value(text), std::move(*this); }
+  Value repeated() && { return form->multitoken()->composing(), std::move(*this); }
+  Value or_refuse(const char* remedy) && { return if_missing = remedy, std::move(*this); }
+};
+
+// An option is absent where nothing is given and it has no default: then its target stays as it is.
+// parse(name, text) makes the value.
+Value<std::string> parsed(const char* shown, auto& target, auto parse) {
+  return {po::value<std::string>()->value_name(shown),
+          [&target, parse](const std::string& name, const std::string& text) { target = parse(name, text); }};
+}
+
+Value<std::string> text(const char* shown, auto& target) {
+  return parsed(shown, target, [](const std::string&, const std::string& text) { return text; });
+}
+
+Value<std::vector<std::string>> texts(const char* shown, auto& target) {
+  return {po::value<std::vector<std::string>>()->value_name(shown),
+          [&target](const std::string&, const std::vector<std::string>& texts) { target = texts; }};
+}
+
+// A switch that is on makes the target `value`.
+Value<bool> on(auto& target, bool value = true) {
+  return {po::bool_switch(), [&target, value](const std::string&, bool given) {
+            if (given) target = value;
+          }};
+}
+
+// The bounds' type is what is read.
+template <typename T>
+Value<std::string> number(auto& target, T smallest, T largest) {
+  return parsed(std::is_integral_v<T> ? "N" : "X", target,
+                [=](const std::string& name, const std::string& text) {
+                  return parse_number(name, text, smallest, largest);
+                });
+}
+
+Value<std::string> bytes(auto& target) {
+  return parsed("BYTES", target,
+                [](const std::string&, const std::string& text) { return parse_bytes(text); });
+}
+
+Value<std::string> duration(auto& target, std::chrono::seconds least = {}, const char* remedy = "",
+                            const char* why = "") {
+  return parsed("TIME", target, [=](const std::string& name, const std::string& text) {
+    const std::chrono::milliseconds time = parse_duration(text);
+    if (time < least) refuse(fmt::format("--{} ({}) is below {} s", name, text, least.count()), remedy, why);
+    return time;
+  });
+}
+
+// The first one is the default.
+template <typename T>
+Value<std::string> choice(const char* shown, T& target,
+                          std::vector<std::pair<const char*, std::type_identity_t<T>>> choices) {
+  const char* first = choices.front().first;
+  return parsed(shown, target,
+                [=](const std::string& name, const std::string& text) {
+                  std::vector<std::string> known;
+                  for (const auto& [word, value] : choices) {
+                    if (text == word) return value;
+                    known.emplace_back(word);
+                  }
+                  refuse(fmt::format("--{} ({}) must be one of: {}", name, text, fmt::join(known, ", ")),
+                         did_you_mean(text, known, fmt::format("--{} {}", name, first)));
+                })
+      .by_default(first);
+}
+
+class Grammar {
+ public:
+  Grammar(std::string command, std::string_view usage) : command_(std::move(command)), usage_(usage) {}
+
+  // Options that are added from here on stand below this caption.
+  void group(const char* caption);
+
+  template <typename T>
+  void add(const char* name, Value<T> value, const char* help) {
+    groups_.back().add_options()(name, value.form, help);
+    stores_.push_back([name = std::string(name), value](const po::variables_map& values) {
+      if (values.count(name) != 0)
+        value.store(name, values[name].as<T>());
+      else if (value.if_missing)
+        refuse(fmt::format("no {} was given", name), value.if_missing);
+    });
+  }
+
+  // Words that belong to no option are taken.
+  void take_words(std::vector<std::string>& words) { words_ = &words; }
+
+  // Stores all values, in the order of their declarations; or returns the help, where that is asked for.
+  std::optional<std::string> parse(std::span<const std::string> args) const;
+
+ private:
+  std::string help() const;
+
+  std::string command_;
+  std::string_view usage_;
+  std::vector<po::options_description> groups_;
+  std::vector<std::function<void(const po::variables_map&)>> stores_;
+  std::vector<std::string>* words_ = nullptr;
+};
+
+}  // namespace maniple

@@ -1,0 +1,15 @@
+// Checks of GPUs, and of who would want one. They stand in the list of checks.cpp.
+#pragma once
+
+#include <launch/preflight/checks.hpp>
+
+namespace maniple {
+
+std::optional<Finding> check_gpus(const Situation& s);
+std::optional<Finding> check_idle_gpus(const Situation& s);
+std::optional<Finding> check_fp16(const Situation& s);
+std::optional<Finding> check_gpu_isolation(const Situation& s);
+std::optional<Finding> check_gpu_numa(const Situation& s);
+std::optional<Finding> check_nccl_transport(const Situation& s);
+
+}  // namespace maniple

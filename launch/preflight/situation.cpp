@@ -1,0 +1,42 @@
+#include <launch/preflight/situation.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace maniple {
+
+const GpuFacts* Situation::gpu_of(size_t rank) const {
+  const std::vector<GpuFacts>& gpus = ranks[rank].gpus;
+  return gpus.empty() ? nullptr : &gpus[static_cast<size_t>(places[rank].local_rank) % gpus.size()];
+}
+
+std::vector<int> ranks_where(const Situation& s, const std::function<bool(size_t rank)>& holds) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < s.size(); ++rank)
+    if (holds(rank)) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+int num_nodes(const Situation& s) { return std::ranges::max(s.places, {}, &Place::node).node + 1; }
+
+std::vector<std::vector<int>> ranks_by_node(const Situation& s) {
+  std::vector<std::vector<int>> nodes(static_cast<size_t>(num_nodes(s)));
+  for (size_t rank = 0; rank < s.size(); ++rank)
+    nodes[static_cast<size_t>(s.places[rank].node)].push_back(static_cast<int>(rank));
+  return nodes;
+}
+
+std::string hosts_text(const Situation& s, const std::vector<int>& ranks) {
+  constexpr size_t most = 4;
+  std::vector<std::string> hosts;
+  std::set<int> seen;
+  for (const int rank : ranks)
+    if (seen.insert(s.places[static_cast<size_t>(rank)].node).second) hosts.push_back(host_of(s, rank));
+  const size_t more = hosts.size() - std::min(hosts.size(), most);
+  hosts.resize(std::min(hosts.size(), most));
+  return fmt::format("{}{}", fmt::join(hosts, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+}  // namespace maniple
