@@ -1,5 +1,4 @@
 #include <layers/models/model.hpp>
-#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/completion_builder.hpp>
 #include <runtime/control/coordinator.hpp>
@@ -94,11 +93,12 @@ class Meter {
 }  // namespace
 
 struct Engine::Parts {
-  Parts(World& all_ranks, const EngineOptions& engine_options, Pulse& where)
+  Parts(World& all_ranks, const EngineOptions& engine_options, SharedModel shared, Pulse& where)
       : world(all_ranks),
         options(engine_options),
         grid(ProcessGrid::of(world.size(), options.tensor_size)),
-        pulse(where) {}
+        pulse(where),
+        shared_model(std::move(shared)) {}
   ~Parts() {
     if (std::uncaught_exceptions() > 0) world.abort_groups();
   }
@@ -109,8 +109,8 @@ struct Engine::Parts {
   ProcessGrid grid;
   Pulse& pulse;
   EngineInfo info;
-  ModelConfig config;
-  GenerationConfig generation_config;
+  SharedModel shared_model;
+  const ModelConfig& config = shared_model.config;
   std::optional<Tokenizer> tokenizer;  // rank 0
   std::vector<int32_t> stop_token_ids;
   RunnerLimits limits;
@@ -129,6 +129,7 @@ struct Engine::Parts {
   void read_configs();
   void choose_device();
   void make_backend_and_groups();
+  std::vector<WeightNeeds> needs_of_ranks() const;
   void load();
   bool captures_graphs() const;
   size_t bytes_of_graphs() const;
@@ -146,9 +147,9 @@ struct Engine::Parts {
   std::vector<RankTimes> gather_times(const WorkerTimes& times);
 };
 
-Engine::Engine(World& world, const EngineOptions& options, Pulse& pulse) {
+Engine::Engine(World& world, const EngineOptions& options, SharedModel model, Pulse& pulse) {
   agree(world, [&] { ProcessGrid::of(world.size(), options.tensor_size); });
-  parts_ = std::make_unique<Parts>(world, options, pulse);
+  parts_ = std::make_unique<Parts>(world, options, std::move(model), pulse);
   agree(world, [this] { parts_->read_configs(); });
   parts_->choose_device();
   parts_->make_backend_and_groups();
@@ -162,8 +163,6 @@ Engine::Engine(World& world, const EngineOptions& options, Pulse& pulse) {
 Engine::~Engine() = default;
 
 void Engine::Parts::read_configs() {
-  config = read_model_config(options.model);
-  generation_config = read_generation_config(options.model);
   limits = {options.max_num_seqs, options.max_num_batched_tokens, agreed_model_len(options, config),
             options.block_size};
   if (options.max_num_batched_tokens < options.max_num_seqs)
@@ -172,14 +171,15 @@ void Engine::Parts::read_configs() {
          "step",
          options.max_num_batched_tokens, options.max_num_seqs);
   if (world.rank() != 0) return;
-  const std::filesystem::path file = options.model / "tokenizer.json";
   std::optional<int32_t> end_of_turn;
-  if (std::filesystem::exists(file)) {
-    tokenizer = Tokenizer::from_file(file);
-    if (const std::optional<std::string> token = read_eos_token(options.model))
+  const ModelFiles& files = *shared_model.files;
+  if (files.has("tokenizer.json")) {
+    tokenizer = read_tokenizer(files);
+    if (const std::optional<std::string> token = read_eos_token(files))
       end_of_turn = tokenizer->token_id(*token);
   }
-  stop_token_ids = union_of_eos(config.eos_token_ids, generation_config.eos_token_ids, end_of_turn);
+  stop_token_ids =
+      union_of_eos(config.eos_token_ids, shared_model.generation_config.eos_token_ids, end_of_turn);
 }
 
 // One kind for all ranks.
@@ -209,29 +209,33 @@ void Engine::Parts::make_backend_and_groups() {
   channel = world.make_channel();
 }
 
+// Of all tensor ranks: models that are made, and not loaded, cost nothing.
+std::vector<WeightNeeds> Engine::Parts::needs_of_ranks() const {
+  std::vector<WeightNeeds> needs;
+  for (int rank = 0; rank < grid.size().tensor; ++rank)
+    needs.push_back(needs_of(*make_model(config, {rank, grid.size().tensor})));
+  return needs;
+}
+
 void Engine::Parts::load() {
   const Clock::time_point start = Clock::now();
   pulse.phase = Phase::load;
-  const bool reads = grid.position(world.rank()).data == 0;
-  std::unique_ptr<CheckpointReader> checkpoint;
-  std::unique_ptr<WeightSource> weights;
+  WeightIndex index;
+  std::vector<ReadRound> plan;
+  std::vector<std::vector<int>> replicas;
+  for (int data = 0; data < grid.size().data; ++data) replicas.push_back(grid.replica(data));
+  if (!options.random_weights) index = share_index(world, shared_model);
   agree(world, [&] {
-    if (options.random_weights) {
-      weights = random_weights(options.seed);
-    } else if (reads) {
-      checkpoint = open_checkpoint(options.model);
-      check_names(*model, *checkpoint);
-      weights = weights_of(*checkpoint);
+    if (!options.random_weights) {
+      check_names(*model, index);
+      plan = plan_reads(needs_of_ranks(), index, grid.size().data);
     }
+    info.weight_bytes = make_weights(*model, *backend.ops, options.dtype);
+    if (options.random_weights) fill_with_random(*model, *backend.ops, options.seed, pulse.layer);
   });
-  // Random weights are made where they are used: a group of one broadcasts to nobody. Others travel from host
-  // memory to host memory, whatever the backend.
-  const Backend host = make_backend({.kind = BackendKind::reference});
-  const std::vector<int> alone{world.rank()};
-  const std::unique_ptr<Communicator> replicas =
-      world.make_group(options.random_weights ? alone : grid.data_group(world.rank()), *host.ops);
-  info.weight_bytes =
-      load_weights(*model, *backend.ops, options.dtype, weights.get(), *replicas, pulse.layer);
+  if (!options.random_weights)
+    agree(world,
+          [&] { load_weights(*model, *backend.ops, index, plan, world.transport(), replicas, pulse.layer); });
   pulse.layer = 0;
   model->prepare(*backend.ops, limits.max_model_len);
   load_seconds = seconds_since(start);
@@ -429,7 +433,7 @@ std::vector<RankTimes> Engine::Parts::gather_times(const WorkerTimes& times) {
 
 const EngineInfo& Engine::info() const { return parts_->info; }
 const ModelConfig& Engine::config() const { return parts_->config; }
-const GenerationConfig& Engine::generation_config() const { return parts_->generation_config; }
+const GenerationConfig& Engine::generation_config() const { return parts_->shared_model.generation_config; }
 const Tokenizer* Engine::tokenizer() const { return parts_->tokenizer ? &*parts_->tokenizer : nullptr; }
 std::vector<int32_t> Engine::stop_token_ids() const { return parts_->stop_token_ids; }
 

@@ -8,10 +8,10 @@
 #include <parallel/process_grid.hpp>
 #include <parallel/world.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/generation_config.hpp>
 #include <runtime/control/coordinator.hpp>
 #include <runtime/control/pulse.hpp>
 #include <runtime/requests.hpp>
+#include <runtime/shared_model.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
 #include <atomic>
@@ -110,7 +110,9 @@ class Engine {
  public:
   // Collective. When any rank cannot go on, all end by AgreedError or SilentExit (runtime/agreement.hpp).
   // `pulse` is kept up to date for a Health that the caller runs.
-  Engine(World& world, const EngineOptions& options, Pulse& pulse);
+  Engine(World& world, const EngineOptions& options, SharedModel model, Pulse& pulse);
+  Engine(World& world, const EngineOptions& options, Pulse& pulse)
+      : Engine(world, options, share_model(world, options.model), pulse) {}
   ~Engine();
 
   const EngineInfo& info() const;

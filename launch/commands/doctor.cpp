@@ -5,6 +5,7 @@
 #include <runtime/agreement.hpp>
 #include <runtime/control/health.hpp>
 #include <runtime/device_choice.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <cstdio>
 
@@ -49,7 +50,9 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
     options.engine.backend.cpu_path = common_cpu_path(world);
-  const Preflight preflight = run_preflight(world, options);
+  std::optional<SharedModel> model;
+  if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
+  const Preflight preflight = run_preflight(world, options, model ? &model->config : nullptr);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
                       rank_table(preflight.situation), checks_text(preflight.results)));

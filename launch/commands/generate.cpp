@@ -111,9 +111,10 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
 }
 
 ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const GenerateOptions& options,
-                        Pulse& pulse, std::optional<GenerateJob>& job, const Reporters& reporters) {
+                        SharedModel model, Pulse& pulse, std::optional<GenerateJob>& job,
+                        const Reporters& reporters) {
   reporters.log.write("load");
-  Engine engine(world, engine_options, pulse);
+  Engine engine(world, engine_options, std::move(model), pulse);
   const EngineInfo& info = engine.info();
   reporters.faults.know_gpus(info.gpus);
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {} KV blocks", info.architecture,
@@ -183,7 +184,8 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   if (over) return job ? *job->already_over() : ExitCode::complete;
   JobOptions asked = options;
   asked.engine = engine;
-  const Preflight preflight = run_preflight(world, asked, job ? job->expected_bytes() : 0);
+  SharedModel model = share_model(world, engine.model);
+  const Preflight preflight = run_preflight(world, asked, &model.config, job ? job->expected_bytes() : 0);
   engine.backend.threads = preflight.share.threads;
   engine.backend.cpus = preflight.share.cpus;
   reporters.log.write(fmt::format(
@@ -195,7 +197,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
     report_preflight(preflight, *job);
     leave_word(last_word, *job, world, pulse);
   });
-  return load_and_serve(world, engine, options, pulse, job, reporters);
+  return load_and_serve(world, engine, options, std::move(model), pulse, job, reporters);
 }
 
 }  // namespace

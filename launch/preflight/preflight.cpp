@@ -2,7 +2,6 @@
 #include <launch/preflight/texts.hpp>
 #include <layers/models/model.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/execution/kv_cache.hpp>
 
@@ -15,8 +14,8 @@ namespace maniple {
 namespace {
 
 // Without --kv-memory the cache takes what is free: a block is the least.
-void add_needs(RankFacts& facts, const EngineOptions& engine, TensorRank tensor) {
-  const std::unique_ptr<Model> model = make_model(read_model_config(engine.model), tensor);
+void add_needs(RankFacts& facts, const EngineOptions& engine, const ModelConfig& config, TensorRank tensor) {
+  const std::unique_ptr<Model> model = make_model(config, tensor);
   const HeadLayout heads = model->heads();
   const KvGeometry kv{model->num_layers(), heads.kv_heads, heads.head_dim, engine.block_size, engine.dtype};
   facts.weight_bytes = weight_bytes(*model, engine.dtype);
@@ -45,7 +44,8 @@ std::string device_of(const Situation& situation, size_t rank) {
 
 }  // namespace
 
-Preflight run_preflight(World& world, const JobOptions& options, uint64_t results_bytes) {
+Preflight run_preflight(World& world, const JobOptions& options, const ModelConfig* model,
+                        uint64_t results_bytes) {
   Preflight preflight;
   Situation& situation = preflight.situation;
   situation.options = options;
@@ -57,8 +57,8 @@ Preflight run_preflight(World& world, const JobOptions& options, uint64_t result
     mine = read_facts();
     mine.versions["MPI"] = world.description();
     if (options.run_dir) mine.run_dir = read_storage(*options.run_dir);
-    if (!options.engine.model.empty())
-      add_needs(mine, options.engine, {grid.position(world.rank()).tensor, grid.size().tensor});
+    if (model)
+      add_needs(mine, options.engine, *model, {grid.position(world.rank()).tensor, grid.size().tensor});
   });
   mine.clock = read_clock(world);
   situation.ranks = gather_facts(world, mine);

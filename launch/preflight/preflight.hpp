@@ -4,6 +4,7 @@
 
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/cpu_share.hpp>
+#include <layers/models/model_config.hpp>
 
 #include <string>
 #include <vector>
@@ -16,8 +17,9 @@ struct Preflight {
   CpuShare share;  // of this rank
 };
 
-// Collective. Reads the model's config.json, where the options name a model. results_bytes: rank 0's.
-Preflight run_preflight(World& world, const JobOptions& options, uint64_t results_bytes = 0);
+// Collective. model: null where the options name none. results_bytes: rank 0's.
+Preflight run_preflight(World& world, const JobOptions& options, const ModelConfig* model = nullptr,
+                        uint64_t results_bytes = 0);
 
 // Rank, node, device, CPUs and place in the grid, a line a rank; of more than `most` ranks the first ones.
 std::string rank_table(const Situation& situation, size_t most = SIZE_MAX);

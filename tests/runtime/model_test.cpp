@@ -28,10 +28,14 @@ class LoadedModel {
     const int self[] = {0};
     group_ = world_.make_group(self, *backend_.ops);
     model_ = make_model(config_, {});
-    const auto checkpoint = open_checkpoint(testing::model_directory(name));
-    check_names(*model_, *checkpoint);
+    const WeightIndex index = read_index(testing::model_directory(name));
+    check_names(*model_, index);
     std::atomic<uint32_t> blocks = 0;
-    load_weights(*model_, *backend_.ops, dtype, weights_of(*checkpoint).get(), *group_, blocks);
+    make_weights(*model_, *backend_.ops, dtype);
+    const WeightNeeds needs[] = {needs_of(*model_)};
+    const std::vector<int> replicas[] = {{0}};
+    load_weights(*model_, *backend_.ops, index, plan_reads(needs, index, 1), world_.transport(), replicas,
+                 blocks);
     EXPECT_GE(blocks, model_->parameters().size());
     model_->prepare(*backend_.ops, max_len);
   }

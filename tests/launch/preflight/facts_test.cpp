@@ -2,6 +2,7 @@
 #include <launch/preflight/preflight.hpp>
 #include <launch/preflight/texts.hpp>
 #include <parallel/self/self_world.hpp>
+#include <runtime/checkpoint/model_config.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
 
@@ -162,12 +163,13 @@ TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
   options.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
   uint64_t whole = 0;
   SelfWorld world;
-  whole = run_preflight(world, options).situation.ranks[0].weight_bytes;
+  const ModelConfig config = read_model_config(options.engine.model);
+  whole = run_preflight(world, options, &config).situation.ranks[0].weight_bytes;
   EXPECT_GT(whole, uint64_t{5} << 20);
   options.engine.tensor_size = 2;
   options.engine.kv_memory = 12345;
   run_ranks(2, [&](World& ranks) {
-    const Preflight preflight = run_preflight(ranks, options);
+    const Preflight preflight = run_preflight(ranks, options, &config);
     for (const RankFacts& facts : preflight.situation.ranks) {
       EXPECT_LT(facts.weight_bytes, whole * 2 / 3);
       EXPECT_GT(facts.weight_bytes, whole / 3);

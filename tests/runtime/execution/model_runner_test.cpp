@@ -44,7 +44,8 @@ class Load {
     const auto group = world.make_group(self, ops);
     const auto model = make_model(config_, {});
     std::atomic<uint32_t> layer = 0;
-    load_weights(*model, ops, DType::fp32, random_weights(5).get(), *group, layer);
+    make_weights(*model, ops, DType::fp32);
+    fill_with_random(*model, ops, 5, layer);
     model->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model->heads();
     ModelRunner runner(*model, ops, *group, limits,
