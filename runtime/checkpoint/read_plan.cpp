@@ -19,19 +19,18 @@ struct NeededTensor {
   std::vector<Need> needs;
 };
 
-// In the order of the storage.
-std::vector<NeededTensor> by_tensor(std::span<const WeightNeeds> needs, const WeightIndex& index) {
-  std::map<std::pair<uint32_t, uint64_t>, NeededTensor> found;
+using StoragePlace = std::pair<uint32_t, uint64_t>;  // file, offset
+
+std::map<StoragePlace, NeededTensor> by_tensor(std::span<const WeightNeeds> needs, const WeightIndex& index) {
+  std::map<StoragePlace, NeededTensor> tensors;
   for (size_t place = 0; place < needs.size(); ++place)
     for (const StoredBox& box : needs[place]) {
       if (box.rows.size() == 0 || box.columns.size() == 0) continue;
       const IndexedTensor& tensor = index.tensors.at(box.tensor);
-      NeededTensor& needed = found[{tensor.file, tensor.offset}];
+      NeededTensor& needed = tensors[{tensor.file, tensor.offset}];
       needed.tensor = &tensor;
       needed.needs.push_back({static_cast<int>(place), box.rows, box.columns});
     }
-  std::vector<NeededTensor> tensors;
-  for (auto& [where, needed] : found) tensors.push_back(std::move(needed));
   return tensors;
 }
 
@@ -69,11 +68,11 @@ std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
 
 // In the order of what those that need them have got before, so that no place waits while another gets all of
 // its part.
-std::vector<ReadUnit> ordered_units(std::span<const WeightNeeds> needs, const WeightIndex& index,
-                                    uint64_t round_bytes) {
+std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightNeeds> needs,
+                                                         const WeightIndex& index, uint64_t round_bytes) {
   std::vector<uint64_t> got(needs.size());
-  std::vector<std::pair<uint64_t, ReadUnit>> units;  // and when they are due
-  for (const NeededTensor& needed : by_tensor(needs, index))
+  std::vector<std::pair<uint64_t, ReadUnit>> units;
+  for (const auto& [where, needed] : by_tensor(needs, index))
     for (ReadUnit& unit : cut(needed, round_bytes)) {
       uint64_t due = 0;
       for (const Delivery& delivery : unit.deliveries)
@@ -84,9 +83,7 @@ std::vector<ReadUnit> ordered_units(std::span<const WeightNeeds> needs, const We
       units.emplace_back(due, std::move(unit));
     }
   std::ranges::stable_sort(units, {}, [](const auto& unit) { return unit.first; });
-  std::vector<ReadUnit> ordered;
-  for (auto& [due, unit] : units) ordered.push_back(std::move(unit));
-  return ordered;
+  return units;
 }
 
 // The place that has read least of those that need the unit.
@@ -113,7 +110,7 @@ std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const Weig
                                   uint64_t round_bytes) {
   std::vector<ReadRound> rounds;
   std::vector<uint64_t> read(needs.size()), held(needs.size());
-  for (ReadUnit& unit : ordered_units(needs, index, round_bytes)) {
+  for (auto& [due, unit] : ordered_units(needs, index, round_bytes)) {
     unit.reader = reader_of(unit, read);
     read[unit.reader] += unit.bytes();
     if (add_held(unit, held) > round_bytes || rounds.empty()) {

@@ -38,8 +38,9 @@ struct ReadRound {
 
 // needs: by place. Every row that anybody needs is in one unit of one round, so that it is read once a job;
 // within a round no rank holds more than round_bytes, unless a single row is longer. The replicas take turns,
-// as do the places that need the same rows, and all places advance at the same pace.
+// as do the places that need the same rows, and all places advance at the same pace. A round that stays in a
+// core's cache until it is packed loads faster than a larger one.
 std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const WeightIndex& index, int replicas,
-                                  uint64_t round_bytes = uint64_t{16} << 20);
+                                  uint64_t round_bytes = uint64_t{1} << 20);
 
 }  // namespace maniple

@@ -101,7 +101,7 @@ class Loader {
     read_next();
     for (const ReadRound& round : plan) {
       if (round.replica == replica_) {
-        attempt([&] { reading.get(); });
+        if (reading.valid()) attempt([&] { reading.get(); });
         std::swap(now, next);
         read_next();
         hand_on(now);
@@ -109,19 +109,18 @@ class Loader {
         lay_out(round, now);
       }
       broadcast(alike, std::span(now.bytes).first(now.kept), round.replica);
-      attempt([&] { store(now); });
+      if (!failure_) attempt([&] { store(now); });
     }
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
-  // Nothing more after a failure: others wait for bytes, whatever they hold.
+  // After a failure nothing more is read or stored, but others wait for bytes, whatever they hold.
   void attempt(const std::function<void()>& work) {
-    if (failure_) return;
     try {
       work();
     } catch (...) {
-      failure_ = std::current_exception();
+      if (!failure_) failure_ = std::current_exception();
     }
   }
 
@@ -130,21 +129,21 @@ class Loader {
   void lay_out(const ReadRound& round, Slices& slices) const {
     slices.round = &round;
     slices.of.clear();
-    std::vector<std::pair<const Delivery*, size_t>> sizes;
-    size_t all = slices.kept = 0;
-    for (const bool kept : {true, false})
+    size_t bytes[] = {0, 0};  // handed on; kept
+    const auto for_each_slice = [&](const auto& action) {
       for (const ReadUnit& unit : round.units)
-        for (const Delivery& delivery : unit.deliveries) {
-          const bool handed_on = round.replica == replica_ && unit.reader == place_;
-          if (keeps(delivery) != kept || !(kept || handed_on)) continue;
-          sizes.emplace_back(&delivery, unit.bytes(delivery.columns));
-          all += sizes.back().second;
-          if (kept) slices.kept = all;
-        }
-    if (slices.bytes.size() < all) slices.bytes.resize(all);
-    size_t begin = 0;
-    for (const auto& [delivery, size] : sizes)
-      slices.of[delivery] = std::span(slices.bytes).subspan(std::exchange(begin, begin + size), size);
+        for (const Delivery& delivery : unit.deliveries)
+          if (keeps(delivery) || (round.replica == replica_ && unit.reader == place_))
+            action(delivery, unit.bytes(delivery.columns));
+    };
+    for_each_slice([&](const Delivery& delivery, size_t size) { bytes[keeps(delivery)] += size; });
+    slices.kept = bytes[true];
+    if (slices.bytes.size() < bytes[0] + bytes[1]) slices.bytes.resize(bytes[0] + bytes[1]);
+    size_t begin[] = {slices.kept, 0};
+    for_each_slice([&](const Delivery& delivery, size_t size) {
+      size_t& next = begin[keeps(delivery)];
+      slices.of[&delivery] = std::span(slices.bytes).subspan(std::exchange(next, next + size), size);
+    });
   }
 
   void read(Slices& slices) {

@@ -79,7 +79,7 @@ TEST(ReadPlan, ReadsEveryByteOfAModelOnceOnEveryGrid) {
     for (const int tensor_size : {1, 2, 4, 8}) {
       if (heads % tensor_size != 0) continue;
       const std::vector<WeightNeeds> needs = needs_of_model(name, tensor_size);
-      for (const uint64_t round_bytes : {uint64_t{3000}, uint64_t{100'000}, uint64_t{16} << 20}) {
+      for (const uint64_t round_bytes : {uint64_t{3000}, uint64_t{100'000}, uint64_t{1} << 20}) {
         SCOPED_TRACE(fmt::format("{} tp {} rounds of {}", name, tensor_size, round_bytes));
         const std::vector<ReadRound> plan = plan_reads(needs, index, 2, round_bytes);
         EXPECT_EQ(bytes_of(plan), stored);
