@@ -2,7 +2,6 @@
 #include <launch/generate_job.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_identity.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,9 +20,9 @@ SeedReport drawn_seed() {
 }
 
 // Loads the template when the first chat asks for it.
-RenderChat renderer_of(const fs::path& model, std::time_t now) {
-  return [model, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
-    if (!*loaded) loaded->emplace(ChatTemplate::load(model));
+RenderChat renderer_of(const ModelFiles& files, std::time_t now) {
+  return [files, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
+    if (!*loaded) loaded->emplace(ChatTemplate::load(files));
     return chat_prompt(**loaded, chat, now);
   };
 }
@@ -32,7 +31,7 @@ RenderChat renderer_of(const fs::path& model, std::time_t now) {
 
 GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
                          const std::string& instruction_path, std::atomic<uint32_t>& disk)
-    : options_(options), disk_(disk) {
+    : options_(options), files_(options.engine.model), disk_(disk) {
   open_input();
   if (options_.run_dir) {
     open_run(plan, host, instruction_path);
@@ -60,9 +59,8 @@ void GenerateJob::open_output() {
 
 uint64_t GenerateJob::checked_requests() {
   const InputSummary summary = input_ ? validate_requests(*input_) : InputSummary{1, "--prompt", {}};
-  if (!summary.first_chat.empty()) ChatTemplate::load(options_.engine.model);
-  const bool has_tokenizer = fs::exists(options_.engine.model / "tokenizer.json");
-  if (!summary.first_text.empty() && !has_tokenizer) refuse_text(summary.first_text);
+  if (!summary.first_chat.empty()) ChatTemplate::load(files_);
+  if (!summary.first_text.empty() && !files_.has("tokenizer.json")) refuse_text(summary.first_text);
   return summary.requests;
 }
 
@@ -71,7 +69,7 @@ void GenerateJob::refuse_text(const std::string& where) const {
       ExitCode::input,
       fmt::format("{}, but {} has no tokenizer.json",
                   input_ ? fmt::format("{} {} has text", input_->name(), where) : "--prompt is text",
-                  options_.engine.model.string()),
+                  files_.where()),
       "such a model serves token ids only",
       R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
 }
@@ -149,7 +147,7 @@ ResultStore& GenerateJob::open_store(bool deaths_are_told) {
 RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const {
   RequestReader::Setting setting;
   setting.tokenizer = model.tokenizer();
-  setting.render_chat = renderer_of(options_.engine.model, started_);
+  setting.render_chat = renderer_of(files_, started_);
   setting.defaults = default_request(model.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;

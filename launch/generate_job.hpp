@@ -6,6 +6,7 @@
 #include <launch/request_feed.hpp>
 #include <launch/results.hpp>
 #include <launch/run_directory/run_directory.hpp>
+#include <runtime/checkpoint/model_files.hpp>
 
 #include <optional>
 #include <string>
@@ -56,6 +57,7 @@ class GenerateJob {
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
   GenerateOptions options_;
+  ModelFiles files_;
   std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;
   std::optional<LineReader::Line> prompt_;  // where there is no input file

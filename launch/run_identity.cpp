@@ -1,5 +1,4 @@
 #include <launch/run_identity.hpp>
-#include <runtime/checkpoint/input_file.hpp>
 
 #include <fmt/ranges.h>
 
@@ -11,8 +10,6 @@
 
 namespace maniple {
 
-namespace fs = std::filesystem;
-
 namespace {
 
 // A safetensors file begins with the length of its header.
@@ -23,9 +20,10 @@ uint64_t bytes_to_hash(const InputFile& file) {
   return std::min(file.size() - sizeof(length), length) + sizeof(length);
 }
 
-bool belongs_to_model(const fs::path& path) {
+bool belongs_to_model(const std::filesystem::path& path) {
   constexpr std::array endings = {".safetensors", ".json", ".jinja"};
-  return std::ranges::find(endings, path.extension()) != endings.end() && fs::is_regular_file(path);
+  return std::ranges::find(endings, path.extension()) != endings.end() &&
+         std::filesystem::is_regular_file(path);
 }
 
 std::string text_of(const SamplingFields& sampling) {
@@ -46,18 +44,15 @@ std::string text_of(const SamplingFields& sampling) {
 
 }  // namespace
 
-uint64_t model_hash(const fs::path& model) {
-  std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::directory_iterator(model))
-    if (belongs_to_model(entry.path())) paths.push_back(entry.path());
-  std::ranges::sort(paths);
+uint64_t model_hash(const ModelFiles& files) {
   uint64_t hash = 0;
-  for (const fs::path& path : paths) {
-    const InputFile file(path);
+  for (const std::string& name : files.names()) {
+    if (!belongs_to_model(files.path(name))) continue;
+    const InputFile file = files.open(name);
     std::vector<std::byte> bytes(bytes_to_hash(file));
     file.read(0, bytes);
     hash = XXH64(bytes.data(), bytes.size(), hash + file.size());
-    hash = XXH64(path.filename().c_str(), path.filename().native().size(), hash);
+    hash = XXH64(name.data(), name.size(), hash);
   }
   return hash;
 }

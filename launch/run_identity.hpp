@@ -3,18 +3,18 @@
 
 #include <launch/options.hpp>
 #include <launch/run_directory/manifest.hpp>
+#include <runtime/checkpoint/model_files.hpp>
 #include <runtime/job_plan.hpp>
 
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <string>
 
 namespace maniple {
 
 // Hash of the model's small files as they are, and of the headers, names and sizes of its safetensors files:
 // the weights themselves are not read.
-uint64_t model_hash(const std::filesystem::path& model);
+uint64_t model_hash(const ModelFiles& files);
 
 // What decides the bytes of the results, and nothing else: not the layout, which a resume may change.
 struct RunIdentity {

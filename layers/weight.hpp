@@ -39,8 +39,6 @@ struct Parameter {
   Tensor vector;  // role vector: fp32 [rows]
 };
 
-// The order of a model's parameters is the same on every rank of the same tensor rank, so that replicas can
-// load by broadcast.
 using Parameters = std::vector<Parameter*>;
 
 }  // namespace maniple

@@ -6,6 +6,7 @@
 #include <kernels/ops.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/mailbox.hpp>
+#include <parallel/transport.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -52,6 +53,8 @@ class World {
   // Collective over all ranks.
   virtual Channel make_channel() = 0;
 
+  // What moves host memory between any ranks while nothing else is sent: at start-up, on one thread.
+  virtual Transport& transport() = 0;
   // Start-up agreement, collective over all ranks. Bytes of every rank, by rank.
   virtual std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) = 0;
   virtual void broadcast_bytes(std::vector<std::byte>& bytes, int root) = 0;

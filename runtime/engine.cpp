@@ -6,8 +6,13 @@
 
 namespace maniple {
 
-Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, Pulse& pulse)
-    : world_(world), options_(options), plan_(plan), pulse_(pulse), model_(world, options, plan, pulse) {}
+Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
+               Pulse& pulse)
+    : world_(world),
+      options_(options),
+      plan_(plan),
+      pulse_(pulse),
+      model_(world, options, plan, std::move(model), pulse) {}
 
 SchedulerConfig Engine::scheduler_config() const {
   SchedulerConfig scheduler;

@@ -11,7 +11,7 @@ class Engine {
  public:
   // Collective, as RankModel. `pulse` is kept up to date for a Health that the caller runs; the references must
   // outlive the engine.
-  Engine(World& world, const EngineOptions& options, const JobPlan& plan, Pulse& pulse);
+  Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model, Pulse& pulse);
 
   const RankModel& model() const { return model_; }
 

@@ -22,9 +22,19 @@ constexpr size_t graph_bytes = size_t{4} << 20;
 
 }  // namespace
 
-RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& plan, Pulse& pulse)
-    : world_(world), options_(options), plan_(plan), rank_(plan.rank(world.rank())), pulse_(pulse) {
-  agree(world_, [this] { read_configs(); });
+RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
+                     Pulse& pulse)
+    : world_(world),
+      options_(options),
+      plan_(plan),
+      rank_(plan.rank(world.rank())),
+      pulse_(pulse),
+      shared_(std::move(model)),
+      limits_{options.max_num_seqs, options.max_num_batched_tokens, plan.max_model_len, options.block_size} {
+  info_.architecture = shared_.config.architecture;
+  info_.dtype = options.dtype;
+  info_.block_size = options.block_size;
+  agree(world_, [this] { read_tokenizer(); });
   choose_device();
   try {
     make_backend_and_groups();
@@ -42,22 +52,16 @@ RankModel::~RankModel() {
   if (std::uncaught_exceptions() > 0) world_.abort_groups();
 }
 
-void RankModel::read_configs() {
-  config_ = read_model_config(options_.model);
-  generation_config_ = read_generation_config(options_.model);
-  limits_ = {options_.max_num_seqs, options_.max_num_batched_tokens, plan_.max_model_len, options_.block_size};
-  info_.architecture = config_.architecture;
-  info_.dtype = options_.dtype;
-  info_.block_size = options_.block_size;
-  if (world_.rank() != 0) return;
-  const std::filesystem::path file = options_.model / "tokenizer.json";
+void RankModel::read_tokenizer() {
+  if (!shared_.files) return;
   std::optional<int32_t> end_of_turn;
-  if (std::filesystem::exists(file)) {
-    tokenizer_ = Tokenizer::from_file(file);
-    if (const std::optional<std::string> token = read_eos_token(options_.model))
+  if (shared_.files->has("tokenizer.json")) {
+    tokenizer_ = maniple::read_tokenizer(*shared_.files);
+    if (const std::optional<std::string> token = read_eos_token(*shared_.files))
       end_of_turn = tokenizer_->token_id(*token);
   }
-  stop_token_ids_ = union_of_eos(config_.eos_token_ids, generation_config_.eos_token_ids, end_of_turn);
+  stop_token_ids_ =
+      union_of_eos(config().eos_token_ids, generation_config().eos_token_ids, end_of_turn);
 }
 
 void RankModel::choose_device() {
@@ -72,10 +76,10 @@ void RankModel::make_backend_and_groups() {
   if (options_.backend.cpu_path == CpuPath::automatic) options_.backend.cpu_path = common_cpu_path(world_);
   agree(world_, [this] {
     backend_ = make_backend(options_.backend);
-    model_ = make_model(config_, rank_);
+    model_ = make_model(shared_.config, rank_);
   });
   info_.backend = backend_.device->description();
-  info_.attention = backend_.ops->attention_path(options_.dtype, config_.head_dim);
+  info_.attention = backend_.ops->attention_path(options_.dtype, shared_.config.head_dim);
   const std::string uuid = backend_.device->uuid();
   for (const auto& bytes : world_.all_gather_bytes(std::as_bytes(std::span(uuid))))
     info_.gpus.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -89,29 +93,37 @@ void RankModel::make_backend_and_groups() {
 void RankModel::load() {
   const Clock::time_point start = Clock::now();
   pulse_.phase = Phase::load;
-  const bool reads = rank_.position.data == 0;
-  std::unique_ptr<CheckpointReader> checkpoint;
-  std::unique_ptr<WeightSource> weights;
-  agree(world_, [&] {
-    if (options_.random_weights) {
-      weights = random_weights(options_.seed);
-    } else if (reads) {
-      checkpoint = open_checkpoint(options_.model);
-      check_names(*make_model(config_, {}), *checkpoint);
-      weights = weights_of(*checkpoint);
-    }
-  });
-  // Random weights are made where they are used: a group of one broadcasts to nobody. Others travel from host
-  // memory to host memory, whatever the backend.
-  const Backend host = make_backend({.kind = BackendKind::reference});
-  const std::vector<int> alone{world_.rank()};
-  const std::unique_ptr<Communicator> replicas =
-      world_.make_group(options_.random_weights ? alone : rank_.groups.data, *host.ops);
-  info_.weight_bytes =
-      load_weights(*model_, *backend_.ops, options_.dtype, weights.get(), *replicas, pulse_.layer);
+  if (options_.random_weights) {
+    agree(world_, [this] {
+      info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
+      fill_with_random(*model_, *backend_.ops, options_.seed, pulse_.layer);
+    });
+  } else {
+    const WeightIndex index = share_index(world_, shared_);
+    std::vector<ReadRound> reads;
+    agree(world_, [&] {
+      check_names(*make_model(shared_.config, {}), index);
+      reads = plan_of_reads(index);
+      info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
+    });
+    std::vector<std::vector<int>> replicas;
+    for (int data = 0; data < plan_.grid.data; ++data)
+      replicas.push_back(groups_of(plan_.grid, rank_at(plan_.grid, {0, 0, data})).replica);
+    agree(world_, [&] {
+      load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, pulse_.layer);
+    });
+  }
   pulse_.layer = 0;
   model_->prepare(*backend_.ops, limits_.max_model_len);
   info_.load_seconds = seconds_since(start);
+}
+
+// Models that are made, and not loaded, cost nothing: every rank knows what all need.
+std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index) const {
+  std::vector<WeightNeeds> needs;
+  for (int place = 0; place < plan_.grid.replica_ranks(); ++place)
+    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(place))));
+  return plan_reads(needs, index, plan_.grid.data);
 }
 
 bool RankModel::captures_graphs() const {
@@ -152,9 +164,9 @@ void RankModel::size_kv_cache() {
   RunnerSizes sizes{.limits = limits_,
                     .kv = plan_.needs_of(world_.rank()).kv,
                     .activation = options_.dtype,
-                    .vocabulary_size = config_.vocab_size};
+                    .vocabulary_size = shared_.config.vocab_size};
   agree(world_, [&] {
-    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, config_.vocab_size);
+    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config.vocab_size);
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),

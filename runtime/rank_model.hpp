@@ -6,12 +6,12 @@
 #include <layers/models/model.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/world.hpp>
-#include <runtime/checkpoint/generation_config.hpp>
+#include <runtime/checkpoint/read_plan.hpp>
 #include <runtime/control/pulse.hpp>
 #include <runtime/control/worker.hpp>
 #include <runtime/execution/model_runner.hpp>
 #include <runtime/job_plan.hpp>
-#include <runtime/tokenizer/tokenizer.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <memory>
 #include <optional>
@@ -39,12 +39,12 @@ class RankModel {
  public:
   // Collective. When any rank cannot go on, all end by AgreedError or SilentExit (runtime/agreement.hpp). The
   // references must outlive it.
-  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, Pulse& pulse);
+  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model, Pulse& pulse);
   ~RankModel();
 
   const EngineInfo& info() const { return info_; }
-  const ModelConfig& config() const { return config_; }
-  const GenerationConfig& generation_config() const { return generation_config_; }
+  const ModelConfig& config() const { return shared_.config; }
+  const GenerationConfig& generation_config() const { return shared_.generation_config; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }  // rank 0
   const std::vector<int32_t>& stop_token_ids() const { return stop_token_ids_; }      // rank 0
   const std::vector<uint32_t>& blocks_of_replicas() const { return blocks_of_replicas_; }
@@ -55,10 +55,11 @@ class RankModel {
   double communication_seconds() const { return groups_.seconds(); }
 
  private:
-  void read_configs();
+  void read_tokenizer();
   void choose_device();
   void make_backend_and_groups();
   void load();
+  std::vector<ReadRound> plan_of_reads(const WeightIndex& index) const;
   bool captures_graphs() const;
   size_t bytes_of_graphs() const;
   size_t ranks_with_my_memory() const;
@@ -73,8 +74,7 @@ class RankModel {
   const RankPlan rank_;
   Pulse& pulse_;
   EngineInfo info_;
-  ModelConfig config_;
-  GenerationConfig generation_config_;
+  const SharedModel shared_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> stop_token_ids_;
   RunnerLimits limits_;

@@ -4,9 +4,9 @@
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/control/health.hpp>
 #include <runtime/device_choice.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <cstdio>
 
@@ -52,12 +52,12 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
     options.engine.backend.cpu_path = common_cpu_path(world);
+  agree(world, [&] { plan_or_refuse(world.places(), options.engine); });
+  std::optional<SharedModel> model;
+  if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
   JobPlan plan;
   agree(world, [&] {
-    std::optional<ModelConfig> config;
-    plan_or_refuse(world.places(), options.engine);
-    if (!options.engine.model.empty()) config = read_model_config(options.engine.model);
-    plan = plan_or_refuse(world.places(), options.engine, config ? &*config : nullptr);
+    plan = plan_or_refuse(world.places(), options.engine, model ? &model->config : nullptr);
   });
   const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)

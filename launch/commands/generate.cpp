@@ -6,8 +6,6 @@
 #include <launch/report.hpp>
 #include <launch/signals.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
-#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/control/health.hpp>
 #include <runtime/device_choice.hpp>
 
@@ -116,10 +114,10 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
 }
 
 ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const GenerateOptions& options,
-                        const JobPlan& plan, Pulse& pulse, std::optional<GenerateJob>& job,
+                        const JobPlan& plan, SharedModel model, Pulse& pulse, std::optional<GenerateJob>& job,
                         const Reporters& reporters) {
   reporters.log.write("load");
-  Engine engine(world, engine_options, plan, pulse);
+  Engine engine(world, engine_options, plan, std::move(model), pulse);
   const EngineInfo& info = engine.model().info();
   reporters.faults.know_gpus(info.gpus);
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {} KV blocks", info.architecture,
@@ -178,12 +176,11 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   EngineOptions engine = options.engine;
   engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
+  agree(world, [&] { plan_or_refuse(world.places(), engine); });
+  SharedModel model = share_model(world, engine.model);
   JobPlan plan;
   agree(world, [&] {
-    plan_or_refuse(world.places(), engine);
-    check_model_directory(engine.model);
-    const ModelConfig config = read_model_config(engine.model);
-    plan = plan_or_refuse(world.places(), engine, &config);
+    plan = plan_or_refuse(world.places(), engine, &model.config);
     if (world.rank() == 0)
       job.emplace(options, plan, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
   });
@@ -205,7 +202,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
     report_preflight(preflight, *job);
     leave_word(last_word, *job, world, pulse);
   });
-  return load_and_serve(world, engine, options, plan, pulse, job, reporters);
+  return load_and_serve(world, engine, options, plan, std::move(model), pulse, job, reporters);
 }
 
 }  // namespace

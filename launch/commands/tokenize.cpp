@@ -3,7 +3,7 @@
 #include <launch/json_line.hpp>
 #include <launch/text_files.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
-#include <runtime/tokenizer/tokenizer.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <fmt/format.h>
 
@@ -69,10 +69,10 @@ std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
 // What becomes of a line: its text, and the JSON in it.
 using LineAction = std::function<std::string(const std::string&, const json&, std::string_view where)>;
 
-LineAction action_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+LineAction action_of(const TokenizeOptions& options, const ModelFiles& files, const Tokenizer& tokenizer) {
   if (options.chat)
-    return [&tokenizer, chat_template = ChatTemplate::load(options.model)](
-               const std::string& text, const json&, std::string_view where) {
+    return [&tokenizer, chat_template = ChatTemplate::load(files)](const std::string& text, const json&,
+                                                                   std::string_view where) {
       return chat_line(tokenizer, chat_template, text, where);
     };
   const auto convert = options.decode ? decode_line : encode_line;
@@ -85,9 +85,9 @@ LineAction action_of(const TokenizeOptions& options, const Tokenizer& tokenizer)
 }  // namespace
 
 ExitCode run_tokenize(const TokenizeOptions& options) {
-  check_model_directory(options.model);
-  const Tokenizer tokenizer = Tokenizer::from_file(options.model / "tokenizer.json");
-  const LineAction action = action_of(options, tokenizer);
+  const ModelFiles files(options.model);
+  const Tokenizer tokenizer = read_tokenizer(files);
+  const LineAction action = action_of(options, files, tokenizer);
   LineReader input(options.in);
   OutputFile output(options.out);
   if (output.is_one_of(input))

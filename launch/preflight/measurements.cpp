@@ -3,7 +3,7 @@
 #include <launch/preflight/texts.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/input_file.hpp>
+#include <runtime/checkpoint/model_files.hpp>
 
 #include <fmt/ranges.h>
 
@@ -106,14 +106,15 @@ Series measure_memory(World& world, Backend& backend) {
 }
 
 // Bytes a second, from the storage: not from this node's page cache.
-double read_speed(const std::vector<fs::path>& files) {
+double read_speed(const ModelFiles& files) {
   constexpr uint64_t most = uint64_t{256} << 20, part = uint64_t{8} << 20;
   std::vector<std::byte> bytes(part);
   uint64_t done = 0;
   const double seconds = seconds_of([&] {
-    for (const fs::path& path : files) {
-      const InputFile file(path);
-      const FileDescriptor cached(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    for (const std::string& name : files.names()) {
+      if (!name.ends_with(".safetensors")) continue;
+      const InputFile file = files.open(name);
+      const FileDescriptor cached(::open(file.path().c_str(), O_RDONLY | O_CLOEXEC));
       ::posix_fadvise(cached.get(), 0, 0, POSIX_FADV_DONTNEED);
       for (uint64_t at = 0; at < file.size() && done < most; at += part) {
         const size_t count = std::min(part, file.size() - at);
@@ -125,20 +126,12 @@ double read_speed(const std::vector<fs::path>& files) {
   return static_cast<double>(done) / seconds;
 }
 
-std::vector<fs::path> weight_files(const fs::path& model) {
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(model))
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  std::ranges::sort(files);
-  return files;
-}
-
 // The first rank of each node, at the same time.
 Series measure_storage(World& world, const fs::path& model) {
   double speed = 0;
   agree(world, [&] {
     const bool reads = world.places()[static_cast<size_t>(world.rank())].local_rank == 0;
-    if (reads && !model.empty()) speed = read_speed(weight_files(model));
+    if (reads && !model.empty()) speed = read_speed(model);
   });
   return {"reading the model, each node", "GB/s", true, 3, gather_values(world, speed / 1e9)};
 }

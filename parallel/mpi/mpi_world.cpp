@@ -73,6 +73,7 @@ class MpiWorld : public World {
   std::string description() const override;
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   Channel make_channel() override;
+  Transport& transport() override { return control_; }
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
     return maniple::all_gather_bytes(control_, bytes);
   }

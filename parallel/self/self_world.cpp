@@ -1,5 +1,4 @@
 #include <parallel/self/memory_mailbox.hpp>
-#include <parallel/self/self_communicator.hpp>
 #include <parallel/self/self_world.hpp>
 
 #include <unistd.h>

@@ -2,6 +2,7 @@
 // s).
 #pragma once
 
+#include <parallel/self/self_communicator.hpp>
 #include <parallel/world.hpp>
 
 namespace maniple {
@@ -16,12 +17,14 @@ class SelfWorld : public World {
   std::string description() const override { return "one process without MPI"; }
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   Channel make_channel() override;
+  Transport& transport() override { return transport_; }
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override;
   void broadcast_bytes(std::vector<std::byte>&, int) override {}
   void barrier() override {}
 
  private:
   std::vector<Place> places_;
+  SelfTransport transport_;
 };
 
 // Of this machine.

@@ -1,7 +1,6 @@
 #include <runtime/chat/chat_template.hpp>
 #include <runtime/chat/lexer.hpp>
 #include <runtime/chat/program.hpp>
-#include <runtime/checkpoint/input_file.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/tokenizer/utf8.hpp>
 
@@ -21,7 +20,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr uint64_t max_file_bytes = 16 << 20;
 constexpr const char* special_token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
 
@@ -33,13 +31,8 @@ std::shared_ptr<const jinja::Program> compiled(std::string_view source) {
   return std::make_shared<const jinja::Program>(jinja::Program{jinja::parse(source)});
 }
 
-bool maybe_exists(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::status(path, ignored).type() != std::filesystem::file_type::not_found;
-}
-
-json read_object(const std::filesystem::path& path) {
-  return maybe_exists(path) ? parse_json(read_text(path, max_file_bytes), path.string()) : json::object();
+json read_object(const ModelFiles& files, std::string_view name) {
+  return files.has(name) ? parse_json(files.text(name), files.where(name)) : json::object();
 }
 
 // "chat_template": a template, or a list of {"name", "template"}.
@@ -58,12 +51,11 @@ Programs programs_of(const JsonFields& fields, std::string_view where) {
   return programs;
 }
 
-Programs find_programs(const std::filesystem::path& directory, const json& tokenizer_config) {
-  if (const auto path = directory / "chat_template.jinja"; maybe_exists(path))
-    return {{"default", compiled(read_text(path, max_file_bytes))}};
+Programs find_programs(const ModelFiles& files, const json& tokenizer_config) {
+  if (files.has("chat_template.jinja")) return {{"default", compiled(files.text("chat_template.jinja"))}};
   const JsonFields config(tokenizer_config, "tokenizer_config.json");
   if (config.find("chat_template")) return programs_of(config, "tokenizer_config.json");
-  const json beside = read_object(directory / "chat_template.json");
+  const json beside = read_object(files, "chat_template.json");
   return programs_of(JsonFields(beside, "chat_template.json"), "chat_template.json");
 }
 
@@ -84,13 +76,13 @@ ChatTemplate ChatTemplate::from_text(std::string_view source) {
   return result;
 }
 
-ChatTemplate ChatTemplate::load(const std::filesystem::path& model_directory) {
-  const json tokenizer_config = read_object(model_directory / "tokenizer_config.json");
+ChatTemplate ChatTemplate::load(const ModelFiles& files) {
+  const json tokenizer_config = read_object(files, "tokenizer_config.json");
   ChatTemplate result;
-  result.programs_ = find_programs(model_directory, tokenizer_config);
+  result.programs_ = find_programs(files, tokenizer_config);
   result.special_tokens_ = special_tokens_of(tokenizer_config);
   if (!result.programs_.contains("default"))
-    throw Error(ExitCode::input, fmt::format("{} holds no chat template", model_directory.string()),
+    throw Error(ExitCode::input, fmt::format("{} holds no chat template", files.where()),
                 "without one, chat messages do not become a prompt",
                 "use the instruct model, or put the template into chat_template.jinja beside tokenizer.json");
   return result;

@@ -2,10 +2,11 @@
 // transformers do it. README.md says what of the language is there.
 #pragma once
 
+#include <runtime/checkpoint/model_files.hpp>
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <ctime>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,7 +24,7 @@ class ChatTemplate {
   // From chat_template.jinja, else chat_template.json, else tokenizer_config.json, which may hold several by
   // name; the special tokens of tokenizer_config.json are variables. Fails (input) without any, or on one
   // that is not supported, with its line.
-  static ChatTemplate load(const std::filesystem::path& model_directory);
+  static ChatTemplate load(const ModelFiles& files);
   static ChatTemplate from_text(std::string_view source);
 
   // variables: an object with "messages" and whatever else the template knows ("tools", "documents",

@@ -1,5 +1,4 @@
 #include <runtime/checkpoint/generation_config.hpp>
-#include <runtime/checkpoint/input_file.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 
 #include <fmt/format.h>
@@ -11,8 +10,6 @@ namespace maniple {
 using nlohmann::json;
 
 namespace {
-
-constexpr uint64_t max_config_bytes = 16 << 20;
 
 // Settings that would change the text, with the number that changes nothing.
 constexpr std::pair<std::string_view, std::optional<double>> unsupported[] = {
@@ -54,19 +51,11 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
   return config;
 }
 
-GenerationConfig read_generation_config(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "generation_config.json";
-  std::error_code ignored;
-  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) return {};
-  return parse_generation_config(read_text(path, max_config_bytes), path.string());
-}
-
-std::optional<std::string> read_eos_token(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "tokenizer_config.json";
-  std::error_code ignored;
-  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) return {};
-  const json parsed = parse_json(read_text(path, max_config_bytes), path.string());
-  const JsonFields fields(parsed, path.string());
+std::optional<std::string> read_eos_token(const ModelFiles& files) {
+  constexpr std::string_view name = "tokenizer_config.json";
+  if (!files.has(name)) return {};
+  const json parsed = parse_json(files.text(name), files.where(name));
+  const JsonFields fields(parsed, files.where(name));
   const json* token = fields.find("eos_token");
   if (!token) return {};
   return token->is_object() ? fields.object("eos_token").text("content") : fields.text("eos_token");

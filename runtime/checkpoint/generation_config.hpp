@@ -1,8 +1,9 @@
 // What a model's authors suggest for sampling: the optional generation_config.json.
 #pragma once
 
+#include <runtime/checkpoint/model_files.hpp>
+
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,12 +25,10 @@ struct GenerationConfig {
 };
 
 GenerationConfig parse_generation_config(std::string_view json, std::string_view where);
-// The defaults (greedy) where the directory has no such file.
-GenerationConfig read_generation_config(const std::filesystem::path& directory);
 
 // The text of the token that ends a turn, from the optional tokenizer_config.json: a string, or an object
 // with a "content".
-std::optional<std::string> read_eos_token(const std::filesystem::path& directory);
+std::optional<std::string> read_eos_token(const ModelFiles& files);
 
 // Any of the three files may be the only one that names the token ending a chat turn. Sorted, without
 // duplicates.

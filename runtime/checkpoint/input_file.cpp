@@ -45,14 +45,4 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-std::string read_text(const std::filesystem::path& path, uint64_t max_bytes) {
-  const InputFile file(path);
-  if (file.size() > max_bytes)
-    fail(ExitCode::input, "{} has {} bytes; such a file has at most {}", path.string(), file.size(),
-         max_bytes);
-  std::string text(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 }  // namespace maniple

@@ -27,7 +27,4 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// The whole of a file that ought to be small.
-std::string read_text(const std::filesystem::path& path, uint64_t max_bytes);
-
 }  // namespace maniple

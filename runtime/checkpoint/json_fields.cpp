@@ -88,17 +88,6 @@ std::string shown(const json& value) {
   return text;
 }
 
-void check_model_directory(const std::filesystem::path& directory) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(directory, ignored)) return;
-  const bool exists = std::filesystem::exists(directory, ignored);
-  throw Error(
-      ExitCode::input,
-      fmt::format("{} {}", directory.string(), exists ? "is not a directory" : "does not exist"),
-      "maniple reads local directories with config.json and safetensors files; it downloads nothing by name",
-      "give the model's directory; download one with: hf download ORGANISATION/MODEL --local-dir DIRECTORY");
-}
-
 JsonFields::JsonFields(const json& value, std::string_view where, std::string_view path)
     : object_(&value), where_(where), path_(path.empty() ? "" : fmt::format("{}.", path)) {
   if (!value.is_object())

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -25,9 +24,6 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 
 // For messages: a value or a name on one line, control characters escaped, long ones cut.
 std::string shown(const nlohmann::json& value);
-
-// Fails, saying what a model directory is, unless this is a directory.
-void check_model_directory(const std::filesystem::path& directory);
 
 // The fields of one JSON object, each read with its type and range checked. A null field counts as absent.
 class JsonFields {

@@ -1,5 +1,4 @@
 #include <kernels/support/check.hpp>
-#include <runtime/checkpoint/input_file.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 
@@ -12,8 +11,6 @@ namespace maniple {
 using nlohmann::json;
 
 namespace {
-
-constexpr uint64_t max_config_bytes = 16 << 20;
 
 // Who decides on a bias: the architecture, or the config's flag.
 enum class Bias : uint8_t { never, always, by_flag };
@@ -214,10 +211,8 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   return config;
 }
 
-ModelConfig read_model_config(const std::filesystem::path& directory) {
-  check_model_directory(directory);
-  const std::filesystem::path path = directory / "config.json";
-  return parse_model_config(read_text(path, max_config_bytes), path.string());
+ModelConfig read_model_config(const ModelFiles& files) {
+  return parse_model_config(files.text("config.json"), files.where("config.json"));
 }
 
 }  // namespace maniple

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <layers/models/model_config.hpp>
+#include <runtime/checkpoint/model_files.hpp>
 
-#include <filesystem>
 #include <string_view>
 
 namespace maniple {
@@ -14,6 +14,6 @@ namespace maniple {
 // on malformed JSON, missing or impossible sizes, and every setting known to change the arithmetic in a way
 // that the decoder does not compute.
 ModelConfig parse_model_config(std::string_view json, std::string_view where);
-ModelConfig read_model_config(const std::filesystem::path& directory);
+ModelConfig read_model_config(const ModelFiles& files);
 
 }  // namespace maniple

@@ -6,14 +6,92 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 namespace maniple {
+
+using nlohmann::json;
 
 namespace {
 
 constexpr uint64_t length_bytes = 8;
 constexpr uint64_t max_header_bytes = 100'000'000;  // the format's own limit
+
+struct StoredType {
+  std::string_view name;
+  uint64_t item_bytes;
+  std::optional<DType> dtype;
+};
+
+constexpr StoredType stored_types[] = {
+    {"F32", 4, DType::fp32},      {"BF16", 2, DType::bf16},     {"F16", 2, DType::fp16},
+    {"I32", 4, DType::int32},     {"U8", 1, DType::uint8},      {"BOOL", 1, std::nullopt},
+    {"I8", 1, std::nullopt},      {"F8_E4M3", 1, std::nullopt}, {"I16", 2, std::nullopt},
+    {"U16", 2, std::nullopt},     {"U32", 4, std::nullopt},     {"F8_E5M2", 1, std::nullopt},
+    {"I64", 8, std::nullopt},     {"U64", 8, std::nullopt},     {"F64", 8, std::nullopt},
+    {"F8_E8M0", 1, std::nullopt},
+};
+
+// item_bytes times the sizes; nothing where that is more than 2^64 - 1.
+std::optional<uint64_t> bytes_of(uint64_t item_bytes, const std::vector<int64_t>& shape) {
+  if (std::ranges::count(shape, 0) > 0) return 0;
+  uint64_t bytes = item_bytes;
+  for (const int64_t size : shape)
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+const StoredType* find_type(std::string_view name) {
+  const auto* type = std::ranges::find(stored_types, name, &StoredType::name);
+  return type == std::end(stored_types) ? nullptr : type;
+}
+
+// The size of a type that is not in the table cannot be checked, and it cannot be read.
+void check_size(const TensorInfo& info, const JsonFields& entry) {
+  const StoredType* type = find_type(info.stored_type);
+  if (!type) return;
+  const std::optional<uint64_t> bytes = bytes_of(type->item_bytes, info.shape);
+  if (bytes != info.byte_size)
+    entry.refuse("data_offsets",
+                 fmt::format("{} bytes, for {} of shape {}",
+                             bytes ? std::to_string(*bytes) : "more than 2^64", type->name, info.shape));
+}
+
+StoredTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
+  StoredTensor tensor;
+  tensor.info.stored_type = entry.text("dtype");
+  tensor.info.shape = entry.sizes("shape");
+  const std::vector<int64_t> range = entry.sizes("data_offsets");
+  if (range.size() != 2 || range[0] > range[1] || static_cast<uint64_t>(range[1]) > data_bytes)
+    entry.refuse("data_offsets",
+                 fmt::format("a begin and an end in the {} bytes after the header (is the file complete?)",
+                             data_bytes));
+  tensor.offset = static_cast<uint64_t>(range[0]);
+  tensor.info.byte_size = static_cast<uint64_t>(range[1] - range[0]);
+  tensor.info.dtype = dtype_of(tensor.info.stored_type);
+  check_size(tensor.info, entry);
+  return tensor;
+}
+
+// In the order of their offsets each tensor begins where the one before ends, and the last ends with the
+// file.
+void check_layout(const StoredTensors& tensors, uint64_t data_bytes, std::string_view where) {
+  std::vector<const StoredTensors::value_type*> order;
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  std::ranges::sort(order, {},
+                    [](const auto* t) { return std::pair(t->second.offset, t->second.info.byte_size); });
+  uint64_t end = 0;
+  for (const auto* tensor : order) {
+    const uint64_t begin = tensor->second.offset;
+    if (begin != end)
+      fail(ExitCode::input,
+           "{}: tensor {} begins at byte {} of the data, {} the end of the one before it at {}", where,
+           shown(tensor->first), begin, begin < end ? "overlapping" : "leaving a hole after", end);
+    end += tensor->second.info.byte_size;
+  }
+  if (end != data_bytes)
+    fail(ExitCode::input, "{}: the tensors end at byte {} of the data, the file at {}", where, end,
+         data_bytes);
+}
 
 uint64_t header_length(const InputFile& file) {
   if (file.size() < length_bytes)
@@ -31,92 +109,30 @@ uint64_t header_length(const InputFile& file) {
   return length;
 }
 
-// A box of a row-major matrix, in bytes: count runs of the given length, a pitch apart.
-struct StridedRuns {
-  uint64_t begin = 0;  // offset of the first run in the file
-  uint64_t count = 0;
-  uint64_t length = 0;
-  uint64_t pitch = 0;
-};
-
-// A vector is a matrix of one column, a scalar of one element.
-StridedRuns runs_of_box(const StoredTensor& tensor, std::span<const int64_t> begin,
-                        std::span<const int64_t> extent, uint64_t item_bytes) {
-  const auto at = [](std::span<const int64_t> values, size_t dimension, int64_t otherwise) {
-    return static_cast<uint64_t>(dimension < values.size() ? values[dimension] : otherwise);
-  };
-  const uint64_t pitch = at(tensor.info.shape, 1, 1) * item_bytes;
-  const uint64_t first = tensor.offset + at(begin, 0, 0) * pitch + at(begin, 1, 0) * item_bytes;
-  const uint64_t rows = at(extent, 0, 1), length = at(extent, 1, 1) * item_bytes;
-  if (length == pitch) return {.begin = first, .count = 1, .length = rows * length, .pitch = rows * length};
-  return {.begin = first, .count = rows, .length = length, .pitch = pitch};
-}
-
-// Reading over a gap this small costs less than another system call, above all on a parallel file system.
-constexpr uint64_t max_gap_bytes = 64 << 10;
-constexpr uint64_t chunk_bytes = 4 << 20;
-
-void read_runs(const InputFile& file, const StridedRuns& runs, std::span<std::byte> out) {
-  const uint64_t together =
-      runs.pitch - runs.length > max_gap_bytes ? 1 : std::max<uint64_t>(1, chunk_bytes / runs.pitch);
-  if (runs.count == 1 || together == 1) {
-    for (uint64_t i = 0; i < runs.count; ++i)
-      file.read(runs.begin + i * runs.pitch, out.subspan(i * runs.length, runs.length));
-    return;
-  }
-  std::vector<std::byte> chunk(std::min(together, runs.count) * runs.pitch);
-  for (uint64_t done = 0; done < runs.count; done += together) {
-    const uint64_t count = std::min(together, runs.count - done);
-    // From the first byte of the first run to the last byte of the last: never past the end of the tensor.
-    file.read(runs.begin + done * runs.pitch, std::span(chunk).first((count - 1) * runs.pitch + runs.length));
-    for (uint64_t i = 0; i < count; ++i)
-      std::memcpy(&out[(done + i) * runs.length], &chunk[i * runs.pitch], runs.length);
-  }
-}
-
-bool contains_box(std::span<const int64_t> shape, std::span<const int64_t> begin,
-                  std::span<const int64_t> extent) {
-  if (begin.size() != shape.size() || extent.size() != shape.size()) return false;
-  for (size_t d = 0; d < shape.size(); ++d)
-    if (begin[d] < 0 || extent[d] < 0 || begin[d] > shape[d] || extent[d] > shape[d] - begin[d]) return false;
-  return true;
-}
-
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path) : file_(std::move(path)) {
-  std::string header(header_length(file_), '\0');
-  file_.read(length_bytes, std::as_writable_bytes(std::span(header)));
-  data_begin_ = length_bytes + header.size();
-  tensors_ = parse_safetensors_header(header, file_.size() - data_begin_, file_.path().string());
+StoredTensors parse_safetensors_header(std::string_view header, uint64_t data_bytes, std::string_view where) {
+  const json entries = parse_json(header, where);
+  StoredTensors tensors;
+  for (const auto& [name, value] : JsonFields(entries, where).items())
+    if (name != "__metadata__")
+      tensors.emplace(name, parse_entry(JsonFields(value, where, "tensor " + shown(name)), data_bytes));
+  check_layout(tensors, data_bytes, where);
+  return tensors;
 }
 
-std::vector<std::string> SafetensorsFile::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors_) names.push_back(name);
-  return names;
+StoredTensors read_safetensors_header(const InputFile& file) {
+  std::string header(header_length(file), '\0');
+  file.read(length_bytes, std::as_writable_bytes(std::span(header)));
+  const uint64_t data_begin = length_bytes + header.size();
+  StoredTensors tensors = parse_safetensors_header(header, file.size() - data_begin, file.path().string());
+  for (auto& [name, tensor] : tensors) tensor.offset += data_begin;
+  return tensors;
 }
 
-const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second.info;
-}
-
-void SafetensorsFile::read(std::string_view name, std::span<const int64_t> begin,
-                           std::span<const int64_t> extent, std::span<std::byte> out) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) fail(ExitCode::input, "{} has no tensor {}", path().string(), shown(name));
-  const TensorInfo& info = found->second.info;
-  if (!info.dtype)
-    fail(ExitCode::input, "{}: tensor {} is stored as {}; supported: F32, BF16, F16, I32, U8",
-         path().string(), shown(name), shown(info.stored_type));
-  if (info.shape.size() > 2 || !contains_box(info.shape, begin, extent))
-    fail(ExitCode::input, "{}: tensor {} of shape {} was asked for the box at {} of size {}", path().string(),
-         shown(name), info.shape, begin, extent);
-  StridedRuns runs = runs_of_box(found->second, begin, extent, size_of(*info.dtype));
-  require(out.size() == runs.count * runs.length, "a box is read into exactly its bytes");
-  runs.begin += data_begin_;
-  if (!out.empty()) read_runs(file_, runs, out);
+std::optional<DType> dtype_of(std::string_view stored_type) {
+  const StoredType* type = find_type(stored_type);
+  return type ? type->dtype : std::nullopt;
 }
 
 }  // namespace maniple

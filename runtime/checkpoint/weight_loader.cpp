@@ -1,29 +1,19 @@
+#include <parallel/collectives.hpp>
+#include <parallel/subset_transport.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <ranges>
 #include <set>
 
 namespace maniple {
 namespace {
-
-class CheckpointWeights final : public WeightSource {
- public:
-  explicit CheckpointWeights(const CheckpointReader& checkpoint) : checkpoint_(checkpoint) {}
-  DType dtype(const WeightPiece& piece) const override { return *checkpoint_.find(piece.source)->dtype; }
-  void read(const WeightPiece& piece, IndexRange rows, std::span<std::byte> out) const override {
-    const int64_t begin[] = {rows.begin, piece.columns.begin};
-    const int64_t extent[] = {rows.size(), piece.columns.size()};
-    const size_t rank = static_cast<size_t>(piece.source_shape.rank());
-    checkpoint_.read(piece.source, std::span(begin, rank), std::span(extent, rank), out);
-  }
-
- private:
-  const CheckpointReader& checkpoint_;
-};
 
 // splitmix64 (Steele, Lea, Flood 2014)
 uint64_t mix(uint64_t x) {
@@ -33,102 +23,194 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-class RandomWeights final : public WeightSource {
- public:
-  explicit RandomWeights(uint64_t seed) : seed_(seed) {}
-  DType dtype(const WeightPiece&) const override { return DType::bf16; }
-  void read(const WeightPiece& piece, IndexRange rows, std::span<std::byte> out) const override {
-    BFloat16* values = reinterpret_cast<BFloat16*>(out.data());
-    if (piece.source_shape.rank() == 1) {
-      std::fill_n(values, rows.size(), BFloat16(piece.source.ends_with(".bias") ? 0.0F : 1.0F));
-      return;
-    }
-    uint64_t name = seed_;
-    for (const char c : piece.source) name = mix(name ^ static_cast<unsigned char>(c));
-    const int64_t width = piece.source_shape[1];
-    const float spread = std::sqrt(3.0F / static_cast<float>(width));  // uniform, variance 1 / width
-    for (int64_t row = rows.begin; row < rows.end; ++row)
-      for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
-        const uint64_t bits = mix(name + static_cast<uint64_t>(row * width + column));
-        *values++ = BFloat16(spread * (static_cast<float>(bits >> 40) * 0x1p-23F - 1.0F));
-      }
+void write_random(uint64_t seed, const WeightPiece& piece, IndexRange rows, BFloat16* values) {
+  if (piece.source_shape.rank() == 1) {
+    std::fill_n(values, rows.size(), BFloat16(piece.source.ends_with(".bias") ? 0.0F : 1.0F));
+    return;
   }
+  uint64_t name = seed;
+  for (const char c : piece.source) name = mix(name ^ static_cast<unsigned char>(c));
+  const int64_t width = piece.source_shape[1];
+  const float spread = std::sqrt(3.0F / static_cast<float>(width));  // uniform, variance 1 / width
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
+      const uint64_t bits = mix(name + static_cast<uint64_t>(row * width + column));
+      *values++ = BFloat16(spread * (static_cast<float>(bits >> 40) * 0x1p-23F - 1.0F));
+    }
+}
 
- private:
-  uint64_t seed_;
+float element(ConstTensorView raw, size_t i) {
+  switch (raw.dtype) {
+    case DType::bf16:
+      return static_cast<float>(raw.as<BFloat16>()[i]);
+    case DType::fp16:
+      return static_cast<float>(raw.as<Float16>()[i]);
+    default:
+      return raw.as<float>()[i];
+  }
+}
+
+// raw: rows of the piece from `row` of its source on.
+void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, ConstTensorView raw) {
+  const int64_t local_row = piece.local_row + row - piece.rows.begin;
+  if (parameter.spec.role == WeightRole::matrix) return ops.pack(parameter.matrix, local_row, raw);
+  std::vector<float> wide(static_cast<size_t>(raw.shape.elements()));
+  for (size_t i = 0; i < wide.size(); ++i) wide[i] = element(raw, i);
+  const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
+  ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
+}
+
+// The slices of a round on this rank: those that it keeps, one after the other, then those that it hands on.
+struct Slices {
+  const ReadRound* round = nullptr;
+  std::vector<std::byte> bytes;
+  size_t kept = 0;
+  std::map<const Delivery*, std::span<std::byte>> of;
 };
-
-constexpr int64_t staging_bytes = int64_t{8} << 20;
 
 class Loader {
  public:
-  Loader(Ops& ops, DType weight_type, const WeightSource* source, Communicator& replicas,
-         std::atomic<uint32_t>& blocks)
-      : ops_(ops),
-        weight_type_(weight_type),
-        source_(replicas.rank() == 0 ? source : nullptr),
-        replicas_(replicas),
-        blocks_(blocks) {}
+  Loader(Model& model, Ops& ops, const WeightIndex& index, Transport& transport,
+         std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks)
+      : ops_(ops), index_(index), transport_(transport), blocks_(blocks), files_(index.files.size()) {
+    for (size_t replica = 0; replica < replicas.size(); ++replica) {
+      const auto me = std::ranges::find(replicas[replica], transport.rank());
+      if (me == replicas[replica].end()) continue;
+      replica_ = static_cast<int>(replica);
+      place_ = static_cast<int>(me - replicas[replica].begin());
+      ranks_ = replicas[replica];
+    }
+    for (const std::vector<int>& ranks : replicas) alike_.push_back(ranks.at(place_));
+    for (Parameter* parameter : model.parameters())
+      for (const WeightPiece& piece : parameter->spec.pieces)
+        pieces_.emplace(&index.tensors.at(piece.source), std::pair(parameter, &piece));
+  }
 
-  size_t load(Parameter& parameter) {
-    const WeightSpec& spec = parameter.spec;
-    if (spec.role == WeightRole::matrix)
-      parameter.matrix = ops_.make_weight(weight_type_, spec.rows, spec.columns, spec.slices);
-    else
-      parameter.vector = Tensor(ops_.device(), DType::fp32, {spec.rows});
-    for (const WeightPiece& piece : spec.pieces) load(parameter, piece);
-    return spec.role == WeightRole::matrix ? parameter.matrix.packed.view().bytes()
-                                           : parameter.vector.view().bytes();
+  // While one round travels, the next that this replica reads is read.
+  void run(std::span<const ReadRound> plan) {
+    SubsetTransport alike(transport_, alike_);
+    Slices now, next;
+    std::future<void> reading;
+    auto coming = plan.begin();
+    const auto read_next = [&] {
+      coming = std::find_if(coming, plan.end(), [&](const ReadRound& r) { return r.replica == replica_; });
+      if (coming == plan.end()) return;
+      lay_out(*coming++, next);
+      if (!failure_) reading = std::async(std::launch::async, [&] { read(next); });
+    };
+    read_next();
+    for (const ReadRound& round : plan) {
+      if (round.replica == replica_) {
+        if (reading.valid()) attempt([&] { reading.get(); });
+        std::swap(now, next);
+        read_next();
+        hand_on(now);
+      } else {
+        lay_out(round, now);
+      }
+      broadcast(alike, std::span(now.bytes).first(now.kept), round.replica);
+      if (!failure_) attempt([&] { store(now); });
+    }
+    if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
-  void load(Parameter& parameter, const WeightPiece& piece) {
-    const DType dtype = agree(piece);
-    const int64_t row_bytes = piece.columns.size() * static_cast<int64_t>(size_of(dtype));
-    const int64_t rows_at_once =
-        std::max<int64_t>(32, staging_bytes / row_bytes / 32 * 32);  // whole panels pack fastest
-    for (int64_t row = piece.rows.begin; row < piece.rows.end; row += rows_at_once) {
-      const IndexRange rows{row, std::min(row + rows_at_once, piece.rows.end)};
-      staging_.resize(static_cast<size_t>(rows.size() * row_bytes));
-      if (source_) source_->read(piece, rows, staging_);
-      const ConstTensorView raw = view_of(staging_.data(), dtype, {rows.size(), piece.columns.size()});
-      replicas_.broadcast(view_of(staging_.data(), dtype, raw.shape), 0);
-      store(parameter, piece.local_row + row - piece.rows.begin, raw);
-      ++blocks_;
+  // After a failure nothing more is read or stored, but others wait for bytes, whatever they hold.
+  void attempt(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (...) {
+      if (!failure_) failure_ = std::current_exception();
     }
   }
 
-  DType agree(const WeightPiece& piece) {
-    uint8_t dtype = source_ ? static_cast<uint8_t>(source_->dtype(piece)) : 0;
-    replicas_.broadcast(view_of(&dtype, DType::uint8, {1}), 0);
-    return static_cast<DType>(dtype);
+  bool keeps(const Delivery& delivery) const { return std::ranges::count(delivery.to, place_) > 0; }
+
+  void lay_out(const ReadRound& round, Slices& slices) const {
+    slices.round = &round;
+    slices.of.clear();
+    size_t bytes[] = {0, 0};  // handed on; kept
+    const auto for_each_slice = [&](const auto& action) {
+      for (const ReadUnit& unit : round.units)
+        for (const Delivery& delivery : unit.deliveries)
+          if (keeps(delivery) || (round.replica == replica_ && unit.reader == place_))
+            action(delivery, unit.bytes(delivery.columns));
+    };
+    for_each_slice([&](const Delivery& delivery, size_t size) { bytes[keeps(delivery)] += size; });
+    slices.kept = bytes[true];
+    if (slices.bytes.size() < bytes[0] + bytes[1]) slices.bytes.resize(bytes[0] + bytes[1]);
+    size_t begin[] = {slices.kept, 0};
+    for_each_slice([&](const Delivery& delivery, size_t size) {
+      size_t& next = begin[keeps(delivery)];
+      slices.of[&delivery] = std::span(slices.bytes).subspan(std::exchange(next, next + size), size);
+    });
   }
 
-  void store(Parameter& parameter, int64_t local_row, ConstTensorView raw) {
-    if (parameter.spec.role == WeightRole::matrix) return ops_.pack(parameter.matrix, local_row, raw);
-    std::vector<float> wide(static_cast<size_t>(raw.shape.elements()));
-    for (size_t i = 0; i < wide.size(); ++i) wide[i] = element(raw, i);
-    const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
-    ops_.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
-  }
-
-  static float element(ConstTensorView raw, size_t i) {
-    switch (raw.dtype) {
-      case DType::bf16:
-        return static_cast<float>(raw.as<BFloat16>()[i]);
-      case DType::fp16:
-        return static_cast<float>(raw.as<Float16>()[i]);
-      default:
-        return raw.as<float>()[i];
+  void read(Slices& slices) {
+    for (const ReadUnit& unit : slices.round->units) {
+      if (unit.reader != place_) continue;
+      const uint64_t begin = unit.tensor->offset + static_cast<uint64_t>(unit.rows.begin) * unit.row_bytes();
+      std::optional<InputFile>& file = files_[unit.tensor->file];
+      if (!file) file.emplace(index_.files[unit.tensor->file]);
+      const std::span<std::byte> first = slices.of.at(&unit.deliveries[0]);
+      if (unit.deliveries.size() == 1 && first.size() == unit.bytes()) {
+        file->read(begin, first);
+        continue;
+      }
+      whole_rows_.resize(unit.bytes());
+      file->read(begin, whole_rows_);
+      for (const Delivery& delivery : unit.deliveries)
+        cut_columns(unit, delivery.columns, slices.of.at(&delivery));
     }
+  }
+
+  void cut_columns(const ReadUnit& unit, IndexRange columns, std::span<std::byte> out) const {
+    const size_t rows = static_cast<size_t>(unit.rows.size()), length = out.size() / rows;
+    const size_t skipped = static_cast<size_t>(columns.begin) * size_of(*unit.tensor->info.dtype);
+    for (size_t row = 0; row < rows; ++row)
+      std::memcpy(&out[row * length], &whole_rows_[row * unit.row_bytes() + skipped], length);
+  }
+
+  // Inside the replica.
+  void hand_on(const Slices& slices) {
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (const ReadUnit& unit : slices.round->units)
+      for (const Delivery& delivery : unit.deliveries) {
+        const auto slice = slices.of.find(&delivery);
+        if (slice == slices.of.end()) continue;
+        if (unit.reader != place_) incoming.push_back({ranks_[unit.reader], slice->second});
+        for (const int place : delivery.to)
+          if (unit.reader == place_ && place != place_) outgoing.push_back({ranks_[place], slice->second});
+      }
+    transport_.exchange(outgoing, incoming);
+  }
+
+  void store(const Slices& slices) {
+    for (const ReadUnit& unit : slices.round->units)
+      for (const Delivery& delivery : unit.deliveries) {
+        if (!keeps(delivery)) continue;
+        const ConstTensorView raw = view_of(slices.of.at(&delivery).data(), *unit.tensor->info.dtype,
+                                            {unit.rows.size(), delivery.columns.size()});
+        const auto [begin, end] = pieces_.equal_range(unit.tensor);
+        for (const auto& [parameter, piece] : std::ranges::subrange(begin, end) | std::views::values)
+          if (piece->columns == delivery.columns && piece->rows.contains(unit.rows.begin)) {
+            maniple::store(ops_, *parameter, *piece, unit.rows.begin, raw);
+            ++blocks_;
+          }
+      }
   }
 
   Ops& ops_;
-  DType weight_type_;
-  const WeightSource* source_;
-  Communicator& replicas_;
+  const WeightIndex& index_;
+  Transport& transport_;
   std::atomic<uint32_t>& blocks_;
-  std::vector<std::byte> staging_;
+  int replica_ = 0, place_ = 0;
+  std::vector<int> ranks_, alike_;  // of this replica; of this place in all replicas
+  std::multimap<const IndexedTensor*, std::pair<Parameter*, const WeightPiece*>> pieces_;
+  std::vector<std::optional<InputFile>> files_;  // that this rank reads, from the first time on
+  std::vector<std::byte> whole_rows_;
+  std::exception_ptr failure_;
 };
 
 // "a, b, c and 12 more"
@@ -144,34 +226,30 @@ std::string some_of(const std::set<std::string>& names) {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> weights_of(const CheckpointReader& checkpoint) {
-  return std::make_unique<CheckpointWeights>(checkpoint);
-}
-std::unique_ptr<WeightSource> random_weights(uint64_t seed) { return std::make_unique<RandomWeights>(seed); }
-
-void check_names(Model& model, const CheckpointReader& checkpoint) {
+void check_names(Model& model, const WeightIndex& index) {
   std::map<std::string, Shape> wanted;
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces) wanted.emplace(piece.source, piece.source_shape);
 
   std::set<std::string> missing, extra;
   for (const auto& [name, shape] : wanted) {
-    const TensorInfo* tensor = checkpoint.find(name);
-    if (!tensor) {
+    const auto entry = index.tensors.find(name);
+    if (entry == index.tensors.end()) {
       missing.insert(name);
       continue;
     }
+    const TensorInfo& tensor = entry->second.info;
     Shape found = shape;
-    bool fits = static_cast<int>(tensor->shape.size()) == shape.rank();
-    for (int d = 0; fits && d < shape.rank(); ++d) found[d] = tensor->shape[static_cast<size_t>(d)];
+    bool fits = static_cast<int>(tensor.shape.size()) == shape.rank();
+    for (int d = 0; fits && d < shape.rank(); ++d) found[d] = tensor.shape[static_cast<size_t>(d)];
     if (!fits || !(found == shape))
       fail(ExitCode::input, "tensor {} has the shape [{}] in the checkpoint, but config.json asks for {}",
-           name, fmt::join(tensor->shape, ", "), to_string(shape));
-    if (!tensor->dtype)
+           name, fmt::join(tensor.shape, ", "), to_string(shape));
+    if (!tensor.dtype)
       fail(ExitCode::input, "tensor {} is stored as {}, which is not supported; BF16, F16 and F32 are", name,
-           tensor->stored_type);
+           tensor.stored_type);
   }
-  for (const std::string& name : checkpoint.names())
+  for (const auto& [name, tensor] : index.tensors)
     if (!wanted.contains(name) && !model.ignores(name)) extra.insert(name);
   if (!missing.empty())
     fail(ExitCode::input, "the checkpoint lacks {} of the model's tensors: {}", missing.size(),
@@ -179,6 +257,14 @@ void check_names(Model& model, const CheckpointReader& checkpoint) {
   if (!extra.empty())
     fail(ExitCode::input, "the checkpoint holds {} tensors that the model has no place for: {}", extra.size(),
          some_of(extra));
+}
+
+WeightNeeds needs_of(Model& model) {
+  WeightNeeds needs;
+  for (const Parameter* parameter : model.parameters())
+    for (const WeightPiece& piece : parameter->spec.pieces)
+      needs.push_back({piece.source, piece.rows, piece.columns});
+  return needs;
 }
 
 size_t weight_bytes(Model& model, DType weight_type) {
@@ -191,12 +277,41 @@ size_t weight_bytes(Model& model, DType weight_type) {
   return bytes;
 }
 
-size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
-                    Communicator& replicas, std::atomic<uint32_t>& blocks) {
-  Loader loader(ops, weight_type, source, replicas, blocks);
+size_t make_weights(Model& model, Ops& ops, DType weight_type) {
   size_t bytes = 0;
-  for (Parameter* parameter : model.parameters()) bytes += loader.load(*parameter);
+  for (Parameter* parameter : model.parameters()) {
+    const WeightSpec& spec = parameter->spec;
+    if (spec.role == WeightRole::matrix)
+      parameter->matrix = ops.make_weight(weight_type, spec.rows, spec.columns, spec.slices);
+    else
+      parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
+    bytes += spec.role == WeightRole::matrix ? parameter->matrix.packed.view().bytes()
+                                             : parameter->vector.view().bytes();
+  }
   return bytes;
+}
+
+void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_t>& blocks) {
+  constexpr int64_t elements_at_once = int64_t{4} << 20;
+  std::vector<BFloat16> values;
+  for (Parameter* parameter : model.parameters())
+    for (const WeightPiece& piece : parameter->spec.pieces) {
+      const int64_t width = piece.columns.size();
+      const int64_t most = std::max<int64_t>(32, elements_at_once / std::max<int64_t>(width, 1) / 32 * 32);
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; row += most) {
+        const IndexRange rows{row, std::min(row + most, piece.rows.end)};
+        values.resize(static_cast<size_t>(rows.size() * width));
+        write_random(seed, piece, rows, values.data());
+        store(ops, *parameter, piece, row, view_of(values.data(), DType::bf16, {rows.size(), width}));
+        ++blocks;
+      }
+    }
+}
+
+void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
+                  Transport& transport, std::span<const std::vector<int>> replicas,
+                  std::atomic<uint32_t>& blocks) {
+  Loader(model, ops, index, transport, replicas, blocks).run(plan);
 }
 
 }  // namespace maniple

@@ -1,39 +1,36 @@
-// Fills a model's parameters: reads one raw slice at a time, packs it, lets it go. Replica 0 reads; the other
-// replicas receive by broadcast, so that the file system delivers the model once per job.
+// Fills a model's parameters: boxes of stored tensors travel from the ranks that read them to those that need
+// them, which pack them and let them go.
 #pragma once
 
 #include <layers/models/model.hpp>
-#include <parallel/communicator.hpp>
-#include <runtime/checkpoint/checkpoint_reader.hpp>
+#include <parallel/transport.hpp>
+#include <runtime/checkpoint/read_plan.hpp>
 
 #include <atomic>
-#include <memory>
 
 namespace maniple {
 
-// Where raw slices come from.
-class WeightSource {
- public:
-  virtual ~WeightSource() = default;
-  virtual DType dtype(const WeightPiece& piece) const = 0;
-  // out holds rows x piece.columns elements of dtype(piece).
-  virtual void read(const WeightPiece& piece, IndexRange rows, std::span<std::byte> out) const = 0;
-};
+// Throws Error (input) naming missing, extra or misshapen tensors of the checkpoint.
+void check_names(Model& model, const WeightIndex& index);
 
-std::unique_ptr<WeightSource> weights_of(const CheckpointReader& checkpoint);
-// Seeded weights of the model's shape; a value depends on (seed, name, global index) alone. Norms are 1,
-// biases 0.
-std::unique_ptr<WeightSource> random_weights(uint64_t seed);
-
-// Throws Error (input) naming missing, extra or misshapen tensors of the checkpoint. Reads headers only.
-void check_names(Model& model, const CheckpointReader& checkpoint);
+// The stored boxes behind the model's parameters on its rank.
+WeightNeeds needs_of(Model& model);
 
 // What the weights of this rank will take, before anything is loaded; packing may add a little.
 size_t weight_bytes(Model& model, DType weight_type);
 
-// weight_type: bf16 or fp32. `source` is read on rank 0 of `replicas`, and may be null elsewhere. Returns the
-// bytes of this rank's weights. `blocks` grows with each slice that is in its place.
-size_t load_weights(Model& model, Ops& ops, DType weight_type, const WeightSource* source,
-                    Communicator& replicas, std::atomic<uint32_t>& blocks);
+// Makes the weights, without values; weight_type: bf16, fp16 or fp32. Returns their bytes.
+size_t make_weights(Model& model, Ops& ops, DType weight_type);
+
+// Fills weights that are made. A value depends on (seed, name, global index) alone. Norms are 1, biases 0.
+// `blocks` grows with each slice that is in its place.
+void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_t>& blocks);
+
+// Fills weights that are made from a checkpoint. Collective over the ranks of `replicas`, which are those of
+// `transport`, by replica and place. What this rank fails to read or store it throws after it has served the
+// others; then all must be told.
+void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
+                  Transport& transport, std::span<const std::vector<int>> replicas,
+                  std::atomic<uint32_t>& blocks);
 
 }  // namespace maniple

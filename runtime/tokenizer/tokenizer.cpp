@@ -1,7 +1,6 @@
 #include <runtime/tokenizer/tokenizer.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <kernels/support/check.hpp>
 #include <limits>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>
@@ -15,18 +14,11 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-Tokenizer Tokenizer::from_json(std::string_view json) { return Tokenizer(parse_tokenizer_json(json)); }
-
-Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) fail(ExitCode::input, "tokenizer: cannot read '{}'", path.string());
-  try {
-    return from_json(text);
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{} (in '{}')", error.what(), path.string()), error.why(),
-                error.remedy());
-  }
+Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) try {
+  return Tokenizer(parse_tokenizer_json(json));
+} catch (const Error& error) {
+  if (where.empty()) throw;
+  throw Error(error.code(), fmt::format("{} (in '{}')", error.what(), where), error.why(), error.remedy());
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

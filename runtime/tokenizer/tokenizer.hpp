@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,9 +19,8 @@ struct TokenizerParts;
 // Constant and safe to use from several threads once built.
 class Tokenizer {
  public:
-  // Both fail (input) with a message that names what is wrong with the file.
-  static Tokenizer from_file(const std::filesystem::path& path);
-  static Tokenizer from_json(std::string_view json);
+  // Fails (input) with a message that names what is wrong with the file, and the file if `where` does.
+  static Tokenizer from_json(std::string_view json, std::string_view where = {});
 
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
   Tokenizer(Tokenizer&&) noexcept;

@@ -13,13 +13,13 @@ namespace fs = std::filesystem;
 using Tensors = std::vector<TensorToWrite>;
 
 Tensors read_all(const fs::path& path) {
-  const SafetensorsFile file(path);
+  const InputFile file(path);
   Tensors tensors;
-  for (const std::string& name : file.names()) {
-    const TensorInfo& info = *file.find(name);
+  for (const auto& [name, stored] : read_safetensors_header(file)) {
+    const TensorInfo& info = stored.info;
     TensorToWrite& tensor =
         tensors.emplace_back(name, info.stored_type, info.shape, std::vector<std::byte>(info.byte_size));
-    file.read(name, std::vector<int64_t>(info.shape.size()), info.shape, tensor.bytes);
+    file.read(stored.offset, tensor.bytes);
   }
   return tensors;
 }

@@ -89,6 +89,7 @@ class GpuWorld : public World {
     return std::make_unique<MirroredCommunicator>(std::move(group), *backend_.device);
   }
   Channel make_channel() override { return world_.make_channel(); }
+  Transport& transport() override { return world_.transport(); }
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
     return world_.all_gather_bytes(bytes);
   }

@@ -350,7 +350,7 @@ TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
     SelfWorld world;
     Pulse pulse;
     const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
-    Engine engine(world, planned.options, planned.plan, pulse);
+    Engine engine(world, planned.options, planned.plan, planned.model, pulse);
     testing::ListSource source(requests);
     Interrupter sink;
     const RunSummary summary = engine.run(
@@ -374,7 +374,7 @@ TEST(Engine, CountsTheTurnsOfItsCoordinatorWhileItServes) {
   SelfWorld world;
   Pulse pulse;
   const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
-  Engine engine(world, planned.options, planned.plan, pulse);
+  Engine engine(world, planned.options, planned.plan, planned.model, pulse);
   Watching source(pulse);
   testing::MapSink sink;
   engine.run(

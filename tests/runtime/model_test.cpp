@@ -37,12 +37,16 @@ class LoadedModel {
         dtype_(dtype) {
     const int self[] = {0};
     groups_.tensor = world_.make_group(self, *backend_.ops);
-    const auto checkpoint = open_checkpoint(testing::model_directory(name));
-    check_names(*make_model(config_, {}), *checkpoint);
+    const WeightIndex index = read_index(testing::model_directory(name));
+    check_names(*make_model(config_, {}), index);
     for (const RankPlan& part : parts) {
       Model& model = *parts_.emplace_back(make_model(config_, part));
       std::atomic<uint32_t> blocks = 0;
-      load_weights(model, *backend_.ops, dtype, weights_of(*checkpoint).get(), *groups_.tensor, blocks);
+      make_weights(model, *backend_.ops, dtype);
+      const WeightNeeds needs[] = {needs_of(model)};
+      const std::vector<int> replicas[] = {{0}};
+      load_weights(model, *backend_.ops, index, plan_reads(needs, index, 1), world_.transport(), replicas,
+                   blocks);
       EXPECT_GE(blocks, model.parameters().size());
       model.prepare(*backend_.ops, max_len);
     }

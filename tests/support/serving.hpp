@@ -2,7 +2,6 @@
 #pragma once
 
 #include <runtime/agreement.hpp>
-#include <runtime/checkpoint/model_config.hpp>
 #include <runtime/completion_builder.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/engine.hpp>
@@ -36,12 +35,13 @@ class MapSink final : public CompletionSink {
 struct Planned {
   Planned(World& world, EngineOptions asked) : options(std::move(asked)) {
     options.backend.kind = common_backend(world, options.backend.kind);
-    const ModelConfig config = read_model_config(options.model);
-    auto result = plan_job(world.places(), options, &config);
+    model = share_model(world, options.model);
+    auto result = plan_job(world.places(), options, &model.config);
     if (const auto* refusal = std::get_if<PlanRefusal>(&result)) throw *refusal;
     plan = std::get<JobPlan>(std::move(result));
   }
   EngineOptions options;
+  SharedModel model;
   JobPlan plan;
 };
 
@@ -57,7 +57,7 @@ inline void follow(World& world, const EngineOptions& options) {
   try {
     Pulse pulse;
     const Planned planned(world, options);
-    Engine(world, planned.options, planned.plan, pulse).obey();
+    Engine(world, planned.options, planned.plan, planned.model, pulse).obey();
   } catch (const SilentExit&) {
   }
 }
@@ -70,7 +70,7 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
     Pulse pulse;
     const Planned planned(world, options_of(0));
-    Engine engine(world, planned.options, planned.plan, pulse);
+    Engine engine(world, planned.options, planned.plan, planned.model, pulse);
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;

@@ -128,6 +128,7 @@ class ThreadWorld : public World {
   }
   Channel make_channel() override { return job_.take_channel(channels_made_++, rank()); }
 
+  Transport& transport() override { return control_; }
   std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
     return maniple::all_gather_bytes(control_, bytes);
   }

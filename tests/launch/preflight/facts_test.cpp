@@ -3,9 +3,9 @@
 #include <launch/preflight/preflight.hpp>
 #include <launch/preflight/texts.hpp>
 #include <parallel/self/self_world.hpp>
+#include <runtime/checkpoint/model_config.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
-#include <runtime/checkpoint/model_config.hpp>
 
 #include <gtest/gtest.h>
 

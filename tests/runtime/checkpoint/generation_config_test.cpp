@@ -10,7 +10,8 @@ GenerationConfig parse(std::string_view text) {
 }
 
 TEST(GenerationConfig, ReadsTheDemoModelsSuggestions) {
-  const GenerationConfig config = read_generation_config(model_directory("shakespeare"));
+  const GenerationConfig config =
+      parse(ModelFiles(model_directory("shakespeare")).text("generation_config.json"));
   EXPECT_EQ(config.temperature, 0.8);
   EXPECT_EQ(config.top_k, 50);
   EXPECT_EQ(config.top_p, 0.95);
@@ -19,8 +20,8 @@ TEST(GenerationConfig, ReadsTheDemoModelsSuggestions) {
   EXPECT_TRUE(config.warnings.empty());
 }
 
-TEST(GenerationConfig, IsGreedyWithoutAFileOrWithoutDoSample) {
-  EXPECT_EQ(read_generation_config(model_directory("tiny-qwen3")).temperature, 0.0);
+TEST(GenerationConfig, IsGreedyWithoutDoSample) {
+  EXPECT_EQ(parse("{}").temperature, 0.0);
   EXPECT_EQ(parse(R"({"temperature": 0.7, "top_k": 5})").temperature, 0.0);
   EXPECT_EQ(parse(R"({"do_sample": false, "temperature": 0.7})").top_k, 0);
   EXPECT_EQ(parse(R"({"do_sample": true})").temperature, 1.0);

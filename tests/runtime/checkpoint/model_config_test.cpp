@@ -258,7 +258,7 @@ TEST(ModelConfig, ExplainsAMissingDirectoryOrFile) {
   const TempDirectory directory;
   expect_contains(input_error_of([&] { read_model_config(directory.path()); }), "config.json");
   try {
-    read_model_config("Qwen/Qwen3-0.6B");
+    read_model_config(std::filesystem::path("Qwen/Qwen3-0.6B"));
     FAIL();
   } catch (const Error& error) {
     expect_contains(error.what(), "Qwen/Qwen3-0.6B does not exist");

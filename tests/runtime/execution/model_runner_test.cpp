@@ -40,7 +40,8 @@ class TinyRunner {
       : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))),
         groups_{.tensor = world_.make_group(self, ops)},
         model_(make_model(config_, {})) {
-    load_weights(*model_, ops, DType::fp32, random_weights(5).get(), *groups_.tensor, layer_);
+    make_weights(*model_, ops, DType::fp32);
+    fill_with_random(*model_, ops, 5, layer_);
     model_->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{

@@ -109,9 +109,9 @@ TEST(HostileTokenizer, NestingAndEncodingAreChecked) {
   EXPECT_CONTAINS(complaint_about(broken), "UTF-8");
 }
 
-TEST(HostileTokenizer, AMissingFileIsNamed) {
+TEST(HostileTokenizer, TheFileIsNamedWhereItIsGiven) {
   try {
-    Tokenizer::from_file("no/such/tokenizer.json");
+    Tokenizer::from_json("[", "no/such/tokenizer.json");
     FAIL();
   } catch (const Error& error) {
     EXPECT_CONTAINS(std::string(error.what()), "no/such/tokenizer.json");

@@ -1,4 +1,4 @@
-#include <runtime/checkpoint/checkpoint_reader.hpp>
+#include <runtime/checkpoint/weight_index.hpp>
 
 #include "checkpoint_testing.hpp"
 
@@ -14,10 +14,10 @@ TensorToWrite one_byte(const std::string& name, int value) {
   return {name, "U8", {1}, {static_cast<std::byte>(value)}};
 }
 
-int byte_of(const CheckpointReader& reader, std::string_view name) {
+int byte_of(const WeightIndex& index, std::string_view name) {
+  const IndexedTensor& tensor = index.tensors.find(name)->second;
   std::byte value{};
-  const int64_t zero[] = {0}, one[] = {1};
-  reader.read(name, zero, one, {&value, 1});
+  InputFile(index.files[tensor.file]).read(tensor.offset, {&value, 1});
   return std::to_integer<int>(value);
 }
 
@@ -26,63 +26,81 @@ void write_index(const TempDirectory& directory, const nlohmann::json& weight_ma
 }
 
 std::string refusal_of(const fs::path& directory) {
-  return input_error_of([&] { open_checkpoint(directory); });
+  return input_error_of([&] { read_index(directory); });
 }
 
-TEST(Checkpoint, ReadsAModelOfNineFilesThroughItsIndex) {
-  const auto reader = open_checkpoint(model_directory("tiny-qwen3-kv1"));
-  EXPECT_EQ(reader->names().size(), 46u);
+TEST(WeightIndex, OfAModelOfNineFilesIsThatOfItsIndexFile) {
+  const WeightIndex index = read_index(model_directory("tiny-qwen3-kv1"));
+  EXPECT_EQ(index.tensors.size(), 46u);
+  EXPECT_EQ(index.files.size(), 9u);
   uint64_t bytes = 0;
-  for (const std::string& name : reader->names()) bytes += reader->find(name)->byte_size;
+  for (const auto& [name, tensor] : index.tensors) bytes += tensor.info.byte_size;
   EXPECT_EQ(bytes, 2067712u);  // total_size in the index
-  const TensorInfo* info = reader->find("model.layers.3.mlp.down_proj.weight");
-  ASSERT_TRUE(info);
-  EXPECT_EQ(info->shape, (std::vector<int64_t>{128, 256}));
-  EXPECT_EQ(info->dtype, DType::bf16);
-  EXPECT_EQ(reader->find("lm_head.weight"), nullptr);
+  const TensorInfo& info = index.tensors.at("model.layers.3.mlp.down_proj.weight").info;
+  EXPECT_EQ(info.shape, (std::vector<int64_t>{128, 256}));
+  EXPECT_EQ(info.dtype, DType::bf16);
+  EXPECT_FALSE(index.tensors.contains("lm_head.weight"));
 }
 
-TEST(Checkpoint, ReadsTheSingleFileAndNothingBesideIt) {
-  const auto reader = open_checkpoint(model_directory("tiny-qwen3"));
-  EXPECT_EQ(reader->names().size(), 36u);  // golden.safetensors is beside it
-  EXPECT_EQ(reader->find("logits_0"), nullptr);
+TEST(WeightIndex, HoldsTheSingleFileAndNothingBesideIt) {
+  const WeightIndex index = read_index(model_directory("tiny-qwen3"));
+  EXPECT_EQ(index.tensors.size(), 36u);  // golden.safetensors is beside it
+  EXPECT_FALSE(index.tensors.contains("logits_0"));
 }
 
-TEST(Checkpoint, IgnoresDuplicatesThatTheIndexDoesNotMention) {
+TEST(WeightIndex, IsTheSameOnTheRanksThatGetItsBytes) {
+  const TempDirectory directory;
+  write_safetensors(directory / "a.safetensors", {one_byte("a \u00e9", 1), {"empty", "F32", {0, 9}, {}}});
+  write_safetensors(directory / "\xff.safetensors", {{"scalar", "F8_E4M3", {}, {std::byte{42}}}});
+  const WeightIndex index = read_index(directory.path()), copy = index_from(to_bytes(index));
+  EXPECT_EQ(copy.files, index.files);
+  ASSERT_EQ(copy.tensors.size(), 3u);
+  for (const auto& [name, tensor] : index.tensors) {
+    const IndexedTensor& other = copy.tensors.at(name);
+    EXPECT_EQ(other.info.stored_type, tensor.info.stored_type);
+    EXPECT_EQ(other.info.dtype, tensor.info.dtype);
+    EXPECT_EQ(other.info.shape, tensor.info.shape);
+    EXPECT_EQ(other.info.byte_size, tensor.info.byte_size);
+    EXPECT_EQ(other.file, tensor.file);
+    EXPECT_EQ(other.offset, tensor.offset);
+  }
+  EXPECT_EQ(byte_of(copy, "scalar"), 42);
+}
+
+TEST(WeightIndex, IgnoresDuplicatesThatTheIndexDoesNotMention) {
   const TempDirectory directory;
   write_safetensors(directory / "model-1.safetensors", {one_byte("a", 1), one_byte("unlisted", 9)});
   write_safetensors(directory / "model-2.safetensors", {one_byte("b", 2)});
   write_safetensors(directory / "consolidated.safetensors", {one_byte("a", 8), one_byte("b", 8)});
   write_file(directory / "model.safetensors", "not opened");
   write_index(directory, {{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}});
-  const auto reader = open_checkpoint(directory.path());
-  EXPECT_EQ(reader->names(), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(byte_of(*reader, "a"), 1);
-  EXPECT_EQ(byte_of(*reader, "b"), 2);
-  expect_contains(input_error_of([&] { byte_of(*reader, "unlisted"); }), "unlisted");
+  const WeightIndex index = read_index(directory.path());
+  EXPECT_EQ(index.tensors.size(), 2u);
+  EXPECT_EQ(byte_of(index, "a"), 1);
+  EXPECT_EQ(byte_of(index, "b"), 2);
 }
 
-TEST(Checkpoint, JoinsAllFilesWhereNoIndexIsGiven) {
+TEST(WeightIndex, JoinsAllFilesWhereNoIndexIsGiven) {
   const TempDirectory directory;
   write_safetensors(directory / "part-2.safetensors", {one_byte("b", 2)});
   write_safetensors(directory / "part-1.safetensors", {one_byte("a", 1)});
-  EXPECT_EQ(byte_of(*open_checkpoint(directory.path()), "b"), 2);
+  EXPECT_EQ(byte_of(read_index(directory.path()), "b"), 2);
   write_safetensors(directory / "part-3.safetensors", {one_byte("a", 1)});
   const std::string message = refusal_of(directory.path());
   expect_contains(message, "part-1.safetensors");
   expect_contains(message, "part-3.safetensors");
 }
 
-TEST(Checkpoint, FollowsLinksAsDownloadCachesMakeThem) {
+TEST(WeightIndex, FollowsLinksAsDownloadCachesMakeThem) {
   const TempDirectory directory, blobs;
   write_safetensors(blobs / "0123abcd", {one_byte("a", 5)});
   fs::create_symlink(blobs / "0123abcd", directory / "model.safetensors");
-  EXPECT_EQ(byte_of(*open_checkpoint(directory.path()), "a"), 5);
+  EXPECT_EQ(byte_of(read_index(directory.path()), "a"), 5);
   fs::remove(blobs / "0123abcd");
   EXPECT_FALSE(refusal_of(directory.path()).empty());
 }
 
-TEST(Checkpoint, RefusesAnIndexThatLiesOrLeadsElsewhere) {
+TEST(WeightIndex, RefusesAnIndexThatLiesOrLeadsElsewhere) {
   const TempDirectory directory;
   write_safetensors(directory / "model-1.safetensors", {one_byte("a", 1)});
   const std::pair<nlohmann::json, std::string> table[] = {
@@ -107,7 +125,7 @@ TEST(Checkpoint, RefusesAnIndexThatLiesOrLeadsElsewhere) {
   expect_contains(refusal_of(directory.path()), "given twice");
 }
 
-TEST(Checkpoint, ExplainsADirectoryWithoutSafetensors) {
+TEST(WeightIndex, ExplainsADirectoryWithoutSafetensors) {
   const TempDirectory directory;
   expect_contains(refusal_of(directory.path()), "no *.safetensors file");
   write_file(directory / "model.gguf", "x");

@@ -1,0 +1,126 @@
+#include <runtime/checkpoint/read_plan.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace maniple {
+
+namespace {
+
+// So many storage clients serve a large job well; more would only wait for each other.
+constexpr int most_reading_replicas = 16;
+
+struct Need {
+  int place = 0;
+  IndexRange rows, columns;
+};
+struct NeededTensor {
+  const IndexedTensor* tensor = nullptr;
+  std::vector<Need> needs;
+};
+
+using StoragePlace = std::pair<uint32_t, uint64_t>;  // file, offset
+
+std::map<StoragePlace, NeededTensor> by_tensor(std::span<const WeightNeeds> needs, const WeightIndex& index) {
+  std::map<StoragePlace, NeededTensor> tensors;
+  for (size_t place = 0; place < needs.size(); ++place)
+    for (const StoredBox& box : needs[place]) {
+      if (box.rows.size() == 0 || box.columns.size() == 0) continue;
+      const IndexedTensor& tensor = index.tensors.at(box.tensor);
+      NeededTensor& needed = tensors[{tensor.file, tensor.offset}];
+      needed.tensor = &tensor;
+      needed.needs.push_back({static_cast<int>(place), box.rows, box.columns});
+    }
+  return tensors;
+}
+
+std::vector<Delivery> deliveries_of(const std::vector<Need>& needs, int64_t row) {
+  std::map<std::pair<int64_t, int64_t>, std::set<int>> places;  // by columns
+  for (const Need& need : needs)
+    if (need.rows.contains(row)) places[{need.columns.begin, need.columns.end}].insert(need.place);
+  std::vector<Delivery> deliveries;
+  for (const auto& [columns, to] : places)
+    deliveries.push_back({{columns.first, columns.second}, {to.begin(), to.end()}});
+  return deliveries;
+}
+
+// Few enough for four units in a round; whole panels pack fastest.
+int64_t rows_of_unit(const IndexedTensor& tensor, uint64_t round_bytes) {
+  const auto row_bytes = static_cast<int64_t>(tensor.info.byte_size) / tensor.info.shape[0];
+  const int64_t rows = static_cast<int64_t>(round_bytes / 4) / row_bytes;
+  return rows >= 32 ? rows / 32 * 32 : std::max<int64_t>(rows, 1);
+}
+
+// Cut where the needs of any place begin or end, so that each has all rows of a unit or none.
+std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
+  std::set<int64_t> cuts;
+  for (const Need& need : needed.needs) cuts.insert({need.rows.begin, need.rows.end});
+  const int64_t most = rows_of_unit(*needed.tensor, round_bytes);
+  std::vector<ReadUnit> units;
+  for (auto begin = cuts.begin(), end = std::next(begin); end != cuts.end(); ++begin, ++end) {
+    const std::vector<Delivery> deliveries = deliveries_of(needed.needs, *begin);
+    if (deliveries.empty()) continue;
+    for (int64_t row = *begin; row < *end; row += most)
+      units.push_back({needed.tensor, {row, std::min(row + most, *end)}, 0, deliveries});
+  }
+  return units;
+}
+
+// In the order of what those that need them have got before, so that no place waits while another gets all of
+// its part.
+std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightNeeds> needs,
+                                                         const WeightIndex& index, uint64_t round_bytes) {
+  std::vector<uint64_t> got(needs.size());
+  std::vector<std::pair<uint64_t, ReadUnit>> units;
+  for (const auto& [where, needed] : by_tensor(needs, index))
+    for (ReadUnit& unit : cut(needed, round_bytes)) {
+      uint64_t due = 0;
+      for (const Delivery& delivery : unit.deliveries)
+        for (const int place : delivery.to) {
+          due = std::max(due, got[place]);
+          got[place] += unit.bytes(delivery.columns);
+        }
+      units.emplace_back(due, std::move(unit));
+    }
+  std::ranges::stable_sort(units, {}, [](const auto& unit) { return unit.first; });
+  return units;
+}
+
+// The place that has read least of those that need the unit.
+int reader_of(const ReadUnit& unit, const std::vector<uint64_t>& read) {
+  int reader = unit.deliveries[0].to[0];
+  for (const Delivery& delivery : unit.deliveries)
+    for (const int place : delivery.to)
+      if (read[place] < read[reader]) reader = place;
+  return reader;
+}
+
+// Adds what each place holds of a unit, for itself or to hand it on; returns the most that one holds.
+uint64_t add_held(const ReadUnit& unit, std::vector<uint64_t>& held) {
+  for (const Delivery& delivery : unit.deliveries) {
+    for (const int place : delivery.to) held[place] += unit.bytes(delivery.columns);
+    if (std::ranges::count(delivery.to, unit.reader) == 0) held[unit.reader] += unit.bytes(delivery.columns);
+  }
+  return std::ranges::max(held);
+}
+
+}  // namespace
+
+std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const WeightIndex& index, int replicas,
+                                  uint64_t round_bytes) {
+  std::vector<ReadRound> rounds;
+  std::vector<uint64_t> read(needs.size()), held(needs.size());
+  for (auto& [due, unit] : ordered_units(needs, index, round_bytes)) {
+    unit.reader = reader_of(unit, read);
+    read[unit.reader] += unit.bytes();
+    if (add_held(unit, held) > round_bytes || rounds.empty()) {
+      rounds.push_back({static_cast<int>(rounds.size()) % std::min(replicas, most_reading_replicas), {}});
+      held.assign(needs.size(), 0);
+      add_held(unit, held);
+    }
+    rounds.back().units.push_back(std::move(unit));
+  }
+  return rounds;
+}
+
+}  // namespace maniple

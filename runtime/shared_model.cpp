@@ -1,0 +1,57 @@
+#include <runtime/agreement.hpp>
+#include <runtime/shared_model.hpp>
+
+namespace maniple {
+
+namespace {
+
+// Rank 0's.
+std::string broadcast_text(World& world, const std::string& text) {
+  const std::span<const std::byte> mine = std::as_bytes(std::span(text));
+  std::vector<std::byte> bytes(mine.begin(), mine.end());
+  world.broadcast_bytes(bytes, 0);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+SharedModel share_model(World& world, const std::filesystem::path& path) {
+  constexpr std::string_view names[] = {"config.json", "generation_config.json"};
+  SharedModel model;
+  std::string config, generation_config = "{}";  // a model may lack it
+  const auto parse = [&] {
+    model.config = parse_model_config(config, (path / names[0]).string());
+    model.generation_config = parse_generation_config(generation_config, (path / names[1]).string());
+  };
+  agree(world, [&] {
+    if (world.rank() != 0) return;
+    model.files.emplace(path);
+    config = model.files->text(names[0]);
+    if (model.files->has(names[1])) generation_config = model.files->text(names[1]);
+    parse();
+  });
+  config = broadcast_text(world, config);
+  generation_config = broadcast_text(world, generation_config);
+  if (world.rank() != 0) parse();
+  return model;
+}
+
+WeightIndex share_index(World& world, const SharedModel& model) {
+  WeightIndex index;
+  std::vector<std::byte> bytes;
+  agree(world, [&] {
+    if (!model.files) return;
+    index = read_index(*model.files);
+    bytes = to_bytes(index);
+  });
+  world.broadcast_bytes(bytes, 0);
+  return model.files ? index : index_from(bytes);
+}
+
+Tokenizer read_tokenizer(const ModelFiles& files) {
+  constexpr std::string_view name = "tokenizer.json";
+  if (!files.has(name)) fail(ExitCode::input, "tokenizer: cannot read '{}'", files.where(name));
+  return Tokenizer::from_json(files.text(name, uint64_t{1} << 30), files.where(name));
+}
+
+}  // namespace maniple

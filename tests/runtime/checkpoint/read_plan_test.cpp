@@ -1,0 +1,160 @@
+#include <runtime/checkpoint/read_plan.hpp>
+
+#include "checkpoint_testing.hpp"
+
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+
+#include <random>
+#include <set>
+
+namespace maniple {
+namespace {
+
+std::vector<WeightNeeds> needs_of_model(const std::string& name, int tensor_size) {
+  const ModelConfig config = read_model_config(model_directory(name));
+  std::vector<WeightNeeds> needs;
+  for (int rank = 0; rank < tensor_size; ++rank)
+    needs.push_back(needs_of(*make_model(config, {rank, tensor_size})));
+  return needs;
+}
+
+uint64_t bytes_of(const std::vector<ReadRound>& plan) {
+  uint64_t bytes = 0;
+  for (const ReadRound& round : plan)
+    for (const ReadUnit& unit : round.units) bytes += unit.bytes();
+  return bytes;
+}
+
+// By place: what each keeps, and what it holds on to for others.
+std::vector<uint64_t> held_in(const ReadRound& round, size_t places) {
+  std::vector<uint64_t> held(places);
+  for (const ReadUnit& unit : round.units)
+    for (const Delivery& delivery : unit.deliveries) {
+      std::set<int> holders(delivery.to.begin(), delivery.to.end());
+      holders.insert(unit.reader);
+      for (const int place : holders) held[place] += unit.bytes(delivery.columns);
+    }
+  return held;
+}
+
+// Every element that a place needs comes to it once, in a slice of the columns that it asked for; every row
+// that anybody needs is read once, and no other.
+void expect_complete(const std::vector<ReadRound>& plan, const std::vector<WeightNeeds>& needs,
+                     const WeightIndex& index) {
+  using Columns = std::pair<int64_t, int64_t>;
+  std::set<std::tuple<const IndexedTensor*, int64_t>> needed_rows, read_rows;
+  std::set<std::tuple<const IndexedTensor*, int64_t, Columns, int>> needed, got;
+  for (size_t place = 0; place < needs.size(); ++place)
+    for (const auto& [name, rows, columns] : needs[place])
+      for (int64_t row = rows.begin; row < rows.end && columns.size() > 0; ++row) {
+        const IndexedTensor* tensor = &index.tensors.at(name);
+        needed_rows.emplace(tensor, row);
+        needed.emplace(tensor, row, Columns{columns.begin, columns.end}, static_cast<int>(place));
+      }
+  for (const ReadRound& round : plan)
+    for (const ReadUnit& unit : round.units) {
+      bool reader_needs_it = false;
+      for (int64_t row = unit.rows.begin; row < unit.rows.end; ++row) {
+        EXPECT_TRUE(read_rows.emplace(unit.tensor, row).second) << "row " << row << " is read twice";
+        for (const auto& [columns, to] : unit.deliveries)
+          for (const int place : to) {
+            EXPECT_TRUE(got.emplace(unit.tensor, row, Columns{columns.begin, columns.end}, place).second);
+            reader_needs_it |= place == unit.reader;
+          }
+      }
+      EXPECT_TRUE(reader_needs_it);
+    }
+  EXPECT_TRUE(read_rows == needed_rows);
+  EXPECT_TRUE(got == needed);
+}
+
+TEST(ReadPlan, ReadsEveryByteOfAModelOnceOnEveryGrid) {
+  for (const std::string name :
+       {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "shakespeare"}) {
+    const WeightIndex index = read_index(model_directory(name));
+    uint64_t stored = 0;
+    for (const auto& [tensor, where] : index.tensors) stored += where.info.byte_size;
+    const int64_t heads = read_model_config(model_directory(name)).num_heads;
+    for (const int tensor_size : {1, 2, 4, 8}) {
+      if (heads % tensor_size != 0) continue;
+      const std::vector<WeightNeeds> needs = needs_of_model(name, tensor_size);
+      for (const uint64_t round_bytes : {uint64_t{3000}, uint64_t{100'000}, uint64_t{1} << 20}) {
+        SCOPED_TRACE(fmt::format("{} tp {} rounds of {}", name, tensor_size, round_bytes));
+        const std::vector<ReadRound> plan = plan_reads(needs, index, 2, round_bytes);
+        EXPECT_EQ(bytes_of(plan), stored);
+        expect_complete(plan, needs, index);
+      }
+    }
+  }
+}
+
+WeightIndex index_of(const std::vector<std::vector<int64_t>>& shapes) {
+  WeightIndex index{{"f"}, {}};
+  uint64_t end = 8;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    uint64_t bytes = 2;
+    for (const int64_t size : shapes[i]) bytes *= static_cast<uint64_t>(size);
+    index.tensors[fmt::format("t{}", i)] = {{"BF16", DType::bf16, shapes[i], bytes}, 0, end};
+    end += bytes;
+  }
+  return index;
+}
+
+IndexRange random_part(int64_t size, std::mt19937& random) {
+  const auto begin = static_cast<int64_t>(random() % static_cast<uint64_t>(size));
+  return {begin, begin + static_cast<int64_t>(random() % static_cast<uint64_t>(size - begin + 1))};
+}
+
+// More than models ask for: parts that overlap, others of the same rows, nothing at all.
+TEST(ReadPlan, ServesAnyBoxesWithinItsLimits) {
+  std::mt19937 random(1);
+  const WeightIndex index = index_of({{40, 30}, {7}, {300, 5}, {1, 2000}, {64, 64}});
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<WeightNeeds> needs(1 + random() % 6);
+    for (WeightNeeds& boxes : needs)
+      for (const auto& [name, tensor] : index.tensors)
+        for (uint32_t count = random() % 4; count > 0; --count)
+          boxes.push_back({name, random_part(tensor.info.shape[0], random),
+                           random_part(tensor.info.shape.size() > 1 ? tensor.info.shape[1] : 1, random)});
+    const std::vector<ReadRound> plan = plan_reads(needs, index, 3, 2000);
+    expect_complete(plan, needs, index);
+    for (const ReadRound& round : plan) {
+      const uint64_t most = std::ranges::max(held_in(round, needs.size()));
+      EXPECT_TRUE(most <= 2000 || (round.units.size() == 1 && round.units[0].rows.size() == 1)) << most;
+    }
+  }
+}
+
+TEST(ReadPlan, LetsReplicasTakeTurnsUpToSixteen) {
+  const WeightIndex index = index_of({{1000, 10}});
+  const WeightNeeds needs[] = {{{"t0", {0, 1000}, {0, 10}}}};
+  for (const int replicas : {1, 2, 3, 16, 17, 400}) {
+    const std::vector<ReadRound> plan = plan_reads(needs, index, replicas, 400);
+    ASSERT_EQ(plan.size(), 50u);
+    for (size_t round = 0; round < plan.size(); ++round)
+      EXPECT_EQ(plan[round].replica, static_cast<int>(round) % std::min(replicas, 16)) << replicas;
+  }
+}
+
+// Halves of rows, columns and whole tensors: each place reads its half, and no round is one place's alone.
+TEST(ReadPlan, LetsAllPlacesReadAtTheSamePace) {
+  const WeightIndex index = index_of({{4096, 64}, {512, 512}, {64}, {4096, 64}});
+  std::vector<WeightNeeds> needs;
+  for (const int64_t half : {0, 1})
+    needs.push_back({{"t0", {half * 2048, half * 2048 + 2048}, {0, 64}},
+                     {"t1", {0, 512}, {half * 256, half * 256 + 256}},
+                     {"t2", {0, 64}, {0, 1}},
+                     {"t3", {half * 2048, half * 2048 + 2048}, {0, 64}}});
+  uint64_t read[2] = {};
+  const std::vector<ReadRound> plan = plan_reads(needs, index, 1, 65536);
+  EXPECT_GT(plan.size(), 10u);
+  for (const ReadRound& round : plan)
+    for (const ReadUnit& unit : round.units) {
+      read[unit.reader] += unit.bytes();
+      EXPECT_LE(std::max(read[0], read[1]) - std::min(read[0], read[1]), 2u * 16384u);
+    }
+}
+
+}  // namespace
+}  // namespace maniple

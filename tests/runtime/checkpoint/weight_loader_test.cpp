@@ -1,0 +1,173 @@
+#include <runtime/checkpoint/weight_loader.hpp>
+
+#include "checkpoint_testing.hpp"
+
+#include <kernels/backend.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <support/safetensors_writer.hpp>
+#include <support/thread_world.hpp>
+
+#include <cstring>
+#include <mutex>
+#include <random>
+
+namespace maniple {
+namespace {
+
+using Grid = std::vector<std::vector<int>>;
+
+Grid grid_of(int data, int tensor) {
+  Grid replicas(static_cast<size_t>(data));
+  for (int rank = 0; rank < data * tensor; ++rank)
+    replicas[static_cast<size_t>(rank / tensor)].push_back(rank);
+  return replicas;
+}
+
+// Element by element, from bytes of the whole file.
+float stored_value(const WeightIndex& index, const std::vector<std::string>& files, const WeightPiece& piece,
+                   int64_t row, int64_t column) {
+  const IndexedTensor& tensor = index.tensors.at(piece.source);
+  const int64_t width = tensor.info.shape.size() > 1 ? tensor.info.shape[1] : 1;
+  const size_t item = size_of(*tensor.info.dtype);
+  const char* at = &files[tensor.file][tensor.offset + static_cast<size_t>(row * width + column) * item];
+  if (tensor.info.dtype == DType::fp32) {
+    float value = 0;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, at, sizeof bits);
+  BFloat16 narrow;
+  Float16 half;
+  narrow.bits = half.bits = bits;
+  return tensor.info.dtype == DType::bf16 ? static_cast<float>(narrow) : static_cast<float>(half);
+}
+
+// The reference backend keeps weights row by row.
+void expect_values(Model& model, const WeightIndex& index) {
+  std::vector<std::string> files;
+  for (const auto& file : index.files) files.push_back(read_file(file));
+  for (const Parameter* parameter : model.parameters()) {
+    const WeightSpec& spec = parameter->spec;
+    const bool matrix = spec.role == WeightRole::matrix;
+    const float* values = (matrix ? parameter->matrix.packed.view() : parameter->vector.view()).as<float>();
+    size_t wrong = 0;
+    for (const WeightPiece& piece : spec.pieces)
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
+        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column)
+          wrong += values[(piece.local_row + row - piece.rows.begin) * spec.columns + column -
+                          piece.columns.begin] != stored_value(index, files, piece, row, column);
+    EXPECT_EQ(wrong, 0u) << spec.pieces[0].source;
+  }
+}
+
+struct Loaded {
+  Loaded(const ModelConfig& config, TensorRank tensor)
+      : backend(make_backend({.kind = BackendKind::reference})), model(make_model(config, tensor)) {
+    make_weights(*model, *backend.ops, DType::fp32);
+  }
+  Backend backend;
+  std::unique_ptr<Model> model;
+};
+
+// As a job does it.
+void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t round_bytes) {
+  const ModelConfig config = read_model_config(directory);
+  const WeightIndex index = read_index(directory);
+  const auto places = static_cast<int>(grid[0].size());
+  std::vector<WeightNeeds> needs;
+  for (int place = 0; place < places; ++place)
+    needs.push_back(needs_of(*make_model(config, {place, places})));
+  const auto replicas = static_cast<int>(grid.size());
+  run_transports(replicas * places, [&](Transport& transport) {
+    const WeightIndex own = index_from(to_bytes(index));  // as on another node
+    const std::vector<ReadRound> plan = plan_reads(needs, own, replicas, round_bytes);
+    Loaded loaded(config, {transport.rank() % places, places});
+    std::atomic<uint32_t> blocks = 0;
+    load_weights(*loaded.model, *loaded.backend.ops, own, plan, transport, grid, blocks);
+    EXPECT_GE(blocks, loaded.model->parameters().size());
+    expect_values(*loaded.model, own);
+  });
+}
+
+TEST(WeightLoader, GivesEveryRankTheStoredValuesOnEveryGrid) {
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2"})
+    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 4}, {3, 1}, {2, 2}, {5, 2}, {2, 4}})
+      for (const uint64_t round_bytes : {uint64_t{20'000}, uint64_t{1} << 20}) {
+        if (read_model_config(model_directory(name)).num_heads % tensor != 0) continue;
+        SCOPED_TRACE(fmt::format("{} dp {} tp {} rounds of {}", name, data, tensor, round_bytes));
+        load_on(grid_of(data, tensor), model_directory(name), round_bytes);
+      }
+}
+
+// The tiny model again, its tensors in other types.
+void write_in_types(const std::filesystem::path& to) {
+  const ModelFiles tiny = model_directory("tiny-qwen3");
+  const WeightIndex index = read_index(tiny);
+  std::mt19937 random(1);
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : index.tensors) {
+    const bool wide = tensors.size() % 3 == 0;
+    const size_t elements = tensor.info.byte_size / 2;
+    TensorToWrite& written =
+        tensors.emplace_back(name,
+                             wide                      ? "F32"
+                             : tensors.size() % 3 == 1 ? "F16"
+                                                       : "BF16",
+                             tensor.info.shape, std::vector<std::byte>(elements * (wide ? 4 : 2)));
+    for (size_t i = 0; i < elements; ++i) {
+      const float value = static_cast<float>(random() % 2000) * 0.001F;
+      const Float16 half(value);
+      const BFloat16 narrow(value);
+      std::byte* const at = &written.bytes[i * (wide ? 4 : 2)];
+      if (wide)
+        std::memcpy(at, &value, 4);
+      else
+        std::memcpy(at, written.dtype == "F16" ? &half.bits : &narrow.bits, 2);
+    }
+  }
+  write_safetensors(to / "model.safetensors", tensors);
+  std::filesystem::copy(tiny.path("config.json"), to / "config.json");
+}
+
+TEST(WeightLoader, DecodesEveryTypeOnTheRankThatKeepsIt) {
+  const TempDirectory directory;
+  write_in_types(directory.path());
+  for (const auto& [data, tensor] : {std::pair{1, 1}, {2, 1}, {1, 4}, {2, 2}})
+    load_on(grid_of(data, tensor), directory.path(), 50'000);
+}
+
+// Every rank passes the exchange, so that all can be told: nobody waits for one that gave up.
+TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
+  const TempDirectory directory;
+  write_in_types(directory.path());
+  for (const auto& [data, tensor] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
+    std::mutex mutex;
+    std::vector<std::string> messages;
+    const ModelConfig config = read_model_config(directory.path());
+    const TempDirectory copy;
+    std::filesystem::copy(directory.path(), copy.path(), std::filesystem::copy_options::recursive);
+    const WeightIndex index = read_index(copy.path());
+    std::filesystem::resize_file(copy / "model.safetensors", 150'000);
+    std::vector<WeightNeeds> needs;
+    for (int place = 0; place < tensor; ++place)
+      needs.push_back(needs_of(*make_model(config, {place, tensor})));
+    const std::vector<ReadRound> plan = plan_reads(needs, index, data, 50'000);
+    run_transports(data * tensor, [&](Transport& transport) {
+      Loaded loaded(config, {transport.rank() % tensor, tensor});
+      std::atomic<uint32_t> blocks = 0;
+      try {
+        load_weights(*loaded.model, *loaded.backend.ops, index, plan, transport, grid_of(data, tensor),
+                     blocks);
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        messages.emplace_back(error.what());
+      }
+    });
+    EXPECT_EQ(messages.size(), static_cast<size_t>(data * tensor));
+    for (const std::string& message : messages) expect_contains(message, "is it being written or deleted?");
+  }
+}
+
+}  // namespace
+}  // namespace maniple
