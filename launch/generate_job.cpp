@@ -90,7 +90,8 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
   const uint64_t hash = input_->hash();
   requests_ = there ? there->number("requests") : checked_requests();
   started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
-  const Manifest manifest = manifest_of(options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan)});
+  const Manifest manifest =
+      manifest_of(options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan)});
   if (there) {
     there->check_same(manifest, path);
     const std::optional<RunStatus> status = read_status(path);

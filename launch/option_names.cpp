@@ -19,20 +19,22 @@ Error error_of(const PlanRefusal& refusal) {
   const std::string fitting = alternatives(refusal.fitting);
   switch (refusal.field) {
     case max_model_len:
-      return {ExitCode::usage,
-              fmt::format("--max-model-len {} is longer than the model's {} {}; use --max-model-len {} or less",
-                          refusal.value, refusal.limit_value, refusal.limit, fitting)};
+      return {
+          ExitCode::usage,
+          fmt::format("--max-model-len {} is longer than the model's {} {}; use --max-model-len {} or less",
+                      refusal.value, refusal.limit_value, refusal.limit, fitting)};
     case max_num_batched_tokens:
-      return {ExitCode::usage,
-              fmt::format("--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence "
-                          "takes a token a step",
-                          refusal.value, refusal.limit_value)};
+      return {
+          ExitCode::usage,
+          fmt::format("--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence "
+                      "takes a token a step",
+                      refusal.value, refusal.limit_value)};
     case tensor_size:
       break;
   }
   if (refusal.of_model)
-    return {ExitCode::input, fmt::format("{} ({}) do not divide by tensor ranks ({}); use --tp {}", refusal.limit,
-                                         refusal.limit_value, refusal.value, fitting)};
+    return {ExitCode::input, fmt::format("{} ({}) do not divide by tensor ranks ({}); use --tp {}",
+                                         refusal.limit, refusal.limit_value, refusal.value, fitting)};
   return {ExitCode::usage,
           fmt::format("ranks ({}) do not divide by --tp {}; use --tp {}, or start a multiple of {} ranks",
                       refusal.limit_value, refusal.value, fitting, refusal.value)};
@@ -56,7 +58,8 @@ std::string alternatives(std::span<const int> numbers) {
   return text;
 }
 
-JobPlan plan_or_refuse(std::span<const Place> places, const EngineOptions& options, const ModelConfig* config) {
+JobPlan plan_or_refuse(std::span<const Place> places, const EngineOptions& options,
+                       const ModelConfig* config) {
   std::variant<JobPlan, PlanRefusal> plan = plan_job(places, options, config);
   if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) throw error_of(*refusal);
   return std::get<JobPlan>(std::move(plan));

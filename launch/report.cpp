@@ -96,7 +96,8 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       world.description(), info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       plural(info.num_blocks, "block"), info.block_size, plan.max_model_len,
-      std::string(name_of(plan.repro)) + reason, seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
+      std::string(name_of(plan.repro)) + reason, seed.value,
+      seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
 std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,

@@ -11,8 +11,8 @@ std::vector<bool> settled(const RequestFeed::History& history, const RequestRead
   if (!history.ledger) return settled;
   settled.resize(history.ledger->requests() * setting.shard.count);
   for (RequestId request = setting.shard.index; request < settled.size(); request += setting.shard.count)
-    settled[request] = history.ledger->has_result(request) &&
-                       !(history.retry_errors && history.ledger->has_failed(request));
+    settled[request] =
+        history.ledger->has_result(request) && !(history.retry_errors && history.ledger->has_failed(request));
   return settled;
 }
 

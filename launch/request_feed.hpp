@@ -1,5 +1,6 @@
-// What the engine pulls requests from: prepared by the input thread, held back while the results have no room,
-// told to who takes the results in the order of the input, and the suspects of earlier faults alone, at the end.
+// What the engine pulls requests from: prepared by the input thread, held back while the results have no
+// room, told to who takes the results in the order of the input, and the suspects of earlier faults alone, at
+// the end.
 #pragma once
 
 #include <launch/request_reader.hpp>

@@ -29,7 +29,7 @@ class RequestReader {
     uint64_t run_seed = 0;
     Shard shard;
     std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many
-    std::vector<bool> passed_over;     // requests that are not wanted, by number; may be shorter than the input
+    std::vector<bool> passed_over;  // requests that are not wanted, by number; may be shorter than the input
   };
 
   // Starts the thread. `lines` is called on it alone; the tokenizer must outlive this.
@@ -37,8 +37,8 @@ class RequestReader {
   // Ends it behind the line at hand.
   ~RequestReader();
 
-  // The next request in the order of the input; nothing if it is not there yet, or there are no more. Throws what
-  // reading threw, behind the requests before it.
+  // The next request in the order of the input; nothing if it is not there yet, or there are no more. Throws
+  // what reading threw, behind the requests before it.
   std::optional<PreparedRequest> take();
   // All were taken, and there are no more.
   bool dry() const;

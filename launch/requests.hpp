@@ -35,7 +35,7 @@ struct RequestLine {
   uint64_t number = 1;  // of the line
   RequestLabel label;
   std::optional<std::string> prompt;
-  std::vector<int32_t> tokens;  // where there is no prompt
+  std::vector<int32_t> tokens;                         // where there is no prompt
   std::shared_ptr<const nlohmann::ordered_json> chat;  // the body of a chat, as templates see its order
   SamplingFields sampling;
   std::string error;  // a setting that no type of ours can hold: the request is refused, the run goes on

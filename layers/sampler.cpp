@@ -24,7 +24,7 @@ auto bytes_of(std::span<T> array, size_t rows) {
 template <typename T>
 void all_gather(std::span<T> mine, std::span<T> all, ForwardContext& context) {
   context.groups.tensor->all_gather(bytes_of(mine, 1),
-                                  bytes_of(all, static_cast<size_t>(context.groups.tensor->size())));
+                                    bytes_of(all, static_cast<size_t>(context.groups.tensor->size())));
 }
 
 TensorView gather_logits(ConstTensorView logits, ConstTensorView rows, ForwardContext& context) {

@@ -57,9 +57,7 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   return summary;
 }
 
-RankTimes Engine::obey() {
-  return gather_times(model_.work())[static_cast<size_t>(world_.rank())];
-}
+RankTimes Engine::obey() { return gather_times(model_.work())[static_cast<size_t>(world_.rank())]; }
 
 std::vector<RankTimes> Engine::gather_times(const WorkerTimes& times) {
   pulse_.phase = Phase::end;

@@ -9,14 +9,14 @@ namespace maniple {
 
 class Engine {
  public:
-  // Collective, as RankModel. `pulse` is kept up to date for a Health that the caller runs; the references must
-  // outlive the engine.
+  // Collective, as RankModel. `pulse` is kept up to date for a Health that the caller runs; the references
+  // must outlive the engine.
   Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model, Pulse& pulse);
 
   const RankModel& model() const { return model_; }
 
-  // Rank 0: serves the source as Service has it. The other ranks call obey(), which returns this rank's times.
-  // Both return when rank 0 says stop.
+  // Rank 0: serves the source as Service has it. The other ranks call obey(), which returns this rank's
+  // times. Both return when rank 0 says stop.
   RunSummary run(RequestSource& source, CompletionSink& sink, const OnProgress& on_progress,
                  const std::atomic<int>& interrupt);
   RankTimes obey();

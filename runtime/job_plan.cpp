@@ -23,7 +23,8 @@ std::string reason_against_grid(const ModelConfig& config, int tensor_size) {
     if (!reduction_slices(width, tensor_size).independent_of_parts)
       return reason(reduction_slices(width, 1).total, "reduction slices of ",
                     fmt::format("{}'s width {}", name, width));
-  return vocabulary_chunks % tensor_size == 0 ? "" : reason(vocabulary_chunks, "chunks of the vocabulary", "");
+  return vocabulary_chunks % tensor_size == 0 ? ""
+                                              : reason(vocabulary_chunks, "chunks of the vocabulary", "");
 }
 
 // The level in force, and why it is not the one asked for.
@@ -42,7 +43,7 @@ void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& c
 std::optional<PlanRefusal> refuse_sizes(const EngineOptions& options, const ModelConfig& config) {
   const int64_t longest = config.max_position_embeddings;
   if (options.max_model_len && *options.max_model_len > longest)
-    return PlanRefusal{Field::max_model_len,        *options.max_model_len, "positions", longest, true,
+    return PlanRefusal{Field::max_model_len,       *options.max_model_len, "positions", longest, true,
                        {static_cast<int>(longest)}};
   if (options.max_num_batched_tokens < options.max_num_seqs)
     return PlanRefusal{Field::max_num_batched_tokens,
@@ -93,14 +94,13 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const Place> places, const
   if (std::optional<PlanRefusal> refusal = refuse_sizes(options, *config)) return std::move(*refusal);
   set_repro(plan, options, *config);
   plan.stages = {{0, config->num_layers}};
-  plan.max_model_len =
-      options.max_model_len.value_or(static_cast<uint32_t>(config->max_position_embeddings));
+  plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config->max_position_embeddings));
   try {
     for (int place = 0; place < plan.grid.replica_ranks(); ++place)
       plan.needs.push_back(needs_of_rank(plan.rank(place), options, *config));
   } catch (const Indivisible& error) {
-    return PlanRefusal{Field::tensor_size, tensor, error.dimension, error.size, true,
-                       small_divisors(error.size)};
+    return PlanRefusal{Field::tensor_size, tensor, error.dimension,
+                       error.size,         true,   small_divisors(error.size)};
   }
   return plan;
 }

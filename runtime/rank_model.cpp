@@ -60,8 +60,7 @@ void RankModel::read_tokenizer() {
     if (const std::optional<std::string> token = read_eos_token(*shared_.files))
       end_of_turn = tokenizer_->token_id(*token);
   }
-  stop_token_ids_ =
-      union_of_eos(config().eos_token_ids, generation_config().eos_token_ids, end_of_turn);
+  stop_token_ids_ = union_of_eos(config().eos_token_ids, generation_config().eos_token_ids, end_of_turn);
 }
 
 void RankModel::choose_device() {
@@ -166,7 +165,8 @@ void RankModel::size_kv_cache() {
                     .activation = options_.dtype,
                     .vocabulary_size = shared_.config.vocab_size};
   agree(world_, [&] {
-    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config.vocab_size);
+    sizes.scratch =
+        dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config.vocab_size);
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),

@@ -1,5 +1,5 @@
-// Rank 0's side of a run: takes requests as there is room, plans the steps of all replicas, turns their tokens
-// into completions, and counts.
+// Rank 0's side of a run: takes requests as there is room, plans the steps of all replicas, turns their
+// tokens into completions, and counts.
 #pragma once
 
 #include <runtime/completion_builder.hpp>
@@ -64,9 +64,9 @@ class Service {
         turns_(turns),
         builder_(tokenizer) {}
 
-  // Until the source is dry and all has ended, or `interrupt` is not zero, or `worker_failed`: then nobody will
-  // answer. In the first two cases all ranks are told to stop. on_progress is called about twice a second, also
-  // when nothing finished.
+  // Until the source is dry and all has ended, or `interrupt` is not zero, or `worker_failed`: then nobody
+  // will answer. In the first two cases all ranks are told to stop. on_progress is called about twice a
+  // second, also when nothing finished.
   RunSummary run(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
                  const std::atomic<bool>& worker_failed);
 

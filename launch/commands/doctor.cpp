@@ -35,8 +35,7 @@ Backend backend_of(const World& world, const EngineOptions& engine, const CpuSha
   return make_backend(options);
 }
 
-void measure_and_judge(World& world, const JobOptions& options, const JobPlan& plan,
-                       const CpuShare& share) {
+void measure_and_judge(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
   Backend backend;
   agree(world, [&] { backend = backend_of(world, options.engine, share); });
   const std::vector<Series> measured = measure(world, options, plan, backend);
@@ -56,9 +55,8 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   std::optional<SharedModel> model;
   if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
   JobPlan plan;
-  agree(world, [&] {
-    plan = plan_or_refuse(world.places(), options.engine, model ? &model->config : nullptr);
-  });
+  agree(world,
+        [&] { plan = plan_or_refuse(world.places(), options.engine, model ? &model->config : nullptr); });
   const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),

@@ -18,8 +18,8 @@ namespace maniple {
 // Refuses nesting deeper than 64, a key given twice in one object, invalid UTF-8 and everything else that is
 // not JSON. where: the file's name for messages.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
-// The same, with the fields of each object in their order; refuses more than 4,096 in one, as each is looked for
-// among those before it.
+// The same, with the fields of each object in their order; refuses more than 4,096 in one, as each is looked
+// for among those before it.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);
 
 // For messages: a value or a name on one line, control characters escaped, long ones cut.

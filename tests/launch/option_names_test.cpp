@@ -49,14 +49,15 @@ TEST(PlanOrRefuse, SaysWhichSizesFitTheModel) {
   options.max_model_len = 101;
   const Error longest = refusal_of(1, options, &config);
   EXPECT_EQ(longest.code(), ExitCode::usage);
-  EXPECT_STREQ(longest.what(),
-               "--max-model-len 101 is longer than the model's 100 positions; use --max-model-len 100 or less");
+  EXPECT_STREQ(
+      longest.what(),
+      "--max-model-len 101 is longer than the model's 100 positions; use --max-model-len 100 or less");
   options.max_model_len = 100;
   options.max_num_batched_tokens = 5;
   options.max_num_seqs = 6;
-  EXPECT_STREQ(
-      refusal_of(1, options, &config).what(),
-      "--max-num-batched-tokens 5 is below --max-num-seqs 6, but every running sequence takes a token a step");
+  EXPECT_STREQ(refusal_of(1, options, &config).what(),
+               "--max-num-batched-tokens 5 is below --max-num-seqs 6, but every running sequence takes a "
+               "token a step");
 }
 
 }  // namespace

@@ -39,8 +39,7 @@ TEST(Shard, kv_heads_are_shared_where_ranks_outnumber_them) {
 }
 
 TEST(Shard, kv_heads_that_do_not_divide_are_refused) {
-  EXPECT_EQ(refusal([] { kv_head_shard(24, 8, 3, 0); }),
-            "kv heads (8) do not divide by tensor ranks (3)");
+  EXPECT_EQ(refusal([] { kv_head_shard(24, 8, 3, 0); }), "kv heads (8) do not divide by tensor ranks (3)");
 }
 
 TEST(Shard, balanced_parts_cover_everything_in_order) {

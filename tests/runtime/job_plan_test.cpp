@@ -46,8 +46,8 @@ PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfi
   return std::get<PlanRefusal>(plan_job(places(1, ranks), options, config));
 }
 
-// What the ranks agree on without a word: every rank of a plan is in its own groups, and its needs are those of
-// the part of the model that it holds.
+// What the ranks agree on without a word: every rank of a plan is in its own groups, and its needs are those
+// of the part of the model that it holds.
 TEST(JobPlan, of_every_grid_up_to_64_ranks_fits_together) {
   const ModelConfig config = some_model();
   for (int ranks = 1; ranks <= 64; ++ranks) {
@@ -77,7 +77,8 @@ TEST(JobPlan, says_what_a_rank_takes) {
   const JobPlan plan = plan_of(4, options);
   for (int rank = 0; rank < 4; ++rank) {
     const RankNeeds& needs = plan.needs_of(rank);
-    EXPECT_EQ(needs.kv.block_bytes(), 2u * 5 * 2 * 16 * 32 * 2) << "2 x layers x KV heads x head size x tokens x 2";
+    EXPECT_EQ(needs.kv.block_bytes(), 2u * 5 * 2 * 16 * 32 * 2)
+        << "2 x layers x KV heads x head size x tokens x 2";
     EXPECT_EQ(needs.weight_bytes, weight_bytes(*make_model(config, plan.rank(rank)), DType::bf16));
   }
   EXPECT_GT(plan.needs_of(0).weight_bytes, plan_of(1, options_of(1)).needs_of(0).weight_bytes / 2);

@@ -47,7 +47,8 @@ TEST(Measure, CoversTheLayoutAtHand) {
   options.run_dir = tree.path();
   run_ranks(4, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
-    const std::vector<Series> measured = measure(world, options, plan_or_refuse(world.places(), options.engine), backend);
+    const std::vector<Series> measured =
+        measure(world, options, plan_or_refuse(world.places(), options.engine), backend);
     std::set<std::string> names;
     for (const Series& series : measured) {
       EXPECT_EQ(series.by_rank.size(), 4u) << series.name;
