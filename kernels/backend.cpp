@@ -20,7 +20,7 @@ Backend make_cpu(const BackendOptions& options) {
   auto pool = std::make_unique<ThreadPool>(options.threads, options.cpus);
   auto device = std::make_unique<CpuDevice>(
       fmt::format("cpu, {} thread{}, {}", options.threads, options.threads == 1 ? "" : "s", name_of(path)));
-  auto ops = std::make_unique<CpuOps>(*device, std::move(pool), path);
+  auto ops = std::make_unique<cpu::CpuOps>(*device, std::move(pool), path);
   return {std::move(device), std::move(ops)};
 }
 

@@ -1,4 +1,4 @@
-#include <kernels/cpu/attention.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/paged_rows.hpp>
 
 #include <algorithm>
@@ -137,7 +137,7 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
 
 }  // namespace
 
-void attention(ThreadPool& pool, const PathKernels& path, const AttentionCall& call) {
+void CpuOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   require(heads.head_dim % 16 == 0 && heads.query_heads % heads.kv_heads == 0,
           "attention needs a head size that divides by 16 and whole groups");
@@ -147,11 +147,11 @@ void attention(ThreadPool& pool, const PathKernels& path, const AttentionCall& c
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
   const Tiles tiles(call);
-  const AttentionKernel& kernel = path.of(call.queries.dtype).attention;
-  if (pool.size() > 1 && tiles.count() < 4 * pool.size() && tiles.max_splits() > 1)
-    attend_by_split(pool, kernel, tiles, heads.head_dim);
+  const AttentionKernel& kernel = path_.of(call.queries.dtype).attention;
+  if (pool_->size() > 1 && tiles.count() < 4 * pool_->size() && tiles.max_splits() > 1)
+    attend_by_split(*pool_, kernel, tiles, heads.head_dim);
   else
-    attend_by_tile(pool, kernel, tiles, heads.head_dim);
+    attend_by_tile(*pool_, kernel, tiles, heads.head_dim);
 }
 
 }  // namespace maniple::cpu

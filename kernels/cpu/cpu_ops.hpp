@@ -1,26 +1,30 @@
-// The CPU backend: each operation forwards to the kernels of one instruction path, over the threads of this
-// rank.
+// The CPU backend: each operation cuts its work for the threads of this rank and runs the kernels of one
+// instruction path on the parts.
 #pragma once
 
-#include <kernels/cpu/matmul.hpp>
-#include <kernels/cpu/sampling.hpp>
+#include <kernels/cpu/path_kernels.hpp>
 #include <kernels/cpu/thread_pool.hpp>
-#include <kernels/ops.hpp>
+#include <kernels/reference/host_ops.hpp>
 
 #include <vector>
 
-namespace maniple {
+namespace maniple::cpu {
 
-class CpuOps : public Ops {
+// Working memory of one thread while it filters a row; grows to the vocabulary once.
+struct FilterScratch {
+  std::vector<TokenLogit> entries;
+  std::vector<float> numbers;
+  std::vector<int32_t> ids;
+};
+
+class CpuOps : public HostOps {
  public:
   // path: one that this processor has, not automatic.
   CpuOps(Device& device, std::unique_ptr<ThreadPool> pool, CpuPath path)
-      : device_(device),
+      : HostOps(device),
         pool_(std::move(pool)),
-        path_(cpu::kernels_of(path)),
-        matmul_scratch_(device),
+        path_(kernels_of(path)),
         filter_scratch_(static_cast<size_t>(pool_->size())) {}
-  Device& device() override { return device_; }
 
   Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
   void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
@@ -36,17 +40,12 @@ class CpuOps : public Ops {
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
-  void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
-  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
-
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
-  void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
-              TensorView last_tokens) override;
   void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
   void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
                 std::span<float> sums) override;
@@ -58,11 +57,14 @@ class CpuOps : public Ops {
  private:
   void attend(const AttentionCall& call) override;
 
-  Device& device_;
+  // For the activations of one product at a time, which are packed before they are multiplied. Grows to the
+  // largest product.
+  uint32_t* matmul_scratch(int64_t units);
+
   std::unique_ptr<ThreadPool> pool_;
-  cpu::PathKernels path_;
-  cpu::MatmulScratch matmul_scratch_;
-  std::vector<cpu::FilterScratch> filter_scratch_;
+  PathKernels path_;
+  Tensor matmul_scratch_;
+  std::vector<FilterScratch> filter_scratch_;  // one a thread
 };
 
-}  // namespace maniple
+}  // namespace maniple::cpu

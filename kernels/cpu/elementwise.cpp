@@ -1,4 +1,4 @@
-#include <kernels/cpu/elementwise.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -26,29 +26,36 @@ void check_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView out) 
           "a norm weight has one fp32 for each column");
 }
 
+auto gate_kernel(const RowKernels& kernels, GateActivation activation) {
+  switch (activation) {
+    case GateActivation::silu:
+      return kernels.silu_mul;
+  }
+  fail(ExitCode::internal, "unknown activation of a gate");
+}
+
 }  // namespace
 
-void rms_norm(ThreadPool& pool, const PathKernels& path, ConstTensorView x, ConstTensorView weight,
-              float epsilon, TensorView out) {
+void CpuOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
   check_norm(x, weight, out);
-  const RowKernels& kernels = path.of(x.dtype).rows;
+  const RowKernels& kernels = path_.of(x.dtype).rows;
   const int64_t width = x.shape[1];
-  pool.parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
+  pool_->parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       kernels.rms_norm(element(x, row * width), weight.as<float>(), epsilon, width,
                        element(out, row * width));
   });
 }
 
-void add_rms_norm(ThreadPool& pool, const PathKernels& path, ConstTensorView delta, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out) {
+void CpuOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
+                          TensorView out) {
   check_norm(residual, weight, out);
   require(delta.shape == residual.shape, "shapes of a residual and what is added");
   require(delta.dtype == residual.dtype || delta.dtype == DType::fp32,
           "what is added is fp32 or of the residual's type");
-  const RowKernels& kernels = path.of(residual.dtype).rows;
+  const RowKernels& kernels = path_.of(residual.dtype).rows;
   const int64_t width = residual.shape[1];
-  pool.parallel_ranges(residual.shape[0], grain_rows(width), [&](IndexRange rows) {
+  pool_->parallel_ranges(residual.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       std::byte* const sum = element(residual, row * width);
       if (delta.dtype == DType::fp32)
@@ -60,42 +67,42 @@ void add_rms_norm(ThreadPool& pool, const PathKernels& path, ConstTensorView del
   });
 }
 
-void silu_mul(ThreadPool& pool, const PathKernels& path, ConstTensorView gate_up, TensorView out) {
+void CpuOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
   const int64_t tokens = out.shape[0], width = out.shape[1];
   require(gate_up.shape == Shape{tokens, 2 * width} && gate_up.dtype == out.dtype,
           "gate and up stand side by side");
-  const RowKernels& kernels = path.of(out.dtype).rows;
-  pool.parallel_ranges(tokens, grain_rows(width), [&](IndexRange rows) {
+  const auto gate_row = gate_kernel(path_.of(out.dtype).rows, activation);
+  pool_->parallel_ranges(tokens, grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
-      kernels.silu_mul(element(gate_up, 2 * row * width), element(gate_up, (2 * row + 1) * width), width,
-                       element(out, row * width));
+      gate_row(element(gate_up, 2 * row * width), element(gate_up, (2 * row + 1) * width), width,
+               element(out, row * width));
   });
 }
 
-void add(ThreadPool& pool, const PathKernels& path, ConstTensorView a, ConstTensorView b, TensorView out) {
+void CpuOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
   require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype,
           "operands of an addition");
-  const RowKernels& kernels = path.of(out.dtype).rows;
-  pool.parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
+  const RowKernels& kernels = path_.of(out.dtype).rows;
+  pool_->parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
     kernels.add(element(a, range.begin), element(b, range.begin), range.size(), element(out, range.begin));
   });
 }
 
-void add_bias(ThreadPool& pool, const PathKernels& path, TensorView x, ConstTensorView bias) {
+void CpuOps::add_bias(TensorView x, ConstTensorView bias) {
   const int64_t width = x.shape[1];
   require(bias.shape == Shape{width} && bias.dtype == DType::fp32, "a bias has one fp32 for each column");
-  const RowKernels& kernels = path.of(x.dtype).rows;
-  pool.parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
+  const RowKernels& kernels = path_.of(x.dtype).rows;
+  pool_->parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       kernels.add_floats(element(x, row * width), bias.as<float>(), width);
   });
 }
 
-void gather_rows(ThreadPool& pool, ConstTensorView x, ConstTensorView rows, TensorView out) {
+void CpuOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
   const int64_t width = x.shape.row_elements();
   require(out.dtype == x.dtype && out.shape[0] == rows.shape[0] && out.shape.row_elements() == width,
           "shapes of a gather");
-  pool.parallel_ranges(rows.shape[0], grain_rows(width), [&](IndexRange range) {
+  pool_->parallel_ranges(rows.shape[0], grain_rows(width), [&](IndexRange range) {
     for (int64_t i = range.begin; i < range.end; ++i) {
       const int32_t row = rows.as<int32_t>()[i];
       require(0 <= row && row < x.shape[0], "a gathered row outside the tensor");

@@ -1,4 +1,4 @@
-#include <kernels/cpu/matmul.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -185,22 +185,21 @@ void for_each_run(IndexRange items, int64_t panels, Run run) {
 
 }  // namespace
 
-Weight make_weight(Device& device, const PathKernels& path, DType dtype, int64_t rows, int64_t columns,
-                   int slices) {
+Weight CpuOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
   require(rows >= 0 && columns > 0 && 0 < slices && slices <= max_slices,
           "a weight has rows, columns and slices");
   require(columns % slices == 0, "the columns of a weight divide by its slices");
-  const PanelLayout layout = path.of(dtype).matmul.layout;
-  return {Tensor(device, dtype, packed_shape(layout, rows, columns, slices)), dtype, rows, columns, slices};
+  const PanelLayout layout = path_.of(dtype).matmul.layout;
+  return {Tensor(device(), dtype, packed_shape(layout, rows, columns, slices)), dtype, rows, columns, slices};
 }
 
-void pack(const PathKernels& path, Weight& weight, int64_t first_row, ConstTensorView raw) {
+void CpuOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
   const int64_t end = first_row + raw.shape[0];
   require(raw.shape[1] == weight.columns && 0 <= first_row && end <= weight.rows,
           "raw rows fit their weight");
   require(raw.dtype == DType::bf16 || raw.dtype == DType::fp16 || raw.dtype == DType::fp32,
           "raw weights are floating point");
-  const PanelLayout layout = path.of(weight.dtype).matmul.layout;
+  const PanelLayout layout = path_.of(weight.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(weight.columns) * size_of(raw.dtype);
   const size_t slice_bytes = static_cast<size_t>(weight.slice_columns()) * size_of(raw.dtype);
   uint32_t* slice =
@@ -224,16 +223,15 @@ void pack(const PathKernels& path, Weight& weight, int64_t first_row, ConstTenso
   }
 }
 
-uint32_t* MatmulScratch::units(int64_t count) {
-  if (!memory_ || memory_.shape()[0] < count) {
-    memory_ = Tensor();
-    memory_ = Tensor(device_, DType::int32, {count});
+uint32_t* CpuOps::matmul_scratch(int64_t units) {
+  if (!matmul_scratch_ || matmul_scratch_.shape()[0] < units) {
+    matmul_scratch_ = Tensor();
+    matmul_scratch_ = Tensor(device(), DType::int32, {units});
   }
-  return reinterpret_cast<uint32_t*>(memory_.view().data);
+  return reinterpret_cast<uint32_t*>(matmul_scratch_.view().data);
 }
 
-void matmul(ThreadPool& pool, const PathKernels& path, ConstTensorView x, const Weight& weight,
-            ConstTensorView bias, TensorView out, MatmulScratch& scratch) {
+void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
   const int64_t rows = x.shape[0];
   require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
           "matmul: shapes agree");
@@ -242,14 +240,14 @@ void matmul(ThreadPool& pool, const PathKernels& path, ConstTensorView x, const 
   require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
           "matmul: an fp32 bias for each column");
   if (out.empty()) return;
-  const PackedMatmul kernel = path.of(weight.dtype).matmul;
+  const PackedMatmul kernel = path_.of(weight.dtype).matmul;
   const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
   const int64_t row_units = panel_units(weight) / panel_width;
-  uint32_t* packed = scratch.units(tiles.padded_rows() * row_units);
-  pack_activations(pool, kernel.layout, {x, weight, tiles, packed}, tiles.count(),
+  uint32_t* packed = matmul_scratch(tiles.padded_rows() * row_units);
+  pack_activations(*pool_, kernel.layout, {x, weight, tiles, packed}, tiles.count(),
                    tiles.tile_rows * row_units * 4);
 
-  const Division division(tiles, weight, row_units * 4, pool.size());
+  const Division division(tiles, weight, row_units * 4, pool_->size());
   const auto multiply = [&](int64_t row_block, int64_t panel, int64_t panels) {
     const int64_t column = panel * panel_width;
     kernel.run({.x = packed,
@@ -265,8 +263,8 @@ void matmul(ThreadPool& pool, const PathKernels& path, ConstTensorView x, const 
                 .out_stride = weight.rows,
                 .out_is_bf16 = out.dtype == DType::bf16});
   };
-  pool.parallel_ranges(division.row_blocks * division.panels, division.grain,
-                       [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
+  pool_->parallel_ranges(division.row_blocks * division.panels, division.grain,
+                         [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
 }
 
 namespace {
@@ -289,15 +287,14 @@ void read_row(const Weight& table, const PanelLayout& layout, int64_t row, Eleme
 
 }  // namespace
 
-void embed(ThreadPool& pool, const PathKernels& path, ConstTensorView ids, const Weight& table,
-           IndexRange vocabulary, TensorView out) {
+void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
   require(ids.dtype == DType::int32 && out.dtype == table.dtype,
           "embed: ids are int32, rows are of the table's type");
   require(out.shape[0] == ids.shape[0] && out.shape[1] == table.columns && vocabulary.size() <= table.rows,
           "embed: shapes agree");
-  const PanelLayout layout = path.of(table.dtype).matmul.layout;
+  const PanelLayout layout = path_.of(table.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(table.columns) * size_of(table.dtype);
-  pool.parallel_ranges(ids.shape[0], 8, [&](IndexRange tokens) {
+  pool_->parallel_ranges(ids.shape[0], 8, [&](IndexRange tokens) {
     for (int64_t t = tokens.begin; t < tokens.end; ++t) {
       const int64_t id = ids.as<int32_t>()[t];
       std::byte* to = out.data + static_cast<size_t>(t) * row_bytes;

@@ -1,4 +1,4 @@
-#include <kernels/cpu/attention.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/paged_rows.hpp>
 
 namespace maniple::cpu {
@@ -12,9 +12,9 @@ const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
 
 }  // namespace
 
-void rotary_store(ThreadPool& pool, const PathKernels& path, ConstTensorView qkv, const HeadLayout& heads,
-                  const HeadNorms& norms, ConstTensorView cos_sin, const AttentionBatch& batch,
-                  TensorView queries, const KvPages& pages) {
+void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
+                          ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
+                          const KvPages& pages) {
   const int64_t head_dim = heads.head_dim;
   const PagedRows rows(pages);
   require(head_dim % 16 == 0 && head_dim <= max_rotary_head_dim, "rotary_store: head size");
@@ -24,11 +24,11 @@ void rotary_store(ThreadPool& pool, const PathKernels& path, ConstTensorView qkv
   require(pages.layout.holds(heads, qkv.dtype) && cos_sin.shape[1] == head_dim,
           "rotary_store: pages or angles of another layout");
   require(queries.dtype == qkv.dtype, "rotary_store: qkv and queries differ in type");
-  const RotaryKernel kernel = path.of(qkv.dtype).rotary;
+  const RotaryKernel kernel = path_.of(qkv.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(qkv.dtype));
   const float* query_norm = norm_weight(norms.query, head_dim);
   const float* key_norm = norm_weight(norms.key, head_dim);
-  pool.parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
+  pool_->parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
       if (slot < 0) continue;  // padding

@@ -1,6 +1,5 @@
-#include <kernels/cpu/sampling.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/reference/noise.hpp>
-#include <kernels/reference/seats.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -213,65 +212,61 @@ void check_logits(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
 
 }  // namespace
 
-void best_candidates(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView logits,
-                     IndexRange vocabulary, std::span<const SamplingRow> rows, std::span<Candidate> out) {
+void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
+                             std::span<Candidate> out) {
   check_logits(logits, vocabulary, rows.size());
   require(out.size() == rows.size(), "one candidate for each row");
-  pool.parallel_tasks(logits.shape[0], [&](int64_t r) {
+  pool_->parallel_tasks(logits.shape[0], [&](int64_t r) {
     const float* const row = logits.as<float>() + r * logits.shape[1];
     Candidate best;
-    best.id = kernels.best(row, nullptr, static_cast<int32_t>(vocabulary.begin), vocabulary.size(),
-                           draw_of(rows[static_cast<size_t>(r)]), &best.score);
+    best.id = path_.sampling.best(row, nullptr, static_cast<int32_t>(vocabulary.begin), vocabulary.size(),
+                                  draw_of(rows[static_cast<size_t>(r)]), &best.score);
     best.logit = vocabulary.contains(best.id) ? sane(row[best.id - vocabulary.begin]) : -infinity;
     out[static_cast<size_t>(r)] = best;
   });
 }
 
-void row_maxima(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView logits,
-                IndexRange vocabulary, std::span<float> maxima) {
+void CpuOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
   check_logits(logits, vocabulary, maxima.size());
-  pool.parallel_tasks(logits.shape[0], [&](int64_t row) {
+  pool_->parallel_tasks(logits.shape[0], [&](int64_t row) {
     maxima[static_cast<size_t>(row)] =
-        kernels.maximum(logits.as<float>() + row * logits.shape[1], vocabulary.size());
+        path_.sampling.maximum(logits.as<float>() + row * logits.shape[1], vocabulary.size());
   });
 }
 
-void exp_sums(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView logits, IndexRange vocabulary,
-              std::span<const float> maxima, int chunks, std::span<float> sums) {
+void CpuOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
+                      int chunks, std::span<float> sums) {
   const auto rows = static_cast<size_t>(logits.shape[0]);
   check_logits(logits, vocabulary, rows);
   const int64_t width = logits.shape[1], part = width / chunks;
   require(width % chunks == 0 && sums.size() == rows * static_cast<size_t>(chunks),
           "a padded vocabulary divides by its chunks");
   require(maxima.size() % rows == 0, "maxima of every shard for each row");
-  pool.parallel_tasks(logits.shape[0] * chunks, [&](int64_t task) {
+  pool_->parallel_tasks(logits.shape[0] * chunks, [&](int64_t task) {
     const int64_t row = task / chunks, begin = task % chunks * part;
     const int64_t count = std::clamp<int64_t>(vocabulary.size() - begin, 0, part);
-    sums[static_cast<size_t>(task)] =
-        kernels.exp_sum(logits.as<float>() + row * width + begin, count,
-                        reference::over_shards(maxima, rows, static_cast<size_t>(row)));
+    sums[static_cast<size_t>(task)] = path_.sampling.exp_sum(
+        logits.as<float>() + row * width + begin, count, over_shards(maxima, rows, static_cast<size_t>(row)));
   });
 }
 
-void sample_filtered(ThreadPool& pool, const SamplingKernels& kernels, ConstTensorView gathered,
-                     int64_t vocabulary_size, std::span<const SamplingRow> rows, std::span<Candidate> out,
-                     std::span<FilterScratch> scratch) {
-  require(out.size() == rows.size() && scratch.size() == static_cast<size_t>(pool.size()),
-          "one candidate a row, one scratch a thread");
+void CpuOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
+                             std::span<const SamplingRow> rows, std::span<Candidate> out) {
+  require(out.size() == rows.size(), "one candidate for each row");
   const auto draw = [&](size_t row, FilterScratch& mine) {
-    out[row] = FilteredDraw(kernels, GatheredRow(gathered, vocabulary_size, static_cast<int64_t>(row)),
+    out[row] = FilteredDraw(path_.sampling, GatheredRow(gathered, vocabulary_size, static_cast<int64_t>(row)),
                             rows[row], mine)
                    .draw();
   };
-  pool.run([&](int thread) {
-    const auto step = static_cast<size_t>(pool.size());
+  pool_->run([&](int thread) {
+    const auto step = static_cast<size_t>(pool_->size());
     for (auto row = static_cast<size_t>(thread); row < rows.size(); row += step)
-      draw(row, scratch[static_cast<size_t>(thread)]);
+      draw(row, filter_scratch_[static_cast<size_t>(thread)]);
   });
 }
 
-void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
-                    std::span<TokenLogit> out) {
+void CpuOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+                            std::span<TokenLogit> out) {
   require(out.size() <= static_cast<size_t>(vocabulary_size), "more logits asked for than there are");
   if (out.empty()) return;
   std::vector<TokenLogit> heap;

@@ -8,7 +8,7 @@ using reference::Floats;
 // Packed is plain row major here.
 Weight ReferenceOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
   require(slices >= 1 && columns % slices == 0, "columns of a weight must divide by its reduction slices");
-  return {Tensor(device_, dtype, {rows, columns}), dtype, rows, columns, slices};
+  return {Tensor(device(), dtype, {rows, columns}), dtype, rows, columns, slices};
 }
 
 void ReferenceOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {

@@ -3,14 +3,13 @@
 // chunks), so whole models run on it and agree with themselves.
 #pragma once
 
-#include <kernels/ops.hpp>
+#include <kernels/reference/host_ops.hpp>
 
 namespace maniple {
 
-class ReferenceOps : public Ops {
+class ReferenceOps : public HostOps {
  public:
-  explicit ReferenceOps(Device& device) : device_(device) {}
-  Device& device() override { return device_; }
+  using HostOps::HostOps;
 
   Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
   void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
@@ -26,17 +25,12 @@ class ReferenceOps : public Ops {
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
-  void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
-  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
-
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
-  void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
-              TensorView last_tokens) override;
   void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
   void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
                 std::span<float> sums) override;
@@ -47,8 +41,6 @@ class ReferenceOps : public Ops {
 
  private:
   void attend(const AttentionCall& call) override;
-
-  Device& device_;
 };
 
 }  // namespace maniple

@@ -1,6 +1,5 @@
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/reference_ops.hpp>
-#include <kernels/reference/seats.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -112,7 +111,7 @@ void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::
   require(maxima.size() % rows == 0 && sums.size() == rows * static_cast<size_t>(chunks),
           "shapes of chunk sums");
   for (int64_t r = 0; r < logits.shape[0]; ++r) {
-    const float maximum = reference::over_shards(maxima, rows, static_cast<size_t>(r));
+    const float maximum = over_shards(maxima, rows, static_cast<size_t>(r));
     for (int64_t c = 0; c < chunks; ++c) {
       double sum = 0;
       for (int64_t i = c * part; i < std::min((c + 1) * part, vocabulary.size()); ++i)

@@ -7,7 +7,7 @@
 #include <bench/bandwidth.hpp>
 #include <bench/cpu_path.hpp>
 
-#include <kernels/cpu/attention.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/cpu_paths.hpp>
 
 #include <fmt/core.h>
@@ -96,13 +96,13 @@ class Case {
   }
 
   // Adds the seconds of one call, the mean of enough calls to be timed.
-  void measure(ThreadPool& pool, const cpu::PathKernels& path, Pages& pages) {
+  void measure(Ops& ops, Pages& pages) {
     const int64_t calls = std::max<int64_t>(1, 32768 / (batch * context));
     double total = 0;
     for (int64_t call = 0; call < calls; ++call) {
       take_blocks(pages);
       const auto start = Clock::now();
-      cpu::attention(pool, path, {q_, heads, attention_batch(), pages.view(), out_, 0.088388f});
+      ops.attention({q_, heads, attention_batch(), pages.view(), out_, 0.088388f});
       total += seconds_since(start);
     }
     seconds.push_back(total / static_cast<double>(calls));
@@ -146,8 +146,8 @@ double median(std::vector<double> values) {
 void run(const Options& options) {
   ThreadPool pool(options.threads);
   const CpuPath path = cpu::chosen_path(options.path);
-  const cpu::PathKernels kernels = cpu::kernels_of(path);
   CpuDevice device("cpu");
+  cpu::CpuOps ops(device, std::make_unique<ThreadPool>(options.threads), path);
   ReadBandwidth read(device);
   Pages pages(device);
   std::vector<Case> cases;
@@ -158,7 +158,7 @@ void run(const Options& options) {
   std::vector<double> bandwidth;
   for (int round = 0; round < options.rounds; ++round) {
     bandwidth.push_back(read.measure(pool));
-    for (Case& c : cases) c.measure(pool, kernels, pages);
+    for (Case& c : cases) c.measure(ops, pages);
   }
 
   const double ceiling = median(bandwidth);

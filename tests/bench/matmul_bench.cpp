@@ -7,7 +7,7 @@
 #include <bench/cpu_path.hpp>
 
 #include <kernels/backend.hpp>
-#include <kernels/cpu/matmul.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 
 #include <fmt/core.h>
 
@@ -77,24 +77,20 @@ struct Buffers {
 
 class OurWeights {
  public:
-  OurWeights(Device& device, CpuPath path, const Shapes& shapes)
-      : path_(cpu::kernels_of(path)), scratch_(device), shapes_(shapes) {
+  OurWeights(Device& device, int threads, CpuPath path, const Shapes& shapes)
+      : ops_(device, std::make_unique<ThreadPool>(threads), path), shapes_(shapes) {
     for (const LinearShape& shape : shapes_) {
-      weights_.push_back(
-          cpu::make_weight(device, path_, DType::bf16, shape.rows, shape.columns, shape.slices));
+      weights_.push_back(ops_.make_weight(DType::bf16, shape.rows, shape.columns, shape.slices));
       fill_random(weights_.back().packed.view().data, weights_.back().packed.view().bytes());
     }
   }
-  void sweep(ThreadPool& pool, int64_t m, Buffers& buffers) {
-    for (size_t i = 0; i < shapes_.size(); ++i) {
-      cpu::matmul(pool, path_, buffers.input(m, shapes_[i]), weights_[i], {}, buffers.output(m, shapes_[i]),
-                  scratch_);
-    }
+  void sweep(int64_t m, Buffers& buffers) {
+    for (size_t i = 0; i < shapes_.size(); ++i)
+      ops_.matmul(buffers.input(m, shapes_[i]), weights_[i], {}, buffers.output(m, shapes_[i]));
   }
 
  private:
-  cpu::PathKernels path_;
-  cpu::MatmulScratch scratch_;
+  cpu::CpuOps ops_;
   const Shapes& shapes_;
   std::vector<Weight> weights_;
 };
@@ -203,7 +199,7 @@ void measure(const Arguments& arguments, int64_t m, ThreadPool& pool, OurWeights
   for (int round = -1; round < arguments.rounds; ++round) {  // one to warm up
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const double read = memory.measure(pool);
-    const double our_time = timed([&] { weights.sweep(pool, m, buffers); });
+    const double our_time = timed([&] { weights.sweep(m, buffers); });
     const double peer_time = peer ? timed(peer) : 0;
     if (round < 0) continue;
     bandwidth.push_back(read), ours.push_back(our_time), theirs.push_back(peer_time),
@@ -226,7 +222,7 @@ void run(const Arguments& arguments) {
   ThreadPool pool(arguments.threads);
   ReadBandwidth memory(device);
   const Shapes shapes = qwen3_0_6b(arguments.lm_head);
-  OurWeights weights(device, arguments.path, shapes);
+  OurWeights weights(device, arguments.threads, arguments.path, shapes);
   fmt::print("Qwen3-0.6B linear layers{}, bf16, path {}, {} threads, medians of {} rounds\n\n",
              arguments.lm_head ? " and lm_head" : "", name_of(arguments.path), arguments.threads,
              arguments.rounds);

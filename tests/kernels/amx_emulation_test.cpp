@@ -4,7 +4,7 @@
 #include <support/amx_emulation.hpp>
 
 #include <kernels/cpu/cpu_device.hpp>
-#include <kernels/cpu/matmul.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/matmul_amx.inl>
 
 #include <gtest/gtest.h>
@@ -37,12 +37,12 @@ std::vector<BFloat16> random_values(int64_t count, uint32_t seed) {
 class EmulatedAmx {
  public:
   EmulatedAmx(const std::vector<BFloat16>& rows, int64_t n, int64_t k, int slices)
-      : weight_(cpu::make_weight(device_, path_, DType::bf16, n, k, slices)) {
-    cpu::pack(path_, weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
+      : weight_(ops_.make_weight(DType::bf16, n, k, slices)) {
+    ops_.pack(weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
   }
 
-  // x[first_row, first_row + m) times the weight. What surrounds the rows, and what was in the scratch, is
-  // NaN.
+  // x[first_row, first_row + m) times the weight. What surrounds the rows, and what the product before left
+  // in the backend's scratch, is NaN.
   std::vector<float> multiply(const std::vector<BFloat16>& x, int64_t first_row, int64_t m,
                               const std::vector<float>& bias) {
     const int64_t k = weight_.columns, n = weight_.rows;
@@ -50,17 +50,19 @@ class EmulatedAmx {
     std::vector<BFloat16> poisoned(static_cast<size_t>((m + 2) * k), nan);
     std::copy_n(x.begin() + first_row * k, m * k, poisoned.begin() + k);
     std::vector<float> out(static_cast<size_t>(m * n));
-    cpu::MatmulScratch scratch(device_);
-    std::fill_n(reinterpret_cast<BFloat16*>(scratch.units(1 << 16)), 2 << 16, nan);
-    cpu::matmul(pool_, path_, view_of(poisoned.data() + k, DType::bf16, {m, k}), weight_,
-                view_of(bias.data(), DType::fp32, {n}), view_of(out.data(), DType::fp32, {m, n}), scratch);
+    const int64_t many = 2 * m + 64;
+    const std::vector<BFloat16> nans(static_cast<size_t>(many * k), nan);
+    std::vector<float> unused(static_cast<size_t>(many * n));
+    ops_.matmul(view_of(nans.data(), DType::bf16, {many, k}), weight_, {},
+                view_of(unused.data(), DType::fp32, {many, n}));
+    ops_.matmul(view_of(poisoned.data() + k, DType::bf16, {m, k}), weight_,
+                view_of(bias.data(), DType::fp32, {n}), view_of(out.data(), DType::fp32, {m, n}));
     return out;
   }
 
  private:
   CpuDevice device_{"test"};
-  const cpu::PathKernels path_ = cpu::kernels_of(CpuPath::amx);
-  ThreadPool pool_{2, {}};
+  cpu::CpuOps ops_{device_, std::make_unique<ThreadPool>(2), CpuPath::amx};
   Weight weight_;
 };
 

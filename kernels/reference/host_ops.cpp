@@ -1,11 +1,8 @@
-#include <kernels/reference/reference_ops.hpp>
-#include <kernels/reference/seats.hpp>
+#include <kernels/reference/host_ops.hpp>
 
 #include <algorithm>
 
 namespace maniple {
-
-namespace reference {
 
 namespace {
 
@@ -20,13 +17,13 @@ bool wins(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
-void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
+void HostOps::scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
   require(indices.shape == values.shape, "a scatter has a value for each index");
   for (int64_t i = 0; i < indices.shape.elements(); ++i)
     entry(out, indices.as<int32_t>()[i]) = values.as<int32_t>()[i];
 }
 
-void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+void HostOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
   for (int64_t t = 0; t < ids.shape.elements(); ++t) {
     int32_t& id = ids.as<int32_t>()[t];
     if (id >= 0) continue;
@@ -35,8 +32,8 @@ void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
   }
 }
 
-void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
-            TensorView last_tokens) {
+void HostOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+                     TensorView last_tokens) {
   const size_t rows = out.size();
   require(rows > 0 && !gathered.empty() && gathered.size() % rows == 0 &&
               seats.shape == Shape{static_cast<int64_t>(rows)},
@@ -49,25 +46,10 @@ void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::spa
   }
 }
 
-float over_shards(std::span<const float> maxima, size_t rows, size_t row) {
+float HostOps::over_shards(std::span<const float> maxima, size_t rows, size_t row) {
   float largest = maxima[row];
   for (size_t i = row + rows; i < maxima.size(); i += rows) largest = std::max(largest, maxima[i]);
   return largest;
-}
-
-}  // namespace reference
-
-void ReferenceOps::scatter(ConstTensorView indices, ConstTensorView values, TensorView out) {
-  reference::scatter(indices, values, out);
-}
-
-void ReferenceOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
-  reference::resolve_last_tokens(last_tokens, ids);
-}
-
-void ReferenceOps::choose(std::span<const Candidate> gathered, ConstTensorView seats,
-                          std::span<Candidate> out, TensorView last_tokens) {
-  reference::choose(gathered, seats, out, last_tokens);
 }
 
 }  // namespace maniple

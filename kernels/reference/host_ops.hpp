@@ -1,0 +1,26 @@
+// What the host's backends do alike: a few numbers a row.
+#pragma once
+
+#include <kernels/ops.hpp>
+
+namespace maniple {
+
+class HostOps : public Ops {
+ public:
+  explicit HostOps(Device& device) : device_(device) {}
+  Device& device() override { return device_; }
+
+  void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
+  void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
+              TensorView last_tokens) override;
+
+ protected:
+  // The largest of maxima[shard * rows + row].
+  static float over_shards(std::span<const float> maxima, size_t rows, size_t row);
+
+ private:
+  Device& device_;
+};
+
+}  // namespace maniple
