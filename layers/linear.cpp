@@ -47,25 +47,6 @@ ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t 
   append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
 }
 
-TensorView ColumnParallelLinear::forward_gathered(ConstTensorView x, ForwardContext& context) const {
-  const int64_t tokens = x.shape[0], ranks = context.groups.tensor->size(), part = local_outputs();
-  const TensorView out = context.workspace.take(context.activation, {tokens, ranks * part});
-  const Workspace::Scope scope(context.workspace);
-  const TensorView by_rank = context.workspace.take(context.activation, {ranks, tokens, part});
-  context.groups.tensor->all_gather(forward(x, context), by_rank);
-
-  // [rank][token][part] -> [token][rank][part]
-  std::vector<int32_t> order;
-  for (int64_t token = 0; token < tokens; ++token)
-    for (int64_t rank = 0; rank < ranks; ++rank) order.push_back(static_cast<int32_t>(rank * tokens + token));
-  const TensorView rows = context.workspace.take(DType::int32, {tokens * ranks});
-  if (rows.data)
-    context.ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(order.data()), rows.bytes());
-  context.ops.gather_rows(by_rank.reshaped({ranks * tokens, part}), rows,
-                          out.reshaped({tokens * ranks, part}));
-  return out;
-}
-
 MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs,
                                                        bool bias, TensorRank tensor)
     : RowsOfLinear(inputs, bias) {

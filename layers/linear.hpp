@@ -1,7 +1,7 @@
 // Linear layers, sharded over the tensor group: y = x W^T + b with W stored [outputs, inputs].
 //
-//   column parallel: a rank holds rows of W and computes its part of y;          no communication (unless
-//   gathered) row parallel:    a rank holds columns of W and a part of x, and y is a sum;  one all_reduce
+//   column parallel: a rank holds rows of W and computes its part of y;          no communication
+//   row parallel:    a rank holds columns of W and a part of x, and y is a sum;  one all_reduce
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -57,12 +57,10 @@ class ReplicatedLinear : public RowsOfLinear {
 class ColumnParallelLinear : public RowsOfLinear {
  public:
   ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor);
-  // All outputs on every rank: [tokens, outputs].
-  TensorView forward_gathered(ConstTensorView x, ForwardContext& context) const;
 };
 
 // Several outputs in one product, each sharded as evenly as can be: local rows are [part of 0 | part of 1 |
-// ...]. There is no gathered form: it would interleave the outputs by rank.
+// ...].
 class MergedColumnParallelLinear : public RowsOfLinear {
  public:
   MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,

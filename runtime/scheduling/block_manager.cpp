@@ -104,12 +104,6 @@ void BlockManager::answered(uint64_t step) {
     move(quarantined_.front(), Place::free, !published(quarantined_.front()));
 }
 
-bool BlockManager::forget_prefixes() {
-  if (!held_.empty()) return false;
-  for (int32_t id = 0; id < static_cast<int32_t>(blocks_.size()); ++id) forget(id);
-  return true;
-}
-
 std::list<int32_t>& BlockManager::list(Place place) {
   return place == Place::free ? free_ : place == Place::held ? held_ : quarantined_;
 }

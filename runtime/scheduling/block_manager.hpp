@@ -41,9 +41,6 @@ class BlockManager {
   void release(Sequence& sequence, uint64_t last_step_in_flight);
   void answered(uint64_t step);
 
-  // Forgets all published blocks. False, and nothing changed, while blocks are held.
-  bool forget_prefixes();
-
   uint32_t block_size() const { return block_size_; }
   size_t num_blocks() const { return blocks_.size(); }
   size_t num_free() const { return free_.size(); }

@@ -87,7 +87,6 @@ class Scheduler {
   StepPlan command(Command command);
 
   bool has_work() const { return !sequences_.empty() || !in_flight_.empty(); }
-  size_t plans_in_flight() const { return in_flight_.size(); }
   SchedulerCounts counts() const;
   const Sequence* find(RequestId request) const;
   void check_integrity() const;  // for tests

@@ -107,25 +107,6 @@ TEST(RowParallel, HasTheSameBitsForEveryTensorSizeThatDividesItsSlices) {
   for (const std::vector<float>& result : results) EXPECT_EQ(result, results.front());
 }
 
-TEST(ColumnParallel, GathersItsOutputsInOrder) {
-  for (const int ranks : {1, 2, 4})
-    run_ranks(ranks, [&](World& world) {
-      Rank rank(world);
-      ForwardContext context = rank.context();
-      ColumnParallelLinear up(LogicalOutput::whole("up", inner), hidden, true, rank.place());
-      ReplicatedLinear whole(LogicalOutput::whole("up", inner), hidden, true);
-      Parameters parameters;
-      up.list(parameters);
-      whole.list(parameters);
-      fill(parameters, sources, *rank.backend.ops);
-      std::vector<float> x = input_tokens();
-      const ConstTensorView view = view_of(x.data(), DType::fp32, {tokens, hidden});
-      const TensorView gathered = up.forward_gathered(view, context), expected = whole.forward(view, context);
-      EXPECT_EQ(std::vector<float>(gathered.as<float>(), gathered.as<float>() + tokens * inner),
-                std::vector<float>(expected.as<float>(), expected.as<float>() + tokens * inner));
-    });
-}
-
 // Local rows of a layer as (source row) values, through a source whose value is its row number.
 std::vector<float> local_rows(RowsOfLinear& layer, const Sources& rows_of, Rank& rank) {
   Parameters parameters;

@@ -242,17 +242,6 @@ TEST(BlockManager, a_hash_collision_of_the_same_tokens_behind_another_prefix_is_
   EXPECT_EQ(manager.cached_length(sequence_of(joined(joined(other_head, tail), {1}))), 16U);
 }
 
-TEST(BlockManager, forgets_all_prefixes_when_idle_and_refuses_while_a_block_is_held) {
-  BlockManager manager(8, 16, true);
-  Sequence first = served(manager, counting(0, 32));
-  EXPECT_FALSE(manager.forget_prefixes());
-  EXPECT_EQ(manager.cached_length(sequence_of(counting(0, 33))), 32U);
-  manager.release(first, 0);
-  EXPECT_TRUE(manager.forget_prefixes());
-  EXPECT_EQ(manager.cached_length(sequence_of(counting(0, 33))), 0U);
-  manager.check_integrity({});
-}
-
 TEST(BlockManager, released_blocks_are_read_at_once_and_written_only_after_the_plans_in_flight) {
   BlockManager manager(3, 16, true);
   Sequence first = served(manager, counting(0, 40));
