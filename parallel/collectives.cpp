@@ -69,15 +69,15 @@ void broadcast(Transport& transport, std::span<std::byte> bytes, int root) {
     broadcast_along_chain(transport, bytes, root);
 }
 
-void broadcast_bytes(Transport& transport, std::vector<std::byte>& bytes, int root) {
+void broadcast_bytes(Transport& transport, std::string& bytes, int root) {
   uint64_t size = bytes.size();
   broadcast(transport, bytes_of(size), root);
   bytes.resize(size);
-  broadcast(transport, bytes, root);
+  broadcast(transport, std::as_writable_bytes(std::span(bytes)), root);
 }
 
 // To rank 0, and from there to all in one piece, so that a large job opens few connections.
-std::vector<std::vector<std::byte>> all_gather_bytes(Transport& transport, std::span<const std::byte> bytes) {
+std::vector<std::string> all_gather_bytes(Transport& transport, std::string_view bytes) {
   std::vector<uint64_t> sizes(transport.size(), bytes.size());
   const auto to_root = [&](std::span<const std::byte> mine, auto part_of) {
     std::vector<Incoming> incoming;
@@ -91,16 +91,15 @@ std::vector<std::vector<std::byte>> all_gather_bytes(Transport& transport, std::
 
   std::vector<uint64_t> starts(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), starts.begin(), uint64_t{0});
-  std::vector<std::byte> all(starts.back() + sizes.back());
-  const auto part = [&](int peer) { return std::span(all).subspan(starts[peer], sizes[peer]); };
-  std::ranges::copy(bytes, part(transport.rank()).begin());
-  to_root(bytes, part);
-  broadcast(transport, all, 0);
+  std::string all(starts.back() + sizes.back(), '\0');
+  const std::span<std::byte> places = std::as_writable_bytes(std::span(all));
+  to_root(std::as_bytes(std::span(bytes)),
+          [&](int peer) { return places.subspan(starts[peer], sizes[peer]); });
+  if (transport.rank() == 0) bytes.copy(all.data(), bytes.size());
+  broadcast(transport, places, 0);
 
-  std::vector<std::vector<std::byte>> parts;
-  parts.reserve(sizes.size());
-  for (int peer = 0; peer < transport.size(); ++peer)
-    parts.emplace_back(part(peer).begin(), part(peer).end());
+  std::vector<std::string> parts;
+  for (size_t peer = 0; peer < sizes.size(); ++peer) parts.push_back(all.substr(starts[peer], sizes[peer]));
   return parts;
 }
 

@@ -3,6 +3,7 @@
 
 #include <parallel/transport.hpp>
 
+#include <string>
 #include <vector>
 
 namespace maniple {
@@ -15,8 +16,8 @@ void all_gather(Transport& transport, std::span<const std::span<std::byte>> part
 void broadcast(Transport& transport, std::span<std::byte> bytes, int root);
 
 // Bytes whose number only the root (or each rank) knows. Meant for start-up.
-void broadcast_bytes(Transport& transport, std::vector<std::byte>& bytes, int root);
-std::vector<std::vector<std::byte>> all_gather_bytes(Transport& transport, std::span<const std::byte> bytes);
+void broadcast_bytes(Transport& transport, std::string& bytes, int root);
+std::vector<std::string> all_gather_bytes(Transport& transport, std::string_view bytes);
 
 void barrier(Transport& transport);
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <kernels/ops.hpp>
+#include <parallel/collectives.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/mailbox.hpp>
-#include <parallel/transport.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -56,9 +56,11 @@ class World {
   // What moves host memory between any ranks while nothing else is sent: at start-up, on one thread.
   virtual Transport& transport() = 0;
   // Start-up agreement, collective over all ranks. Bytes of every rank, by rank.
-  virtual std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) = 0;
-  virtual void broadcast_bytes(std::vector<std::byte>& bytes, int root) = 0;
-  virtual void barrier() = 0;
+  std::vector<std::string> all_gather_bytes(std::string_view bytes) {
+    return maniple::all_gather_bytes(transport(), bytes);
+  }
+  void broadcast_bytes(std::string& bytes, int root) { maniple::broadcast_bytes(transport(), bytes, root); }
+  void barrier() { maniple::barrier(transport()); }
 
   // From any thread, without waiting: a fault in a group that nobody who waits for the device would notice.
   virtual std::optional<std::string> fault() { return std::nullopt; }

@@ -7,17 +7,16 @@ namespace maniple {
 namespace {
 
 // code, what, why, remedy; the texts end with a zero byte. Nothing for success.
-std::vector<std::byte> encode(const std::optional<Error>& error) {
+std::string encode(const std::optional<Error>& error) {
   if (!error) return {};
   std::string text(1, static_cast<char>(error->code()));
   for (const std::string& part : {std::string(error->what()), error->why(), error->remedy()})
     text += part + '\0';
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
+  return text;
 }
 
-Error decode(const std::vector<std::byte>& bytes) {
-  const char* text = reinterpret_cast<const char*>(bytes.data());
+Error decode(const std::string& bytes) {
+  const char* text = bytes.data();
   const std::string what = text + 1;
   const std::string why = text + 1 + what.size() + 1;
   const std::string remedy = text + 1 + what.size() + 1 + why.size() + 1;
@@ -35,7 +34,7 @@ void agree(World& world, const std::function<void()>& phase) {
   } catch (const std::bad_alloc&) {
     mine = Error(ExitCode::preflight, "out of memory");
   }
-  const std::vector<std::vector<std::byte>> all = world.all_gather_bytes(encode(mine));
+  const std::vector<std::string> all = world.all_gather_bytes(encode(mine));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
     if (world.rank() != 0) throw SilentExit();

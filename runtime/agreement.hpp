@@ -31,7 +31,8 @@ template <typename T>
 std::vector<T> gather_values(World& world, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> values;
-  for (const std::vector<std::byte>& bytes : world.all_gather_bytes(std::as_bytes(std::span(&mine, 1)))) {
+  for (const std::string& bytes :
+       world.all_gather_bytes({reinterpret_cast<const char*>(&mine), sizeof mine})) {
     require(bytes.size() == sizeof(T), "ranks agree on different things");
     std::memcpy(&values.emplace_back(), bytes.data(), sizeof(T));
   }

@@ -79,9 +79,7 @@ void RankModel::make_backend_and_groups() {
   });
   info_.backend = backend_.device->description();
   info_.attention = backend_.ops->attention_path(options_.dtype, shared_.config.head_dim);
-  const std::string uuid = backend_.device->uuid();
-  for (const auto& bytes : world_.all_gather_bytes(std::as_bytes(std::span(uuid))))
-    info_.gpus.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   agree(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.places());
   });

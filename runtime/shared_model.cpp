@@ -3,18 +3,6 @@
 
 namespace maniple {
 
-namespace {
-
-// Rank 0's.
-std::string broadcast_text(World& world, const std::string& text) {
-  const std::span<const std::byte> mine = std::as_bytes(std::span(text));
-  std::vector<std::byte> bytes(mine.begin(), mine.end());
-  world.broadcast_bytes(bytes, 0);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-}  // namespace
-
 SharedModel share_model(World& world, const std::filesystem::path& path) {
   constexpr std::string_view names[] = {"config.json", "generation_config.json"};
   SharedModel model;
@@ -30,15 +18,15 @@ SharedModel share_model(World& world, const std::filesystem::path& path) {
     if (model.files->has(names[1])) generation_config = model.files->text(names[1]);
     parse();
   });
-  config = broadcast_text(world, config);
-  generation_config = broadcast_text(world, generation_config);
+  world.broadcast_bytes(config, 0);
+  world.broadcast_bytes(generation_config, 0);
   if (world.rank() != 0) parse();
   return model;
 }
 
 WeightIndex share_index(World& world, const SharedModel& model) {
   WeightIndex index;
-  std::vector<std::byte> bytes;
+  std::string bytes;
   agree(world, [&] {
     if (!model.files) return;
     index = read_index(*model.files);

@@ -143,11 +143,9 @@ std::string instruction_path(const BackendOptions& backend) {
 
 // Rank 0 alone knows the folder of this job in the run directory.
 void share_folder(World& world, const std::optional<GenerateJob>& job, const Reporters& reporters) {
-  const std::string mine = job ? job->folder().string() : "";
-  const std::span<const std::byte> letters = std::as_bytes(std::span(mine));
-  std::vector<std::byte> bytes(letters.begin(), letters.end());
-  world.broadcast_bytes(bytes, 0);
-  const std::filesystem::path folder(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::string name = job ? job->folder().string() : "";
+  world.broadcast_bytes(name, 0);
+  const std::filesystem::path folder(name);
   if (folder.empty()) return;
   reporters.faults.record_in(folder);
   std::error_code ignored;

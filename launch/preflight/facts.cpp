@@ -233,12 +233,11 @@ ClockReading read_clock(World& world) {
 }
 
 std::vector<RankFacts> gather_facts(World& world, const RankFacts& mine) {
-  const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json(mine));
+  std::string bytes;
+  nlohmann::json::to_cbor(nlohmann::json(mine), bytes);
   std::vector<RankFacts> facts;
-  for (const std::vector<std::byte>& theirs : world.all_gather_bytes(std::as_bytes(std::span(bytes))))
-    facts.push_back(nlohmann::json::from_cbor(reinterpret_cast<const uint8_t*>(theirs.data()),
-                                              reinterpret_cast<const uint8_t*>(theirs.data()) + theirs.size())
-                        .get<RankFacts>());
+  for (const std::string& theirs : world.all_gather_bytes(bytes))
+    facts.push_back(nlohmann::json::from_cbor(theirs).get<RankFacts>());
   return facts;
 }
 

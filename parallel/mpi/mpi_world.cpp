@@ -1,4 +1,3 @@
-#include <parallel/collectives.hpp>
 #include <parallel/mpi/mpi_mailbox.hpp>
 #include <parallel/mpi/mpi_transport.hpp>
 #include <parallel/mpi/mpi_world.hpp>
@@ -45,19 +44,14 @@ Neighbourhood find_neighbourhood(MPI_Comm world) {
 }
 
 std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
-  std::vector<std::byte> card(sizeof mine);
-  std::memcpy(card.data(), &mine, sizeof mine);
-  const std::string host = host_name();
-  for (const char letter : host) card.push_back(static_cast<std::byte>(letter));
-
+  const std::string card(reinterpret_cast<const char*>(&mine), sizeof mine);
   std::vector<Place> places;
   std::map<int, int> nodes;  // leader -> index; a leader comes before the other ranks of its node
-  for (const auto& bytes : all_gather_bytes(world, card)) {
+  for (const std::string& its_card : all_gather_bytes(world, card + host_name())) {
     Neighbourhood its;
-    std::memcpy(&its, bytes.data(), sizeof its);
+    std::memcpy(&its, its_card.data(), sizeof its);
     const int node = nodes.try_emplace(its.leader, static_cast<int>(nodes.size())).first->second;
-    const auto* name = reinterpret_cast<const char*>(bytes.data());
-    places.push_back({{name + sizeof its, name + bytes.size()}, node, its.local_rank, its.local_size});
+    places.push_back({its_card.substr(sizeof its), node, its.local_rank, its.local_size});
   }
   return places;
 }
@@ -74,13 +68,6 @@ class MpiWorld : public World {
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   Channel make_channel() override;
   Transport& transport() override { return control_; }
-  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
-    return maniple::all_gather_bytes(control_, bytes);
-  }
-  void broadcast_bytes(std::vector<std::byte>& bytes, int root) override {
-    maniple::broadcast_bytes(control_, bytes, root);
-  }
-  void barrier() override { maniple::barrier(control_); }
   std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
   void abort_groups() noexcept override {
     if (nccl_) nccl_->abort();

@@ -42,7 +42,7 @@ std::string NcclGroups::reason_against(Transport& members, std::span<const int> 
                                        const std::string& uuid) const {
   if (choice_ == GpuTransport::nccl) return {};
   if (choice_ == GpuTransport::host) return "as asked";
-  const auto gpus = all_gather_bytes(members, std::as_bytes(std::span(uuid)));
+  const auto gpus = all_gather_bytes(members, uuid);
   for (auto gpu = gpus.begin(); gpu != gpus.end(); ++gpu)
     if (const auto same = std::find(gpu + 1, gpus.end(), *gpu); same != gpus.end())
       return fmt::format("ranks {} and {} share a GPU", ranks[gpu - gpus.begin()],

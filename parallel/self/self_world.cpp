@@ -24,8 +24,4 @@ Channel SelfWorld::make_channel() {
   return {std::move(channel.center), std::move(channel.leaves[0])};
 }
 
-std::vector<std::vector<std::byte>> SelfWorld::all_gather_bytes(std::span<const std::byte> bytes) {
-  return {{bytes.begin(), bytes.end()}};
-}
-
 }  // namespace maniple

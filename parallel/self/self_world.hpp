@@ -18,9 +18,6 @@ class SelfWorld : public World {
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   Channel make_channel() override;
   Transport& transport() override { return transport_; }
-  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override;
-  void broadcast_bytes(std::vector<std::byte>&, int) override {}
-  void barrier() override {}
 
  private:
   std::vector<Place> places_;

@@ -56,8 +56,8 @@ void check_size(const TensorInfo& info, const JsonFields& entry) {
                              bytes ? std::to_string(*bytes) : "more than 2^64", type->name, info.shape));
 }
 
-StoredTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
-  StoredTensor tensor;
+IndexedTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
+  IndexedTensor tensor;
   tensor.info.stored_type = entry.text("dtype");
   tensor.info.shape = entry.sizes("shape");
   const std::vector<int64_t> range = entry.sizes("data_offsets");

@@ -6,12 +6,6 @@
 
 namespace maniple {
 
-struct StoredTensor {
-  TensorInfo info;
-  uint64_t offset = 0;  // bytes
-};
-using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
-
 // Believes nothing: types, shapes, sizes and offsets must agree, and the tensors must fill data_bytes without
 // overlap or hole. where: the file's name for messages. Offsets count from the end of the header. Fails with
 // ExitCode::input.

@@ -12,18 +12,19 @@ namespace {
 constexpr std::string_view index_name = "model.safetensors.index.json";
 constexpr uint64_t max_index_bytes = 100'000'000;
 
-// Adds a file, and gives what it holds, at offsets from its first byte.
+// Adds a file, and gives what it holds.
 StoredTensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
+  StoredTensors tensors = read_safetensors_header(files.open(name));
+  for (auto& [tensor, stored] : tensors) stored.file = static_cast<uint32_t>(index.files.size());
   index.files.push_back(files.path(name));
-  return read_safetensors_header(files.open(name));
+  return tensors;
 }
 
-void add_tensor(WeightIndex& index, const std::string& name, const StoredTensor& tensor) {
-  const auto file = static_cast<uint32_t>(index.files.size() - 1);
-  const auto [entry, added] = index.tensors.try_emplace(name, tensor.info, file, tensor.offset);
+void add_tensor(WeightIndex& index, const StoredTensors::value_type& tensor) {
+  const auto [entry, added] = index.tensors.insert(tensor);
   if (!added)
-    fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose", shown(name),
-         index.files[entry->second.file].string(), index.files[file].string(), index_name);
+    fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose", shown(tensor.first),
+         index.files[entry->second.file].string(), index.files.back().string(), index_name);
 }
 
 // The name of a file directly in the directory: an index must not lead elsewhere.
@@ -57,7 +58,7 @@ WeightIndex read_listed(const ModelFiles& files) {
       if (found == stored.end())
         fail(ExitCode::input, "{} says that tensor {} is in {}, but it is not", where, shown(tensor),
              shown(shard));
-      add_tensor(index, tensor, found->second);
+      add_tensor(index, *found);
     }
   }
   return index;
@@ -88,25 +89,24 @@ WeightIndex read_index(const ModelFiles& files) {
   if (names.empty()) refuse_without_safetensors(files);
   WeightIndex index;
   for (const std::string& file : names)
-    for (const auto& [name, tensor] : open_file(index, files, file)) add_tensor(index, name, tensor);
+    for (const auto& tensor : open_file(index, files, file)) add_tensor(index, tensor);
   return index;
 }
 
-std::vector<std::byte> to_bytes(const WeightIndex& index) {
+std::string to_bytes(const WeightIndex& index) {
   json files = json::array(), tensors = json::array();
   for (const std::filesystem::path& file : index.files)
     files.push_back(json::binary({file.native().begin(), file.native().end()}));
   for (const auto& [name, tensor] : index.tensors)
     tensors.push_back({name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, tensor.file,
                        tensor.offset});
-  const std::vector<uint8_t> bytes = json::to_cbor(json{files, tensors});
-  const auto begin = reinterpret_cast<const std::byte*>(bytes.data());
-  return {begin, begin + bytes.size()};
+  std::string bytes;
+  json::to_cbor(json{files, tensors}, bytes);
+  return bytes;
 }
 
-WeightIndex index_from(std::span<const std::byte> bytes) {
-  const auto begin = reinterpret_cast<const uint8_t*>(bytes.data());
-  const json parsed = json::from_cbor(begin, begin + bytes.size());
+WeightIndex index_from(std::string_view bytes) {
+  const json parsed = json::from_cbor(bytes);
   WeightIndex index;
   for (const json& file : parsed[0])
     index.files.emplace_back(std::string(file.get_binary().begin(), file.get_binary().end()));

@@ -22,9 +22,11 @@ struct IndexedTensor {
   uint64_t offset = 0;  // of its first byte in the file: row major, dense
 };
 
+using StoredTensors = std::map<std::string, IndexedTensor, std::less<>>;  // by name
+
 struct WeightIndex {
   std::vector<std::filesystem::path> files;
-  std::map<std::string, IndexedTensor, std::less<>> tensors;
+  StoredTensors tensors;
 };
 
 // The files that model.safetensors.index.json names, else model.safetensors, else every *.safetensors. Checks
@@ -32,7 +34,7 @@ struct WeightIndex {
 WeightIndex read_index(const ModelFiles& files);
 
 // For other ranks.
-std::vector<std::byte> to_bytes(const WeightIndex& index);
-WeightIndex index_from(std::span<const std::byte> bytes);
+std::string to_bytes(const WeightIndex& index);
+WeightIndex index_from(std::string_view bytes);
 
 }  // namespace maniple

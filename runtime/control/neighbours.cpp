@@ -74,13 +74,12 @@ Neighbours::Neighbours(World& world) : rank_(world.rank()), waker_(::eventfd(0, 
   if (pulse_) listener_ = attached_socket(name, ::bind);
   const bool listens = listener_ && ::listen(listener_.get(), places[me].local_size) == 0;
   if (!pulse_) pulse_ = private_pulse();
-  const std::vector<std::vector<std::byte>> names =
-      world.all_gather_bytes(std::as_bytes(std::span(name).first(listens ? name.size() : 0)));
+  const std::vector<std::string> names = world.all_gather_bytes(listens ? name : "");
   for (size_t rank = 0; rank < names.size(); ++rank) {
     if (rank == me && !first_) first_ = pulse_.get();
     if (rank == me || places[rank].node != places[me].node || names[rank].empty()) continue;
-    const std::string its(reinterpret_cast<const char*>(names[rank].data()), names[rank].size());
-    Neighbour other{static_cast<int>(rank), map_pulse(its, 0), attached_socket(its, ::connect)};
+    Neighbour other{static_cast<int>(rank), map_pulse(names[rank], 0),
+                    attached_socket(names[rank], ::connect)};
     if (!other.pulse || !other.socket) continue;
     if (!first_) first_ = other.pulse.get();
     others_.push_back(std::move(other));

@@ -79,7 +79,7 @@ int main() {
     fmt::print("| {} ranks | ms, median | ms of CPU on rank 0 |\n|---|---|---|\n", world->size());
   for (const size_t size : {64, 4096, 65536})
     measure(*world, fmt::format("all_gather_bytes, {} bytes a rank", size), 20, [&] {
-      world->all_gather_bytes(std::vector<std::byte>(size));
+      world->all_gather_bytes(std::string(size, '\0'));
       world->barrier();  // until the last rank has it
     });
   for (const int burst : {1, 32})

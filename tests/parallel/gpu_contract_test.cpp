@@ -90,13 +90,6 @@ class GpuWorld : public World {
   }
   Channel make_channel() override { return world_.make_channel(); }
   Transport& transport() override { return world_.transport(); }
-  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
-    return world_.all_gather_bytes(bytes);
-  }
-  void broadcast_bytes(std::vector<std::byte>& bytes, int root) override {
-    world_.broadcast_bytes(bytes, root);
-  }
-  void barrier() override { world_.barrier(); }
   std::optional<std::string> fault() override { return world_.fault(); }
   [[noreturn]] void abort(int exit_code) override {
     world_.abort(exit_code);

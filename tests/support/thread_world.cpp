@@ -129,13 +129,6 @@ class ThreadWorld : public World {
   Channel make_channel() override { return job_.take_channel(channels_made_++, rank()); }
 
   Transport& transport() override { return control_; }
-  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes) override {
-    return maniple::all_gather_bytes(control_, bytes);
-  }
-  void broadcast_bytes(std::vector<std::byte>& bytes, int root) override {
-    maniple::broadcast_bytes(control_, bytes, root);
-  }
-  void barrier() override { maniple::barrier(control_); }
 
   // A thread cannot end the process of the test: this rank throws, and so do the others when they wait.
   [[noreturn]] void abort(int exit_code) override {

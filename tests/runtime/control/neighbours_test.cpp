@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Two ranks that are processes: this one, and a child that does `life`.
-class TwoProcesses : public SelfWorld {
+class TwoProcesses : public SelfWorld, private Transport {
  public:
   explicit TwoProcesses(const std::function<void(World&)>& life) {
     std::array<int, 2> ends{};
@@ -38,23 +38,17 @@ class TwoProcesses : public SelfWorld {
   int rank() const override { return rank_; }
   int size() const override { return 2; }
   const std::vector<Place>& places() const override { return places_; }
-  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> mine) override {
-    const uint64_t length = mine.size();
-    EXPECT_EQ(::write(line_.get(), &length, sizeof length), static_cast<ssize_t>(sizeof length));
-    EXPECT_EQ(::write(line_.get(), mine.data(), length), static_cast<ssize_t>(length));
-    std::vector<std::vector<std::byte>> all(2);
-    all[rank_].assign(mine.begin(), mine.end());
-    std::vector<std::byte>& theirs = all[1 - rank_];
-    uint64_t its_length = 0;
-    EXPECT_EQ(::recv(line_.get(), &its_length, sizeof its_length, MSG_WAITALL),
-              static_cast<ssize_t>(sizeof its_length));
-    theirs.resize(its_length);
-    EXPECT_EQ(::recv(line_.get(), theirs.data(), its_length, MSG_WAITALL), static_cast<ssize_t>(its_length));
-    return all;
-  }
-  void barrier() override { all_gather_bytes(std::as_bytes(std::span("b"))); }
+  Transport& transport() override { return *this; }
 
  private:
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override {
+    for (const auto& [to, bytes] : outgoing)
+      EXPECT_EQ(::write(line_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    for (const auto& [from, bytes] : incoming)
+      EXPECT_EQ(::recv(line_.get(), bytes.data(), bytes.size(), MSG_WAITALL),
+                static_cast<ssize_t>(bytes.size()));
+  }
+
   pid_t child_ = 0;
   int rank_ = 0;
   FileDescriptor line_;
