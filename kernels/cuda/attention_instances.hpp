@@ -5,6 +5,7 @@
 #include <kernels/cuda/attention.hpp>
 
 #include <type_traits>
+#include <utility>
 
 namespace maniple::cuda {
 
@@ -17,29 +18,15 @@ using Constant = std::integral_constant<int, number>;
 // f(T{}, Constant<head size>{}), T being bf16 or fp16; false where there is no such instance.
 template <typename F>
 bool with_attention_instance(const AttentionArguments& arguments, F f) {
-  const auto with_dims = [&](auto element) {
-    switch (arguments.head_dim) {
-      case 16:
-        return f(element, Constant<16>{}), true;
-      case 32:
-        return f(element, Constant<32>{}), true;
-      case 64:
-        return f(element, Constant<64>{}), true;
-      case 96:
-        return f(element, Constant<96>{}), true;
-      case 128:
-        return f(element, Constant<128>{}), true;
-      case 256:
-        return f(element, Constant<256>{}), true;
-      default:
-        return false;
-    }
+  const auto with_dims = [&]<int... dims>(auto element, std::integer_sequence<int, dims...>) {
+    return ((arguments.head_dim == dims && (f(element, Constant<dims>{}), true)) || ...);
   };
+  constexpr std::integer_sequence<int, 16, 32, 64, 96, 128, 256> dims;
   switch (arguments.dtype) {
     case DType::bf16:
-      return with_dims(device::bf16{});
+      return with_dims(device::bf16{}, dims);
     case DType::fp16:
-      return with_dims(device::fp16{});
+      return with_dims(device::fp16{}, dims);
     default:
       return false;
   }

@@ -19,12 +19,12 @@ uint32_t alignment_of(const std::byte* address) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-UniqueHandle<LayoutTraits> column_major(DType dtype, int64_t rows, int64_t columns) {
+UniqueHandle<LayoutHandle> column_major(DType dtype, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t layout;
   check(cublasLtMatrixLayoutCreate(&layout, cuda_type(dtype), static_cast<uint64_t>(rows),
                                    static_cast<uint64_t>(columns), rows),
         "describing a matrix");
-  return UniqueHandle<LayoutTraits>(layout);
+  return UniqueHandle<LayoutHandle>(layout);
 }
 
 template <typename T>
@@ -54,11 +54,7 @@ bool refuses(cublasStatus_t result) {
   return result == CUBLAS_STATUS_INVALID_VALUE || result == CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-struct PreferenceTraits {
-  using Handle = cublasLtMatmulPreference_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle handle) noexcept { cublasLtMatmulPreferenceDestroy(handle); }
-};
+using PreferenceHandle = PlainHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 }  // namespace
 
@@ -87,7 +83,7 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   const auto& [m, n, k, type, out_type, biased, x_alignment, weight_alignment, out_alignment] = shape;
   cublasLtMatmulDesc_t operation;
   check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-  Plan plan{UniqueHandle<MatmulTraits>(operation),
+  Plan plan{UniqueHandle<MatmulHandle>(operation),
             column_major(type, k, n),
             column_major(type, k, m),
             column_major(out_type, n, m),
@@ -97,7 +93,7 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
 
   cublasLtMatmulPreference_t created;
   check(cublasLtMatmulPreferenceCreate(&created), "describing what an algorithm may use");
-  const UniqueHandle<PreferenceTraits> preference(created);
+  const UniqueHandle<PreferenceHandle> preference(created);
   set(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
   // Parts of a sum are added in fp32, whatever the result's type.
   set(created, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,

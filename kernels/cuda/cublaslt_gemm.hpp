@@ -13,21 +13,9 @@
 
 namespace maniple::cuda {
 
-struct LtTraits {
-  using Handle = cublasLtHandle_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle handle) noexcept { cublasLtDestroy(handle); }
-};
-struct MatmulTraits {
-  using Handle = cublasLtMatmulDesc_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle handle) noexcept { cublasLtMatmulDescDestroy(handle); }
-};
-struct LayoutTraits {
-  using Handle = cublasLtMatrixLayout_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle handle) noexcept { cublasLtMatrixLayoutDestroy(handle); }
-};
+using LtHandle = PlainHandle<cublasLtHandle_t, cublasLtDestroy>;
+using MatmulHandle = PlainHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using LayoutHandle = PlainHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
 class CublasLtGemm : public Gemm {
  public:
@@ -46,15 +34,15 @@ class CublasLtGemm : public Gemm {
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
   };
   struct Plan {
-    UniqueHandle<MatmulTraits> operation;
-    UniqueHandle<LayoutTraits> weight, x, out;
+    UniqueHandle<MatmulHandle> operation;
+    UniqueHandle<LayoutHandle> weight, x, out;
     cublasLtMatmulAlgo_t algorithm;
   };
   static Shape shape_of(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, ConstTensorView out);
   Plan planned(const Shape& shape) const;
   Plan& plan_for(const Shape& shape);
 
-  UniqueHandle<LtTraits> handle_;
+  UniqueHandle<LtHandle> handle_;
   Tensor workspace_;
   std::map<Shape, Plan> plans_;
 };

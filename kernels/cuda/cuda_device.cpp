@@ -32,16 +32,8 @@ std::string uuid_text(const cudaUUID_t& uuid) {
       "the CPU backend");
 }
 
-struct GraphTraits {
-  using Handle = cudaGraph_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle graph) noexcept { cudaGraphDestroy(graph); }
-};
-struct GraphExecTraits {
-  using Handle = cudaGraphExec_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle graph) noexcept { cudaGraphExecDestroy(graph); }
-};
+using GraphHandle = PlainHandle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExecHandle = PlainHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 class CudaGraph final : public Graph {
  public:
@@ -54,7 +46,7 @@ class CudaGraph final : public Graph {
 
  private:
   cudaStream_t stream_;
-  UniqueHandle<GraphExecTraits> exec_;
+  UniqueHandle<GraphExecHandle> exec_;
 };
 
 }  // namespace
@@ -205,7 +197,7 @@ std::unique_ptr<Graph> CudaDevice::capture(const std::function<void()>& work) {
     throw;
   }
   check(cudaStreamEndCapture(stream(), &recorded), "ending a capture");
-  const UniqueHandle<GraphTraits> owned(recorded);
+  const UniqueHandle<GraphHandle> owned(recorded);
   return std::make_unique<CudaGraph>(recorded, stream());
 }
 

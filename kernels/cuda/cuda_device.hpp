@@ -9,27 +9,15 @@
 
 namespace maniple::cuda {
 
-struct StreamTraits {
-  using Handle = cudaStream_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle stream) noexcept { cudaStreamDestroy(stream); }
-};
-struct EventTraits {
-  using Handle = cudaEvent_t;
-  static Handle none() { return nullptr; }
-  static void release(Handle event) noexcept { cudaEventDestroy(event); }
-};
-struct PinnedTraits {
-  using Handle = std::byte*;
-  static Handle none() { return nullptr; }
-  static void release(Handle memory) noexcept { cudaFreeHost(memory); }
-};
+using StreamHandle = PlainHandle<cudaStream_t, cudaStreamDestroy>;
+using EventHandle = PlainHandle<cudaEvent_t, cudaEventDestroy>;
+using PinnedMemory = PlainHandle<std::byte*, cudaFreeHost>;
 
 // Pinned memory through which copies go, and when its last one has left it.
 struct Staging {
   explicit Staging(size_t size);
-  UniqueHandle<PinnedTraits> memory;
-  UniqueHandle<EventTraits> copied;
+  UniqueHandle<PinnedMemory> memory;
+  UniqueHandle<EventHandle> copied;
   size_t bytes;
 };
 
@@ -65,7 +53,7 @@ class CudaDevice : public Device {
   Staging& next_staging();
 
   std::string description_, uuid_;
-  UniqueHandle<StreamTraits> stream_;
+  UniqueHandle<StreamHandle> stream_;
   std::vector<Staging> staging_;
   size_t turn_ = 0;
   std::vector<Staging> spare_;  // of downloads that have ended

@@ -7,12 +7,6 @@
 
 namespace maniple {
 
-struct FileDescriptorTraits {
-  using Handle = int;
-  static Handle none() { return -1; }
-  static void release(Handle handle) noexcept { ::close(handle); }
-};
-
-using FileDescriptor = UniqueHandle<FileDescriptorTraits>;
+using FileDescriptor = UniqueHandle<PlainHandle<int, ::close, -1>>;
 
 }  // namespace maniple

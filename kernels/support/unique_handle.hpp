@@ -5,7 +5,15 @@
 
 namespace maniple {
 
-// Traits: using Handle; static Handle none(); static void release(Handle) noexcept.
+// Of most libraries: a handle that `destroy` takes, or `nothing`.
+template <typename T, auto destroy, T nothing = T{}>
+struct PlainHandle {
+  using Handle = T;
+  static Handle none() { return nothing; }
+  static void release(Handle handle) noexcept { destroy(handle); }
+};
+
+// Traits: as PlainHandle.
 template <typename Traits>
 class UniqueHandle {
  public:
