@@ -77,22 +77,17 @@ Expression ExpressionParser::expression() {
   return value;
 }
 
-Expression ExpressionParser::disjunction() {
-  Expression left = conjunction();
-  while (accept("or"))
-    left = make([left, right = conjunction()](Frame& frame) {
-      Value value = left(frame);
-      return truth(value) ? value : right(frame);
-    });
-  return left;
-}
+Expression ExpressionParser::disjunction() { return junction("or", false, &ExpressionParser::conjunction); }
+Expression ExpressionParser::conjunction() { return junction("and", true, &ExpressionParser::negation); }
 
-Expression ExpressionParser::conjunction() {
-  Expression left = negation();
-  while (accept("and"))
-    left = make([left, right = negation()](Frame& frame) {
+// Goes on to the right while the value is `wanted`.
+Expression ExpressionParser::junction(std::string_view word, bool wanted,
+                                      Expression (ExpressionParser::*part)()) {
+  Expression left = (this->*part)();
+  while (accept(word))
+    left = make([left, wanted, right = (this->*part)()](Frame& frame) {
       Value value = left(frame);
-      return truth(value) ? right(frame) : value;
+      return truth(value) == wanted ? right(frame) : value;
     });
   return left;
 }
@@ -196,23 +191,17 @@ std::string ExpressionParser::texts(std::string text) {
 
 std::vector<Expression> ExpressionParser::listed(std::string_view end) {
   std::vector<Expression> items;
-  while (!accept(end)) {
-    if (!items.empty()) expect(",");
-    if (accept(end)) break;
-    items.push_back(expression());
-  }
+  list(end, [&] { items.push_back(expression()); });
   return items;
 }
 
 Expression ExpressionParser::dictionary() {
   std::vector<std::pair<Expression, Expression>> entries;
-  while (!accept("}")) {
-    if (!entries.empty()) expect(",");
-    if (accept("}")) break;
+  list("}", [&] {
     Expression key = expression();
     expect(":");
     entries.emplace_back(std::move(key), expression());
-  }
+  });
   return make([entries = std::move(entries)](Frame& frame) -> Value {
     Entries values;
     for (const auto& [key, value] : entries) {
@@ -275,9 +264,7 @@ Expression ExpressionParser::called(const Expression& callee) {
 Call ExpressionParser::arguments() {
   Call call;
   if (!accept("(")) return call;
-  for (bool is_first = true; !accept(")"); is_first = false) {
-    if (!is_first) expect(",");
-    if (!is_first && accept(")")) break;
+  list(")", [&] {
     if (at("*") || at("**")) refuse("unpacked arguments are not supported");
     const bool is_named = token().kind == Kind::name && at("=", 1);
     std::string name = is_named ? take_name() : "";
@@ -289,7 +276,7 @@ Call ExpressionParser::arguments() {
       call.named.emplace_back(std::move(name), expression());
     else
       call.positional.push_back(expression());
-  }
+  });
   return call;
 }
 

@@ -58,6 +58,7 @@ class ExpressionParser : protected TokenReader {
   Expression constant(Value value);
   Expression sequence(Sequence::Kind kind, std::vector<Expression> items);
   bool at_tuple_end() const;
+  Expression junction(std::string_view word, bool wanted, Expression (ExpressionParser::*part)());
   Expression conjunction();
   Expression negation();
   Expression comparison();

@@ -137,24 +137,20 @@ class Parser : private ExpressionParser {
     return body;
   }
 
+  static Flow write(const std::string& text, Frame& frame) {
+    check_size(frame.output.size() + text.size());
+    frame.run.charge(text.size());
+    frame.output += text;
+    return Flow::on;
+  }
+
   Statement data() {
-    return {line(), [text = take(Kind::data, "text").text](Frame& frame) {
-              check_size(frame.output.size() + text.size());
-              frame.run.charge(text.size());
-              frame.output += text;
-              return Flow::on;
-            }};
+    return {line(), [text = take(Kind::data, "text").text](Frame& frame) { return write(text, frame); }};
   }
 
   Statement output() {
     take(Kind::begin_output, "{{");
-    Statement shown{line(), [value = tuple()](Frame& frame) {
-                      const std::string text = text_of(value(frame));
-                      check_size(frame.output.size() + text.size());
-                      frame.run.charge(text.size());
-                      frame.output += text;
-                      return Flow::on;
-                    }};
+    Statement shown{line(), [value = tuple()](Frame& frame) { return write(text_of(value(frame)), frame); }};
     take(Kind::end_output, "}}");
     return shown;
   }
@@ -267,13 +263,11 @@ class Parser : private ExpressionParser {
   Action macro() {
     Macro macro{take_name(), {}, {}};
     expect("(");
-    while (!accept(")")) {
-      if (!macro.parameters.empty()) expect(",");
-      if (accept(")")) break;
+    list(")", [&] {
       Parameter parameter{take_name(), {}};
       if (accept("=")) parameter.otherwise = expression();
       macro.parameters.push_back(std::move(parameter));
-    }
+    });
     const bool was_in_macro = std::exchange(in_macro_, true);
     const int loops = std::exchange(loops_, 0);
     macro.body = block("endmacro");

@@ -42,6 +42,15 @@ class TokenReader {
       if (accept(word)) return std::string(word);
     return "";
   }
+  // take_item() for each item of a list up to `end`; a comma may stand before that too.
+  template <typename TakeItem>
+  void list(std::string_view end, TakeItem take_item) {
+    for (bool is_first = true; !accept(end); is_first = false) {
+      if (!is_first) expect(",");
+      if (!is_first && accept(end)) return;
+      take_item();
+    }
+  }
   Token take(Token::Kind kind, std::string_view what) {
     if (token().kind != kind) refuse(fmt::format("expected {}, found \"{}\"", what, token().text));
     return tokens_[position_++];
