@@ -1,7 +1,6 @@
 #include <kernels/backend.hpp>
 #include <kernels/cpu/cpu_device.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/cpu/cpu_paths.hpp>
 #include <kernels/cuda/cuda_backend.hpp>
 #include <kernels/reference/reference_ops.hpp>
 

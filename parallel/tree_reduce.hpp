@@ -15,6 +15,13 @@ struct TreeAddition {
 
 // Level by level, nearest ranks first: for 6: (0,1) (2,3) (4,5) | (0,2) | (0,4). Additions of one level are
 // independent.
-std::vector<std::vector<TreeAddition>> tree_levels(int size);
+inline std::vector<std::vector<TreeAddition>> tree_levels(int size) {
+  std::vector<std::vector<TreeAddition>> levels;
+  for (int distance = 1; distance < size; distance *= 2) {
+    std::vector<TreeAddition>& level = levels.emplace_back();
+    for (int rank = 0; rank + distance < size; rank += 2 * distance) level.push_back({rank, rank + distance});
+  }
+  return levels;
+}
 
 }  // namespace maniple

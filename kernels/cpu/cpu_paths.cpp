@@ -1,4 +1,4 @@
-#include <kernels/cpu/cpu_paths.hpp>
+#include <kernels/cpu/path_kernels.hpp>
 
 #include <cpuid.h>
 #include <fmt/format.h>
@@ -49,21 +49,8 @@ bool bf16_dot_is_fast() {
 }  // namespace
 
 std::string_view name_of(CpuPath path) {
-  switch (path) {
-    case CpuPath::automatic:
-      return "auto";
-    case CpuPath::amx:
-      return "amx";
-    case CpuPath::avx512_bf16:
-      return "avx512_bf16";
-    case CpuPath::avx512:
-      return "avx512";
-    case CpuPath::avx2:
-      return "avx2";
-    case CpuPath::portable:
-      return "portable";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"auto", "amx", "avx512_bf16", "avx512", "avx2", "portable"};
+  return names[static_cast<size_t>(path)];
 }
 
 std::vector<CpuPath> available_cpu_paths() {

@@ -55,4 +55,8 @@ struct PathKernels {
 // path: not automatic.
 PathKernels kernels_of(CpuPath path);
 
+// `asked`, or the best path where it is automatic. Throws Error (preflight), naming what there is, when this
+// processor lacks it.
+CpuPath chosen_path(CpuPath asked);
+
 }  // namespace maniple::cpu

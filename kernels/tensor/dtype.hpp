@@ -25,19 +25,8 @@ constexpr size_t size_of(DType dtype) {
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return "fp32";
-    case DType::bf16:
-      return "bf16";
-    case DType::fp16:
-      return "fp16";
-    case DType::int32:
-      return "int32";
-    case DType::uint8:
-      return "uint8";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8"};
+  return names[static_cast<size_t>(dtype)];
 }
 
 // The upper half of an fp32.

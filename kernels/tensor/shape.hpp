@@ -52,6 +52,11 @@ class Shape {
   int rank_ = 0;
 };
 
-std::string to_string(const Shape& shape);  // "[2, 3]"
+// "[2, 3]"
+inline std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (int d = 0; d < shape.rank(); ++d) text += fmt::format("{}{}", d ? ", " : "", shape[d]);
+  return text + "]";
+}
 
 }  // namespace maniple

@@ -1,3 +1,5 @@
+#include <kernels/reference/noise.hpp>
+#include <kernels/reference/rows.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
@@ -15,47 +17,27 @@
 namespace maniple {
 namespace {
 
-// splitmix64 (Steele, Lea, Flood 2014)
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 void write_random(uint64_t seed, const WeightPiece& piece, IndexRange rows, BFloat16* values) {
   if (piece.source_shape.rank() == 1) {
     std::fill_n(values, rows.size(), BFloat16(piece.source.ends_with(".bias") ? 0.0F : 1.0F));
     return;
   }
   uint64_t name = seed;
-  for (const char c : piece.source) name = mix(name ^ static_cast<unsigned char>(c));
+  for (const char c : piece.source) name = split_mix(name ^ static_cast<unsigned char>(c));
   const int64_t width = piece.source_shape[1];
   const float spread = std::sqrt(3.0F / static_cast<float>(width));  // uniform, variance 1 / width
   for (int64_t row = rows.begin; row < rows.end; ++row)
     for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
-      const uint64_t bits = mix(name + static_cast<uint64_t>(row * width + column));
+      const uint64_t bits = split_mix(name + static_cast<uint64_t>(row * width + column));
       *values++ = BFloat16(spread * (static_cast<float>(bits >> 40) * 0x1p-23F - 1.0F));
     }
-}
-
-float element(ConstTensorView raw, size_t i) {
-  switch (raw.dtype) {
-    case DType::bf16:
-      return static_cast<float>(raw.as<BFloat16>()[i]);
-    case DType::fp16:
-      return static_cast<float>(raw.as<Float16>()[i]);
-    default:
-      return raw.as<float>()[i];
-  }
 }
 
 // raw: rows of the piece from `row` of its source on.
 void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, ConstTensorView raw) {
   const int64_t local_row = piece.local_row + row - piece.rows.begin;
   if (parameter.spec.role == WeightRole::matrix) return ops.pack(parameter.matrix, local_row, raw);
-  std::vector<float> wide(static_cast<size_t>(raw.shape.elements()));
-  for (size_t i = 0; i < wide.size(); ++i) wide[i] = element(raw, i);
+  const std::vector<float> wide = reference::read(raw, 0, raw.shape.elements());
   const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
   ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
 }

@@ -19,7 +19,11 @@ struct KvGeometry {
 
 class KvCache {
  public:
-  KvCache(Device& device, const KvGeometry& geometry, int64_t num_blocks);
+  KvCache(Device& device, const KvGeometry& geometry, int64_t num_blocks) {
+    const Shape shape{num_blocks, static_cast<int64_t>(geometry.layer.block_bytes())};
+    for (int64_t layer = 0; layer < geometry.layers; ++layer)
+      pages_.push_back({memory_.emplace_back(device, DType::uint8, shape).view(), geometry.layer});
+  }
   std::span<const KvPages> pages() const { return pages_; }  // one a layer
 
  private:

@@ -58,20 +58,11 @@ char32_t next_code_point(std::string_view text, std::size_t& position) {
 }
 
 void append_utf8(std::string& text, char32_t code_point) {
-  const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (code_point < 0x80) return put(code_point);
-  if (code_point < 0x800) {
-    put(0xC0 | code_point >> 6);
-  } else {
-    if (code_point < 0x10000) {
-      put(0xE0 | code_point >> 12);
-    } else {
-      put(0xF0 | code_point >> 18);
-      put(0x80 | (code_point >> 12 & 0x3F));
-    }
-    put(0x80 | (code_point >> 6 & 0x3F));
-  }
-  put(0x80 | (code_point & 0x3F));
+  constexpr char32_t leads[] = {0, 0xC0, 0xE0, 0xF0};
+  const int following = code_point < 0x80 ? 0 : code_point < 0x800 ? 1 : code_point < 0x10000 ? 2 : 3;
+  text.push_back(static_cast<char>(leads[following] | code_point >> 6 * following));
+  for (int i = following - 1; i >= 0; --i)
+    text.push_back(static_cast<char>(0x80 | (code_point >> 6 * i & 0x3F)));
 }
 
 std::string LossyUtf8::push(std::string_view bytes) {

@@ -8,7 +8,6 @@
 #include <bench/cpu_path.hpp>
 
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/cpu/cpu_paths.hpp>
 
 #include <fmt/core.h>
 
