@@ -120,7 +120,11 @@ std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index) const 
   std::vector<WeightNeeds> needs;
   for (int place = 0; place < plan_.grid.replica_ranks(); ++place)
     needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(place))));
-  return plan_reads(needs, index, plan_.grid.data);
+  // Small rounds keep all ranks busy; those of a large model are larger, so that the plan stays small.
+  uint64_t stored = 0;
+  for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
+  const uint64_t round = std::clamp(stored >> 14, uint64_t{1} << 20, uint64_t{16} << 20);
+  return plan_reads(needs, index, plan_.grid.data, round);
 }
 
 bool RankModel::captures_graphs() const {

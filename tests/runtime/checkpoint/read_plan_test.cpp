@@ -4,6 +4,7 @@
 
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
+#include <support/rank_plans.hpp>
 
 #include <random>
 #include <set>
@@ -15,7 +16,7 @@ std::vector<WeightNeeds> needs_of_model(const std::string& name, int tensor_size
   const ModelConfig config = read_model_config(model_directory(name));
   std::vector<WeightNeeds> needs;
   for (int rank = 0; rank < tensor_size; ++rank)
-    needs.push_back(needs_of(*make_model(config, {rank, tensor_size})));
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({rank, tensor_size}))));
   return needs;
 }
 

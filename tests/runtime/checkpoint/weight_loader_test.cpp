@@ -4,6 +4,7 @@
 
 #include <kernels/backend.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <support/rank_plans.hpp>
 #include <support/safetensors_writer.hpp>
 #include <support/thread_world.hpp>
 
@@ -63,7 +64,8 @@ void expect_values(Model& model, const WeightIndex& index) {
 
 struct Loaded {
   Loaded(const ModelConfig& config, TensorRank tensor)
-      : backend(make_backend({.kind = BackendKind::reference})), model(make_model(config, tensor)) {
+      : backend(make_backend({.kind = BackendKind::reference})),
+        model(make_model(config, testing::plan_of(tensor))) {
     make_weights(*model, *backend.ops, DType::fp32);
   }
   Backend backend;
@@ -77,7 +79,7 @@ void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t 
   const auto places = static_cast<int>(grid[0].size());
   std::vector<WeightNeeds> needs;
   for (int place = 0; place < places; ++place)
-    needs.push_back(needs_of(*make_model(config, {place, places})));
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({place, places}))));
   const auto replicas = static_cast<int>(grid.size());
   run_transports(replicas * places, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));  // as on another node
@@ -151,7 +153,7 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
     std::filesystem::resize_file(copy / "model.safetensors", 150'000);
     std::vector<WeightNeeds> needs;
     for (int place = 0; place < tensor; ++place)
-      needs.push_back(needs_of(*make_model(config, {place, tensor})));
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, tensor}))));
     const std::vector<ReadRound> plan = plan_reads(needs, index, data, 50'000);
     run_transports(data * tensor, [&](Transport& transport) {
       Loaded loaded(config, {transport.rank() % tensor, tensor});
