@@ -1,8 +1,8 @@
 #include <launch/batch_requests.hpp>
 #include <launch/json_line.hpp>
-#include <launch/request_fields.hpp>
 
-#include <array>
+#include <iterator>
+#include <sstream>
 
 namespace maniple {
 
@@ -10,46 +10,31 @@ using nlohmann::json;
 
 namespace {
 
-const std::vector<std::string> line_fields = {"custom_id", "method", "url", "body"};
+using Names = std::vector<std::string>;
 
-const std::vector<std::string> both_bodies = {"model",         "max_tokens",
-                                              "temperature",   "top_p",
-                                              "seed",          "stop",
-                                              "logprobs",      "n",
-                                              "stream",        "stream_options",
-                                              "user",          "frequency_penalty",
-                                              "logit_bias",    "presence_penalty",
-                                              "top_k",         "min_p",
-                                              "min_tokens",    "ignore_eos",
-                                              "stop_token_ids"};
-const std::vector<std::string> completion_body = {"prompt", "best_of", "echo", "suffix"};
-const std::vector<std::string> chat_body = {"messages",        "max_completion_tokens", "top_logprobs",
-                                            "tools",           "tool_choice",           "parallel_tool_calls",
-                                            "response_format", "chat_template_kwargs",  "store",
-                                            "metadata"};
-
-std::vector<std::string> joined(std::vector<std::string> names, const std::vector<std::string>& more) {
-  names.insert(names.end(), more.begin(), more.end());
-  return names;
+Names words_of(const std::string& text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
 }
+
+const Names line_fields = {"custom_id", "method", "url", "body"};
+const std::string both_bodies =
+    "model max_tokens temperature top_p seed stop logprobs n stream stream_options user frequency_penalty "
+    "logit_bias presence_penalty top_k min_p min_tokens ignore_eos stop_token_ids ";
+const Names completion_body = words_of(both_bodies + "prompt best_of echo suffix");
+const Names chat_body =
+    words_of(both_bodies +
+             "messages max_completion_tokens top_logprobs tools tool_choice parallel_tool_calls "
+             "response_format chat_template_kwargs store metadata");
 
 // Fields that ask for what we do not do, unless they hold the value that asks for nothing.
 void check_neutral(const JsonFields& body) {
-  const std::array<std::pair<const char*, json>, 13> neutral = {{{"n", 1},
-                                                                 {"best_of", 1},
-                                                                 {"stream", false},
-                                                                 {"stream_options", json::object()},
-                                                                 {"frequency_penalty", 0},
-                                                                 {"presence_penalty", 0},
-                                                                 {"logit_bias", json::object()},
-                                                                 {"echo", false},
-                                                                 {"suffix", ""},
-                                                                 {"tool_choice", "auto"},
-                                                                 {"parallel_tool_calls", true},
-                                                                 {"store", false},
-                                                                 {"response_format", {{"type", "text"}}}}};
-  for (const auto& [name, value] : neutral)
-    if (const json* given = body.find(name); given && *given != value)
+  static const auto neutral = nlohmann::ordered_json::parse(R"({
+      "n": 1, "best_of": 1, "stream": false, "stream_options": {}, "frequency_penalty": 0,
+      "presence_penalty": 0, "logit_bias": {}, "echo": false, "suffix": "", "tool_choice": "auto",
+      "parallel_tool_calls": true, "store": false, "response_format": {"type": "text"}})");
+  for (const auto& [name, value] : neutral.items())
+    if (const json* given = body.find(name); given && *given != json(value))
       body.refuse(name, fmt::format("{} only", value.dump()));
 }
 
@@ -99,7 +84,7 @@ RequestLine parse_batch_request(const json& object, uint64_t number, const std::
   request.label.shape = chat ? RequestShape::chat : RequestShape::completion;
 
   const JsonFields body = line.object("body");
-  check_names(object["body"], joined(both_bodies, chat ? chat_body : completion_body), where);
+  check_names(object["body"], chat ? chat_body : completion_body, where);
   check_neutral(body);
   request.label.model = body.text("model");
   body.text_or("user", "");

@@ -153,6 +153,8 @@ RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
   setting.requests = requests_;
+  setting.ledger = run_ ? &run_->ledger() : nullptr;
+  setting.retry_errors = options_.retry_errors;
   return setting;
 }
 

@@ -38,7 +38,6 @@ class GenerateJob {
   ResultStore& open_store(bool deaths_are_told);
   RequestReader::Lines lines();
   RequestReader::Setting reader_setting(const RankModel& model) const;
-  RequestFeed::History history() const { return {run_ ? &run_->ledger() : nullptr, options_.retry_errors}; }
 
   // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);

@@ -1,6 +1,5 @@
 #include <launch/batch_requests.hpp>
 #include <launch/json_line.hpp>
-#include <launch/request_fields.hpp>
 
 #include <unordered_map>
 
@@ -67,8 +66,9 @@ RequestLine parse_request(const LineReader::Line& line) {
   request.label.id = id_of(fields, line.number);
   const bool has_prompt = fields.find("prompt"), has_tokens = fields.find("tokens");
   if (has_prompt == has_tokens)
-    refuse_line(line.where, has_prompt ? "both prompt and tokens are given; leave one out"
-                                       : "neither prompt nor tokens is given");
+    fail(ExitCode::input, "{}: {}", line.where,
+         has_prompt ? "both prompt and tokens are given; leave one out"
+                    : "neither prompt nor tokens is given");
   if (has_prompt) request.prompt = fields.text("prompt");
   request.tokens = fields.token_ids("tokens");
   request.sampling = sampling_of(fields, request.error);

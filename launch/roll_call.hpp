@@ -4,6 +4,9 @@
 #include <kernels/support/file_descriptor.hpp>
 #include <launch/launcher.hpp>
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -30,18 +33,24 @@ class RollCall {
   std::string text() const;
 
  private:
-  struct Place;
   // The last two take part.
-  enum class State { absent, died, stopped, watched, in_init, joined };
-  State state(int place) const;
-  int places_known() const;
-  void enter();
+  enum class State : int32_t { absent, died, stopped, watched, in_init, joined };
+  struct Place {
+    int64_t since = 0;  // 0: nobody came
+    int32_t process = 0;
+    int32_t rank = 0;
+    State state = State::absent;
+  };
+  static constexpr off_t offset_of(int index) { return static_cast<off_t>(sizeof(Place)) * index; }
+  Place place(int index) const;  // as it stands now
+  bool tell(State state);        // false where there is no room
 
   const Launch launch_;
-  const int mine_;
+  const int index_;
   const std::string path_;
   FileDescriptor file_;
-  Place* places_ = nullptr;  // null: nothing is known
+  Place mine_;
+  bool known_ = false;  // otherwise nothing is
 };
 
 }  // namespace maniple

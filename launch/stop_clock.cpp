@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdio>
 #include <ctime>
 #include <mutex>
 

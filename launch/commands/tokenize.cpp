@@ -51,7 +51,7 @@ std::string decode_line(const Tokenizer& tokenizer, const json& value, std::stri
 std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const std::string& text,
                       std::string_view where) {
   const auto line = nlohmann::ordered_json::parse(text);  // templates show keys in the order of the request
-  if (!line.is_object()) refuse_line(where, "not a chat request: {\"messages\": [...]}");
+  if (!line.is_object()) fail(ExitCode::input, "{}: not a chat request: {{\"messages\": [...]}}", where);
   std::string id;
   for (const char* name : {"id", "custom_id"})
     if (line.contains(name)) id += fmt::format("\"{}\":{},", name, line[name].dump());
@@ -59,7 +59,7 @@ std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
   try {
     prompt = chat_prompt(chat_template, line.contains("body") ? line["body"] : line, std::time(nullptr));
   } catch (const Error& error) {
-    refuse_line(where, error.what());
+    fail(ExitCode::input, "{}: {}", where, error.what());
   }
   return fmt::format(
       "{{{}\"prompt\":{},\"tokens\":[{}]}}\n", id, json(prompt).dump(),
