@@ -47,12 +47,9 @@ class GenerateJob {
   void give_up(ExitCode code);
 
  private:
-  void open_input();
   void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
-  void open_output();
   uint64_t checked_requests();
   SeedReport seed_of(const Manifest* there);
-  [[noreturn]] void refuse_text(const std::string& where) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
   GenerateOptions options_;

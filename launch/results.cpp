@@ -41,18 +41,6 @@ void RunStore::finished(RequestId request, bool failed, std::string line) {
   run_.record({failed ? JournalRecord::Kind::failed : JournalRecord::Kind::finished, request, line});
 }
 
-void RunStore::idle(const JobProgress& progress) {
-  RunProgress now;
-  now.running = progress.running;
-  now.waiting = progress.waiting;
-  now.tokens_per_second = progress.decode_rate;
-  now.average_tokens_per_second = progress.average_rate;
-  now.seconds_left = progress.seconds_left;
-  now.seconds_to_limit = progress.seconds_to_limit;
-  now.stall = progress.stall;
-  run_.tick(now);
-}
-
 Results::Results(ResultStore& store, const Tokenizer* tokenizer, bool bare, std::atomic<uint32_t>* at_work)
     : store_(store),
       tokenizer_(tokenizer),
