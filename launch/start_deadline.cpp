@@ -39,9 +39,7 @@ bool stands_still(int process) {
 
 // Of so many places from `first` on; 0: of all. F_SETLK takes it, F_GETLK only tells whether it could.
 bool locks(const FileDescriptor& file, int command, int first, int count) {
-  struct flock lock {
-    F_WRLCK, SEEK_SET, first, count, 0
-  };
+  struct flock lock = {F_WRLCK, SEEK_SET, first, count, 0};
   return ::fcntl(file.get(), command, &lock) == 0 && (command == F_SETLK || lock.l_type == F_UNLCK);
 }
 

@@ -17,7 +17,6 @@
 #include <vector>
 
 namespace maniple {
-
 namespace {
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
@@ -177,8 +176,7 @@ OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" :
 }
 
 bool OutputFile::is_one_of(const LineReader& input) const {
-  struct stat mine {
-  }, other{};
+  struct stat mine = {}, other = {};
   return ::fstat(descriptor_, &mine) == 0 && S_ISREG(mine.st_mode) &&
          std::ranges::any_of(input.files_, [&](const LineReader::File& file) {
            return ::fstat(file.descriptor.get(), &other) == 0 && mine.st_dev == other.st_dev &&
