@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 constexpr double shortest_stall = 15;  // seconds

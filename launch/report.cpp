@@ -11,7 +11,6 @@
 #include <new>
 
 namespace maniple {
-
 namespace {
 
 std::string plural(size_t count, std::string_view word) {

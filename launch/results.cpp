@@ -4,7 +4,6 @@
 #include <runtime/completion_builder.hpp>
 
 namespace maniple {
-
 namespace {
 
 size_t bytes_of(const Completion& completion) {

@@ -7,7 +7,6 @@
 #include <mutex>
 
 namespace maniple {
-
 namespace {
 
 using std::chrono::milliseconds;

@@ -10,7 +10,6 @@
 #include <cstdio>
 
 namespace maniple {
-
 namespace {
 
 void print(const std::string& text) {

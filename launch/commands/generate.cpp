@@ -20,7 +20,6 @@
 #include <span>
 
 namespace maniple {
-
 namespace {
 
 std::optional<size_t> terminal_columns() {

@@ -10,7 +10,6 @@
 #include <thread>
 
 namespace maniple {
-
 namespace {
 
 constexpr RunStatus fault_status{RunState::fault, static_cast<int>(ExitCode::fault)};

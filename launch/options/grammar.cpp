@@ -6,7 +6,6 @@
 #include <sstream>
 
 namespace maniple {
-
 namespace {
 
 constexpr unsigned line_length = 110;

@@ -10,7 +10,6 @@
 #include <set>
 
 namespace maniple {
-
 namespace {
 
 using Result = std::optional<Finding>;

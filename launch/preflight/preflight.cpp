@@ -6,7 +6,6 @@
 #include <algorithm>
 
 namespace maniple {
-
 namespace {
 
 // Without --kv-memory the cache takes what is free: a block is the least.

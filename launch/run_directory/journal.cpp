@@ -11,7 +11,6 @@
 #include <system_error>
 
 namespace maniple {
-
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the journal is little-endian");
