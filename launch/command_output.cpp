@@ -12,7 +12,6 @@
 #include <thread>
 
 namespace maniple {
-
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -32,7 +32,10 @@ RenderChat renderer_of(const ModelFiles& files, std::time_t now) {
 GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
                          const std::string& instruction_path, std::atomic<uint32_t>& disk)
     : options_(options), files_(options.engine.model), disk_(disk) {
-  open_input();
+  if (options_.prompt)
+    prompt_ = line_of_prompt(*options_.prompt);
+  else
+    input_.emplace(options_.in);
   if (options_.run_dir) {
     open_run(plan, host, instruction_path);
     return;
@@ -40,17 +43,6 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
   requests_ = checked_requests();
-  open_output();
-}
-
-void GenerateJob::open_input() {
-  if (options_.prompt)
-    prompt_ = line_of_prompt(*options_.prompt);
-  else
-    input_.emplace(options_.in);
-}
-
-void GenerateJob::open_output() {
   output_.emplace(options_.out.value_or("-"));
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
@@ -60,16 +52,13 @@ void GenerateJob::open_output() {
 uint64_t GenerateJob::checked_requests() {
   const InputSummary summary = input_ ? validate_requests(*input_) : InputSummary{1, "--prompt", {}};
   if (!summary.first_chat.empty()) ChatTemplate::load(files_);
-  if (!summary.first_text.empty() && !files_.has("tokenizer.json")) refuse_text(summary.first_text);
-  return summary.requests;
-}
-
-void GenerateJob::refuse_text(const std::string& where) const {
+  if (summary.first_text.empty() || files_.has("tokenizer.json")) return summary.requests;
   throw Error(
       ExitCode::input,
-      fmt::format("{}, but {} has no tokenizer.json",
-                  input_ ? fmt::format("{} {} has text", input_->name(), where) : "--prompt is text",
-                  files_.where()),
+      fmt::format(
+          "{}, but {} has no tokenizer.json",
+          input_ ? fmt::format("{} {} has text", input_->name(), summary.first_text) : "--prompt is text",
+          files_.where()),
       "such a model serves token ids only",
       R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
 }
@@ -153,6 +142,8 @@ RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
   setting.requests = requests_;
+  setting.ledger = run_ ? &run_->ledger() : nullptr;
+  setting.retry_errors = options_.retry_errors;
   return setting;
 }
 

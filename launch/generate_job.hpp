@@ -38,7 +38,6 @@ class GenerateJob {
   ResultStore& open_store(bool deaths_are_told);
   RequestReader::Lines lines();
   RequestReader::Setting reader_setting(const RankModel& model) const;
-  RequestFeed::History history() const { return {run_ ? &run_->ledger() : nullptr, options_.retry_errors}; }
 
   // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
@@ -48,12 +47,9 @@ class GenerateJob {
   void give_up(ExitCode code);
 
  private:
-  void open_input();
   void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
-  void open_output();
   uint64_t checked_requests();
   SeedReport seed_of(const Manifest* there);
-  [[noreturn]] void refuse_text(const std::string& where) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
   GenerateOptions options_;

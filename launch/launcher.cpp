@@ -6,7 +6,6 @@
 #include <sstream>
 
 namespace maniple {
-
 namespace {
 
 template <typename T>

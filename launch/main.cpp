@@ -23,7 +23,6 @@
 #include <vector>
 
 namespace maniple {
-
 namespace {
 
 std::optional<std::string> environment(const std::string& name) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 namespace maniple {
-
 namespace {
 
 size_t edit_distance(std::string_view a, std::string_view b) {

@@ -1,5 +1,7 @@
 #include <launch/option_names.hpp>
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <utility>
 
@@ -14,30 +16,27 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> options =
     {"`tensor_size`", "--tp"},
 }};
 
-Error error_of(const PlanRefusal& refusal) {
+[[noreturn]] void refuse(const PlanRefusal& refusal) {
   using enum PlanRefusal::Field;
   const std::string fitting = alternatives(refusal.fitting);
   switch (refusal.field) {
     case max_model_len:
-      return {
-          ExitCode::usage,
-          fmt::format("--max-model-len {} is longer than the model's {} {}; use --max-model-len {} or less",
-                      refusal.value, refusal.limit_value, refusal.limit, fitting)};
+      fail(ExitCode::usage,
+           "--max-model-len {} is longer than the model's {} {}; use --max-model-len {} or less",
+           refusal.value, refusal.limit_value, refusal.limit, fitting);
     case max_num_batched_tokens:
-      return {
-          ExitCode::usage,
-          fmt::format("--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence "
-                      "takes a token a step",
-                      refusal.value, refusal.limit_value)};
+      fail(ExitCode::usage,
+           "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token "
+           "a step",
+           refusal.value, refusal.limit_value);
     case tensor_size:
       break;
   }
   if (refusal.of_model)
-    return {ExitCode::input, fmt::format("{} ({}) do not divide by tensor ranks ({}); use --tp {}",
-                                         refusal.limit, refusal.limit_value, refusal.value, fitting)};
-  return {ExitCode::usage,
-          fmt::format("ranks ({}) do not divide by --tp {}; use --tp {}, or start a multiple of {} ranks",
-                      refusal.limit_value, refusal.value, fitting, refusal.value)};
+    fail(ExitCode::input, "{} ({}) do not divide by tensor ranks ({}); use --tp {}", refusal.limit,
+         refusal.limit_value, refusal.value, fitting);
+  fail(ExitCode::usage, "ranks ({}) do not divide by --tp {}; use --tp {}, or start a multiple of {} ranks",
+       refusal.limit_value, refusal.value, fitting, refusal.value);
 }
 
 }  // namespace
@@ -50,18 +49,14 @@ std::string with_option_names(std::string text) {
 }
 
 std::string alternatives(std::span<const int> numbers) {
-  std::string text;
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const char* separator = i == 0 ? "" : i + 1 < numbers.size() ? ", " : " or ";
-    text += fmt::format("{}{}", separator, numbers[i]);
-  }
-  return text;
+  if (numbers.size() < 2) return fmt::format("{}", fmt::join(numbers, ""));
+  return fmt::format("{} or {}", fmt::join(numbers.first(numbers.size() - 1), ", "), numbers.back());
 }
 
 JobPlan plan_or_refuse(std::span<const Place> places, const EngineOptions& options,
                        const ModelConfig* config) {
   std::variant<JobPlan, PlanRefusal> plan = plan_job(places, options, config);
-  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) throw error_of(*refusal);
+  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal);
   return std::get<JobPlan>(std::move(plan));
 }
 

@@ -1,4 +1,3 @@
-#include <kernels/support/check.hpp>
 #include <launch/options.hpp>
 #include <launch/options/grammar.hpp>
 #include <launch/run_directory/run_lock.hpp>

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 constexpr double shortest_stall = 15;  // seconds
@@ -21,12 +20,11 @@ std::string stall_text(const Stall& stall, const std::vector<Place>& places) {
 }
 
 std::string text_of(const JobProgress& now) {
-  const JobCounts& counts = now.counts;
   std::string text = fmt::format(
       "{:.1f}% {}/{} | decode {:.0f} tok/s (avg {:.0f}) prefill {:.0f} | running {} waiting {} failed {}",
-      100.0 * static_cast<double>(counts.done) / static_cast<double>(std::max<uint64_t>(counts.requests, 1)),
-      counts.done, counts.requests, now.decode_rate, now.average_rate, now.prefill_rate, now.running,
-      now.waiting, counts.failed);
+      100.0 * static_cast<double>(now.done) / static_cast<double>(std::max<uint64_t>(now.requests, 1)),
+      now.done, now.requests, now.tokens_per_second, now.average_tokens_per_second,
+      now.prefill_tokens_per_second, now.running, now.waiting, now.failed);
   if (now.seconds_left) text += " | ETA " + clock_text(*now.seconds_left);
   if (now.seconds_to_limit) text += " | limit in " + clock_text(*now.seconds_to_limit);
   if (!now.stall.empty()) text += " | STALL " + now.stall;
@@ -38,13 +36,15 @@ std::string text_of(const JobProgress& now) {
 JobProgress job_progress(const Progress& engine, const JobCounts& counts, double seconds,
                          std::optional<double> seconds_to_limit, const std::vector<Place>& places) {
   JobProgress now;
-  now.counts = counts;
+  now.requests = counts.requests;
+  now.done = counts.done;
+  now.failed = counts.failed;
   now.running = engine.running;
   const uint64_t left = counts.requests - std::min(counts.requests, counts.done);
   now.waiting = left - std::min<uint64_t>(left, engine.running);
-  now.prefill_rate = engine.prefill_tokens_per_second;
-  now.decode_rate = engine.decode_tokens_per_second;
-  if (seconds > 0) now.average_rate = static_cast<double>(engine.completion_tokens) / seconds;
+  now.prefill_tokens_per_second = engine.prefill_tokens_per_second;
+  now.tokens_per_second = engine.decode_tokens_per_second;
+  if (seconds > 0) now.average_tokens_per_second = static_cast<double>(engine.completion_tokens) / seconds;
   if (counts.done > counts.done_before)
     now.seconds_left =
         static_cast<double>(left) * seconds / static_cast<double>(counts.done - counts.done_before);
@@ -60,14 +60,14 @@ std::string clock_text(double seconds) {
 
 std::string ProgressLine::update(JobProgress progress, Clock::time_point now) {
   if (columns_) return fmt::format("\r{:.{}}\x1b[K", text_of(progress), *columns_ - 1);
-  prefill_rates_ += progress.prefill_rate;
-  decode_rates_ += progress.decode_rate;
+  prefill_rates_ += progress.prefill_tokens_per_second;
+  decode_rates_ += progress.tokens_per_second;
   ++updates_;
   if (now - last_line_ < between_log_lines) return {};
   last_line_ = now;
   const auto count = static_cast<double>(std::exchange(updates_, 0));
-  progress.prefill_rate = std::exchange(prefill_rates_, 0) / count;
-  progress.decode_rate = std::exchange(decode_rates_, 0) / count;
+  progress.prefill_tokens_per_second = std::exchange(prefill_rates_, 0) / count;
+  progress.tokens_per_second = std::exchange(decode_rates_, 0) / count;
   return fmt::format("[{}] {}\n", clock_text(std::chrono::duration<double>(now - start_).count()),
                      text_of(progress));
 }

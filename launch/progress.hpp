@@ -2,6 +2,7 @@
 // nothing finished).
 #pragma once
 
+#include <launch/run_directory/run_status.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine.hpp>
 
@@ -21,16 +22,9 @@ struct JobCounts {
   uint64_t failed = 0;       // in this job
 };
 
-struct JobProgress {
-  JobCounts counts;
-  uint64_t running = 0;
-  uint64_t waiting = 0;
-  double prefill_rate = 0;  // tokens a second, since the last report
-  double decode_rate = 0;
-  double average_rate = 0;  // of completion tokens, in this job
-  std::optional<double> seconds_left;
-  std::optional<double> seconds_to_limit;  // of the job's time
-  std::string stall;                       // "28 s no token from replica 2 (ranks 8-11 on nid0043)"
+// Without `updated`; `failed` in this job.
+struct JobProgress : RunProgress {
+  double prefill_tokens_per_second = 0;  // since the last report, as tokens_per_second
 };
 
 // seconds: since the job began to serve.

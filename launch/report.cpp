@@ -7,20 +7,19 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <new>
 
 namespace maniple {
-
 namespace {
 
 std::string plural(size_t count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
-double median(const std::vector<RankTimes>& ranks, double (*value)(const RankTimes&)) {
+double median(const std::vector<RankTimes>& ranks, const auto& of) {
   std::vector<double> values;
-  values.reserve(ranks.size());
-  for (const RankTimes& rank : ranks) values.push_back(value(rank));
+  for (const RankTimes& rank : ranks) values.push_back(std::invoke(of, rank));
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -31,11 +30,9 @@ double own_work(const RankTimes& rank) { return rank.prefill + rank.decode - ran
 
 std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Place>& places) {
   if (ranks.empty()) return {};
-  const RankTimes medians{median(ranks, [](const RankTimes& rank) { return rank.load; }),
-                          median(ranks, [](const RankTimes& rank) { return rank.prefill; }),
-                          median(ranks, [](const RankTimes& rank) { return rank.decode; }),
-                          median(ranks, [](const RankTimes& rank) { return rank.communication; }),
-                          median(ranks, [](const RankTimes& rank) { return rank.idle; })};
+  const RankTimes medians{median(ranks, &RankTimes::load), median(ranks, &RankTimes::prefill),
+                          median(ranks, &RankTimes::decode), median(ranks, &RankTimes::communication),
+                          median(ranks, &RankTimes::idle)};
   const std::string text = fmt::format(
       "maniple: {} {}", ranks.size() == 1 ? "times:" : "times (medians of the ranks):", times_text(medians));
   if (ranks.size() == 1) return text + '\n';

@@ -1,33 +1,101 @@
+#include <kernels/support/check.hpp>
 #include <launch/request_feed.hpp>
 
 #include <utility>
 
 namespace maniple {
-namespace {
 
-// Requests that have a result which is to stay, by number.
-std::vector<bool> settled(const RequestFeed::History& history, const RequestReader::Setting& setting) {
-  std::vector<bool> settled;
-  if (!history.ledger) return settled;
-  settled.resize(history.ledger->requests() * setting.shard.count);
-  for (RequestId request = setting.shard.index; request < settled.size(); request += setting.shard.count)
-    settled[request] =
-        history.ledger->has_result(request) && !(history.retry_errors && history.ledger->has_failed(request));
-  return settled;
+RequestReader::RequestReader(Lines lines, Setting setting)
+    : lines_(std::move(lines)),
+      setting_(std::move(setting)),
+      thread_([this](const std::stop_token& stop) { read(stop); }) {}
+
+std::optional<PreparedRequest> RequestReader::take() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::nullopt;
+  }
+  std::optional<PreparedRequest> first(std::move(queue_.front()));
+  queue_.pop_front();
+  tokens_ -= first->request.prompt.size();
+  changed_.notify_all();
+  return first;
 }
 
-RequestReader::Setting without_settled(RequestReader::Setting setting, const RequestFeed::History& history) {
-  setting.passed_over = settled(history, setting);
-  return setting;
+bool RequestReader::dry() const {
+  const std::lock_guard lock(mutex_);
+  return ended_ && queue_.empty() && !failure_;
 }
 
-}  // namespace
+void RequestReader::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+}
 
-RequestFeed::RequestFeed(RequestReader::Lines lines, RequestReader::Setting setting, const History& history,
-                         RequestOrder& order)
-    : history_(history),
-      order_(order),
-      reader_(std::move(lines), without_settled(std::move(setting), history)) {}
+void RequestReader::read(const std::stop_token& stop) {
+  std::exception_ptr failure;
+  try {
+    for (RequestId request = 0; !stop.stop_requested(); ++request) {
+      const std::optional<LineReader::Line> line = lines_();
+      ++lines_read_;
+      if (setting_.requests && !line == (request < *setting_.requests)) refuse_changed("the input");
+      if (!line) break;
+      if (is_wanted(request) && !put(prepare(request, *line), stop)) break;
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+  ended_ = true;
+  changed_.notify_all();
+}
+
+// Its place in the ledger is read before anybody can take it, so before anything is recorded of it.
+bool RequestReader::is_wanted(RequestId request) const {
+  if (!setting_.shard.holds(request)) return false;
+  const Ledger* ledger = setting_.ledger;
+  if (!ledger || !ledger->concerns({.request = request}) || !ledger->has_result(request)) return true;
+  return setting_.retry_errors && ledger->has_failed(request);
+}
+
+// False when nobody will take it.
+bool RequestReader::put(PreparedRequest prepared, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const bool room =
+      changed_.wait(lock, stop, [this] { return queue_.size() < most_requests && tokens_ < most_tokens; });
+  if (!room) return false;
+  tokens_ += prepared.request.prompt.size();
+  queue_.push_back(std::move(prepared));
+  changed_.notify_all();
+  return true;
+}
+
+PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line& line) const {
+  RequestLine parsed = parse_request(line);
+  parsed.label.seed = parsed.sampling.seed.value_or(request_seed(setting_.run_seed, parsed.label.id));
+  PreparedRequest prepared{request, parsed.label, {}, parsed.error};
+  if (!prepared.error.empty()) return prepared;
+  GenerationRequest& built = prepared.request = setting_.defaults;
+  built.id = request;
+  parsed.sampling.apply_to(built);
+  built.sampling.seed = parsed.label.seed;
+  try {
+    built.prompt = tokens_of(parsed);
+  } catch (const Error& error) {  // of the chat template
+    prepared.error = error.what();
+  }
+  return prepared;
+}
+
+// A chat's template spells out the special tokens itself.
+std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
+  const bool chat = line.label.shape == RequestShape::chat;
+  if (!chat && !line.prompt) return std::move(line.tokens);
+  require(setting_.tokenizer && (!chat || setting_.render_chat), "the input was checked against the model");
+  return setting_.tokenizer->encode(chat ? setting_.render_chat(*line.chat) : *line.prompt, !chat);
+}
 
 // Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
 bool RequestFeed::ready() {
@@ -60,8 +128,7 @@ void RequestFeed::look_ahead() {
       dry_ = reader_.dry();
       return;
     }
-    const Ledger* ledger = history_.ledger;
-    if (ledger && ledger->is_suspect(prepared->id) && !ledger->is_quarantined(prepared->id))
+    if (ledger_ && ledger_->is_suspect(prepared->id) && !ledger_->is_quarantined(prepared->id))
       suspects_.push_back(std::move(*prepared));
     else
       ahead_ = admit(std::move(*prepared));
@@ -71,7 +138,7 @@ void RequestFeed::look_ahead() {
 // Nothing where it is refused instead.
 std::optional<GenerationRequest> RequestFeed::admit(PreparedRequest prepared) {
   order_.expect(prepared.id, prepared.label);
-  if (history_.ledger && history_.ledger->is_quarantined(prepared.id))
+  if (ledger_ && ledger_->is_quarantined(prepared.id))
     prepared.error = "quarantined: it was running when the job failed, several times, the last time alone";
   if (prepared.error.empty()) return std::move(prepared.request);
   order_.refuse(prepared.id, prepared.error);

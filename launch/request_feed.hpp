@@ -3,9 +3,72 @@
 // the end.
 #pragma once
 
-#include <launch/request_reader.hpp>
+#include <launch/requests.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 namespace maniple {
+
+struct PreparedRequest {
+  RequestId id = 0;
+  RequestLabel label;
+  GenerationRequest request;
+  std::string error;  // why it cannot be served; then there is no request
+};
+
+// The input thread: reads lines ahead of whoever takes them, and makes them requests for the engine: parsed,
+// rendered by the chat template, tokenised. Its end waits for the line at hand.
+class RequestReader {
+ public:
+  using Lines = std::function<std::optional<LineReader::Line>()>;
+  struct Setting {
+    const Tokenizer* tokenizer = nullptr;
+    RenderChat render_chat;
+    GenerationRequest defaults;
+    uint64_t run_seed = 0;
+    Shard shard;
+    std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many
+    const Ledger* ledger = nullptr;    // of earlier jobs: what has a result is passed over
+    bool retry_errors = false;         // but errors are not
+  };
+
+  // Starts the thread. `lines` is called on it alone; what the setting points to must outlive this.
+  RequestReader(Lines lines, Setting setting);
+
+  // The next request in the order of the input; nothing if it is not there yet, or there are no more. Throws
+  // what reading threw, behind the requests before it.
+  std::optional<PreparedRequest> take();
+  // All were taken, and there are no more.
+  bool dry() const;
+  // Returns when take() would bring something, throw, or the input is dry.
+  void wait();
+  uint64_t lines_read() const { return lines_read_; }
+
+ private:
+  static constexpr size_t most_requests = 4096;
+  static constexpr size_t most_tokens = size_t{1} << 20;  // of prompts
+
+  void read(const std::stop_token& stop);
+  bool is_wanted(RequestId request) const;
+  PreparedRequest prepare(RequestId request, const LineReader::Line& line) const;
+  std::vector<int32_t> tokens_of(RequestLine& line) const;
+  bool put(PreparedRequest prepared, const std::stop_token& stop);
+
+  Lines lines_;
+  const Setting setting_;
+  std::atomic<uint64_t> lines_read_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<PreparedRequest> queue_;
+  size_t tokens_ = 0;   // of the prompts in the queue
+  bool ended_ = false;  // no more will be put there
+  std::exception_ptr failure_;
+  std::jthread thread_;  // last: it uses the others
+};
 
 // What takes the results, told of each request in the order of the input.
 class RequestOrder {
@@ -22,15 +85,9 @@ class RequestOrder {
 // Used by one thread. Ids count the requests of the input from 0.
 class RequestFeed : public RequestSource {
  public:
-  // What is known from earlier jobs.
-  struct History {
-    const Ledger* ledger = nullptr;
-    bool retry_errors = false;
-  };
-
-  // What the setting and the history point to, and `order`, must outlive the feed.
-  RequestFeed(RequestReader::Lines lines, RequestReader::Setting setting, const History& history,
-              RequestOrder& order);
+  // What the setting points to, and `order`, must outlive the feed.
+  RequestFeed(RequestReader::Lines lines, const RequestReader::Setting& setting, RequestOrder& order)
+      : ledger_(setting.ledger), order_(order), reader_(std::move(lines), setting) {}
 
   bool ready() override;
   bool moved() override;
@@ -40,7 +97,7 @@ class RequestFeed : public RequestSource {
   void look_ahead();
   std::optional<GenerationRequest> admit(PreparedRequest prepared);
 
-  History history_;
+  const Ledger* ledger_;
   RequestOrder& order_;
   bool dry_ = false;  // the input; suspects may be left
   std::optional<GenerationRequest> ahead_;

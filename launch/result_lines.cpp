@@ -8,7 +8,6 @@
 #include <set>
 
 namespace maniple {
-
 namespace {
 
 std::string quoted(const std::string& text) {

@@ -4,7 +4,6 @@
 #include <runtime/completion_builder.hpp>
 
 namespace maniple {
-
 namespace {
 
 size_t bytes_of(const Completion& completion) {
@@ -39,18 +38,6 @@ void RunStore::started(RequestId request, bool alone) {
 void RunStore::finished(RequestId request, bool failed, std::string line) {
   line.pop_back();
   run_.record({failed ? JournalRecord::Kind::failed : JournalRecord::Kind::finished, request, line});
-}
-
-void RunStore::idle(const JobProgress& progress) {
-  RunProgress now;
-  now.running = progress.running;
-  now.waiting = progress.waiting;
-  now.tokens_per_second = progress.decode_rate;
-  now.average_tokens_per_second = progress.average_rate;
-  now.seconds_left = progress.seconds_left;
-  now.seconds_to_limit = progress.seconds_to_limit;
-  now.stall = progress.stall;
-  run_.tick(now);
 }
 
 Results::Results(ResultStore& store, const Tokenizer* tokenizer, bool bare, std::atomic<uint32_t>* at_work)

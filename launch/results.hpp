@@ -56,7 +56,7 @@ class RunStore : public ResultStore {
   void started(RequestId request, bool alone) override;
   void stopping() override { run_.stopping(deaths_are_told_); }
   void finished(RequestId request, bool failed, std::string line) override;
-  void idle(const JobProgress& progress) override;
+  void idle(const JobProgress& progress) override { run_.tick(progress); }
 
  private:
   RunDirectory& run_;

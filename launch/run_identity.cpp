@@ -9,7 +9,6 @@
 #include <cstring>
 
 namespace maniple {
-
 namespace {
 
 // A safetensors file begins with the length of its header.

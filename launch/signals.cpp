@@ -10,7 +10,6 @@
 #include <thread>
 
 namespace maniple {
-
 namespace {
 
 std::atomic<int> noted_signal = 0;    // all that a signal handler can reach

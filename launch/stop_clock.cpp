@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdio>
 #include <ctime>
 #include <mutex>
 
 namespace maniple {
-
 namespace {
 
 using std::chrono::milliseconds;

@@ -17,7 +17,6 @@
 #include <vector>
 
 namespace maniple {
-
 namespace {
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
@@ -34,10 +33,6 @@ size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::st
   return static_cast<size_t>(got);
 }
 
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 struct stat status_of(const FileDescriptor& file, const std::string& name) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_to_read(name);
@@ -46,7 +41,7 @@ struct stat status_of(const FileDescriptor& file, const std::string& name) {
 
 FileDescriptor seekable(FileDescriptor file, const struct stat& status, const std::string& name) {
   if (S_ISREG(status.st_mode)) return file;
-  const std::unique_ptr<std::FILE, CloseFile> copy(std::tmpfile());
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> copy(std::tmpfile(), &std::fclose);
   if (!copy) fail(ExitCode::input, "cannot make a temporary file for {}: {}", name, reason_of(errno));
   std::vector<char> part(chunk_bytes);
   while (const ssize_t got = ::read(file.get(), part.data(), part.size())) {
@@ -93,13 +88,11 @@ uint64_t LineReader::hash() {
   return hash_.emplace(XXH3_64bits_digest(state.get()));
 }
 
-void LineReader::CloseGzip::operator()(gzFile_s* file) const { gzclose(file); }
-
 // zlib passes on what is not gzip as it is.
 void LineReader::open_current() {
   const int descriptor = files_[current_].descriptor.get();
   ::lseek(descriptor, 0, SEEK_SET);
-  stream_.reset(gzdopen(::dup(descriptor), "rb"));
+  stream_.reset(gzdopen(::dup(descriptor), "rb"), gzclose);
   require(stream_ != nullptr, "zlib has memory for a stream");
   gzbuffer(stream_.get(), chunk_bytes);
   buffer_.clear();
@@ -183,8 +176,7 @@ OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" :
 }
 
 bool OutputFile::is_one_of(const LineReader& input) const {
-  struct stat mine {
-  }, other{};
+  struct stat mine = {}, other = {};
   return ::fstat(descriptor_, &mine) == 0 && S_ISREG(mine.st_mode) &&
          std::ranges::any_of(input.files_, [&](const LineReader::File& file) {
            return ::fstat(file.descriptor.get(), &other) == 0 && mine.st_dev == other.st_dev &&

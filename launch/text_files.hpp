@@ -46,9 +46,6 @@ class LineReader {
 
  private:
   friend class OutputFile;
-  struct CloseGzip {
-    void operator()(gzFile_s* file) const;
-  };
   struct File {
     std::string name;
     struct stat opened;  // what was opened, which may be a pipe
@@ -64,7 +61,7 @@ class LineReader {
   std::optional<uint64_t> hash_;
   std::vector<File> files_;
   size_t current_ = 0;
-  std::unique_ptr<gzFile_s, CloseGzip> stream_;  // of the current file
+  std::shared_ptr<gzFile_s> stream_;  // of the current file
   std::string buffer_;
   size_t used_ = 0;            // of the buffer
   uint64_t lines_before_ = 0;  // the current file

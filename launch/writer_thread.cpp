@@ -5,7 +5,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 constexpr std::chrono::milliseconds idle_interval{500};

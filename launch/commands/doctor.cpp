@@ -1,5 +1,4 @@
 #include <launch/commands/commands.hpp>
-#include <launch/fault_news.hpp>
 #include <launch/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
@@ -11,7 +10,6 @@
 #include <cstdio>
 
 namespace maniple {
-
 namespace {
 
 void print(const std::string& text) {

@@ -20,7 +20,6 @@
 #include <span>
 
 namespace maniple {
-
 namespace {
 
 std::optional<size_t> terminal_columns() {
@@ -52,7 +51,7 @@ std::optional<double> seconds_to_limit(const StopClock* clock) {
 // Stores what has finished also when this fails.
 RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Results& results,
                         const StopClock* clock) {
-  RequestFeed feed(job.lines(), job.reader_setting(engine.model()), job.history(), results);
+  RequestFeed feed(job.lines(), job.reader_setting(engine.model()), results);
   const auto start = ProgressLine::Clock::now();
   ProgressLine line(terminal_columns(), start);
   const InterruptScope interrupts;

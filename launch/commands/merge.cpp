@@ -6,7 +6,6 @@
 #include <map>
 
 namespace maniple {
-
 namespace {
 
 namespace fs = std::filesystem;

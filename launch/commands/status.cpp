@@ -6,10 +6,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <thread>
 
 namespace maniple {
-
 namespace {
 
 constexpr RunStatus fault_status{RunState::fault, static_cast<int>(ExitCode::fault)};
@@ -19,16 +19,11 @@ struct Standing {
   std::string text;
 };
 
-int64_t seconds_since(int64_t unix_milliseconds) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count() - unix_milliseconds / 1000;
-}
-
 std::string counts_text(const RunProgress& progress, bool running) {
   std::string text =
       fmt::format("{} of {} requests done, {} failed", progress.done, progress.requests, progress.failed);
   if (!running) return text;
-  const auto age = static_cast<double>(seconds_since(progress.updated * 1000));
+  const auto age = static_cast<double>(std::time(nullptr) - progress.updated);
   text += fmt::format("; {:.0f} tok/s (avg {:.0f}), {} running", progress.tokens_per_second,
                       progress.average_tokens_per_second, progress.running);
   if (progress.seconds_left) text += ", ETA " + clock_text(*progress.seconds_left - age);
@@ -41,7 +36,7 @@ std::string counts_text(const RunProgress& progress, bool running) {
 // longer than a takeover.
 std::string check_alive(const JobOwner& owner, RunStatus& status) {
   constexpr int64_t longest_silence = 60;
-  const int64_t silence = seconds_since(owner.heartbeat);
+  const int64_t silence = std::time(nullptr) - owner.heartbeat / 1000;
   const bool gone = is_gone(owner) || silence > longest_silence;
   if (gone) status = fault_status;
   return fmt::format("; {}, heard of {} s ago{}", owner.description(), silence,

@@ -2,13 +2,11 @@
 #include <launch/commands/commands.hpp>
 #include <launch/json_line.hpp>
 #include <launch/text_files.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/shared_model.hpp>
 
 #include <fmt/format.h>
 
 #include <ctime>
-#include <functional>
 
 namespace maniple {
 
@@ -22,21 +20,13 @@ std::string id_part(const JsonFields& fields) {
   return id ? fmt::format("\"id\":{},", id->dump()) : "";
 }
 
-std::string encoded(const Tokenizer& tokenizer, const std::string& text, const std::string& id,
-                    bool special) {
-  return fmt::format("{{{}\"tokens\":[{}]}}\n", id, fmt::join(tokenizer.encode(text, special), ","));
-}
-
-std::string decoded(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens, const std::string& id,
-                    bool special) {
-  return fmt::format("{{{}\"text\":{}}}\n", id, json(tokenizer.decode(tokens, !special)).dump());
-}
-
 std::string encode_line(const Tokenizer& tokenizer, const json& value, std::string_view where, bool special) {
-  if (value.is_string()) return encoded(tokenizer, value, "", special);
-  const JsonFields fields(value, where);
+  const json object = value.is_string() ? json{{"text", value}} : value;
+  const JsonFields fields(object, where);
   fields.allow_only({"id", "text", "prompt"});
-  return encoded(tokenizer, fields.text(fields.find("prompt") ? "prompt" : "text"), id_part(fields), special);
+  const std::string text = fields.text(fields.find("prompt") ? "prompt" : "text");
+  return fmt::format("{{{}\"tokens\":[{}]}}\n", id_part(fields),
+                     fmt::join(tokenizer.encode(text, special), ","));
 }
 
 std::string decode_line(const Tokenizer& tokenizer, const json& value, std::string_view where, bool special) {
@@ -44,14 +34,15 @@ std::string decode_line(const Tokenizer& tokenizer, const json& value, std::stri
   const JsonFields fields(object, where);
   fields.allow_only({"id", "tokens"});
   if (!fields.find("tokens")) fields.refuse("tokens", "a list of token ids");
-  return decoded(tokenizer, fields.token_ids("tokens"), id_part(fields), special);
+  const std::string text = tokenizer.decode(fields.token_ids("tokens"), !special);
+  return fmt::format("{{{}\"text\":{}}}\n", id_part(fields), json(text).dump());
 }
 
 // {"messages", ...}, or a line of an OpenAI batch, which holds that in its body.
 std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const std::string& text,
                       std::string_view where) {
   const auto line = nlohmann::ordered_json::parse(text);  // templates show keys in the order of the request
-  if (!line.is_object()) refuse_line(where, "not a chat request: {\"messages\": [...]}");
+  if (!line.is_object()) fail(ExitCode::input, "{}: not a chat request: {{\"messages\": [...]}}", where);
   std::string id;
   for (const char* name : {"id", "custom_id"})
     if (line.contains(name)) id += fmt::format("\"{}\":{},", name, line[name].dump());
@@ -59,27 +50,11 @@ std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
   try {
     prompt = chat_prompt(chat_template, line.contains("body") ? line["body"] : line, std::time(nullptr));
   } catch (const Error& error) {
-    refuse_line(where, error.what());
+    fail(ExitCode::input, "{}: {}", where, error.what());
   }
   return fmt::format(
       "{{{}\"prompt\":{},\"tokens\":[{}]}}\n", id, json(prompt).dump(),
       fmt::join(tokenizer.encode(prompt, false), ","));  // the template gives the special tokens
-}
-
-// What becomes of a line: its text, and the JSON in it.
-using LineAction = std::function<std::string(const std::string&, const json&, std::string_view where)>;
-
-LineAction action_of(const TokenizeOptions& options, const ModelFiles& files, const Tokenizer& tokenizer) {
-  if (options.chat)
-    return [&tokenizer, chat_template = ChatTemplate::load(files)](const std::string& text, const json&,
-                                                                   std::string_view where) {
-      return chat_line(tokenizer, chat_template, text, where);
-    };
-  const auto convert = options.decode ? decode_line : encode_line;
-  return [&tokenizer, convert, special = options.special](const std::string&, const json& value,
-                                                          std::string_view where) {
-    return convert(tokenizer, value, where, special);
-  };
 }
 
 }  // namespace
@@ -87,7 +62,9 @@ LineAction action_of(const TokenizeOptions& options, const ModelFiles& files, co
 ExitCode run_tokenize(const TokenizeOptions& options) {
   const ModelFiles files(options.model);
   const Tokenizer tokenizer = read_tokenizer(files);
-  const LineAction action = action_of(options, files, tokenizer);
+  std::optional<ChatTemplate> chat_template;
+  if (options.chat) chat_template = ChatTemplate::load(files);
+  const auto convert = options.decode ? decode_line : encode_line;
   LineReader input(options.in);
   OutputFile output(options.out);
   if (output.is_one_of(input))
@@ -96,7 +73,9 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   output.clear();
   while (const std::optional<LineReader::Line> line = input.next()) {
     const std::string where = fmt::format("{} {}", input.name(), line->where);
-    output.write(action(line->text, parse_json_line(line->text, where), where));
+    const json value = parse_json_line(line->text, where);
+    output.write(chat_template ? chat_line(tokenizer, *chat_template, line->text, where)
+                               : convert(tokenizer, value, where, options.special));
   }
   output.close();
   return ExitCode::complete;

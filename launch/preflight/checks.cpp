@@ -1,6 +1,5 @@
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/gpu_checks.hpp>
-#include <launch/preflight/texts.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +10,6 @@
 #include <set>
 
 namespace maniple {
-
 namespace {
 
 using Result = std::optional<Finding>;

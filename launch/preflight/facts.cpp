@@ -16,7 +16,6 @@
 #include <bit>
 #include <chrono>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 namespace maniple {

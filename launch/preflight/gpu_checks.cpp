@@ -1,5 +1,4 @@
 #include <launch/preflight/gpu_checks.hpp>
-#include <launch/preflight/texts.hpp>
 #include <runtime/device_choice.hpp>
 
 #include <fmt/format.h>

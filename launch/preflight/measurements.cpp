@@ -1,6 +1,5 @@
 #include <kernels/tensor/tensor.hpp>
 #include <launch/preflight/measurements.hpp>
-#include <launch/preflight/texts.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/checkpoint/model_files.hpp>

@@ -3,12 +3,23 @@
 #pragma once
 
 #include <launch/preflight/checks.hpp>
-#include <launch/preflight/cpu_share.hpp>
 
 #include <string>
 #include <vector>
 
 namespace maniple {
+
+// Which processors a rank works on.
+struct CpuShare {
+  int threads = 1;
+  std::vector<int> cpus;  // logical CPUs to pin the threads to, one each; empty: CPUs are shared, leave the
+                          // threads to the system
+};
+
+// masks: the logical CPUs that each rank may use, ascending. Ranks of a node with the same mask share it
+// evenly. `threads` overrides the number.
+CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<Place>& places, int rank,
+                    std::optional<int> threads);
 
 struct Preflight {
   Situation situation;

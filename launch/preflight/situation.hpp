@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,10 @@ int num_nodes(const Situation& s);
 std::vector<std::vector<int>> ranks_by_node(const Situation& s);
 // Hosts of ranks, each once: "nid1, nid2 and 14 more".
 std::string hosts_text(const Situation& s, const std::vector<int>& ranks);
+
+// Numbers as people read them: "64 KiB", "13.5 GiB", "unlimited".
+std::string bytes_text(uint64_t bytes);
+// Ascending ones: "0-3,8". None: "-".
+std::string ranges_text(std::span<const int> numbers);
 
 }  // namespace maniple

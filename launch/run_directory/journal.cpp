@@ -11,7 +11,6 @@
 #include <system_error>
 
 namespace maniple {
-
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the journal is little-endian");
@@ -45,7 +44,7 @@ uint64_t JournalWriter::append(const JournalRecord& record) {
 }
 
 JournalReader::JournalReader(std::filesystem::path path)
-    : path_(std::move(path)), file_(std::fopen(path_.c_str(), "re")) {
+    : path_(std::move(path)), file_(std::fopen(path_.c_str(), "re"), &std::fclose) {
   struct stat status {};
   if (!file_ || ::fstat(::fileno(file_.get()), &status) != 0) fail_to_read();
   std::setvbuf(file_.get(), nullptr, _IOFBF, size_t{1} << 18);

@@ -55,13 +55,10 @@ class JournalReader {
   std::string line_at(uint64_t offset) const;
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   [[noreturn]] void fail_to_read() const;
 
   std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   uint64_t size_ = 0;    // when it was opened
   uint64_t offset_ = 0;  // of the next record
   std::string line_;

@@ -2,7 +2,6 @@
 #include <launch/run_directory/ledger.hpp>
 
 namespace maniple {
-
 namespace {
 
 constexpr uint64_t stride = 1024;                     // records

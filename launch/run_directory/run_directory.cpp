@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ctime>
 #include <iterator>
 #include <system_error>
 
@@ -165,9 +166,7 @@ RunProgress RunDirectory::counted(RunProgress progress) const {
   progress.requests = ledger_.requests();
   progress.done = ledger_.done();
   progress.failed = ledger_.failed();
-  progress.updated =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
+  progress.updated = std::time(nullptr);
   return progress;
 }
 

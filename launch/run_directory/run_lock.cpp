@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(JobOwner, host, pid, job, machine, start, heartbeat)
+
 namespace {
 
 constexpr const char* owner_name = "owner.json";
@@ -41,16 +43,6 @@ uint64_t number_of(const fs::path& folder) {
   return std::from_chars(name.data(), end, number).ptr == end ? number : 0;
 }
 
-// The fields of /proc/PID/stat behind the name of the program: state first. Empty where it shows no such
-// process.
-std::vector<std::string> process_fields(int64_t pid) {
-  std::ostringstream text;
-  text << std::ifstream(fmt::format("/proc/{}/stat", pid)).rdbuf();
-  const std::string stat = text.str();
-  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  return {std::istream_iterator<std::string>(rest), {}};
-}
-
 uint64_t start_of(const std::vector<std::string>& fields) {
   constexpr size_t start_time = 19;
   return fields.size() > start_time ? std::stoull(fields[start_time]) : 0;
@@ -63,24 +55,9 @@ std::string machine_name() {
   return boot + ' ' + fs::read_symlink("/proc/self/ns/pid", ignored).string();
 }
 
-std::string text_of(const JobOwner& owner) {
-  return json{{"host", owner.host},       {"pid", owner.pid},     {"job", owner.job},
-              {"machine", owner.machine}, {"start", owner.start}, {"heartbeat", owner.heartbeat}}
-      .dump();
-}
-
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-std::optional<JobOwner> owner_of(const std::string& text) try {
-  const json object = json::parse(text);
-  return JobOwner{
-      object.value("host", ""),    object.value("pid", int64_t{0}),    object.value("job", ""),
-      object.value("machine", ""), object.value("start", uint64_t{0}), object.value("heartbeat", int64_t{0})};
-} catch (const json::exception&) {
-  return std::nullopt;
 }
 
 int64_t unix_milliseconds() {
@@ -120,6 +97,14 @@ void wait_for_silence(const fs::path& directory, const fs::path& folder, const L
 
 }  // namespace
 
+std::vector<std::string> process_fields(int64_t pid) {
+  std::ostringstream text;
+  text << std::ifstream(fmt::format("/proc/{}/stat", pid)).rdbuf();
+  const std::string stat = text.str();
+  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  return {std::istream_iterator<std::string>(rest), {}};
+}
+
 std::string JobOwner::description() const {
   return fmt::format("{}process {} on {}", job.empty() ? "" : fmt::format("job {}, ", job), pid, host);
 }
@@ -145,10 +130,12 @@ std::vector<fs::path> job_folders(const fs::path& directory) {
   return folders;
 }
 
-std::optional<JobOwner> running_owner(const fs::path& job_folder) {
+std::optional<JobOwner> running_owner(const fs::path& job_folder) try {
   if (is_there(job_folder / job_record_name)) return std::nullopt;
   const std::optional<std::string> text = read_if_there(job_folder / owner_name);
-  return text ? owner_of(*text) : std::nullopt;
+  return text ? std::optional(json::parse(*text).get<JobOwner>()) : std::nullopt;
+} catch (const json::exception&) {
+  return std::nullopt;
 }
 
 // Where /proc hides the processes of others (hidepid), these are there nevertheless.
@@ -171,7 +158,7 @@ RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing, cons
     else if (errno != EEXIST)
       fail(ExitCode::fault, "cannot create {}: {}", mine.string(), std::generic_category().message(errno));
   }
-  replace_file(folder_ / owner_name, text_of(me_));
+  replace_file(folder_ / owner_name, json(me_).dump());
   sync_directory(folder_.parent_path());
   thread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }
@@ -184,7 +171,7 @@ void RunLock::beat(const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   while (!wake.wait_for(lock, stop, timing_.beat, [&] { return stop.stop_requested(); })) {
     me_.heartbeat = unix_milliseconds();
-    const std::string text = text_of(me_);
+    const std::string text = json(me_).dump();
     const FileDescriptor file(::open((folder_ / owner_name).c_str(), O_WRONLY | O_CLOEXEC));
     std::ignore = ::pwrite(file.get(), text.data(), text.size(), 0);
   }

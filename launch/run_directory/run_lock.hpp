@@ -4,7 +4,6 @@
 // back finds that a later one exists, and stops.
 #pragma once
 
-#include <kernels/support/file_descriptor.hpp>
 #include <launch/run_directory/disk_wait.hpp>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace maniple {
 
@@ -48,6 +48,10 @@ inline constexpr const char* logs_name = "logs";
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);
 // True only if that is certain: it ran on this machine.
 bool is_gone(const JobOwner& owner);
+
+// The fields of /proc/PID/stat behind the name of the program: state first. Empty where it shows no such
+// process.
+std::vector<std::string> process_fields(int64_t pid);
 
 class RunLock {
  public:

@@ -11,6 +11,9 @@ namespace maniple {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunProgress, requests, done, failed, running, waiting,
+                                                tokens_per_second, average_tokens_per_second, stall, updated)
+
 namespace {
 
 constexpr std::array<std::string_view, 4> state_names = {"running", "complete", "stopped", "fault"};
@@ -40,36 +43,20 @@ void write_status(const fs::path& directory, const RunStatus& status) {
 
 std::optional<RunProgress> read_progress(const fs::path& directory) try {
   const json object = json::parse(read_if_there(directory / "progress.json").value_or(""));
-  RunProgress progress;
-  progress.requests = object.value("requests", uint64_t{0});
-  progress.done = object.value("done", uint64_t{0});
-  progress.failed = object.value("failed", uint64_t{0});
-  progress.running = object.value("running", uint64_t{0});
-  progress.waiting = object.value("waiting", uint64_t{0});
-  progress.tokens_per_second = object.value("tokens_per_second", 0.0);
-  progress.average_tokens_per_second = object.value("average_tokens_per_second", 0.0);
+  auto progress = object.get<RunProgress>();
   if (object.contains("seconds_left")) progress.seconds_left = object["seconds_left"].get<double>();
   if (object.contains("seconds_to_limit"))
     progress.seconds_to_limit = object["seconds_to_limit"].get<double>();
-  progress.stall = object.value("stall", "");
-  progress.updated = object.value("updated", int64_t{0});
   return progress;
 } catch (const json::exception&) {
   return std::nullopt;
 }
 
 void write_progress(const fs::path& directory, const RunProgress& progress) {
-  json object = {{"requests", progress.requests},
-                 {"done", progress.done},
-                 {"failed", progress.failed},
-                 {"running", progress.running},
-                 {"tokens_per_second", progress.tokens_per_second},
-                 {"waiting", progress.waiting},
-                 {"average_tokens_per_second", progress.average_tokens_per_second},
-                 {"updated", progress.updated}};
+  json object = progress;
   if (progress.seconds_left) object["seconds_left"] = *progress.seconds_left;
   if (progress.seconds_to_limit) object["seconds_to_limit"] = *progress.seconds_to_limit;
-  if (!progress.stall.empty()) object["stall"] = progress.stall;
+  if (progress.stall.empty()) object.erase("stall");
   replace_file(directory / "progress.json", object.dump() + '\n');
 }
 

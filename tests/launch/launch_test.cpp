@@ -144,12 +144,14 @@ std::vector<Place> on_one_node(int ranks) {
 
 JobProgress rates(double prefill, double decode) {
   JobProgress progress;
-  progress.counts = {48, 12, 0, 1};
+  progress.requests = 48;
+  progress.done = 12;
+  progress.failed = 1;
   progress.running = 8;
   progress.waiting = 28;
-  progress.prefill_rate = prefill;
-  progress.decode_rate = decode;
-  progress.average_rate = 18;
+  progress.prefill_tokens_per_second = prefill;
+  progress.tokens_per_second = decode;
+  progress.average_tokens_per_second = 18;
   return progress;
 }
 

@@ -62,7 +62,7 @@ TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
   Order order;
   RequestFeed feed(lines_of({R"({"id":"a","tokens":[5]})", R"({"id":"b","tokens":[6],"max_tokens":-3})",
                              R"({"id":"c","tokens":[7]})"}),
-                   seeded(1), {}, order);
+                   seeded(1), order);
   const auto first = feed.next(), second = feed.next();
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->id, 0U);
@@ -78,7 +78,7 @@ TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
 TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
   const auto seeds = [](uint64_t run_seed, const std::vector<std::string>& lines) {
     Order order;
-    RequestFeed feed(lines_of(lines), seeded(run_seed), {}, order);
+    RequestFeed feed(lines_of(lines), seeded(run_seed), order);
     std::vector<uint64_t> found;
     while (const auto request = feed.next()) found.push_back(request->sampling.seed);
     return found;
@@ -104,7 +104,9 @@ TEST(RequestFeed, PassesOverOtherShardsAndWhatHasAResult) {
     Order order;
     RequestReader::Setting setting;
     setting.shard = {0, 2};
-    RequestFeed feed(lines_of(five), setting, {&ledger, retry}, order);
+    setting.ledger = &ledger;
+    setting.retry_errors = retry;
+    RequestFeed feed(lines_of(five), setting, order);
     std::vector<RequestId> served;
     while (const auto request = feed.next()) served.push_back(request->id);
     EXPECT_EQ(served, retry ? (std::vector<RequestId>{2, 4}) : std::vector<RequestId>{4});
@@ -117,7 +119,8 @@ TEST(RequestFeed, RefusesAnInputThatHoldsMoreOrLessThanWhatWasChecked) {
     Order order;
     RequestReader::Setting setting;
     setting.requests = checked;
-    RequestFeed feed(lines_of(five), setting, {&ledger, false}, order);
+    setting.ledger = &ledger;
+    RequestFeed feed(lines_of(five), setting, order);
     try {
       while (feed.next()) {
       }
@@ -144,7 +147,9 @@ TEST(RequestFeed, RunsSuspectsAloneAfterAllOthersAndNotThoseInQuarantine) {
   Ledger ledger(5, {});
   for (const auto& journal : {once, once, alone}) ledger.replay(journal);
   Order order;
-  RequestFeed feed(lines_of(five), {}, {&ledger, false}, order);
+  RequestReader::Setting setting;
+  setting.ledger = &ledger;
+  RequestFeed feed(lines_of(five), setting, order);
   const auto take = [&] {
     EXPECT_TRUE(ready_soon(feed));
     const auto request = feed.next();
@@ -177,7 +182,7 @@ TEST(RequestFeed, NeverWaitsForTheInputAndSaysWhetherItMoves) {
         ++next;
         return LineReader::Line{next, five[next - 1]};
       },
-      {}, {}, order);
+      {}, order);
   EXPECT_TRUE(stays_unready(feed));
   EXPECT_FALSE(feed.moved());
   EXPECT_FALSE(feed.moved());
@@ -189,7 +194,7 @@ TEST(RequestFeed, NeverWaitsForTheInputAndSaysWhetherItMoves) {
 TEST(RequestFeed, ReadsNoFurtherAheadThanItsQueueIsLong) {
   Order order;
   std::atomic<uint64_t> read = 0;
-  RequestFeed feed([&] { return std::optional(LineReader::Line{++read, five[0]}); }, {}, {}, order);
+  RequestFeed feed([&] { return std::optional(LineReader::Line{++read, five[0]}); }, {}, order);
   for (int i = 0; i < 2000 && read < 4000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_LT(read, 5000U);
@@ -198,13 +203,13 @@ TEST(RequestFeed, ReadsNoFurtherAheadThanItsQueueIsLong) {
 
 TEST(RequestFeed, EndsWhileItsQueueIsFullAndNobodyTakesAnything) {
   Order order;
-  const RequestFeed feed([&] { return std::optional(LineReader::Line{1, five[0]}); }, {}, {}, order);
+  const RequestFeed feed([&] { return std::optional(LineReader::Line{1, five[0]}); }, {}, order);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 TEST(RequestFeed, WaitsForRoom) {
   Order order;
-  RequestFeed feed(lines_of(five), {}, {}, order);
+  RequestFeed feed(lines_of(five), {}, order);
   EXPECT_TRUE(ready_soon(feed));
   order.room = false;
   EXPECT_FALSE(feed.ready());

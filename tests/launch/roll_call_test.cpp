@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <launch/roll_call.hpp>
+#include <launch/start_deadline.hpp>
 #include <parallel/self/self_world.hpp>
 #include <support/temp_directory.hpp>
 

@@ -1,7 +1,7 @@
 #include <launch/option_names.hpp>
 #include <launch/preflight/facts.hpp>
 #include <launch/preflight/preflight.hpp>
-#include <launch/preflight/texts.hpp>
+#include <launch/preflight/situation.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <support/temp_directory.hpp>

@@ -1,4 +1,4 @@
-#include <launch/preflight/cpu_share.hpp>
+#include <launch/preflight/preflight.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #include <kernels/support/check.hpp>
-#include <launch/options/values.hpp>
+#include <launch/options/grammar.hpp>
 
 #include <gtest/gtest.h>
 
