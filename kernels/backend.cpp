@@ -35,7 +35,7 @@ std::vector<GpuIdentity> identities() { return {}; }
 Backend make_cuda(const BackendOptions&) {
   throw Error(ExitCode::preflight, "this build has no CUDA backend",
               "the build found no CUDA toolkit, or left it out",
-              "use the CPU backend, or build with -DMANIPLE_CUDA=ON where nvcc and cuBLAS are");
+              "use `backend` cpu, or build with -DMANIPLE_CUDA=ON where nvcc and cuBLAS are");
 }
 #endif
 

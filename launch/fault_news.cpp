@@ -1,4 +1,5 @@
 #include <launch/fault_news.hpp>
+#include <launch/option_names.hpp>
 #include <launch/report.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_directory/run_lock.hpp>
@@ -98,7 +99,7 @@ std::string FaultNews::json_of(const FaultReport& fault) const {
       {"phase", name_of(fault.where.phase)},
       {"step", fault.where.step},
       {"layer", fault.where.layer},
-      {"what", fault.error.what()},
+      {"what", with_option_names(fault.error.what())},
       {"noticed_by", fault.noticed_by},
       {"requests", counted_from_one(fault.where.requests())},
       {"from_outside", fault.from_outside || (fault.death && ::getppid() != launcher_)},

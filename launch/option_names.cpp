@@ -8,12 +8,15 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> options = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> options = {{
+    {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
     {"`kv_memory`", "--kv-memory"},
-    {"`max_model_len`", "--max-model-len"},
     {"`tensor_size`", "--tp"},
+    {"`transport`", "--transport"},
+    {"`gpus_a_node`", "--gpus-per-node"},  // srun's
+    {"`ranks_a_node`", "--ntasks-per-node"},
 }};
 
 [[noreturn]] void refuse(const PlanRefusal& refusal) {

@@ -1,4 +1,4 @@
-// What the command line calls the fields of EngineOptions: below launch/ no text names an option.
+// What the command line calls the fields that texts below launch/ name.
 #pragma once
 
 #include <kernels/support/check.hpp>

@@ -13,18 +13,26 @@ int rank_at(const GridSize& grid, const GridPosition& position) {
   return (position.data * grid.pipeline + position.pipeline) * grid.tensor + position.tensor;
 }
 
+namespace {
+
+// Every `stride`-th of `count` ranks from `first` on.
+std::vector<int> every(int first, int stride, int count) {
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(first + i * stride);
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<int> replica_of(const GridSize& grid, int data) {
+  return every(data * grid.replica_ranks(), 1, grid.replica_ranks());
+}
+
 GroupRanks groups_of(const GridSize& grid, int rank) {
   const GridPosition mine = position_in(grid, rank);
-  // Every `stride`-th of `count` ranks from `first` on.
-  const auto every = [](int first, int stride, int count) {
-    std::vector<int> ranks;
-    for (int i = 0; i < count; ++i) ranks.push_back(first + i * stride);
-    return ranks;
-  };
-  const int per_replica = grid.replica_ranks();
   return {.tensor = every(rank_at(grid, {0, mine.pipeline, mine.data}), 1, grid.tensor),
-          .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), per_replica, grid.data),
-          .replica = every(mine.data * per_replica, 1, per_replica)};
+          .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),
+          .replica = replica_of(grid, mine.data)};
 }
 
 int reporter_of(const GridSize& grid, int data) { return rank_at(grid, {0, grid.pipeline - 1, data}); }

@@ -36,6 +36,7 @@ struct GroupRanks {
   bool operator==(const GroupRanks&) const = default;
 };
 GroupRanks groups_of(const GridSize& grid, int rank);
+std::vector<int> replica_of(const GridSize& grid, int data);
 
 // The rank that answers for a replica: tensor rank 0 of the last stage.
 int reporter_of(const GridSize& grid, int data);

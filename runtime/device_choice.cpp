@@ -30,7 +30,8 @@ int choose_gpu(int visible, const Place& place, bool may_share) {
   throw Error(ExitCode::preflight,
               fmt::format("{} ranks of this node see {} GPUs each", place.local_size, visible),
               "every rank works on a GPU of its own",
-              fmt::format("start {} ranks a node, or ask for {} GPUs a node", visible, place.local_size));
+              fmt::format("start {} ranks a node (`ranks_a_node`={}), or ask for {} GPUs (`gpus_a_node`={})",
+                          visible, visible, place.local_size, place.local_size));
 }
 
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places) {
@@ -43,7 +44,8 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
                   fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank,
                               places[rank].host, uuids[rank]),
                   "they would halve each other's speed and memory",
-                  "ask for as many GPUs a node as ranks, seen by all of its ranks");
+                  "ask for as many GPUs a node as ranks (`gpus_a_node`=N `ranks_a_node`=N), seen by all of "
+                  "its ranks");
   }
 }
 

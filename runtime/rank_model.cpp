@@ -104,8 +104,7 @@ void RankModel::load() {
       info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
     });
     std::vector<std::vector<int>> replicas;
-    for (int data = 0; data < plan_.grid.data; ++data)
-      replicas.push_back(groups_of(plan_.grid, rank_at(plan_.grid, {0, 0, data})).replica);
+    for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(replica_of(plan_.grid, data));
     agree(world_, [&] {
       load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, pulse_.layer);
     });

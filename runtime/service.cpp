@@ -6,7 +6,9 @@
 #include <utility>
 
 namespace maniple {
+namespace {
 
+// Why a model with so many ids cannot serve the request; nothing if it can.
 std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
                                             const Tokenizer* tokenizer) {
   for (const int32_t id : request.prompt)
@@ -16,6 +18,8 @@ std::optional<std::string> reason_to_refuse(const GenerationRequest& request, in
     return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
   return invalid_reason(request.sampling);
 }
+
+}  // namespace
 
 RunSummary Service::run(RequestSource& source, const OnProgress& on_progress,
                         const std::atomic<int>& interrupt, const std::atomic<bool>& worker_failed) {

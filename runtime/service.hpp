@@ -48,10 +48,6 @@ struct Progress {
 };
 using OnProgress = std::function<void(const Progress&)>;
 
-// Why a model with so many ids cannot serve the request; nothing if it can. From any thread.
-std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
-                                            const Tokenizer* tokenizer);
-
 class Service {
  public:
   // The references must outlive it. `turns` grows while the service is alive, and is 0 when it ends.

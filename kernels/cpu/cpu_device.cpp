@@ -24,7 +24,7 @@ constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 
               fmt::format("cannot allocate {:.1f} MiB: {:.1f} MiB are free", static_cast<double>(bytes) / mib,
                           static_cast<double>(free) / mib),
               "weights, KV cache and workspace of this rank must fit in its memory",
-              "use a smaller KV cache, more tensor ranks, or a job with more memory");
+              "use a smaller KV cache, more ranks (`tensor_size`), or a job with more memory");
 }
 
 // A mapping that begins on a huge page.

@@ -29,7 +29,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
                             : fmt::format("no GPU is visible: {}", cudaGetErrorString(result)),
       "the cuda backend needs an NVIDIA GPU and its driver for each process",
       "run on a GPU node (nvidia-smi must list the GPU, CUDA_VISIBLE_DEVICES must not hide it), or use "
-      "the CPU backend");
+      "`backend` cpu");
 }
 
 using GraphHandle = PlainHandle<cudaGraph_t, cudaGraphDestroy>;
@@ -107,7 +107,7 @@ CudaDevice::CudaDevice(int index) {
     throw Error(
         ExitCode::preflight,
         fmt::format("{} has compute capability {}.{}", properties.name, properties.major, properties.minor),
-        "the kernels need 8.0 (Ampere) or newer", "ask for newer GPUs, or use the CPU backend");
+        "the kernels need 8.0 (Ampere) or newer", "ask for newer GPUs, or use `backend` cpu");
   uuid_ = uuid_text(properties.uuid);
   description_ = fmt::format("cuda, {}, {}, {} SMs", properties.name, uuid_, properties.multiProcessorCount);
   cudaStream_t stream;
@@ -124,7 +124,7 @@ std::byte* CudaDevice::allocate(size_t bytes) {
                 fmt::format("cannot allocate {:.1f} MiB on the GPU: {:.1f} MiB are free",
                             static_cast<double>(bytes) / mib, static_cast<double>(free_memory()) / mib),
                 "weights, KV cache and workspace of this rank must fit in its memory",
-                "use a smaller KV cache, or more tensor ranks");
+                "use a smaller KV cache, or more ranks (`tensor_size`)");
   }
   check(cudaMemsetAsync(memory, 0, bytes, stream()), "clearing memory");
   return static_cast<std::byte*>(memory);

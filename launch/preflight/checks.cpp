@@ -1,3 +1,4 @@
+#include <launch/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/gpu_checks.hpp>
 
@@ -309,8 +310,9 @@ std::vector<CheckResult> run_checks(const Situation& situation) {
 
 std::string finding_block(const Finding& finding) {
   constexpr std::array words = {"note", "warning", "refused"};
-  return fmt::format("{}: {}\n  why: {}\n  try: {}\n", words[static_cast<size_t>(finding.severity)],
-                     finding.what, finding.why, finding.remedy);
+  return with_option_names(fmt::format("{}: {}\n  why: {}\n  try: {}\n",
+                                       words[static_cast<size_t>(finding.severity)], finding.what,
+                                       finding.why, finding.remedy));
 }
 
 bool has_refusal(const std::vector<CheckResult>& results) {

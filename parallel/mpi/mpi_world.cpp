@@ -145,9 +145,8 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 #else
 std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
   if (transport != GpuTransport::nccl) return nullptr;
-  throw Error(
-      ExitCode::preflight, "NCCL was asked for, but this build has none", "",
-      "leave that to the program, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
+  throw Error(ExitCode::preflight, "`transport` nccl was given, but this build has no NCCL", "",
+              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
 }
 #endif
 

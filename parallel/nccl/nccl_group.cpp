@@ -29,7 +29,7 @@ void NcclGroup::finish(const char* name, NcclResult result, Clock::time_point de
                   fmt::format("rank {} of the NCCL group of {}: {} did not finish within {:.1f} s", rank_,
                               name_, name, std::chrono::duration<double>(patience_).count()),
                   "a rank of the group is missing, or NCCL cannot reach it",
-                  "NCCL_DEBUG=INFO shows what NCCL tried; the transport through the host goes without it");
+                  "NCCL_DEBUG=INFO shows what NCCL tried; `transport` host goes without it");
     }
     backoff.pause();
     result = locked(name, [this](NcclComm) { return state(); });
@@ -55,7 +55,7 @@ NcclResult NcclGroup::checked(const char* name, NcclResult result) {
   const std::string what = failure(name, result);
   abort_comm();
   throw Error(ExitCode::fault, what, "the ranks of a group wait for each other",
-              "NCCL_DEBUG=INFO shows what NCCL tried; the transport through the host goes without it");
+              "NCCL_DEBUG=INFO shows what NCCL tried; `transport` host goes without it");
 }
 
 std::string NcclGroup::failure(const char* name, NcclResult result) {

@@ -18,7 +18,7 @@ Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const Scheduler
     SchedulerConfig own = config;
     own.replica = static_cast<uint32_t>(data);
     own.num_blocks = num_blocks[static_cast<size_t>(data)];
-    replicas_.emplace_back(own, groups_of(grid, rank_at(grid, {0, 0, data})).replica);
+    replicas_.emplace_back(own, replica_of(grid, data));
   }
 }
 

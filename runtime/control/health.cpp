@@ -97,7 +97,7 @@ void Health::judge() {
   if (const std::optional<std::string> fault = world_.fault())
     tell_alone({ExitCode::fault, *fault,
                 "the ranks of a group wait for each other, so the job would hang for ever",
-                "NCCL_DEBUG=INFO shows what NCCL did; the transport through the host goes without it"});
+                "NCCL_DEBUG=INFO shows what NCCL did; `transport` host goes without it"});
   const Clock::time_point now = Clock::now();
   // This process itself stood still (a suspended job): the others did not get a chance to be heard.
   if (now - judged_ > deadlines_.beat + deadlines_.silence / 2) start_deadlines_again();

@@ -43,7 +43,7 @@ TEST(Backend, TakesTheGpuWhereThereIsOneAndElseSaysWhatIsMissing) {
   const Error error = error_of([] { backend_of(BackendKind::cuda); });
   EXPECT_EQ(error.code(), ExitCode::preflight);
   EXPECT_FALSE(error.why().empty());
-  EXPECT_NE(error.remedy().find("use the CPU backend"), std::string::npos);
+  EXPECT_NE(error.remedy().find("use `backend` cpu"), std::string::npos);
 }
 
 TEST(CpuMemory, IsAlignedZeroedAndWritableAtEverySize) {

@@ -24,6 +24,9 @@ TEST(OptionNames, ReplaceFields) {
   EXPECT_EQ(with_option_names("a larger `kv_memory` or a smaller `block_size`; `kv_memory`"),
             "a larger --kv-memory or a smaller --block-size; --kv-memory");
   EXPECT_EQ(with_option_names("`kv_memor` stays"), "`kv_memor` stays");
+  EXPECT_EQ(with_option_names(
+                "use `backend` cpu or `transport` host (`tensor_size`), `ranks_a_node`=2 `gpus_a_node`=2"),
+            "use --backend cpu or --transport host (--tp), --ntasks-per-node=2 --gpus-per-node=2");
 }
 
 TEST(PlanOrRefuse, SaysWhichTensorSizesFitTheRanks) {
