@@ -27,7 +27,8 @@ class GenerateJob {
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
   // This job's, in the run directory; empty without one.
   std::filesystem::path folder() const;
-  std::string resume_text() const;  // empty for a first start
+  std::string resume_text() const;                   // empty for a first start
+  const std::string& note() const { return note_; }  // on what the input may have meant; mostly empty
 
   // About what this job will write into the run directory; 0 without one.
   uint64_t expected_bytes() const;
@@ -48,7 +49,7 @@ class GenerateJob {
 
  private:
   void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
-  uint64_t checked_requests();
+  void check_requests();
   SeedReport seed_of(const Manifest* there);
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
@@ -57,7 +58,9 @@ class GenerateJob {
   std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;
   std::optional<LineReader::Line> prompt_;  // where there is no input file
-  uint64_t requests_ = 1;                   // of the whole input
+  uint64_t requests_ = 0;                   // of the whole input
+  uint64_t unlimited_chats_ = 0;            // of these
+  std::string note_;
   SeedReport seed_;
   std::time_t started_ = 0;  // of the run: what templates take for today
   std::optional<RunDirectory> run_;

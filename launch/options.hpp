@@ -39,10 +39,12 @@ struct JobOptions {
 
 struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
-  std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
-  std::optional<std::string> out;  // a path, or "-" for stdout
-  SamplingFields sampling;         // without seed: that of a request is made from the run's
-  std::optional<uint64_t> seed;    // of the run
+  std::vector<std::string> in;        // paths, or "-" for stdin; exactly one of prompt and in is there
+  std::optional<std::string> out;     // a path, or "-" for stdout
+  bool chat = false;                  // the prompt, or each line of text files, is a user's message
+  std::optional<std::string> system;  // before it; with chat alone
+  SamplingFields sampling;            // without seed: that of a request is made from the run's
+  std::optional<uint64_t> seed;       // of the run
   Shard shard;
   FailOn fail_on;
   bool retry_errors = false;

@@ -81,6 +81,7 @@ PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line
   built.id = request;
   parsed.sampling.apply_to(built);
   built.sampling.seed = parsed.label.seed;
+  built.sampling.open_ended = setting_.unlimited_chats && parsed.chat && !parsed.sampling.max_tokens;
   try {
     built.prompt = tokens_of(parsed);
   } catch (const Error& error) {  // of the chat template
@@ -91,10 +92,10 @@ PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line
 
 // A chat's template spells out the special tokens itself.
 std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
-  const bool chat = line.label.shape == RequestShape::chat;
-  if (!chat && !line.prompt) return std::move(line.tokens);
-  require(setting_.tokenizer && (!chat || setting_.render_chat), "the input was checked against the model");
-  return setting_.tokenizer->encode(chat ? setting_.render_chat(*line.chat) : *line.prompt, !chat);
+  if (!line.chat && !line.prompt) return std::move(line.tokens);
+  require(setting_.tokenizer && (!line.chat || setting_.render_chat),
+          "the input was checked against the model");
+  return setting_.tokenizer->encode(line.chat ? setting_.render_chat(*line.chat) : *line.prompt, !line.chat);
 }
 
 // Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
