@@ -71,11 +71,13 @@ void refuse_foreign_bytes(std::string_view head, const std::string& name) {
   for (const Format& format : formats)
     if (head.starts_with(format.magic)) refuse(name, format.description, format.remedy);
   // Without a mark, most characters still have an empty half.
-  if (head.size() < 4) return;
   for (const auto& [zero, encoding] : {std::pair(1U, "UTF-16LE"), std::pair(0U, "UTF-16BE")})
-    if (head[zero] == 0 && head[zero + 2] == 0 && head[1 - zero] != 0 && head[3 - zero] != 0)
+    if (head.size() >= 4 && head[zero] == 0 && head[zero + 2] == 0 && head[1 - zero] != 0 &&
+        head[3 - zero] != 0)
       refuse(name, "is UTF-16 text",
              fmt::format("iconv -f {} -t UTF-8 {{0}} > {{0}}.utf8.{{1}}, and give that", encoding));
+  if (head.find('\0') != head.npos)
+    refuse(name, "is a binary file, not text", "write the requests as JSON lines, {{\"prompt\": \"...\"}}");
 }
 
 void refuse_foreign_json(std::string_view head, const std::string& name) {

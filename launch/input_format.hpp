@@ -8,7 +8,7 @@
 namespace maniple {
 
 // head: the first bytes of a file, unpacked, with several lines where it has them; name: "stdin" or its path.
-// Fails (input) on UTF-16 and on packed or binary files that are not read here.
+// Fails (input) on UTF-16, files packed otherwise, and binary ones.
 void refuse_foreign_bytes(std::string_view head, const std::string& name);
 // Fails (input) on JSON that is no JSON lines: an array of objects, one object over several lines.
 void refuse_foreign_json(std::string_view head, const std::string& name);

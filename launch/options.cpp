@@ -40,6 +40,7 @@ constexpr std::string_view generate_usage =
 
   mpirun -n 4 maniple generate --model DIR --tp 2 --in prompts.jsonl --out results.jsonl
   maniple generate --model DIR --prompt "ROMEO:" --max-tokens 120
+  maniple generate --model DIR --prompt "Who are you?" --chat
 
   srun --mpi=pmix maniple generate --model DIR --tp 4 --in prompts.jsonl --run-dir runs/r1
 

@@ -19,12 +19,12 @@ Names words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-const Names known_fields = words_of(
+const std::string plain_fields =
     "id prompt tokens messages temperature top_k top_p min_p seed max_tokens min_tokens ignore_eos "
-    "stop_token_ids stop logprobs");
-// Beside messages.
-const Names template_fields =
-    words_of("tools documents enable_thinking add_generation_prompt chat_template_kwargs");
+    "stop_token_ids stop logprobs ";
+const Names known_fields = words_of(plain_fields);
+const Names known_beside_messages =
+    words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
 // Of lines in the shape of OpenAI's batch files.
 const Names line_fields = {"custom_id", "method", "url", "body"};
 const std::string both_bodies =
@@ -158,9 +158,7 @@ std::string source_of(const JsonFields& fields, const std::string& where) {
 
 RequestLine parse_plain_request(const json& object, uint64_t number, const std::string& where) {
   const JsonFields fields(object, where);
-  Names known = known_fields;
-  if (fields.find("messages")) known.insert(known.end(), template_fields.begin(), template_fields.end());
-  check_names(object, known, where);
+  check_names(object, fields.find("messages") ? known_beside_messages : known_fields, where);
   RequestLine request;
   request.number = number;
   request.label.id = id_of(fields, number);

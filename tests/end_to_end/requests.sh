@@ -12,10 +12,13 @@ cat >"$work/chats.jsonl" <<'END'
 {"id":"parts","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Who"},{"type":"text","text":"are you?"}]}]}
 {"custom_id":"theirs","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Who\nare you?"}]}}
 END
-served --in "$work/chats.jsonl" --temperature 0 --max-model-len 200
+served --in "$work/chats.jsonl" --temperature 0 --seed 1 --max-model-len 200
 grep -q '^{"id":"ours","text":"' "$work/out" || bad "not in our shape: $(cat "$work/out")"
 (($(text_of "$work/out" | sort -u | wc -l) == 1)) || bad "three texts: $(cat "$work/out")"
 text_of "$work/out" | head -1 >"$work/text"
+cp "$work/out" "$work/alone"
+on 2 generate --model "$model" --tp 2 --block-size 16 --in "$work/chats.jsonl" --temperature 0 --seed 1 --max-model-len 200 >"$work/out" 2>"$work/err"
+cmp "$work/out" "$work/alone" || bad "another text on two ranks: $(cat "$work/err")"
 served --prompt $'Who\nare you?' --chat --system "Be brief." --temperature 0 --max-model-len 200 --out "$work/answer"
 text_of "$work/answer" | cmp - "$work/text" || bad "--prompt --chat: $(cat "$work/answer")"
 grep -q "is raw text" "$work/err" && bad "a chat is no raw text: $(cat "$work/err")"

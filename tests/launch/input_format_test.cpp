@@ -108,6 +108,7 @@ TEST(InputFormat, ThatIsAnotherIsNamedWithTheCommandThatHelps) {
       {"BZh91AY&SY", "is packed with bzip2", "bzip2 -dc "},
       {"\xfd\x37zXZ\0\0"s, "is packed with xz", "xz -dc "},
       {"PK\3\4\x14", "is a zip archive", "unzip -p "},
+      {"{\"a\": \0\1"s, "is a binary file", "JSON lines"},
       {"[{\"prompt\":\"a\"},{\"prompt\":\"b\"}]\n", "is a JSON array", "jq -c '.[]' "},
       {"\xef\xbb\xbf\n[\n  {\"prompt\": \"a\"}\n]\n", "is a JSON array", "jq -c '.[]' "},
       {"[\n  1,\n  2\n]\n", "is a JSON array", "jq -c '.[]' "},
