@@ -72,15 +72,16 @@ std::map<std::string, std::string> special_tokens_of(const json& tokenizer_confi
 ordered_json conversation_with(std::string_view role, const ordered_json& content) {
   const ordered_json user = {{"role", "user"}, {"content", "a"}},
                      message = {{"role", role}, {"content", content}};
-  if (role == "user") return {message};
-  if (role == "assistant") return {user, message, user};
-  if (role != "tool") return {message, user};
+  if (role == "user") return ordered_json::array({message});
+  if (role == "assistant") return ordered_json::array({user, message, user});
+  if (role != "tool") return ordered_json::array({message, user});
   ordered_json answer = message;
   answer["tool_call_id"] = "abcdefghi";
   const ordered_json function = {{"name", "f"}, {"arguments", ordered_json::object()}};
   const ordered_json call = {{"id", "abcdefghi"}, {"type", "function"}, {"function", function}};
-  return {
-      user, {{"role", "assistant"}, {"content", ""}, {"tool_calls", ordered_json::array({call})}}, answer};
+  const ordered_json caller = {
+      {"role", "assistant"}, {"content", ""}, {"tool_calls", ordered_json::array({call})}};
+  return ordered_json::array({user, caller, answer});
 }
 
 }  // namespace
