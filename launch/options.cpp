@@ -277,6 +277,7 @@ CommandLine parse_generate(std::span<const std::string> args) {
   Grammar grammar("generate", generate_usage);
   add_generate_options(grammar, options);
   if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.given = grammar.given();
   settle(options);
   check_places(options);
   check_sampling(options.sampling);
@@ -295,6 +296,7 @@ CommandLine parse_doctor(std::span<const std::string> args) {
   grammar.add("quick", on(options.quick), "no measurements");
   add_rank_options(grammar, options);
   if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.given = grammar.given();
   settle(options);
   return options;
 }

@@ -3,6 +3,7 @@
 
 #include <launch/launcher.hpp>
 #include <launch/run_directory/ledger.hpp>
+#include <launch/same_options.hpp>
 #include <launch/sampling_fields.hpp>
 #include <launch/stop_clock.hpp>
 #include <parallel/world.hpp>
@@ -33,6 +34,7 @@ struct JobOptions {
   std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
   std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
   std::optional<std::filesystem::path> run_dir;
+  GivenOptions given;
   Launch launch;         // main's
   TimeLimit time_limit;  // its Slurm part is main's
 };
