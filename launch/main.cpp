@@ -53,7 +53,7 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
   };
-  if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
+  if (!launch.by_mpi) check_launch(launch, 1, mpi_library(), mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
     start.emplace(launch, end_process, options.start_deadline);
@@ -62,7 +62,7 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   } else {
     world = std::make_unique<SelfWorld>(end_process);
   }
-  check_launch(launch, world->size(), mpi_list);
+  check_launch(launch, world->size(), mpi_library(), mpi_list);
   return world;
 }
 
@@ -162,12 +162,15 @@ int run(const CommandLine& command, const Launch& launch) {
 
 // Every rank sees the same mistake on the command line or in the launch; rank 0 speaks for all. Another
 // failure may be this rank's alone (a file that only some nodes have): it is told after rank 0 had the time
-// to say the same and end the job, for which mpirun takes a second or two where SIGTERM is ignored.
+// to say the same and end the job, for which mpirun takes a second or two where SIGTERM is ignored. Of copies
+// that are alone each has a code of its own; the launcher may end all with the first.
 int report_before_joining(const Error& error, const Launch& launch) {
   if (launch.rank == 0) return report(error);
-  if (error.code() == ExitCode::usage || error.code() == ExitCode::preflight) return 0;
-  std::this_thread::sleep_for(std::chrono::seconds(6));
-  return report(error, fmt::format("rank {} on {}", launch.rank, host_name()));
+  if (error.code() == ExitCode::usage) return 0;
+  const bool launch_mistake = error.code() == ExitCode::preflight;
+  std::this_thread::sleep_for(std::chrono::seconds(launch_mistake ? 1 : 6));
+  return launch_mistake ? static_cast<int>(error.code())
+                        : report(error, fmt::format("rank {} on {}", launch.rank, host_name()));
 }
 
 int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
