@@ -54,7 +54,7 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
   };
-  if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
+  if (!launch.by_mpi) check_launch(launch, 1, mpi_library(), mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
     start.emplace(launch, end_process, options.start_deadline);
@@ -63,7 +63,7 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   } else {
     world = std::make_unique<SelfWorld>(end_process);
   }
-  check_launch(launch, world->size(), mpi_list);
+  check_launch(launch, world->size(), mpi_library(), mpi_list);
   return world;
 }
 
@@ -203,10 +203,12 @@ int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
     const Error* mistake = std::get_if<Error>(&command);
     return mistake ? run_mistaken(*mistake, launch) : run(std::get<CommandLine>(command), launch);
   } catch (const std::exception& error) {
-    // Every rank sees the same mistake in the launch; rank 0 speaks for all.
+    // Every rank sees the same mistake in the launch; rank 0 speaks for all. Of copies that are alone each
+    // has a code of its own, and the launcher may end all with the first.
     const Error failure = error_of(error);
-    const bool speaks = launch.rank == 0 || failure.code() != ExitCode::preflight;
-    return speaks ? report(failure) : 0;
+    if (launch.rank == 0 || failure.code() != ExitCode::preflight) return report(failure);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return static_cast<int>(failure.code());
   }
 }
 

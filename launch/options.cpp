@@ -53,7 +53,8 @@ constexpr std::string_view doctor_usage =
   srun --mpi=pmix maniple doctor --model DIR --tp 4 --run-dir runs/r1
   mpirun -n 4 maniple doctor --tp 2 --quick
 
-Give it what `generate` will be given. Exit code 69 where `generate` would refuse to start.
+Give it what `generate` will be given: it takes all its options, and no requests are computed. Without --model it looks at the
+launch and the machines alone. Exit code 69 where `generate` would refuse to start.
 )";
 
 constexpr std::string_view status_usage =
@@ -104,7 +105,8 @@ Shard parse_shard(const std::string& name, const std::string& given) {
   const bool divided = bad_index == std::errc{} && slash != end && *slash == '/';
   if (!divided || std::from_chars(slash + 1, end, shard.count).ptr != end || shard.index >= shard.count)
     refuse(fmt::format("--{} ({}) must be I/N with I from 0 to N - 1", name, given),
-           "in a job array: --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
+           "in a job array from 0 to N - 1 (sbatch --array=0-15): --shard "
+           "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
   return shard;
 }
 
@@ -159,6 +161,7 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
 // What follows from the options of the ranks.
 void settle(JobOptions& options) {
   options.any_backend = options.engine.backend.kind == BackendKind::automatic;
+  options.any_cpu_path = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.share_gpus = options.transport == GpuTransport::host;
 }
 
@@ -213,11 +216,10 @@ void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
               "report each token's log probability and those of N alternatives");
 }
 
-void add_generate_options(Grammar& grammar, GenerateOptions& options) {
+void add_generate_options(Grammar& grammar, GenerateOptions& options, const char* if_no_model) {
   EngineOptions& engine = options.engine;
   grammar.group("Model");
-  grammar.add("model",
-              text("DIR", engine.model).or_refuse("--model DIR, the directory that holds config.json"),
+  grammar.add("model", text("DIR", engine.model).or_refuse(if_no_model),
               "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
@@ -263,8 +265,6 @@ void check_sampling(const SamplingFields& fields) {
 void check_places(const GenerateOptions& options) {
   if (options.prompt && !options.in.empty())
     refuse("both --prompt and --in were given", "leave one of them out");
-  if (!options.prompt && options.in.empty())
-    refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   if (options.retry_errors && !options.run_dir)
     refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
   if (options.run_dir && (options.prompt || options.out))
@@ -275,10 +275,12 @@ void check_places(const GenerateOptions& options) {
 CommandLine parse_generate(std::span<const std::string> args) {
   GenerateOptions options;
   Grammar grammar("generate", generate_usage);
-  add_generate_options(grammar, options);
+  add_generate_options(grammar, options, "--model DIR, the directory that holds config.json");
   if (const auto help = grammar.parse(args)) return Notice{*help};
   options.given = grammar.given();
   settle(options);
+  if (!options.prompt && options.in.empty())
+    refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   check_places(options);
   check_sampling(options.sampling);
   options.engine.seed = options.seed.value_or(0);
@@ -289,15 +291,13 @@ CommandLine parse_doctor(std::span<const std::string> args) {
   DoctorOptions options;
   Grammar grammar("doctor", doctor_usage);
   grammar.group("Doctor");
-  grammar.add("model", text("DIR", options.engine.model), "does it fit, and how fast is it read?");
-  grammar.add("run-dir", text("DIR", options.run_dir), "can results be kept there, and how fast?");
-  grammar.add("dtype", dtype(options.engine.dtype), "as for generate");
-  grammar.add("kv-memory", bytes(options.engine.kv_memory), "as for generate");
   grammar.add("quick", on(options.quick), "no measurements");
-  add_rank_options(grammar, options);
+  add_generate_options(grammar, options, /*if_no_model=*/nullptr);
   if (const auto help = grammar.parse(args)) return Notice{*help};
   options.given = grammar.given();
   settle(options);
+  check_places(options);
+  check_sampling(options.sampling);
   return options;
 }
 

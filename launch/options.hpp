@@ -29,6 +29,7 @@ struct JobOptions {
   EngineOptions engine;        // its threads and CPUs are preflight's
   std::optional<int> threads;  // absent: from the CPUs of the rank
   bool any_backend = false;    // --backend auto
+  bool any_cpu_path = false;   // --cpu-path auto
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
   std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
@@ -52,8 +53,8 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
 };
 
-struct DoctorOptions : JobOptions {  // the model may be missing: an empty path
-  bool quick = false;                // no measurements
+struct DoctorOptions : GenerateOptions {  // neither a model (an empty path) nor requests need be there
+  bool quick = false;                     // no measurements
 };
 
 struct StatusOptions {

@@ -71,7 +71,7 @@ int64_t unix_milliseconds() {
               fmt::format("{} is in use by {}", directory.string(),
                           owner ? owner->description() : "a job that has just started"),
               "two jobs at once would compute the same requests twice",
-              "wait for it, end it, or chain jobs with sbatch --dependency=singleton");
+              "wait for it, end it, or start this one behind it: sbatch --dependency=afterany:JOB");
 }
 
 bool has_ended(const fs::path& folder) {

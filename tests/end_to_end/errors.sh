@@ -84,6 +84,22 @@ printf '# ours\nmax-tokens = 3\ntemprature = 0\n' >"$work/config"
 generate 64 "config line 3: unknown option \"temprature\"|did you mean temperature?" --model "$model" --prompt a --config "$work/config"
 generate 65 "cannot open|nowhere.conf" --model "$model" --prompt a --config "$work/nowhere.conf"
 
+# Copies that another launcher started: one speaks, all leave with the same code
+for by in "PMI_SIZE PMI_RANK mpiexec" "FLUX_JOB_SIZE FLUX_TASK_RANK Flux" "PALS_LOCAL_SIZE PALS_RANKID PALS" "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK mpirun"; do
+  read -r size rank name <<<"$by"
+  (
+    export "$size=4" "$rank=0"
+    expect 1 69 "4 copies were started, but MPI sees 1 rank in each: $name|$size=4|maniple was built with " generate --model "$model" --prompt a
+    export "$rank=3"
+    limited 1 doctor --quick >"$work/out" 2>&1
+    rc=$?
+    ((rc == 69)) && [[ ! -s $work/out ]] || bad "$size: rank 3 ended with $rc: $(cat "$work/out")"
+    exit $((failures > 0))
+  ) || bad "copies of $name"
+done
+PMI_SIZE=4 FLUX_JOB_SIZE=4 limited 2 doctor --quick >"$work/out" 2>&1 || bad "mpirun inside another launcher: $(cat "$work/out")"
+PMI_RANK=2 limited 1 doctor --quick >"$work/out" 2>&1 && [[ -s $work/out ]] || bad "one copy, alone on purpose: $(cat "$work/out")"
+
 # The grid
 expect 3 65 "heads (8) do not divide by tensor ranks (3)|--tp 1, 2, 4 or 8" generate --model "$tiny" --in "$work/in" --tp 3
 expect 3 64 "ranks (3) do not divide by --tp 2" generate --model "$tiny" --in "$work/in" --tp 2

@@ -319,6 +319,45 @@ TEST(Options, DoctorIsToldWhatGenerateWillBe) {
   EXPECT_EQ(given.threads, 3);
   EXPECT_TRUE(given.allow_cross_node_tp && given.quick);
 
+  const auto line = std::get<DoctorOptions>(parse_arguments(Args{"doctor",
+                                                                 "--model",
+                                                                 "m",
+                                                                 "--in",
+                                                                 "a",
+                                                                 "b.gz",
+                                                                 "--out",
+                                                                 "o",
+                                                                 "--max-model-len",
+                                                                 "64",
+                                                                 "--block-size",
+                                                                 "16",
+                                                                 "--max-num-seqs",
+                                                                 "8",
+                                                                 "--max-num-batched-tokens",
+                                                                 "99",
+                                                                 "--temperature",
+                                                                 "0.5",
+                                                                 "--shard",
+                                                                 "1/2",
+                                                                 "--eager",
+                                                                 "--stop-before",
+                                                                 "9s",
+                                                                 "--sync-interval",
+                                                                 "1s",
+                                                                 "--load",
+                                                                 "random",
+                                                                 "--repro",
+                                                                 "batch",
+                                                                 "--fail-on",
+                                                                 "5%"}));
+  EXPECT_EQ(line.in, (std::vector<std::string>{"a", "b.gz"}));
+  EXPECT_EQ(line.engine.max_model_len, 64U);
+  EXPECT_EQ(line.engine.block_size, 16U);
+  EXPECT_EQ(line.engine.max_num_seqs, 8U);
+  EXPECT_EQ(line.time_limit.stop_before, std::chrono::seconds(9));
+  expect_mentions(refusal({"doctor", "--run-dir", "r", "--out", "o"}).what(),
+                  "--run-dir does not go with --out");
+
   const auto nothing = std::get<DoctorOptions>(parse_arguments(Args{"doctor"}));
   EXPECT_TRUE(nothing.engine.model.empty() && !nothing.run_dir && !nothing.quick);
   EXPECT_FALSE(nothing.allow_cross_node_tp);
