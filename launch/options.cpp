@@ -81,8 +81,9 @@ Input lines are {"id": ..., "text": "..."} or "...", with --decode {"id": ..., "
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
 
-Value<std::string> dtype(DType& target) {
-  return choice("TYPE", target, {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+Value<std::string> dtype(std::optional<DType>& target) {
+  return choice("TYPE", target,
+                {{"auto", {}}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
 }
 
 Value<std::string> deadline(std::chrono::milliseconds& target) {
@@ -159,6 +160,7 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
 // What follows from the options of the ranks.
 void settle(JobOptions& options) {
   options.any_backend = options.engine.backend.kind == BackendKind::automatic;
+  options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
 }
 
@@ -221,7 +223,9 @@ void add_generate_options(Grammar& grammar, GenerateOptions& options) {
               "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
-  grammar.add("dtype", dtype(engine.dtype), "bf16, fp16 (on GPUs) or fp32: weights, activations, KV cache");
+  grammar.add("dtype", dtype(options.dtype),
+              "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
+              "checkpoint is and GPUs are used");
   grammar.add("max-model-len", number(engine.max_model_len, 1, most),
               "most tokens of prompt and completion [default: the model's]");
   add_request_options(grammar, options);
@@ -290,7 +294,7 @@ CommandLine parse_doctor(std::span<const std::string> args) {
   grammar.group("Doctor");
   grammar.add("model", text("DIR", options.engine.model), "does it fit, and how fast is it read?");
   grammar.add("run-dir", text("DIR", options.run_dir), "can results be kept there, and how fast?");
-  grammar.add("dtype", dtype(options.engine.dtype), "as for generate");
+  grammar.add("dtype", dtype(options.dtype), "as for generate");
   grammar.add("kv-memory", bytes(options.engine.kv_memory), "as for generate");
   grammar.add("quick", on(options.quick), "no measurements");
   add_rank_options(grammar, options);

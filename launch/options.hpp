@@ -25,7 +25,8 @@ struct FailOn {
 
 // What every command that all ranks work on is told.
 struct JobOptions {
-  EngineOptions engine;        // its threads and CPUs are preflight's
+  EngineOptions engine;        // its threads and CPUs are preflight's, its dtype is what is in force
+  std::optional<DType> dtype;  // absent: job_dtype (launch/run_identity), as for --dtype auto
   std::optional<int> threads;  // absent: from the CPUs of the rank
   bool any_backend = false;    // --backend auto
   GpuTransport transport = GpuTransport::automatic;

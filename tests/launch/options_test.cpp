@@ -199,6 +199,8 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
   EXPECT_EQ(error.remedy(), "did you mean avx512_bf16?");
   EXPECT_EQ(generate_refusal({"--dtype", "float"}).code(), ExitCode::usage);
   EXPECT_EQ(generate({"--dtype", "fp16"}).engine.dtype, DType::fp16);
+  EXPECT_EQ(generate({"--dtype", "fp16"}).dtype, DType::fp16);
+  EXPECT_EQ(generate({"--dtype", "auto"}).dtype, std::nullopt);
   EXPECT_EQ(generate_refusal({"--repro", "grd"}).remedy(), "did you mean grid?");
   EXPECT_EQ(generate_refusal({"--load", "randm"}).remedy(), "did you mean random?");
   EXPECT_EQ(generate_refusal({"--backend", "cdua"}).code(), ExitCode::usage);
