@@ -168,6 +168,8 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Requests (one of --prompt and --in)");
   grammar.add("prompt", text("TEXT", options.prompt), "one prompt; its completion goes to stdout as text");
   grammar.add("in", texts("FILE...", options.in).repeated(), "JSON lines, also gzipped; - for stdin");
+  grammar.add("follow", on(options.follow),
+              "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
   grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
@@ -271,6 +273,12 @@ void check_places(const GenerateOptions& options) {
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   if (options.retry_errors && !options.run_dir)
     refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
+  if (options.follow && options.in.size() != 1)
+    refuse("--follow needs one --in", "--in - --follow, or the path of a FIFO");
+  if (options.follow && (options.run_dir || options.shard.count > 1))
+    refuse(fmt::format("--follow does not go with --{}", options.run_dir ? "run-dir" : "shard"),
+           "leave one of them out",
+           "the lines are not known before they come, and no later job can read them");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");

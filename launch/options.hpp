@@ -41,6 +41,7 @@ struct JobOptions {
 struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
   std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
+  bool follow = false;             // `in` is one pipe, served as its lines come
   std::optional<std::string> out;  // a path, or "-" for stdout
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run

@@ -308,6 +308,17 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
 }
 
+TEST(Options, FollowTakesOnePipeAndNothingThatNeedsTheWholeInput) {
+  const auto options = [](Args args) {
+    args.insert(args.begin(), {"generate", "--model", "m", "--follow"});
+    return args;
+  };
+  EXPECT_TRUE(std::get<GenerateOptions>(parse_arguments(options({"--in", "-"}))).follow);
+  for (const Args& args : {Args{"--prompt", "a"}, Args{"--in", "a", "b"}, Args{"--in", "-", "--run-dir", "r"},
+                           Args{"--in", "-", "--shard", "0/2"}})
+    EXPECT_THROW(parse_arguments(options(args)), Error) << args.back();
+}
+
 TEST(Options, DoctorIsToldWhatGenerateWillBe) {
   const auto given = std::get<DoctorOptions>(parse_arguments(
       Args{"doctor", "--model", "m", "--tp", "2", "--run-dir", "r", "--kv-memory", "1G", "--dtype", "fp32",
