@@ -34,6 +34,8 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
     : options_(options), files_(options.engine.model), disk_(disk) {
   if (options_.prompt)
     prompt_ = line_of_prompt(*options_.prompt);
+  else if (options_.follow)
+    followed_.emplace(options_.in.front());
   else
     input_.emplace(options_.in);
   if (options_.run_dir) {
@@ -42,7 +44,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   }
   seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
-  requests_ = checked_requests();
+  if (!followed_) requests_ = checked_requests();
   output_.emplace(options_.out.value_or("-"));
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
@@ -141,13 +143,20 @@ RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const
   setting.defaults = default_request(model.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
-  setting.requests = requests_;
+  if (!followed_) setting.requests = requests_;
+  setting.unchecked = followed_.has_value();
   setting.ledger = run_ ? &run_->ledger() : nullptr;
   setting.retry_errors = options_.retry_errors;
   return setting;
 }
 
 RequestReader::Lines GenerateJob::lines() {
+  if (followed_)
+    return [this] {
+      std::optional<LineReader::Line> line = followed_->next();
+      requests_ += line && !line->text.empty();
+      return line;
+    };
   if (!input_) return [this] { return std::exchange(prompt_, std::nullopt); };
   return [this] { return input_->next(); };
 }

@@ -1,6 +1,7 @@
 // Rank 0's part of `generate` around the engine: the input, where results go, the run directory.
 #pragma once
 
+#include <launch/followed_input.hpp>
 #include <launch/options.hpp>
 #include <launch/report.hpp>
 #include <launch/request_feed.hpp>
@@ -23,7 +24,8 @@ class GenerateJob {
   // The exit code, where earlier jobs have done it all: nothing is to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
   const SeedReport& seed() const { return seed_; }
-  uint64_t requests() const { return options_.shard.share_of(requests_); }  // of this shard
+  // Of this shard; of an input that is followed, those that have come.
+  uint64_t requests() const { return options_.shard.share_of(requests_); }
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
   // This job's, in the run directory; empty without one.
   std::filesystem::path folder() const;
@@ -56,8 +58,9 @@ class GenerateJob {
   ModelFiles files_;
   std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;
-  std::optional<LineReader::Line> prompt_;  // where there is no input file
-  uint64_t requests_ = 1;                   // of the whole input
+  std::optional<FollowedInput> followed_;   // where lines come during the run
+  std::optional<LineReader::Line> prompt_;  // where there is no input
+  std::atomic<uint64_t> requests_ = 0;      // of the whole input
   SeedReport seed_;
   std::time_t started_ = 0;  // of the run: what templates take for today
   std::optional<RunDirectory> run_;

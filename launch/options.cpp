@@ -82,8 +82,9 @@ Input lines are {"id": ..., "text": "..."} or "...", with --decode {"id": ..., "
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
 
-Value<std::string> dtype(DType& target) {
-  return choice("TYPE", target, {{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+Value<std::string> dtype(std::optional<DType>& target) {
+  return choice("TYPE", target,
+                {{"auto", {}}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
 }
 
 Value<std::string> deadline(std::chrono::milliseconds& target) {
@@ -162,6 +163,7 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
 void settle(JobOptions& options) {
   options.any_backend = options.engine.backend.kind == BackendKind::automatic;
   options.any_cpu_path = options.engine.backend.cpu_path == CpuPath::automatic;
+  options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
 }
 
@@ -169,6 +171,8 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Requests (one of --prompt and --in)");
   grammar.add("prompt", text("TEXT", options.prompt), "one prompt; its completion goes to stdout as text");
   grammar.add("in", texts("FILE...", options.in).repeated(), "JSON lines, also gzipped; - for stdin");
+  grammar.add("follow", on(options.follow),
+              "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
   grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
@@ -223,7 +227,9 @@ void add_generate_options(Grammar& grammar, GenerateOptions& options, const char
               "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
-  grammar.add("dtype", dtype(engine.dtype), "bf16, fp16 (on GPUs) or fp32: weights, activations, KV cache");
+  grammar.add("dtype", dtype(options.dtype),
+              "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
+              "checkpoint is and GPUs are used");
   grammar.add("max-model-len", number(engine.max_model_len, 1, most),
               "most tokens of prompt and completion [default: the model's]");
   add_request_options(grammar, options);
@@ -267,6 +273,12 @@ void check_places(const GenerateOptions& options) {
     refuse("both --prompt and --in were given", "leave one of them out");
   if (options.retry_errors && !options.run_dir)
     refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
+  if (options.follow && options.in.size() != 1)
+    refuse("--follow needs one --in", "--in - --follow, or the path of a FIFO");
+  if (options.follow && (options.run_dir || options.shard.count > 1))
+    refuse(fmt::format("--follow does not go with --{}", options.run_dir ? "run-dir" : "shard"),
+           "leave one of them out",
+           "the lines are not known before they come, and no later job can read them");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");

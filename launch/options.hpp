@@ -26,7 +26,8 @@ struct FailOn {
 
 // What every command that all ranks work on is told.
 struct JobOptions {
-  EngineOptions engine;        // its threads and CPUs are preflight's
+  EngineOptions engine;        // its threads and CPUs are preflight's, its dtype is what is in force
+  std::optional<DType> dtype;  // absent: job_dtype (launch/run_identity), as for --dtype auto
   std::optional<int> threads;  // absent: from the CPUs of the rank
   bool any_backend = false;    // --backend auto
   bool any_cpu_path = false;   // --cpu-path auto
@@ -43,6 +44,7 @@ struct JobOptions {
 struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
   std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
+  bool follow = false;             // `in` is one pipe, served as its lines come
   std::optional<std::string> out;  // a path, or "-" for stdout
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run

@@ -3,6 +3,7 @@
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/requests.hpp>
+#include <launch/run_identity.hpp>
 #include <launch/text_files.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/control/health.hpp>
@@ -84,6 +85,7 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   agree(world, [&] { plan_or_refuse(world.places(), options.engine); });
   std::optional<SharedModel> model;
   if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
+  if (model) options.engine.dtype = job_dtype(world, options, model->config);
   JobPlan plan;
   agree(world,
         [&] { plan = plan_or_refuse(world.places(), options.engine, model ? &model->config : nullptr); });

@@ -4,6 +4,7 @@
 #include <launch/preflight/preflight.hpp>
 #include <launch/progress.hpp>
 #include <launch/report.hpp>
+#include <launch/run_identity.hpp>
 #include <launch/signals.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/control/health.hpp>
@@ -112,11 +113,10 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   return code;
 }
 
-ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const GenerateOptions& options,
-                        const JobPlan& plan, SharedModel model, Pulse& pulse, std::optional<GenerateJob>& job,
-                        const Reporters& reporters) {
+ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobPlan& plan, SharedModel model,
+                        Pulse& pulse, std::optional<GenerateJob>& job, const Reporters& reporters) {
   reporters.log.write("load");
-  Engine engine(world, engine_options, plan, std::move(model), pulse);
+  Engine engine(world, options.engine, plan, std::move(model), pulse);
   const EngineInfo& info = engine.model().info();
   reporters.faults.know_gpus(info.gpus);
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {} KV blocks", info.architecture,
@@ -170,24 +170,24 @@ std::string start_text(const World& world) {
 ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, std::optional<GenerateJob>& job,
                   const Reporters& reporters) {
   reporters.log.write(start_text(world));
-  EngineOptions engine = options.engine;
+  GenerateOptions settled = options;
+  EngineOptions& engine = settled.engine;
   engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   agree(world, [&] { plan_or_refuse(world.places(), engine); });
   SharedModel model = share_model(world, engine.model);
+  engine.dtype = job_dtype(world, settled, model.config);
   JobPlan plan;
   agree(world, [&] {
     plan = plan_or_refuse(world.places(), engine, &model.config);
     if (world.rank() == 0)
-      job.emplace(options, plan, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
+      job.emplace(settled, plan, world.places()[0].host, instruction_path(engine.backend), pulse.disk);
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
   if (over && job) say(job->resume_text());
   if (over) return job ? *job->already_over() : ExitCode::complete;
-  JobOptions asked = options;
-  asked.engine = engine;
-  const Preflight preflight = run_preflight(world, asked, plan, job ? job->expected_bytes() : 0);
+  const Preflight preflight = run_preflight(world, settled, plan, job ? job->expected_bytes() : 0);
   engine.backend.threads = preflight.share.threads;
   engine.backend.cpus = preflight.share.cpus;
   reporters.log.write(fmt::format(
@@ -199,7 +199,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
     report_preflight(preflight, *job);
     leave_word(last_word, *job, world, pulse);
   });
-  return load_and_serve(world, engine, options, plan, std::move(model), pulse, job, reporters);
+  return load_and_serve(world, settled, plan, std::move(model), pulse, job, reporters);
 }
 
 }  // namespace

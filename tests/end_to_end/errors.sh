@@ -117,6 +117,7 @@ bad_config half '$d' 'config.json|not valid JSON'
 generate 65 "sliding_window|48" --model "$DATA/models/tiny-mistral" --in "$work/in"
 generate 65 "no tokenizer.json|--prompt is text" --model "$tiny" --prompt a
 bad_tensor missing 'lacks 1 of|model.layers.1.mlp.up_proj.weight'
+bad_tensor renamed 'lacks 33 of|and 28 more; it holds instead: transformer.h.0.input_layernorm.weight'
 bad_tensor extra 'model.layers.7.mlp.gate.weight|no place'
 bad_tensor misshapen 'model.layers.0.mlp.down_proj.weight|160, 64|64, 160'
 bad_tensor mistyped 'model.layers.0.mlp.down_proj.weight|I16'

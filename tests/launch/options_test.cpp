@@ -199,6 +199,8 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
   EXPECT_EQ(error.remedy(), "did you mean avx512_bf16?");
   EXPECT_EQ(generate_refusal({"--dtype", "float"}).code(), ExitCode::usage);
   EXPECT_EQ(generate({"--dtype", "fp16"}).engine.dtype, DType::fp16);
+  EXPECT_EQ(generate({"--dtype", "fp16"}).dtype, DType::fp16);
+  EXPECT_EQ(generate({"--dtype", "auto"}).dtype, std::nullopt);
   EXPECT_EQ(generate_refusal({"--repro", "grd"}).remedy(), "did you mean grid?");
   EXPECT_EQ(generate_refusal({"--load", "randm"}).remedy(), "did you mean random?");
   EXPECT_EQ(generate_refusal({"--backend", "cdua"}).code(), ExitCode::usage);
@@ -304,6 +306,17 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   expect_mentions(refused({"--in", "a", "--start-deadline", "2s"}), "--start-deadline (2s) is below 3 s");
   expect_mentions(refused({"--in", "a", "--takeover-after", "3.9s"}), "--takeover-after (3.9s) is below 4 s");
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
+}
+
+TEST(Options, FollowTakesOnePipeAndNothingThatNeedsTheWholeInput) {
+  const auto options = [](Args args) {
+    args.insert(args.begin(), {"generate", "--model", "m", "--follow"});
+    return args;
+  };
+  EXPECT_TRUE(std::get<GenerateOptions>(parse_arguments(options({"--in", "-"}))).follow);
+  for (const Args& args : {Args{"--prompt", "a"}, Args{"--in", "a", "b"}, Args{"--in", "-", "--run-dir", "r"},
+                           Args{"--in", "-", "--shard", "0/2"}})
+    EXPECT_THROW(parse_arguments(options(args)), Error) << args.back();
 }
 
 TEST(Options, DoctorIsToldWhatGenerateWillBe) {

@@ -1,6 +1,8 @@
 #include <launch/run_identity.hpp>
 
 #include <gtest/gtest.h>
+#include <support/temp_directory.hpp>
+#include <support/thread_world.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -148,6 +150,38 @@ TEST(RunIdentity, KeepsTheTensorSizeWhereItDecidesBits) {
   EXPECT_EQ(level_of(plan), "batch of tensor size 3");
   plan.repro = Repro::off;
   EXPECT_EQ(level_of(plan), "off");
+}
+
+TEST(JobDtype, IsFp16ForSuchACheckpointOnGpusUnlessTheRunWasBegunInBf16) {
+  const TempDirectory fresh, begun;
+  Manifest manifest;
+  manifest.set("dtype", "bf16");
+  manifest.write(begun.path());
+  const auto type_of = [](const JobOptions& options, DType stored) {
+    DType type{};
+    run_ranks(2, [&](World& world) {
+      JobOptions own = options;
+      if (world.rank() != 0) own.run_dir.reset();  // rank 0 alone looks there
+      ModelConfig config;
+      config.dtype = stored;
+      const DType agreed = job_dtype(world, own, config);
+      if (world.rank() != 0) type = agreed;
+    });
+    return type;
+  };
+  JobOptions options;
+  options.engine.backend.kind = BackendKind::cuda;
+  for (const DType stored : {DType::bf16, DType::fp32}) EXPECT_EQ(type_of(options, stored), DType::bf16);
+  EXPECT_EQ(type_of(options, DType::fp16), DType::fp16);
+  options.run_dir = fresh.path();
+  EXPECT_EQ(type_of(options, DType::fp16), DType::fp16);
+  options.run_dir = begun.path();
+  EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
+  options.dtype = options.engine.dtype = DType::fp32;
+  EXPECT_EQ(type_of(options, DType::fp16), DType::fp32);
+  options = {};
+  options.engine.backend.kind = BackendKind::cpu;
+  EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
 }
 
 TEST(FailOn, CountsFailuresAgainstThePercentage) {
