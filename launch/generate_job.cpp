@@ -47,6 +47,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
          options_.out.value_or("stdout"));
+  check_overwrite(options_.out.value_or("-"), options_.overwrite);
 }
 
 uint64_t GenerateJob::checked_requests() {
@@ -103,6 +104,13 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
 }
 
 fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }
+
+std::string GenerateJob::start_note() const {
+  const bool starts_over = input_ && !run_ && !options_.launch.job.empty();
+  return starts_over
+             ? "maniple: note: if Slurm requeues this job, it starts over; with --run-dir it goes on\n"
+             : "";
+}
 
 std::string GenerateJob::resume_text() const {
   if (already_over_) return fmt::format("maniple: {} is complete\n", options_.run_dir->string());

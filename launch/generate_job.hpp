@@ -27,6 +27,7 @@ class GenerateJob {
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
   // This job's, in the run directory; empty without one.
   std::filesystem::path folder() const;
+  std::string start_note() const;   // may be empty, as the next one
   std::string resume_text() const;  // empty for a first start
 
   // About what this job will write into the run directory; 0 without one.

@@ -167,6 +167,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("prompt", text("TEXT", options.prompt), "one prompt; its completion goes to stdout as text");
   grammar.add("in", texts("FILE...", options.in).repeated(), "JSON lines, also gzipped; - for stdin");
   grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
   grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
@@ -308,6 +309,7 @@ CommandLine parse_tokenize(std::span<const std::string> args) {
               "directory that holds tokenizer.json");
   grammar.add("in", text("FILE", options.in).by_default("-"), "JSON lines; - for stdin");
   grammar.add("out", text("FILE", options.out).by_default("-"), "JSON lines; - for stdout");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("decode", on(options.decode), "the other way: token ids to text");
   grammar.add("chat", on(options.chat), "chat requests to their prompts and token ids");
   grammar.add("special", on(options.special),
@@ -334,12 +336,19 @@ CommandLine parse_status(std::span<const std::string> args) {
 }
 
 CommandLine parse_merge(std::span<const std::string> args) {
+  MergeOptions options;
   std::vector<std::string> words;
   Grammar grammar("merge", merge_usage);
   grammar.take_words(words);
+  grammar.group("Merge");
+  grammar.add("overwrite", on(options.overwrite.asked), "OUT may be a file that is not empty");
   if (const auto help = grammar.parse(args)) return Notice{*help};
-  if (words.size() < 2) refuse("merge takes a file and run directories", "maniple merge OUT DIR...");
-  return MergeOptions{words[0], {words.begin() + 1, words.end()}};
+  if (words.size() < 2)
+    refuse("merge takes OUT, the file for the results, and then run directories",
+           fmt::format("maniple merge results.jsonl {}", words.empty() ? "DIR..." : words[0] + " ..."));
+  options.out = words[0];
+  options.run_dirs.assign(words.begin() + 1, words.end());
+  return options;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <launch/run_directory/ledger.hpp>
 #include <launch/sampling_fields.hpp>
 #include <launch/stop_clock.hpp>
+#include <launch/text_files.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine_options.hpp>
 
@@ -41,6 +42,7 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
   std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
   std::optional<std::string> out;  // a path, or "-" for stdout
+  Overwrite overwrite;             // whether it was requeued is main's, here and below
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run
   Shard shard;
@@ -62,6 +64,7 @@ struct StatusOptions {
 
 struct MergeOptions {
   std::filesystem::path out;
+  Overwrite overwrite;
   std::vector<std::filesystem::path> run_dirs;
 };
 
@@ -69,6 +72,7 @@ struct TokenizeOptions {
   std::filesystem::path model;
   std::string in;
   std::string out = "-";
+  Overwrite overwrite;
   bool decode = false;
   bool chat = false;     // lines are chat requests; neither with decode nor with special
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text

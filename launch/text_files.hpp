@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,6 +68,16 @@ class LineReader {
   uint64_t lines_before_ = 0;  // the current file
   uint64_t number_ = 0;        // in the current file
 };
+
+// May the content of a file give way to new results? Asked for; or Slurm has started the job again, so that
+// the job itself has left it.
+struct Overwrite {
+  bool asked = false;
+  bool requeued = false;
+};
+// Fails (input) where path is a file with content that may not go. Pipes, terminals and devices, and "-" for
+// stdout, hold none.
+void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite);
 
 // Every write reaches the file at once or throws: Error (input) when it cannot be opened, Error (fault) when
 // it cannot be written.

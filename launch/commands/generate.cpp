@@ -129,7 +129,7 @@ ExitCode load_and_serve(World& world, const EngineOptions& engine_options, const
 // Throws what refuses the start.
 void report_preflight(const Preflight& preflight, const GenerateJob& job) {
   constexpr size_t most_lines = 16;
-  say(preflight_text(preflight.results));
+  say(job.start_note() + preflight_text(preflight.results));
   refuse(preflight.results);
   if (preflight.situation.size() > 1) say(rank_table(preflight.situation, most_lines));
   job.keep("topology.txt", rank_table(preflight.situation));

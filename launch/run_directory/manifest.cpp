@@ -18,7 +18,7 @@ constexpr const char* file_name = "manifest.json";
 
 [[noreturn]] void refuse(const fs::path& directory, const std::string& problem) {
   throw Error(ExitCode::input, fmt::format("{} {}", (directory / file_name).string(), problem),
-              "it says which run this directory belongs to", "give another --run-dir");
+              "it says which run this directory belongs to", "give another run directory");
 }
 
 }  // namespace
@@ -56,12 +56,12 @@ uint64_t Manifest::number(std::string_view name) const {
   uint64_t value = 0;
   const char* end = text ? text->data() + text->size() : nullptr;
   if (!text || std::from_chars(text->data(), end, value).ptr != end)
-    fail(ExitCode::input, "{} has no number \"{}\"; give another --run-dir", file_name, name);
+    fail(ExitCode::input, "{} has no number \"{}\"; give another run directory", file_name, name);
   return value;
 }
 
-void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
-                          std::initializer_list<std::string_view> except) const {
+std::string Manifest::differences(const Manifest& wanted,
+                                  std::initializer_list<std::string_view> except) const {
   std::string differences;
   const auto compare = [&](const std::string& name) {
     const std::string* here = find(name);
@@ -75,8 +75,14 @@ void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
   for (const auto& [name, value] : fields_) compare(name);
   for (const auto& [name, value] : wanted.fields_)
     if (!find(name)) compare(name);
-  if (differences.empty()) return;
-  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), differences),
+  return differences;
+}
+
+void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
+                          std::initializer_list<std::string_view> except) const {
+  const std::string found = differences(wanted, except);
+  if (found.empty()) return;
+  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), found),
               "the results of two different runs would be mixed",
               "give another --run-dir, or the options, input and model of that run");
 }

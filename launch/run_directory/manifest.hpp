@@ -23,8 +23,10 @@ class Manifest {
   const std::string* find(std::string_view name) const;
   uint64_t number(std::string_view name) const;  // fails (input) where there is none
 
-  // Fails (input) unless both hold the same but for the fields named in `except`: names what differs, and
-  // both values.
+  // The fields that differ, but for those named in `except`, a line each: "there" is what this one holds,
+  // "here" the wanted one. Empty: both are of one run.
+  std::string differences(const Manifest& wanted, std::initializer_list<std::string_view> except = {}) const;
+  // Fails (input) where there are any.
   void check_same(const Manifest& wanted, const std::filesystem::path& directory,
                   std::initializer_list<std::string_view> except = {}) const;
 

@@ -152,9 +152,9 @@ for i in 0 1 2; do
 done
 "$MANIPLE" merge "$work/merged" "$work"/shard.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
 cmp "$work/merged" "$work/whole/results.jsonl" && cmp "$work/merged.errors" "$work/whole/errors.jsonl" || bad "merged shards: other bytes"
-"$MANIPLE" merge "$work/merged" "$work"/shard.[01] 2>"$work/err"
+"$MANIPLE" merge --overwrite "$work/merged" "$work"/shard.[01] 2>"$work/err"
 (($? == 65)) && grep -q 'shard 2/3 is missing' "$work/err" || bad "a missing shard: $(cat "$work/err")"
-"$MANIPLE" merge "$work/merged" "$work/stopped" 2>"$work/err"
+"$MANIPLE" merge --overwrite "$work/merged" "$work/stopped" 2>"$work/err"
 (($? == 65)) && grep -q 'is not complete' "$work/err" || bad "an incomplete shard: $(cat "$work/err")"
 
 say "shards that are given no seed, merged"
@@ -164,15 +164,15 @@ for i in 0 1; do
   on 1 "${unseeded[@]}" --shard $i/2 --run-dir "$work/unseeded.$i" 2>"$work/err" || bad "shard $i without a seed: $(cat "$work/err")"
 done
 grep -q 'seed [0-9]* (from the input)' "$work/err" || bad "a shard without a seed: $(cat "$work/err")"
-"$MANIPLE" merge "$work/merged" "$work"/unseeded.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
+"$MANIPLE" merge --overwrite "$work/merged" "$work"/unseeded.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
 seed=$(sed -n 's/.*"seed": "\([0-9]*\)".*/\1/p' "$work/unseeded.0/manifest.json")
-on 1 "${unseeded[@]}" --seed "$seed" --out "$work/out" 2>"$work/err"
+on 1 "${unseeded[@]}" --seed "$seed" --out "$work/out" --overwrite 2>"$work/err"
 cmp "$work/merged" "$work/out" || bad "shards without a seed: other bytes than with $seed"
 
 say "several files, one of them packed, and stdin"
 tail -n +41 "$work/in" | gzip >"$work/second.gz"
-on 1 generate --model "$model" --in "$work/first" "$work/second.gz" --seed 42 --out "$work/out" 2>"$work/err"
+on 1 generate --model "$model" --in "$work/first" "$work/second.gz" --seed 42 --out "$work/out" --overwrite 2>"$work/err"
 cmp "$work/out" "$work/plain" || bad "two files: other results: $(cat "$work/err")"
-"$MANIPLE" generate --model "$model" --in - --seed 42 --out "$work/out" <"$work/in" 2>"$work/err"
+"$MANIPLE" generate --model "$model" --in - --seed 42 --out "$work/out" --overwrite <"$work/in" 2>"$work/err"
 cmp "$work/out" "$work/plain" || bad "stdin: other results: $(cat "$work/err")"
 finish

@@ -334,7 +334,7 @@ TEST(Options, StatusAndMergeTakeWords) {
   EXPECT_EQ(merge.out, "out");
   EXPECT_EQ(merge.run_dirs.size(), 2U);
   expect_mentions(refusal({"status"}).what(), "one run directory");
-  expect_mentions(refusal({"merge", "out"}).what(), "a file and run directories");
+  expect_mentions(refusal({"merge", "out"}).what(), "merge takes OUT");
   expect_mentions(refusal({"status", "d", "--r"}).what(), "unknown option --r");
 }
 
