@@ -113,7 +113,9 @@ std::string GenerateJob::start_note() const {
 }
 
 std::string GenerateJob::resume_text() const {
-  if (already_over_) return fmt::format("maniple: {} is complete\n", options_.run_dir->string());
+  if (already_over_)
+    return fmt::format("maniple: {} is complete; results: {}\n", options_.run_dir->string(),
+                       (*options_.run_dir / results_name).string());
   if (!run_ || run_->ledger().done() == 0) return {};
   const std::string dropped =
       run_->dropped_bytes() == 0
@@ -178,12 +180,27 @@ ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode i
 }
 
 std::string GenerateJob::outcome_text(ExitCode code) const {
-  if (!run_) return {};
+  if (!run_) return out_text(code);
   const Ledger& ledger = run_->ledger();
+  const std::string results = (run_->path() / results_name).string();
+  return fmt::format("maniple: {}: {} of {} requests done, {} failed{}; exit {}; {}\n", run_->path().string(),
+                     ledger.done(), ledger.requests(), ledger.failed(),
+                     ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(shown(code)),
+                     code == ExitCode::stopped ? "the same command again does the rest, into " + results
+                                               : "results: " + results);
+}
+
+std::string GenerateJob::out_text(ExitCode code) const {
+  if (!options_.out || *options_.out == "-") return {};
+  const bool whole = code == ExitCode::complete || code == ExitCode::some_requests_failed;
   return fmt::format(
-      "maniple: {}: {} of {} requests done, {} failed{}{}; exit {}\n", run_->path().string(), ledger.done(),
-      ledger.requests(), ledger.failed(), ledger.failed() > 0 ? " (errors.jsonl)" : "",
-      code == ExitCode::stopped ? "; the same command again does the rest" : "", static_cast<int>(code));
+      "maniple: {}: {}\n",
+      whole ? "results" : "with --overwrite the same command starts over; what has finished is in",
+      *options_.out);
+}
+
+ExitCode GenerateJob::shown(ExitCode code) const {
+  return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
 }
 
 void GenerateJob::give_up(ExitCode code) {

@@ -160,6 +160,7 @@ int run(CommandLine command, const Launch& launch) {
   if (const auto* options = std::get_if<DoctorOptions>(&command))
     return on_all_ranks(*options, launch, run_doctor);
   if (launch.rank != 0) return 0;
+  end_with_the_reader();
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));
   if (const auto* options = std::get_if<StatusOptions>(&command))

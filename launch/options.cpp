@@ -57,9 +57,11 @@ Give it what `generate` will be given. Exit code 69 where `generate` would refus
 )";
 
 constexpr std::string_view status_usage =
-    R"(maniple status DIR: how the run in this directory stands
+    R"(maniple status DIR...: how the runs in these directories stand, a line each
 
-  maniple status runs/r1; maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+  maniple status runs/r1
+  maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+  maniple status runs/r1.* --json
 )";
 
 constexpr std::string_view merge_usage =
@@ -181,6 +183,8 @@ void add_run_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("sync-interval", duration(options.sync_interval).by_default("5s"),
               "finished requests are safe on the disk after this time");
   grammar.add("retry-errors", on(options.retry_errors), "take up requests that failed in an earlier job");
+  grammar.add("exit-zero-on-stop", on(options.exit_zero_on_stop),
+              "exit with 0, not 75, at a planned stop, which sacct would show as FAILED");
   const auto two_beats = std::chrono::duration_cast<std::chrono::seconds>(2 * LockTiming{}.beat);
   grammar.add("takeover-after",
               duration(options.takeover_after, two_beats, "give a longer one, or leave the option out",
@@ -268,6 +272,9 @@ void check_places(const GenerateOptions& options) {
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   if (options.retry_errors && !options.run_dir)
     refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
+  if (options.exit_zero_on_stop && !options.run_dir)
+    refuse("--exit-zero-on-stop needs --run-dir",
+           "keep the results with --run-dir: without it a stop loses them");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");
@@ -327,11 +334,15 @@ CommandLine parse_status(std::span<const std::string> args) {
   Grammar grammar("status", status_usage);
   grammar.take_words(words);
   grammar.group("Status");
-  grammar.add("rc", on(options.rc), "exit with the code of the run's last job");
+  std::optional<std::string> run_dir;
+  grammar.add("run-dir", text("DIR", run_dir), "the same as the word DIR");
+  grammar.add("rc", on(options.rc), "exit with the code of the run's last job; of several runs, the worst");
   grammar.add("watch", on(options.watch), "a line every two seconds until the job ends");
+  grammar.add("json", on(options.json), "a JSON object a line");
   if (const auto help = grammar.parse(args)) return Notice{*help};
-  if (words.size() != 1) refuse("status takes one run directory", "maniple status DIR");
-  options.run_dir = words[0];
+  options.run_dirs.assign(words.begin(), words.end());
+  if (run_dir) options.run_dirs.emplace_back(*run_dir);
+  if (options.run_dirs.empty()) refuse("status takes run directories", "maniple status DIR...");
   return options;
 }
 

@@ -48,6 +48,7 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   Shard shard;
   FailOn fail_on;
   bool retry_errors = false;
+  bool exit_zero_on_stop = false;
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
 };
@@ -57,9 +58,10 @@ struct DoctorOptions : JobOptions {  // the model may be missing: an empty path
 };
 
 struct StatusOptions {
-  std::filesystem::path run_dir;
-  bool rc = false;     // exit with the run's code
-  bool watch = false;  // until it ends
+  std::vector<std::filesystem::path> run_dirs;
+  bool rc = false;     // exit with the worst code of the runs
+  bool watch = false;  // until they end
+  bool json = false;
 };
 
 struct MergeOptions {

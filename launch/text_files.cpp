@@ -226,6 +226,7 @@ void OutputFile::close() {
 void OutputFile::fail_to_write() const {
   const int error = errno;
   if (owned_) std::ignore = ::ftruncate(descriptor_, static_cast<off_t>(size_));  // no half lines
+  if (error == EPIPE) fail(reader_left, "{} has no reader any more", name_);
   const bool full = error == ENOSPC || error == EDQUOT;
   throw Error(ExitCode::fault, fmt::format("cannot write results to {}: {}", name_, reason_of(error)),
               "the results written before are whole lines, the others are lost",

@@ -1,7 +1,6 @@
 #include <launch/commands/commands.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
-#include <charconv>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -18,16 +17,6 @@ struct Part {
   Shard shard;
   Ledger ledger;
 };
-
-Shard shard_of(const Manifest& manifest, const fs::path& path) {
-  const std::string* text = manifest.find("shard");
-  Shard shard;
-  const char* end = text ? text->data() + text->size() : nullptr;
-  if (!text ||
-      std::from_chars(std::from_chars(text->data(), end, shard.index).ptr + 1, end, shard.count).ptr != end)
-    fail(ExitCode::input, "{} does not say which shard it holds", path.string());
-  return shard;
-}
 
 Part open_part(const fs::path& path, const std::shared_ptr<OpenJournals>& open_journals) {
   const std::optional<Manifest> manifest = Manifest::read(path);
