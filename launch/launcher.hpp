@@ -27,6 +27,7 @@ struct Launch {
   int local_size = 0;
   std::string job;  // of Slurm, as squeue names it; a task of an array is 12_3
   std::optional<std::chrono::system_clock::time_point> job_end;
+  bool requeued = false;   // Slurm has started this job before
   int het_components = 1;  // of a heterogeneous Slurm job
   // To wait after MPI_Init, where that may not have waited for all ranks.
   std::chrono::milliseconds settle{0};

@@ -165,12 +165,22 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   return code;
 }
 
-int run(const CommandLine& command, const Launch& launch) {
+// Collects what the options of a command cannot know.
+void tell_of_requeue(CommandLine& command, const Launch& launch) {
+  const auto tell = [&](auto& options) {
+    if constexpr (requires { options.overwrite; }) options.overwrite.requeued = launch.requeued;
+  };
+  std::visit(tell, command);
+}
+
+int run(CommandLine command, const Launch& launch) {
+  tell_of_requeue(command, launch);
   if (const auto* options = std::get_if<GenerateOptions>(&command))
     return on_all_ranks(*options, launch, run_generate);
   if (const auto* options = std::get_if<DoctorOptions>(&command))
     return on_all_ranks(*options, launch, run_doctor);
   if (launch.rank != 0) return 0;
+  end_with_the_reader();
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));
   if (const auto* options = std::get_if<StatusOptions>(&command))

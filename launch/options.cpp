@@ -58,9 +58,11 @@ launch and the machines alone. Exit code 69 where `generate` would refuse to sta
 )";
 
 constexpr std::string_view status_usage =
-    R"(maniple status DIR: how the run in this directory stands
+    R"(maniple status DIR...: how the runs in these directories stand, a line each
 
-  maniple status runs/r1; maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+  maniple status runs/r1
+  maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+  maniple status runs/r1.* --json
 )";
 
 constexpr std::string_view merge_usage =
@@ -174,6 +176,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("follow", on(options.follow),
               "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
   grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
   grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
@@ -187,6 +190,8 @@ void add_run_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("sync-interval", duration(options.sync_interval).by_default("5s"),
               "finished requests are safe on the disk after this time");
   grammar.add("retry-errors", on(options.retry_errors), "take up requests that failed in an earlier job");
+  grammar.add("exit-zero-on-stop", on(options.exit_zero_on_stop),
+              "exit with 0, not 75, at a planned stop, which sacct would show as FAILED");
   const auto two_beats = std::chrono::duration_cast<std::chrono::seconds>(2 * LockTiming{}.beat);
   grammar.add("takeover-after",
               duration(options.takeover_after, two_beats, "give a longer one, or leave the option out",
@@ -279,6 +284,9 @@ void check_places(const GenerateOptions& options) {
     refuse(fmt::format("--follow does not go with --{}", options.run_dir ? "run-dir" : "shard"),
            "leave one of them out",
            "the lines are not known before they come, and no later job can read them");
+  if (options.exit_zero_on_stop && !options.run_dir)
+    refuse("--exit-zero-on-stop needs --run-dir",
+           "keep the results with --run-dir: without it a stop loses them");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");
@@ -322,6 +330,7 @@ CommandLine parse_tokenize(std::span<const std::string> args) {
               "directory that holds tokenizer.json");
   grammar.add("in", text("FILE", options.in).by_default("-"), "JSON lines; - for stdin");
   grammar.add("out", text("FILE", options.out).by_default("-"), "JSON lines; - for stdout");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("decode", on(options.decode), "the other way: token ids to text");
   grammar.add("chat", on(options.chat), "chat requests to their prompts and token ids");
   grammar.add("special", on(options.special),
@@ -339,21 +348,32 @@ CommandLine parse_status(std::span<const std::string> args) {
   Grammar grammar("status", status_usage);
   grammar.take_words(words);
   grammar.group("Status");
-  grammar.add("rc", on(options.rc), "exit with the code of the run's last job");
+  std::optional<std::string> run_dir;
+  grammar.add("run-dir", text("DIR", run_dir), "the same as the word DIR");
+  grammar.add("rc", on(options.rc), "exit with the code of the run's last job; of several runs, the worst");
   grammar.add("watch", on(options.watch), "a line every two seconds until the job ends");
+  grammar.add("json", on(options.json), "a JSON object a line");
   if (const auto help = grammar.parse(args)) return Notice{*help};
-  if (words.size() != 1) refuse("status takes one run directory", "maniple status DIR");
-  options.run_dir = words[0];
+  options.run_dirs.assign(words.begin(), words.end());
+  if (run_dir) options.run_dirs.emplace_back(*run_dir);
+  if (options.run_dirs.empty()) refuse("status takes run directories", "maniple status DIR...");
   return options;
 }
 
 CommandLine parse_merge(std::span<const std::string> args) {
+  MergeOptions options;
   std::vector<std::string> words;
   Grammar grammar("merge", merge_usage);
   grammar.take_words(words);
+  grammar.group("Merge");
+  grammar.add("overwrite", on(options.overwrite.asked), "OUT may be a file that is not empty");
   if (const auto help = grammar.parse(args)) return Notice{*help};
-  if (words.size() < 2) refuse("merge takes a file and run directories", "maniple merge OUT DIR...");
-  return MergeOptions{words[0], {words.begin() + 1, words.end()}};
+  if (words.size() < 2)
+    refuse("merge takes OUT, the file for the results, and then run directories",
+           fmt::format("maniple merge results.jsonl {}", words.empty() ? "DIR..." : words[0] + " ..."));
+  options.out = words[0];
+  options.run_dirs.assign(words.begin() + 1, words.end());
+  return options;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <launch/same_options.hpp>
 #include <launch/sampling_fields.hpp>
 #include <launch/stop_clock.hpp>
+#include <launch/text_files.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine_options.hpp>
 
@@ -46,11 +47,13 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
   bool follow = false;             // `in` is one pipe, served as its lines come
   std::optional<std::string> out;  // a path, or "-" for stdout
+  Overwrite overwrite;             // whether it was requeued is main's, here and below
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run
   Shard shard;
   FailOn fail_on;
   bool retry_errors = false;
+  bool exit_zero_on_stop = false;
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
 };
@@ -60,13 +63,15 @@ struct DoctorOptions : GenerateOptions {  // neither a model (an empty path) nor
 };
 
 struct StatusOptions {
-  std::filesystem::path run_dir;
-  bool rc = false;     // exit with the run's code
-  bool watch = false;  // until it ends
+  std::vector<std::filesystem::path> run_dirs;
+  bool rc = false;     // exit with the worst code of the runs
+  bool watch = false;  // until they end
+  bool json = false;
 };
 
 struct MergeOptions {
   std::filesystem::path out;
+  Overwrite overwrite;
   std::vector<std::filesystem::path> run_dirs;
 };
 
@@ -74,6 +79,7 @@ struct TokenizeOptions {
   std::filesystem::path model;
   std::string in;
   std::string out = "-";
+  Overwrite overwrite;
   bool decode = false;
   bool chat = false;     // lines are chat requests; neither with decode nor with special
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text

@@ -19,7 +19,7 @@ constexpr const char* file_name = "manifest.json";
 
 [[noreturn]] void refuse(const fs::path& directory, const std::string& problem) {
   throw Error(ExitCode::input, fmt::format("{} {}", (directory / file_name).string(), problem),
-              "it says which run this directory belongs to", "give another --run-dir");
+              "it says which run this directory belongs to", "give another run directory");
 }
 
 // To go on with a run that only a module upgrade or other nodes keep from it; empty for other fields.
@@ -69,14 +69,13 @@ uint64_t Manifest::number(std::string_view name) const {
   uint64_t value = 0;
   const char* end = text ? text->data() + text->size() : nullptr;
   if (!text || std::from_chars(text->data(), end, value).ptr != end)
-    fail(ExitCode::input, "{} has no number \"{}\"; give another --run-dir", file_name, name);
+    fail(ExitCode::input, "{} has no number \"{}\"; give another run directory", file_name, name);
   return value;
 }
 
-void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
-                          std::initializer_list<std::string_view> except) const {
-  std::string differences;
-  std::vector<std::string> remedies;
+Manifest::Differences Manifest::differences(const Manifest& wanted,
+                                            std::initializer_list<std::string_view> except) const {
+  Differences found;
   const auto compare = [&](const std::string& name) {
     const std::string* here = find(name);
     const std::string* there = wanted.find(name);
@@ -84,16 +83,22 @@ void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
     if (name == "repro" || (name == "level" && !(here && there))) return;
     if (std::ranges::count(except, name) > 0 || (here && there && *here == *there)) return;
     const char* missing = name == "version" ? "an older version" : "nothing";
-    differences +=
+    found.text +=
         fmt::format("\n    {}: {} there, {} here", name, here ? *here : missing, there ? *there : missing);
-    remedies.push_back(remedy_of(name, here ? *here : "", there ? *there : ""));
+    found.remedies.push_back(remedy_of(name, here ? *here : "", there ? *there : ""));
   };
   for (const auto& [name, value] : fields_) compare(name);
   for (const auto& [name, value] : wanted.fields_)
     if (!find(name)) compare(name);
-  if (differences.empty()) return;
+  return found;
+}
+
+void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
+                          std::initializer_list<std::string_view> except) const {
+  const auto [found, remedies] = differences(wanted, except);
+  if (found.empty()) return;
   const bool by_machine_alone = std::ranges::none_of(remedies, &std::string::empty);
-  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), differences),
+  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), found),
               "the results of two different runs would be mixed",
               fmt::format("give another --run-dir, or {}",
                           by_machine_alone ? fmt::format("{}", fmt::join(remedies, ", and "))

@@ -130,12 +130,15 @@ std::vector<fs::path> job_folders(const fs::path& directory) {
   return folders;
 }
 
-std::optional<JobOwner> running_owner(const fs::path& job_folder) try {
-  if (is_there(job_folder / job_record_name)) return std::nullopt;
+std::optional<JobOwner> owner_of(const fs::path& job_folder) try {
   const std::optional<std::string> text = read_if_there(job_folder / owner_name);
   return text ? std::optional(json::parse(*text).get<JobOwner>()) : std::nullopt;
 } catch (const json::exception&) {
   return std::nullopt;
+}
+
+std::optional<JobOwner> running_owner(const fs::path& job_folder) {
+  return is_there(job_folder / job_record_name) ? std::nullopt : owner_of(job_folder);
 }
 
 // Where /proc hides the processes of others (hidepid), these are there nevertheless.

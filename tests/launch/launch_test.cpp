@@ -19,6 +19,12 @@ Launch launched_with(const std::map<std::string, std::string>& variables) {
   });
 }
 
+TEST(Launcher, SlurmTellsThatItHasStartedTheJobBefore) {
+  EXPECT_FALSE(launched_with({}).requeued);
+  EXPECT_FALSE(launched_with({{"SLURM_RESTART_COUNT", "0"}}).requeued);
+  EXPECT_TRUE(launched_with({{"SLURM_RESTART_COUNT", "2"}}).requeued);
+}
+
 std::string no_list() { return ""; }
 
 TEST(Launcher, ByHandThereIsNoMpi) {

@@ -33,7 +33,7 @@ done
 # all that are equally far are named.
 printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"
 troubled() { # KIND TRANSPORT
-  local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --max-num-seqs 8 --deadline 9)
+  local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --overwrite --max-num-seqs 8 --deadline 9)
   STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${job[@]}" : -n 1 env STAND_IN_TROUBLE="$1" "${job[@]}" </dev/null >"$work/out" 2>"$work/err"
   local code=$?
   ((code == 76)) || bad "$*: exit code $code: $(cat "$work/err")"
