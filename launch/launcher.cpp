@@ -141,9 +141,9 @@ void check_launch(const Launch& launch, int mpi_ranks, const std::string& mpi,
                 fmt::format("{}: {} started them ({}={}), and maniple was built with {}", what,
                             launcher->name, launcher->size_variable, launch.copies, mpi),
                 "every copy would do the whole job and write the same output",
-                fmt::format("{}the mpirun of that MPI (its module), or srun --mpi=pmix; one copy alone on "
-                            "purpose: env -u {} maniple ...",
-                            how.empty() ? "" : fmt::format("{}, ", how), launcher->size_variable));
+                fmt::format("{}the mpirun of {} (its module), or srun --mpi=pmix; one copy alone on purpose: "
+                            "env -u {} maniple ...",
+                            how.empty() ? "" : fmt::format("{}, ", how), mpi, launcher->size_variable));
   }
   const std::string offered = launch.rank == 0 ? mpi_plugins(mpi_list()) : "";
   throw Error(ExitCode::preflight, what,

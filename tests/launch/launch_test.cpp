@@ -130,7 +130,7 @@ std::string refusal_of(const std::map<std::string, std::string>& variables, int 
 
 TEST(Launcher, CopiesOfAnotherLauncherAreRefusedWithItsNameAndOurMpi) {
   const std::map<std::string, std::vector<std::string>> launchers{
-      {"PMI_SIZE", {"PMI_RANK", "mpiexec of another MPI", "the mpirun of that MPI"}},
+      {"PMI_SIZE", {"PMI_RANK", "mpiexec of another MPI", "the mpirun of Open MPI v4.1.4"}},
       {"FLUX_JOB_SIZE", {"FLUX_TASK_RANK", "Flux", "flux run -o pmi=pmix"}},
       {"PALS_LOCAL_SIZE", {"PALS_RANKID", "PALS", "mpiexec --pmi=pmix"}},
       {"OMPI_COMM_WORLD_SIZE", {"OMPI_COMM_WORLD_RANK", "mpirun of another MPI", "srun --mpi=pmix"}}};

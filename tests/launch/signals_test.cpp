@@ -69,20 +69,21 @@ TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
 }
 
 // What it leaves behind of a SIGTERM, with or without a fault on record.
-std::string status_after_sigterm(const std::filesystem::path& folder, bool fault) {
+std::string status_after_sigterm(const std::filesystem::path& folder, bool fault,
+                                 ExitCode code = ExitCode::stopped) {
   std::filesystem::create_directory(folder);
   for (const char* name : {"word", "status", "fault"})
     if (fault || name != std::string("fault")) std::ofstream(folder / name) << name;
   const auto loading = [&] {
     prepare_for_stops(0);
     std::atomic<Phase> phase = Phase::load;
-    const LastWord word(folder / "word", folder / "status", folder / "fault", phase, ExitCode::stopped);
+    const LastWord word(folder / "word", folder / "status", folder / "fault", phase, code);
     ::raise(SIGTERM);
   };
   if (fault)
     EXPECT_EXIT(loading(), ::testing::KilledBySignal(SIGTERM), "");
   else
-    EXPECT_EXIT(loading(), ::testing::ExitedWithCode(75), "");
+    EXPECT_EXIT(loading(), ::testing::ExitedWithCode(static_cast<int>(code)), "");
   std::ostringstream text;
   text << std::ifstream(folder / "status").rdbuf();
   std::filesystem::remove_all(folder);
@@ -94,6 +95,8 @@ TEST(SignalsDeathTest, WhereNothingIsInFlightSigtermLeavesTheWordOfAStopUnlessTh
   const std::filesystem::path folder = testing::TempDir() + fmt::format("maniple-word-{}", ::getpid());
   EXPECT_EQ(status_after_sigterm(folder, false), "word");
   EXPECT_EQ(status_after_sigterm(folder, true), "status");
+  EXPECT_EQ(status_after_sigterm(folder, false, ExitCode::complete), "word")
+      << "an exit code that was asked for";
 }
 
 TEST(SignalsDeathTest, WhileRequestsRunSigtermLeavesTheWordBeforeAnythingElse) {
