@@ -37,7 +37,7 @@ std::string input_text(const std::vector<std::string>& in) {
   for (const std::string& path : in)
     if (path == "-" || (fs::exists(path) && !fs::is_regular_file(path) && !fs::is_directory(path)))
       return fmt::format("not checked: --in {}, which can be read only once\n", path);
-  LineReader input(in);
+  LineReader input(in, [](const LineReader::Line& line) { return request_of_text(line); });
   const uint64_t requests = validate_requests(input).requests;
   return fmt::format("ok: {} request{} in {}\n", requests, requests == 1 ? "" : "s", input.name());
 }

@@ -59,6 +59,8 @@ for name in prompts.txt prompts.txt.gz; do
   served --in "$work/$name" --seed 1 --max-tokens 5
   cmp "$work/out" "$work/expected" || bad "$name: $(cat "$work/out")"
 done
+on 1 doctor --model "$model" --in "$work/prompts.txt" --quick >"$work/doctor" 2>&1
+grep -Fq "ok: 2 requests in" "$work/doctor" || bad "doctor: $(cat "$work/doctor")"
 served --in "$work/prompts.txt" --chat --seed 1 --max-tokens 5
 cmp -s "$work/out" "$work/expected" && bad "--chat changed nothing"
 if command -v zstd >"$work/null"; then
