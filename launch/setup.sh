@@ -11,5 +11,6 @@ launch/install.sh g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi
   libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libfmt-dev libgtest-dev libgmock-dev
 
 # A clone without history, or a copy of the tree, builds as well.
-cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" >&2
+cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" \
+  ${MANIPLE_WERROR:+-DMANIPLE_WERROR="$MANIPLE_WERROR"} >&2
 cmake --build --preset "$preset" ${1:+--target "$@"} >&2

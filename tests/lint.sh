@@ -8,7 +8,7 @@ git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Wer
 
 shellcheck cluster/testbed/* cluster/slurm/* cluster/containers/*
 
-launch/setup.sh release maniple
+MANIPLE_WERROR=ON launch/setup.sh release maniple
 product=("$@")
 [ ${#product[@]} -gt 0 ] || mapfile -t product < <(git ls-files 'kernels/*.cpp' 'parallel/*.cpp' 'layers/*.cpp' 'runtime/*.cpp' 'launch/*.cpp')
 printf '%s\n' "${product[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/release --quiet

@@ -32,7 +32,7 @@ file(GLOB kernel_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
 add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
 target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/include/kernels ${PROJECT_SOURCE_DIR}/kernels/cuda)
 target_compile_options(maniple_cuda_kernels PRIVATE
-  --expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
+  --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
 set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)
 set(launcher ${PROJECT_SOURCE_DIR}/kernels/cuda/within_budget.sh ${budget} ${CMAKE_CUDA_COMPILER_LAUNCHER})
 set_target_properties(maniple_cuda_kernels PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
