@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <map>
 
 namespace maniple {
@@ -60,6 +61,7 @@ class MpiWorld : public World {
  public:
   MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl)
       : MpiWorld(job, std::move(on_fault), std::move(nccl), find_neighbourhood(job)) {}
+  ~MpiWorld() override;
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
@@ -89,6 +91,7 @@ class MpiWorld : public World {
   const Backoff::Spin spin_;
   MpiTransport control_;
   const std::vector<Place> places_;
+  std::vector<UniqueComm> channels_;
 };
 
 // A world that ends MPI after everything else of it is gone.
@@ -97,14 +100,29 @@ struct MpiJob final : private MpiSession, public MpiWorld {
       : MpiSession(settle), MpiWorld(everyone(), std::move(on_fault), std::move(nccl)) {}
 };
 
-// "Open MPI v4.1.4, package: ..." up to the comma, and how GPU tensors travel.
+// What channels left unread is taken when nobody sends any more: MPI may not end with messages on their way,
+// and MPICH's UCX tells of each on stdout, in the midst of the results.
+MpiWorld::~MpiWorld() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    barrier();
+    for (const UniqueComm& channel : channels_)
+      for (MpiMailbox unread(channel.get(), nullptr); unread.try_receive();) continue;
+  } catch (const Error&) {  // the transport is broken, and MPI_Finalize will say so
+  }
+}
+
+// "Open MPI v4.1.4, package: ..." up to the comma, or "MPICH Version:\t4.0.2" up to the end of the line; and
+// how GPU tensors travel.
 std::string MpiWorld::description() const {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  const std::string version = text.data();
+  std::string version = text.data();
+  version.resize(std::min(version.size(), version.find_first_of(",\n")));
+  std::ranges::replace(version, '\t', ' ');
   const std::string gpus = nccl_ ? nccl_->description() : "";
-  return version.substr(0, version.find_first_of(",\n")) + (gpus.empty() ? "" : ", " + gpus);
+  return version + (gpus.empty() ? "" : ", " + gpus);
 }
 
 std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, Ops& ops) {
@@ -127,10 +145,10 @@ std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, O
 }
 
 Channel MpiWorld::make_channel() {
-  UniqueComm comm = duplicate(control_.comm());
-  if (rank() != 0) return {nullptr, std::make_unique<MpiMailbox>(std::move(comm), nullptr)};
+  const MPI_Comm comm = channels_.emplace_back(duplicate(control_.comm())).get();
+  if (rank() != 0) return {nullptr, std::make_unique<MpiMailbox>(comm, nullptr)};
   MemoryChannel own = make_memory_channel(1);
-  return {std::make_unique<MpiMailbox>(std::move(comm), std::move(own.center)), std::move(own.leaves[0])};
+  return {std::make_unique<MpiMailbox>(comm, std::move(own.center)), std::move(own.leaves[0])};
 }
 
 void MpiWorld::abort(int exit_code) {
