@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program, the scripts for clusters, the documents with the licence. The documents keep their
-# folders, so that what they link to is there.
+# What `cmake --install` puts where: the program, the scripts for clusters, the modulefile, the documents with the licence. The documents
+# keep their folders, so that what they link to is there.
 include(GNUInstallDirs)
 install(TARGETS maniple RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY cluster DESTINATION ${CMAKE_INSTALL_DATADIR}/maniple USE_SOURCE_PERMISSIONS)
@@ -10,3 +10,4 @@ foreach(document ${documents} ${below})
   cmake_path(GET document PARENT_PATH folder)
   install(FILES ${document} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()
+install(FILES ${CMAKE_CURRENT_LIST_DIR}/modulefile DESTINATION ${CMAKE_INSTALL_DATADIR}/maniple/modulefiles/maniple RENAME ${PROJECT_VERSION})

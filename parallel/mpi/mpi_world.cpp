@@ -164,7 +164,7 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
   if (transport != GpuTransport::nccl) return nullptr;
   throw Error(ExitCode::preflight, "`transport` nccl was given, but this build has no NCCL", "",
-              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
+              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.14 or newer are");
 }
 #endif
 

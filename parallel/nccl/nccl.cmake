@@ -4,7 +4,7 @@ if(NOT with_cuda)
   return()
 endif()
 
-set(oldest_nccl 2.28)
+set(oldest_nccl 2.14)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
 set(nccl_version 0)
