@@ -47,8 +47,9 @@ if here git release && git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
   sha256sum --check --quiet SHA256SUMS
   read -r sum tarball <SHA256SUMS
   tar --list --file "$tarball" "${tarball%.tar.gz}/CMakeLists.txt" >/dev/null
+  cd packaging
   for recipe in spack/package.py easybuild/*.eb conda/meta.yaml Containerfile apptainer.def; do
-    grep -q "$sum" "packaging/$recipe" || bad "$recipe does not have the tarball's sum"
-    ! grep -E '@(URL|VERSION|SHA256)@' "packaging/$recipe" || bad "$recipe has blanks"
+    grep -q "$sum" "$recipe" || bad "$recipe does not have the tarball's sum"
+    ! grep -E '@(URL|VERSION|SHA256)@' "$recipe" || bad "$recipe has blanks"
   done
 fi
