@@ -11,4 +11,5 @@ for licence in maniple libstdc++6 libgcc-s1 libfmt9 libicu72 libopenmpi3; do
 done
 carried=$(find "$bundle/usr" -name '*.so*' -type f | wc -l)
 [ -e "$bundle/usr/lib/x86_64-linux-gnu/c++/libstdc++.so.6" ] && ((carried > 10)) || bad "it does not carry the C++ library"
-"$bundle/run" maniple generate --model "$model" --prompt ROMEO: --max-tokens 4 2>"$work/err" | grep -q . || bad "$(cat "$work/err")"
+"$bundle/run" maniple generate --model "$model" --prompt ROMEO: --max-tokens 4 >"$work/out" 2>"$work/err" || bad "$(cat "$work/err")"
+[ -s "$work/out" ] || bad "no text"
