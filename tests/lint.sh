@@ -6,7 +6,7 @@ launch/install.sh clang-format clang-tidy git shellcheck
 
 git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Werror
 
-shellcheck cluster/testbed/* cluster/slurm/* cluster/containers/*
+shellcheck cluster/testbed/* cluster/slurm/* cluster/containers/* launch/packaging/*.sh
 
 MANIPLE_WERROR=ON launch/setup.sh release maniple
 product=("$@")

@@ -6,6 +6,7 @@ packages=$(apt-cache depends --recurse --no-{recommends,suggests,conflicts,break
 # shellcheck disable=SC2086
 (cd debs && apt-get -qq download $packages)
 for package in debs/*.deb; do dpkg -x "$package" libraries; done
+cp -a libraries/lib/. libraries/usr/lib/
 
 # As `conda activate` or `spack load` would.
 deps=$HOME/libraries/usr
