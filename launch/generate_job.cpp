@@ -34,6 +34,8 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
     : options_(options), files_(options.engine.model), disk_(disk) {
   if (options_.prompt)
     prompt_ = line_of_prompt(*options_.prompt);
+  else if (options_.follow)
+    followed_.emplace(options_.in.front());
   else
     input_.emplace(options_.in);
   if (options_.run_dir) {
@@ -42,11 +44,12 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   }
   seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
-  requests_ = checked_requests();
+  if (!followed_) requests_ = checked_requests();
   output_.emplace(options_.out.value_or("-"));
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
          options_.out.value_or("stdout"));
+  check_overwrite(options_.out.value_or("-"), options_.overwrite);
 }
 
 uint64_t GenerateJob::checked_requests() {
@@ -104,8 +107,17 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
 
 fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }
 
+std::string GenerateJob::start_note() const {
+  const bool starts_over = input_ && !run_ && !options_.launch.job.empty();
+  return starts_over
+             ? "maniple: note: if Slurm requeues this job, it starts over; with --run-dir it goes on\n"
+             : "";
+}
+
 std::string GenerateJob::resume_text() const {
-  if (already_over_) return fmt::format("maniple: {} is complete\n", options_.run_dir->string());
+  if (already_over_)
+    return fmt::format("maniple: {} is complete; results: {}\n", options_.run_dir->string(),
+                       (*options_.run_dir / results_name).string());
   if (!run_ || run_->ledger().done() == 0) return {};
   const std::string dropped =
       run_->dropped_bytes() == 0
@@ -141,13 +153,20 @@ RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const
   setting.defaults = default_request(model.generation_config(), options_.sampling);
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
-  setting.requests = requests_;
+  if (!followed_) setting.requests = requests_;
+  setting.unchecked = followed_.has_value();
   setting.ledger = run_ ? &run_->ledger() : nullptr;
   setting.retry_errors = options_.retry_errors;
   return setting;
 }
 
 RequestReader::Lines GenerateJob::lines() {
+  if (followed_)
+    return [this] {
+      std::optional<LineReader::Line> line = followed_->next();
+      requests_ += line && !line->text.empty();
+      return line;
+    };
   if (!input_) return [this] { return std::exchange(prompt_, std::nullopt); };
   return [this] { return input_->next(); };
 }
@@ -170,12 +189,27 @@ ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode i
 }
 
 std::string GenerateJob::outcome_text(ExitCode code) const {
-  if (!run_) return {};
+  if (!run_) return out_text(code);
   const Ledger& ledger = run_->ledger();
+  const std::string results = (run_->path() / results_name).string();
+  return fmt::format("maniple: {}: {} of {} requests done, {} failed{}; exit {}; {}\n", run_->path().string(),
+                     ledger.done(), ledger.requests(), ledger.failed(),
+                     ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(shown(code)),
+                     code == ExitCode::stopped ? "the same command again does the rest, into " + results
+                                               : "results: " + results);
+}
+
+std::string GenerateJob::out_text(ExitCode code) const {
+  if (!options_.out || *options_.out == "-") return {};
+  const bool whole = code == ExitCode::complete || code == ExitCode::some_requests_failed;
   return fmt::format(
-      "maniple: {}: {} of {} requests done, {} failed{}{}; exit {}\n", run_->path().string(), ledger.done(),
-      ledger.requests(), ledger.failed(), ledger.failed() > 0 ? " (errors.jsonl)" : "",
-      code == ExitCode::stopped ? "; the same command again does the rest" : "", static_cast<int>(code));
+      "maniple: {}: {}\n",
+      whole ? "results" : "with --overwrite the same command starts over; what has finished is in",
+      *options_.out);
+}
+
+ExitCode GenerateJob::shown(ExitCode code) const {
+  return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
 }
 
 void GenerateJob::give_up(ExitCode code) {

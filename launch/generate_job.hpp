@@ -1,6 +1,7 @@
 // Rank 0's part of `generate` around the engine: the input, where results go, the run directory.
 #pragma once
 
+#include <launch/followed_input.hpp>
 #include <launch/options.hpp>
 #include <launch/report.hpp>
 #include <launch/request_feed.hpp>
@@ -23,10 +24,12 @@ class GenerateJob {
   // The exit code, where earlier jobs have done it all: nothing is to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
   const SeedReport& seed() const { return seed_; }
-  uint64_t requests() const { return options_.shard.share_of(requests_); }  // of this shard
+  // Of this shard; of an input that is followed, those that have come.
+  uint64_t requests() const { return options_.shard.share_of(requests_); }
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
   // This job's, in the run directory; empty without one.
   std::filesystem::path folder() const;
+  std::string start_note() const;   // may be empty, as the next one
   std::string resume_text() const;  // empty for a first start
 
   // About what this job will write into the run directory; 0 without one.
@@ -41,8 +44,9 @@ class GenerateJob {
 
   // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
-  // How the run stands after that; empty without a run directory.
+  // How the run stands after that, and where the results are; empty where they went to stdout.
   std::string outcome_text(ExitCode code) const;
+  ExitCode shown(ExitCode code) const;  // what the process ends with
   // What was stored stays; the error that ends the job is the one to report.
   void give_up(ExitCode code);
 
@@ -50,14 +54,16 @@ class GenerateJob {
   void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
   uint64_t checked_requests();
   SeedReport seed_of(const Manifest* there);
+  std::string out_text(ExitCode code) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
   GenerateOptions options_;
   ModelFiles files_;
   std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;
-  std::optional<LineReader::Line> prompt_;  // where there is no input file
-  uint64_t requests_ = 1;                   // of the whole input
+  std::optional<FollowedInput> followed_;   // where lines come during the run
+  std::optional<LineReader::Line> prompt_;  // where there is no input
+  std::atomic<uint64_t> requests_ = 0;      // of the whole input
   SeedReport seed_;
   std::time_t started_ = 0;  // of the run: what templates take for today
   std::optional<RunDirectory> run_;

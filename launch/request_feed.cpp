@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <launch/followed_input.hpp>
 #include <launch/request_feed.hpp>
 
 #include <utility>
@@ -36,12 +37,14 @@ void RequestReader::wait() {
 void RequestReader::read(const std::stop_token& stop) {
   std::exception_ptr failure;
   try {
-    for (RequestId request = 0; !stop.stop_requested(); ++request) {
+    for (RequestId request = 0; !stop.stop_requested();) {
       const std::optional<LineReader::Line> line = lines_();
       ++lines_read_;
       if (setting_.requests && !line == (request < *setting_.requests)) refuse_changed("the input");
       if (!line) break;
+      if (line->text.empty()) continue;
       if (is_wanted(request) && !put(prepare(request, *line), stop)) break;
+      ++request;
     }
   } catch (...) {
     failure = std::current_exception();
@@ -72,8 +75,14 @@ bool RequestReader::put(PreparedRequest prepared, const std::stop_token& stop) {
   return true;
 }
 
-PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line& line) const {
-  RequestLine parsed = parse_request(line);
+PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line& line) const try {
+  return prepare(request, parse_request(line));
+} catch (const Error& error) {
+  if (!setting_.unchecked) throw;
+  return {request, label_of_bad_line(line), {}, error.what()};
+}
+
+PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) const {
   parsed.label.seed = parsed.sampling.seed.value_or(request_seed(setting_.run_seed, parsed.label.id));
   PreparedRequest prepared{request, parsed.label, {}, parsed.error};
   if (!prepared.error.empty()) return prepared;
@@ -83,7 +92,7 @@ PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line
   built.sampling.seed = parsed.label.seed;
   try {
     built.prompt = tokens_of(parsed);
-  } catch (const Error& error) {  // of the chat template
+  } catch (const Error& error) {  // of the chat template, or there is no tokenizer
     prepared.error = error.what();
   }
   return prepared;
@@ -93,7 +102,7 @@ PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line
 std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
   const bool chat = line.label.shape == RequestShape::chat;
   if (!chat && !line.prompt) return std::move(line.tokens);
-  require(setting_.tokenizer && (!chat || setting_.render_chat), "the input was checked against the model");
+  if (!setting_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
   return setting_.tokenizer->encode(chat ? setting_.render_chat(*line.chat) : *line.prompt, !chat);
 }
 

@@ -24,6 +24,7 @@ struct PreparedRequest {
 // rendered by the chat template, tokenised. Its end waits for the line at hand.
 class RequestReader {
  public:
+  // Nothing: there are no more. A line without text: none has come for a moment.
   using Lines = std::function<std::optional<LineReader::Line>()>;
   struct Setting {
     const Tokenizer* tokenizer = nullptr;
@@ -34,6 +35,7 @@ class RequestReader {
     std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many
     const Ledger* ledger = nullptr;    // of earlier jobs: what has a result is passed over
     bool retry_errors = false;         // but errors are not
+    bool unchecked = false;            // lines were not parsed before: a bad one is refused, not the input
   };
 
   // Starts the thread. `lines` is called on it alone; what the setting points to must outlive this.
@@ -55,6 +57,7 @@ class RequestReader {
   void read(const std::stop_token& stop);
   bool is_wanted(RequestId request) const;
   PreparedRequest prepare(RequestId request, const LineReader::Line& line) const;
+  PreparedRequest prepare(RequestId request, RequestLine parsed) const;
   std::vector<int32_t> tokens_of(RequestLine& line) const;
   bool put(PreparedRequest prepared, const std::stop_token& stop);
 

@@ -1,4 +1,5 @@
 #include <launch/run_identity.hpp>
+#include <runtime/agreement.hpp>
 
 #include <fmt/ranges.h>
 
@@ -80,6 +81,19 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("level", identity.level);
   manifest.set("instruction_path", identity.instruction_path);
   return manifest;
+}
+
+DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config) {
+  DType type = options.engine.dtype;
+  agree(world, [&] {
+    if (world.rank() != 0 || options.dtype) return;
+    const bool fp16 = config.dtype == DType::fp16 && options.engine.backend.kind == BackendKind::cuda;
+    const std::optional<Manifest> there =
+        fp16 && options.run_dir ? Manifest::read(*options.run_dir) : std::nullopt;
+    const std::string* begun = there ? there->find("dtype") : nullptr;
+    type = fp16 && !(begun && *begun == name_of(DType::bf16)) ? DType::fp16 : DType::bf16;
+  });
+  return gather_values(world, type).front();
 }
 
 ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests) {

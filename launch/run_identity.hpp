@@ -29,6 +29,10 @@ struct RunIdentity {
 std::string level_of(const JobPlan& plan);
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
 
+// Collective: what the job computes in, by rank 0. Where no type was asked for, that of the checkpoint if it
+// is fp16 and the job is on GPUs, else bf16; also where its run directory was begun in bf16.
+DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config);
+
 // Exit code of a run in which so many requests failed.
 ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests);
 

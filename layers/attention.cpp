@@ -3,12 +3,18 @@
 #include <cmath>
 
 namespace maniple {
+namespace {
+
+std::vector<LogicalOutput> query_key_value(const std::string& source, const ModelConfig& config) {
+  const int64_t query = config.num_heads * config.head_dim, kv = config.num_kv_heads * config.head_dim;
+  return fused_as(source + ".qkv_proj",
+                  {{source + ".q_proj", query}, {source + ".k_proj", kv}, {source + ".v_proj", kv}});
+}
+
+}  // namespace
 
 Attention::Attention(const std::string& source, const ModelConfig& config, TensorRank tensor)
-    : qkv_(LogicalOutput::whole(source + ".q_proj", config.num_heads * config.head_dim),
-           LogicalOutput::whole(source + ".k_proj", config.num_kv_heads * config.head_dim),
-           LogicalOutput::whole(source + ".v_proj", config.num_kv_heads * config.head_dim),
-           config.hidden_size, config.head_dim, config.qkv_bias, tensor),
+    : qkv_(query_key_value(source, config), config.hidden_size, config.head_dim, config.qkv_bias, tensor),
       output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
               tensor) {
   if (!config.qk_norm) return;

@@ -1,13 +1,10 @@
 #include <layers/gated_mlp.hpp>
 
-#include <array>
-
 namespace maniple {
 namespace {
 
-std::array<LogicalOutput, 2> gate_and_up(const std::string& source, int64_t width) {
-  return {LogicalOutput::whole(source + ".gate_proj", width),
-          LogicalOutput::whole(source + ".up_proj", width)};
+std::vector<LogicalOutput> gate_and_up(const std::string& source, int64_t width) {
+  return fused_as(source + ".gate_up_proj", {{source + ".gate_proj", width}, {source + ".up_proj", width}});
 }
 
 }  // namespace

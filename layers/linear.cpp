@@ -1,9 +1,19 @@
 #include <layers/linear.hpp>
 #include <parallel/shard.hpp>
 
-#include <vector>
+#include <utility>
 
 namespace maniple {
+
+std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<LogicalOutput> outputs) {
+  int64_t rows = 0;
+  for (LogicalOutput& output : outputs) {
+    output.fused = fused;
+    output.first_row = std::exchange(rows, rows + output.rows);
+  }
+  for (LogicalOutput& output : outputs) output.fused_rows = rows;
+  return outputs;
+}
 
 TensorView RowsOfLinear::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
   const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
@@ -20,14 +30,25 @@ TensorView RowsOfLinear::forward_gated(GateActivation activation, ConstTensorVie
 }
 
 void RowsOfLinear::append(const LogicalOutput& output, IndexRange part) {
-  const IndexRange rows{output.first_row + part.begin, output.first_row + part.end};
+  const auto fused = [&](const char* ending, const Shape& shape) {
+    return output.fused.empty() ? FusedTensor{} : FusedTensor{output.fused + ending, shape, output.first_row};
+  };
   weight_.spec.columns = inputs_;
-  weight_.spec.pieces.push_back(
-      {output.source + ".weight", {output.source_rows, inputs_}, rows, {0, inputs_}, weight_.spec.rows});
+  weight_.spec.pieces.push_back({output.source + ".weight",
+                                 {output.rows, inputs_},
+                                 part,
+                                 {0, inputs_},
+                                 weight_.spec.rows,
+                                 fused(".weight", {output.fused_rows, inputs_})});
   weight_.spec.rows += part.size();
   if (!has_bias_) return;
   bias_.spec.role = WeightRole::vector;
-  bias_.spec.pieces.push_back({output.source + ".bias", {output.source_rows}, rows, {0, 1}, bias_.spec.rows});
+  bias_.spec.pieces.push_back({output.source + ".bias",
+                               {output.rows},
+                               part,
+                               {0, 1},
+                               bias_.spec.rows,
+                               fused(".bias", {output.fused_rows})});
   bias_.spec.rows += part.size();
 }
 
@@ -54,15 +75,15 @@ MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOu
     append(output, balanced_shard(output.rows, tensor.size, tensor.rank));
 }
 
-QkvParallelLinear::QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key,
-                                     const LogicalOutput& value, int64_t inputs, int64_t head_dim, bool bias,
-                                     TensorRank tensor)
+QkvParallelLinear::QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim,
+                                     bool bias, TensorRank tensor)
     : RowsOfLinear(inputs, bias) {
+  const LogicalOutput &query = outputs[0], &key = outputs[1];
   const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
   const std::vector<int64_t> kv =
       kv_head_shard(query.rows / head_dim, key.rows / head_dim, tensor.size, tensor.rank);
   append(query, {q.begin * head_dim, q.end * head_dim});
-  for (const LogicalOutput& output : {key, value})
+  for (const LogicalOutput& output : outputs.subspan(1))
     for (const int64_t head : kv) append(output, {head * head_dim, (head + 1) * head_dim});
   heads_ = {q.size(), static_cast<int64_t>(kv.size()), head_dim};
 }

@@ -9,20 +9,22 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace maniple {
 
-// One logical output of a merged layer: rows [first_row, first_row + rows) of `<source>.weight`, of
-// `source_rows` in all. Checkpoints keep the outputs apart (q_proj, k_proj, v_proj) or fused on disk
-// (qkv_proj with first_row > 0).
+// One logical output of a layer: the rows of `<source>.weight`. Checkpoints keep those of a merged layer
+// apart (q_proj, k_proj, v_proj), or as rows [first_row, first_row + rows) of `<fused>.weight`, of fused_rows
+// in all.
 struct LogicalOutput {
   std::string source;
-  int64_t source_rows = 0;
-  int64_t first_row = 0;
   int64_t rows = 0;
-
-  static LogicalOutput whole(std::string source, int64_t rows) { return {std::move(source), rows, 0, rows}; }
+  std::string fused = {};
+  int64_t fused_rows = 0;
+  int64_t first_row = 0;
 };
+// All outputs of a merged layer, which a checkpoint may keep one below the other in one tensor.
+std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<LogicalOutput> outputs);
 
 // Any layer whose rank holds whole rows of W. The base of the layers below, which say which rows.
 class RowsOfLinear {
@@ -39,7 +41,7 @@ class RowsOfLinear {
 
  protected:
   RowsOfLinear(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
-  // Appends rows [first_row + part.begin, first_row + part.end) of the output's source to the local rows.
+  // Appends a part of the output's rows to the local rows.
   void append(const LogicalOutput& output, IndexRange part);
 
  private:
@@ -71,8 +73,9 @@ class MergedColumnParallelLinear : public RowsOfLinear {
 // there are more ranks than heads.
 class QkvParallelLinear : public RowsOfLinear {
  public:
-  QkvParallelLinear(const LogicalOutput& query, const LogicalOutput& key, const LogicalOutput& value,
-                    int64_t inputs, int64_t head_dim, bool bias, TensorRank tensor);
+  // outputs: query, key and value.
+  QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim, bool bias,
+                    TensorRank tensor);
   const HeadLayout& heads() const { return heads_; }
 
  private:

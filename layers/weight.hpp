@@ -9,6 +9,14 @@
 
 namespace maniple {
 
+// The larger tensor in which some checkpoints keep a tensor's rows, from first_row on ("qkv_proj" for
+// "k_proj"). No name: there is none.
+struct FusedTensor {
+  std::string name;
+  Shape shape;
+  int64_t first_row = 0;
+};
+
 // A rectangle of a source tensor of the checkpoint, and the local row that it begins at. Vectors are tensors
 // of one column.
 struct WeightPiece {
@@ -17,6 +25,7 @@ struct WeightPiece {
   IndexRange rows;     // of the source; empty where this rank holds nothing of it
   IndexRange columns;  // of the source; [0, 1) for a vector
   int64_t local_row = 0;
+  FusedTensor fused = {};  // of the whole source
 };
 
 enum class WeightRole : uint8_t {

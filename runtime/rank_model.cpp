@@ -118,7 +118,7 @@ void RankModel::load() {
 std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index) const {
   std::vector<WeightNeeds> needs;
   for (int place = 0; place < plan_.grid.replica_ranks(); ++place)
-    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(place))));
+    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(place)), index));
   // Small rounds keep all ranks busy; those of a large model are larger, so that the plan stays small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;

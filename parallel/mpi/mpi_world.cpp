@@ -112,17 +112,10 @@ MpiWorld::~MpiWorld() {
   }
 }
 
-// "Open MPI v4.1.4, package: ..." up to the comma, or "MPICH Version:\t4.0.2" up to the end of the line; and
-// how GPU tensors travel.
+// How GPU tensors travel is part of it.
 std::string MpiWorld::description() const {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  std::string version = text.data();
-  version.resize(std::min(version.size(), version.find_first_of(",\n")));
-  std::ranges::replace(version, '\t', ' ');
   const std::string gpus = nccl_ ? nccl_->description() : "";
-  return version + (gpus.empty() ? "" : ", " + gpus);
+  return mpi_library() + (gpus.empty() ? "" : ", " + gpus);
 }
 
 std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, Ops& ops) {
@@ -169,6 +162,17 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 #endif
 
 }  // namespace
+
+// It goes on after a comma or a line: "package: ...".
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  std::string version = text.data();  // "Open MPI v4.1.4, package: ...", "MPICH Version:\t4.0.2\n..."
+  version.resize(std::min(version.size(), version.find_first_of(",\n")));
+  std::ranges::replace(version, '\t', ' ');
+  return version;
+}
 
 std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport,
                                       std::chrono::milliseconds settle) {

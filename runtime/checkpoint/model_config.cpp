@@ -159,7 +159,7 @@ RotaryConfig rotary_of(const JsonFields& fields) {
   plain.theta = fields.number_or("rope_theta", plain.theta, 1.0, largest_theta);
   std::optional<RotaryConfig> found;
   for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
-    if (!fields.find(name)) continue;
+    if (fields.is_neutral(name, {})) continue;
     const RotaryConfig rotary = scaled_rotary(fields.object(name), plain.theta, theta_given);
     if (found && *found != rotary) fields.refuse(name, "what rope_parameters says, or none");
     found = rotary;

@@ -13,6 +13,7 @@
 #include <future>
 #include <ranges>
 #include <set>
+#include <utility>
 
 namespace maniple {
 namespace {
@@ -42,6 +43,23 @@ void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row
   ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
 }
 
+// The pieces of a parameter whose tensors the checkpoint keeps fused become pieces of that one.
+void name_as_stored(Model& model, const WeightIndex& index) {
+  const auto apart = [&](const WeightPiece& piece) {
+    return piece.fused.name.empty() || index.tensors.contains(piece.source) ||
+           !index.tensors.contains(piece.fused.name);
+  };
+  for (Parameter* parameter : model.parameters()) {
+    if (std::ranges::any_of(parameter->spec.pieces, apart)) continue;
+    for (WeightPiece& piece : parameter->spec.pieces) {
+      const FusedTensor fused = std::exchange(piece.fused, {});
+      piece.source = fused.name;
+      piece.source_shape = fused.shape;
+      piece.rows = {piece.rows.begin + fused.first_row, piece.rows.end + fused.first_row};
+    }
+  }
+}
+
 // The slices of a round on this rank: those that it keeps, one after the other, then those that it hands on.
 struct Slices {
   const ReadRound* round = nullptr;
@@ -63,6 +81,7 @@ class Loader {
       ranks_ = replicas[replica];
     }
     for (const std::vector<int>& ranks : replicas) alike_.push_back(ranks.at(place_));
+    name_as_stored(model, index);
     for (Parameter* parameter : model.parameters())
       for (const WeightPiece& piece : parameter->spec.pieces)
         pieces_.emplace(&index.tensors.at(piece.source), std::pair(parameter, &piece));
@@ -133,7 +152,7 @@ class Loader {
       if (unit.reader != place_) continue;
       const uint64_t begin = unit.tensor->offset + static_cast<uint64_t>(unit.rows.begin) * unit.row_bytes();
       std::optional<InputFile>& file = files_[unit.tensor->file];
-      if (!file) file.emplace(index_.files[unit.tensor->file]);
+      if (!file) file.emplace(open_same(index_.files[unit.tensor->file]));
       const std::span<std::byte> first = slices.of.at(&unit.deliveries[0]);
       if (unit.deliveries.size() == 1 && first.size() == unit.bytes()) {
         file->read(begin, first);
@@ -209,6 +228,7 @@ std::string some_of(const std::set<std::string>& names) {
 }  // namespace
 
 void check_names(Model& model, const WeightIndex& index) {
+  name_as_stored(model, index);
   std::map<std::string, Shape> wanted;
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces) wanted.emplace(piece.source, piece.source_shape);
@@ -234,14 +254,18 @@ void check_names(Model& model, const WeightIndex& index) {
   for (const auto& [name, tensor] : index.tensors)
     if (!wanted.contains(name) && !model.ignores(name)) extra.insert(name);
   if (!missing.empty())
-    fail(ExitCode::input, "the checkpoint lacks {} of the model's tensors: {}", missing.size(),
-         some_of(missing));
+    throw Error(ExitCode::input,
+                fmt::format("the checkpoint lacks {} of the model's tensors: {}{}", missing.size(),
+                            some_of(missing), extra.empty() ? "" : "; it holds instead: " + some_of(extra)),
+                "config.json says which tensors there must be",
+                "get config.json and all *.safetensors files of one model, in the names of transformers");
   if (!extra.empty())
     fail(ExitCode::input, "the checkpoint holds {} tensors that the model has no place for: {}", extra.size(),
          some_of(extra));
 }
 
-WeightNeeds needs_of(Model& model) {
+WeightNeeds needs_of(Model& model, const WeightIndex& index) {
+  name_as_stored(model, index);
   WeightNeeds needs;
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces)

@@ -10,11 +10,14 @@
 
 namespace maniple {
 
+// A checkpoint may keep the tensors of a merged layer fused: check_names, needs_of and load_weights make the
+// model's pieces parts of what the index holds.
+
 // Throws Error (input) naming missing, extra or misshapen tensors of the checkpoint.
 void check_names(Model& model, const WeightIndex& index);
 
 // The stored boxes behind the model's parameters on its rank.
-WeightNeeds needs_of(Model& model);
+WeightNeeds needs_of(Model& model, const WeightIndex& index);
 
 // What the weights of this rank will take, before anything is loaded; packing may add a little.
 size_t weight_bytes(Model& model, DType weight_type);

@@ -37,6 +37,11 @@ const std::map<std::string, std::function<void(Tensors&)>> wrong_tensors = {
        std::erase_if(tensors,
                      [](const auto& tensor) { return tensor.name == "model.layers.1.mlp.up_proj.weight"; });
      }},
+    {"renamed",
+     [](Tensors& tensors) {
+       for (TensorToWrite& tensor : tensors)
+         if (tensor.name.starts_with("model.layers.")) tensor.name.replace(0, 12, "transformer.h");
+     }},
     {"extra",
      [](Tensors& tensors) {
        tensors.push_back({"model.layers.7.mlp.gate.weight", "BF16", {2}, std::vector<std::byte>(4)});

@@ -191,6 +191,45 @@ TEST(RequestFeed, NeverWaitsForTheInputAndSaysWhetherItMoves) {
   EXPECT_TRUE(feed.moved());
 }
 
+TEST(RequestFeed, MovesWhileItWaitsForALineThatHasNotCome) {
+  Order order;
+  std::atomic<bool> came = false;
+  RequestFeed feed(
+      [&]() -> std::optional<LineReader::Line> {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return LineReader::Line{1, came ? five[1] : ""};
+      },
+      {}, order);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(stays_unready(feed));
+    EXPECT_TRUE(feed.moved());
+  }
+  came = true;
+  EXPECT_TRUE(ready_soon(feed));
+  const auto first = feed.next();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->id, 0U) << "only lines count";
+}
+
+TEST(RequestFeed, RefusesABadLineOfAnUncheckedInputAlone) {
+  const std::vector<std::string> lines = {"nonsense", R"({"id":"a","promt":""})",
+                                          R"({"custom_id":"b","id":8})", R"({"prompt":"text"})",
+                                          R"({"id":9,"tokens":[5]})"};
+  Order order;
+  RequestReader::Setting setting;
+  EXPECT_THROW(RequestFeed(lines_of(lines), setting, order).next(), Error);
+  setting.unchecked = true;
+  RequestFeed feed(lines_of(lines), setting, order);
+  const auto served = feed.next();
+  ASSERT_TRUE(served);
+  EXPECT_EQ(served->id, 4U);
+  ASSERT_EQ(order.refused.size(), 4U);
+  EXPECT_EQ(order.expected, (std::vector<std::pair<RequestId, std::string>>{
+                                {0, "1"}, {1, "\"a\""}, {2, "\"b\""}, {3, "4"}, {4, "9"}}));
+  EXPECT_NE(order.refused[0].second.find("line 1: not valid JSON"), std::string::npos);
+  EXPECT_NE(order.refused[3].second.find("needs a tokenizer"), std::string::npos);
+}
+
 TEST(RequestFeed, ReadsNoFurtherAheadThanItsQueueIsLong) {
   Order order;
   std::atomic<uint64_t> read = 0;

@@ -26,11 +26,13 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) {
-      const SourceTensor& source = sources.at(piece.source);
+      const bool fused = !sources.contains(piece.source);
+      const SourceTensor& source = sources.at(fused ? piece.fused.name : piece.source);
+      const int64_t first_row = fused ? piece.fused.first_row : 0;
       std::vector<float> raw;
       for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
         for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column)
-          raw.push_back(source(row, column));
+          raw.push_back(source(first_row + row, column));
       if (raw.empty()) continue;
       if (matrix)
         ops.pack(parameter->matrix, piece.local_row,

@@ -49,7 +49,7 @@ TEST(ColumnThenRowParallel, EqualsTheDenseProductWithTheBiasAddedOnce) {
     run_ranks(ranks, [&](World& world) {
       Rank rank(world);
       ForwardContext context = rank.context();
-      ColumnParallelLinear up(LogicalOutput::whole("up", inner), hidden, true, rank.place());
+      ColumnParallelLinear up({"up", inner}, hidden, true, rank.place());
       RowParallelLinear down("down", hidden, inner, true, rank.place());
       Parameters parameters;
       up.list(parameters);
@@ -127,10 +127,9 @@ TEST(MergedColumnParallel, TakesTheSameShardsFromSeparateAndFusedCheckpoints) {
   for (const int ranks : {1, 2, 3, 4})
     run_ranks(ranks, [&](World& world) {
       Rank rank(world);
-      const LogicalOutput apart[] = {LogicalOutput::whole("gate", 12), LogicalOutput::whole("up", 12)};
-      const LogicalOutput together[] = {{"gate_up", 24, 0, 12}, {"gate_up", 24, 12, 12}};
-      MergedColumnParallelLinear from_separate(apart, 1, false, rank.place()),
-          from_fused(together, 1, false, rank.place());
+      const std::vector<LogicalOutput> outputs = fused_as("gate_up", {{"gate", 12}, {"up", 12}});
+      MergedColumnParallelLinear from_separate(outputs, 1, false, rank.place()),
+          from_fused(outputs, 1, false, rank.place());
       const std::vector<float> local = local_rows(from_separate, separate, rank);
       EXPECT_EQ(local, local_rows(from_fused, fused, rank));
       EXPECT_EQ(local.front(), 12 / ranks * world.rank());
@@ -143,9 +142,8 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
       {"q_proj.weight", row_number}, {"k_proj.weight", row_number}, {"v_proj.weight", row_number}};
   run_ranks(8, [&](World& world) {
     Rank rank(world);
-    QkvParallelLinear qkv(LogicalOutput::whole("q_proj", 16), LogicalOutput::whole("k_proj", 4),
-                          LogicalOutput::whole("v_proj", 4), 1, 2, false,
-                          rank.place());  // 8 heads of 2, 2 KV heads
+    const LogicalOutput outputs[] = {{"q_proj", 16}, {"k_proj", 4}, {"v_proj", 4}};
+    QkvParallelLinear qkv(outputs, 1, 2, false, rank.place());  // 8 heads of 2, 2 KV heads
     EXPECT_EQ(qkv.heads().query_heads, 1);
     EXPECT_EQ(qkv.heads().kv_heads, 1);
     const float q = static_cast<float>(2 * world.rank()), kv = world.rank() < 4 ? 0.0F : 2.0F;
@@ -155,8 +153,8 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
 
 TEST(QkvParallel, RefusesHeadsThatDoNotDivide) {
   const auto make = [](int64_t heads, int64_t kv_heads, int ranks) {
-    QkvParallelLinear(LogicalOutput::whole("q", heads * 4), LogicalOutput::whole("k", kv_heads * 4),
-                      LogicalOutput::whole("v", kv_heads * 4), 8, 4, false, {0, ranks});
+    const LogicalOutput outputs[] = {{"q", heads * 4}, {"k", kv_heads * 4}, {"v", kv_heads * 4}};
+    QkvParallelLinear(outputs, 8, 4, false, {0, ranks});
   };
   EXPECT_THROW(make(28, 4, 8), Error);
   EXPECT_THROW(make(24, 8, 3), Error);

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <support/fused_checkpoint.hpp>
 #include <support/golden.hpp>
 #include <support/serving.hpp>
+#include <support/temp_directory.hpp>
 
 namespace maniple {
 namespace {
@@ -108,6 +110,22 @@ TEST(Engine, ServesTensorSizesThatDivideTheHeadsAlone) {
     const Served served = serve(tensor, options, golden_requests(golden));
     expect_golden(golden, served, fmt::format("tp {}", tensor));
     EXPECT_EQ(served.plan.repro, tensor <= 2 ? Repro::grid : Repro::batch);
+  }
+}
+
+TEST(Engine, ServesCheckpointsWithFusedTensors) {
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2", "tiny-llama3"}) {
+    const TempDirectory fused;
+    testing::write_fused(testing::model_directory(name), fused.path());
+    const Golden golden = testing::read_golden(name);
+    for (const int tensor : {1, 2, 4}) {
+      if (tensor == 4 && std::string(name) == "tiny-llama3") continue;  // 6 heads
+      EngineOptions options = options_for(name, DType::fp32);
+      options.model = fused.path();
+      options.tensor_size = tensor;
+      expect_golden(golden, serve(tensor, options, golden_requests(golden)),
+                    fmt::format("{} tp {}", name, tensor));
+    }
   }
 }
 

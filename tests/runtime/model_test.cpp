@@ -43,7 +43,7 @@ class LoadedModel {
       Model& model = *parts_.emplace_back(make_model(config_, part));
       std::atomic<uint32_t> blocks = 0;
       make_weights(model, *backend_.ops, dtype);
-      const WeightNeeds needs[] = {needs_of(model)};
+      const WeightNeeds needs[] = {needs_of(model, index)};
       const std::vector<int> replicas[] = {{0}};
       load_weights(model, *backend_.ops, index, plan_reads(needs, index, 1), world_.transport(), replicas,
                    blocks);

@@ -110,6 +110,18 @@ TEST(ModelConfig, FindsThetaInEveryPlaceItHasHad) {
   EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotary.theta, 10000.0);
 }
 
+TEST(ModelConfig, TakesAnEmptyRotaryScalingForNone) {
+  EXPECT_EQ(parse(patched("tiny-llama3", R"({"rope_scaling": {}})")).rotary,
+            read_model_config(model_directory("tiny-llama3")).rotary);
+  json old = config_of("tiny-llama3");
+  old["rope_scaling"] = old["rope_parameters"];
+  old["rope_parameters"] = json::object();
+  EXPECT_EQ(parse(old).rotary.type, RotaryType::llama3);
+  old["rope_scaling"] = json::object();
+  old["rope_theta"] = 12345;
+  EXPECT_EQ(parse(old).rotary, (RotaryConfig{.theta = 12345}));
+}
+
 TEST(ModelConfig, ReadsOldLlamaRotaryScalingAsTheNew) {
   json old = config_of("tiny-llama3");
   json scaling = old["rope_parameters"];

@@ -12,11 +12,11 @@
 namespace maniple {
 namespace {
 
-std::vector<WeightNeeds> needs_of_model(const std::string& name, int tensor_size) {
+std::vector<WeightNeeds> needs_of_model(const std::string& name, const WeightIndex& index, int tensor_size) {
   const ModelConfig config = read_model_config(model_directory(name));
   std::vector<WeightNeeds> needs;
   for (int rank = 0; rank < tensor_size; ++rank)
-    needs.push_back(needs_of(*make_model(config, testing::plan_of({rank, tensor_size}))));
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({rank, tensor_size})), index));
   return needs;
 }
 
@@ -79,7 +79,7 @@ TEST(ReadPlan, ReadsEveryByteOfAModelOnceOnEveryGrid) {
     const int64_t heads = read_model_config(model_directory(name)).num_heads;
     for (const int tensor_size : {1, 2, 4, 8}) {
       if (heads % tensor_size != 0) continue;
-      const std::vector<WeightNeeds> needs = needs_of_model(name, tensor_size);
+      const std::vector<WeightNeeds> needs = needs_of_model(name, index, tensor_size);
       for (const uint64_t round_bytes : {uint64_t{3000}, uint64_t{100'000}, uint64_t{1} << 20}) {
         SCOPED_TRACE(fmt::format("{} tp {} rounds of {}", name, tensor_size, round_bytes));
         const std::vector<ReadRound> plan = plan_reads(needs, index, 2, round_bytes);
@@ -91,7 +91,7 @@ TEST(ReadPlan, ReadsEveryByteOfAModelOnceOnEveryGrid) {
 }
 
 WeightIndex index_of(const std::vector<std::vector<int64_t>>& shapes) {
-  WeightIndex index{{"f"}, {}};
+  WeightIndex index{{{"f", {}}}, {}};
   uint64_t end = 8;
   for (size_t i = 0; i < shapes.size(); ++i) {
     uint64_t bytes = 2;

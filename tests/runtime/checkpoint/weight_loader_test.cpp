@@ -4,6 +4,7 @@
 
 #include <kernels/backend.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <support/fused_checkpoint.hpp>
 #include <support/rank_plans.hpp>
 #include <support/safetensors_writer.hpp>
 #include <support/thread_world.hpp>
@@ -44,12 +45,14 @@ float stored_value(const WeightIndex& index, const std::vector<std::string>& fil
   return tensor.info.dtype == DType::bf16 ? static_cast<float>(narrow) : static_cast<float>(half);
 }
 
-// The reference backend keeps weights row by row.
-void expect_values(Model& model, const WeightIndex& index) {
+// The reference backend keeps weights row by row. Which ones they are says a model that was not loaded.
+void expect_values(Model& model, Model& unloaded, const WeightIndex& index) {
   std::vector<std::string> files;
-  for (const auto& file : index.files) files.push_back(read_file(file));
-  for (const Parameter* parameter : model.parameters()) {
-    const WeightSpec& spec = parameter->spec;
+  for (const auto& file : index.files) files.push_back(read_file(file.path));
+  const Parameters specs = unloaded.parameters();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const WeightSpec& spec = specs[i]->spec;
+    const Parameter* const parameter = model.parameters()[i];
     const bool matrix = spec.role == WeightRole::matrix;
     const float* values = (matrix ? parameter->matrix.packed.view() : parameter->vector.view()).as<float>();
     size_t wrong = 0;
@@ -72,14 +75,15 @@ struct Loaded {
   std::unique_ptr<Model> model;
 };
 
-// As a job does it.
-void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t round_bytes) {
+// As a job does it. The values are those in `original`.
+void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t round_bytes,
+             const std::filesystem::path& original) {
   const ModelConfig config = read_model_config(directory);
   const WeightIndex index = read_index(directory);
   const auto places = static_cast<int>(grid[0].size());
   std::vector<WeightNeeds> needs;
   for (int place = 0; place < places; ++place)
-    needs.push_back(needs_of(*make_model(config, testing::plan_of({place, places}))));
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({place, places})), index));
   const auto replicas = static_cast<int>(grid.size());
   run_transports(replicas * places, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));  // as on another node
@@ -88,8 +92,12 @@ void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t 
     std::atomic<uint32_t> blocks = 0;
     load_weights(*loaded.model, *loaded.backend.ops, own, plan, transport, grid, blocks);
     EXPECT_GE(blocks, loaded.model->parameters().size());
-    expect_values(*loaded.model, own);
+    expect_values(*loaded.model, *make_model(config, testing::plan_of({transport.rank() % places, places})),
+                  read_index(original));
   });
+}
+void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t round_bytes) {
+  load_on(grid, directory, round_bytes, directory);
 }
 
 TEST(WeightLoader, GivesEveryRankTheStoredValuesOnEveryGrid) {
@@ -100,6 +108,31 @@ TEST(WeightLoader, GivesEveryRankTheStoredValuesOnEveryGrid) {
         SCOPED_TRACE(fmt::format("{} dp {} tp {} rounds of {}", name, data, tensor, round_bytes));
         load_on(grid_of(data, tensor), model_directory(name), round_bytes);
       }
+}
+
+TEST(WeightLoader, GivesEveryRankTheSameValuesFromFusedTensors) {
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2", "tiny-llama3"}) {
+    const TempDirectory fused;
+    testing::write_fused(model_directory(name), fused.path());
+    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 4}, {2, 2}, {1, 8}}) {
+      if (read_model_config(model_directory(name)).num_heads % tensor != 0) continue;
+      SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, data, tensor));
+      load_on(grid_of(data, tensor), fused.path(), 20'000, model_directory(name));
+    }
+  }
+}
+
+TEST(WeightLoader, RefusesATensorThatIsThereBothAloneAndFused) {
+  const TempDirectory fused;
+  testing::write_fused(model_directory("tiny-qwen3"), fused.path());
+  const ModelConfig config = read_model_config(fused.path());
+  WeightIndex index = read_index(fused.path());
+  const std::string layer = "model.layers.0.self_attn.";
+  index.tensors[layer + "k_proj.weight"] =
+      read_index(model_directory("tiny-qwen3")).tensors.at(layer + "k_proj.weight");
+  const std::string message = input_error_of([&] { check_names(*make_model(config, {}), index); });
+  expect_contains(message, "lacks 2 of");
+  expect_contains(message, "it holds instead: " + layer + "qkv_proj.weight");
 }
 
 // The tiny model again, its tensors in other types.
@@ -153,7 +186,7 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
     std::filesystem::resize_file(copy / "model.safetensors", 150'000);
     std::vector<WeightNeeds> needs;
     for (int place = 0; place < tensor; ++place)
-      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, tensor}))));
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, tensor})), index));
     const std::vector<ReadRound> plan = plan_reads(needs, index, data, 50'000);
     run_transports(data * tensor, [&](Transport& transport) {
       Loaded loaded(config, {transport.rank() % tensor, tensor});
@@ -167,7 +200,7 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
       }
     });
     EXPECT_EQ(messages.size(), static_cast<size_t>(data * tensor));
-    for (const std::string& message : messages) expect_contains(message, "is it being written or deleted?");
+    for (const std::string& message : messages) expect_contains(message, "150000 bytes, there");
   }
 }
 
