@@ -46,6 +46,22 @@ says err 'error: has made no progress for .*, nor has rank 1'
 troubled hang:3000 host
 says err 'error: rank 1 on .* has made no progress for [0-9]* s (last'
 
+# A library that is missing, though there is a GPU: what the loader finds first is no library.
+missing() { # LIBRARY RANKS: named before anything is loaded, with what to do
+  mkdir -p "$work/$1" && : >"$work/$1/$1"
+  LD_LIBRARY_PATH=$work/$1 on_gpus "$2" "$2" generate --model "$model" --prompt 'To be' --max-tokens 4 --backend cuda >/dev/null 2>"$work/err"
+  (($? == 69)) || bad "no $1: exit code: $(cat "$work/err")"
+  says err "error: $1 cannot be opened (.*$1: file too short)"
+  says err 'load the site.s .* or add its library folder to LD_LIBRARY_PATH; packages: '
+  (($(grep -c 'error:' "$work/err") == 1)) || bad "no $1: not one message: $(cat "$work/err")"
+}
+cublaslt=$(cd "${MANIPLE%/*}/stand_ins" && echo libcublasLt.so.*)
+missing "$cublaslt" 1
+missing "$cublaslt" 2
+missing libnccl.so.2 2
+LD_LIBRARY_PATH=$work/libnccl.so.2 on_gpus 2 2 generate --model "$model" --prompt 'To be' --max-tokens 4 --transport host >/dev/null 2>"$work/err" ||
+  bad "through the host NCCL is missed: $(cat "$work/err")"
+
 # Memory: what is left after the weights is for the cache, and enough for all that comes later.
 STAND_IN_MIB=200 on_gpus 1 1 generate --model "$model" --prompt 'To be' --max-tokens 4 --max-num-seqs 32 >/dev/null 2>"$work/err" ||
   bad "200 MiB: $(cat "$work/err")"
