@@ -15,6 +15,9 @@ golden() { # GPUS RANKS options...: the golden text
 golden 4 4 --tp 2 --max-num-seqs 16
 says err 'NCCL .*; fp32, attention on plain cores'
 says err '6 graphs of decode steps of up to 16 sequences'
+# Without tensor groups NCCL carries the weights alone, from the replica that has read them.
+golden 2 2 --tp 1
+says err ', NCCL .*; fp32'
 golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
 says err 'GPU tensors through the host (as asked)'
 
@@ -45,6 +48,13 @@ troubled hang:3000 nccl
 says err 'error: has made no progress for .*, nor has rank 1'
 troubled hang:3000 host
 says err 'error: rank 1 on .* has made no progress for [0-9]* s (last'
+
+# A rank that dies while weights go from replica to replica.
+dies=("$MANIPLE" generate --model "$model" --tp 1 --in "$work/endless" --out "$work/lost" --deadline 9)
+STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${dies[@]}" : -n 1 env STAND_IN_LAST_BROADCAST=5 "${dies[@]}" </dev/null >"$work/out" 2>"$work/err"
+code=$?
+((code == 76 || code == 137)) || bad "a death while weights are shared: exit code $code: $(cat "$work/err")"
+says err 'error: rank 1 on .* has died'
 
 # A library that is missing, though there is a GPU: what the loader finds first is no library.
 missing() { # LIBRARY RANKS: named before anything is loaded, with what to do
