@@ -16,7 +16,7 @@ golden 4 4 --tp 2 --max-num-seqs 16
 says err 'NCCL .*; fp32, attention on plain cores'
 says err '6 graphs of decode steps of up to 16 sequences'
 # Without tensor groups NCCL carries the weights alone, from the replica that has read them.
-golden 2 2 --tp 1
+golden 2 2 --tp 1 --max-num-seqs 16
 says err ', NCCL .*; fp32'
 golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
 says err 'GPU tensors through the host (as asked)'
