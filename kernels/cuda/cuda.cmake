@@ -52,4 +52,8 @@ file(GLOB sources CONFIGURE_DEPENDS kernels/cuda/*.cpp kernels/cuda/device/*.cpp
 target_sources(maniple_kernels PRIVATE ${sources} $<TARGET_OBJECTS:maniple_cuda_kernels>)
 target_compile_definitions(maniple_kernels PRIVATE MANIPLE_CUDA=1)
 target_include_directories(maniple_kernels PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
-target_link_libraries(maniple_kernels PRIVATE CUDA::cudart_static CUDA::cublasLt)
+target_link_libraries(maniple_kernels PRIVATE CUDA::cudart_static)
+# Opened at run time, here first.
+get_target_property(cublaslt CUDA::cublasLt IMPORTED_LOCATION)
+cmake_path(REPLACE_FILENAME cublaslt libcublasLt.so.${CUDAToolkit_VERSION_MAJOR})
+set_source_files_properties(kernels/cuda/cublaslt.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_CUBLASLT="${cublaslt}")

@@ -68,6 +68,9 @@ class MpiWorld : public World {
   const std::vector<Place>& places() const override { return places_; }
   std::string description() const override;
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
+  void open_gpu_transport() override {
+    if (nccl_ && size() > 1) nccl_->open();
+  }
   Channel make_channel() override;
   Transport& transport() override { return control_; }
   std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
