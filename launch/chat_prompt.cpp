@@ -1,6 +1,8 @@
 #include <kernels/support/check.hpp>
 #include <launch/chat_prompt.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace maniple {
@@ -27,7 +29,41 @@ void refuse_another_prompt(const ordered_json& request) {
            name);
 }
 
+bool has_parts(const ordered_json& message) {
+  return message.is_object() && message.contains("content") && message["content"].is_array();
+}
+
+// By line breaks, as vLLM does.
+std::string joined(const ordered_json& parts) {
+  std::vector<std::string> texts;
+  for (const ordered_json& part : parts) texts.push_back(part["text"]);
+  return fmt::format("{}", fmt::join(texts, "\n"));
+}
+
+ordered_json messages_for(const ChatTemplate& chat_template, ordered_json messages) {
+  for (ordered_json& message : messages) {
+    if (!has_parts(message)) continue;
+    const std::string role = message.contains("role") && message["role"].is_string() ? message["role"] : "";
+    if (!chat_template.takes_parts(role)) message["content"] = joined(message["content"]);
+  }
+  return messages;
+}
+
 }  // namespace
+
+std::optional<std::string> reason_against_content(const ordered_json& messages) {
+  for (const ordered_json& message : messages) {
+    if (!has_parts(message)) continue;
+    for (const ordered_json& part : message["content"]) {
+      const ordered_json type = part.is_object() ? part.value("type", ordered_json()) : ordered_json();
+      if (type != "text")
+        return fmt::format("content has a part of type {}; supported: text", shown(nlohmann::json(type)));
+      if (!part.contains("text") || !part["text"].is_string())
+        return "content has a part of type \"text\" without a text";
+    }
+  }
+  return std::nullopt;
+}
 
 std::string chat_prompt(const ChatTemplate& chat_template, const ordered_json& request, std::time_t now) {
   refuse_another_prompt(request);
@@ -35,7 +71,9 @@ std::string chat_prompt(const ChatTemplate& chat_template, const ordered_json& r
   if (!messages || messages->empty()) fail(ExitCode::input, "messages is missing or empty");
   const ordered_json* further = find(request, "chat_template_kwargs", Type::object, "an object");
   ordered_json variables = further ? *further : ordered_json::object();
-  variables["messages"] = *messages;
+  if (const std::optional<std::string> reason = reason_against_content(*messages))
+    fail(ExitCode::input, "{}", *reason);
+  variables["messages"] = messages_for(chat_template, *messages);
   if (!variables.contains("add_generation_prompt")) variables["add_generation_prompt"] = true;
   for (const char* name : {"tools", "documents"})
     if (const ordered_json* list = find(request, name, Type::array, "a list")) variables[name] = *list;

@@ -1,5 +1,6 @@
 #include <launch/chat_prompt.hpp>
 #include <launch/generate_job.hpp>
+#include <launch/json_line.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_identity.hpp>
 
@@ -27,24 +28,52 @@ RenderChat renderer_of(const ModelFiles& files, std::time_t now) {
   };
 }
 
+InputSummary summary_of_prompt(bool chat) {
+  const std::string where = "--prompt", nowhere;
+  return {1, chat ? 1U : 0U, where, chat ? where : nowhere, chat ? nowhere : where};
+}
+
+bool has_chat_template(const ModelFiles& files) {
+  try {
+    ChatTemplate::load(files);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// prompt: the first line with raw text, or empty.
+std::string note_on_prompt(const ModelFiles& files, const std::string& prompt) {
+  if (prompt.empty() || !has_chat_template(files)) return {};
+  return fmt::format(
+      "maniple: note: {} has a chat template, but {} is raw text, which is continued as it stands\n"
+      "  for an answer: --prompt TEXT --chat, or a line {{\"messages\": [{{\"role\": \"user\", "
+      "\"content\": \"...\"}}]}}\n",
+      files.where(), prompt);
+}
+
 }  // namespace
 
 GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
                          const std::string& instruction_path, std::atomic<uint32_t>& disk)
     : options_(options), files_(options.engine.model), disk_(disk) {
+  if (options_.system) check_utf8(*options_.system, "--system");
+  const auto from_text = [chat = options_.chat, system = options_.system](const LineReader::Line& line) {
+    return request_of_text(line, chat, system);
+  };
   if (options_.prompt)
-    prompt_ = line_of_prompt(*options_.prompt);
+    prompt_ = {1, from_text({1, *options_.prompt, "--prompt"})};
   else if (options_.follow)
     followed_.emplace(options_.in.front());
   else
-    input_.emplace(options_.in);
+    input_.emplace(options_.in, from_text);
   if (options_.run_dir) {
     open_run(plan, host, instruction_path);
     return;
   }
   seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
-  if (!followed_) requests_ = checked_requests();
+  if (!followed_) check_requests();
   output_.emplace(options_.out.value_or("-"));
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
@@ -52,10 +81,13 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   check_overwrite(options_.out.value_or("-"), options_.overwrite);
 }
 
-uint64_t GenerateJob::checked_requests() {
-  const InputSummary summary = input_ ? validate_requests(*input_) : InputSummary{1, "--prompt", {}};
+void GenerateJob::check_requests() {
+  const InputSummary summary = input_ ? validate_requests(*input_) : summary_of_prompt(options_.chat);
+  requests_ = summary.requests;
+  unlimited_chats_ = options_.sampling.max_tokens ? 0 : summary.unlimited_chats;
   if (!summary.first_chat.empty()) ChatTemplate::load(files_);
-  if (summary.first_text.empty() || files_.has("tokenizer.json")) return summary.requests;
+  note_ = note_on_prompt(files_, summary.first_prompt);
+  if (summary.first_text.empty() || files_.has("tokenizer.json")) return;
   throw Error(
       ExitCode::input,
       fmt::format(
@@ -80,10 +112,12 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
   const std::optional<Manifest> there = Manifest::read(path);
   seed_ = seed_of(there ? &*there : nullptr);
   const uint64_t hash = input_->hash();
-  requests_ = there ? there->number("requests") : checked_requests();
+  if (!there) check_requests();
+  if (there) requests_ = there->number("requests");
+  if (there && there->find("unlimited_chats")) unlimited_chats_ = there->number("unlimited_chats");
   started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
-  const Manifest manifest =
-      manifest_of(options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan)});
+  const Manifest manifest = manifest_of(
+      options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan), unlimited_chats_});
   if (there) {
     there->check_same(manifest, path);
     const std::optional<RunStatus> status = read_status(path);
@@ -109,9 +143,10 @@ fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_fold
 
 std::string GenerateJob::start_note() const {
   const bool starts_over = input_ && !run_ && !options_.launch.job.empty();
-  return starts_over
-             ? "maniple: note: if Slurm requeues this job, it starts over; with --run-dir it goes on\n"
-             : "";
+  return note_ +
+         (starts_over
+              ? "maniple: note: if Slurm requeues this job, it starts over; with --run-dir it goes on\n"
+              : "");
 }
 
 std::string GenerateJob::resume_text() const {
@@ -129,8 +164,11 @@ std::string GenerateJob::resume_text() const {
 
 // The journal takes what is missing, the final files take all.
 uint64_t GenerateJob::expected_bytes() const {
-  constexpr uint64_t token_bytes = 8;  // its text and its id
-  const uint64_t tokens = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
+  constexpr uint64_t token_bytes = 8;            // its text and its id
+  constexpr uint64_t tokens_of_an_answer = 512;  // where nothing limits it
+  const uint64_t limit = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
+  const uint64_t tokens = ((requests_ - unlimited_chats_) * limit + unlimited_chats_ * tokens_of_an_answer) /
+                          std::max<uint64_t>(requests_, 1);
   const uint64_t lines = requests() - done_before() + requests();
   return run_ ? lines * tokens * token_bytes : 0;
 }
@@ -151,6 +189,7 @@ RequestReader::Setting GenerateJob::reader_setting(const RankModel& model) const
   setting.tokenizer = model.tokenizer();
   setting.render_chat = renderer_of(files_, started_);
   setting.defaults = default_request(model.generation_config(), options_.sampling);
+  setting.unlimited_chats = followed_ ? !options_.sampling.max_tokens : unlimited_chats_ > 0;
   setting.run_seed = seed_.value;
   setting.shard = options_.shard;
   if (!followed_) setting.requests = requests_;

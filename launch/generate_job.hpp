@@ -52,7 +52,7 @@ class GenerateJob {
 
  private:
   void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
-  uint64_t checked_requests();
+  void check_requests();
   SeedReport seed_of(const Manifest* there);
   std::string out_text(ExitCode code) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
@@ -64,6 +64,8 @@ class GenerateJob {
   std::optional<FollowedInput> followed_;   // where lines come during the run
   std::optional<LineReader::Line> prompt_;  // where there is no input
   std::atomic<uint64_t> requests_ = 0;      // of the whole input
+  uint64_t unlimited_chats_ = 0;            // of these
+  std::string note_;                        // on what the input may have meant; mostly empty
   SeedReport seed_;
   std::time_t started_ = 0;  // of the run: what templates take for today
   std::optional<RunDirectory> run_;

@@ -1,7 +1,9 @@
+#include <launch/input_format.hpp>
 #include <launch/options.hpp>
 #include <launch/options/grammar.hpp>
 #include <launch/run_directory/run_lock.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <limits>
@@ -38,11 +40,12 @@ constexpr std::string_view generate_usage =
 
   mpirun -n 4 maniple generate --model DIR --tp 2 --in prompts.jsonl --out results.jsonl
   maniple generate --model DIR --prompt "ROMEO:" --max-tokens 120
+  maniple generate --model DIR --prompt "Who are you?" --chat
 
   srun --mpi=pmix maniple generate --model DIR --tp 4 --in prompts.jsonl --run-dir runs/r1
 
-Input lines are {"id": ..., "prompt": "..."} or {"id": ..., "tokens": [...]}, with sampling fields of their own if need be, or
-OpenAI's batch lines {"custom_id": ..., "method": "POST", "url": "/v1/completions", "body": {...}}.
+Input lines are {"id": ..., "prompt": "..."}, {"id": ..., "messages": [...]} or {"id": ..., "tokens": [...]}, with sampling fields of
+their own if need be, or OpenAI's batch lines {"custom_id": ..., "method": "POST", "url": "/v1/completions", "body": {...}}.
 The last command resumes: killed at any time, it loses at most the last --sync-interval of finished requests, and the same
 command again finishes the rest.
 )";
@@ -172,7 +175,11 @@ void settle(JobOptions& options) {
 void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Requests (one of --prompt and --in)");
   grammar.add("prompt", text("TEXT", options.prompt), "one prompt; its completion goes to stdout as text");
-  grammar.add("in", texts("FILE...", options.in).repeated(), "JSON lines, also gzipped; - for stdin");
+  grammar.add("chat", on(options.chat),
+              "the prompt is a user's message: the model's chat template makes it a prompt");
+  grammar.add("system", text("TEXT", options.system), "with --chat: the system's message before it");
+  grammar.add("in", texts("FILE...", options.in).repeated(),
+              "JSON lines, or FILE.txt with a prompt a line; also packed (gzip, zstd); - for stdin");
   grammar.add("follow", on(options.follow),
               "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
   grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
@@ -209,7 +216,8 @@ void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
   constexpr float any = std::numeric_limits<float>::max();
   SamplingFields& fields = options.sampling;
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]");
-  grammar.add("max-tokens", number(fields.max_tokens, 1, most), "most tokens of a completion [default: 64]");
+  grammar.add("max-tokens", number(fields.max_tokens, 1, most),
+              "most tokens of a completion [default: 64; of a chat: the rest of the context]");
   grammar.add("temperature", number(fields.temperature, -any, any), "0 for greedy, up to 2");
   grammar.add("top-k", number(fields.top_k, -most, most), "sample from the N likeliest tokens; 0 for all");
   grammar.add("top-p", number(fields.top_p, -any, any),
@@ -276,6 +284,10 @@ void check_sampling(const SamplingFields& fields) {
 void check_places(const GenerateOptions& options) {
   if (options.prompt && !options.in.empty())
     refuse("both --prompt and --in were given", "leave one of them out");
+  if (options.chat && !options.prompt && (options.follow || std::ranges::none_of(options.in, is_called_text)))
+    refuse("--chat needs --prompt, or text files with a user's message a line",
+           "--prompt TEXT --chat; in JSON lines a chat is {\"messages\": [...]}");
+  if (options.system && !options.chat) refuse("--system needs --chat", "--prompt TEXT --chat --system TEXT");
   if (options.retry_errors && !options.run_dir)
     refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
   if (options.follow && options.in.size() != 1)

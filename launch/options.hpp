@@ -44,12 +44,14 @@ struct JobOptions {
 
 struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
-  std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
-  bool follow = false;             // `in` is one pipe, served as its lines come
-  std::optional<std::string> out;  // a path, or "-" for stdout
-  Overwrite overwrite;             // whether it was requeued is main's, here and below
-  SamplingFields sampling;         // without seed: that of a request is made from the run's
-  std::optional<uint64_t> seed;    // of the run
+  std::vector<std::string> in;        // paths, or "-" for stdin; exactly one of prompt and in is there
+  bool chat = false;                  // the prompt, or each line of text files, is a user's message
+  std::optional<std::string> system;  // before it; with chat alone
+  bool follow = false;                // `in` is one pipe, served as its lines come
+  std::optional<std::string> out;     // a path, or "-" for stdout
+  Overwrite overwrite;                // whether it was requeued is main's, here and below
+  SamplingFields sampling;            // without seed: that of a request is made from the run's
+  std::optional<uint64_t> seed;       // of the run
   Shard shard;
   FailOn fail_on;
   bool retry_errors = false;

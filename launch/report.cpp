@@ -31,6 +31,23 @@ double median(const std::vector<RankTimes>& ranks, const auto& of) {
 // A slow rank shows in its own work: the others wait for it, which counts as communication.
 double own_work(const RankTimes& rank) { return rank.prefill + rank.decode - rank.communication; }
 
+// Whose completions are shorter than somebody asked for, and by what.
+std::string endings_text(const RunSummary& summary, size_t failed, uint32_t max_model_len) {
+  std::string text = fmt::format("maniple: ended by: stop {}, length {}, error {}\n", summary.stopped,
+                                 summary.reached_length, failed);
+  if (summary.clipped > 0)
+    text += fmt::format("maniple: max_tokens of {} clipped to what the context of {} tokens leaves\n",
+                        plural(summary.clipped, "request"), max_model_len);
+  if (summary.ended_by_context > 0)
+    text += fmt::format("maniple: {} ended at the end of the context of {} tokens\n",
+                        plural(summary.ended_by_context, "request"), max_model_len);
+  if (summary.ended_by_cache > 0)
+    text +=
+        fmt::format("maniple: {} without max_tokens ended where the KV cache ends; for more: --kv-memory\n",
+                    plural(summary.ended_by_cache, "chat"));
+  return text;
+}
+
 std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Place>& places) {
   if (ranks.empty()) return {};
   const RankTimes medians{median(ranks, &RankTimes::load), median(ranks, &RankTimes::prefill),
@@ -126,6 +143,10 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
                                    {"cached_tokens", summary.cached_tokens},
                                    {"completion_tokens", summary.completion_tokens},
                                    {"preemptions", summary.preemptions},
+                                   {"stopped", summary.stopped},
+                                   {"reached_length", summary.reached_length},
+                                   {"ended_by_context", summary.ended_by_context},
+                                   {"ended_by_kv_cache", summary.ended_by_cache},
                                    {"load_seconds", info.load_seconds},
                                    {"seconds", summary.seconds}};
   for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
@@ -139,7 +160,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
   return record.dump();
 }
 
-std::string summary_text(const RunSummary& summary, size_t done, size_t failed,
+std::string summary_text(const RunSummary& summary, size_t done, size_t failed, uint32_t max_model_len,
                          const std::vector<Place>& places) {
   const double seconds = std::max(summary.seconds, 1e-9);
   const std::string preempted =
@@ -150,7 +171,7 @@ std::string summary_text(const RunSummary& summary, size_t done, size_t failed,
              plural(done, "request"), summary.interrupted ? " before the interruption" : "", failed,
              summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens, summary.seconds,
              static_cast<double>(summary.completion_tokens) / seconds, preempted) +
-         times_text(summary.ranks, places);
+         endings_text(summary, failed, max_model_len) + times_text(summary.ranks, places);
 }
 
 }  // namespace maniple

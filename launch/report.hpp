@@ -32,8 +32,9 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
 // What a run directory keeps of a job that has ended by itself: JSON.
 std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
                        const World& world);
-// done and failed: requests, those that the engine never saw among them.
-std::string summary_text(const RunSummary& summary, size_t done, size_t failed,
+// done and failed: requests, those that the engine never saw among them. max_model_len: of prompt and
+// completion.
+std::string summary_text(const RunSummary& summary, size_t done, size_t failed, uint32_t max_model_len,
                          const std::vector<Place>& places);
 
 }  // namespace maniple

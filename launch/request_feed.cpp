@@ -90,6 +90,7 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
   built.id = request;
   parsed.sampling.apply_to(built);
   built.sampling.seed = parsed.label.seed;
+  built.sampling.open_ended = setting_.unlimited_chats && parsed.chat && !parsed.sampling.max_tokens;
   try {
     built.prompt = tokens_of(parsed);
   } catch (const Error& error) {  // of the chat template, or there is no tokenizer
@@ -100,10 +101,9 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
 
 // A chat's template spells out the special tokens itself.
 std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
-  const bool chat = line.label.shape == RequestShape::chat;
-  if (!chat && !line.prompt) return std::move(line.tokens);
+  if (!line.chat && !line.prompt) return std::move(line.tokens);
   if (!setting_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
-  return setting_.tokenizer->encode(chat ? setting_.render_chat(*line.chat) : *line.prompt, !chat);
+  return setting_.tokenizer->encode(line.chat ? setting_.render_chat(*line.chat) : *line.prompt, !line.chat);
 }
 
 // Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.

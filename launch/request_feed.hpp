@@ -30,6 +30,7 @@ class RequestReader {
     const Tokenizer* tokenizer = nullptr;
     RenderChat render_chat;
     GenerationRequest defaults;
+    bool unlimited_chats = false;  // chats without max_tokens are open-ended
     uint64_t run_seed = 0;
     Shard shard;
     std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many

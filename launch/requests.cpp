@@ -1,3 +1,4 @@
+#include <launch/chat_prompt.hpp>
 #include <launch/json_line.hpp>
 #include <launch/requests.hpp>
 
@@ -18,9 +19,12 @@ Names words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-const Names known_fields = words_of(
-    "id prompt tokens temperature top_k top_p min_p seed max_tokens min_tokens ignore_eos stop_token_ids "
-    "stop logprobs");
+const std::string plain_fields =
+    "id prompt tokens messages temperature top_k top_p min_p seed max_tokens min_tokens ignore_eos "
+    "stop_token_ids stop logprobs ";
+const Names known_fields = words_of(plain_fields);
+const Names known_beside_messages =
+    words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
 // Of lines in the shape of OpenAI's batch files.
 const Names line_fields = {"custom_id", "method", "url", "body"};
 const std::string both_bodies =
@@ -91,10 +95,14 @@ void read_completion(const JsonFields& body, RequestLine& request) {
 }
 
 // Whether the template takes the messages, only the template can tell.
-void read_chat(const JsonFields& body, RequestLine& request) {
-  const json* messages = body.find("messages");
+void check_messages(const JsonFields& fields) {
+  const json* messages = fields.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
-    body.refuse("messages", "a list with at least one message");
+    fields.refuse("messages", "a list with at least one message");
+}
+
+void read_chat(const JsonFields& body, RequestLine& request) {
+  check_messages(body);
   const auto longest = whole<uint32_t>(body, "max_completion_tokens", request.error);
   if (longest && request.sampling.max_tokens.value_or(*longest) != *longest)
     body.refuse("max_completion_tokens", "the same number as max_tokens, or one of both");
@@ -135,37 +143,59 @@ RequestLine parse_batch_request(const json& object, uint64_t number, const std::
   return request;
 }
 
-}  // namespace
-
-RequestLine parse_request(const LineReader::Line& line) {
-  nlohmann::ordered_json ordered = parse_ordered_json_line(line.text, line.where);
-  const json object = ordered;  // in which fields are found by name
-  if (is_batch_request(object)) {
-    RequestLine request = parse_batch_request(object, line.number, line.where);
-    if (request.label.shape == RequestShape::chat)
-      request.chat = std::make_shared<nlohmann::ordered_json>(std::move(ordered["body"]));
-    return request;
+// The one of them that is there.
+std::string source_of(const JsonFields& fields, const std::string& where) {
+  std::string source;
+  for (const char* name : {"prompt", "tokens", "messages"}) {
+    if (!fields.find(name)) continue;
+    if (!source.empty())
+      fail(ExitCode::input, "{}: both {} and {} are given; leave one out", where, source, name);
+    source = name;
   }
-  const JsonFields fields(object, line.where);
-  check_names(object, known_fields, line.where);
+  if (source.empty()) fail(ExitCode::input, "{}: neither prompt nor tokens nor messages are given", where);
+  return source;
+}
+
+RequestLine parse_plain_request(const json& object, uint64_t number, const std::string& where) {
+  const JsonFields fields(object, where);
+  check_names(object, fields.find("messages") ? known_beside_messages : known_fields, where);
   RequestLine request;
-  request.number = line.number;
-  request.label.id = id_of(fields, line.number);
-  const bool has_prompt = fields.find("prompt"), has_tokens = fields.find("tokens");
-  if (has_prompt == has_tokens)
-    fail(ExitCode::input, "{}: {}", line.where,
-         has_prompt ? "both prompt and tokens are given; leave one out"
-                    : "neither prompt nor tokens is given");
-  if (has_prompt) request.prompt = fields.text("prompt");
+  request.number = number;
+  request.label.id = id_of(fields, number);
+  const std::string source = source_of(fields, where);
+  if (source == "messages") check_messages(fields);
+  if (source == "prompt") request.prompt = fields.text("prompt");
   request.tokens = fields.token_ids("tokens");
   request.sampling = sampling_of(fields, request.error);
   request.sampling.logprobs = whole<int32_t>(fields, "logprobs", request.error);
   return request;
 }
 
-LineReader::Line line_of_prompt(const std::string& prompt) {
-  check_utf8(prompt, "--prompt");
-  return {1, json{{"prompt", prompt}}.dump()};
+}  // namespace
+
+RequestLine parse_request(const LineReader::Line& line) {
+  nlohmann::ordered_json ordered = parse_ordered_json_line(line.text, line.where);
+  const json object = ordered;  // in which fields are found by name
+  const bool batch = is_batch_request(object);
+  RequestLine request = batch ? parse_batch_request(object, line.number, line.where)
+                              : parse_plain_request(object, line.number, line.where);
+  nlohmann::ordered_json& asked = batch ? ordered["body"] : ordered;
+  const auto messages = asked.find("messages");
+  if (messages == asked.end() || messages->is_null()) return request;
+  if (const std::optional<std::string> reason = reason_against_content(*messages))
+    fail(ExitCode::input, "{}: {}", line.where, *reason);
+  request.chat = std::make_shared<nlohmann::ordered_json>(std::move(asked));
+  return request;
+}
+
+std::string request_of_text(const LineReader::Line& text, bool chat,
+                            const std::optional<std::string>& system) {
+  check_utf8(text.text, text.where);
+  if (!chat) return json{{"prompt", text.text}}.dump();
+  nlohmann::ordered_json messages;
+  if (system) messages.push_back({{"role", "system"}, {"content", *system}});
+  messages.push_back({{"role", "user"}, {"content", text.text}});
+  return nlohmann::ordered_json{{"messages", messages}}.dump();
 }
 
 InputSummary validate_requests(LineReader& reader) {
@@ -185,10 +215,14 @@ InputSummary validate_requests(LineReader& reader) {
       if (batch && label.model != first_batch->model)
         complaints.add(fmt::format("{}: the model is {}, but {} before; a run has one model", line->where,
                                    shown(json(label.model)), shown(json(first_batch->model))));
-      if (summary.first_text.empty() && (request.prompt || request.sampling.stop || batch))
-        summary.first_text = line->where;
-      if (summary.first_chat.empty() && label.shape == RequestShape::chat) summary.first_chat = line->where;
+      const auto note_first = [&](std::string& place, bool is_one) {
+        if (place.empty() && is_one) place = line->where;
+      };
+      note_first(summary.first_text, request.prompt || request.chat || request.sampling.stop || batch);
+      note_first(summary.first_chat, request.chat != nullptr);
+      note_first(summary.first_prompt, request.prompt.has_value());
       ++summary.requests;
+      if (request.chat && !request.sampling.max_tokens) ++summary.unlimited_chats;
     } catch (const Error& error) {
       complaints.add(error.what());
     }

@@ -35,22 +35,26 @@ struct RequestLine {
   uint64_t number = 1;  // of the line
   RequestLabel label;
   std::optional<std::string> prompt;
-  std::vector<int32_t> tokens;                         // where there is no prompt
-  std::shared_ptr<const nlohmann::ordered_json> chat;  // the body of a chat, as templates see its order
+  std::vector<int32_t> tokens;                         // where there is neither prompt nor chat
+  std::shared_ptr<const nlohmann::ordered_json> chat;  // the fields of a chat, as templates see their order
   SamplingFields sampling;
   std::string error;  // a setting that no type of ours can hold: the request is refused, the run goes on
 };
 
-// Fails (input), naming the line, on what is wrong in itself: not JSON, unknown or mistyped fields, both or
-// neither of prompt and tokens.
+// Fails (input), naming the line, on what is wrong in itself: not JSON, unknown or mistyped fields, more or
+// less than one of prompt, tokens and messages.
 RequestLine parse_request(const LineReader::Line& line);
-// The line that asks for it. Fails (input) unless it is UTF-8.
-LineReader::Line line_of_prompt(const std::string& prompt);
+// The JSON line that asks for a text: as a prompt, or as a user's message behind that of the system. Fails
+// (input), naming the line, unless it is UTF-8.
+std::string request_of_text(const LineReader::Line& text, bool chat = false,
+                            const std::optional<std::string>& system = {});
 
 struct InputSummary {
   uint64_t requests = 0;
-  std::string first_text;  // the line with a prompt, stop strings or the batch shape: needs a tokenizer
-  std::string first_chat;  // needs a chat template
+  uint64_t unlimited_chats = 0;  // of these: chats without max_tokens
+  std::string first_text;        // the line with text, stop strings or the batch shape: needs a tokenizer
+  std::string first_chat;        // needs a chat template
+  std::string first_prompt;      // text that no template will see
 };
 
 // Reads the whole input and rewinds it. Fails (input) with the first ten errors and the count of the others;

@@ -20,25 +20,39 @@ const char* reason_of(const Completion& completion) {
   return completion.reason == FinishReason::stop ? "stop" : "length";
 }
 
+std::string spelt(int32_t token, const Tokenizer* tokenizer) {
+  return tokenizer ? tokenizer->decode({&token, 1}, /*skip_special_tokens=*/false)
+                   : fmt::format("token_id:{}", token);
+}
+
 // Ours
 
-std::string score_json(const TokenScore& score) {
-  std::string text = fmt::format("{{\"logprob\":{}", number(score.logprob));
+std::string token_fields(int32_t token, const Tokenizer* tokenizer) {
+  const std::string text =
+      tokenizer ? fmt::format("\"text\":{},", quoted(spelt(token, tokenizer))) : std::string();
+  return fmt::format("\"token\":{},{}", token, text);
+}
+
+// Without a tokenizer the token's id is among the tokens alone.
+std::string score_json(int32_t token, const TokenScore& score, const Tokenizer* tokenizer) {
+  std::string text = fmt::format("{{{}\"logprob\":{}", tokenizer ? token_fields(token, tokenizer) : "",
+                                 number(score.logprob));
   const char* separator = ",\"top\":[";
   for (const TokenLogprob& alternative : score.alternatives) {
-    text += fmt::format("{}{{\"token\":{},\"logprob\":{}}}", separator, alternative.id,
+    text += fmt::format("{}{{{}\"logprob\":{}}}", separator, token_fields(alternative.id, tokenizer),
                         number(alternative.logprob));
     separator = ",";
   }
   return text + (score.alternatives.empty() ? "}" : "]}");
 }
 
-std::string plain_line(const RequestLabel& label, const Completion& completion) {
+std::string plain_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
   if (!completion.error.empty())
     return fmt::format("{{\"id\":{},\"error\":{}}}", label.id, quoted(completion.error));
   std::string scores;
-  for (const TokenScore& score : completion.scores)
-    scores += (scores.empty() ? ",\"logprobs\":[" : ",") + score_json(score);
+  for (size_t i = 0; i < completion.scores.size(); ++i)
+    scores += (i == 0 ? ",\"logprobs\":[" : ",") +
+              score_json(completion.tokens[i], completion.scores[i], tokenizer);
   if (!scores.empty()) scores += ']';
   return fmt::format(
       "{{\"id\":{}{}{},\"tokens\":[{}],\"finish_reason\":\"{}\"{},\"usage\":{{\"prompt_tokens\":{},"
@@ -49,11 +63,6 @@ std::string plain_line(const RequestLabel& label, const Completion& completion) 
 }
 
 // OpenAI's
-
-std::string spelt(int32_t token, const Tokenizer* tokenizer) {
-  return tokenizer ? tokenizer->decode({&token, 1}, /*skip_special_tokens=*/false)
-                   : fmt::format("token_id:{}", token);
-}
 
 // The bytes, where the token is whole characters.
 std::string bytes_json(const std::string& text) {
@@ -142,7 +151,7 @@ std::string batch_line(const RequestLabel& label, const Completion& completion, 
 }  // namespace
 
 std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
-  return label.shape == RequestShape::plain ? plain_line(label, completion)
+  return label.shape == RequestShape::plain ? plain_line(label, completion, tokenizer)
                                             : batch_line(label, completion, tokenizer);
 }
 

@@ -10,8 +10,8 @@
 namespace maniple {
 
 // Without its end. Holds only what follows from request, model and seed: its bytes are the same on every
-// grid. Numbers are the shortest that read back as the same float. The tokenizer spells the tokens of the
-// batch shapes' logprobs.
+// grid. Numbers are the shortest that read back as the same float. The tokenizer spells the tokens of
+// logprobs.
 std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer);
 
 }  // namespace maniple

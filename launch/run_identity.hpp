@@ -23,7 +23,8 @@ struct RunIdentity {
   uint64_t seed = 0;
   std::time_t started = 0;
   std::string instruction_path;
-  std::string level;  // of reproducibility, in force
+  std::string level;             // of reproducibility, in force
+  uint64_t unlimited_chats = 0;  // without max_tokens, which may go on to the end of the context
 };
 // "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
 std::string level_of(const JobPlan& plan);

@@ -1,11 +1,11 @@
 #include <kernels/support/check.hpp>
+#include <launch/input_format.hpp>
 #include <launch/text_files.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +14,7 @@
 #include <span>
 #include <system_error>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace maniple {
@@ -60,7 +61,8 @@ void refuse_changed(const std::string& name) {
               "put the old content back, then run the same command again (with --overwrite for --out)");
 }
 
-LineReader::LineReader(const std::vector<std::string>& paths) {
+LineReader::LineReader(const std::vector<std::string>& paths, FromText from_text)
+    : from_text_(std::move(from_text)) {
   for (const std::string& path : paths) {
     const std::string name = path == "-" ? "stdin" : path;
     FileDescriptor file(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -88,13 +90,9 @@ uint64_t LineReader::hash() {
   return hash_.emplace(XXH3_64bits_digest(state.get()));
 }
 
-// zlib passes on what is not gzip as it is.
 void LineReader::open_current() {
-  const int descriptor = files_[current_].descriptor.get();
-  ::lseek(descriptor, 0, SEEK_SET);
-  stream_.reset(gzdopen(::dup(descriptor), "rb"), gzclose);
-  require(stream_ != nullptr, "zlib has memory for a stream");
-  gzbuffer(stream_.get(), chunk_bytes);
+  stream_ = open_unpacker(files_[current_].descriptor.get(), files_[current_].name);
+  begun_ = false;
   buffer_.clear();
   used_ = 0;
   number_ = 0;
@@ -102,15 +100,25 @@ void LineReader::open_current() {
 
 bool LineReader::refill() {
   buffer_.resize(chunk_bytes);
-  const int got = gzread(stream_.get(), buffer_.data(), chunk_bytes);
-  buffer_.resize(static_cast<size_t>(std::max(got, 0)));
+  try {
+    buffer_.resize(stream_->read(buffer_));
+  } catch (const Error&) {
+    check_unchanged();
+    throw;
+  }
   used_ = 0;
   check_unchanged();
-  int code = Z_OK;
-  const char* message = gzerror(stream_.get(), &code);
-  if (code == Z_ERRNO) fail_to_read(files_[current_].name);
-  if (code < 0) fail(ExitCode::input, "cannot unpack {}: {}", files_[current_].name, message);
-  return got > 0;
+  if (!std::exchange(begun_, true)) look_at_beginning();
+  return !buffer_.empty();
+}
+
+void LineReader::look_at_beginning() {
+  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+  const std::string& name = files_[current_].name;
+  refuse_foreign_bytes(buffer_, name);
+  of_text_ = from_text_ && holds_prompts(buffer_, name);
+  if (!of_text_) return refuse_foreign_json(buffer_, name);
+  if (buffer_.starts_with(byte_order_mark)) used_ = byte_order_mark.size();
 }
 
 // After each reading, so that what was read is the old content. A copy of a pipe is ours alone.
@@ -143,9 +151,10 @@ std::optional<LineReader::Line> LineReader::next() {
     while (read_line(text)) {
       ++number_;
       if (text.find_first_not_of(" \t") == std::string::npos) continue;
-      if (files_.size() == 1) return Line{number_, std::move(text)};
-      return Line{lines_before_ + number_, std::move(text),
-                  fmt::format("{} line {}", files_[current_].name, number_)};
+      Line line{lines_before_ + number_, std::move(text)};
+      if (files_.size() > 1) line.where = fmt::format("{} line {}", files_[current_].name, number_);
+      if (of_text_) line.text = from_text_(line);
+      return line;
     }
     if (current_ + 1 == files_.size()) return std::nullopt;
     lines_before_ += number_;

@@ -3,6 +3,7 @@
 
 #include <kernels/support/check.hpp>
 #include <kernels/support/file_descriptor.hpp>
+#include <launch/unpacker.hpp>
 
 #include <fmt/format.h>
 
@@ -12,38 +13,41 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-struct gzFile_s;  // of zlib
-
 namespace maniple {
 
 // Fails (input): results would be those of another input than the one that was checked.
 [[noreturn]] void refuse_changed(const std::string& name);
 
-// Files that are read line by line, one after the other, and more than once; gzip is unpacked. What cannot be
-// read again (stdin, a pipe) is copied to a temporary file first. They must stay as they are until the end.
+// Files that are read line by line, one after the other, and more than once; gzip and Zstandard are unpacked.
+// What cannot be read again (stdin, a pipe) is copied to a temporary file first. They must stay as they are
+// until the end.
 class LineReader {
  public:
-  // Both fail (input) when one cannot be opened.
+  struct Line {
+    uint64_t number;  // from 1, over all files
+    std::string text;
+    std::string where = fmt::format("line {}", number);  // for messages
+  };
+  // The line of JSON that stands for a line of a text file.
+  using FromText = std::function<std::string(const Line&)>;
+
+  // Both fail (input) when one cannot be opened. Without from_text, text files hold JSON lines like others.
   explicit LineReader(const std::string& path) : LineReader(std::vector{path}) {}
-  explicit LineReader(const std::vector<std::string>& paths);
+  explicit LineReader(const std::vector<std::string>& paths, FromText from_text = {});
 
   const std::string& name() const { return name_; }  // of all files, for messages
   // Of the bytes as they are on the disk, which are read once for it.
   uint64_t hash();
 
   // The next line that is not blank, without its end; nothing at the end of the last file. Fails (input) when
-  // it cannot be read, or was changed since it was opened.
-  struct Line {
-    uint64_t number;  // from 1, over all files
-    std::string text;
-    std::string where = fmt::format("line {}", number);  // for messages
-  };
+  // it cannot be read, is no text with a line for each request, or was changed since it was opened.
   std::optional<Line> next();
   void rewind();
 
@@ -58,13 +62,18 @@ class LineReader {
   void open_current();
   bool read_line(std::string& line);
   bool refill();
+  void look_at_beginning();
   void check_unchanged() const;
 
+  FromText from_text_;
   std::string name_;
   std::optional<uint64_t> hash_;
   std::vector<File> files_;
   size_t current_ = 0;
-  std::shared_ptr<gzFile_s> stream_;  // of the current file
+  // Of the current file:
+  std::unique_ptr<Unpacker> stream_;
+  bool begun_ = false;
+  bool of_text_ = false;
   std::string buffer_;
   size_t used_ = 0;            // of the buffer
   uint64_t lines_before_ = 0;  // the current file

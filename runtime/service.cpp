@@ -38,6 +38,9 @@ RunSummary Service::run(RequestSource& source, const OnProgress& on_progress,
   summary_.interrupted = interrupt != 0 && (!dry_ || coordinator_.has_work());
   summary_.cached_tokens = counts.cached_tokens;
   summary_.preemptions = counts.preemptions;
+  summary_.clipped = counts.clipped;
+  summary_.ended_by_context = counts.ended_by_context;
+  summary_.ended_by_cache = counts.ended_by_cache;
   summary_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return summary_;
 }
@@ -92,6 +95,7 @@ void Service::take_token(const TokenEvent& event) {
   ++summary_.completion_tokens;
   std::optional<Completion> completion = builder_.take(event);
   if (!completion) return;
+  ++(completion->reason == FinishReason::stop ? summary_.stopped : summary_.reached_length);
   if (event.finish_reason == FinishReason::none) coordinator_.finish(event.request, FinishReason::stop);
   sink_.finished(std::move(*completion));
 }

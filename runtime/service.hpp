@@ -31,6 +31,12 @@ struct RunSummary {
   size_t cached_tokens = 0;
   size_t completion_tokens = 0;
   size_t preemptions = 0;
+  // Requests by how they ended; the last three as SchedulerCounts has them.
+  size_t stopped = 0;
+  size_t reached_length = 0;
+  size_t clipped = 0;
+  size_t ended_by_context = 0;
+  size_t ended_by_cache = 0;
   double seconds = 0;
   bool interrupted = false;
   std::vector<RankTimes> ranks;

@@ -108,7 +108,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   reporters.log.write("end: " + times_text(summary.ranks[0]));
   const ExitCode code =
       close_agreed(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
-  say(summary_text(summary, done, failed, world.places()) + job.outcome_text(code));
+  say(summary_text(summary, done, failed, plan.max_model_len, world.places()) + job.outcome_text(code));
   reporters.log.write(fmt::format("exit {}", static_cast<int>(job.shown(code))));
   return job.shown(code);
 }

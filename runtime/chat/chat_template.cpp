@@ -68,6 +68,22 @@ std::map<std::string, std::string> special_tokens_of(const json& tokenizer_confi
   return tokens;
 }
 
+// A conversation in which the message of this role may be.
+ordered_json conversation_with(std::string_view role, const ordered_json& content) {
+  const ordered_json user = {{"role", "user"}, {"content", "a"}},
+                     message = {{"role", role}, {"content", content}};
+  if (role == "user") return ordered_json::array({message});
+  if (role == "assistant") return ordered_json::array({user, message, user});
+  if (role != "tool") return ordered_json::array({message, user});
+  ordered_json answer = message;
+  answer["tool_call_id"] = "abcdefghi";
+  const ordered_json function = {{"name", "f"}, {"arguments", ordered_json::object()}};
+  const ordered_json call = {{"id", "abcdefghi"}, {"type", "function"}, {"function", function}};
+  const ordered_json caller = {
+      {"role", "assistant"}, {"content", ""}, {"tool_calls", ordered_json::array({call})}};
+  return ordered_json::array({user, caller, answer});
+}
+
 }  // namespace
 
 ChatTemplate ChatTemplate::from_text(std::string_view source) {
@@ -108,6 +124,21 @@ std::string ChatTemplate::render(const ordered_json& variables, std::time_t now)
     jinja::refuse_template(run.line(), error.what());
   }
   return prompt;
+}
+
+// A template that knows nothing of parts prints them as a list, with all that they hold, or fails.
+bool ChatTemplate::takes_parts(std::string_view role) const {
+  constexpr const char* unread = "what only a printed list would show";
+  ordered_json parts;
+  for (const char* text : {"the first text", "the second text"})
+    parts.push_back({{"type", "text"}, {"text", text}, {"unread", unread}});
+  try {
+    const std::string prompt = render({{"messages", conversation_with(role, parts)}}, 0);
+    const auto shows = [&](const std::string& text) { return prompt.find(text) != prompt.npos; };
+    return shows(parts[0]["text"]) && shows(parts[1]["text"]) && !shows(unread);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace maniple

@@ -33,6 +33,10 @@ class ChatTemplate {
   // template's line when the template refuses the messages or cannot be evaluated on them.
   std::string render(const nlohmann::ordered_json& variables, std::time_t now) const;
 
+  // Whether it prints the texts of a content that is a list of parts, [{"type": "text", "text": ...}, ...],
+  // in messages of this role. Most templates want one text instead.
+  bool takes_parts(std::string_view role) const;
+
  private:
   std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs_;  // by name
   std::map<std::string, std::string> special_tokens_;

@@ -18,6 +18,7 @@ Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const Scheduler
     SchedulerConfig own = config;
     own.replica = static_cast<uint32_t>(data);
     own.num_blocks = num_blocks[static_cast<size_t>(data)];
+    own.fewest_blocks = *std::ranges::min_element(num_blocks);
     replicas_.emplace_back(own, replica_of(grid, data));
   }
 }
@@ -56,6 +57,9 @@ SchedulerCounts Coordinator::counts() const {
     sum.free_blocks += counts.free_blocks;
     sum.preemptions += counts.preemptions;
     sum.cached_tokens += counts.cached_tokens;
+    sum.clipped += counts.clipped;
+    sum.ended_by_context += counts.ended_by_context;
+    sum.ended_by_cache += counts.ended_by_cache;
   }
   return sum;
 }

@@ -21,7 +21,7 @@ std::optional<std::string> invalid_reason(const SamplingParams& params) {
   if (!(params.min_p >= 0.0F && params.min_p <= 1.0F))
     return fmt::format("min_p ({}) must be from 0 to 1", params.min_p);
   if (params.max_tokens < 1) return "max_tokens (0) must be at least 1";
-  if (params.min_tokens > params.max_tokens)
+  if (!params.open_ended && params.min_tokens > params.max_tokens)
     return fmt::format("min_tokens ({}) must not exceed max_tokens ({})", params.min_tokens,
                        params.max_tokens);
   if (params.logprobs < -1 || params.logprobs > max_logprobs)

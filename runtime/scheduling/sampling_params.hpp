@@ -15,6 +15,7 @@ struct SamplingParams {
   float min_p = 0.0F;
   uint64_t seed = 0;  // of this request; the caller resolved an unset one
   uint32_t max_tokens = 64;
+  bool open_ended = false;  // max_tokens does not count: what the context and the KV cache leave does
   uint32_t min_tokens = 0;  // no stop token ends the request earlier; the logits are left alone
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;

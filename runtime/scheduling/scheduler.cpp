@@ -41,6 +41,11 @@ Scheduler::Scheduler(SchedulerConfig config)
 
 std::optional<Rejection> Scheduler::add(Request request) {
   if (auto reason = reason_to_reject(request)) return Rejection{std::move(*reason)};
+  const uint64_t prompt = request.prompt.size();
+  if (request.sampling.open_ended)
+    request.sampling.max_tokens = static_cast<uint32_t>(longest(request) - prompt);
+  else if (prompt + request.sampling.max_tokens > config_.max_model_len)
+    ++clipped_;
   auto sequence = std::make_shared<Sequence>();
   sequence->id = request.id;
   sequence->num_prompt_tokens = static_cast<uint32_t>(request.prompt.size());
@@ -51,7 +56,17 @@ std::optional<Rejection> Scheduler::add(Request request) {
   return std::nullopt;
 }
 
-// The last token of a request is never computed, so it needs no cache slot.
+// Tokens of prompt and completion. An open-ended request takes no more than the cache holds. The last token
+// of a request is never computed, so it needs no cache slot.
+uint64_t Scheduler::longest(const Request& request) const {
+  const uint64_t prompt = request.prompt.size();
+  if (!request.sampling.open_ended)
+    return std::min<uint64_t>(prompt + request.sampling.max_tokens, config_.max_model_len);
+  const uint64_t blocks = config_.fewest_blocks > 0 ? config_.fewest_blocks : config_.num_blocks;
+  const uint64_t room = std::min<uint64_t>(blocks * config_.block_size + 1, config_.max_model_len);
+  return std::max(room, prompt + 1);
+}
+
 std::optional<std::string> Scheduler::reason_to_reject(const Request& request) const {
   const uint64_t prompt = request.prompt.size();
   if (sequences_.contains(request.id)) return fmt::format("request {} is being served already", request.id);
@@ -59,12 +74,14 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
   if (prompt + 1 > config_.max_model_len)
     return fmt::format("the prompt ({} tokens) and one token to generate exceed the maximum length ({})",
                        prompt, config_.max_model_len);
-  const uint64_t longest = std::min<uint64_t>(prompt + request.sampling.max_tokens, config_.max_model_len);
-  const size_t needed = blocks_for(longest - 1, config_.block_size);
+  const uint64_t tokens = longest(request);
+  const size_t needed = blocks_for(tokens - 1, config_.block_size);
   if (needed > config_.num_blocks)
     return fmt::format(
-        "{} tokens need {} kv blocks of {} and there are {}; lower max_tokens ({}) or the prompt ({})",
-        longest, needed, config_.block_size, config_.num_blocks, request.sampling.max_tokens, prompt);
+        "{} tokens need {} kv blocks of {} and there are {}; lower {}the prompt ({})", tokens, needed,
+        config_.block_size, config_.num_blocks,
+        request.sampling.open_ended ? "" : fmt::format("max_tokens ({}) or ", request.sampling.max_tokens),
+        prompt);
   return invalid_reason(request.sampling);
 }
 
@@ -217,6 +234,7 @@ std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
       sequence.tokens.push_back(token->id);
       const FinishReason reason = reason_to_stop(sequence);
       events.push_back({sequence.id, token->id, token->logprob, {first, alternative}, reason});
+      if (reason == FinishReason::length) count_length_end(sequence);
       if (reason != FinishReason::none) retire(step.sequences[i], reason);
     }
   }
@@ -250,6 +268,13 @@ FinishReason Scheduler::reason_to_stop(const Sequence& sequence) const {
   return FinishReason::none;
 }
 
+void Scheduler::count_length_end(const Sequence& sequence) {
+  const SamplingParams& params = sequence.sampling;
+  const bool cut = params.open_ended || sequence.num_completion_tokens() < params.max_tokens;
+  const bool context = sequence.num_tokens() >= config_.max_model_len;
+  if (cut) ++(context ? ended_by_context_ : ended_by_cache_);
+}
+
 bool Scheduler::finish(RequestId request, FinishReason reason) {
   const auto found = sequences_.find(request);
   if (found == sequences_.end()) return false;
@@ -280,7 +305,10 @@ SchedulerCounts Scheduler::counts() const {
           .running = running_.size(),
           .free_blocks = blocks_.num_free() + blocks_.num_quarantined(),
           .preemptions = preemptions_,
-          .cached_tokens = cached_tokens_};
+          .cached_tokens = cached_tokens_,
+          .clipped = clipped_,
+          .ended_by_context = ended_by_context_,
+          .ended_by_cache = ended_by_cache_};
 }
 
 const Sequence* Scheduler::find(RequestId request) const {

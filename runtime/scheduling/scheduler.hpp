@@ -25,7 +25,8 @@ struct SchedulerConfig {
   uint32_t max_num_batched_tokens = 8192;  // of one step; at least max_num_seqs
   uint32_t max_model_len = 4096;           // prompt and completion
   uint32_t block_size = 256;
-  uint32_t num_blocks = 0;  // the smallest count of any rank of the replica
+  uint32_t num_blocks = 0;     // the smallest count of any rank of the replica
+  uint32_t fewest_blocks = 0;  // of any replica, or 0: ends open-ended requests at the same length on all
   bool prefix_cache = true;
   std::vector<int32_t> eos_token_ids;
   Policy policy = Policy::mixed;
@@ -58,6 +59,10 @@ struct SchedulerCounts {
   size_t free_blocks = 0;  // those still in quarantine included
   uint64_t preemptions = 0;
   uint64_t cached_tokens = 0;  // that admissions found in the prefix cache
+  uint64_t clipped = 0;        // requests whose max_tokens exceed what the context leaves
+  // Requests that wanted more tokens, or stated no limit:
+  uint64_t ended_by_context = 0;
+  uint64_t ended_by_cache = 0;  // only where they stated none
 };
 
 class Scheduler {
@@ -107,6 +112,7 @@ class Scheduler {
   };
 
   std::optional<std::string> reason_to_reject(const Request& request) const;
+  uint64_t longest(const Request& request) const;
   void plan_decodes(Draft& draft);
   void plan_chunks(Draft& draft);
   void plan_admissions(Draft& draft);
@@ -119,6 +125,7 @@ class Scheduler {
   void leave_seat(Sequence& sequence);
   void retire(const SequencePtr& sequence, FinishReason reason);
   FinishReason reason_to_stop(const Sequence& sequence) const;
+  void count_length_end(const Sequence& sequence);
   void check_answer(const StepResult& result) const;
 
   SchedulerConfig config_;
@@ -133,6 +140,9 @@ class Scheduler {
   uint64_t last_step_ = 0;
   uint64_t preemptions_ = 0;
   uint64_t cached_tokens_ = 0;
+  uint64_t clipped_ = 0;
+  uint64_t ended_by_context_ = 0;
+  uint64_t ended_by_cache_ = 0;
 };
 
 }  // namespace maniple

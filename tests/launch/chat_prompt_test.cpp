@@ -41,6 +41,30 @@ TEST(ChatPrompt, GivesTheTemplateItsVariablesWithKeysInTheirOrder) {
       R"([{"role": "user", "content": "é"}] [{"z": 1, "a": 2}] [] True False low)");
 }
 
+const std::string parts = R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])";
+
+std::string prompt_of_parts(const std::string& source, const std::string& role = "user") {
+  const std::string request = R"({"messages": [{"role": ")" + role + R"(", "content": )" + parts + "}]}";
+  return chat_prompt(ChatTemplate::from_text(source), ordered_json::parse(request), 0);
+}
+
+TEST(ChatPrompt, JoinsTextPartsWhereTheTemplateWantsOneText) {
+  EXPECT_EQ(prompt_of_parts("{% for m in messages %}<{{ m.content }}>{% endfor %}"), "<a\nb>");
+  EXPECT_EQ(prompt_of_parts("{{ messages[0].content + '.' }}"), "a\nb.");
+  EXPECT_EQ(prompt_of_parts("{% for m in messages %}{{ m.content | tojson }}{% endfor %}"), R"("a\nb")");
+  EXPECT_EQ(prompt_of_parts("{{ messages[0].content if messages[0].content is string else '' }}"), "a\nb");
+}
+
+TEST(ChatPrompt, GivesPartsToATemplateThatReadsThemInMessagesOfThatRole) {
+  const std::string reads_parts =
+      "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% elif m.content is string %}"
+      "{{ m.content }}{% else %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endif %}{% endfor %}";
+  EXPECT_EQ(prompt_of_parts(reads_parts), "[a][b]");
+  EXPECT_EQ(prompt_of_parts(reads_parts, "assistant"), "[a][b]");
+  EXPECT_EQ(prompt_of_parts(reads_parts, "tool"), "[a][b]");
+  EXPECT_EQ(prompt_of_parts(reads_parts, "system"), "a\nb");
+}
+
 TEST(ChatPrompt, RefusesWhatIsMistypedOrAsksForAnotherPrompt) {
   EXPECT_EQ(refusal("{}"), "messages is missing or empty");
   EXPECT_EQ(refusal(R"({"messages": []})"), "messages is missing or empty");
@@ -51,6 +75,8 @@ TEST(ChatPrompt, RefusesWhatIsMistypedOrAsksForAnotherPrompt) {
             "chat_template_kwargs must be an object");
   EXPECT_NE(refusal(R"({"messages": [1], "continue_final_message": true})").find("is not supported"),
             std::string::npos);
+  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]})"),
+            "content has a part of type \"input_audio\"; supported: text");
   EXPECT_NE(refusal(R"([])").find("missing"), std::string::npos);
 }
 

@@ -49,6 +49,48 @@ TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
   EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), (2 + 3) * line);
 }
 
+class ChatJobTest : public GenerateJobTest {
+ protected:
+  ChatJobTest() {
+    const std::string chat = R"({"messages":[{"role":"user","content":"Hi"}])";
+    testing::write_content(scratch_.path() / "in", chat + "}\n" + chat + ",\"max_tokens\":9}\n");
+    options_.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
+  }
+};
+
+TEST_F(ChatJobTest, ExpectsALongAnswerWhereNothingLimitsIt) {
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(),
+            (2 + 2) * 8 * (512 + 64) / 2);
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(),
+            (2 + 2) * 8 * (512 + 64) / 2)
+      << "resumed";
+  options_.sampling.max_tokens = 10;
+  options_.run_dir = scratch_.path() / "limited";
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), (2 + 2) * 8 * 10);
+}
+
+TEST_F(ChatJobTest, ARunBegunBeforeChatsWereUnlimitedGoesOnAsItBegan) {
+  constexpr uint64_t short_answers = (2 + 2) * 8 * 64;
+  GenerateJob(options_, {}, "here", "reference", disk_);
+  const std::optional<Manifest> now = Manifest::read(*options_.run_dir);
+  Manifest before;
+  for (const char* name : {"version", "input", "requests", "shard", "model", "weights", "dtype", "sampling",
+                           "seed", "started", "max_model_len", "level", "instruction_path"})
+    before.set(name, *now->find(name));
+  before.write(*options_.run_dir);
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), short_answers);
+  EXPECT_FALSE(Manifest::read(*options_.run_dir)->find("unlimited_chats"));
+  EXPECT_THROW(before.check_same(*now, *options_.run_dir), Error) << "shards of both are not merged";
+}
+
+TEST_F(ChatJobTest, RawTextForAModelWithAChatTemplateIsNoted) {
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  options_.run_dir = scratch_.path() / "raw";
+  testing::write_content(scratch_.path() / "in", "{\"tokens\":[1]}\n{\"prompt\":\"a\"}\n");
+  const std::string note = GenerateJob(options_, {}, "here", "reference", disk_).start_note();
+  EXPECT_NE(note.find("has a chat template, but line 2 is raw text"), std::string::npos) << note;
+}
+
 TEST_F(GenerateJobTest, OverwritesResultsOnlyIfAskedOrIfTheyAreItsOwn) {
   const std::string out = scratch_.path() / "out";
   options_.run_dir.reset();
@@ -75,7 +117,8 @@ TEST_F(GenerateJobTest, SaysInASlurmJobThatItCannotGoOnAfterARequeue) {
   options_.in.clear();
   options_.prompt = "a";
   options_.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note().find("requeues"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -280,13 +280,29 @@ TEST(Summary, HasMediansAndTheSlowestRank) {
   summary.cached_tokens = 10;
   summary.completion_tokens = 100;
   summary.seconds = 4;
+  summary.stopped = 40;
+  summary.reached_length = 7;
   summary.ranks = {{1, 1, 2, 0.5, 0}, {1.2, 1, 3, 0, 0.5}, {3, 1, 2, 1, 1}};
-  EXPECT_EQ(summary_text(summary, 48, 1, on_one_node(3)),
+  EXPECT_EQ(summary_text(summary, 48, 1, 4096, on_one_node(3)),
             "maniple: 48 requests, 1 failed; 30 prompt tokens (10 cached), 100 completion tokens in 4.0 s: "
             "25.0 tok/s\n"
+            "maniple: ended by: stop 40, length 7, error 1\n"
             "maniple: times (medians of the ranks): load 1.2 s, prefill 1.0 s, decode 2.0 s, communication "
             "0.5 s, idle 0.5 s\n"
             "maniple: slowest rank: 1 on nid1, 4.0 s of its own work (median 2.5 s)\n");
+}
+
+TEST(Summary, SaysWhatTheContextAndTheCacheCutShort) {
+  RunSummary summary;
+  summary.clipped = 1;
+  summary.ended_by_context = 3;
+  summary.ended_by_cache = 2;
+  const std::string text = summary_text(summary, 6, 0, 4096, on_one_node(1));
+  for (const char* part :
+       {"max_tokens of 1 request clipped to what the context of 4096 tokens leaves\n",
+        "3 requests ended at the end of the context of 4096 tokens\n",
+        "2 chats without max_tokens ended where the KV cache ends; for more: --kv-memory\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 }  // namespace

@@ -158,6 +158,19 @@ TEST(Options, EveryOptionOfGenerateArrives) {
   EXPECT_TRUE(options.engine.random_weights);
 }
 
+TEST(Options, AChatNeedsATextAndASystemMessageAChat) {
+  EXPECT_FALSE(generate({}).chat);
+  EXPECT_EQ(generate({"--chat", "--system", "s"}).system, "s");
+  const auto with_input = [](const Args& more) {
+    Args args{"generate", "--model", "m", "--chat", "--in"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  EXPECT_TRUE(std::get<GenerateOptions>(parse_arguments(with_input({"a.txt.gz"}))).chat);
+  expect_mentions(refusal(with_input({"a.jsonl"})).what(), "--chat needs --prompt");
+  expect_mentions(generate_refusal({"--system", "s"}).what(), "--system needs --chat");
+}
+
 TEST(Options, LogprobsMayStandWithoutANumber) {
   EXPECT_EQ(generate({"--logprobs"}).sampling.logprobs, 0);
   EXPECT_EQ(generate({"--logprobs", "--tp", "2"}).sampling.logprobs, 0);

@@ -1,5 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <launch/request_feed.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <gtest/gtest.h>
 #include <support/temp_directory.hpp>
@@ -91,6 +92,23 @@ TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
   EXPECT_NE(one[0], two[0]);
   EXPECT_EQ(two[2], 42U);
   EXPECT_EQ(one[0], request_seed(1, "\"a\""));
+}
+
+TEST(RequestFeed, AChatWithoutMaxTokensIsOpenEndedUnlessTheRunLimitsAll) {
+  const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
+  for (const bool unlimited : {false, true}) {
+    Order order;
+    RequestReader::Setting setting;
+    setting.tokenizer = &tokenizer;
+    setting.render_chat = [](const auto& /*chat*/) { return "Hi"; };
+    setting.unlimited_chats = unlimited;
+    RequestFeed feed(lines_of({R"({"id":"a","messages":[1]})", R"({"id":"b","messages":[1],"max_tokens":9})",
+                               R"({"id":"c","prompt":"Hi"})"}),
+                     setting, order);
+    std::vector<bool> open_ended;
+    while (const auto request = feed.next()) open_ended.push_back(request->sampling.open_ended);
+    EXPECT_EQ(open_ended, (std::vector<bool>{unlimited, false, false}));
+  }
 }
 
 const std::vector<std::string> five = {R"({"tokens":[0]})", R"({"tokens":[1]})", R"({"tokens":[2]})",

@@ -2,6 +2,7 @@
 #include <launch/requests.hpp>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <zlib.h>
 
@@ -88,6 +89,34 @@ TEST(RequestLine, TheIdIsKeptAsItWasWrittenAndTheLineNumberStandsInForNone) {
   EXPECT_EQ(parse_request({7, R"({"id":-12,"prompt":""})"}).label.id, "-12");
   EXPECT_EQ(parse_request({7, R"({"prompt":"x"})"}).label.id, "7");
   EXPECT_EQ(parse_request({7, R"({"id":null,"prompt":"x"})"}).label.id, "7");
+}
+
+TEST(RequestLine, OfMessagesIsAChatThatIsAnsweredInOurShape) {
+  const RequestLine line = parse_request(
+      {7,
+       R"({"id":"a","messages":[{"role":"user","content":"Hi"}],"tools":[],"enable_thinking":false,"temperature":0.5,"logprobs":2})"});
+  EXPECT_EQ(line.label.id, "\"a\"");
+  EXPECT_EQ(line.label.shape, RequestShape::plain);
+  ASSERT_TRUE(line.chat);
+  EXPECT_EQ((*line.chat)["messages"][0]["content"], "Hi");
+  EXPECT_EQ(line.sampling.temperature, 0.5F);
+  EXPECT_EQ(line.sampling.logprobs, 2);
+  EXPECT_FALSE(parse_request({7, R"({"prompt":"x","messages":null})"}).chat);
+  expect_refusal(R"({"messages":[1],"prompt":"x"})", "both prompt and messages");
+  expect_refusal(R"({"messages":[]})", "messages is []");
+  expect_refusal(R"({"prompt":"x","tools":[]})", "unknown field \"tools\"");
+  expect_refusal(R"({"message":[1]})", "did you mean \"messages\"?");
+}
+
+TEST(RequestLine, WithAContentPartThatIsNoTextIsRefusedByItsType) {
+  const std::string image = R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])";
+  expect_refusal(R"({"messages":)" + image + "}",
+                 "content has a part of type \"image_url\"; supported: text");
+  expect_refusal(
+      R"({"custom_id":"a","url":"/v1/chat/completions","body":{"model":"m","messages":)" + image + "}}",
+      "\"image_url\"");
+  expect_refusal(R"({"messages":[{"role":"user","content":["Hi"]}]})", "a part of type null");
+  expect_refusal(R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", "without a text");
 }
 
 TEST(RequestLine, AStopStringMayStandAlone) {
@@ -261,9 +290,32 @@ TEST(Validation, RefusesAnInputWithoutRequestsAndOneThatIsNotThere) {
   EXPECT_THROW(LineReader reader(testing::TempDir()), Error);
 }
 
+TEST(Validation, CountsChatsThatStateNoLimitAndFindsRawText) {
+  const std::string chat = R"("messages":[{"role":"user","content":"Hi"}])";
+  const InputFileOnDisk file(R"({"tokens":[1]})"
+                             "\n{" +
+                             chat + "}\n{" + chat + R"(,"max_tokens":9})" + "\n" +
+                             R"({"custom_id":"a","url":"/v1/chat/completions","body":{"model":"m",)" + chat +
+                             "}}\n{\"prompt\":\"x\"}\n");
+  LineReader reader(file.path());
+  const InputSummary summary = validate_requests(reader);
+  EXPECT_EQ(summary.requests, 5U);
+  EXPECT_EQ(summary.unlimited_chats, 2U);
+  EXPECT_EQ(summary.first_text, "line 2");
+  EXPECT_EQ(summary.first_chat, "line 2");
+  EXPECT_EQ(summary.first_prompt, "line 5");
+}
+
 TEST(Prompt, MustBeUtf8) {
-  EXPECT_EQ(parse_request(line_of_prompt("\"ROMEO\":\n")).prompt, "\"ROMEO\":\n");
-  EXPECT_THROW(line_of_prompt("\xc3"), Error);
+  const auto parsed = [](const std::string& text) { return parse_request({1, request_of_text({1, text})}); };
+  EXPECT_EQ(parsed("\"ROMEO\":\n").prompt, "\"ROMEO\":\n");
+  EXPECT_THROW(parsed("\xc3"), Error);
+}
+
+TEST(Prompt, OfAChatIsTheUsersMessageBehindTheSystems) {
+  EXPECT_EQ((*parse_request({1, request_of_text({1, "Hi"}, true, "Be brief")}).chat)["messages"].dump(),
+            R"([{"role":"system","content":"Be brief"},{"role":"user","content":"Hi"}])");
+  EXPECT_EQ((*parse_request({1, request_of_text({1, "Hi"}, true)}).chat)["messages"].size(), 1U);
 }
 
 TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {

@@ -2,8 +2,10 @@
 #include <launch/report.hpp>
 #include <launch/result_lines.hpp>
 #include <launch/results.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -63,13 +65,27 @@ TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
 TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
   Completion done = completion(0, "");
   done.text.reset();
+  done.tokens = {3, 4, 5};
   done.scores = {
       {-0.1F, {}}, {-1.0F, {{4, -1.0F}, {9, -1.25e-7F}}}, {-std::numeric_limits<float>::infinity(), {}}};
   EXPECT_EQ(
       plain_line("7", done),
-      R"({"id":7,"tokens":[3,4],"finish_reason":"stop","logprobs":[{"logprob":-0.1},)"
+      R"({"id":7,"tokens":[3,4,5],"finish_reason":"stop","logprobs":[{"logprob":-0.1},)"
       R"({"logprob":-1,"top":[{"token":4,"logprob":-1},{"token":9,"logprob":-1.25e-07}]},{"logprob":null}],)"
-      R"("usage":{"prompt_tokens":5,"completion_tokens":2}})");
+      R"("usage":{"prompt_tokens":5,"completion_tokens":3}})");
+}
+
+TEST(ResultLine, SpellsTheTokensThatHaveLogProbabilities) {
+  const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
+  const int32_t the = tokenizer.encode(" the", false).at(0);
+  Completion done = completion(0, "");
+  done.tokens = {the, 2047};
+  done.scores = {{-0.5F, {}}, {-1, {{2047, -1}, {the, -2}}}};
+  const auto line = nlohmann::json::parse(result_line({.id = "7"}, done, &tokenizer));
+  EXPECT_EQ(line["logprobs"][0].dump(), fmt::format(R"({{"logprob":-0.5,"text":" the","token":{}}})", the));
+  EXPECT_EQ(line["logprobs"][1]["text"], "<|im_end|>");
+  EXPECT_EQ(line["logprobs"][1]["top"][1].dump(),
+            fmt::format(R"({{"logprob":-2,"text":" the","token":{}}})", the));
 }
 
 TEST(ResultLine, OfARefusedRequestSaysWhy) {

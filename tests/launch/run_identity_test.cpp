@@ -88,6 +88,8 @@ TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   differs("input", [](auto&, auto& id) { id.input_hash = 9; });
   differs("seed", [](auto&, auto& id) { id.seed = 9; });
   differs("instruction_path", [](auto&, auto& id) { id.instruction_path = "amx"; });
+  differs("unlimited_chats", [](auto&, auto& id) { id.unlimited_chats = 2; });
+  differs("text_lines", [](auto& o, auto&) { o.chat = true; });
   differs("shard", [](auto& o, auto&) { o.shard = {0, 2}; });
   differs("dtype", [](auto& o, auto&) { o.engine.dtype = DType::fp32; });
   differs("weights", [](auto& o, auto&) { o.engine.random_weights = true; });

@@ -105,6 +105,56 @@ TEST(Scheduler, a_request_that_can_never_be_served_is_refused_with_the_numbers) 
   EXPECT_EQ(scheduler.counts().preemptions, 0U);
 }
 
+Request open_ended(RequestId id, size_t prompt_length) {
+  Request made = request(id, prompt_length);
+  made.sampling.open_ended = true;
+  made.sampling.min_tokens = 100;  // more than max_tokens, which does not count
+  return made;
+}
+
+TEST(Scheduler, an_open_ended_request_goes_on_to_the_end_of_the_context_or_of_the_smallest_cache) {
+  const auto ends = [](uint32_t max_model_len, uint32_t fewest_blocks, size_t prompt) {
+    SchedulerConfig small = config(1024, 4, 16);
+    small.max_model_len = max_model_len;
+    small.fewest_blocks = fewest_blocks;
+    Scheduler scheduler(small);
+    add(scheduler, open_ended(1, prompt));
+    size_t tokens = 0;
+    while (scheduler.has_work()) tokens += scheduler.commit(answer(next(scheduler))).size();
+    const SchedulerCounts counts = scheduler.counts();
+    EXPECT_EQ(counts.clipped, 0U);
+    return std::tuple(tokens, counts.ended_by_context, counts.ended_by_cache);
+  };
+  EXPECT_EQ(ends(50, 0, 10), std::tuple(40U, 1U, 0U));
+  EXPECT_EQ(ends(100, 0, 10), std::tuple(55U, 0U, 1U)) << "the last token needs no cache slot";
+  EXPECT_EQ(ends(100, 2, 10), std::tuple(23U, 0U, 1U));
+  EXPECT_EQ(ends(100, 0, 64), std::tuple(1U, 0U, 1U));
+}
+
+TEST(Scheduler, an_open_ended_request_is_refused_only_for_its_prompt) {
+  SchedulerConfig small = config(1024, 4, 16);
+  small.max_model_len = 100;
+  Scheduler scheduler(small);
+  const auto rejection = scheduler.add(open_ended(1, 65));
+  ASSERT_TRUE(rejection);
+  EXPECT_EQ(rejection->reason, "66 tokens need 5 kv blocks of 16 and there are 4; lower the prompt (65)");
+}
+
+TEST(Scheduler, counts_requests_whose_max_tokens_the_context_clips_and_those_that_reach_its_end) {
+  SchedulerConfig small = config(1024, 10, 16);
+  small.max_model_len = 30;
+  Scheduler scheduler(small);
+  add(scheduler, request(1, 10, 20));
+  add(scheduler, request(2, 10, 21));
+  Request stopping = request(3, 10, 21);
+  stopping.sampling.stop_token_ids = {42};
+  add(scheduler, stopping);
+  run_to_end(scheduler);
+  EXPECT_EQ(scheduler.counts().clipped, 2U);
+  EXPECT_EQ(scheduler.counts().ended_by_context, 1U);
+  EXPECT_EQ(scheduler.counts().ended_by_cache, 0U);
+}
+
 TEST(Scheduler, a_configuration_that_cannot_serve_is_refused) {
   SchedulerConfig starving = config();
   starving.max_num_batched_tokens = 15;

@@ -1,0 +1,80 @@
+# What users hand in: chats of any shape, text files, packed files, files of a wrong kind; and what the summary says of the endings.
+. "$HERE/lib.sh"
+
+# served ARGUMENTS...: one rank; results in $work/out, what it said in $work/err.
+served() { on 1 generate --model "$model" "$@" >"$work/out" 2>"$work/err" || bad "exit code ($*): $(cat "$work/err")"; }
+says() { grep -Fq -- "$1" "$work/err" || bad "no \"$1\": $(cat "$work/err")"; }
+text_of() { sed -E 's/.*"(text|content)":("([^"\\]|\\.)*").*/\2/' "$1"; }
+
+say "a chat is answered the same in both shapes, from the command line, and with its text in parts"
+cat >"$work/chats.jsonl" <<'END'
+{"id":"ours","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Who\nare you?"}]}
+{"id":"parts","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Who"},{"type":"text","text":"are you?"}]}]}
+{"custom_id":"theirs","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Who\nare you?"}]}}
+END
+served --in "$work/chats.jsonl" --temperature 0 --seed 1 --max-model-len 200
+grep -q '^{"id":"ours","text":"' "$work/out" || bad "not in our shape: $(cat "$work/out")"
+(($(text_of "$work/out" | sort -u | wc -l) == 1)) || bad "three texts: $(cat "$work/out")"
+text_of "$work/out" | head -1 >"$work/text"
+cp "$work/out" "$work/alone"
+on 2 generate --model "$model" --tp 2 --block-size 16 --in "$work/chats.jsonl" --temperature 0 --seed 1 --max-model-len 200 >"$work/out" 2>"$work/err"
+cmp "$work/out" "$work/alone" || bad "another text on two ranks: $(cat "$work/err")"
+served --prompt $'Who\nare you?' --chat --system "Be brief." --temperature 0 --max-model-len 200 --out "$work/answer"
+text_of "$work/answer" | cmp - "$work/text" || bad "--prompt --chat: $(cat "$work/answer")"
+grep -q "is raw text" "$work/err" && bad "a chat is no raw text: $(cat "$work/err")"
+
+say "a chat without max_tokens goes on to the end of the context, of --max-tokens, or of the KV cache"
+printf '{"id":1,"messages":[{"role":"user","content":"Hi"}],"ignore_eos":true}\n{"id":2,"prompt":"Hi","max_tokens":900,"ignore_eos":true}\n{"id":3,"tokens":[5],"max_tokens":2}\n' >"$work/long.jsonl"
+completed() { sed -n "$1"'s/.*"prompt_tokens":\([0-9]*\),"completion_tokens":\([0-9]*\).*/\1 \2/p' "$work/out"; }
+served --in "$work/long.jsonl" --seed 1 --max-model-len 150
+read -r prompt answer < <(completed 1)
+((prompt + answer == 150)) || bad "not to the end of the context: $prompt + $answer"
+says "ended by: stop 0, length 3, error 0"
+says "max_tokens of 1 request clipped to what the context of 150 tokens leaves"
+says "2 requests ended at the end of the context of 150 tokens"
+says "line 2 is raw text"
+served --in "$work/long.jsonl" --seed 1 --max-model-len 150 --max-tokens 20
+read -r prompt answer < <(completed 1)
+((answer == 20)) || bad "--max-tokens 20 gave $answer"
+head -1 "$work/long.jsonl" >"$work/one.jsonl"
+served --in "$work/one.jsonl" --seed 1 --block-size 16 --kv-memory 1M
+read -r prompt answer < <(completed 1)
+((prompt + answer < 1000)) || bad "more than the KV cache holds: $prompt + $answer"
+says "1 chat without max_tokens ended where the KV cache ends; for more: --kv-memory"
+
+say "a run that began when chats had 64 tokens ends with them"
+on 1 generate --model "$model" --in "$work/one.jsonl" --seed 1 --max-model-len 150 --run-dir "$work/run" 2>"$work/err" || bad "$(cat "$work/err")"
+grep -q '"unlimited_chats": "1"' "$work/run/manifest.json" || bad "$(cat "$work/run/manifest.json")"
+mkdir "$work/before"
+grep -v unlimited_chats "$work/run/manifest.json" | tr -d '\n' | sed 's/,\s*}/}/' >"$work/before/manifest.json"
+on 1 generate --model "$model" --in "$work/one.jsonl" --seed 1 --max-model-len 150 --run-dir "$work/before" 2>"$work/err" || bad "$(cat "$work/err")"
+grep -q '"completion_tokens":64}' "$work/before/results.jsonl" || bad "$(cat "$work/before/results.jsonl")"
+
+say "a text file has a prompt a line, packed or not"
+printf '\xef\xbb\xbfROMEO:\r\n\nJULIET: {\n' >"$work/prompts.txt"
+printf '{"id":1,"prompt":"ROMEO:"}\n{"id":3,"prompt":"JULIET: {"}\n' >"$work/prompts.jsonl"
+gzip -k "$work/prompts.txt"
+served --in "$work/prompts.jsonl" --seed 1 --max-tokens 5 && cp "$work/out" "$work/expected"
+for name in prompts.txt prompts.txt.gz; do
+  served --in "$work/$name" --seed 1 --max-tokens 5
+  cmp "$work/out" "$work/expected" || bad "$name: $(cat "$work/out")"
+done
+served --in "$work/prompts.txt" --chat --seed 1 --max-tokens 5
+cmp -s "$work/out" "$work/expected" && bad "--chat changed nothing"
+if command -v zstd >"$work/null"; then
+  zstd -q "$work/prompts.jsonl"
+  served --in "$work/prompts.jsonl.zst" --seed 1 --max-tokens 5
+  cmp "$work/out" "$work/expected" || bad "zstd: $(cat "$work/out")"
+fi
+
+say "a file of another kind is named once, with what helps"
+foreign() {  # WORDS: of $work/foreign
+  on 1 generate --model "$model" --in "$work/foreign" >"$work/out" 2>"$work/err"
+  (($? == 65)) || bad "exit code, not 65: $1"
+  grep -Fq "$1" "$work/err" || bad "no \"$1\": $(cat "$work/err")"
+  (($(wc -l <"$work/err") == 3)) || bad "not one block: $(cat "$work/err")"
+}
+printf '[\n  {"prompt": "a"}\n]\n' >"$work/foreign" && foreign "jq -c '.[]'"
+iconv -f UTF-8 -t UTF-16 "$work/prompts.jsonl" >"$work/foreign" && foreign "iconv -f UTF-16 -t UTF-8"
+printf '{"prompt":"a"}\n' | bzip2 >"$work/foreign" && foreign "bzip2 -dc"
+finish
