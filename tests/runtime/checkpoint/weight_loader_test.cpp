@@ -221,8 +221,8 @@ void load_over_nccl(const char* name, const GridSize& grid) {
     const GroupRanks ranks = groups_of(grid, world.rank());
     std::vector<WeightNeeds> needs;
     for (int place = 0; place < grid.tensor; ++place)
-      needs.push_back(
-          needs_of(*make_model(config, testing::plan_of({place, grid.tensor})), readers, position.data));
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, grid.tensor})), index, readers,
+                               position.data));
     Loaded loaded(config, {position.tensor, grid.tensor});
     std::atomic<uint32_t> blocks = 0;
     load_weights(*loaded.model, *loaded.backend.ops, index, plan_reads(needs, index, 1, 20'000),
