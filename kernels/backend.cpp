@@ -27,11 +27,13 @@ Backend make_cpu(const BackendOptions& options) {
 constexpr bool built_with_cuda = true;
 int gpus() { return cuda::visible_gpus(); }
 std::vector<GpuIdentity> identities() { return cuda::identify_gpus(); }
+void open_libraries() { cuda::open_libraries(); }
 Backend make_cuda(const BackendOptions& options) { return cuda::make_backend(options.gpu); }
 #else
 constexpr bool built_with_cuda = false;
 int gpus() { return 0; }
 std::vector<GpuIdentity> identities() { return {}; }
+void open_libraries() {}
 Backend make_cuda(const BackendOptions&) {
   throw Error(ExitCode::preflight, "this build has no CUDA backend",
               "the build found no CUDA toolkit, or left it out",
@@ -44,6 +46,7 @@ Backend make_cuda(const BackendOptions&) {
 bool has_cuda_backend() { return built_with_cuda; }
 int visible_gpus() { return gpus(); }
 std::vector<GpuIdentity> identify_gpus() { return identities(); }
+void open_gpu_libraries() { open_libraries(); }
 
 Backend make_backend(const BackendOptions& options) {
   switch (options.kind) {

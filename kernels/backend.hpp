@@ -42,6 +42,9 @@ struct GpuIdentity {
 // Of the GPUs that this process sees; does not start to work with them.
 std::vector<GpuIdentity> identify_gpus();
 
+// Loads what a backend on a GPU calls beside the driver. Throws Error (preflight) where it is not installed.
+void open_gpu_libraries();
+
 struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;

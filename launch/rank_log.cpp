@@ -19,9 +19,11 @@ void RankLog::open(const std::filesystem::path& file) {
 void RankLog::write(std::string_view line) {
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  std::tm local{};  // fmt 12 has no localtime of its own
+  ::localtime_r(&seconds, &local);
   const std::lock_guard lock(mutex_);
-  waiting_ += fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03} {}\n", fmt::localtime(seconds),
-                          now.time_since_epoch().count() % 1000, line);
+  waiting_ +=
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03} {}\n", local, now.time_since_epoch().count() % 1000, line);
   write_out();
 }
 

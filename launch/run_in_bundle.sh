@@ -6,6 +6,8 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 libraries=$root/usr/lib/x86_64-linux-gnu
 path=$libraries:$libraries/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# The C++ library that travels too is for machines whose own is older.
+! LD_LIBRARY_PATH=$path ldd "$root/usr/bin/maniple" 2>&1 | grep -q 'GLIBCXX.*not found' || path=$libraries/c++:$path
 
 # The CUDA libraries are the machine's, in a toolkit or in Python wheels: after all others.
 wheels=$(python3 -c 'import sys; print(*filter(None, sys.path), sep="\n")' 2>/dev/null || true)

@@ -10,6 +10,8 @@ shift $(($# > 0 ? 1 : 0))
 launch/install.sh g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libboost-program-options-dev nlohmann-json3-dev \
   libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libzstd-dev libfmt-dev libgtest-dev libgmock-dev
 
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1  # one object serves several build folders
 # A clone without history, or a copy of the tree, builds as well.
-cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" >&2
+cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" \
+  ${MANIPLE_WERROR:+-DMANIPLE_WERROR="$MANIPLE_WERROR"} >&2
 cmake --build --preset "$preset" ${1:+--target "$@"} >&2

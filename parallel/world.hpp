@@ -50,6 +50,9 @@ class World {
   // may be made at the same time. The group's tensors live on the device of `ops`, whose add() sums them;
   // both must outlive it.
   virtual std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) = 0;
+  // Loads what groups of GPUs will need, on this rank alone. Throws Error (preflight) where it is not
+  // installed.
+  virtual void open_gpu_transport() {}
   // Collective over all ranks.
   virtual Channel make_channel() = 0;
 

@@ -96,34 +96,59 @@ void RankModel::load() {
       fill_with_random(*model_, *backend_.ops, options_.seed, pulse_.layer);
     });
   } else {
-    const WeightIndex index = share_index(world_, shared_);
-    std::vector<ReadRound> reads;
-    agree(world_, [&] {
-      check_names(*make_model(shared_.config, {}), index);
-      reads = plan_of_reads(index);
-      info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
-    });
-    std::vector<std::vector<int>> replicas;
-    for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(replica_of(plan_.grid, data));
-    agree(world_, [&] {
-      load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, pulse_.layer);
-    });
+    load_checkpoint();
   }
   pulse_.layer = 0;
   model_->prepare(*backend_.ops, limits_.max_model_len);
   info_.load_seconds = seconds_since(start);
 }
 
-// Models that are made, and not loaded, cost nothing: every rank knows what all need.
-std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index) const {
+// Each stored byte is read once. Over NCCL each replica reads a part of the tensors for itself, and packed
+// weights go on to the others, from GPU to GPU; elsewhere stored bytes do.
+void RankModel::load_checkpoint() {
+  const WeightIndex index = share_index(world_, shared_);
+  const std::unique_ptr<Communicator> alike = alike_over_nccl();
+  std::vector<std::vector<int>> replicas;
+  if (alike)
+    replicas = {rank_.groups.replica};
+  else
+    for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(replica_of(plan_.grid, data));
+  Readers readers;
+  std::vector<ReadRound> reads;
+  agree(world_, [&] {
+    const std::unique_ptr<Model> whole = make_model(shared_.config, {});
+    check_names(*whole, index);
+    if (alike) readers = readers_of(*whole, plan_.grid.data);
+    reads = plan_of_reads(index, readers);
+    info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
+  });
+  agree(world_, [&] {
+    load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, pulse_.layer);
+  });
+  if (!alike) return;
+  share_weights(*model_, *alike, readers, pulse_.layer);
+  backend_.device->synchronize();
+}
+
+// The ranks with this one's part of the model; null where NCCL does not carry their tensors.
+std::unique_ptr<Communicator> RankModel::alike_over_nccl() {
+  if (plan_.grid.data == 1 || backend_.device->shares_host_memory()) return nullptr;
+  std::unique_ptr<Communicator> group = world_.make_group(rank_.groups.data, *backend_.ops);
+  return group->captures() ? std::move(group) : nullptr;
+}
+
+// Models that are made, and not loaded, cost nothing: every rank knows what all need. readers: where each
+// replica reads for itself.
+std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index, const Readers& readers) const {
   std::vector<WeightNeeds> needs;
   for (int place = 0; place < plan_.grid.replica_ranks(); ++place)
-    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(place)), index));
+    needs.push_back(
+        needs_of(*make_model(shared_.config, plan_.rank(place)), index, readers, rank_.position.data));
   // Small rounds keep all ranks busy; those of a large model are larger, so that the plan stays small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
   const uint64_t round = std::clamp(stored >> 14, uint64_t{1} << 20, uint64_t{16} << 20);
-  return plan_reads(needs, index, plan_.grid.data, round);
+  return plan_reads(needs, index, readers.empty() ? plan_.grid.data : 1, round);
 }
 
 bool RankModel::captures_graphs() const {

@@ -6,7 +6,7 @@
 #include <layers/models/model.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/world.hpp>
-#include <runtime/checkpoint/read_plan.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/control/pulse.hpp>
 #include <runtime/control/worker.hpp>
 #include <runtime/execution/model_runner.hpp>
@@ -59,7 +59,9 @@ class RankModel {
   void choose_device();
   void make_backend_and_groups();
   void load();
-  std::vector<ReadRound> plan_of_reads(const WeightIndex& index) const;
+  void load_checkpoint();
+  std::unique_ptr<Communicator> alike_over_nccl();
+  std::vector<ReadRound> plan_of_reads(const WeightIndex& index, const Readers& readers) const;
   bool captures_graphs() const;
   size_t bytes_of_graphs() const;
   size_t ranks_with_my_memory() const;

@@ -6,9 +6,9 @@ launch/install.sh clang-format clang-tidy git shellcheck
 
 git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Werror
 
-shellcheck cluster/testbed/* cluster/slurm/* cluster/containers/*
+shellcheck cluster/testbed/* cluster/slurm/* cluster/containers/* launch/packaging/*.sh
 
-launch/setup.sh release maniple
+MANIPLE_WERROR=ON launch/setup.sh release maniple
 product=("$@")
 [ ${#product[@]} -gt 0 ] || mapfile -t product < <(git ls-files 'kernels/*.cpp' 'parallel/*.cpp' 'layers/*.cpp' 'runtime/*.cpp' 'launch/*.cpp')
 printf '%s\n' "${product[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/release --quiet

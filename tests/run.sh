@@ -8,7 +8,7 @@ if [ "${1:-}" = --sanitizers ]; then sanitizers=yes; shift; fi
 unit_tests=(kernels_test emulation_test cuda_kernels_test amx_emulation_test parallel_test layers_test scheduling_test control_test checkpoint_test tokenizer_test
   chat_test execution_test model_test engine_test run_directory_test launch_test)
 thread_tests=(parallel_test control_test engine_test kernels_test run_directory_test launch_test)
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MANIPLE_WERROR=ON
 
 launch/setup.sh release
 ctest --test-dir build/release --output-on-failure "$@"

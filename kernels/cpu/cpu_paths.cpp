@@ -1,16 +1,19 @@
 #include <kernels/cpu/path_kernels.hpp>
 
-#include <cpuid.h>
 #include <fmt/format.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace maniple {
 
 namespace {
 
+#ifdef __x86_64__
 // The tiles exist, and the kernel lets this process use their 8 KiB of state (it must be asked, before
 // threads start).
 bool has_amx() {
@@ -46,14 +49,7 @@ bool bf16_dot_is_fast() {
   return __builtin_cpu_is("amd") || (__builtin_cpu_is("intel") && family == 6 && model == 0x55);
 }
 
-}  // namespace
-
-std::string_view name_of(CpuPath path) {
-  constexpr std::string_view names[] = {"auto", "amx", "avx512_bf16", "avx512", "avx2", "portable"};
-  return names[static_cast<size_t>(path)];
-}
-
-std::vector<CpuPath> available_cpu_paths() {
+std::vector<CpuPath> vector_paths() {
   std::vector<CpuPath> paths;
   const bool avx512 = has_avx512(), bf16 = has_avx512_bf16();
   if (bf16 && has_amx()) paths.push_back(CpuPath::amx);
@@ -62,6 +58,21 @@ std::vector<CpuPath> available_cpu_paths() {
   if (bf16 && !bf16_dot_is_fast()) paths.push_back(CpuPath::avx512_bf16);
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
     paths.push_back(CpuPath::avx2);
+  return paths;
+}
+#else
+std::vector<CpuPath> vector_paths() { return {}; }
+#endif
+
+}  // namespace
+
+std::string_view name_of(CpuPath path) {
+  constexpr std::string_view names[] = {"auto", "amx", "avx512_bf16", "avx512", "avx2", "portable"};
+  return names[static_cast<size_t>(path)];
+}
+
+std::vector<CpuPath> available_cpu_paths() {
+  std::vector<CpuPath> paths = vector_paths();
   paths.push_back(CpuPath::portable);
   return paths;
 }

@@ -20,7 +20,9 @@ PathKernels together(const PackedMatmul& bf16, const PackedMatmul& fp32, const F
 }  // namespace
 
 PathKernels kernels_of(CpuPath path) {
-  constexpr PanelLayout fp32_columns{1, 1, 32}, bf16_pairs{2, 1, 32}, amx_tiles{2, 16, 16};
+  constexpr PanelLayout fp32_columns{1, 1, 32}, bf16_pairs{2, 1, 32};
+#ifdef __x86_64__
+  constexpr PanelLayout amx_tiles{2, 16, 16};
   const PackedMatmul fp32_avx512{matmul_fp32_avx512, 12, 1, fp32_columns};
   Families avx512{row_kernels_avx512, attention_kernel_avx512, rotary_kernel_avx512, sampling_kernels_avx512};
   switch (path) {
@@ -35,13 +37,14 @@ PathKernels kernels_of(CpuPath path) {
       return together({matmul_bf16_avx2, 4, 1, bf16_pairs}, {matmul_fp32_avx2, 6, 1, fp32_columns},
                       {row_kernels_avx2, attention_kernel_avx2, rotary_kernel_avx2, sampling_kernels_avx2});
     case CpuPath::portable:
-      return together({matmul_bf16_portable, 4, 1, bf16_pairs}, {matmul_fp32_portable, 4, 1, fp32_columns},
-                      {row_kernels_portable, attention_kernel_portable, rotary_kernel_portable,
-                       sampling_kernels_portable});
     case CpuPath::automatic:
       break;
   }
-  fail(ExitCode::internal, "the instruction path is chosen before its kernels");
+#endif
+  require(path == CpuPath::portable, "the instruction path is chosen before its kernels");
+  return together(
+      {matmul_bf16_portable, 4, 1, bf16_pairs}, {matmul_fp32_portable, 4, 1, fp32_columns},
+      {row_kernels_portable, attention_kernel_portable, rotary_kernel_portable, sampling_kernels_portable});
 }
 
 }  // namespace maniple::cpu

@@ -42,6 +42,15 @@ void confine_this_thread(std::span<const int> cpus) {
   sched_setaffinity(0, sizeof wanted, &wanted);
 }
 
+// Tells a processor that has such a hint that this thread spins.
+inline void spin_hint() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // Spins until `value` is no longer `old`, or for spin_time.
 template <typename T>
 void spin_while(const std::atomic<T>& value, T old) {
@@ -49,7 +58,7 @@ void spin_while(const std::atomic<T>& value, T old) {
   do {
     for (int i = 0; i < 32; ++i) {
       if (value.load(std::memory_order_acquire) != old) return;
-      __builtin_ia32_pause();
+      spin_hint();
     }
   } while (Clock::now() < end);
 }

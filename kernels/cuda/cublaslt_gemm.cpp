@@ -1,5 +1,4 @@
 #include <kernels/cuda/cublaslt_gemm.hpp>
-#include <kernels/cuda/cuda_check.hpp>
 
 #include <bit>
 
@@ -21,25 +20,25 @@ uint32_t alignment_of(const std::byte* address) {
 
 UniqueHandle<LayoutHandle> column_major(DType dtype, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t layout;
-  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(dtype), static_cast<uint64_t>(rows),
-                                   static_cast<uint64_t>(columns), rows),
+  check(cublaslt().layout_create(&layout, cuda_type(dtype), static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(columns), rows),
         "describing a matrix");
   return UniqueHandle<LayoutHandle>(layout);
 }
 
 template <typename T>
 void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value), "describing a product");
+  check(cublaslt().matmul_set(operation, attribute, &value, sizeof value), "describing a product");
 }
 template <typename T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+  check(cublaslt().preference_set(preference, attribute, &value, sizeof value),
         "describing what an algorithm may use");
 }
 
 void set_columns(cublasLtMatrixLayout_t layout, int64_t columns) {
   const auto value = static_cast<uint64_t>(columns);
-  check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &value, sizeof value),
+  check(cublaslt().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &value, sizeof value),
         "describing a matrix");
 }
 
@@ -54,13 +53,13 @@ bool refuses(cublasStatus_t result) {
   return result == CUBLAS_STATUS_INVALID_VALUE || result == CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-using PreferenceHandle = PlainHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using PreferenceHandle = CublasLtHandle<cublasLtMatmulPreference_t, &CublasLt::preference_destroy>;
 
 }  // namespace
 
 CublasLtGemm::CublasLtGemm(Device& device) : workspace_(device, DType::uint8, {workspace_bytes}) {
   cublasLtHandle_t handle;
-  check(cublasLtCreate(&handle), "starting cuBLASLt");
+  check(cublaslt().create(&handle), "starting cuBLASLt");
   handle_.reset(handle);
 }
 
@@ -82,7 +81,7 @@ CublasLtGemm::Shape CublasLtGemm::shape_of(ConstTensorView x, ConstTensorView we
 CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   const auto& [m, n, k, type, out_type, biased, x_alignment, weight_alignment, out_alignment] = shape;
   cublasLtMatmulDesc_t operation;
-  check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  check(cublaslt().matmul_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   Plan plan{UniqueHandle<MatmulHandle>(operation),
             column_major(type, k, n),
             column_major(type, k, m),
@@ -92,7 +91,7 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   if (biased) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
 
   cublasLtMatmulPreference_t created;
-  check(cublasLtMatmulPreferenceCreate(&created), "describing what an algorithm may use");
+  check(cublaslt().preference_create(&created), "describing what an algorithm may use");
   const UniqueHandle<PreferenceHandle> preference(created);
   set(created, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
   // Parts of a sum are added in fp32, whatever the result's type.
@@ -106,11 +105,11 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
   const cublasStatus_t result =
-      cublasLtMatmulAlgoGetHeuristic(handle_.get(), operation, plan.weight.get(), plan.x.get(),
-                                     plan.out.get(), plan.out.get(), created, 1, &best, &found);
+      cublaslt().algorithms(handle_.get(), operation, plan.weight.get(), plan.x.get(), plan.out.get(),
+                            plan.out.get(), created, 1, &best, &found);
   if (result != CUBLAS_STATUS_SUCCESS || found == 0)
     fail(ExitCode::fault, "cuBLASLt has no algorithm for {} x {} x {}, {} to {}: {}", m, n, k, name_of(type),
-         name_of(out_type), cublasLtGetStatusString(result));
+         name_of(out_type), cublaslt().status_string(result));
   plan.algorithm = best.algo;
   return plan;
 }
@@ -133,10 +132,10 @@ void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTenso
     set_columns(plan.out.get(), x.shape[0]);
     if (!bias.empty()) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
     const float one = 1, zero = 0;
-    return cublasLtMatmul(handle_.get(), plan.operation.get(), &one, weight.data, plan.weight.get(), x.data,
-                          plan.x.get(), &zero, out.data, plan.out.get(), out.data, plan.out.get(),
-                          &plan.algorithm, workspace_.view().data, static_cast<size_t>(workspace_bytes),
-                          stream);
+    return cublaslt().matmul(handle_.get(), plan.operation.get(), &one, weight.data, plan.weight.get(),
+                             x.data, plan.x.get(), &zero, out.data, plan.out.get(), out.data, plan.out.get(),
+                             &plan.algorithm, workspace_.view().data, static_cast<size_t>(workspace_bytes),
+                             stream);
   };
   Shape shape = shape_of(x, weight, bias, out);
   const int64_t m = shape.m;

@@ -2,20 +2,27 @@
 // below; a shape that none was prepared for gets its own when it first comes.
 #pragma once
 
+#include <kernels/cuda/cublaslt.hpp>
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/support/unique_handle.hpp>
 #include <kernels/tensor/tensor.hpp>
-
-#include <cublasLt.h>
 
 #include <compare>
 #include <map>
 
 namespace maniple::cuda {
 
-using LtHandle = PlainHandle<cublasLtHandle_t, cublasLtDestroy>;
-using MatmulHandle = PlainHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using LayoutHandle = PlainHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+// function: the one of CublasLt that destroys it.
+template <typename T, auto function>
+void destroy(T handle) {
+  (cublaslt().*function)(handle);
+}
+template <typename T, auto function>
+using CublasLtHandle = PlainHandle<T, destroy<T, function>>;
+
+using LtHandle = CublasLtHandle<cublasLtHandle_t, &CublasLt::destroy>;
+using MatmulHandle = CublasLtHandle<cublasLtMatmulDesc_t, &CublasLt::matmul_destroy>;
+using LayoutHandle = CublasLtHandle<cublasLtMatrixLayout_t, &CublasLt::layout_destroy>;
 
 class CublasLtGemm : public Gemm {
  public:

@@ -5,6 +5,8 @@
 
 namespace maniple::cuda {
 
+void open_libraries() { cublaslt(); }
+
 Backend make_backend(int gpu) {
   auto device = std::make_unique<CudaDevice>(gpu);
   auto ops = std::make_unique<CudaOps>(*device, device->stream(), std::make_unique<CublasLtGemm>(*device));

@@ -5,6 +5,8 @@
 #include <kernels/device.hpp>
 #include <kernels/support/unique_handle.hpp>
 
+#include <cuda_runtime_api.h>
+
 #include <vector>
 
 namespace maniple::cuda {

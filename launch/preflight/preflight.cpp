@@ -66,6 +66,10 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
   situation.cuda_build = has_cuda_backend();
   RankFacts mine;
   agree(world, [&] {
+    if (situation.on_gpus() && visible_gpus() > 0) {  // before the versions of what is loaded are compared
+      open_gpu_libraries();
+      world.open_gpu_transport();
+    }
     mine = read_facts();
     mine.versions["MPI"] = world.description();
     if (options.run_dir) mine.run_dir = read_storage(*options.run_dir);

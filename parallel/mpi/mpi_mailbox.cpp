@@ -14,15 +14,13 @@ constexpr size_t most_tested = 64;  // requests a call, however many peers there
 
 }  // namespace
 
-MpiMailbox::MpiMailbox(UniqueComm comm, std::unique_ptr<Mailbox> own)
-    : comm_(std::move(comm)), own_(std::move(own)) {
+MpiMailbox::MpiMailbox(MPI_Comm comm, std::unique_ptr<Mailbox> own) : comm_(comm), own_(std::move(own)) {
   int peers = 0;
-  check_mpi(MPI_Comm_size(comm_.get(), &peers), "MPI_Comm_size");
+  check_mpi(MPI_Comm_size(comm_, &peers), "MPI_Comm_size");
   queues_.resize(static_cast<size_t>(peers));
 }
 
 MpiMailbox::~MpiMailbox() {
-  if (!comm_) return;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   Backoff backoff(Backoff::Spin::no);
   try {
@@ -45,7 +43,7 @@ bool MpiMailbox::try_send(int to, std::span<const std::byte> bytes) {
   if (!has_room_now()) drop_sent();
   if (!has_room_now()) return false;
   Transfer transfer{{bytes.begin(), bytes.end()}};
-  check_mpi(MPI_Isend(transfer.bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, tag, comm_.get(),
+  check_mpi(MPI_Isend(transfer.bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, tag, comm_,
                       &transfer.request),
             "MPI_Isend");
   if (queue.transfers.empty()) {  // a small message mostly leaves at once
@@ -112,7 +110,7 @@ void MpiMailbox::start_receive() {
   int found = 0, bytes = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status{};
-  check_mpi(MPI_Improbe(MPI_ANY_SOURCE, tag, comm_.get(), &found, &message, &status), "MPI_Improbe");
+  check_mpi(MPI_Improbe(MPI_ANY_SOURCE, tag, comm_, &found, &message, &status), "MPI_Improbe");
   if (!found) return;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   if (bytes < 0 || static_cast<size_t>(bytes) > max_bytes)

@@ -1,4 +1,5 @@
-// One end of a channel over MPI. Nothing here waits, and nothing but this end uses its communicator.
+// One end of a channel over MPI. Nothing here waits, and nothing but this end uses its communicator
+// meanwhile.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -10,8 +11,9 @@ namespace maniple {
 
 class MpiMailbox : public Mailbox {
  public:
-  // own: on rank 0, what the center and the leaf of this process say to each other; null elsewhere.
-  MpiMailbox(UniqueComm comm, std::unique_ptr<Mailbox> own);
+  // comm: outlives this. own: on rank 0, what the center and the leaf of this process say to each other; null
+  // elsewhere.
+  MpiMailbox(MPI_Comm comm, std::unique_ptr<Mailbox> own);
   // Gives messages on their way a second, then leaves them to MPI.
   ~MpiMailbox() override;
 
@@ -32,7 +34,7 @@ class MpiMailbox : public Mailbox {
   void drop_sent();
   void start_receive();
 
-  UniqueComm comm_;
+  MPI_Comm comm_;
   std::unique_ptr<Mailbox> own_;
   std::vector<Queue> queues_;        // one a peer
   std::vector<int> busy_;            // peers whose queues are not empty,

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <map>
 
 namespace maniple {
@@ -60,12 +61,16 @@ class MpiWorld : public World {
  public:
   MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl)
       : MpiWorld(job, std::move(on_fault), std::move(nccl), find_neighbourhood(job)) {}
+  ~MpiWorld() override;
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
   const std::vector<Place>& places() const override { return places_; }
   std::string description() const override;
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
+  void open_gpu_transport() override {
+    if (nccl_ && size() > 1) nccl_->open();
+  }
   Channel make_channel() override;
   Transport& transport() override { return control_; }
   std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
@@ -89,6 +94,7 @@ class MpiWorld : public World {
   const Backoff::Spin spin_;
   MpiTransport control_;
   const std::vector<Place> places_;
+  std::vector<UniqueComm> channels_;
 };
 
 // A world that ends MPI after everything else of it is gone.
@@ -96,6 +102,18 @@ struct MpiJob final : private MpiSession, public MpiWorld {
   MpiJob(FaultHandler on_fault, std::chrono::milliseconds settle, std::unique_ptr<NcclGroups> nccl)
       : MpiSession(settle), MpiWorld(everyone(), std::move(on_fault), std::move(nccl)) {}
 };
+
+// What channels left unread is taken when nobody sends any more: MPI may not end with messages on their way,
+// and MPICH's UCX tells of each on stdout, in the midst of the results.
+MpiWorld::~MpiWorld() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    barrier();
+    for (const UniqueComm& channel : channels_)
+      for (MpiMailbox unread(channel.get(), nullptr); unread.try_receive();) continue;
+  } catch (const Error&) {  // the transport is broken, and MPI_Finalize will say so
+  }
+}
 
 // How GPU tensors travel is part of it.
 std::string MpiWorld::description() const {
@@ -123,10 +141,10 @@ std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, O
 }
 
 Channel MpiWorld::make_channel() {
-  UniqueComm comm = duplicate(control_.comm());
-  if (rank() != 0) return {nullptr, std::make_unique<MpiMailbox>(std::move(comm), nullptr)};
+  const MPI_Comm comm = channels_.emplace_back(duplicate(control_.comm())).get();
+  if (rank() != 0) return {nullptr, std::make_unique<MpiMailbox>(comm, nullptr)};
   MemoryChannel own = make_memory_channel(1);
-  return {std::make_unique<MpiMailbox>(std::move(comm), std::move(own.center)), std::move(own.leaves[0])};
+  return {std::make_unique<MpiMailbox>(comm, std::move(own.center)), std::move(own.leaves[0])};
 }
 
 void MpiWorld::abort(int exit_code) {
@@ -142,7 +160,7 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
   if (transport != GpuTransport::nccl) return nullptr;
   throw Error(ExitCode::preflight, "`transport` nccl was given, but this build has no NCCL", "",
-              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.28 or newer are");
+              "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.14 or newer are");
 }
 #endif
 
@@ -153,8 +171,10 @@ std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  const std::string version = text.data();
-  return version.substr(0, version.find_first_of(",\n"));
+  std::string version = text.data();  // "Open MPI v4.1.4, package: ...", "MPICH Version:\t4.0.2\n..."
+  version.resize(std::min(version.size(), version.find_first_of(",\n")));
+  std::ranges::replace(version, '\t', ' ');
+  return version;
 }
 
 std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport,

@@ -4,7 +4,7 @@ if(NOT with_cuda)
   return()
 endif()
 
-set(oldest_nccl 2.28)
+set(oldest_nccl 2.14)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
 set(nccl_version 0)
@@ -29,4 +29,7 @@ target_sources(maniple_parallel_mpi PRIVATE parallel/nccl/nccl_api.cpp)
 target_compile_definitions(maniple_parallel_mpi PRIVATE MANIPLE_NCCL=1)
 target_include_directories(maniple_parallel_mpi SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
 target_include_directories(maniple_parallel_mpi PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)  # <device/stream.hpp>
-target_link_libraries(maniple_parallel_mpi PRIVATE CUDA::cudart_static ${NCCL_LIBRARY})
+target_link_libraries(maniple_parallel_mpi PRIVATE CUDA::cudart_static)
+# Opened at run time, here first.
+cmake_path(REPLACE_FILENAME NCCL_LIBRARY libnccl.so.2 OUTPUT_VARIABLE nccl)
+set_source_files_properties(parallel/nccl/nccl_api.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_NCCL_LIBRARY="${nccl}")

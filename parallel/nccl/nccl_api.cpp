@@ -1,5 +1,5 @@
 #include <kernels/cuda/cuda_device.hpp>
-#include <kernels/support/check.hpp>
+#include <kernels/support/shared_library.hpp>
 #include <parallel/nccl/nccl_api.hpp>
 
 #include <nccl.h>
@@ -30,8 +30,46 @@ size_t count_of(ConstTensorView x) { return static_cast<size_t>(x.shape.elements
 
 NcclResult result(ncclResult_t code) { return static_cast<NcclResult>(code); }
 
-class LinkedNccl final : public NcclApi {
+// The library is no part of the link, so that the program starts where it is not.
+struct Nccl {
+  SharedLibrary library;
+
+  decltype(&ncclGetVersion) get_version = library.function("ncclGetVersion");
+  decltype(&ncclGetLastError) last_error = library.function("ncclGetLastError");
+  decltype(&ncclGetErrorString) error_string = library.function("ncclGetErrorString");
+  decltype(&ncclGetUniqueId) unique_id = library.function("ncclGetUniqueId");
+  decltype(&ncclCommInitRankConfig) init = library.function("ncclCommInitRankConfig");
+  decltype(&ncclCommGetAsyncError) async_error = library.function("ncclCommGetAsyncError");
+  decltype(&ncclCommFinalize) finalize = library.function("ncclCommFinalize");
+  decltype(&ncclCommDestroy) destroy = library.function("ncclCommDestroy");
+  decltype(&ncclCommAbort) abort = library.function("ncclCommAbort");
+  decltype(&ncclGroupStart) group_start = library.function("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end = library.function("ncclGroupEnd");
+  decltype(&ncclAllReduce) all_reduce = library.function("ncclAllReduce");
+  decltype(&ncclAllGather) all_gather = library.function("ncclAllGather");
+  decltype(&ncclReduceScatter) reduce_scatter = library.function("ncclReduceScatter");
+  decltype(&ncclReduce) reduce = library.function("ncclReduce");
+  decltype(&ncclBroadcast) broadcast = library.function("ncclBroadcast");
+  decltype(&ncclSend) send = library.function("ncclSend");
+  decltype(&ncclRecv) receive = library.function("ncclRecv");
+};
+
+// Opens the library when it is first asked for.
+const Nccl& nccl() {
+  static const Nccl opened{SharedLibrary(
+      MANIPLE_NCCL_LIBRARY, "ranks on GPUs of their own talk through it",
+      fmt::format(
+          "load the site's NCCL {}.{} or newer (module load nccl, or cuda) or add its library folder to "
+          "LD_LIBRARY_PATH; packages: libnccl2 of NVIDIA's Debian repository, nccl of conda-forge, "
+          "nvidia-nccl-cu{} of PyPI; `transport` host goes without it",
+          NCCL_MAJOR, NCCL_MINOR, CUDART_VERSION / 1000))};
+  return opened;
+}
+
+class OpenedNccl final : public NcclApi {
  public:
+  void open() override { nccl(); }
+
   std::optional<Gpu> gpu_of(Device& device) override {
     const auto* gpu = dynamic_cast<cuda::CudaDevice*>(&device);
     return gpu ? std::optional(Gpu{gpu->uuid(), gpu->stream()}) : std::nullopt;
@@ -39,19 +77,19 @@ class LinkedNccl final : public NcclApi {
 
   int version() override {
     int version = 0;
-    ncclGetVersion(&version);
+    nccl().get_version(&version);
     return version;
   }
 
   std::string describe(NcclResult code, NcclComm comm) override {
-    const std::string last = ncclGetLastError(comm);
-    const std::string words = ncclGetErrorString(static_cast<ncclResult_t>(code));
+    const std::string last = nccl().last_error(comm);
+    const std::string words = nccl().error_string(static_cast<ncclResult_t>(code));
     return last.empty() ? words : fmt::format("{} ({})", words, last);
   }
 
   NcclResult draw_id(NcclId& id) override {
     ncclUniqueId drawn;
-    const ncclResult_t code = ncclGetUniqueId(&drawn);
+    const ncclResult_t code = nccl().unique_id(&drawn);
     std::memcpy(id.data(), &drawn, sizeof drawn);
     return result(code);
   }
@@ -62,51 +100,51 @@ class LinkedNccl final : public NcclApi {
     std::memcpy(&drawn, id.data(), sizeof drawn);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    return result(ncclCommInitRankConfig(&comm, size, drawn, rank, &config));
+    return result(nccl().init(&comm, size, drawn, rank, &config));
   }
 
   NcclResult comm_state(NcclComm comm, NcclResult& state) override {
     ncclResult_t found = ncclSuccess;
-    const ncclResult_t code = ncclCommGetAsyncError(comm, &found);
+    const ncclResult_t code = nccl().async_error(comm, &found);
     state = result(found);
     return result(code);
   }
 
-  NcclResult comm_finalize(NcclComm comm) override { return result(ncclCommFinalize(comm)); }
-  NcclResult comm_destroy(NcclComm comm) override { return result(ncclCommDestroy(comm)); }
-  NcclResult comm_abort(NcclComm comm) override { return result(ncclCommAbort(comm)); }
+  NcclResult comm_finalize(NcclComm comm) override { return result(nccl().finalize(comm)); }
+  NcclResult comm_destroy(NcclComm comm) override { return result(nccl().destroy(comm)); }
+  NcclResult comm_abort(NcclComm comm) override { return result(nccl().abort(comm)); }
 
-  NcclResult group_start() override { return result(ncclGroupStart()); }
-  NcclResult group_end() override { return result(ncclGroupEnd()); }
+  NcclResult group_start() override { return result(nccl().group_start()); }
+  NcclResult group_end() override { return result(nccl().group_end()); }
 
   NcclResult all_reduce(TensorView x, NcclComm comm, NcclStream stream) override {
-    return result(ncclAllReduce(x.data, x.data, count_of(x), type_of(x.dtype), ncclSum, comm, stream));
+    return result(nccl().all_reduce(x.data, x.data, count_of(x), type_of(x.dtype), ncclSum, comm, stream));
   }
   NcclResult all_gather(ConstTensorView in, TensorView out, NcclComm comm, NcclStream stream) override {
-    return result(ncclAllGather(in.data, out.data, count_of(in), type_of(in.dtype), comm, stream));
+    return result(nccl().all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm, stream));
   }
   NcclResult reduce_scatter(ConstTensorView in, TensorView out, NcclComm comm, NcclStream stream) override {
     return result(
-        ncclReduceScatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm, stream));
+        nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm, stream));
   }
   NcclResult reduce(ConstTensorView in, TensorView out, int root, NcclComm comm, NcclStream stream) override {
     return result(
-        ncclReduce(in.data, out.data, count_of(in), type_of(in.dtype), ncclSum, root, comm, stream));
+        nccl().reduce(in.data, out.data, count_of(in), type_of(in.dtype), ncclSum, root, comm, stream));
   }
   NcclResult broadcast(ConstTensorView in, TensorView out, int root, NcclComm comm,
                        NcclStream stream) override {
-    return result(ncclBroadcast(in.data, out.data, count_of(in), type_of(in.dtype), root, comm, stream));
+    return result(nccl().broadcast(in.data, out.data, count_of(in), type_of(in.dtype), root, comm, stream));
   }
   NcclResult send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) override {
-    return result(ncclSend(x.data, count_of(x), type_of(x.dtype), to, comm, stream));
+    return result(nccl().send(x.data, count_of(x), type_of(x.dtype), to, comm, stream));
   }
   NcclResult receive(TensorView x, int from, NcclComm comm, NcclStream stream) override {
-    return result(ncclRecv(x.data, count_of(x), type_of(x.dtype), from, comm, stream));
+    return result(nccl().receive(x.data, count_of(x), type_of(x.dtype), from, comm, stream));
   }
 };
 
 }  // namespace
 
-std::unique_ptr<NcclApi> make_nccl_api() { return std::make_unique<LinkedNccl>(); }
+std::unique_ptr<NcclApi> make_nccl_api() { return std::make_unique<OpenedNccl>(); }
 
 }  // namespace maniple

@@ -36,6 +36,8 @@ struct Gpu {
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
+  // Loads the library, which the first other call does as well. Throws Error (preflight) where it is missing.
+  virtual void open() {}
   virtual std::optional<Gpu> gpu_of(Device& device) = 0;  // nothing for memory that NCCL does not reach
   virtual int version() = 0;                              // 22809: 2.28.9
   // NCCL's words for a result, and the last error of this comm (or process: null) if there is one.

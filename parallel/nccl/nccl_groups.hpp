@@ -17,6 +17,10 @@ class NcclGroups {
  public:
   NcclGroups(std::shared_ptr<NcclApi> api, GpuTransport choice) : api_(std::move(api)), choice_(choice) {}
 
+  // Before any group, so that a missing library is known while nobody waits for this rank.
+  void open() {
+    if (choice_ != GpuTransport::host) api_->open();
+  }
   // Collective over `members`, the world ranks `ranks`. Null, on all members, where their tensors go another
   // way: they are not on GPUs, or not each on one of its own (NCCL refuses to share), or so it was asked.
   // This must outlive the group.

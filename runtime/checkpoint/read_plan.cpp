@@ -7,9 +7,6 @@ namespace maniple {
 
 namespace {
 
-// So many storage clients serve a large job well; more would only wait for each other.
-constexpr int most_reading_replicas = 16;
-
 struct Need {
   int place = 0;
   IndexRange rows, columns;

@@ -36,6 +36,9 @@ struct ReadRound {
   std::vector<ReadUnit> units;
 };
 
+// So many storage clients serve a large job well; more would only wait for each other.
+constexpr int most_reading_replicas = 16;
+
 // needs: by place. Every row that anybody needs is in one unit of one round, so that it is read once a job;
 // within a round no rank holds more than round_bytes, unless a single row is longer. The replicas take turns,
 // as do the places that need the same rows, and all places advance at the same pace. A round that stays in a

@@ -264,12 +264,31 @@ void check_names(Model& model, const WeightIndex& index) {
          some_of(extra));
 }
 
-WeightNeeds needs_of(Model& model, const WeightIndex& index) {
+Readers readers_of(Model& whole, int replicas) {
+  Readers readers;
+  std::vector<int64_t> elements(static_cast<size_t>(std::min(replicas, most_reading_replicas)));
+  for (const Parameter* parameter : whole.parameters()) {
+    const WeightSpec& spec = parameter->spec;
+    const auto shared = std::ranges::find_if(
+        spec.pieces, [&](const WeightPiece& piece) { return readers.contains(piece.source); });
+    const int reader = shared != spec.pieces.end()
+                           ? readers.at(shared->source)  // tied weights
+                           : static_cast<int>(std::ranges::min_element(elements) - elements.begin());
+    elements[static_cast<size_t>(reader)] += spec.rows * spec.columns;
+    for (const WeightPiece& piece : spec.pieces)
+      require(readers.emplace(piece.source, reader).first->second == reader,
+              "two replicas read what goes into one parameter");
+  }
+  return readers;
+}
+
+WeightNeeds needs_of(Model& model, const WeightIndex& index, const Readers& readers, int replica) {
   name_as_stored(model, index);
   WeightNeeds needs;
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces)
-      needs.push_back({piece.source, piece.rows, piece.columns});
+      if (readers.empty() || readers.at(piece.source) == replica)
+        needs.push_back({piece.source, piece.rows, piece.columns});
   return needs;
 }
 
@@ -318,6 +337,15 @@ void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<co
                   Transport& transport, std::span<const std::vector<int>> replicas,
                   std::atomic<uint32_t>& blocks) {
   Loader(model, ops, index, transport, replicas, blocks).run(plan);
+}
+
+void share_weights(Model& model, Communicator& alike, const Readers& readers, std::atomic<uint32_t>& blocks) {
+  for (Parameter* parameter : model.parameters()) {
+    const WeightSpec& spec = parameter->spec;
+    Tensor& values = spec.role == WeightRole::matrix ? parameter->matrix.packed : parameter->vector;
+    alike.broadcast(values.view(), readers.at(spec.pieces.at(0).source));
+    ++blocks;
+  }
 }
 
 }  // namespace maniple

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <layers/models/model.hpp>
+#include <parallel/communicator.hpp>
 #include <parallel/transport.hpp>
 #include <runtime/checkpoint/read_plan.hpp>
 
@@ -16,8 +17,14 @@ namespace maniple {
 // Throws Error (input) naming missing, extra or misshapen tensors of the checkpoint.
 void check_names(Model& model, const WeightIndex& index);
 
-// The stored boxes behind the model's parameters on its rank.
-WeightNeeds needs_of(Model& model, const WeightIndex& index);
+// Where packed weights travel between replicas and not stored bytes: the replica that reads each stored
+// tensor, by name. All that goes into one parameter is read by one replica, and about as much by each. whole:
+// the model of RankPlan{}, past check_names.
+using Readers = std::map<std::string, int>;
+Readers readers_of(Model& whole, int replicas);
+
+// The stored boxes behind the model's parameters on its rank; with readers, those that `replica` reads.
+WeightNeeds needs_of(Model& model, const WeightIndex& index, const Readers& readers = {}, int replica = 0);
 
 // What the weights of this rank will take, before anything is loaded; packing may add a little.
 size_t weight_bytes(Model& model, DType weight_type);
@@ -35,5 +42,8 @@ void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_
 void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
                   Transport& transport, std::span<const std::vector<int>> replicas,
                   std::atomic<uint32_t>& blocks);
+
+// Gives every replica what the others have loaded. Collective over `alike`: the same place in all replicas.
+void share_weights(Model& model, Communicator& alike, const Readers& readers, std::atomic<uint32_t>& blocks);
 
 }  // namespace maniple

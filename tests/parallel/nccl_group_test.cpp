@@ -257,6 +257,14 @@ TEST(NcclGroups, whatever_was_asked_for) {
   EXPECT_EQ(choice.description, "GPU tensors through the host (as asked)");
 }
 
+TEST(NcclGroups, the_library_is_opened_unless_tensors_go_through_the_host) {
+  for (const GpuTransport transport : {GpuTransport::automatic, GpuTransport::nccl, GpuTransport::host}) {
+    const auto nccl = std::make_shared<FakeNccl>();
+    NcclGroups(nccl, transport).open();
+    EXPECT_EQ(nccl->log(), transport == GpuTransport::host ? Calls{} : Calls{"open"});
+  }
+}
+
 TEST(NcclGroups, one_fault_is_found_among_several_groups_and_none_after_their_end) {
   const auto nccl = std::make_shared<FakeNccl>();
   run_transports(1, [&](Transport& members) {

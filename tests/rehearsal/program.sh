@@ -15,6 +15,9 @@ golden() { # GPUS RANKS options...: the golden text
 golden 4 4 --tp 2 --max-num-seqs 16
 says err 'NCCL .*; fp32, attention on plain cores'
 says err '6 graphs of decode steps of up to 16 sequences'
+# Without tensor groups NCCL carries the weights alone, from the replica that has read them.
+golden 2 2 --tp 1 --max-num-seqs 16
+says err ', NCCL .*; fp32'
 golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
 says err 'GPU tensors through the host (as asked)'
 
@@ -45,6 +48,29 @@ troubled hang:3000 nccl
 says err 'error: has made no progress for .*, nor has rank 1'
 troubled hang:3000 host
 says err 'error: rank 1 on .* has made no progress for [0-9]* s (last'
+
+# A rank that dies while weights go from replica to replica.
+dies=("$MANIPLE" generate --model "$model" --tp 1 --in "$work/endless" --out "$work/lost" --deadline 9)
+STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${dies[@]}" : -n 1 env STAND_IN_LAST_BROADCAST=5 "${dies[@]}" </dev/null >"$work/out" 2>"$work/err"
+code=$?
+((code == 76 || code == 137)) || bad "a death while weights are shared: exit code $code: $(cat "$work/err")"
+says err 'error: rank 1 on .* has died'
+
+# A library that is missing, though there is a GPU: what the loader finds first is no library.
+missing() { # LIBRARY RANKS: named before anything is loaded, with what to do
+  mkdir -p "$work/$1" && : >"$work/$1/$1"
+  LD_LIBRARY_PATH=$work/$1 on_gpus "$2" "$2" generate --model "$model" --prompt 'To be' --max-tokens 4 --backend cuda >/dev/null 2>"$work/err"
+  (($? == 69)) || bad "no $1: exit code: $(cat "$work/err")"
+  says err "error: $1 cannot be opened (.*$1: file too short)"
+  says err 'load the site.s .* or add its library folder to LD_LIBRARY_PATH; packages: '
+  (($(grep -c 'error:' "$work/err") == 1)) || bad "no $1: not one message: $(cat "$work/err")"
+}
+cublaslt=$(cd "${MANIPLE%/*}/stand_ins" && echo libcublasLt.so.*)
+missing "$cublaslt" 1
+missing "$cublaslt" 2
+missing libnccl.so.2 2
+LD_LIBRARY_PATH=$work/libnccl.so.2 on_gpus 2 2 generate --model "$model" --prompt 'To be' --max-tokens 4 --transport host >/dev/null 2>"$work/err" ||
+  bad "through the host NCCL is missed: $(cat "$work/err")"
 
 # Memory: what is left after the weights is for the cache, and enough for all that comes later.
 STAND_IN_MIB=200 on_gpus 1 1 generate --model "$model" --prompt 'To be' --max-tokens 4 --max-num-seqs 32 >/dev/null 2>"$work/err" ||

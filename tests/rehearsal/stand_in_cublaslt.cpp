@@ -95,8 +95,6 @@ std::vector<reference::Floats> transposed(const std::vector<reference::Floats>& 
 using namespace maniple;
 using namespace maniple::rehearsal;
 
-int maniple::rehearsal::algorithms_chosen = 0;
-
 const char* cublasLtGetStatusString(cublasStatus_t) { return "refused by the stand-in for cuBLASLt"; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return create(handle, 0); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy<int>(handle); }

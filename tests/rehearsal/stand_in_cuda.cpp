@@ -45,6 +45,8 @@ struct CUevent_st {
 
 namespace maniple::rehearsal {
 
+int algorithms_chosen = 0;
+
 namespace {
 
 constexpr int most_threads = 1024, most_blocks_across = 65535;

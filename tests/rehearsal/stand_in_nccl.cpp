@@ -2,7 +2,8 @@
 // a folder named after the communicator's id, below $STAND_IN_FOLDER (/dev/shm). As with the library, calls
 // on a communicator that does not block are in progress at first, what a group holds starts at its end,
 // collectives run in the order of the stream or of the graph that recorded them, sums are rounded at each
-// step, and one that misses a rank waits until it is aborted.
+// step, and one that misses a rank waits until it is aborted. STAND_IN_LAST_BROADCAST=N kills a rank in its
+// N-th.
 #include <kernels/reference/rows.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
 
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -282,6 +284,9 @@ ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
+  static int broadcasts = 0;
+  const char* const last = std::getenv("STAND_IN_LAST_BROADCAST");
+  if (last && ++broadcasts == std::atoi(last)) std::raise(SIGKILL);
   const size_t bytes = comm->office->rank() == root ? count * bytes_of(type) : 0;
   return collective(comm, stream, in, bytes,
                     [=](const std::vector<Bytes>& all) { put(out, all[static_cast<size_t>(root)]); });

@@ -78,6 +78,11 @@ std::vector<std::string> FakeNccl::log() const {
   return log_;
 }
 
+void FakeNccl::open() {
+  const std::lock_guard lock(mutex_);
+  begin("open", nullptr);
+}
+
 std::optional<Gpu> FakeNccl::gpu_of(Device& device) {
   return device.shares_host_memory() ? std::optional(Gpu{device.description(), nullptr}) : std::nullopt;
 }

@@ -29,9 +29,10 @@ class FakeNccl : public NcclApi {
   void let_join(int ranks);                                 // those from here on never arrive
   void let_finalize_end(bool ends);
   void let_abort_end(bool ends);  // as while captured graphs hold the communicator
-  // "draw", "init 1", "finalize 1", "destroy 1", "abort 1": rank in its group.
+  // "open", "draw", "init 1", "finalize 1", "destroy 1", "abort 1": rank in its group.
   std::vector<std::string> log() const;
 
+  void open() override;
   std::optional<Gpu> gpu_of(Device& device) override;  // its description is the UUID
   int version() override { return 22809; }
   std::string describe(NcclResult result, NcclComm comm) override;

@@ -3,15 +3,19 @@
 #include "checkpoint_testing.hpp"
 
 #include <kernels/backend.hpp>
+#include <parallel/nccl/nccl_groups.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <support/fake_nccl.hpp>
 #include <support/fused_checkpoint.hpp>
 #include <support/rank_plans.hpp>
 #include <support/safetensors_writer.hpp>
 #include <support/thread_world.hpp>
 
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <random>
+#include <ranges>
 
 namespace maniple {
 namespace {
@@ -201,6 +205,59 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
     });
     EXPECT_EQ(messages.size(), static_cast<size_t>(data * tensor));
     for (const std::string& message : messages) expect_contains(message, "150000 bytes, there");
+  }
+}
+
+// Over NCCL: each replica reads a part of the tensors for itself, the others get it packed.
+void load_over_nccl(const char* name, const GridSize& grid) {
+  const ModelConfig config = read_model_config(model_directory(name));
+  const WeightIndex index = read_index(model_directory(name));
+  const Readers readers = readers_of(*make_model(config, {}), grid.data);
+  const auto nccl = std::make_shared<FakeNccl>();
+  std::deque<NcclGroups> groups;
+  for (int rank = 0; rank < grid.ranks(); ++rank) groups.emplace_back(nccl, GpuTransport::nccl);
+  const auto load = [&](World& world) {
+    const GridPosition position = position_in(grid, world.rank());
+    const GroupRanks ranks = groups_of(grid, world.rank());
+    std::vector<WeightNeeds> needs;
+    for (int place = 0; place < grid.tensor; ++place)
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, grid.tensor})), index, readers,
+                               position.data));
+    Loaded loaded(config, {position.tensor, grid.tensor});
+    std::atomic<uint32_t> blocks = 0;
+    load_weights(*loaded.model, *loaded.backend.ops, index, plan_reads(needs, index, 1, 20'000),
+                 world.transport(), Grid{ranks.replica}, blocks);
+    share_weights(*loaded.model, *world.make_group(ranks.data, *loaded.backend.ops), readers, blocks);
+    expect_values(*loaded.model, index);
+  };
+  run_ranks(grid.ranks(), load, std::chrono::seconds(60),
+            [&](int rank, Transport& members, std::span<const int> group, Ops& ops) {
+              return groups[static_cast<size_t>(rank)].make(members, group, ops.device());
+            });
+}
+
+TEST(WeightLoader, GivesTheOtherReplicasPackedWhatOneHasRead) {
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2"})
+    for (const GridSize& grid :
+         {GridSize{.data = 2}, GridSize{.tensor = 2, .data = 2}, GridSize{.data = 5}}) {
+      SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, grid.data, grid.tensor));
+      load_over_nccl(name, grid);
+    }
+}
+
+TEST(WeightLoader, ReplicasThatReadForThemselvesReadAboutAsMuchEach) {
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2"}) {
+    const auto whole = make_model(read_model_config(model_directory(name)), {});
+    const WeightIndex index = read_index(model_directory(name));
+    const Readers readers = readers_of(*whole, 3);
+    std::vector<uint64_t> bytes(3);
+    uint64_t largest = 0;
+    for (const auto& [source, replica] : readers) {
+      bytes[static_cast<size_t>(replica)] += index.tensors.at(source).info.byte_size;
+      largest = std::max(largest, index.tensors.at(source).info.byte_size);
+    }
+    EXPECT_LE(std::ranges::max(bytes) - std::ranges::min(bytes), 2 * largest) << name;
+    EXPECT_EQ(std::ranges::max(readers_of(*whole, 100) | std::views::values), 15) << "not all of a large job";
   }
 }
 

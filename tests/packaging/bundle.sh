@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The bundle of a build: it runs, says the glibc that it needs as the README does, and carries the C++ library and all licences. usage: bundle.sh PRESET
+. "$(dirname "$0")/lib.sh"
+cd "$root"
+launch/bundle.sh "$1" >"$work/said"
+glibc=$(sed -n 's/.*needs \(GLIBC [0-9.]*\) or newer$/\1/p' "$work/said")
+grep -iqF "$glibc or newer" launch/README.md || bad "launch/README.md does not say ${glibc:-(nothing)}: $(cat "$work/said")"
+bundle=build/$1/maniple-bundle
+for licence in maniple libstdc++6 libgcc-s1 libfmt9 libicu72 libopenmpi3; do
+  [ -s "$bundle/licences/$licence" ] || bad "no licence of $licence"
+done
+carried=$(find "$bundle/usr" -name '*.so*' -type f | wc -l)
+[ -e "$bundle/usr/lib/x86_64-linux-gnu/c++/libstdc++.so.6" ] && ((carried > 10)) || bad "it does not carry the C++ library"
+"$bundle/run" maniple generate --model "$model" --prompt ROMEO: --max-tokens 4 >"$work/out" 2>"$work/err" || bad "$(cat "$work/err")"
+[ -s "$work/out" ] || bad "no text"

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# What `cmake --install` makes of a build. usage: install.sh BUILD
+. "$(dirname "$0")/lib.sh"
+cmake --install "$1" --prefix "$work/prefix" >"$work/log" || bad "$(cat "$work/log")"
+cd "$work/prefix"
+for file in bin/maniple share/maniple/cluster/slurm/generate.sbatch share/doc/maniple/LICENSE share/doc/maniple/README.md \
+  share/doc/maniple/launch/README.md share/maniple/modulefiles/maniple/*; do
+  [ -s "$file" ] || bad "there is no $file"
+done
+[ -x share/maniple/cluster/slurm/chain ] || bad "the scripts cannot be executed"
+! grep -rlF "$1" . || bad "files name the build folder"
+dynamic=$(readelf -d bin/maniple)
+[[ $dynamic != *libmpi_cxx* ]] || bad "libmpi_cxx is needed: Open MPI 5 does not have it"
+[[ $dynamic == *NEEDED*libmpi* ]] || bad "MPI is not needed"
+bin/maniple generate --model "$model" --prompt ROMEO: --max-tokens 4 >"$work/out" 2>"$work/err" || bad "$(cat "$work/err")"
+[ -s "$work/out" ] || bad "no text"
