@@ -1,8 +1,8 @@
 # What without_root.sh has a user do, in an empty home with the tarball and the commands.
 mkdir debs libraries
 packages=$(apt-cache depends --recurse --no-{recommends,suggests,conflicts,breaks,replaces,enhances} libopenmpi-dev libboost-program-options-dev \
-  nlohmann-json3-dev libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libfmt-dev | sort -u |
-  grep -E '^(libopenmpi|openmpi-|libpmix|libhwloc15|libevent-|libboost.*(-dev|program-options.*)$|nlohmann-json3|libpcre2-(dev|8)|libicu|libxxhash|zlib1g|libfmt)')
+  nlohmann-json3-dev libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libzstd-dev libfmt-dev | sort -u |
+  grep -E '^(libopenmpi|openmpi-|libpmix|libhwloc15|libevent-|libboost.*(-dev|program-options.*)$|nlohmann-json3|libpcre2-(dev|8)|libicu|libxxhash|zlib1g|libzstd|libfmt)')
 # shellcheck disable=SC2086
 (cd debs && apt-get -qq download $packages)
 for package in debs/*.deb; do dpkg -x "$package" libraries; done
@@ -20,7 +20,7 @@ export OPAL_PREFIX=$deps OPAL_SYSCONFDIR=$HOME/libraries/etc/openmpi PMIX_PKGLIB
 . ./commands
 maniple=$HOME/maniple/bin/maniple
 # The libraries are those of the folder, and found there by the program alone.
-for library in libmpi libfmt libpcre2 libicuuc libxxhash libboost libz; do
+for library in libmpi libfmt libpcre2 libicuuc libxxhash libboost libz libzstd; do
   env -u LD_LIBRARY_PATH ldd "$maniple" | grep "$library[-._]" | grep -q "=> $deps" || { ldd "$maniple"; echo "FAILED: $library is another one" >&2; exit 1; }
 done
 run=(generate --model tests/data/models/shakespeare --prompt ROMEO: --max-tokens 8 --temperature 0)
