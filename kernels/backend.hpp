@@ -35,8 +35,9 @@ bool has_cuda_backend();  // this build
 int visible_gpus();
 
 struct GpuIdentity {
-  std::string uuid;  // as Device::uuid()
-  std::string bus;   // "0000:41:00.0", as in /sys/bus/pci/devices
+  std::string uuid;                // as Device::uuid()
+  std::string bus;                 // "0000:41:00.0", as in /sys/bus/pci/devices
+  std::vector<std::string> peers;  // uuids of visible GPUs whose memory it can address
 };
 // Of the GPUs that this process sees; does not start to work with them.
 std::vector<GpuIdentity> identify_gpus();

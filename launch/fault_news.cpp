@@ -5,6 +5,7 @@
 #include <launch/run_directory/run_lock.hpp>
 #include <launch/run_directory/run_status.hpp>
 #include <launch/signals.hpp>
+#include <launch/text_files.hpp>
 
 #include <fmt/ranges.h>
 
@@ -58,6 +59,7 @@ void FaultNews::know_gpus(std::vector<std::string> uuids_of_ranks) {
 // theirs. What happened to this rank itself (a disk that does not answer) is said before it goes to the disk,
 // unless stderr is what does not answer.
 void FaultNews::tell(const FaultReport& fault) {
+  if (fault.error.code() == reader_left) return;
   if (fault.death && sigterm_is_older_than(sigterm_kills_after)) return;
   const std::lock_guard lock(mutex_);
   const std::string text = text_of(fault);

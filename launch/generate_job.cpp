@@ -49,6 +49,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
          options_.out.value_or("stdout"));
+  check_overwrite(options_.out.value_or("-"), options_.overwrite);
 }
 
 uint64_t GenerateJob::checked_requests() {
@@ -106,8 +107,17 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
 
 fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }
 
+std::string GenerateJob::start_note() const {
+  const bool starts_over = input_ && !run_ && !options_.launch.job.empty();
+  return starts_over
+             ? "maniple: note: if Slurm requeues this job, it starts over; with --run-dir it goes on\n"
+             : "";
+}
+
 std::string GenerateJob::resume_text() const {
-  if (already_over_) return fmt::format("maniple: {} is complete\n", options_.run_dir->string());
+  if (already_over_)
+    return fmt::format("maniple: {} is complete; results: {}\n", options_.run_dir->string(),
+                       (*options_.run_dir / results_name).string());
   if (!run_ || run_->ledger().done() == 0) return {};
   const std::string dropped =
       run_->dropped_bytes() == 0
@@ -179,12 +189,27 @@ ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode i
 }
 
 std::string GenerateJob::outcome_text(ExitCode code) const {
-  if (!run_) return {};
+  if (!run_) return out_text(code);
   const Ledger& ledger = run_->ledger();
+  const std::string results = (run_->path() / results_name).string();
+  return fmt::format("maniple: {}: {} of {} requests done, {} failed{}; exit {}; {}\n", run_->path().string(),
+                     ledger.done(), ledger.requests(), ledger.failed(),
+                     ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(shown(code)),
+                     code == ExitCode::stopped ? "the same command again does the rest, into " + results
+                                               : "results: " + results);
+}
+
+std::string GenerateJob::out_text(ExitCode code) const {
+  if (!options_.out || *options_.out == "-") return {};
+  const bool whole = code == ExitCode::complete || code == ExitCode::some_requests_failed;
   return fmt::format(
-      "maniple: {}: {} of {} requests done, {} failed{}{}; exit {}\n", run_->path().string(), ledger.done(),
-      ledger.requests(), ledger.failed(), ledger.failed() > 0 ? " (errors.jsonl)" : "",
-      code == ExitCode::stopped ? "; the same command again does the rest" : "", static_cast<int>(code));
+      "maniple: {}: {}\n",
+      whole ? "results" : "with --overwrite the same command starts over; what has finished is in",
+      *options_.out);
+}
+
+ExitCode GenerateJob::shown(ExitCode code) const {
+  return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
 }
 
 void GenerateJob::give_up(ExitCode code) {

@@ -29,6 +29,7 @@ class GenerateJob {
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
   // This job's, in the run directory; empty without one.
   std::filesystem::path folder() const;
+  std::string start_note() const;   // may be empty, as the next one
   std::string resume_text() const;  // empty for a first start
 
   // About what this job will write into the run directory; 0 without one.
@@ -43,8 +44,9 @@ class GenerateJob {
 
   // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
-  // How the run stands after that; empty without a run directory.
+  // How the run stands after that, and where the results are; empty where they went to stdout.
   std::string outcome_text(ExitCode code) const;
+  ExitCode shown(ExitCode code) const;  // what the process ends with
   // What was stored stays; the error that ends the job is the one to report.
   void give_up(ExitCode code);
 
@@ -52,6 +54,7 @@ class GenerateJob {
   void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
   uint64_t checked_requests();
   SeedReport seed_of(const Manifest* there);
+  std::string out_text(ExitCode code) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
   GenerateOptions options_;

@@ -2,11 +2,18 @@
 #include <launch/launcher.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <sstream>
 
 namespace maniple {
 namespace {
+
+constexpr Launcher open_mpi{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun of another MPI", ""};
+constexpr std::array other_launchers{
+    Launcher{"PALS_LOCAL_SIZE", "PALS_RANKID", "PALS", "mpiexec --pmi=pmix ..."},
+    Launcher{"FLUX_JOB_SIZE", "FLUX_TASK_RANK", "Flux", "flux run -o pmi=pmix ..."},
+    Launcher{"PMI_SIZE", "PMI_RANK", "mpiexec of another MPI (MPICH, Intel MPI, Cray MPICH)", ""}};
 
 template <typename T>
 T number_or(const std::optional<std::string>& text, T fallback) {
@@ -63,6 +70,31 @@ void read_place(Launch& launch, const Environment& lookup) {
   std::ranges::replace(launch.step, '/', '_');
 }
 
+// srun speaks PMI too, Hydra (of MPICH and Intel MPI) may use srun to start its helpers.
+bool is_of_srun(const Launcher& launcher, const Environment& lookup) {
+  return std::string_view(launcher.size_variable) == "PMI_SIZE" && lookup("SLURM_STEP_NUM_TASKS") &&
+         !lookup("MPI_LOCALNRANKS");
+}
+
+// mpirun is nearer than anything that it was started in, srun farther. Some tell the node's copies only.
+void read_launcher(Launch& launch, const Environment& lookup) {
+  const auto take = [&](const Launcher& launcher) {
+    const auto copies = lookup(launcher.size_variable);
+    if (!copies || launch.copies > 1 || is_of_srun(launcher, lookup)) return;
+    launch.launcher = &launcher;
+    launch.copies = number_or(copies, 1);
+    launch.rank = number_or(lookup(launcher.rank_variable), 0);
+  };
+  take(open_mpi);
+  if (launch.launcher) return;
+  std::ranges::for_each(other_launchers, take);
+  if (!launch.launcher) {
+    launch.copies = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
+    launch.allocated_tasks = launch.copies > 1 ? 1 : number_or(lookup("SLURM_NTASKS"), 1);
+    launch.cpus_per_task = number_or(lookup("SLURM_CPUS_PER_TASK"), 0);
+  }
+}
+
 }  // namespace
 
 // Inside a job script SLURM_PROCID is there too, but only a job step has SLURM_STEP_NUM_TASKS > 1 tasks that
@@ -72,18 +104,18 @@ Launch detect_launch(const Environment& lookup) {
   launch.job = slurm_job(lookup);
   if (const auto end = number_or<int64_t>(lookup("SLURM_JOB_END_TIME"), 0))
     launch.job_end = std::chrono::system_clock::from_time_t(end);
+  launch.requeued = number_or(lookup("SLURM_RESTART_COUNT"), 0) > 0;
   launch.het_components = number_or(lookup("SLURM_HET_SIZE"), 1);
   launch.nccl_off_fabric = nccl_off_fabric(lookup);
-  launch.slurm_tasks = number_or(lookup("SLURM_STEP_NUM_TASKS"), 1);
   launch.settle = time_to_settle(lookup);
   read_place(launch, lookup);
+  read_launcher(launch, lookup);
   launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    if (const auto rank = lookup(name)) {
-      launch.rank = number_or(rank, 0);
-      return launch;
-    }
-  if (launch.slurm_tasks > 1) launch.rank = number_or(lookup("SLURM_PROCID"), 0);
+  if (launch.launcher == &open_mpi) return launch;
+  if (const auto rank = lookup("PMIX_RANK"))
+    launch.rank = number_or(rank, 0);
+  else if (!launch.launcher && launch.copies > 1)
+    launch.rank = number_or(lookup("SLURM_PROCID"), 0);
   return launch;
 }
 
@@ -99,11 +131,22 @@ std::string mpi_plugins(const std::string& list) {
   return names;
 }
 
-void check_launch(const Launch& launch, int mpi_ranks, const std::function<std::string()>& mpi_list) {
-  if (mpi_ranks > 1 || launch.slurm_tasks <= 1) return;
+void check_launch(const Launch& launch, int mpi_ranks, const std::string& mpi,
+                  const std::function<std::string()>& mpi_list) {
+  if (mpi_ranks > 1 || launch.copies <= 1) return;
+  const std::string what = fmt::format("{} copies were started, but MPI sees 1 rank in each", launch.copies);
+  if (const Launcher* launcher = launch.launcher) {
+    const std::string_view how = launcher->for_open_mpi;
+    throw Error(ExitCode::preflight,
+                fmt::format("{}: {} started them ({}={}), and maniple was built with {}", what,
+                            launcher->name, launcher->size_variable, launch.copies, mpi),
+                "every copy would do the whole job and write the same output",
+                fmt::format("{}the mpirun of {} (its module), or srun --mpi=pmix; one copy alone on purpose: "
+                            "env -u {} maniple ...",
+                            how.empty() ? "" : fmt::format("{}, ", how), mpi, launcher->size_variable));
+  }
   const std::string offered = launch.rank == 0 ? mpi_plugins(mpi_list()) : "";
-  throw Error(ExitCode::preflight,
-              fmt::format("{} copies were started, but MPI sees 1 rank in each", launch.slurm_tasks),
+  throw Error(ExitCode::preflight, what,
               "srun did not offer PMIx, so that every copy would do the whole job and write the same output",
               fmt::format("srun --mpi=pmix ... ({}), or mpirun inside the allocation",
                           offered.empty() ? "srun --mpi=list shows what this site offers"

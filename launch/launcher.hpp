@@ -5,8 +5,17 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace maniple {
+
+// What starts the processes of a job and says so in their environment; srun is told apart from these.
+struct Launcher {
+  const char* size_variable;  // how many it started
+  const char* rank_variable;
+  std::string_view name;
+  std::string_view for_open_mpi;  // what makes it start programs of Open MPI; empty: nothing does
+};
 
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
@@ -18,11 +27,18 @@ struct Launch {
   int local_size = 0;
   std::string job;  // of Slurm, as squeue names it; a task of an array is 12_3
   std::optional<std::chrono::system_clock::time_point> job_end;
+  bool requeued = false;   // Slurm has started this job before
   int het_components = 1;  // of a heterogeneous Slurm job
   // To wait after MPI_Init, where that may not have waited for all ranks.
   std::chrono::milliseconds settle{0};
   std::string nccl_off_fabric;  // the setting that keeps NCCL on sockets: "NCCL_IB_DISABLE=1"; may be empty
-  int slurm_tasks = 1;          // of this job step: more than one without MPI ranks is a launch mistake
+  // Copies of the program that the nearest launcher says it started: several without MPI ranks are a launch
+  // mistake. launcher: null for srun or nobody.
+  int copies = 1;
+  const Launcher* launcher = nullptr;
+  // Of the Slurm allocation, where nothing but the job's own shell or step of one task started us.
+  int allocated_tasks = 1;
+  int cpus_per_task = 0;  // as the allocation was asked for; 0: not said
 };
 
 // lookup: the value of an environment variable.
@@ -32,8 +48,9 @@ Launch detect_launch(const Environment& lookup);
 // What `srun --mpi=list` says, in a line: "none, pmi2, pmix".
 std::string mpi_plugins(const std::string& list);
 
-// Throws Error (preflight) when Slurm started several tasks and MPI sees one rank in each: every task would
-// do the whole job. mpi_list: asks srun what the site offers.
-void check_launch(const Launch& launch, int mpi_ranks, const std::function<std::string()>& mpi_list);
+// Throws Error (preflight) when several copies were started and MPI sees one rank in each: every copy would
+// do the whole job. mpi: of this build, "Open MPI v4.1.4". mpi_list: asks srun what the site offers.
+void check_launch(const Launch& launch, int mpi_ranks, const std::string& mpi,
+                  const std::function<std::string()>& mpi_list);
 
 }  // namespace maniple

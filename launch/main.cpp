@@ -6,6 +6,7 @@
 #include <launch/launcher.hpp>
 #include <launch/rank_log.hpp>
 #include <launch/report.hpp>
+#include <launch/same_options.hpp>
 #include <launch/signals.hpp>
 #include <launch/start_deadline.hpp>
 #include <launch/stop_clock.hpp>
@@ -53,7 +54,7 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
   };
-  if (!launch.by_mpi) check_launch(launch, 1, mpi_list);
+  if (!launch.by_mpi) check_launch(launch, 1, mpi_library(), mpi_list);
   std::unique_ptr<World> world;
   if (launch.by_mpi) {
     start.emplace(launch, end_process, options.start_deadline);
@@ -62,7 +63,7 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   } else {
     world = std::make_unique<SelfWorld>(end_process);
   }
-  check_launch(launch, world->size(), mpi_list);
+  check_launch(launch, world->size(), mpi_library(), mpi_list);
   return world;
 }
 
@@ -77,7 +78,25 @@ std::optional<StopClock> start_clock(const GenerateOptions& options) {
   if (options.launch.rank != 0) return std::nullopt;
   return std::optional<StopClock>(std::in_place, options.time_limit, stop_before_the_end);
 }
-std::optional<StopClock> start_clock(const DoctorOptions&) { return std::nullopt; }
+std::optional<StopClock> start_clock(const JobOptions&) { return std::nullopt; }
+
+// Of a rank whose command line is wrong: the others may have been given a right one, so it joins them.
+struct Mistaken : JobOptions {
+  Error mistake;
+};
+
+std::optional<Error> mistake_of(const Mistaken& options) { return options.mistake; }
+std::optional<Error> mistake_of(const JobOptions&) { return std::nullopt; }
+
+// Nobody watches yet, so rank 0 tells it.
+void compare_options(World& world, const GivenOptions& given, const std::optional<Error>& mistake) {
+  try {
+    refuse_different_options(world, given, mistake);
+  } catch (const AgreedError& error) {
+    report(error);
+    throw;
+  }
+}
 
 template <typename Options>
 using Command = ExitCode (*)(World& world, const Options& options, const Reporters& reporters);
@@ -89,6 +108,7 @@ int run_watched(World& world, const Options& options, Command<Options> command,
   RankLog log;
   FaultNews faults(world, options.launch.job, log);
   try {
+    compare_options(world, options.given, mistake_of(options));
     return static_cast<int>(
         command(world, options, {log, faults, start, neighbours, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
@@ -145,12 +165,22 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   return code;
 }
 
-int run(const CommandLine& command, const Launch& launch) {
+// Collects what the options of a command cannot know.
+void tell_of_requeue(CommandLine& command, const Launch& launch) {
+  const auto tell = [&](auto& options) {
+    if constexpr (requires { options.overwrite; }) options.overwrite.requeued = launch.requeued;
+  };
+  std::visit(tell, command);
+}
+
+int run(CommandLine command, const Launch& launch) {
+  tell_of_requeue(command, launch);
   if (const auto* options = std::get_if<GenerateOptions>(&command))
     return on_all_ranks(*options, launch, run_generate);
   if (const auto* options = std::get_if<DoctorOptions>(&command))
     return on_all_ranks(*options, launch, run_doctor);
   if (launch.rank != 0) return 0;
+  end_with_the_reader();
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));
   if (const auto* options = std::get_if<StatusOptions>(&command))
@@ -160,21 +190,35 @@ int run(const CommandLine& command, const Launch& launch) {
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::fault);
 }
 
-// Every rank sees the same mistake on the command line or in the launch; rank 0 speaks for all. Another
-// failure may be this rank's alone (a file that only some nodes have): it is told after rank 0 had the time
-// to say the same and end the job, for which mpirun takes a second or two where SIGTERM is ignored.
-int report_before_joining(const Error& error, const Launch& launch) {
-  if (launch.rank == 0) return report(error);
-  if (error.code() == ExitCode::usage || error.code() == ExitCode::preflight) return 0;
-  std::this_thread::sleep_for(std::chrono::seconds(6));
-  return report(error, fmt::format("rank {} on {}", launch.rank, host_name()));
+std::variant<CommandLine, Error> read_command_line(const std::vector<std::string>& args) {
+  try {
+    return parse_arguments(args);
+  } catch (const std::exception& error) {
+    return error_of(error);
+  }
+}
+
+ExitCode run_nothing(World&, const Mistaken&, const Reporters&) { return ExitCode::usage; }
+
+int run_mistaken(const Error& mistake, const Launch& launch) {
+  if (!launch.by_mpi) return launch.rank == 0 ? report(mistake) : 0;
+  Mistaken options{{}, mistake};
+  options.deadline = options.start_deadline = std::chrono::minutes(1);
+  return on_all_ranks(options, launch, run_nothing);
 }
 
 int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
   try {
-    return run(parse_arguments(args), launch);
+    std::variant<CommandLine, Error> command = read_command_line(args);
+    const Error* mistake = std::get_if<Error>(&command);
+    return mistake ? run_mistaken(*mistake, launch) : run(std::get<CommandLine>(command), launch);
   } catch (const std::exception& error) {
-    return report_before_joining(error_of(error), launch);
+    // Every rank sees the same mistake in the launch; rank 0 speaks for all. Of copies that are alone each
+    // has a code of its own, and the launcher may end all with the first.
+    const Error failure = error_of(error);
+    if (launch.rank == 0 || failure.code() != ExitCode::preflight) return report(failure);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return static_cast<int>(failure.code());
   }
 }
 

@@ -8,11 +8,12 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> options = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> options = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
     {"`kv_memory`", "--kv-memory"},
+    {"`overwrite`", "--overwrite"},
     {"`tensor_size`", "--tp"},
     {"`transport`", "--transport"},
     {"`gpus_a_node`", "--gpus-per-node"},  // srun's

@@ -53,13 +53,16 @@ constexpr std::string_view doctor_usage =
   srun --mpi=pmix maniple doctor --model DIR --tp 4 --run-dir runs/r1
   mpirun -n 4 maniple doctor --tp 2 --quick
 
-Give it what `generate` will be given. Exit code 69 where `generate` would refuse to start.
+Give it what `generate` will be given: it takes all its options, and no requests are computed. Without --model it looks at the
+launch and the machines alone. Exit code 69 where `generate` would refuse to start.
 )";
 
 constexpr std::string_view status_usage =
-    R"(maniple status DIR: how the run in this directory stands
+    R"(maniple status DIR...: how the runs in these directories stand, a line each
 
-  maniple status runs/r1; maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+  maniple status runs/r1
+  maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+  maniple status runs/r1.* --json
 )";
 
 constexpr std::string_view merge_usage =
@@ -105,7 +108,8 @@ Shard parse_shard(const std::string& name, const std::string& given) {
   const bool divided = bad_index == std::errc{} && slash != end && *slash == '/';
   if (!divided || std::from_chars(slash + 1, end, shard.count).ptr != end || shard.index >= shard.count)
     refuse(fmt::format("--{} ({}) must be I/N with I from 0 to N - 1", name, given),
-           "in a job array: --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
+           "in a job array from 0 to N - 1 (sbatch --array=0-15): --shard "
+           "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
   return shard;
 }
 
@@ -160,6 +164,7 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
 // What follows from the options of the ranks.
 void settle(JobOptions& options) {
   options.any_backend = options.engine.backend.kind == BackendKind::automatic;
+  options.any_cpu_path = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
 }
@@ -171,6 +176,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("follow", on(options.follow),
               "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
   grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
   grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
@@ -184,6 +190,8 @@ void add_run_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("sync-interval", duration(options.sync_interval).by_default("5s"),
               "finished requests are safe on the disk after this time");
   grammar.add("retry-errors", on(options.retry_errors), "take up requests that failed in an earlier job");
+  grammar.add("exit-zero-on-stop", on(options.exit_zero_on_stop),
+              "exit with 0, not 75, at a planned stop, which sacct would show as FAILED");
   const auto two_beats = std::chrono::duration_cast<std::chrono::seconds>(2 * LockTiming{}.beat);
   grammar.add("takeover-after",
               duration(options.takeover_after, two_beats, "give a longer one, or leave the option out",
@@ -217,11 +225,10 @@ void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
               "report each token's log probability and those of N alternatives");
 }
 
-void add_generate_options(Grammar& grammar, GenerateOptions& options) {
+void add_generate_options(Grammar& grammar, GenerateOptions& options, const char* if_no_model) {
   EngineOptions& engine = options.engine;
   grammar.group("Model");
-  grammar.add("model",
-              text("DIR", engine.model).or_refuse("--model DIR, the directory that holds config.json"),
+  grammar.add("model", text("DIR", engine.model).or_refuse(if_no_model),
               "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
@@ -269,8 +276,6 @@ void check_sampling(const SamplingFields& fields) {
 void check_places(const GenerateOptions& options) {
   if (options.prompt && !options.in.empty())
     refuse("both --prompt and --in were given", "leave one of them out");
-  if (!options.prompt && options.in.empty())
-    refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   if (options.retry_errors && !options.run_dir)
     refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
   if (options.follow && options.in.size() != 1)
@@ -279,6 +284,9 @@ void check_places(const GenerateOptions& options) {
     refuse(fmt::format("--follow does not go with --{}", options.run_dir ? "run-dir" : "shard"),
            "leave one of them out",
            "the lines are not known before they come, and no later job can read them");
+  if (options.exit_zero_on_stop && !options.run_dir)
+    refuse("--exit-zero-on-stop needs --run-dir",
+           "keep the results with --run-dir: without it a stop loses them");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");
@@ -287,9 +295,12 @@ void check_places(const GenerateOptions& options) {
 CommandLine parse_generate(std::span<const std::string> args) {
   GenerateOptions options;
   Grammar grammar("generate", generate_usage);
-  add_generate_options(grammar, options);
+  add_generate_options(grammar, options, "--model DIR, the directory that holds config.json");
   if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.given = grammar.given();
   settle(options);
+  if (!options.prompt && options.in.empty())
+    refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   check_places(options);
   check_sampling(options.sampling);
   options.engine.seed = options.seed.value_or(0);
@@ -300,14 +311,13 @@ CommandLine parse_doctor(std::span<const std::string> args) {
   DoctorOptions options;
   Grammar grammar("doctor", doctor_usage);
   grammar.group("Doctor");
-  grammar.add("model", text("DIR", options.engine.model), "does it fit, and how fast is it read?");
-  grammar.add("run-dir", text("DIR", options.run_dir), "can results be kept there, and how fast?");
-  grammar.add("dtype", dtype(options.dtype), "as for generate");
-  grammar.add("kv-memory", bytes(options.engine.kv_memory), "as for generate");
   grammar.add("quick", on(options.quick), "no measurements");
-  add_rank_options(grammar, options);
+  add_generate_options(grammar, options, /*if_no_model=*/nullptr);
   if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.given = grammar.given();
   settle(options);
+  check_places(options);
+  check_sampling(options.sampling);
   return options;
 }
 
@@ -320,6 +330,7 @@ CommandLine parse_tokenize(std::span<const std::string> args) {
               "directory that holds tokenizer.json");
   grammar.add("in", text("FILE", options.in).by_default("-"), "JSON lines; - for stdin");
   grammar.add("out", text("FILE", options.out).by_default("-"), "JSON lines; - for stdout");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("decode", on(options.decode), "the other way: token ids to text");
   grammar.add("chat", on(options.chat), "chat requests to their prompts and token ids");
   grammar.add("special", on(options.special),
@@ -337,21 +348,32 @@ CommandLine parse_status(std::span<const std::string> args) {
   Grammar grammar("status", status_usage);
   grammar.take_words(words);
   grammar.group("Status");
-  grammar.add("rc", on(options.rc), "exit with the code of the run's last job");
+  std::optional<std::string> run_dir;
+  grammar.add("run-dir", text("DIR", run_dir), "the same as the word DIR");
+  grammar.add("rc", on(options.rc), "exit with the code of the run's last job; of several runs, the worst");
   grammar.add("watch", on(options.watch), "a line every two seconds until the job ends");
+  grammar.add("json", on(options.json), "a JSON object a line");
   if (const auto help = grammar.parse(args)) return Notice{*help};
-  if (words.size() != 1) refuse("status takes one run directory", "maniple status DIR");
-  options.run_dir = words[0];
+  options.run_dirs.assign(words.begin(), words.end());
+  if (run_dir) options.run_dirs.emplace_back(*run_dir);
+  if (options.run_dirs.empty()) refuse("status takes run directories", "maniple status DIR...");
   return options;
 }
 
 CommandLine parse_merge(std::span<const std::string> args) {
+  MergeOptions options;
   std::vector<std::string> words;
   Grammar grammar("merge", merge_usage);
   grammar.take_words(words);
+  grammar.group("Merge");
+  grammar.add("overwrite", on(options.overwrite.asked), "OUT may be a file that is not empty");
   if (const auto help = grammar.parse(args)) return Notice{*help};
-  if (words.size() < 2) refuse("merge takes a file and run directories", "maniple merge OUT DIR...");
-  return MergeOptions{words[0], {words.begin() + 1, words.end()}};
+  if (words.size() < 2)
+    refuse("merge takes OUT, the file for the results, and then run directories",
+           fmt::format("maniple merge results.jsonl {}", words.empty() ? "DIR..." : words[0] + " ..."));
+  options.out = words[0];
+  options.run_dirs.assign(words.begin() + 1, words.end());
+  return options;
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <launch/launcher.hpp>
 #include <launch/run_directory/ledger.hpp>
+#include <launch/same_options.hpp>
 #include <launch/sampling_fields.hpp>
 #include <launch/stop_clock.hpp>
+#include <launch/text_files.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine_options.hpp>
 
@@ -29,11 +31,13 @@ struct JobOptions {
   std::optional<DType> dtype;  // absent: job_dtype (launch/run_identity), as for --dtype auto
   std::optional<int> threads;  // absent: from the CPUs of the rank
   bool any_backend = false;    // --backend auto
+  bool any_cpu_path = false;   // --cpu-path auto
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
   std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
   std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
   std::optional<std::filesystem::path> run_dir;
+  GivenOptions given;
   Launch launch;         // main's
   TimeLimit time_limit;  // its Slurm part is main's
 };
@@ -43,27 +47,31 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::vector<std::string> in;     // paths, or "-" for stdin; exactly one of prompt and in is there
   bool follow = false;             // `in` is one pipe, served as its lines come
   std::optional<std::string> out;  // a path, or "-" for stdout
+  Overwrite overwrite;             // whether it was requeued is main's, here and below
   SamplingFields sampling;         // without seed: that of a request is made from the run's
   std::optional<uint64_t> seed;    // of the run
   Shard shard;
   FailOn fail_on;
   bool retry_errors = false;
+  bool exit_zero_on_stop = false;
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
 };
 
-struct DoctorOptions : JobOptions {  // the model may be missing: an empty path
-  bool quick = false;                // no measurements
+struct DoctorOptions : GenerateOptions {  // neither a model (an empty path) nor requests need be there
+  bool quick = false;                     // no measurements
 };
 
 struct StatusOptions {
-  std::filesystem::path run_dir;
-  bool rc = false;     // exit with the run's code
-  bool watch = false;  // until it ends
+  std::vector<std::filesystem::path> run_dirs;
+  bool rc = false;     // exit with the worst code of the runs
+  bool watch = false;  // until they end
+  bool json = false;
 };
 
 struct MergeOptions {
   std::filesystem::path out;
+  Overwrite overwrite;
   std::vector<std::filesystem::path> run_dirs;
 };
 
@@ -71,6 +79,7 @@ struct TokenizeOptions {
   std::filesystem::path model;
   std::string in;
   std::string out = "-";
+  Overwrite overwrite;
   bool decode = false;
   bool chat = false;     // lines are chat requests; neither with decode nor with special
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text

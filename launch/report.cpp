@@ -1,5 +1,7 @@
+#include <kernels/support/host_memory.hpp>
 #include <launch/option_names.hpp>
 #include <launch/report.hpp>
+#include <launch/text_files.hpp>
 
 #include <fmt/format.h>
 
@@ -9,6 +11,7 @@
 #include <cstdio>
 #include <functional>
 #include <new>
+#include <system_error>
 
 namespace maniple {
 namespace {
@@ -50,6 +53,7 @@ void say(const std::string& text) {
 }
 
 std::string error_block(const Error& error, const std::string& speaker) {
+  if (error.code() == reader_left) return {};
   std::string block = fmt::format("maniple: error: {}\n", error.what());
   if (!error.why().empty()) block += fmt::format("  why: {}\n", error.why());
   if (!error.remedy().empty()) block += fmt::format("  try: {}\n", error.remedy());
@@ -59,11 +63,18 @@ std::string error_block(const Error& error, const std::string& speaker) {
 
 Error error_of(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
-  return {ExitCode::internal, std::string("unexpected: ") + exception.what(),
-          memory ? "this process may have no more memory" : "this is a bug in maniple",
-          memory ? "give the job more memory, or use more ranks a replica (--tp)"
-                 : "please report it with the command line and this message"};
+  const std::string limit = address_limit_text();
+  if (dynamic_cast<const std::bad_alloc*>(&exception))
+    return {ExitCode::preflight, "out of memory" + limit, "this process may have no more memory",
+            limit.empty() ? "give the job more memory, or use more ranks a replica (--tp)"
+                          : address_limit_remedy};
+  const auto* system = dynamic_cast<const std::system_error*>(&exception);
+  if (system && system->code() == std::errc::resource_unavailable_try_again)
+    return {ExitCode::preflight, fmt::format("a thread could not be started: {}{}", system->what(), limit),
+            "each thread needs a stack, and counts for the limit of processes",
+            limit.empty() ? "look at ulimit -u, and at the job's limit of processes" : address_limit_remedy};
+  return {ExitCode::internal, std::string("unexpected: ") + exception.what(), "this is a bug in maniple",
+          "please report it with the command line and this message"};
 }
 
 std::string times_text(const RankTimes& times) {

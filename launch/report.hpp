@@ -13,7 +13,8 @@ namespace maniple {
 // On stderr, at once.
 void say(const std::string& text);
 
-// One block: what, why, what to try; `speaker`, as "rank 3 on nid0041", where it is not obvious who speaks.
+// Empty for an end that nobody is there to hear of (reader_left). One block: what, why, what to try;
+// `speaker`, as "rank 3 on nid0041", where it is not obvious who speaks.
 std::string error_block(const Error& error, const std::string& speaker = {});
 
 // What any exception means to users.

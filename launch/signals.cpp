@@ -27,6 +27,7 @@ void note_time_of(int number) {
   int64_t never = 0;
   if (number != SIGTERM) return;
   sigterm_at.compare_exchange_strong(never, now_ms());
+  if (const LastWord* word = last_word) word->leave();
   if (const char* path = taken_along) ::unlink(path);
 }
 
@@ -47,7 +48,7 @@ void end_after_a_moment(int number) {
   note_time_of(number);
   constexpr std::chrono::milliseconds moment = sigterm_kills_after + std::chrono::milliseconds(200);
   ::poll(nullptr, 0, static_cast<int>(moment.count()));
-  if (const LastWord* word = last_word; word && word->is_left()) ::_exit(static_cast<int>(ExitCode::stopped));
+  if (const LastWord* word = last_word) word->end_process_if_left();
   ::signal(number, SIG_DFL);
   ::raise(number);
 }
@@ -109,17 +110,25 @@ ExitCode InterruptScope::interrupted_code() {
 }
 
 LastWord::LastWord(const std::filesystem::path& word, const std::filesystem::path& status,
-                   const std::filesystem::path& fault, std::atomic<Phase>& phase)
-    : word_(word), status_(status), fault_(fault), phase_(phase) {
+                   const std::filesystem::path& fault, std::atomic<Phase>& phase, ExitCode code)
+    : word_(word), status_(status), fault_(fault), phase_(phase), code_(code) {
   last_word = this;
 }
 
 LastWord::~LastWord() { last_word = nullptr; }
 
-bool LastWord::is_left() const {
-  if (::access(fault_.c_str(), F_OK) == 0 || ::rename(word_.c_str(), status_.c_str()) != 0) return false;
+bool LastWord::is_fault() const { return ::access(fault_.c_str(), F_OK) == 0; }
+
+void LastWord::leave() const {
+  if (!is_fault() && ::rename(word_.c_str(), status_.c_str()) == 0) left_ = true;
+}
+
+// The word may have come since the signal.
+void LastWord::end_process_if_left() const {
+  leave();
+  if (!left_ || is_fault()) return;
   phase_ = Phase::gone;
-  return true;
+  ::_exit(static_cast<int>(code_));
 }
 
 // All three are opened for reading: descriptors are given out from 0 on, and writing to such a stdout fails.
@@ -131,5 +140,7 @@ void protect_standard_streams() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
 }
+
+void end_with_the_reader() { ::signal(SIGPIPE, SIG_DFL); }
 
 }  // namespace maniple

@@ -43,26 +43,35 @@ class InterruptScope {
   static ExitCode interrupted_code();  // of a run that cannot be resumed: 130 after SIGINT, else 143
 };
 
-// On rank 0, one at a time. While it lives, a SIGTERM that ends this process puts `word`, if it is there, in
-// the place of `status`, so that who reads it learns of a stop that can be resumed, and the exit code is that
-// of one; but not where `fault` says that it was none. To the other ranks this process has then left.
+// On rank 0, one at a time. While it lives, a SIGTERM puts `word`, if it is there, in the place of `status`
+// before anything else is done, as SIGKILL may follow soon: who reads it learns of a stop that can be
+// resumed. Not where `fault` says that it was none; a fault that is told later replaces it. Where the SIGTERM
+// ends this process, the exit code is `code`, and to the other ranks it has then left.
 class LastWord {
  public:
   LastWord(const std::filesystem::path& word, const std::filesystem::path& status,
-           const std::filesystem::path& fault, std::atomic<Phase>& phase);
+           const std::filesystem::path& fault, std::atomic<Phase>& phase, ExitCode code);
   ~LastWord();
   LastWord(const LastWord&) = delete;
   LastWord& operator=(const LastWord&) = delete;
 
-  bool is_left() const;  // what a signal handler may do
+  // What a signal handler may do.
+  void leave() const;
+  void end_process_if_left() const;
 
  private:
+  bool is_fault() const;
+
   std::string word_, status_, fault_;
   std::atomic<Phase>& phase_;
+  ExitCode code_;
+  mutable std::atomic<bool> left_ = false;
 };
 
 // Fills closed standard streams, so that no file or socket takes their numbers: writing to such a stdout
 // fails. A reader that leaves, or the limit of a file's size, makes writes fail instead of killing us.
 void protect_standard_streams();
+// Of a command that has nothing to tidy up: a reader that leaves ends it at once, silently, by SIGPIPE.
+void end_with_the_reader();
 
 }  // namespace maniple

@@ -57,7 +57,7 @@ FileDescriptor seekable(FileDescriptor file, const struct stat& status, const st
 void refuse_changed(const std::string& name) {
   throw Error(ExitCode::input, fmt::format("{} was changed while it was read", name),
               "its results would be those of another input than the one that was checked",
-              "put the old content back, then run the same command again");
+              "put the old content back, then run the same command again (with --overwrite for --out)");
 }
 
 LineReader::LineReader(const std::vector<std::string>& paths) {
@@ -160,6 +160,21 @@ void LineReader::rewind() {
   open_current();
 }
 
+void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite) {
+  struct stat status {};
+  const bool holds =
+      path != "-" && ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
+  if (!holds || overwrite.asked) return;
+  if (overwrite.requeued) {
+    fmt::print(stderr, "maniple: note: Slurm has requeued this job: it starts over, and overwrites {}\n",
+               path.string());
+    return;
+  }
+  throw Error(ExitCode::input, fmt::format("{} is there already, {} bytes", path.string(), status.st_size),
+              "they may be the results of an earlier job, and this one would overwrite them",
+              "choose another file, or add --overwrite");
+}
+
 OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
   if (path == "-") {
     const int flags = ::fcntl(descriptor_, F_GETFL);
@@ -211,11 +226,12 @@ void OutputFile::close() {
 void OutputFile::fail_to_write() const {
   const int error = errno;
   if (owned_) std::ignore = ::ftruncate(descriptor_, static_cast<off_t>(size_));  // no half lines
+  if (error == EPIPE) fail(reader_left, "{} has no reader any more", name_);
   const bool full = error == ENOSPC || error == EDQUOT;
   throw Error(ExitCode::fault, fmt::format("cannot write results to {}: {}", name_, reason_of(error)),
               "the results written before are whole lines, the others are lost",
-              full ? "make room or choose another file with --out, then run the same command again"
-                   : "choose another file with --out, then run the same command again");
+              fmt::format("{}choose another file with --out",
+                          full ? "make room and run the same command again with --overwrite, or " : ""));
 }
 
 }  // namespace maniple

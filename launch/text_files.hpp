@@ -1,6 +1,7 @@
 // Lines in, lines out, with "-" for the standard streams. Both say which file failed and why.
 #pragma once
 
+#include <kernels/support/check.hpp>
 #include <kernels/support/file_descriptor.hpp>
 
 #include <fmt/format.h>
@@ -8,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,8 +71,22 @@ class LineReader {
   uint64_t number_ = 0;        // in the current file
 };
 
+// May the content of a file give way to new results? Asked for; or Slurm has started the job again, so that
+// the job itself has left it.
+struct Overwrite {
+  bool asked = false;
+  bool requeued = false;
+};
+// Fails (input) where path is a file with content that may not go. Pipes, terminals and devices, and "-" for
+// stdout, hold none.
+void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite);
+
+// The exit code where the reader of a pipe leaves before the end: the shell's for a program that SIGPIPE
+// ended. Such an end is silent.
+inline constexpr ExitCode reader_left{128 + SIGPIPE};
+
 // Every write reaches the file at once or throws: Error (input) when it cannot be opened, Error (fault) when
-// it cannot be written.
+// it cannot be written, or of code reader_left.
 class OutputFile {
  public:
   // "-" for stdout. The old content stays until clear(), so that a run that cannot start loses nothing.

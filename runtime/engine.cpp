@@ -1,3 +1,4 @@
+#include <kernels/support/host_memory.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/engine.hpp>
 
@@ -40,7 +41,7 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
     } catch (const Error& error) {
       failure = error;
     } catch (const std::exception& error) {
-      failure = Error(ExitCode::internal, error.what());
+      failure = Error(ExitCode::internal, error.what() + address_limit_text());
     }
   });
   WorkerTimes times;

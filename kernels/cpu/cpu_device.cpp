@@ -20,11 +20,13 @@ constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 
 
 [[noreturn]] void out_of_memory(size_t bytes, size_t free) {
   constexpr double mib = 1024.0 * 1024.0;
+  const std::string limit = address_limit_text();
   throw Error(ExitCode::preflight,
-              fmt::format("cannot allocate {:.1f} MiB: {:.1f} MiB are free", static_cast<double>(bytes) / mib,
-                          static_cast<double>(free) / mib),
+              fmt::format("cannot allocate {:.1f} MiB: {:.1f} MiB are free{}",
+                          static_cast<double>(bytes) / mib, static_cast<double>(free) / mib, limit),
               "weights, KV cache and workspace of this rank must fit in its memory",
-              "use a smaller KV cache, more ranks (`tensor_size`), or a job with more memory");
+              limit.empty() ? "use a smaller KV cache, more ranks (`tensor_size`), or a job with more memory"
+                            : address_limit_remedy);
 }
 
 // A mapping that begins on a huge page.

@@ -1,4 +1,5 @@
 #include <kernels/cpu/thread_pool.hpp>
+#include <kernels/support/host_memory.hpp>
 
 #include <sched.h>
 
@@ -147,7 +148,12 @@ ThreadPool::ThreadPool(int threads, std::span<const int> cpus) : state_(std::mak
   } catch (const std::system_error& error) {
     const size_t started = state.workers.size() + 1;
     state.stop();
-    fail(ExitCode::preflight, "only {} of {} threads could be started: {}", started, threads, error.what());
+    const std::string limit = address_limit_text();
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("only {} of {} threads could be started: {}{}", started, threads, error.what(), limit),
+        "each thread needs a stack, and counts for the limit of processes (ulimit -u)",
+        limit.empty() ? "" : address_limit_remedy);
   }
 }
 

@@ -83,9 +83,18 @@ std::vector<GpuIdentity> identify_gpus() {
   for (size_t index = 0; index < gpus.size(); ++index) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "asking for the GPU's properties");
-    gpus[index] = {uuid_text(properties.uuid), fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
-                                                           properties.pciBusID, properties.pciDeviceID)};
+    gpus[index] = {uuid_text(properties.uuid),
+                   fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                               properties.pciDeviceID),
+                   {}};
   }
+  for (size_t index = 0; index < gpus.size(); ++index)
+    for (size_t other = 0; other < gpus.size(); ++other) {
+      int reaches = 0;
+      check(cudaDeviceCanAccessPeer(&reaches, static_cast<int>(index), static_cast<int>(other)),
+            "asking which GPUs reach each other");
+      if (reaches) gpus[index].peers.push_back(gpus[other].uuid);
+    }
   return gpus;
 }
 

@@ -1,5 +1,9 @@
 #include <kernels/support/host_memory.hpp>
 
+#include <fmt/format.h>
+
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -67,6 +71,12 @@ HostMemory host_memory(const fs::path& root) {
     tighten(memory, memory_of(root / files.root, files));
   }
   return memory;
+}
+
+std::string address_limit_text() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format(" (ulimit -v allows this process {} MiB of addresses)", limit.rlim_cur >> 20);
 }
 
 }  // namespace maniple

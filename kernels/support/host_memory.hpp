@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <limits>
+#include <string>
 
 namespace maniple {
 
@@ -15,5 +16,11 @@ struct HostMemory {
 
 // root: where /proc and /sys are, for tests.
 HostMemory host_memory(const std::filesystem::path& root = "/");
+
+// For the message about memory that could not be had, or a thread that could not be started: the limit of
+// this process's addresses, where there is one, which counts what is only reserved too. Else empty.
+std::string address_limit_text();
+inline constexpr const char* address_limit_remedy =
+    "ulimit -v unlimited before the launcher's line; sbatch --propagate=NONE where the limit is the shell's";
 
 }  // namespace maniple

@@ -2,15 +2,21 @@
 #include <launch/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
+#include <launch/requests.hpp>
 #include <launch/run_identity.hpp>
+#include <launch/text_files.hpp>
 #include <runtime/agreement.hpp>
 #include <runtime/control/health.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/shared_model.hpp>
 
 #include <cstdio>
+#include <filesystem>
 
 namespace maniple {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 void print(const std::string& text) {
@@ -23,6 +29,28 @@ std::string checks_text(const std::vector<CheckResult>& results) {
   for (const auto& [name, finding] : results)
     text += finding ? finding_block(*finding) : fmt::format("ok: {}\n", name);
   return text;
+}
+
+// Checked as generate does; what can be read only once is left to it.
+std::string input_text(const std::vector<std::string>& in) {
+  if (in.empty()) return {};
+  for (const std::string& path : in)
+    if (path == "-" || (fs::exists(path) && !fs::is_regular_file(path) && !fs::is_directory(path)))
+      return fmt::format("not checked: --in {}, which can be read only once\n", path);
+  LineReader input(in);
+  const uint64_t requests = validate_requests(input).requests;
+  return fmt::format("ok: {} request{} in {}\n", requests, requests == 1 ? "" : "s", input.name());
+}
+
+// What the lengths come to.
+std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
+  if (plan.needs.empty()) return {};
+  const RankNeeds& needs = plan.needs[0];
+  const size_t blocks = (plan.max_model_len + engine.block_size - 1) / engine.block_size;
+  return fmt::format(
+      "needs of a rank: {} for weights; {} for the KV cache of a request of {} tokens, {} for {}\n",
+      bytes_text(needs.weight_bytes), bytes_text(blocks * needs.kv.block_bytes()), plan.max_model_len,
+      bytes_text(engine.max_num_seqs * blocks * needs.kv.block_bytes()), engine.max_num_seqs);
 }
 
 Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
@@ -47,6 +75,10 @@ void measure_and_judge(World& world, const JobOptions& options, const JobPlan& p
 
 ExitCode examine(World& world, const DoctorOptions& asked) {
   JobOptions options = asked;
+  std::string input;
+  agree(world, [&] {
+    if (world.rank() == 0) input = input_text(asked.in);
+  });
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
     options.engine.backend.cpu_path = common_cpu_path(world);
@@ -60,7 +92,8 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
-                      rank_table(preflight.situation), checks_text(preflight.results)));
+                      rank_table(preflight.situation),
+                      needs_text(plan, options.engine) + checks_text(preflight.results) + input));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
   if (options.run_dir) options.run_dir = preflight.situation.ranks[0].run_dir.path;

@@ -116,8 +116,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   const ExitCode code =
       close_agreed(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
   say(summary_text(summary, done, failed, world.places()) + job.outcome_text(code));
-  reporters.log.write(fmt::format("exit {}", static_cast<int>(code)));
-  return code;
+  reporters.log.write(fmt::format("exit {}", static_cast<int>(job.shown(code))));
+  return job.shown(code);
 }
 
 ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobPlan& plan, SharedModel model,
@@ -136,7 +136,7 @@ ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobP
 // Throws what refuses the start.
 void report_preflight(const Preflight& preflight, const GenerateJob& job) {
   constexpr size_t most_lines = 16;
-  say(preflight_text(preflight.results));
+  say(job.start_note() + preflight_text(preflight.results));
   refuse(preflight.results);
   if (preflight.situation.size() > 1) say(rank_table(preflight.situation, most_lines));
   job.keep("topology.txt", rank_table(preflight.situation));
@@ -159,13 +159,13 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
   reporters.log.open(folder / logs_name / fmt::format("rank-{:04}.log", world.rank()));
 }
 
-// While nothing is in flight there is nothing to wait for: weights are loaded, or the final files written.
+// From here on SIGTERM leaves it.
 void leave_word(std::optional<LastWord>& word, const GenerateJob& job, const World& world, Pulse& pulse) {
   const std::filesystem::path folder = job.folder();
   if (folder.empty() || !deaths_are_told(world)) return;
   job.keep(stop_word_name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
   word.emplace(folder / stop_word_name, folder.parent_path().parent_path() / status_name,
-               folder / fault_record_name, pulse.phase);
+               folder / fault_record_name, pulse.phase, job.shown(ExitCode::stopped));
 }
 
 std::string start_text(const World& world) {
@@ -194,17 +194,18 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
   if (over && job) say(job->resume_text());
   if (over) return job ? *job->already_over() : ExitCode::complete;
+  std::optional<LastWord> last_word;
+  agree(world, [&] {
+    if (job) leave_word(last_word, *job, world, pulse);
+  });
   const Preflight preflight = run_preflight(world, settled, plan, job ? job->expected_bytes() : 0);
   engine.backend.threads = preflight.share.threads;
   engine.backend.cpus = preflight.share.cpus;
   reporters.log.write(fmt::format(
       "threads: {}, CPUs: {}", engine.backend.threads,
       engine.backend.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
-  std::optional<LastWord> last_word;
   agree(world, [&] {
-    if (!job) return;
-    report_preflight(preflight, *job);
-    leave_word(last_word, *job, world, pulse);
+    if (job) report_preflight(preflight, *job);
   });
   return load_and_serve(world, settled, plan, std::move(model), pulse, job, reporters);
 }

@@ -1,8 +1,8 @@
 #include <launch/commands/commands.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
-#include <charconv>
 #include <cstdio>
+#include <functional>
 #include <map>
 
 namespace maniple {
@@ -18,16 +18,6 @@ struct Part {
   Ledger ledger;
 };
 
-Shard shard_of(const Manifest& manifest, const fs::path& path) {
-  const std::string* text = manifest.find("shard");
-  Shard shard;
-  const char* end = text ? text->data() + text->size() : nullptr;
-  if (!text ||
-      std::from_chars(std::from_chars(text->data(), end, shard.index).ptr + 1, end, shard.count).ptr != end)
-    fail(ExitCode::input, "{} does not say which shard it holds", path.string());
-  return shard;
-}
-
 Part open_part(const fs::path& path, const std::shared_ptr<OpenJournals>& open_journals) {
   const std::optional<Manifest> manifest = Manifest::read(path);
   if (!manifest) fail(ExitCode::input, "{} is no run directory", path.string());
@@ -38,8 +28,18 @@ Part open_part(const fs::path& path, const std::shared_ptr<OpenJournals>& open_j
     throw Error(ExitCode::input,
                 fmt::format("{} is not complete: {} of {} requests have a result", path.string(),
                             part.ledger.done(), part.ledger.requests()),
-                {}, "run its job again, then merge");
+                "a merge holds the results of all requests",
+                "start the command of that shard again; when it is complete, merge");
   return part;
+}
+
+void check_same_run(const Part& one, const Part& other) {
+  const std::string differences = one.manifest.differences(other.manifest, {"shard", "started"}).text;
+  if (differences.empty()) return;
+  throw Error(ExitCode::input,
+              fmt::format("{} (there) and {} (here) belong to two runs:{}", one.path.string(),
+                          other.path.string(), differences),
+              "the results of different runs would be mixed", "name the run directories of one run");
 }
 
 // By shard; all of one run, none missing.
@@ -48,7 +48,7 @@ std::map<uint64_t, Part> open_parts(const std::vector<fs::path>& paths) {
   const auto open_journals = std::make_shared<OpenJournals>();
   for (const fs::path& path : paths) {
     Part part = open_part(path, open_journals);
-    if (!parts.empty()) parts.begin()->second.manifest.check_same(part.manifest, path, {"shard", "started"});
+    if (!parts.empty()) check_same_run(parts.begin()->second, part);
     const auto [known, fresh] = parts.try_emplace(part.shard.index, std::move(part));
     if (!fresh)
       fail(ExitCode::input, "{} and {} hold the same shard", known->second.path.string(), path.string());
@@ -60,31 +60,61 @@ std::map<uint64_t, Part> open_parts(const std::vector<fs::path>& paths) {
   return parts;
 }
 
-void write_merged(const fs::path& out, const std::map<uint64_t, Part>& parts, bool failed) {
+void for_each_line(const std::map<uint64_t, Part>& parts, bool failed,
+                   const std::function<void(const std::string&)>& take) {
   const uint64_t requests = parts.at(0).manifest.number("requests");
+  for (uint64_t request = 0; request < requests; ++request) {
+    const Ledger& ledger = parts.at(request % parts.size()).ledger;
+    if (ledger.has_failed(request) == failed) take(ledger.line(request) + '\n');
+  }
+}
+
+// A pipe or a device is written to, and never replaced by a file.
+bool is_stream(const fs::path& out) { return out == "-" || (fs::exists(out) && !fs::is_regular_file(out)); }
+
+void write_merged(const fs::path& out, const std::map<uint64_t, Part>& parts, bool failed) try {
+  if (is_stream(out)) {
+    OutputFile stream(out);
+    return for_each_line(parts, failed, [&](const std::string& line) { stream.write(line); });
+  }
   replace_file(out, [&](DurableFile& file) {
-    for (uint64_t request = 0; request < requests; ++request) {
-      const Ledger& ledger = parts.at(request % parts.size()).ledger;
-      if (ledger.has_failed(request) == failed) file.append(ledger.line(request) + '\n');
-    }
+    for_each_line(parts, failed, [&](const std::string& line) { file.append(line); });
   });
+} catch (const Error& error) {
+  throw Error(error.code(), error.what(), "OUT holds what it held before, unless it is a pipe or a device",
+              "make room (df, quota, ulimit -f) or give another OUT, then merge again");
+}
+
+// Those of an earlier merge go.
+std::string write_errors(const fs::path& out, const std::map<uint64_t, Part>& parts, uint64_t failed) {
+  if (is_stream(out)) return failed > 0 ? ": errors.jsonl in the run directories" : "";
+  const fs::path errors = out.string() + ".errors";
+  if (failed > 0) {
+    write_merged(errors, parts, true);
+    return ": " + errors.string();
+  }
+  if (std::error_code error; !fs::remove(errors, error) && error)
+    fail(ExitCode::fault, "cannot remove {}: {}", errors.string(), error.message());
+  return {};
 }
 
 }  // namespace
 
 ExitCode run_merge(const MergeOptions& options) {
+  if (fs::is_directory(options.out))
+    throw Error(ExitCode::usage, fmt::format("OUT is missing: {} is a directory", options.out.string()),
+                "OUT, the file for the results, comes before the run directories",
+                fmt::format("maniple merge results.jsonl {} ...", options.out.string()));
+  for (const char* suffix : {"", ".errors"})
+    check_overwrite(options.out.string() + suffix, options.overwrite);
   const std::map<uint64_t, Part> parts = open_parts(options.run_dirs);
   uint64_t failed = 0;
   for (const auto& [index, part] : parts) failed += part.ledger.failed();
   write_merged(options.out, parts, false);
-  const fs::path errors = options.out.string() + ".errors";
-  if (failed > 0)
-    write_merged(errors, parts, true);
-  else if (std::error_code error; !fs::remove(errors, error) && error)  // of an earlier merge
-    fail(ExitCode::fault, "cannot remove {}: {}", errors.string(), error.message());
-  fmt::print(stderr, "maniple: {} requests of {} shard{}, {} failed{}\n",
+  const std::string errors = write_errors(options.out, parts, failed);
+  fmt::print(stderr, "maniple: {}: {} requests of {} shard{}, {} failed{}\n", options.out.string(),
              parts.at(0).manifest.number("requests"), parts.size(), parts.size() == 1 ? "" : "s", failed,
-             failed > 0 ? ": " + errors.string() : "");
+             errors);
   return ExitCode::complete;
 }
 

@@ -1,15 +1,23 @@
 #include <launch/commands/commands.hpp>
 #include <launch/fault_news.hpp>
 #include <launch/progress.hpp>
-#include <launch/run_directory/run_lock.hpp>
-#include <launch/run_directory/run_status.hpp>
+#include <launch/report.hpp>
+#include <launch/run_directory/run_directory.hpp>
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <thread>
+#include <utility>
 
 namespace maniple {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
 namespace {
 
 constexpr RunStatus fault_status{RunState::fault, static_cast<int>(ExitCode::fault)};
@@ -17,12 +25,16 @@ constexpr RunStatus fault_status{RunState::fault, static_cast<int>(ExitCode::fau
 struct Standing {
   RunStatus status;
   std::string text;
+  json record;
 };
 
-std::string counts_text(const RunProgress& progress, bool running) {
+std::string counts_text(const RunProgress& progress, const RunStatus& status) {
   std::string text =
       fmt::format("{} of {} requests done, {} failed", progress.done, progress.requests, progress.failed);
-  if (!running) return text;
+  if (status.state == RunState::stopped)
+    text += fmt::format("; the same command again does the rest (sacct shows exit code {} as FAILED)",
+                        status.exit_code);
+  if (status.state != RunState::running) return text;
   const auto age = static_cast<double>(std::time(nullptr) - progress.updated);
   text += fmt::format("; {:.0f} tok/s (avg {:.0f}), {} running", progress.tokens_per_second,
                       progress.average_tokens_per_second, progress.running);
@@ -32,20 +44,23 @@ std::string counts_text(const RunProgress& progress, bool running) {
   return text;
 }
 
+int64_t silence_of(const JobOwner& owner) { return std::time(nullptr) - owner.heartbeat / 1000; }
+
 // Says "running" for as long as the job is heard of. Clocks of different machines are compared, so that takes
 // longer than a takeover.
 std::string check_alive(const JobOwner& owner, RunStatus& status) {
   constexpr int64_t longest_silence = 60;
-  const int64_t silence = std::time(nullptr) - owner.heartbeat / 1000;
+  const int64_t silence = silence_of(owner);
   const bool gone = is_gone(owner) || silence > longest_silence;
   if (gone) status = fault_status;
-  return fmt::format("; {}, heard of {} s ago{}", owner.description(), silence,
-                     gone ? ": it ended without a word" : "");
+  return fmt::format(
+      "; {}, heard of {} s ago{}", owner.description(), silence,
+      gone ? ": it ended without a word (killed; or stopped by mpirun with one rank a node)" : "");
 }
 
 // What is known of the last job. One that was killed at its first steps, or refused, leaves the word to the
 // one before it.
-std::string job_text(const std::vector<std::filesystem::path>& folders, RunStatus& status) {
+std::string job_text(const std::vector<fs::path>& folders, RunStatus& status) {
   if (folders.empty()) return {};
   const bool running = status.state == RunState::running;
   if (const std::optional<std::string> fault = read_fault(folders.back())) {
@@ -58,33 +73,108 @@ std::string job_text(const std::vector<std::filesystem::path>& folders, RunStatu
   return {};
 }
 
-Standing standing_of(const std::filesystem::path& directory) {
+// A job that was killed has done more than it had told.
+RunProgress counts_of(const fs::path& directory, const RunStatus& status, RunProgress told) {
+  const bool exact = status.state == RunState::running || status.state == RunState::complete;
+  const std::optional<Manifest> manifest = exact ? std::nullopt : Manifest::read(directory);
+  if (!manifest) return told;
+  Ledger ledger(manifest->number("requests"), shard_of(*manifest, directory));
+  replay_journals(directory, ledger);
+  told.requests = ledger.requests();
+  told.done = ledger.done();
+  told.failed = ledger.failed();
+  return told;
+}
+
+json record_of(const fs::path& directory, const RunStatus& status, const RunProgress& counts,
+               const std::vector<fs::path>& folders) {
+  json record = {{"directory", directory.string()},
+                 {"state", name_of(status.state)},
+                 {"exit_code", status.exit_code},
+                 {"requests", counts.requests},
+                 {"done", counts.done},
+                 {"failed", counts.failed}};
+  if (status.state == RunState::running) {
+    record["running"] = counts.running;
+    record["tokens_per_second"] = counts.tokens_per_second;
+    record["average_tokens_per_second"] = counts.average_tokens_per_second;
+    if (counts.seconds_left) record["seconds_left"] = *counts.seconds_left;
+    if (counts.seconds_to_limit) record["seconds_to_limit"] = *counts.seconds_to_limit;
+    if (!counts.stall.empty()) record["stall"] = counts.stall;
+  }
+  if (status.state == RunState::complete) record["results"] = (directory / results_name).string();
+  if (folders.empty()) return record;
+  if (const std::optional<JobOwner> owner = owner_of(folders.back()))
+    record["job"] = {{"slurm_job", owner->job},
+                     {"host", owner->host},
+                     {"process", owner->pid},
+                     {"silent_seconds", silence_of(*owner)}};
+  const std::string fault = read_if_there(folders.back() / fault_record_name).value_or("");
+  if (json told = json::parse(fault, nullptr, /*allow_exceptions=*/false); told.is_object())
+    record["fault"] = std::move(told);
+  return record;
+}
+
+Standing standing_of(const fs::path& directory) {
   std::optional<RunStatus> status = read_status(directory);
   const std::optional<RunProgress> progress = read_progress(directory);
   if (!status || !progress)
     fail(ExitCode::input, "{} is no run directory, or its first job has not begun; see generate --run-dir",
          directory.string());
   const RunState told = status->state;
-  const std::string job = job_text(job_folders(directory), *status);
+  const std::vector<fs::path> folders = job_folders(directory);
+  const std::string job = job_text(folders, *status);
   // A job may have ended well since STATUS was read, and left only older ones to judge.
   if (status->state != told)
     if (const auto now = read_status(directory); !now || now->state != told) return standing_of(directory);
-  return {*status, fmt::format("{}: {}, {}{}\n", directory.string(), name_of(status->state),
-                               counts_text(*progress, status->state == RunState::running), job)};
+  const RunProgress counts = counts_of(directory, *status, *progress);
+  return {*status,
+          fmt::format("{}: {}, {}{}", directory.string(), name_of(status->state),
+                      counts_text(counts, *status), job),
+          record_of(directory, *status, counts, folders)};
+}
+
+// What needs a look comes before what needs the same command again, and that before what goes on.
+std::pair<int, int> severity(const RunStatus& status) {
+  constexpr std::array<int, 4> of_state = {1, 0, 2, 3};  // in the order of RunState
+  return {of_state[static_cast<size_t>(status.state)], status.exit_code};
+}
+
+struct Survey {
+  RunStatus worst{RunState::complete, 0};
+  bool any_running = false;
+  bool unreadable = false;
+};
+
+// A directory that is none is said, and the others are shown.
+Survey show(const StatusOptions& options) {
+  Survey survey;
+  for (const fs::path& directory : options.run_dirs) try {
+      const Standing standing = standing_of(directory);
+      survey.any_running |= standing.status.state == RunState::running;
+      survey.worst = std::max(
+          survey.worst, standing.status,
+          [](const RunStatus& one, const RunStatus& other) { return severity(one) < severity(other); });
+      fmt::print("{}\n", options.json ? standing.record.dump(-1, ' ', false, json::error_handler_t::replace)
+                                      : standing.text);
+    } catch (const Error& error) {
+      survey.unreadable = true;
+      say(error_block(error));
+    }
+  std::fflush(stdout);
+  return survey;
 }
 
 }  // namespace
 
 ExitCode run_status(const StatusOptions& options) {
-  Standing standing = standing_of(options.run_dir);
-  while (true) {
-    std::fputs(standing.text.c_str(), stdout);
-    std::fflush(stdout);
-    if (!options.watch || standing.status.state != RunState::running) break;
+  Survey survey = show(options);
+  while (options.watch && survey.any_running) {
     std::this_thread::sleep_for(std::chrono::seconds(2));
-    standing = standing_of(options.run_dir);
+    survey = show(options);
   }
-  return options.rc ? static_cast<ExitCode>(standing.status.exit_code) : ExitCode::complete;
+  if (survey.unreadable) return ExitCode::input;
+  return options.rc ? static_cast<ExitCode>(survey.worst.exit_code) : ExitCode::complete;
 }
 
 }  // namespace maniple

@@ -70,6 +70,7 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   if (output.is_one_of(input))
     fail(ExitCode::usage, "--in and --out are the same file, {}; write the results to another one",
          options.in);
+  check_overwrite(options.out, options.overwrite);
   output.clear();
   while (const std::optional<LineReader::Line> line = input.next()) {
     const std::string where = fmt::format("{} {}", input.name(), line->where);

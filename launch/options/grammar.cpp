@@ -152,11 +152,12 @@ std::string did_you_mean(const std::string& name, std::span<const std::string> c
 
 void Grammar::group(const char* caption) { groups_.emplace_back(caption, line_length, description_length); }
 
-std::optional<std::string> Grammar::parse(std::span<const std::string> args) const {
+std::optional<std::string> Grammar::parse(std::span<const std::string> args) {
   const po::variables_map values = Reader(command_, groups_, words_ != nullptr).read(args);
   if (values["help"].as<bool>()) return help();
   if (values.count("words") != 0) *words_ = values["words"].as<std::vector<std::string>>();
-  for (const auto& store : stores_) store(values);
+  given_ = {{"command", command_}};
+  for (const auto& store : stores_) store(values, given_);
   return std::nullopt;
 }
 

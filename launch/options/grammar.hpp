@@ -2,6 +2,8 @@
 // value goes.
 #pragma once
 
+#include <launch/same_options.hpp>
+
 #include <boost/program_options.hpp>
 
 #include <fmt/ranges.h>
@@ -125,6 +127,13 @@ Value<std::string> choice(const char* shown, T& target,
       .by_default(first);
 }
 
+// As GivenOptions has it; nothing for a switch that is off.
+inline std::optional<std::string> given_text(const std::string& text) { return text; }
+inline std::optional<std::string> given_text(const std::vector<std::string>& texts) {
+  return fmt::format("{}", fmt::join(texts, " "));
+}
+inline std::optional<std::string> given_text(bool on) { return on ? std::optional("") : std::nullopt; }
+
 class Grammar {
  public:
   Grammar(std::string command, std::string_view usage) : command_(std::move(command)), usage_(usage) {}
@@ -135,19 +144,25 @@ class Grammar {
   template <typename T>
   void add(const char* name, Value<T> value, const char* help) {
     groups_.back().add_options()(name, value.form, help);
-    stores_.push_back([name = std::string(name), value](const po::variables_map& values) {
-      if (values.count(name) != 0)
-        value.store(name, values[name].as<T>());
-      else if (value.if_missing)
-        refuse(fmt::format("no {} was given", name), value.if_missing);
-    });
+    stores_.push_back(
+        [name = std::string(name), value](const po::variables_map& values, GivenOptions& given) {
+          if (values.count(name) == 0) {
+            if (value.if_missing) refuse(fmt::format("no {} was given", name), value.if_missing);
+            return;
+          }
+          const T& text = values[name].as<T>();
+          value.store(name, text);
+          if (const auto shown = given_text(text)) given[name] = *shown;
+        });
   }
 
   // Words that belong to no option are taken.
   void take_words(std::vector<std::string>& words) { words_ = &words; }
 
   // Stores all values, in the order of their declarations; or returns the help, where that is asked for.
-  std::optional<std::string> parse(std::span<const std::string> args) const;
+  std::optional<std::string> parse(std::span<const std::string> args);
+  // Once all are stored: as text, with the command.
+  const GivenOptions& given() const { return given_; }
 
  private:
   std::string help() const;
@@ -155,7 +170,8 @@ class Grammar {
   std::string command_;
   std::string_view usage_;
   std::vector<po::options_description> groups_;
-  std::vector<std::function<void(const po::variables_map&)>> stores_;
+  std::vector<std::function<void(const po::variables_map&, GivenOptions&)>> stores_;
+  GivenOptions given_;
   std::vector<std::string>* words_ = nullptr;
 };
 

@@ -1,6 +1,7 @@
 #include <launch/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/gpu_checks.hpp>
+#include <launch/preflight/launch_checks.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,14 +17,6 @@ namespace {
 using Result = std::optional<Finding>;
 
 using enum Severity;
-
-Result check_heterogeneous_job(const Situation& s) {
-  const int components = s.options.launch.het_components;
-  if (components <= 1) return std::nullopt;
-  return Finding{refusal, fmt::format("this is a heterogeneous Slurm job of {} components", components),
-                 "MPI over several components is not supported",
-                 "one component: a job without \"#SBATCH hetjob\" and without \" : \""};
-}
 
 Result check_tensor_groups(const Situation& s) {
   const int tensor = s.plan.grid.tensor;
@@ -86,6 +79,29 @@ Result check_cpu_masks(const Situation& s) {
                   bound[0], facts_of(s, bound[0]).cpus_of_node, host_of(s, bound[0])),
       "mpirun binds each rank to a single core by default where it starts one or two",
       "mpirun --bind-to none, or --map-by slot:PE=N for N cores a rank; with srun: --cpus-per-task=N"};
+}
+
+// Of the lengths that were given: a cache that is asked for may be too small for them.
+Result check_cache(const Situation& s) {
+  const EngineOptions& engine = s.options.engine;
+  if (!engine.kv_memory || s.plan.needs.empty()) return std::nullopt;
+  size_t block = 0;
+  for (const RankNeeds& needs : s.plan.needs) block = std::max(block, needs.kv.block_bytes());
+  const size_t blocks = *engine.kv_memory / block, tokens = blocks * engine.block_size;
+  if (blocks == 0)
+    return Finding{
+        refusal,
+        fmt::format("the KV cache has room for no block: a block of {} tokens takes {}, --kv-memory gives {}",
+                    engine.block_size, bytes_text(block), bytes_text(*engine.kv_memory)),
+        "no request could be computed", "a larger --kv-memory, or a smaller --block-size"};
+  if (tokens >= s.plan.max_model_len) return std::nullopt;
+  return Finding{
+      note,
+      fmt::format("--kv-memory has room for {} tokens at once, and --max-model-len is {}", tokens,
+                  s.plan.max_model_len),
+      "a longer request gets an error instead of a result",
+      fmt::format("--kv-memory {}, or --max-model-len {}",
+                  (s.plan.max_model_len + engine.block_size - 1) / engine.block_size * block, tokens)};
 }
 
 // The ranks of a node take from the same memory.
@@ -253,20 +269,41 @@ Result check_huge_pages(const Situation& s) {
 
 // When a check has anything to look at.
 bool always(const Situation&) { return true; }
-bool on_gpus(const Situation& s) { return s.on_gpus(); }
+bool asks_for_gpus(const Situation& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
+bool in_an_allocation(const Situation& s) { return s.options.launch.allocated_tasks > 1; }
 bool on_cpus(const Situation& s) { return !s.on_gpus(); }
+bool on_cpu_backend(const Situation& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
 bool on_cpus_beside_gpus(const Situation& s) {
   return on_cpus(s) && s.options.any_backend &&
          std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
 }
 bool in_fp16_on_cpus(const Situation& s) {
-  return s.options.engine.backend.kind == BackendKind::cpu && s.options.engine.dtype == DType::fp16;
+  return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16;
+}
+// What has no GPU has no place near one either.
+bool with_gpus(const Situation& s) {
+  return s.on_gpus() &&
+         std::ranges::none_of(s.ranks, [](const RankFacts& facts) { return facts.gpus.empty(); });
+}
+bool with_several_gpus_a_node(const Situation& s) {
+  return with_gpus(s) &&
+         std::ranges::any_of(s.places, [](const Place& place) { return place.local_size > 1; });
+}
+bool with_known_numa_nodes(const Situation& s) {
+  return with_gpus(s) && std::ranges::any_of(s.ranks, [](const RankFacts& facts) {
+           return std::ranges::any_of(facts.gpus, [](const GpuFacts& gpu) { return gpu.numa_node >= 0; });
+         });
+}
+bool in_tensor_groups_on_gpus(const Situation& s) {
+  return with_several_gpus_a_node(s) && s.plan.grid.tensor > 1;
 }
 bool on_several_nodes(const Situation& s) { return num_nodes(s) > 1; }
 bool on_fabric(const Situation& s) {
   return std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return !facts.fabric.empty(); });
 }
-bool with_model_on_cpus(const Situation& s) { return !s.on_gpus() && !s.options.engine.model.empty(); }
+bool with_model(const Situation& s) { return !s.options.engine.model.empty(); }
+bool with_model_on_cpus(const Situation& s) { return on_cpus(s) && with_model(s); }
+bool with_gpus_on_fabric(const Situation& s) { return with_gpus(s) && on_several_nodes(s) && on_fabric(s); }
 bool with_run_dir(const Situation& s) { return s.options.run_dir.has_value(); }
 bool with_results(const Situation& s) { return s.results_bytes > 0; }
 bool with_an_end(const Situation& s) { return s.seconds_left.has_value(); }
@@ -278,17 +315,21 @@ struct Check {
 };
 constexpr std::array checks{
     Check{"one Slurm component", always, check_heterogeneous_job},
+    Check{"all tasks of the allocation", in_an_allocation, check_idle_tasks},
     Check{"tensor groups inside nodes", on_several_nodes, check_tensor_groups},
     Check{"same versions everywhere", always, check_versions},
-    Check{"a GPU for each rank", on_gpus, check_gpus},
+    Check{"one type of processors", on_cpu_backend, check_processors},
+    Check{"a GPU for each rank", asks_for_gpus, check_gpus},
     Check{"no idle GPUs", on_cpus_beside_gpus, check_idle_gpus},
     Check{"a type that CPUs compute in", in_fp16_on_cpus, check_fp16},
-    Check{"GPUs of a node see each other", on_gpus, check_gpu_isolation},
-    Check{"CPUs near the GPU", on_gpus, check_gpu_numa},
+    Check{"GPUs of a node see each other", with_several_gpus_a_node, check_gpu_isolation},
+    Check{"GPUs of a tensor group reach each other", in_tensor_groups_on_gpus, check_gpu_peers},
+    Check{"CPUs near the GPU", with_known_numa_nodes, check_gpu_numa},
     Check{"CPUs of each rank", always, check_cpu_masks},
+    Check{"room in the KV cache", with_model, check_cache},
     Check{"memory for weights and KV cache", with_model_on_cpus, check_memory},
     Check{"locked memory", on_fabric, check_locked_memory},
-    Check{"NCCL on the fast network", on_gpus, check_nccl_transport},
+    Check{"NCCL on the fast network", with_gpus_on_fabric, check_nccl_transport},
     Check{"a network common to all nodes", on_several_nodes, check_networks},
     Check{"run directory on shared storage", with_run_dir, check_run_directory},
     Check{"space for results", with_results, check_space},

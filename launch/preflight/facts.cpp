@@ -23,13 +23,14 @@ namespace maniple {
 namespace fs = std::filesystem;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ResourceLimit, soft, hard)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuFacts, uuid, bus, numa_node)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuFacts, uuid, bus, numa_node, peers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Subnet, interface, network)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageFacts, path, file_system, writable, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, middle, slack)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, numa_nodes, locked_memory, open_files,
-                                   core_size, huge_pages, free_memory, memory_limit, fabric, subnets, gpus,
-                                   gpus_of_node, versions, clock, run_dir, weight_bytes, kv_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, cpu_paths, numa_nodes, locked_memory,
+                                   open_files, core_size, huge_pages, free_memory, memory_limit, fabric,
+                                   subnets, gpus, gpus_of_node, versions, clock, run_dir, weight_bytes,
+                                   kv_bytes)
 
 namespace {
 
@@ -132,7 +133,7 @@ std::vector<GpuFacts> visible_gpu_facts(const fs::path& root) {
   std::vector<GpuFacts> gpus;
   for (const GpuIdentity& gpu : identify_gpus()) {
     const std::string node = first_line(root / "sys/bus/pci/devices" / gpu.bus / "numa_node");
-    gpus.push_back({gpu.uuid, gpu.bus, node.empty() ? -1 : std::stoi(node)});
+    gpus.push_back({gpu.uuid, gpu.bus, node.empty() ? -1 : std::stoi(node), gpu.peers});
   }
   return gpus;
 }
@@ -187,6 +188,7 @@ RankFacts read_facts(const fs::path& root) {
   RankFacts facts;
   facts.cpus = own_mask();
   facts.cpus_of_node = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  for (const CpuPath path : available_cpu_paths()) facts.cpu_paths.emplace_back(name_of(path));
   facts.numa_nodes = numa_nodes_of(facts.cpus, root);
   facts.locked_memory = limit_of(RLIMIT_MEMLOCK);
   facts.open_files = limit_of(RLIMIT_NOFILE);

@@ -22,7 +22,8 @@ struct ResourceLimit {
 struct GpuFacts {
   std::string uuid;
   std::string bus;
-  int numa_node = -1;  // -1: not known
+  int numa_node = -1;              // -1: not known
+  std::vector<std::string> peers;  // uuids of visible GPUs whose memory it can address
 };
 
 // Of an interface that is up.
@@ -48,7 +49,8 @@ struct ClockReading {
 struct RankFacts {
   std::vector<int> cpus;  // that it may run on, ascending
   int cpus_of_node = 1;
-  std::vector<int> numa_nodes;  // of `cpus`
+  std::vector<std::string> cpu_paths;  // that its processor can run, best first
+  std::vector<int> numa_nodes;         // of `cpus`
   ResourceLimit locked_memory, open_files, core_size;
   bool huge_pages = true;
   uint64_t free_memory = ResourceLimit::unlimited;

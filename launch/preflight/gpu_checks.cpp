@@ -11,6 +11,10 @@ namespace maniple {
 using enum Severity;
 
 std::optional<Finding> check_gpus(const Situation& s) {
+  if (!s.cuda_build)
+    return Finding{refusal, "this build has no CUDA backend",
+                   "the build found no CUDA toolkit, or left it out",
+                   "--backend cpu, or build with -DMANIPLE_CUDA=ON where nvcc and cuBLAS are"};
   const std::vector<int> without = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus.empty(); });
   if (!without.empty() && s.options.launch.job.empty())
     return Finding{
@@ -66,6 +70,30 @@ std::optional<Finding> check_gpu_isolation(const Situation& s) {
   return Finding{warning, fmt::format("ranks {} see their own GPU only", ranges_text(alone)),
                  "copies between the GPUs of a node may go through host memory",
                  "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind"};
+}
+
+// Of GPUs that see each other; what isolation hides is told by check_gpu_isolation.
+std::optional<Finding> check_gpu_peers(const Situation& s) {
+  if (s.options.engine.share_gpus) return std::nullopt;
+  const auto reaches = [&](int rank, int other) {
+    const GpuFacts& mine = *s.gpu_of(static_cast<size_t>(rank));
+    const std::string& theirs = s.gpu_of(static_cast<size_t>(other))->uuid;
+    const bool visible =
+        std::ranges::count(facts_of(s, rank).gpus, theirs, [](const GpuFacts& gpu) { return gpu.uuid; });
+    return !visible || mine.uuid == theirs || std::ranges::count(mine.peers, theirs) > 0;
+  };
+  const std::vector<int> cut_off = ranks_where(s, [&](size_t rank) {
+    const auto me = static_cast<int>(rank);
+    return !std::ranges::all_of(s.plan.rank(me).groups.tensor, [&](int other) { return reaches(me, other); });
+  });
+  if (cut_off.empty()) return std::nullopt;
+  return Finding{
+      warning,
+      fmt::format("the GPUs of ranks {} ({}) have no peer access to others of their tensor group",
+                  ranges_text(cut_off), hosts_text(s, cut_off)),
+      "what every layer sums up goes through host memory, many times slower",
+      "nvidia-smi topo -p2p r shows which GPUs reach each other: a --tp within those; in a virtual "
+      "machine or with PCIe ACS ask the site"};
 }
 
 std::optional<Finding> check_gpu_numa(const Situation& s) {

@@ -24,7 +24,7 @@ struct Situation {
   bool cuda_build = true;
 
   size_t size() const { return ranks.size(); }
-  // A build without CUDA says so itself.
+  // Not in a build without CUDA, which is refused.
   bool on_gpus() const { return cuda_build && options.engine.backend.kind == BackendKind::cuda; }
   // The GPU that a rank will take; null where it sees none for it.
   const GpuFacts* gpu_of(size_t rank) const;

@@ -2,6 +2,7 @@
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_directory/manifest.hpp>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -18,7 +19,19 @@ constexpr const char* file_name = "manifest.json";
 
 [[noreturn]] void refuse(const fs::path& directory, const std::string& problem) {
   throw Error(ExitCode::input, fmt::format("{} {}", (directory / file_name).string(), problem),
-              "it says which run this directory belongs to", "give another --run-dir");
+              "it says which run this directory belongs to", "give another run directory");
+}
+
+// To go on with a run that only a module upgrade or other nodes keep from it; empty for other fields.
+std::string remedy_of(const std::string& field, const std::string& there, const std::string& here) {
+  if (field == "version")
+    return there.empty() ? "the older maniple that began it"
+                         : fmt::format("maniple {}, which began it (module load)", there);
+  if (field != "instruction_path" || there.empty()) return {};
+  const auto is_backend = [](const std::string& path) { return path == "cuda" || path == "reference"; };
+  if (is_backend(there)) return fmt::format("--backend {}, as it was begun", there);
+  return fmt::format("{}--cpu-path {}, as it was begun, on nodes that have it (sbatch --constraint=NAME)",
+                     is_backend(here) ? "--backend cpu " : "", there);
 }
 
 }  // namespace
@@ -56,29 +69,40 @@ uint64_t Manifest::number(std::string_view name) const {
   uint64_t value = 0;
   const char* end = text ? text->data() + text->size() : nullptr;
   if (!text || std::from_chars(text->data(), end, value).ptr != end)
-    fail(ExitCode::input, "{} has no number \"{}\"; give another --run-dir", file_name, name);
+    fail(ExitCode::input, "{} has no number \"{}\"; give another run directory", file_name, name);
   return value;
 }
 
-void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
-                          std::initializer_list<std::string_view> except) const {
-  std::string differences;
+Manifest::Differences Manifest::differences(const Manifest& wanted,
+                                            std::initializer_list<std::string_view> except) const {
+  Differences found;
   const auto compare = [&](const std::string& name) {
     const std::string* here = find(name);
     const std::string* there = wanted.find(name);
     // Runs begun before levels were kept name the one asked for, which decided nothing.
     if (name == "repro" || (name == "level" && !(here && there))) return;
     if (std::ranges::count(except, name) > 0 || (here && there && *here == *there)) return;
-    differences += fmt::format("\n    {}: {} there, {} here", name, here ? *here : "nothing",
-                               there ? *there : "nothing");
+    const char* missing = name == "version" ? "an older version" : "nothing";
+    found.text +=
+        fmt::format("\n    {}: {} there, {} here", name, here ? *here : missing, there ? *there : missing);
+    found.remedies.push_back(remedy_of(name, here ? *here : "", there ? *there : ""));
   };
   for (const auto& [name, value] : fields_) compare(name);
   for (const auto& [name, value] : wanted.fields_)
     if (!find(name)) compare(name);
-  if (differences.empty()) return;
-  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), differences),
+  return found;
+}
+
+void Manifest::check_same(const Manifest& wanted, const fs::path& directory,
+                          std::initializer_list<std::string_view> except) const {
+  const auto [found, remedies] = differences(wanted, except);
+  if (found.empty()) return;
+  const bool by_machine_alone = std::ranges::none_of(remedies, &std::string::empty);
+  throw Error(ExitCode::input, fmt::format("{} belongs to another run:{}", directory.string(), found),
               "the results of two different runs would be mixed",
-              "give another --run-dir, or the options, input and model of that run");
+              fmt::format("give another --run-dir, or {}",
+                          by_machine_alone ? fmt::format("{}", fmt::join(remedies, ", and "))
+                                           : "the options, input and model of that run"));
 }
 
 }  // namespace maniple

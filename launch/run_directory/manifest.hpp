@@ -23,8 +23,14 @@ class Manifest {
   const std::string* find(std::string_view name) const;
   uint64_t number(std::string_view name) const;  // fails (input) where there is none
 
-  // Fails (input) unless both hold the same but for the fields named in `except`: names what differs, and
-  // both values.
+  // The fields that differ, but for those named in `except`. text: a line each, "there" is what this one
+  // holds, "here" the wanted one; empty: both are of one run. remedies: of each field, may be empty.
+  struct Differences {
+    std::string text;
+    std::vector<std::string> remedies;
+  };
+  Differences differences(const Manifest& wanted, std::initializer_list<std::string_view> except = {}) const;
+  // Fails (input) where there are any.
   void check_same(const Manifest& wanted, const std::filesystem::path& directory,
                   std::initializer_list<std::string_view> except = {}) const;
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <charconv>
 #include <ctime>
 #include <iterator>
 #include <system_error>
@@ -72,6 +73,16 @@ JobEnd end_of(const fs::path& job) {
   const bool outside = fault.is_object() && (fault.value("phase", json("step")) != "step" ||
                                              fault.value("from_outside", json(false)) == true);
   return outside ? JobEnd::outside : JobEnd::fault;
+}
+
+Shard shard_of(const Manifest& manifest, const fs::path& directory) {
+  const std::string* text = manifest.find("shard");
+  Shard shard;
+  const char* end = text ? text->data() + text->size() : nullptr;
+  if (!text ||
+      std::from_chars(std::from_chars(text->data(), end, shard.index).ptr + 1, end, shard.count).ptr != end)
+    fail(ExitCode::input, "{} does not say which shard it holds", directory.string());
+  return shard;
 }
 
 // A launcher tells the other ranks to stop when one has died: rank 0 may then take a fault for a planned end.
@@ -152,7 +163,7 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
 
 void RunDirectory::write_final_files(const DiskWait& wait) {
   require(ledger_.done() == ledger_.requests(), "a complete run has a result for every request");
-  replace_file(path_ / "results.jsonl", [&](DurableFile& file) { ledger_.write_lines(file, false, wait); });
+  replace_file(path_ / results_name, [&](DurableFile& file) { ledger_.write_lines(file, false, wait); });
   wait.moved();
   if (ledger_.failed() == 0) {
     std::error_code ignored;

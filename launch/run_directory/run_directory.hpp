@@ -15,6 +15,12 @@ namespace maniple {
 uint64_t replay_journals(const std::filesystem::path& directory, Ledger& ledger,
                          const std::filesystem::path& until = {}, const DiskWait& wait = DiskWait(nullptr));
 
+// The final file, there when the run is complete.
+inline constexpr const char* results_name = "results.jsonl";
+
+// As the manifest of the directory has it; fails (input) where it has none.
+Shard shard_of(const Manifest& manifest, const std::filesystem::path& directory);
+
 class RunDirectory {
  public:
   struct Settings {

@@ -71,7 +71,7 @@ int64_t unix_milliseconds() {
               fmt::format("{} is in use by {}", directory.string(),
                           owner ? owner->description() : "a job that has just started"),
               "two jobs at once would compute the same requests twice",
-              "wait for it, end it, or chain jobs with sbatch --dependency=singleton");
+              "wait for it, end it, or start this one behind it: sbatch --dependency=afterany:JOB");
 }
 
 bool has_ended(const fs::path& folder) {
@@ -130,12 +130,15 @@ std::vector<fs::path> job_folders(const fs::path& directory) {
   return folders;
 }
 
-std::optional<JobOwner> running_owner(const fs::path& job_folder) try {
-  if (is_there(job_folder / job_record_name)) return std::nullopt;
+std::optional<JobOwner> owner_of(const fs::path& job_folder) try {
   const std::optional<std::string> text = read_if_there(job_folder / owner_name);
   return text ? std::optional(json::parse(*text).get<JobOwner>()) : std::nullopt;
 } catch (const json::exception&) {
   return std::nullopt;
+}
+
+std::optional<JobOwner> running_owner(const fs::path& job_folder) {
+  return is_there(job_folder / job_record_name) ? std::nullopt : owner_of(job_folder);
 }
 
 // Where /proc hides the processes of others (hidepid), these are there nevertheless.

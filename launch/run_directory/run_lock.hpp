@@ -44,6 +44,8 @@ inline constexpr const char* fault_record_name = "fault.json";
 // With a file of each rank that had begun.
 inline constexpr const char* logs_name = "logs";
 
+// Who said so in a job's folder.
+std::optional<JobOwner> owner_of(const std::filesystem::path& job_folder);
 // The owner of a job that has not ended by itself; nothing if it has, or if it has not said who it is.
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);
 // True only if that is certain: it ran on this machine.

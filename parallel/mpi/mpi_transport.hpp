@@ -21,16 +21,19 @@ class MpiTransport : public Transport {
   MPI_Comm comm() const { return comm_.get(); }
 
  private:
-  void wait_for_all();
+  bool is_over();                                // the exchange in progress
+  bool start_receive(const Incoming& expected);  // false: it has not come yet
+  void let_transfers_end();
 
   UniqueComm comm_;
   Backoff::Spin spin_;
   int rank_ = 0;
   int size_ = 1;
-  // Of the exchange in progress, receives first. After an error they are left as they are: the job ends.
+  // Of the exchange in progress. After an error they are left as they are: the job ends.
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
-  std::vector<int> expected_;  // bytes of each receive
+  std::vector<Incoming> expected_;     // not yet seen; by rank, in its order
+  std::vector<std::byte> unexpected_;  // a message of another size
 };
 
 }  // namespace maniple

@@ -97,14 +97,10 @@ struct MpiJob final : private MpiSession, public MpiWorld {
       : MpiSession(settle), MpiWorld(everyone(), std::move(on_fault), std::move(nccl)) {}
 };
 
-// "Open MPI v4.1.4, package: ..." up to the comma, and how GPU tensors travel.
+// How GPU tensors travel is part of it.
 std::string MpiWorld::description() const {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  const std::string version = text.data();
   const std::string gpus = nccl_ ? nccl_->description() : "";
-  return version.substr(0, version.find_first_of(",\n")) + (gpus.empty() ? "" : ", " + gpus);
+  return mpi_library() + (gpus.empty() ? "" : ", " + gpus);
 }
 
 std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, Ops& ops) {
@@ -151,6 +147,15 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 #endif
 
 }  // namespace
+
+// It goes on after a comma or a line: "package: ...".
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string version = text.data();
+  return version.substr(0, version.find_first_of(",\n"));
+}
 
 std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport,
                                       std::chrono::milliseconds settle) {

@@ -4,6 +4,7 @@
 #include <parallel/world.hpp>
 
 #include <chrono>
+#include <string>
 
 namespace maniple {
 
@@ -14,5 +15,8 @@ namespace maniple {
 // later.
 std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport = GpuTransport::automatic,
                                       std::chrono::milliseconds settle = {});
+
+// The library that this build speaks through, "Open MPI v4.1.4"; known before MPI is started, too.
+std::string mpi_library();
 
 }  // namespace maniple

@@ -14,9 +14,10 @@ constexpr uint64_t max_index_bytes = 100'000'000;
 
 // Adds a file, and gives what it holds.
 StoredTensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
-  StoredTensors tensors = read_safetensors_header(files.open(name));
+  const InputFile file = files.open(name);
+  StoredTensors tensors = read_safetensors_header(file);
   for (auto& [tensor, stored] : tensors) stored.file = static_cast<uint32_t>(index.files.size());
-  index.files.push_back(files.path(name));
+  index.files.push_back({file.path(), print_of(file)});
   return tensors;
 }
 
@@ -24,7 +25,7 @@ void add_tensor(WeightIndex& index, const StoredTensors::value_type& tensor) {
   const auto [entry, added] = index.tensors.insert(tensor);
   if (!added)
     fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose", shown(tensor.first),
-         index.files[entry->second.file].string(), index.files.back().string(), index_name);
+         index.files[entry->second.file].path.string(), index.files.back().path.string(), index_name);
 }
 
 // The name of a file directly in the directory: an index must not lead elsewhere.
@@ -95,8 +96,9 @@ WeightIndex read_index(const ModelFiles& files) {
 
 std::string to_bytes(const WeightIndex& index) {
   json files = json::array(), tensors = json::array();
-  for (const std::filesystem::path& file : index.files)
-    files.push_back(json::binary({file.native().begin(), file.native().end()}));
+  for (const auto& [path, print] : index.files)
+    files.push_back({json::binary({path.native().begin(), path.native().end()}), print.size, print.header,
+                     print.samples});
   for (const auto& [name, tensor] : index.tensors)
     tensors.push_back({name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, tensor.file,
                        tensor.offset});
@@ -109,7 +111,8 @@ WeightIndex index_from(std::string_view bytes) {
   const json parsed = json::from_cbor(bytes);
   WeightIndex index;
   for (const json& file : parsed[0])
-    index.files.emplace_back(std::string(file.get_binary().begin(), file.get_binary().end()));
+    index.files.push_back(
+        {std::string(file[0].get_binary().begin(), file[0].get_binary().end()), {file[1], file[2], file[3]}});
   for (const json& fields : parsed[1]) {
     IndexedTensor tensor;
     fields[1].get_to(tensor.info.stored_type);

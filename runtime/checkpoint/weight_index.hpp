@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
+#include <runtime/checkpoint/file_print.hpp>
 #include <runtime/checkpoint/model_files.hpp>
 
 #include <map>
@@ -25,7 +26,7 @@ struct IndexedTensor {
 using StoredTensors = std::map<std::string, IndexedTensor, std::less<>>;  // by name
 
 struct WeightIndex {
-  std::vector<std::filesystem::path> files;
+  std::vector<IndexedFile> files;
   StoredTensors tensors;
 };
 

@@ -152,7 +152,7 @@ class Loader {
       if (unit.reader != place_) continue;
       const uint64_t begin = unit.tensor->offset + static_cast<uint64_t>(unit.rows.begin) * unit.row_bytes();
       std::optional<InputFile>& file = files_[unit.tensor->file];
-      if (!file) file.emplace(index_.files[unit.tensor->file]);
+      if (!file) file.emplace(open_same(index_.files[unit.tensor->file]));
       const std::span<std::byte> first = slices.of.at(&unit.deliveries[0]);
       if (unit.deliveries.size() == 1 && first.size() == unit.bytes()) {
         file->read(begin, first);

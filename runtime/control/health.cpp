@@ -157,7 +157,8 @@ void Health::judge_disk() {
     tell_alone({ExitCode::fault,
                 fmt::format("the disk has taken nothing for {:.0f} s", seconds(judged_ - disk_changed_)),
                 "what finished since then is in memory only",
-                "look at the file system of the results, then run the same command again"});
+                "look at the file system of the results, then run the same command again (without a run "
+                "directory: `overwrite`)"});
 }
 
 // While it stands still all ranks are idle, which is no fault of theirs.

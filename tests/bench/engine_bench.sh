@@ -36,7 +36,7 @@ seconds() {
   local phase=$1
   requests "$2" "$3" "$4" > "$folder/in.jsonl"
   "$build/maniple" generate --model "$folder" --load random --threads "$threads" --max-model-len 4096 \
-    --kv-memory 2G --no-prefix-cache --in "$folder/in.jsonl" --out "$folder/out.jsonl" "${@:5}" 2> "$folder/log" ||
+    --kv-memory 2G --no-prefix-cache --in "$folder/in.jsonl" --out "$folder/out.jsonl" --overwrite "${@:5}" 2> "$folder/log" ||
     { cat "$folder/log" >&2; exit 1; }
   sed -nE "s/.*times: .*$phase ([0-9.]+) s.*/\1/p" "$folder/log"
 }

@@ -20,7 +20,7 @@ timed() {
 }
 # both OUT_NAME INPUT RUN_NAME: with --out and with --run-dir at the same time
 both() {
-  timed "$1" --in "$2" --out out.jsonl &
+  timed "$1" --in "$2" --out out.jsonl --overwrite &
   local other=$!
   timed "$3" --in in --run-dir dir &
   wait $!

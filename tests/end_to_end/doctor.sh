@@ -46,6 +46,43 @@ SLURM_HET_SIZE=2 refused 'this is a heterogeneous Slurm job of 2 components'
 doctor 2 64 --tp 3
 doctor 2 65 --model "$work/nowhere" --quick
 
+say "doctor takes the line of generate, and checks what it does not measure"
+printf '{"prompt":"a"}\n\n{"prompt":"b"}\n' | gzip >"$work/more.gz"
+doctor 2 0 --quick --model "$model" --in "$work/in" "$work/more.gz" --out "$work/results" --max-model-len 1000 --block-size 16 --max-num-seqs 3 \
+  --temperature 0.5 --seed 7 --stop-before 5s --shard 0/2 --kv-memory 1M
+says '^ok: 3 requests in '
+says '^needs of a rank: .* for weights; .* for the KV cache of a request of 1000 tokens, .* for 3$'
+says '^note: --kv-memory has room for [0-9]+ tokens at once, and --max-model-len is 1000'
+[[ ! -e $work/results ]] || bad "doctor wrote results"
+printf '{"prompt":"a"}' | "$MANIPLE" doctor --quick --model "$model" --in - >"$work/out" 2>&1 || bad "doctor --in -: $(cat "$work/out")"
+says '^not checked: --in -'
+doctor 2 65 --quick --model "$model" --in "$work/nowhere.jsonl"
+printf 'no JSON\n' | gzip >"$work/bad.gz"
+doctor 2 65 --quick --model "$model" --in "$work/bad.gz"
+doctor 1 64 --quick --model "$model" --max-model-len 1000000
+doctor 1 64 --quick --model "$model" --max-num-seqs 100 --max-num-batched-tokens 50
+refused 'the KV cache has room for no block' --kv-memory 100
+
+say "what has no GPU has no check of GPUs in order"
+doctor 1 69 --quick --backend cuda
+says '^refused: (this build has no CUDA backend|no GPU is visible)'
+! grep -q '^ok: .*GPU\|^ok: NCCL' "$work/out" || bad "a check of GPUs that are not there is ok: $(cat "$work/out")"
+
+say "alone in an allocation of several tasks, and on processors that lack the path"
+SLURM_NTASKS=8 SLURM_CPUS_PER_TASK=4 doctor 1 0 --quick
+says '^warning: one rank runs alone in a Slurm allocation of 8 tasks'
+says 'try: srun --mpi=pmix --ntasks=8 --cpus-per-task=4 maniple'
+SLURM_NTASKS=8 on 1 generate --model "$model" --prompt a --max-tokens 2 >"$work/out" 2>&1
+says 'warning: one rank runs alone in a Slurm allocation of 8 tasks'
+SLURM_NTASKS=8 doctor 2 0 --quick
+! grep -q 'runs alone' "$work/out" || bad "two ranks of mpirun: $(cat "$work/out")"
+on 1 generate --model "$model" --in "$work/in" --run-dir "$work/path" --cpu-path portable 2>"$work/err" || bad "portable: $(cat "$work/err")"
+sed -i 's/"portable"/"amx"/; s/"version": "[^"]*"/"version": "0.0.1"/' "$work/path/manifest.json"
+on 1 generate --model "$model" --in "$work/in" --run-dir "$work/path" --cpu-path portable >"$work/out" 2>&1
+(($? == 65)) || bad "a run of another version: $(cat "$work/out")"
+says 'version: 0.0.1 there'
+says 'try: give another --run-dir, or maniple 0.0.1, which began it \(module load\), and --cpu-path amx, as it was begun, on nodes that have it \(sbatch --constraint'
+
 say "a run that was refused starts when the reason is gone"
 on 2 generate --model "$model" --in "$work/in" --run-dir "$work/refused" 2>"$work/err" || bad "the same run again: $(cat "$work/err")"
 grep -q 'preflight: [0-9]* checks ok, 0 warnings' "$work/err" || bad "generate says nothing of its checks: $(cat "$work/err")"

@@ -84,6 +84,22 @@ printf '# ours\nmax-tokens = 3\ntemprature = 0\n' >"$work/config"
 generate 64 "config line 3: unknown option \"temprature\"|did you mean temperature?" --model "$model" --prompt a --config "$work/config"
 generate 65 "cannot open|nowhere.conf" --model "$model" --prompt a --config "$work/nowhere.conf"
 
+# Copies that another launcher started: one speaks, all leave with the same code
+for by in "PMI_SIZE PMI_RANK mpiexec" "FLUX_JOB_SIZE FLUX_TASK_RANK Flux" "PALS_LOCAL_SIZE PALS_RANKID PALS" "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK mpirun"; do
+  read -r size rank name <<<"$by"
+  (
+    export "$size=4" "$rank=0"
+    expect 1 69 "4 copies were started, but MPI sees 1 rank in each: $name|$size=4|maniple was built with " generate --model "$model" --prompt a
+    export "$rank=3"
+    limited 1 doctor --quick >"$work/out" 2>&1
+    rc=$?
+    ((rc == 69)) && [[ ! -s $work/out ]] || bad "$size: rank 3 ended with $rc: $(cat "$work/out")"
+    exit $((failures > 0))
+  ) || bad "copies of $name"
+done
+PMI_SIZE=4 FLUX_JOB_SIZE=4 limited 2 doctor --quick >"$work/out" 2>&1 || bad "mpirun inside another launcher: $(cat "$work/out")"
+PMI_RANK=2 limited 1 doctor --quick >"$work/out" 2>&1 && [[ -s $work/out ]] || bad "one copy, alone on purpose: $(cat "$work/out")"
+
 # The grid
 expect 3 65 "heads (8) do not divide by tensor ranks (3)|--tp 1, 2, 4 or 8" generate --model "$tiny" --in "$work/in" --tp 3
 expect 3 64 "ranks (3) do not divide by --tp 2" generate --model "$tiny" --in "$work/in" --tp 2
@@ -151,6 +167,42 @@ generate 1 "empty" --model "$model" --prompt ""
 generate 65 "cannot write|nowhere/out|No such file" --model "$model" --prompt a --out "$work/nowhere/out"
 generate 76 "cannot write results to /dev/full|No space left" --model "$model" --prompt a --max-tokens 3 --out /dev/full
 generate 64 "the same file" --model "$model" --in "$work/in" --out "$work/in"
+printf 'precious\n' >"$work/precious"
+generate 65 "precious is there already, 9 bytes|--overwrite" --model "$model" --in "$work/in" --out "$work/precious"
+expect 1 65 "precious is there already|--overwrite" tokenize --model "$model" --in "$work/in" --out "$work/precious"
+[[ $(cat "$work/precious") == precious ]] || bad "the refused jobs changed the file: $(cat "$work/precious")"
+say "a requeued job overwrites what it left, and says so once"
+limited 1 generate --model "$model" --in "$work/in" --out "$work/precious" 2>"$work/err" && bad "overwritten without a requeue"
+SLURM_JOB_ID=7 SLURM_RESTART_COUNT=1 limited 1 generate --model "$model" --in "$work/in" --out "$work/precious" 2>"$work/err" || bad "a requeued job: $(cat "$work/err")"
+(($(grep -c 'overwrites .*/precious' "$work/err") == 1 && $(grep -c 'if Slurm requeues this job' "$work/err") == 1)) && grep -q '"usage"' "$work/precious" ||
+  bad "a requeued job: $(cat "$work/err" "$work/precious")"
+[[ $(tail -1 "$work/err") == *"results: $work/precious" ]] || bad "the last line does not name the results: $(cat "$work/err")"
+
+say "a reader that leaves ends it, silently, as SIGPIPE ends other programs"
+# cut_short CODES command...: with its output in head. mpirun says that it aborts, and may crash (Open MPI 4.1); maniple says nothing.
+cut_short() {
+  local codes=$1 rc
+  shift
+  timeout 60 "$@" 2>"$work/err" </dev/null | head -1 >/dev/null
+  rc=${PIPESTATUS[0]}
+  [[ " $codes " == *" $rc "* ]] || bad "exit code $rc, not $codes: $*: $(cat "$work/err")"
+  ! grep -q 'maniple: error' "$work/err" || bad "$*: $(cat "$work/err")"
+}
+for i in {1..300}; do printf '{"tokens":[%d],"max_tokens":30,"ignore_eos":true,"logprobs":9}\n' $i; done >"$work/many"
+for i in {1..30000}; do printf '"ROMEO and JULIET"\n'; done >"$work/texts"
+cut_short 141 "$MANIPLE" generate --model "$model" --in "$work/many"
+cut_short 141 "$MANIPLE" tokenize --model "$model" --in "$work/texts"
+cut_short "1 139 141" $MPIRUN -n 2 "$MANIPLE" generate --model "$model" --in "$work/many"
+timeout 60 $MPIRUN -n 2 bash -c '"$@" | head -1 >/dev/null; exit "${PIPESTATUS[0]}"' sh "$MANIPLE" generate --model "$model" --in "$work/many" >"$work/out" 2>"$work/err" </dev/null
+(($? == 141)) && ! grep -q 'maniple: error' "$work/err" || bad "the reader of rank 0 has left: $(cat "$work/err")"
+
+say "ulimit -v is named where it is what memory or threads lack"
+for mib in 60 90 140 190 300 600; do
+  (ulimit -v $((mib << 10)) && "$MANIPLE" --version >/dev/null 2>&1) || continue  # libraries alone take more
+  (ulimit -v $((mib << 10)) && limited 1 generate --model "$model" --prompt a --max-tokens 4 >/dev/null 2>"$work/err")
+  rc=$?
+  ((rc == 69)) && grep -q 'ulimit -v allows this process' "$work/err" && grep -q 'try: ulimit -v unlimited' "$work/err" || bad "$mib MiB: exit code $rc: $(cat "$work/err")"
+done
 say "1 ranks, 65: stdout is closed"
 "$MANIPLE" generate --model "$model" --prompt a >&- 2>"$work/err"
 (($? == 65)) && grep -Fq 'stdout is closed; give --out FILE' "$work/err" || bad "a closed stdout: $(cat "$work/err")"

@@ -63,11 +63,11 @@ done
 
 say "a FIFO, which may have no writer at first"
 mkfifo "$work/fifo"
-start fifo 1 generate --model "$model" --in "$work/fifo" --follow --seed 42 --max-tokens 8 --out "$work/out"
+start fifo 1 generate --model "$model" --in "$work/fifo" --follow --seed 42 --max-tokens 8 --out "$work/answers"
 until_true 20 grep -q 'KV cache' "$work/fifo.err" || bad "not serving: $(cat "$work/fifo.err")"
 {
   cat "$work/in"
-  until_true 20 cmp -s "$work/expected" "$work/out" || bad "a FIFO: $(cat "$work/out")"
+  until_true 20 cmp -s "$work/expected" "$work/answers" || bad "a FIFO: $(cat "$work/answers")"
 } >"$work/fifo"
 wait "$job" || bad "a FIFO: exit code $?: $(cat "$work/fifo.err")"
 

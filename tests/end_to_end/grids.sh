@@ -6,7 +6,7 @@ same_as() {
   local expected=$1 ranks=$2
   shift 2
   say "same bytes: $ranks ranks $*"
-  on "$ranks" generate --model "$model" --in "$HERE/prompts.jsonl" --out "$work/out" --seed 42 --max-tokens 24 "$@" 2>"$work/err"
+  on "$ranks" generate --model "$model" --in "$HERE/prompts.jsonl" --out "$work/out" --overwrite --seed 42 --max-tokens 24 "$@" 2>"$work/err"
   local rc=$?
   ((rc == 1)) || bad "$ranks ranks $*: exit code $rc, not 1: $(cat "$work/err")"
   cmp "$expected" "$work/out" || bad "$ranks ranks $*: other results than one rank's"

@@ -75,6 +75,26 @@ wait "$job"
 "$MANIPLE" status "$work/stopped" --rc >"$work/out"
 (($? == 75)) && grep -q 'stopped, [0-9]* of 182 requests done' "$work/out" || bad "status of a stopped run: $(cat "$work/out")"
 
+grep -q 'sacct shows exit code 75 as FAILED' "$work/out" || bad "status of a stopped run: $(cat "$work/out")"
+grep -q "exit 75; the same command again does the rest, into $work/stopped/results.jsonl" "$work/stopped.err" || bad "the last line: $(cat "$work/stopped.err")"
+
+say "SIGTERM to mpirun, while it loads and while it serves: a planned stop, whatever exit code was asked for"
+served() { grep -sq "$2" "$work/$1/jobs/$3/logs/rank-0001.log"; }
+for moment in "1 load" "2 serving"; do
+  start term 2 "${usual[@]}" --tp 2 --run-dir "$work/term" --backend reference --exit-zero-on-stop
+  find_ranks "$job" 2 && until_true 20 served term "${moment#* }" "${moment% *}" && kill -TERM "$job"
+  until_true 20 all_gone "$job" "${ranks[@]}" || bad "SIGTERM to mpirun: ranks are left"
+  wait "$job" 2>/dev/null
+  [[ $(state term) == "stopped 75" ]] || bad "SIGTERM to mpirun (${moment#* }): $(state term): $(cat "$work/term.err")"
+  ! grep -q 'maniple: error' "$work/term.err" || bad "SIGTERM to mpirun (${moment#* }): $(cat "$work/term.err")"
+done
+start term 1 "${usual[@]}" --run-dir "$work/term" --backend reference --exit-zero-on-stop
+until_true 20 grep -q 'KV cache' "$work/term.err" && sleep 0.3 && kill -TERM "$job"
+wait "$job"
+(($? == 0)) && [[ $(state term) == "stopped 75" ]] || bad "--exit-zero-on-stop: $(state term): $(cat "$work/term.err")"
+"$MANIPLE" status --run-dir "$work/term" --rc --json >"$work/out"
+(($? == 75)) && grep -q '"state":"stopped","exit_code":75,"requests":182,"done":[0-9]' "$work/out" || bad "status --json: $(cat "$work/out")"
+
 say "two starts at once: one wins, the other is told who"
 for i in 1 2; do
   start twice$i 1 "${usual[@]}" --run-dir "$work/twice" --backend reference
@@ -152,9 +172,9 @@ for i in 0 1 2; do
 done
 "$MANIPLE" merge "$work/merged" "$work"/shard.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
 cmp "$work/merged" "$work/whole/results.jsonl" && cmp "$work/merged.errors" "$work/whole/errors.jsonl" || bad "merged shards: other bytes"
-"$MANIPLE" merge "$work/merged" "$work"/shard.[01] 2>"$work/err"
+"$MANIPLE" merge --overwrite "$work/merged" "$work"/shard.[01] 2>"$work/err"
 (($? == 65)) && grep -q 'shard 2/3 is missing' "$work/err" || bad "a missing shard: $(cat "$work/err")"
-"$MANIPLE" merge "$work/merged" "$work/stopped" 2>"$work/err"
+"$MANIPLE" merge --overwrite "$work/merged" "$work/stopped" 2>"$work/err"
 (($? == 65)) && grep -q 'is not complete' "$work/err" || bad "an incomplete shard: $(cat "$work/err")"
 
 say "shards that are given no seed, merged"
@@ -164,15 +184,15 @@ for i in 0 1; do
   on 1 "${unseeded[@]}" --shard $i/2 --run-dir "$work/unseeded.$i" 2>"$work/err" || bad "shard $i without a seed: $(cat "$work/err")"
 done
 grep -q 'seed [0-9]* (from the input)' "$work/err" || bad "a shard without a seed: $(cat "$work/err")"
-"$MANIPLE" merge "$work/merged" "$work"/unseeded.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
+"$MANIPLE" merge --overwrite "$work/merged" "$work"/unseeded.* 2>"$work/err" || bad "merge: $(cat "$work/err")"
 seed=$(sed -n 's/.*"seed": "\([0-9]*\)".*/\1/p' "$work/unseeded.0/manifest.json")
-on 1 "${unseeded[@]}" --seed "$seed" --out "$work/out" 2>"$work/err"
+on 1 "${unseeded[@]}" --seed "$seed" --out "$work/out" --overwrite 2>"$work/err"
 cmp "$work/merged" "$work/out" || bad "shards without a seed: other bytes than with $seed"
 
 say "several files, one of them packed, and stdin"
 tail -n +41 "$work/in" | gzip >"$work/second.gz"
-on 1 generate --model "$model" --in "$work/first" "$work/second.gz" --seed 42 --out "$work/out" 2>"$work/err"
+on 1 generate --model "$model" --in "$work/first" "$work/second.gz" --seed 42 --out "$work/out" --overwrite 2>"$work/err"
 cmp "$work/out" "$work/plain" || bad "two files: other results: $(cat "$work/err")"
-"$MANIPLE" generate --model "$model" --in - --seed 42 --out "$work/out" <"$work/in" 2>"$work/err"
+"$MANIPLE" generate --model "$model" --in - --seed 42 --out "$work/out" --overwrite <"$work/in" 2>"$work/err"
 cmp "$work/out" "$work/plain" || bad "stdin: other results: $(cat "$work/err")"
 finish

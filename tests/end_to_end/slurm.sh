@@ -3,7 +3,10 @@
 . "$HERE/lib.sh"
 testbed=$HERE/../../cluster/testbed
 scripts=$HERE/../../cluster/slurm
-for script in "$scripts"/* "$scripts"/../containers/*.sbatch; do bash -n "$script" || bad "$script"; done
+for script in "$scripts"/* "$scripts"/../containers/*.sbatch; do
+  bash -n "$script" || bad "$script"
+  ! grep -q -- --job-name "$script" || bad "$script: all runs of a user would have one name"
+done
 export TESTBED=$work/testbed TESTBED_SECONDS=600
 PATH=$(dirname "$MANIPLE"):$PATH
 nodes=4
@@ -87,6 +90,23 @@ submit spanning "$scripts/generate.sbatch" --model "$model" --in "$work/in" --tp
 ended spanning 60 69
 says spanning 'error: --tp 4 spans nodes: the ranks are 0-1 on n[1-4], 2-3 on n[1-4]'
 
+say "GPUs are asked for, as many as ranks; without any nothing is computed by accident"
+submit gpu --ntasks-per-node=4 "$scripts/gpu.sbatch" --model "$model" --in "$work/in" --run-dir "$work/gpu"
+ended gpu 60 69
+says gpu 'error: (this build has no CUDA backend|no GPU is visible)'
+[[ $(job "$id" TresPerNode) == *gpu:4 ]] || bad "gpu.sbatch asked for: $(cluster scontrol show job "$id")"
+
+say "one rank alone in an allocation of several tasks is told how to start all"
+submit alone --wrap="maniple doctor --quick"
+ended alone 60 0
+says alone '^warning: one rank runs alone in a Slurm allocation of 4 tasks'
+says alone 'try: srun --mpi=pmix --ntasks=4 --cpus-per-task=1 maniple'
+cluster salloc --nodes=2 --ntasks-per-node=2 srun --interactive --preserve-env maniple doctor --quick >"$work/shell.log" 2>&1 ||
+  bad "salloc: $(cat "$work/shell.log")"
+says shell '^warning: one rank runs alone in a Slurm allocation of 4 tasks'
+cluster salloc --nodes=2 --ntasks-per-node=2 srun --nodes=1 --ntasks=1 maniple doctor --quick >"$work/meant.log" 2>&1 || bad "srun: $(cat "$work/meant.log")"
+! grep -q 'runs alone' "$work/meant.log" || bad "srun --ntasks=1: $(cat "$work/meant.log")"
+
 say "without a run directory: results as by --out, and a stop is an interruption"
 submit srun-out "$scripts/generate.sbatch" "${run[@]}" --out "$work/srun-out"
 ended srun-out 60 0
@@ -143,13 +163,25 @@ submit array.%a --array=0-2 --nodes=1 "$scripts/array.sbatch" "$work/array" "${r
 ended array 90 0
 "$MANIPLE" merge "$work/array.merged" "$work"/array.[012]/ || bad "merge"
 same "$work/array.merged"
+submit from1.%a --array=1-3 --nodes=1 "$scripts/array.sbatch" "$work/from1" "${run[@]}"
+ended from1 60 64
+says from1.1 'try: --array=0-15 for 16 shards, or SHARDS=16'
+[[ -z $(compgen -G "$work/from1.[0-9]") ]] || bad "an array from 1 computed something"
+SHARDS=3 submit some.%a --array=1,2 --nodes=1 "$scripts/array.sbatch" "$work/array" "${run[@]}"
+ended some 60 0
+says some.2 'is complete'
 
-say "a chain: the first job is stopped, the second completes, the third finds nothing to do"
-mapfile -t chain < <(cluster "$scripts/chain" 3 --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" \
+say "a chain: the first job is stopped, the second completes, the others find nothing to do"
+mapfile -t chain < <(cluster "$scripts/chain" 3 --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/chain.log" \
   "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/chain")
+chain+=("$(cluster env AFTER="${chain[2]}" "$scripts/chain" 1 --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --job-name=other --output="$work/chain.log" \
+  "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/chain")")
 generating chain
+for k in 1 2 3; do
+  [[ $(job "${chain[k]}" Dependency) == afterany:${chain[k - 1]}* ]] || bad "chain: $(cluster scontrol show job "${chain[k]}")"
+done
 cluster scancel --signal=USR1 "${chain[0]}"
-for k in 0 1 2; do
+for k in 0 1 2 3; do
   id=${chain[k]}
   ended chain 60 $((k == 0 ? 75 : 0))
 done

@@ -75,9 +75,9 @@ def random_grid(config, rng):
     return tp, tp * rng.choice([1, 2] if tp < 3 else [1])
 
 
-def run(arguments, folder, requests, tp, ranks, rng):
+def run(arguments, folder, requests, tp, ranks, rng, model=None):
     (folder / "in.jsonl").write_text("".join(json.dumps(request) + "\n" for request in requests))
-    command = [*shlex.split(arguments.mpirun), "-n", str(ranks), arguments.program, "generate", "--model", folder, "--in", folder / "in.jsonl",
+    command = [*shlex.split(arguments.mpirun), "-n", str(ranks), arguments.program, "generate", "--model", model or folder, "--in", folder / "in.jsonl",
                "--dtype", arguments.dtype, "--tp", str(tp), "--threads", "1", "--max-num-seqs", "4", "--block-size", rng.choice(["16", "64", "256"]),
                "--max-num-batched-tokens", rng.choice(["16", "48", "512"]), *arguments.options]
     done = subprocess.run(command, capture_output=True, text=True)

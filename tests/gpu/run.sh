@@ -57,7 +57,7 @@ serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's
   model_folder "$results/qwen3-0.6b"
   for run in 1 2; do
     try "$1.$run" "$build/maniple" generate --backend cuda --model "$results/qwen3-0.6b" --load random --max-model-len 4096 \
-      --max-num-batched-tokens 16384 --in "$results/$1.jsonl" --out "$results/$1.$run.out"
+      --max-num-batched-tokens 16384 --in "$results/$1.jsonl" --out "$results/$1.$run.out" --overwrite
   done
 }
 

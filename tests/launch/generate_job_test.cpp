@@ -49,5 +49,34 @@ TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
   EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), (2 + 3) * line);
 }
 
+TEST_F(GenerateJobTest, OverwritesResultsOnlyIfAskedOrIfTheyAreItsOwn) {
+  const std::string out = scratch_.path() / "out";
+  options_.run_dir.reset();
+  options_.out = out;
+  testing::write_content(out, "");
+  EXPECT_NO_THROW(GenerateJob(options_, {}, "here", "reference", disk_)) << "an empty file";
+  testing::write_content(out, "precious");
+  EXPECT_THROW(GenerateJob(options_, {}, "here", "reference", disk_), Error);
+  options_.overwrite.requeued = true;
+  EXPECT_NO_THROW(GenerateJob(options_, {}, "here", "reference", disk_));
+  options_.overwrite = {.asked = true};
+  EXPECT_NO_THROW(GenerateJob(options_, {}, "here", "reference", disk_));
+  EXPECT_EQ(testing::content_of(out), "precious") << "until the model is loaded";
+}
+
+TEST_F(GenerateJobTest, SaysInASlurmJobThatItCannotGoOnAfterARequeue) {
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  options_.launch.job = "12";
+  options_.run_dir = scratch_.path() / "other";
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  options_.run_dir.reset();
+  EXPECT_NE(GenerateJob(options_, {}, "here", "reference", disk_).start_note().find("requeues this job"),
+            std::string::npos);
+  options_.in.clear();
+  options_.prompt = "a";
+  options_.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
+  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+}
+
 }  // namespace
 }  // namespace maniple

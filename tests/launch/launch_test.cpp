@@ -19,19 +19,25 @@ Launch launched_with(const std::map<std::string, std::string>& variables) {
   });
 }
 
+TEST(Launcher, SlurmTellsThatItHasStartedTheJobBefore) {
+  EXPECT_FALSE(launched_with({}).requeued);
+  EXPECT_FALSE(launched_with({{"SLURM_RESTART_COUNT", "0"}}).requeued);
+  EXPECT_TRUE(launched_with({{"SLURM_RESTART_COUNT", "2"}}).requeued);
+}
+
 std::string no_list() { return ""; }
 
 TEST(Launcher, ByHandThereIsNoMpi) {
   const Launch launch = launched_with({});
   EXPECT_FALSE(launch.by_mpi);
   EXPECT_EQ(launch.rank, 0);
-  EXPECT_NO_THROW(check_launch(launch, 1, no_list));
+  EXPECT_NO_THROW(check_launch(launch, 1, "", no_list));
 }
 
 TEST(Launcher, InAJobScriptWithoutSrunThereIsNoMpi) {
   const Launch launch = launched_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}});
   EXPECT_FALSE(launch.by_mpi);
-  EXPECT_NO_THROW(check_launch(launch, 1, no_list));
+  EXPECT_NO_THROW(check_launch(launch, 1, "", no_list));
 }
 
 TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
@@ -89,7 +95,7 @@ TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
   EXPECT_FALSE(launch.by_mpi);
   EXPECT_EQ(launch.rank, 5);
   try {
-    check_launch(launch, 1, no_list);
+    check_launch(launch, 1, "", no_list);
     FAIL() << "was not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::preflight);
@@ -103,12 +109,80 @@ TEST(Launcher, NamesWhatTheSiteOffersOnRank0) {
       "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: pmix_v4\n";
   EXPECT_EQ(mpi_plugins(list), "none, pmi2, pmix");
   try {
-    check_launch(launched_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}), 1,
+    check_launch(launched_with({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}), 1, "",
                  [&] { return list; });
     FAIL() << "was not refused";
   } catch (const Error& error) {
     EXPECT_NE(error.remedy().find("this site offers: none, pmi2, pmix"), std::string::npos);
   }
+}
+
+// What the refusal of a rank that MPI says is alone holds; empty where there is none.
+std::string refusal_of(const std::map<std::string, std::string>& variables, int mpi_ranks = 1) {
+  try {
+    check_launch(launched_with(variables), mpi_ranks, "Open MPI v4.1.4", no_list);
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preflight);
+    return fmt::format("{} | {} | {}", error.what(), error.why(), error.remedy());
+  }
+}
+
+TEST(Launcher, CopiesOfAnotherLauncherAreRefusedWithItsNameAndOurMpi) {
+  const std::map<std::string, std::vector<std::string>> launchers{
+      {"PMI_SIZE", {"PMI_RANK", "mpiexec of another MPI", "the mpirun of Open MPI v4.1.4"}},
+      {"FLUX_JOB_SIZE", {"FLUX_TASK_RANK", "Flux", "flux run -o pmi=pmix"}},
+      {"PALS_LOCAL_SIZE", {"PALS_RANKID", "PALS", "mpiexec --pmi=pmix"}},
+      {"OMPI_COMM_WORLD_SIZE", {"OMPI_COMM_WORLD_RANK", "mpirun of another MPI", "srun --mpi=pmix"}}};
+  for (const auto& [size, told] : launchers) {
+    EXPECT_EQ(launched_with({{size, "4"}, {told[0], "3"}}).rank, 3) << size;
+    EXPECT_EQ(refusal_of({{size, "4"}, {told[0], "3"}}, 4), "") << size;
+    EXPECT_EQ(refusal_of({{size, "1"}, {told[0], "0"}}), "") << size;
+    const std::string refusal = refusal_of({{size, "4"}, {told[0], "3"}});
+    for (const std::string& part : {std::string("4 copies"), size + "=4", told[1], told[2],
+                                    std::string("Open MPI v4.1.4"), "env -u " + size})
+      EXPECT_NE(refusal.find(part), std::string::npos) << part << " in " << refusal;
+  }
+}
+
+TEST(Launcher, TheNearestLauncherSaysHowManyCopiesThereAre) {
+  const std::map<std::string, std::string> mpirun_of_one{{"OMPI_COMM_WORLD_SIZE", "1"},
+                                                         {"OMPI_COMM_WORLD_RANK", "0"}};
+  for (const char* outer : {"FLUX_JOB_SIZE", "PMI_SIZE", "PALS_LOCAL_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    std::map<std::string, std::string> variables = mpirun_of_one;
+    variables[outer] = "4";
+    EXPECT_EQ(refusal_of(variables), "") << outer;
+  }
+  EXPECT_EQ(refusal_of({{"FLUX_JOB_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}}), "");
+  EXPECT_NE(refusal_of({{"PALS_LOCAL_SIZE", "1"}, {"PALS_RANKID", "2"}, {"PMI_SIZE", "4"}}), "")
+      << "one on each node";
+  EXPECT_NE(refusal_of({{"PMI_SIZE", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}}).find("this site"),
+            std::string::npos)
+      << "srun --mpi=pmi2";
+  EXPECT_NE(refusal_of({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}, {"SLURM_STEP_NUM_TASKS", "2"}})
+                .find("4 copies were started, but MPI sees 1 rank in each: mpiexec"),
+            std::string::npos)
+      << "Hydra's helpers are srun's";
+}
+
+TEST(Launcher, ACopyThatIsAloneOnPurposeSpeaks) {
+  EXPECT_EQ(launched_with({{"PMI_RANK", "2"}}).rank, 0);
+  EXPECT_EQ(launched_with({{"FLUX_TASK_RANK", "2"}}).rank, 0);
+}
+
+TEST(Launcher, KnowsOfAnAllocationWhoseOtherTasksNobodyStarted) {
+  const std::map<std::string, std::string> script{{"SLURM_NTASKS", "8"}, {"SLURM_CPUS_PER_TASK", "4"}};
+  const auto and_also = [&](std::map<std::string, std::string> more) {
+    more.insert(script.begin(), script.end());
+    return launched_with(more);
+  };
+  EXPECT_EQ(launched_with({}).allocated_tasks, 1);
+  EXPECT_EQ(launched_with(script).allocated_tasks, 8);
+  EXPECT_EQ(launched_with(script).cpus_per_task, 4);
+  EXPECT_EQ(and_also({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "4294967290"}}).allocated_tasks, 8)
+      << "salloc's shell";
+  EXPECT_EQ(and_also({{"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "0"}}).allocated_tasks, 1);
+  EXPECT_EQ(and_also({{"OMPI_COMM_WORLD_SIZE", "1"}}).allocated_tasks, 1);
 }
 
 TEST(Launcher, KnowsHeterogeneousJobsAndWhatKeepsNcclOnSockets) {
@@ -121,8 +195,8 @@ TEST(Launcher, KnowsHeterogeneousJobsAndWhatKeepsNcclOnSockets) {
 
 TEST(Launcher, SeveralTasksThatMpiSeesAsOneAreRefusedWhateverTheVariables) {
   const Launch launch = launched_with({{"PMI_RANK", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}});
-  EXPECT_THROW(check_launch(launch, 1, no_list), Error);
-  EXPECT_NO_THROW(check_launch(launch, 8, no_list));
+  EXPECT_THROW(check_launch(launch, 1, "", no_list), Error);
+  EXPECT_NO_THROW(check_launch(launch, 8, "", no_list));
 }
 
 TEST(Launcher, KnowsTheJobAsSqueueNamesItAndItsEnd) {

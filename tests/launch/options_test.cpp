@@ -306,6 +306,7 @@ TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
   expect_mentions(refused({"--in", "a", "--start-deadline", "2s"}), "--start-deadline (2s) is below 3 s");
   expect_mentions(refused({"--in", "a", "--takeover-after", "3.9s"}), "--takeover-after (3.9s) is below 4 s");
   expect_mentions(generate_refusal({"--retry-errors"}).what(), "--retry-errors needs --run-dir");
+  expect_mentions(generate_refusal({"--exit-zero-on-stop"}).what(), "--exit-zero-on-stop needs --run-dir");
 }
 
 TEST(Options, FollowTakesOnePipeAndNothingThatNeedsTheWholeInput) {
@@ -332,6 +333,45 @@ TEST(Options, DoctorIsToldWhatGenerateWillBe) {
   EXPECT_EQ(given.threads, 3);
   EXPECT_TRUE(given.allow_cross_node_tp && given.quick);
 
+  const auto line = std::get<DoctorOptions>(parse_arguments(Args{"doctor",
+                                                                 "--model",
+                                                                 "m",
+                                                                 "--in",
+                                                                 "a",
+                                                                 "b.gz",
+                                                                 "--out",
+                                                                 "o",
+                                                                 "--max-model-len",
+                                                                 "64",
+                                                                 "--block-size",
+                                                                 "16",
+                                                                 "--max-num-seqs",
+                                                                 "8",
+                                                                 "--max-num-batched-tokens",
+                                                                 "99",
+                                                                 "--temperature",
+                                                                 "0.5",
+                                                                 "--shard",
+                                                                 "1/2",
+                                                                 "--eager",
+                                                                 "--stop-before",
+                                                                 "9s",
+                                                                 "--sync-interval",
+                                                                 "1s",
+                                                                 "--load",
+                                                                 "random",
+                                                                 "--repro",
+                                                                 "batch",
+                                                                 "--fail-on",
+                                                                 "5%"}));
+  EXPECT_EQ(line.in, (std::vector<std::string>{"a", "b.gz"}));
+  EXPECT_EQ(line.engine.max_model_len, 64U);
+  EXPECT_EQ(line.engine.block_size, 16U);
+  EXPECT_EQ(line.engine.max_num_seqs, 8U);
+  EXPECT_EQ(line.time_limit.stop_before, std::chrono::seconds(9));
+  expect_mentions(refusal({"doctor", "--run-dir", "r", "--out", "o"}).what(),
+                  "--run-dir does not go with --out");
+
   const auto nothing = std::get<DoctorOptions>(parse_arguments(Args{"doctor"}));
   EXPECT_TRUE(nothing.engine.model.empty() && !nothing.run_dir && !nothing.quick);
   EXPECT_FALSE(nothing.allow_cross_node_tp);
@@ -340,14 +380,18 @@ TEST(Options, DoctorIsToldWhatGenerateWillBe) {
 
 TEST(Options, StatusAndMergeTakeWords) {
   const auto status = std::get<StatusOptions>(parse_arguments(Args{"status", "runs/r1", "--rc"}));
-  EXPECT_EQ(status.run_dir, "runs/r1");
+  EXPECT_EQ(status.run_dirs, std::vector<std::filesystem::path>{"runs/r1"});
   EXPECT_TRUE(status.rc);
   EXPECT_FALSE(status.watch);
   const auto merge = std::get<MergeOptions>(parse_arguments(Args{"merge", "out", "r.0", "r.1"}));
   EXPECT_EQ(merge.out, "out");
   EXPECT_EQ(merge.run_dirs.size(), 2U);
-  expect_mentions(refusal({"status"}).what(), "one run directory");
-  expect_mentions(refusal({"merge", "out"}).what(), "a file and run directories");
+  const auto both =
+      std::get<StatusOptions>(parse_arguments(Args{"status", "a", "b", "--run-dir", "c", "--json"}));
+  EXPECT_EQ(both.run_dirs, (std::vector<std::filesystem::path>{"a", "b", "c"}));
+  EXPECT_TRUE(both.json);
+  expect_mentions(refusal({"status"}).what(), "takes run directories");
+  expect_mentions(refusal({"merge", "out"}).what(), "merge takes OUT");
   expect_mentions(refusal({"status", "d", "--r"}).what(), "unknown option --r");
 }
 

@@ -1,10 +1,13 @@
 #include <kernels/support/check.hpp>
+#include <launch/report.hpp>
 #include <launch/result_lines.hpp>
 #include <launch/results.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -271,6 +274,22 @@ TEST(OutputFile, OnAFullDiskFails) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::fault);
     EXPECT_NE(std::string(error.what()).find("No space left"), std::string::npos) << error.what();
+  }
+}
+
+TEST(OutputFile, WithoutAReaderEndsSilently) {
+  ::signal(SIGPIPE, SIG_IGN);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const FileDescriptor writer(ends[1]);
+  OutputFile file(fmt::format("/proc/self/fd/{}", writer.get()));
+  ::close(ends[0]);
+  try {
+    file.write("x");
+    FAIL() << "was written";
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.code()), 141);
+    EXPECT_EQ(error_block(error), "");
   }
 }
 

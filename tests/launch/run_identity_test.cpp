@@ -98,6 +98,40 @@ TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   differs("sampling", [](auto& o, auto&) { o.sampling.max_tokens = 9; });
 }
 
+TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {
+  const ModelCopy copy;
+  const GenerateOptions plain = plain_options(copy.path());
+  const Manifest now = manifest_of(plain, {1, 2, 3, 4, "avx2", "grid"});
+  const auto remedy_for = [&](const std::string& version, const std::string& path, uint64_t seed = 3) {
+    Manifest there;
+    if (!version.empty()) there.set("version", version);
+    const Manifest rest = manifest_of(plain, {1, 2, seed, 4, path, "grid"});
+    for (const char* name : {"input", "requests", "shard", "model", "weights", "dtype", "sampling", "seed",
+                             "started", "max_model_len", "level", "instruction_path"})
+      there.set(name, *rest.find(name));
+    try {
+      there.check_same(now, "d");
+      return std::string();
+    } catch (const Error& error) {
+      return fmt::format("{} | {}", error.what(), error.remedy());
+    }
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const std::string version = *now.find("version");
+  EXPECT_EQ(remedy_for(version, "avx2"), "");
+  says(remedy_for("0.0.9", "avx2"), "version: 0.0.9 there, " + version + " here");
+  says(remedy_for("0.0.9", "avx2"), "or maniple 0.0.9, which began it");
+  says(remedy_for("", "avx2"), "version: an older version there");
+  says(remedy_for("", "avx2"), "or the older maniple that began it");
+  says(remedy_for(version, "amx"),
+       "or --cpu-path amx, as it was begun, on nodes that have it (sbatch --constraint");
+  says(remedy_for(version, "reference"), "or --backend reference, as it was begun");
+  says(remedy_for("0.0.9", "amx"), "which began it (module load), and --cpu-path amx");
+  says(remedy_for("0.0.9", "amx", 9), "or the options, input and model of that run");
+}
+
 TEST(RunIdentity, AsksNothingOfALevelThatAnEarlierVersionDidNotKeep) {
   Manifest earlier, later;
   earlier.set("seed", "3");

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 
 namespace maniple {
 namespace {
@@ -67,20 +69,21 @@ TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
 }
 
 // What it leaves behind of a SIGTERM, with or without a fault on record.
-std::string status_after_sigterm(const std::filesystem::path& folder, bool fault) {
+std::string status_after_sigterm(const std::filesystem::path& folder, bool fault,
+                                 ExitCode code = ExitCode::stopped) {
   std::filesystem::create_directory(folder);
   for (const char* name : {"word", "status", "fault"})
     if (fault || name != std::string("fault")) std::ofstream(folder / name) << name;
   const auto loading = [&] {
     prepare_for_stops(0);
     std::atomic<Phase> phase = Phase::load;
-    const LastWord word(folder / "word", folder / "status", folder / "fault", phase);
+    const LastWord word(folder / "word", folder / "status", folder / "fault", phase, code);
     ::raise(SIGTERM);
   };
   if (fault)
     EXPECT_EXIT(loading(), ::testing::KilledBySignal(SIGTERM), "");
   else
-    EXPECT_EXIT(loading(), ::testing::ExitedWithCode(75), "");
+    EXPECT_EXIT(loading(), ::testing::ExitedWithCode(static_cast<int>(code)), "");
   std::ostringstream text;
   text << std::ifstream(folder / "status").rdbuf();
   std::filesystem::remove_all(folder);
@@ -92,6 +95,47 @@ TEST(SignalsDeathTest, WhereNothingIsInFlightSigtermLeavesTheWordOfAStopUnlessTh
   const std::filesystem::path folder = testing::TempDir() + fmt::format("maniple-word-{}", ::getpid());
   EXPECT_EQ(status_after_sigterm(folder, false), "word");
   EXPECT_EQ(status_after_sigterm(folder, true), "status");
+  EXPECT_EQ(status_after_sigterm(folder, false, ExitCode::complete), "word")
+      << "an exit code that was asked for";
+}
+
+TEST(SignalsDeathTest, WhileRequestsRunSigtermLeavesTheWordBeforeAnythingElse) {
+  ::testing::FLAGS_gtest_death_test_style = "fast";
+  const std::filesystem::path folder = testing::TempDir() + fmt::format("maniple-run-{}", ::getpid());
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "word") << "word";
+  const auto serving = [&] {
+    prepare_for_stops(0);
+    std::atomic<Phase> phase = Phase::step;
+    const LastWord word(folder / "word", folder / "status", folder / "fault", phase, ExitCode::stopped);
+    const InterruptScope scope;
+    ::raise(SIGTERM);
+    std::_Exit(InterruptScope::flag() == SIGTERM && std::filesystem::exists(folder / "status") ? 0 : 1);
+  };
+  EXPECT_EXIT(serving(), ::testing::ExitedWithCode(0), "");
+  std::filesystem::remove_all(folder);
+}
+
+void write_without_a_reader() {
+  std::array<int, 2> ends{};
+  std::ignore = ::pipe(ends.data());
+  ::close(ends[0]);
+  std::ignore = ::write(ends[1], "x", 1);
+}
+
+TEST(SignalsDeathTest, AReaderThatLeavesEndsACommandThatHasNothingToTidyUp) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  expect_exit(0, [] {
+    protect_standard_streams();
+    write_without_a_reader();
+    std::_Exit(0);
+  });
+  const auto command = [] {
+    protect_standard_streams();
+    end_with_the_reader();
+    write_without_a_reader();
+  };
+  EXPECT_EXIT(command(), ::testing::KilledBySignal(SIGPIPE), "");
 }
 
 TEST(SignalsDeathTest, EveryRankKnowsSinceWhenItIsToEnd) {

@@ -318,6 +318,42 @@ std::vector<std::byte> text(const std::string& characters) {
   return {data, data + characters.size()};
 }
 
+// Small ones, and those that a transport may move past its own buffers.
+void a_message_of_another_size_stays_out_of_memory(World& world) {
+  if (world.size() < 2) return;
+  for (const size_t sent : {size_t{64}, size_t{9000}, size_t{3} << 20}) {
+    for (const size_t expected : {sent / 2, sent / 1000 + 1, sent * 2}) {
+      const std::vector<std::byte> message(sent, std::byte{7});
+      std::vector<std::byte> memory(expected + sent, std::byte{1});
+      const Outgoing outgoing{0, message};
+      const Incoming incoming{1, std::span(memory).first(expected)};
+      if (world.rank() == 1) world.transport().exchange({&outgoing, 1}, {});
+      if (world.rank() == 0) {
+        EXPECT_THROW(world.transport().exchange({}, {&incoming, 1}), Error);
+      }
+      for (size_t i = expected; i < memory.size(); ++i) ASSERT_EQ(memory[i], std::byte{1}) << i;
+    }
+  }
+  world.barrier();
+}
+
+void messages_of_one_exchange_keep_their_order(World& world) {
+  if (world.size() < 2) return;
+  constexpr size_t count = 200;
+  std::vector<std::vector<std::byte>> parts;
+  for (size_t i = 0; i < count; ++i)
+    parts.emplace_back(i % 3 == 0 ? 20000 : 8, static_cast<std::byte>(world.rank() == 1 ? i : 0));
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (std::vector<std::byte>& part : parts) {
+    if (world.rank() == 1) outgoing.push_back({0, part});
+    if (world.rank() == 0) incoming.push_back({1, part});
+  }
+  world.transport().exchange(outgoing, incoming);
+  for (size_t i = 0; world.rank() == 0 && i < count; ++i)
+    EXPECT_EQ(parts[i], std::vector(parts[i].size(), static_cast<std::byte>(i)));
+}
+
 void bytes_of_every_rank_are_gathered(World& world) {
   const auto word = [](int rank) {
     return std::string(static_cast<size_t>(1000) * rank, static_cast<char>('a' + rank));
@@ -501,6 +537,8 @@ const std::vector<ContractCase>& contract_cases() {
       MANIPLE_CASE(groups_of_one_axis_work_side_by_side),
       MANIPLE_CASE(two_groups_of_the_same_ranks_do_not_mix),
       MANIPLE_CASE(memory_that_the_host_cannot_reach_is_staged),
+      MANIPLE_CASE(a_message_of_another_size_stays_out_of_memory),
+      MANIPLE_CASE(messages_of_one_exchange_keep_their_order),
       MANIPLE_CASE(bytes_of_every_rank_are_gathered),
       MANIPLE_CASE(bytes_of_the_root_are_broadcast),
       MANIPLE_CASE(every_rank_has_a_place),

@@ -33,7 +33,7 @@ done
 # all that are equally far are named.
 printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"
 troubled() { # KIND TRANSPORT
-  local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --max-num-seqs 8 --deadline 9)
+  local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --overwrite --max-num-seqs 8 --deadline 9)
   STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${job[@]}" : -n 1 env STAND_IN_TROUBLE="$1" "${job[@]}" </dev/null >"$work/out" 2>"$work/err"
   local code=$?
   ((code == 76)) || bad "$*: exit code $code: $(cat "$work/err")"
@@ -65,4 +65,10 @@ on_gpus 1 2 generate --model "$model" --prompt 'To be' >/dev/null 2>"$work/err"
 says err 'have the same GPU'
 on_gpus 2 2 doctor --model "$model" --tp 2 >"$work/out" 2>&1 || bad "doctor: $(cat "$work/out")"
 says out 'ok: a GPU for each rank'
+says out 'ok: GPUs of a tensor group reach each other'
+STAND_IN_PEERS=0 on_gpus 2 2 doctor --tp 2 --quick >"$work/out" 2>&1 || bad "doctor without peer access: $(cat "$work/out")"
+says out 'warning: the GPUs of ranks 0-1 (.*) have no peer access to others of their tensor group'
+on_gpus 0 1 doctor --backend cuda --quick >"$work/out" 2>&1
+(($? == 69)) || bad "doctor without a GPU: $(cat "$work/out")"
+! grep -q '^ok: .*GPU\|^ok: NCCL' "$work/out" || bad "a check of GPUs that are not there is ok: $(cat "$work/out")"
 finish

@@ -224,6 +224,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return told(gpu().broken); }
+cudaError_t cudaDeviceCanAccessPeer(int* reaches, int index, int other) {
+  const auto held = alone();
+  *reaches = index != other && number_in("STAND_IN_PEERS", 1) != 0;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   const auto held = alone();
   *properties = {};

@@ -6,6 +6,7 @@
 //   what may not be called during a capture spoils it;
 //   a kernel that fails makes every later call fail.
 // The environment decides what there is and what goes wrong:
+//   STAND_IN_PEERS=0: no GPU addresses another one's memory
 //   STAND_IN_GPUS=N (1)   STAND_IN_MIB=N (512): of each   STAND_IN_TROUBLE=fault:N | hang:N: the N-th kernel
 #pragma once
 

@@ -2,8 +2,11 @@
 
 #include "../run_directory/run_directory_testing.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace maniple {
@@ -27,7 +30,7 @@ fs::path run_with_two_jobs(const Scratch& scratch) {
 
 ExitCode status_of(const fs::path& run) {
   ::testing::internal::CaptureStdout();
-  const ExitCode code = run_status({run, /*rc=*/true, /*watch=*/false});
+  const ExitCode code = run_status({.run_dirs = {run}, .rc = true});
   ::testing::internal::GetCapturedStdout();
   return code;
 }
@@ -47,6 +50,88 @@ TEST(Status, OfARunThatEndsWhileItIsJudgedIsTheNewOne) {
     fs::remove(fault);
   });
   EXPECT_EQ(status_of(run), ExitCode::complete);
+}
+
+// Of a job that was killed when it had finished one of its two requests, and had told of none.
+void kill_midway(const fs::path& path) {
+  RunDirectory::Settings settings;
+  settings.path = path;
+  settings.manifest = testing::manifest_of(2);
+  settings.manifest.set("shard", "0/1");
+  settings.me = this_process("here", "7");
+  {
+    RunDirectory run(settings);
+    run.record({JournalRecord::Kind::finished, 1, "line"});
+    run.sync();
+  }
+  write_content(path / "jobs" / "1" / "owner.json",
+                R"({"host": "here", "pid": 1, "job": "7", "heartbeat": 0})");
+}
+
+void finish_run(const fs::path& path, const RunStatus& status) {
+  fs::create_directories(path / "jobs");
+  RunProgress counts;
+  counts.requests = counts.done = 2;
+  write_progress(path, counts);
+  write_status(path, status);
+}
+
+struct Shown {
+  ExitCode code;
+  std::string text, errors;
+};
+Shown shown(const StatusOptions& options) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const ExitCode code = run_status(options);
+  std::string text = ::testing::internal::GetCapturedStdout();
+  return {code, std::move(text), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(Status, CountsWhatTheJournalsOfAKilledJobHold) {
+  const Scratch scratch;
+  kill_midway(scratch.path());
+  EXPECT_EQ(read_progress(scratch.path())->done, 0U);
+  const Shown status = shown({.run_dirs = {scratch.path()}, .rc = true});
+  EXPECT_EQ(status.code, ExitCode::fault);
+  EXPECT_NE(status.text.find("fault, 1 of 2 requests done"), std::string::npos) << status.text;
+  EXPECT_NE(status.text.find("one rank a node"), std::string::npos) << "what else it may have been";
+}
+
+TEST(Status, AsJsonIsAnObjectALine) {
+  const Scratch scratch;
+  kill_midway(scratch.path());
+  write_content(scratch.path() / "jobs" / "1" / fault_record_name,
+                R"({"rank": 3, "host": "n7", "phase": "step", "step": 5, "what": "has died"})");
+  const auto told = nlohmann::json::parse(shown({.run_dirs = {scratch.path()}, .json = true}).text);
+  EXPECT_EQ(told["directory"], scratch.path().string());
+  EXPECT_EQ(told["state"], "fault");
+  EXPECT_EQ(told["exit_code"], 76);
+  EXPECT_EQ(told["requests"], 2);
+  EXPECT_EQ(told["done"], 1);
+  EXPECT_EQ(told["failed"], 0);
+  EXPECT_EQ(told["job"]["slurm_job"], "7");
+  EXPECT_EQ(told["job"]["host"], "here");
+  EXPECT_EQ(told["fault"]["rank"], 3);
+  EXPECT_FALSE(told.contains("results"));
+}
+
+TEST(Status, OfSeveralRunsIsTheWorst) {
+  const Scratch scratch;
+  const fs::path done = scratch.path() / "done", failed = scratch.path() / "failed",
+                 stopped = scratch.path() / "stopped", fault = scratch.path() / "fault";
+  finish_run(done, {RunState::complete, 0});
+  finish_run(failed, {RunState::complete, 1});
+  finish_run(stopped, {RunState::stopped, 75});
+  finish_run(fault, {RunState::fault, 70});
+  EXPECT_EQ(shown({.run_dirs = {done, failed}, .rc = true}).code, ExitCode::some_requests_failed);
+  EXPECT_EQ(shown({.run_dirs = {stopped, done}, .rc = true}).code, ExitCode::stopped);
+  EXPECT_EQ(shown({.run_dirs = {done, fault, stopped}, .rc = true}).code, ExitCode::internal);
+  const Shown all = shown({.run_dirs = {stopped, scratch.path() / "none", done}});
+  EXPECT_EQ(all.code, ExitCode::input) << "one is no run directory";
+  EXPECT_EQ(std::ranges::count(all.text, '\n'), 2) << all.text;
+  EXPECT_NE(all.text.find("FAILED"), std::string::npos) << "what sacct shows of a planned stop";
+  EXPECT_NE(all.errors.find("none is no run directory"), std::string::npos) << all.errors;
 }
 
 }  // namespace

@@ -11,13 +11,15 @@ namespace {
 // Ranks with nothing wrong: so many nodes of so many ranks, each with four CPUs of its own.
 Situation healthy(int nodes = 1, int ranks_a_node = 2) {
   Situation s;
-  s.options.engine.backend.kind = BackendKind::cpu;
+  s.options.engine.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};
+  s.options.any_cpu_path = true;
   for (int node = 0; node < nodes; ++node)
     for (int local = 0; local < ranks_a_node; ++local) {
       s.places.push_back({"nid" + std::to_string(node + 1), node, local, ranks_a_node});
       RankFacts facts;
       for (int cpu = 0; cpu < 4; ++cpu) facts.cpus.push_back(local * 4 + cpu);
       facts.cpus_of_node = 4 * ranks_a_node;
+      facts.cpu_paths = {"avx2", "portable"};
       facts.numa_nodes = {local / 2};
       facts.core_size = {0, 0};
       facts.subnets = {{"eno1", "10.1.0.0/16"}};
@@ -36,7 +38,13 @@ Situation healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
   for (size_t rank = 0; rank < s.size(); ++rank)
     for (int gpu = 0; gpu < ranks_a_node; ++gpu)
       s.ranks[rank].gpus.push_back({"GPU-" + std::to_string(s.places[rank].node * 10 + gpu),
-                                    "0000:0" + std::to_string(gpu) + ":00.0", gpu / 2});
+                                    "0000:0" + std::to_string(gpu) + ":00.0",
+                                    gpu / 2,
+                                    {}});
+  for (RankFacts& facts : s.ranks)
+    for (GpuFacts& gpu : facts.gpus)
+      for (const GpuFacts& other : facts.gpus)
+        if (other.uuid != gpu.uuid) gpu.peers.push_back(other.uuid);
   return s;
 }
 
@@ -128,6 +136,107 @@ TEST(Checks, DifferentDriversAreAWarningAndAMissingLibraryIsADifference) {
   EXPECT_NE(finding_of(s).find("libcuda none: ranks 0 (nid1)"), std::string::npos);
 }
 
+TEST(Checks, OneRankInAnAllocationOfSeveralTasks) {
+  Situation s = healthy(1, 1);
+  s.options.launch.allocated_tasks = 8;
+  EXPECT_EQ(finding_of(s),
+            "warning: one rank runs alone in a Slurm allocation of 8 tasks\n"
+            "  why: without srun or mpirun it is the only one, and the rest of the allocation stays idle\n"
+            "  try: srun --mpi=pmix --ntasks=8 maniple ..., or --ntasks=1 if one is meant\n");
+  s.options.launch.cpus_per_task = 4;
+  EXPECT_NE(finding_of(s).find("--ntasks=8 --cpus-per-task=4 maniple"), std::string::npos);
+  Situation several = healthy();
+  several.options.launch.allocated_tasks = 8;
+  EXPECT_EQ(finding_of(several), "");
+}
+
+TEST(Checks, ProcessorsOfSeveralTypesAreNamedUnlessThePathWasChosen) {
+  Situation s = healthy(2, 2);
+  for (const size_t rank : {2, 3}) s.ranks[rank].cpu_paths.insert(s.ranks[rank].cpu_paths.begin(), "amx");
+  EXPECT_EQ(finding_of(s),
+            "warning: processors of different types: amx on ranks 2-3 (nid2), avx2 on ranks 0-1 (nid1); all "
+            "compute by avx2\n"
+            "  why: a later job of this run on better nodes would take another path, and be refused\n"
+            "  try: --cpu-path avx2 for all jobs of a run, or nodes of one type: sbatch --constraint=NAME "
+            "(sinfo -o \"%N %f\" lists them)\n");
+  s.options.any_cpu_path = false;
+  EXPECT_EQ(finding_of(s), "");
+  s.options.engine.backend.cpu_path = CpuPath::amx;
+  EXPECT_EQ(finding_of(s),
+            "refused: --cpu-path amx: the processors of ranks 0-1 (nid1) cannot run it; their best is avx2\n"
+            "  why: all ranks of a run compute by the same path\n"
+            "  try: --cpu-path avx2 for a new run, or nodes of one type: sbatch --constraint=NAME "
+            "(sinfo -o \"%N %f\" lists them)\n");
+}
+
+TEST(Checks, LengthsForWhichTheCacheHasNoRoom) {
+  Situation s = healthy(1, 1);
+  s.options.engine.model = "m";
+  s.options.engine.block_size = 16;
+  s.plan = plan_or_refuse(s.places, s.options.engine);
+  s.plan.needs = {{0, {2, {4, 64, 16, DType::bf16}}}};
+  s.plan.max_model_len = 64;
+  const size_t block = s.plan.needs[0].kv.block_bytes();
+  const auto finding_with = [&](size_t bytes) {
+    s.options.engine.kv_memory = bytes;
+    for (const auto& [name, finding] : run_checks(s))
+      if (finding) return finding_block(*finding);
+    return std::string();
+  };
+  EXPECT_EQ(finding_with(4 * block), "");
+  EXPECT_EQ(finding_with(3 * block),
+            fmt::format("note: --kv-memory has room for 48 tokens at once, and --max-model-len is 64\n"
+                        "  why: a longer request gets an error instead of a result\n"
+                        "  try: --kv-memory {}, or --max-model-len 48\n",
+                        4 * block));
+  EXPECT_NE(finding_with(block - 1).find("refused: the KV cache has room for no block"), std::string::npos);
+}
+
+// Names of the checks that say ok.
+std::string in_order(Situation situation) {
+  situation.plan = plan_or_refuse(situation.places, situation.options.engine);
+  std::string names;
+  for (const auto& [name, finding] : run_checks(situation))
+    if (!finding) names += fmt::format("{}; ", name);
+  return names;
+}
+
+TEST(Checks, OfGpusAreNotInOrderWhereThereAreNone) {
+  Situation s = healthy_gpus(2, 2);
+  s.options.engine.tensor_size = 2;
+  for (RankFacts& facts : s.ranks) facts.fabric = {"mlx5_0/1"};
+  for (const char* name :
+       {"a GPU for each rank", "GPUs of a node", "GPUs of a tensor group", "near the GPU", "NCCL"})
+    EXPECT_NE(in_order(s).find(name), std::string::npos) << name;
+  for (RankFacts& facts : s.ranks) facts.gpus.clear();
+  EXPECT_EQ(in_order(s).find("GPU"), std::string::npos) << in_order(s);
+  EXPECT_EQ(in_order(s).find("NCCL"), std::string::npos) << in_order(s);
+  s.cuda_build = false;
+  EXPECT_EQ(in_order(s).find("GPU"), std::string::npos) << in_order(s);
+  EXPECT_NE(finding_of(s).find("refused: this build has no CUDA backend\n"), std::string::npos);
+}
+
+TEST(Checks, TensorGroupsWhoseGpusDoNotReachEachOther) {
+  Situation s = healthy_gpus();
+  s.options.engine.tensor_size = 2;
+  EXPECT_EQ(finding_of(s), "");
+  for (RankFacts& facts : s.ranks) {  // two islands, and the groups are across them
+    facts.gpus[1].peers = {"GPU-3"};
+    facts.gpus[3].peers = {"GPU-1"};
+    facts.gpus[0].peers = {"GPU-2", "GPU-1"};
+    facts.gpus[2].peers = {"GPU-0", "GPU-3"};
+  }
+  EXPECT_NE(finding_of(s).find("warning: the GPUs of ranks 1,3 (nid1) have no peer access to others of their "
+                               "tensor group\n"),
+            std::string::npos)
+      << finding_of(s);
+  s.options.engine.share_gpus = true;
+  EXPECT_EQ(finding_of(s), "") << "tensors go through the host as asked";
+  s.options.engine.share_gpus = false;
+  s.options.engine.tensor_size = 1;
+  EXPECT_EQ(finding_of(s), "") << "a rank alone needs no peer";
+}
+
 TEST(Checks, NoGpu) {
   Situation s = healthy_gpus();
   for (RankFacts& facts : s.ranks) facts.gpus.clear();
@@ -143,7 +252,7 @@ TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
   s.options.any_backend = true;
   EXPECT_EQ(finding_of(s), "");
   for (RankFacts& facts : s.ranks) facts.gpus_of_node = 4;
-  for (size_t rank = 0; rank < 3; ++rank) s.ranks[rank].gpus = {{"GPU-1", "0000:01:00.0", 0}};
+  for (size_t rank = 0; rank < 3; ++rank) s.ranks[rank].gpus = {{"GPU-1", "0000:01:00.0", 0, {}}};
   EXPECT_EQ(finding_of(s),
             "warning: all ranks run on CPUs, though nid1 has 4 GPUs\n"
             "  why: ranks 3 (nid2) see none: the job has none, or the driver is too old\n"
@@ -268,7 +377,7 @@ TEST(Checks, NodesWithoutACommonNetworkAreListed) {
       std::string::npos);
   EXPECT_NE(finding_of(s).find("NCCL_SOCKET_IFNAME=NAME"), std::string::npos);
   s.options.engine.backend.kind = BackendKind::cuda;
-  for (RankFacts& facts : s.ranks) facts.gpus = {{"GPU-" + facts.subnets[0].network, "0000:01:00.0", -1}};
+  for (RankFacts& facts : s.ranks) facts.gpus = {{"GPU-" + facts.subnets[0].network, "0000:01:00.0", -1, {}}};
   EXPECT_NE(finding_of(s).find("warning: no IPv4 network"), std::string::npos);
 }
 

@@ -120,8 +120,9 @@ TEST(Facts, TravelWhole) {
     mine.cpus = {world.rank(), 7};
     mine.locked_memory = {1, ResourceLimit::unlimited};
     mine.fabric = {"mlx5_0/1"};
+    mine.cpu_paths = {"avx2", "portable"};
     mine.subnets = {{"eno1", "10.0.0.0/8"}};
-    mine.gpus = {{"GPU-1", "0000:41:00.0", 1}};
+    mine.gpus = {{"GPU-1", "0000:41:00.0", 1, {"GPU-2"}}};
     mine.versions = {{"maniple", "1"}};
     mine.run_dir.path = "/scr\xff";  // names of files are bytes
     mine.weight_bytes = uint64_t{1} << 40;
@@ -132,6 +133,8 @@ TEST(Facts, TravelWhole) {
     EXPECT_EQ(last.locked_memory.hard, ResourceLimit::unlimited);
     EXPECT_EQ(last.subnets.at(0).network, "10.0.0.0/8");
     EXPECT_EQ(last.gpus.at(0).numa_node, 1);
+    EXPECT_EQ(last.gpus.at(0).peers, std::vector<std::string>{"GPU-2"});
+    EXPECT_EQ(last.cpu_paths, mine.cpu_paths);
     EXPECT_EQ(last.run_dir.path, "/scr\xff");
     EXPECT_EQ(last.weight_bytes, uint64_t{1} << 40);
   });

@@ -91,7 +91,7 @@ TEST(ReadPlan, ReadsEveryByteOfAModelOnceOnEveryGrid) {
 }
 
 WeightIndex index_of(const std::vector<std::vector<int64_t>>& shapes) {
-  WeightIndex index{{"f"}, {}};
+  WeightIndex index{{{"f", {}}}, {}};
   uint64_t end = 8;
   for (size_t i = 0; i < shapes.size(); ++i) {
     uint64_t bytes = 2;

@@ -17,7 +17,7 @@ TensorToWrite one_byte(const std::string& name, int value) {
 int byte_of(const WeightIndex& index, std::string_view name) {
   const IndexedTensor& tensor = index.tensors.find(name)->second;
   std::byte value{};
-  InputFile(index.files[tensor.file]).read(tensor.offset, {&value, 1});
+  InputFile(index.files[tensor.file].path).read(tensor.offset, {&value, 1});
   return std::to_integer<int>(value);
 }
 

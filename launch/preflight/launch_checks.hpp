@@ -1,0 +1,12 @@
+// Checks of how and where the job was started. They stand in the list of checks.cpp.
+#pragma once
+
+#include <launch/preflight/checks.hpp>
+
+namespace maniple {
+
+std::optional<Finding> check_heterogeneous_job(const Situation& s);
+std::optional<Finding> check_idle_tasks(const Situation& s);
+std::optional<Finding> check_processors(const Situation& s);
+
+}  // namespace maniple

@@ -1,0 +1,54 @@
+#include <kernels/support/check.hpp>
+#include <runtime/checkpoint/file_print.hpp>
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace maniple {
+namespace {
+
+constexpr uint64_t large_file = uint64_t{64} << 20;
+constexpr uint64_t most_header_bytes = 100'000'000;  // as the parser's
+
+uint64_t hash_of(const InputFile& file, uint64_t offset, uint64_t size, uint64_t seed) {
+  std::vector<std::byte> bytes(std::min(size, file.size() - offset));
+  file.read(offset, bytes);
+  return XXH64(bytes.data(), bytes.size(), seed);
+}
+
+// With the length that it begins with.
+uint64_t header_bytes(const InputFile& file) {
+  uint64_t length = 0;
+  if (file.size() < sizeof length) return file.size();
+  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  return std::min({length, file.size() - sizeof length, most_header_bytes}) + sizeof length;
+}
+
+}  // namespace
+
+FilePrint print_of(const InputFile& file) {
+  const uint64_t header = header_bytes(file);
+  FilePrint print{file.size(), hash_of(file, 0, header, 0)};
+  const uint64_t count = file.size() < large_file ? 1 : 4, bytes = file.size() < large_file ? 4096 : 65536;
+  for (uint64_t i = 1; i <= count; ++i)
+    print.samples = hash_of(file, header + (file.size() - header) / (count + 1) * i, bytes, print.samples);
+  return print;
+}
+
+InputFile open_same(const IndexedFile& file) {
+  InputFile mine(file.path);
+  const FilePrint print = print_of(mine);
+  if (print == file.print) return mine;
+  const auto difference = [&]() -> std::string {
+    if (print.size != file.print.size) return fmt::format("{} bytes, there {}", print.size, file.print.size);
+    return print.header != file.print.header ? "other tensors" : "other values";
+  };
+  throw Error(ExitCode::input,
+              fmt::format("{} is not the file that rank 0 read: {}", file.path.string(), difference()),
+              "every rank reads a part of the weights, so that the text would be wrong",
+              "copy the model to all nodes again, or give a directory that they share");
+}
+
+}  // namespace maniple
