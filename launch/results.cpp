@@ -62,8 +62,18 @@ void Results::started(RequestId request) {
   writer_.post([this, request] { store_.started(request, false); });
 }
 
+void Results::generated(RequestId /*request*/, std::string_view text) {
+  writer_.post([this, part = std::string(text)] {
+    store_.begun(part);
+    streamed_ += part.size();
+  });
+}
+
 void Results::stopping() {
-  writer_.post([this] { store_.stopping(); });
+  writer_.post([this] {
+    if (streamed_ > 0) store_.begun("\n");
+    store_.stopping();
+  });
 }
 
 void Results::finished(Completion completion) {
@@ -91,7 +101,7 @@ void Results::store(const RequestLabel& label, Completion completion) {
   if (tokenizer_ && !failed) add_text(*tokenizer_, completion);
   std::string line;
   if (!bare_) line = result_line(label, completion, tokenizer_) + '\n';
-  if (bare_ && !failed) line = completion.text.value_or("") + '\n';
+  if (bare_ && !failed) line = completion.text.value_or("").substr(streamed_) + '\n';
   store_.finished(completion.id, failed, std::move(line));
 }
 

@@ -23,6 +23,8 @@ class ResultStore {
   virtual void started(RequestId /*request*/, bool /*alone*/) {}
   virtual void stopping() {}
   virtual void finished(RequestId request, bool failed, std::string line) = 0;
+  // The beginning of a line that finished() ends.
+  virtual void begun(std::string_view /*part*/) {}
   // Now and then, when nothing is to be done.
   virtual void idle(const JobProgress& /*progress*/) {}
   virtual bool has_room() const { return true; }  // from any thread
@@ -34,6 +36,7 @@ class OrderedFile : public ResultStore {
   OrderedFile(OutputFile& file, const Shard& shard) : file_(file), shard_(shard), turn_(shard.index) {}
 
   void finished(RequestId request, bool failed, std::string line) override;
+  void begun(std::string_view part) override { file_.write(part); }
   bool has_room() const override { return held_bytes_ < most_held_bytes; }
   // After the last: what finished while an earlier request did not.
   void write_held();
@@ -79,6 +82,7 @@ class Results : public CompletionSink, public RequestOrder {
     return writer_.waiting() < most_waiting && waiting_bytes_ < most_waiting_bytes && store_.has_room();
   }
   void started(RequestId request) override;
+  void generated(RequestId request, std::string_view text) override;  // of one request alone, bare
   void stopping() override;
   void finished(Completion completion) override;
 
@@ -104,6 +108,7 @@ class Results : public CompletionSink, public RequestOrder {
   size_t failed_ = 0;
   std::string last_error_;
   std::atomic<size_t> waiting_bytes_ = 0;  // of completions that are not stored yet
+  size_t streamed_ = 0;                    // the writer's: bytes of the bare text that are out
   JobProgress progress_;                   // the writer's
   WriterThread writer_;                    // last: it uses the others
 };

@@ -16,7 +16,8 @@ void CompletionBuilder::open(const GenerationRequest& request) {
   open.completion.id = request.id;
   open.completion.prompt_tokens = request.prompt.size();
   open.scores = request.sampling.logprobs >= 0;
-  if (request.stop.empty()) return;
+  open.streams = request.stream;
+  if (request.stop.empty() && !request.stream) return;
   open.detokenizer.emplace(*tokenizer_, /*skip_special_tokens=*/true);
   open.matcher.emplace(request.stop);
 }
@@ -42,7 +43,9 @@ std::optional<Completion> CompletionBuilder::take(const TokenEvent& event) {
 
 bool CompletionBuilder::meets_stop_string(Open& open, const TokenEvent& event) {
   if (!open.matcher || event.finish_reason == FinishReason::stop) return false;
-  open.text += open.matcher->push(open.detokenizer->push(event.token));
+  const std::string more = open.matcher->push(open.detokenizer->push(event.token));
+  if (open.streams && !more.empty()) on_text_(event.request, more);
+  open.text += more;
   if (!open.matcher->stopped() && event.finish_reason == FinishReason::length)
     open.text += open.matcher->push(open.detokenizer->finish());
   return open.matcher->stopped();

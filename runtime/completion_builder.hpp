@@ -7,7 +7,9 @@
 #include <runtime/tokenizer/stop_strings.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
+#include <functional>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 
 namespace maniple {
@@ -17,8 +19,12 @@ void add_text(const Tokenizer& tokenizer, Completion& completion);
 
 class CompletionBuilder {
  public:
-  // Needed for stop strings only, else it may be null. It must outlive the builder.
-  explicit CompletionBuilder(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  using OnText = std::function<void(RequestId request, std::string_view text)>;  // as CompletionSink has it
+
+  // The tokenizer is needed for stop strings and streams only, else it may be null. It must outlive the
+  // builder.
+  explicit CompletionBuilder(const Tokenizer* tokenizer, OnText on_text = {})
+      : tokenizer_(tokenizer), on_text_(std::move(on_text)) {}
 
   void open(const GenerationRequest& request);
   // The completion, once the event ends it or completes a stop string (the caller then ends the sequence).
@@ -29,8 +35,9 @@ class CompletionBuilder {
   struct Open {
     Completion completion;
     bool scores = false;
+    bool streams = false;
     std::optional<IncrementalDetokenizer>
-        detokenizer;  // of requests with stop strings, which are watched as they grow
+        detokenizer;  // of requests with stop strings or streams, which are watched as they grow
     std::optional<StopStringMatcher> matcher;
     std::string text;  // theirs, as far as it is certain
   };
@@ -38,6 +45,7 @@ class CompletionBuilder {
   bool meets_stop_string(Open& open, const TokenEvent& event);
 
   const Tokenizer* tokenizer_;
+  OnText on_text_;
   std::unordered_map<RequestId, Open> open_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace maniple {
@@ -16,6 +17,7 @@ struct GenerationRequest {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   std::vector<std::string> stop;  // strings; need a tokenizer
+  bool stream = false;            // its text is told as it grows; needs a tokenizer
 };
 
 struct TokenScore {
@@ -55,6 +57,9 @@ class CompletionSink {
   virtual ~CompletionSink() = default;
   // The request's next step is its first, also after a preemption.
   virtual void started(RequestId /*request*/) {}
+  // Of a request that streams: more of its text, whole characters that stay as they are. What is not told so
+  // is in the completion, with the rest.
+  virtual void generated(RequestId /*request*/, std::string_view /*text*/) {}
   // Before the end of the steps that run: what has started and not finished is given up on purpose.
   virtual void stopping() {}
   virtual void finished(Completion completion) = 0;

@@ -64,7 +64,8 @@ class Service {
         tokenizer_(tokenizer),
         sink_(sink),
         turns_(turns),
-        builder_(tokenizer) {}
+        builder_(tokenizer,
+                 [&sink](RequestId request, std::string_view text) { sink.generated(request, text); }) {}
 
   // Until the source is dry and all has ended, or `interrupt` is not zero, or `worker_failed`: then nobody
   // will answer. In the first two cases all ranks are told to stop. on_progress is called about twice a

@@ -35,6 +35,9 @@ bool is_bare(const GenerateOptions& options) {
   return options.prompt && !options.out && !options.sampling.logprobs;
 }
 
+// Its text appears as it is generated where somebody may be watching.
+bool streams(const GenerateOptions& options) { return is_bare(options) && ::isatty(STDOUT_FILENO) != 0; }
+
 // The other ranks have ended when this fails: no one waits for rank 0.
 ExitCode close_agreed(GenerateJob& job, const RunSummary& summary, size_t failed, const std::string& record) {
   try {
@@ -51,10 +54,14 @@ std::optional<double> seconds_to_limit(const StopClock* clock) {
 
 // Stores what has finished also when this fails.
 RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Results& results,
-                        const StopClock* clock) {
-  RequestFeed feed(job.lines(), job.reader_setting(engine.model()), results);
+                        const StopClock* clock, bool streams) {
+  RequestReader::Setting setting = job.reader_setting(engine.model());
+  setting.defaults.stream = streams;
+  RequestFeed feed(job.lines(), setting, results);
   const auto start = ProgressLine::Clock::now();
-  ProgressLine line(terminal_columns(), start);
+  const std::optional<size_t> columns = terminal_columns();
+  const bool shows_progress = !(streams && columns);  // else it would be in the midst of the text
+  ProgressLine line(columns, start);
   const InterruptScope interrupts;
   const uint64_t done_before = job.done_before();
   const auto on_progress = [&](const Progress& progress) {
@@ -64,7 +71,7 @@ RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Re
         job_progress(progress, counts, std::chrono::duration<double>(now - start).count(),
                      seconds_to_limit(clock), world.places());
     results.progress(standing);
-    say(line.update(standing, now));
+    if (shows_progress) say(line.update(standing, now));
   };
   std::optional<AgreedError> failure;
   RunSummary summary;
@@ -73,7 +80,7 @@ RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Re
   } catch (const AgreedError& error) {
     failure = error;
   }
-  say(line.clear());
+  if (shows_progress) say(line.clear());
   try {
     results.drain();
   } catch (const Error& error) {  // the other ranks have ended
@@ -100,7 +107,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   {
     Results results(job.open_store(deaths_are_told(world)), engine.model().tokenizer(), is_bare(options),
                     &pulse.disk);
-    summary = run_requests(engine, world, job, results, reporters.clock);
+    summary = run_requests(engine, world, job, results, reporters.clock, streams(options));
     done = results.done();
     failed = results.failed();
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));

@@ -63,11 +63,11 @@ done
 
 say "a FIFO, which may have no writer at first"
 mkfifo "$work/fifo"
-start fifo 1 generate --model "$model" --in "$work/fifo" --follow --seed 42 --max-tokens 8 --out "$work/out"
+start fifo 1 generate --model "$model" --in "$work/fifo" --follow --seed 42 --max-tokens 8 --out "$work/answers"
 until_true 20 grep -q 'KV cache' "$work/fifo.err" || bad "not serving: $(cat "$work/fifo.err")"
 {
   cat "$work/in"
-  until_true 20 cmp -s "$work/expected" "$work/out" || bad "a FIFO: $(cat "$work/out")"
+  until_true 20 cmp -s "$work/expected" "$work/answers" || bad "a FIFO: $(cat "$work/answers")"
 } >"$work/fifo"
 wait "$job" || bad "a FIFO: exit code $?: $(cat "$work/fifo.err")"
 
@@ -75,4 +75,28 @@ say "what has all its lines already is no pipe"
 on 1 generate --model "$model" --in "$work/in" --follow 2>"$work/err"
 (($? == 64)) || bad "a file with --follow: $(cat "$work/err")"
 grep -q 'is for pipes' "$work/err" || bad "a file with --follow: $(cat "$work/err")"
+
+say "on a terminal a prompt's text is that of a file"
+prompt="'$MANIPLE' generate --prompt ROMEO: --seed 3"
+bash -c "$prompt --model '$model' --max-tokens 60 2>/dev/null" >"$work/expected" || bad "a prompt"
+SHELL=/bin/bash script -qec "$prompt --model '$model' --max-tokens 60 2>/dev/null" /dev/null </dev/null >"$work/out" || bad "on a terminal"
+tr -d '\r' <"$work/out" | cmp - "$work/expected" || bad "on a terminal: another text"
+
+say "it appears as it is generated, and nothing is between"
+mkdir "$work/deep"
+cp "$model/tokenizer.json" "$work/deep"
+sed 's/"num_hidden_layers": 5/"num_hidden_layers": 20/' "$model/config.json" >"$work/deep/config.json"
+slow="$prompt --model '$work/deep' --load random --backend reference --max-tokens 4000 --ignore-eos"
+SHELL=/bin/bash script -qec "echo \$\$ >'$work/pid'; exec $slow" /dev/null </dev/null >"$work/out" &
+terminal=$!
+text_of() { sed '1,/KV cache/d' "$1"; }
+has_text() { (($(text_of "$work/out" | wc -c) > 100)); }
+until_true 60 has_text || bad "no text after 60 s: $(cat "$work/out")"
+gone "$(cat "$work/pid")" && bad "it ended before it was looked at"
+kill -INT "$(cat "$work/pid")"
+wait "$terminal"
+rc=$?
+((rc == 130)) || bad "SIGINT: exit code $rc"
+text_of "$work/out" | grep -q $'\x1b' && bad "the progress line is in the text"
+grep -q '^maniple: stopped by SIGINT' "$work/out" || bad "an unfinished text does not end its line: $(cat "$work/out")"
 finish

@@ -167,6 +167,26 @@ TEST(Results, AreRenderedAndStoredInTheOrderInWhichTheyCame) {
   EXPECT_THROW(results.finished(completion(5, "x")), Error) << "a request ends once";
 }
 
+TEST(Results, OfAStreamAreWrittenAsTheyGrowEachByteOnceAndEndTheirLine) {
+  for (const bool stopped : {false, true}) {
+    const OutputPath out;
+    OutputFile file(out.path());
+    OrderedFile ordered(file, {});
+    Results results(ordered, nullptr, true);
+    results.expect(0, {.id = "1"});
+    results.generated(0, "a m");
+    results.generated(0, "an,");
+    results.drain();
+    EXPECT_EQ(out.content(), "a man,");
+    if (stopped)
+      results.stopping();
+    else
+      results.finished(completion(0, "a man, a plan"));
+    results.drain();
+    EXPECT_EQ(out.content(), stopped ? "a man,\n" : "a man, a plan\n");
+  }
+}
+
 TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
   OutputPath folder;
   std::filesystem::remove(folder.path());

@@ -331,6 +331,28 @@ TEST(Engine, EndsAtStopTokensAndStopStringsAndGivesText) {
   EXPECT_EQ(served.completions.at(1000).reason, FinishReason::stop);
 }
 
+TEST(Engine, TellsTheTextOfAStreamAsItGrowsUpToTheStopString) {
+  EngineOptions options = options_for("shakespeare", DType::fp32);
+  std::vector<GenerationRequest> requests = golden_requests(testing::read_golden("shakespeare"));
+  requests.push_back(requests[0]);
+  requests.back().id = requests.size() - 1;
+  requests.back().stop = {" a man."};
+  const Served apart = serve(1, options, requests);
+  EXPECT_TRUE(apart.pieces.empty());
+  for (GenerationRequest& request : requests) request.stream = true;
+  const Served streamed = serve(2, options, requests);
+  for (const auto& [request, completion] : streamed.completions) {
+    const std::vector<std::string>& pieces = streamed.pieces.at(request);
+    const std::string told = fmt::format("{}", fmt::join(pieces, ""));
+    EXPECT_EQ(completion.text, apart.completions.at(request).text);
+    EXPECT_TRUE(completion.text->starts_with(told)) << told;
+    EXPECT_GE(2 * pieces.size(), completion.tokens.size());
+    EXPECT_GE(told.size() + 8, completion.text->size());
+  }
+  EXPECT_EQ(fmt::format("{}", fmt::join(streamed.pieces.at(requests.back().id), "")),
+            "Thou art a man, and thou art");
+}
+
 TEST(Engine, RefusesWrongRequestsAndServesTheRest) {
   EngineOptions options = options_for("tiny-qwen3", DType::fp32);
   std::vector<GenerationRequest> requests = golden_requests(testing::read_golden("tiny-qwen3"));

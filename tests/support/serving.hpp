@@ -27,6 +27,8 @@ class ListSource final : public RequestSource {
 class MapSink final : public CompletionSink {
  public:
   void finished(Completion completion) override { completions[completion.id] = std::move(completion); }
+  void generated(RequestId request, std::string_view text) override { pieces[request].emplace_back(text); }
+  std::map<RequestId, std::vector<std::string>> pieces;
   std::map<RequestId, Completion> completions;
 };
 
@@ -47,6 +49,7 @@ struct Planned {
 
 struct Served {
   std::map<RequestId, Completion> completions;
+  std::map<RequestId, std::vector<std::string>> pieces;  // of those that stream
   RunSummary summary;
   EngineInfo info;
   JobPlan plan;
@@ -77,6 +80,7 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     served.summary = engine.run(
         source, sink, [](const Progress&) {}, interrupt);
     served.completions = std::move(sink.completions);
+    served.pieces = std::move(sink.pieces);
     if (const Tokenizer* tokenizer = engine.model().tokenizer())
       for (auto& [id, completion] : served.completions) add_text(*tokenizer, completion);
     served.info = engine.model().info();
