@@ -187,7 +187,7 @@ void Health::accuse_dead(int rank) {
        .where = neighbours_.pulse_of(rank)->where(),
        .error =
            {ExitCode::fault, "has died", why_all_end,
-            "the launcher may name the signal; SIGKILL without a sender is mostly the system, out of memory"},
+            "the launcher may name the signal; if nobody sent SIGKILL, the system did: memory ran out"},
        .noticed_by = world_.rank(),
        .death = true,
        .from_outside = also_dead.has_value()},
