@@ -228,7 +228,8 @@ void load_over_nccl(const char* name, const GridSize& grid) {
     load_weights(*loaded.model, *loaded.backend.ops, index, plan_reads(needs, index, 1, 20'000),
                  world.transport(), Grid{ranks.replica}, blocks);
     share_weights(*loaded.model, *world.make_group(ranks.data, *loaded.backend.ops), readers, blocks);
-    expect_values(*loaded.model, index);
+    expect_values(*loaded.model, *make_model(config, testing::plan_of({position.tensor, grid.tensor})),
+                  index);
   };
   run_ranks(grid.ranks(), load, std::chrono::seconds(60),
             [&](int rank, Transport& members, std::span<const int> group, Ops& ops) {
