@@ -3,6 +3,7 @@
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cuda/cuda_backend.hpp>
 #include <kernels/reference/reference_ops.hpp>
+#include <kernels/support/counted.hpp>
 
 namespace maniple {
 
@@ -18,7 +19,7 @@ Backend make_cpu(const BackendOptions& options) {
   const CpuPath path = cpu::chosen_path(options.cpu_path);
   auto pool = std::make_unique<ThreadPool>(options.threads, options.cpus);
   auto device = std::make_unique<CpuDevice>(
-      fmt::format("cpu, {} thread{}, {}", options.threads, options.threads == 1 ? "" : "s", name_of(path)));
+      fmt::format("cpu, {}, {}", counted(static_cast<uint64_t>(options.threads), "thread"), name_of(path)));
   auto ops = std::make_unique<cpu::CpuOps>(*device, std::move(pool), path);
   return {std::move(device), std::move(ops)};
 }

@@ -128,7 +128,8 @@ std::string FaultNews::text_of(const FaultReport& fault) const {
   if (fault.agreed) return text;
   if (!of_another) text += fmt::format("  when: in {}\n", whereabouts_text(fault.where));
   if (const auto requests = counted_from_one(fault.where.requests()); !requests.empty())
-    text += fmt::format("  requests in its step: {}{}\n", fmt::join(requests, ", "),
+    text += fmt::format("  request{} in its step: {}{}\n", fault.where.running == 1 ? "" : "s",
+                        fmt::join(requests, ", "),
                         requests.size() < fault.where.running
                             ? fmt::format(" and {} more", fault.where.running - requests.size())
                             : "");

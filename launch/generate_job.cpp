@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/chat_prompt.hpp>
 #include <launch/generate_job.hpp>
 #include <launch/json_line.hpp>
@@ -157,9 +158,10 @@ std::string GenerateJob::resume_text() const {
   const std::string dropped =
       run_->dropped_bytes() == 0
           ? ""
-          : fmt::format("; {} bytes of the journal were torn or damaged, what they told of runs again",
-                        run_->dropped_bytes());
-  return fmt::format("maniple: {} of {} requests were already done{}\n", done_before(), requests(), dropped);
+          : fmt::format("; {} of the journal torn or damaged, what was told there runs again",
+                        counted(run_->dropped_bytes(), "byte"));
+  return fmt::format("maniple: {} of {} {} already done{}\n", done_before(), counted(requests(), "request"),
+                     done_before() == 1 ? "was" : "were", dropped);
 }
 
 // The journal takes what is missing, the final files take all.
@@ -231,8 +233,8 @@ std::string GenerateJob::outcome_text(ExitCode code) const {
   if (!run_) return out_text(code);
   const Ledger& ledger = run_->ledger();
   const std::string results = (run_->path() / results_name).string();
-  return fmt::format("maniple: {}: {} of {} requests done, {} failed{}; exit {}; {}\n", run_->path().string(),
-                     ledger.done(), ledger.requests(), ledger.failed(),
+  return fmt::format("maniple: {}: {} of {} done, {} failed{}; exit {}; {}\n", run_->path().string(),
+                     ledger.done(), counted(ledger.requests(), "request"), ledger.failed(),
                      ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(shown(code)),
                      code == ExitCode::stopped ? "the same command again does the rest, into " + results
                                                : "results: " + results);

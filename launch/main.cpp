@@ -67,16 +67,17 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   return world;
 }
 
-void stop_before_the_end(WallClock::time_point end) {
+void stop_before_the_end(WallClock::time_point end, bool quiet) {
   const auto left = std::chrono::ceil<std::chrono::seconds>(end - WallClock::now());
-  fmt::print(stderr, "maniple: stop: the job's time is over in {} s\n", left.count());
+  if (!quiet) fmt::print(stderr, "maniple: stop: the job's time is over in {} s\n", left.count());
   InterruptScope::stop_by_clock();
 }
 
 // Not before MPI_Init is over, which changes the environment that the clock's squeue is given.
 std::optional<StopClock> start_clock(const GenerateOptions& options) {
   if (options.launch.rank != 0) return std::nullopt;
-  return std::optional<StopClock>(std::in_place, options.time_limit, stop_before_the_end);
+  const auto stop = [quiet = options.quiet](WallClock::time_point end) { stop_before_the_end(end, quiet); };
+  return std::optional<StopClock>(std::in_place, options.time_limit, stop);
 }
 std::optional<StopClock> start_clock(const JobOptions&) { return std::nullopt; }
 

@@ -1,8 +1,11 @@
 #include <launch/input_format.hpp>
 #include <launch/options.hpp>
+#include <launch/options/documents.hpp>
 #include <launch/options/grammar.hpp>
 #include <launch/options/run_values.hpp>
+#include <launch/options/usages.hpp>
 #include <launch/run_directory/run_lock.hpp>
+#include <launch/version.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -15,75 +18,6 @@ using namespace std::chrono_literals;
 namespace {
 
 const std::vector<std::string> commands = {"generate", "doctor", "tokenize", "status", "merge"};
-
-constexpr std::string_view overview =
-    R"(maniple: runs a large language model on all ranks of an MPI job
-
-  maniple generate --model DIR --prompt TEXT                                        one rank
-  mpirun -n 4 maniple generate --model DIR --tp 2 --in FILE --out FILE              4 ranks: 2 replicas of 2
-  srun --mpi=pmix maniple generate --model DIR --tp 2 --in FILE --out FILE          on a Slurm cluster
-  maniple tokenize --model DIR --in FILE                                            token ids, no weights
-
-Commands (each has its own --help):
-  generate    continue prompts with a model from a Hugging Face directory
-  doctor      checks and measures what a job would run on
-  tokenize    texts to token ids, or back with --decode
-  status      how a run directory stands
-  merge       the results of several shards as one file
-
-  --help      this text
-  --version   the version
-)";
-
-constexpr std::string_view generate_usage =
-    R"(maniple generate: continues prompts
-
-  mpirun -n 4 maniple generate --model DIR --tp 2 --in prompts.jsonl --out results.jsonl
-  maniple generate --model DIR --prompt "ROMEO:" --max-tokens 120
-  maniple generate --model DIR --prompt "Who are you?" --chat
-
-  srun --mpi=pmix maniple generate --model DIR --tp 4 --in prompts.jsonl --run-dir runs/r1
-
-Input lines are {"id": ..., "prompt": "..."}, {"id": ..., "messages": [...]} or {"id": ..., "tokens": [...]}, with sampling fields of
-their own if need be, or OpenAI's batch lines {"custom_id": ..., "method": "POST", "url": "/v1/completions", "body": {...}}.
-The last command resumes: killed at any time, it loses at most the last --sync-interval of finished requests, and the same
-command again finishes the rest.
-)";
-
-constexpr std::string_view doctor_usage =
-    R"(maniple doctor: checks the launch and the machines, and measures them; in a job step of its own
-
-  srun --mpi=pmix maniple doctor --model DIR --tp 4 --run-dir runs/r1
-  mpirun -n 4 maniple doctor --tp 2 --quick
-
-Give it what `generate` will be given: it takes all its options, and no requests are computed. Without --model it looks at the
-launch and the machines alone. Exit code 69 where `generate` would refuse to start.
-)";
-
-constexpr std::string_view status_usage =
-    R"(maniple status DIR...: how the runs in these directories stand, a line each
-
-  maniple status runs/r1
-  maniple status runs/r1 --rc; [ $? -eq 75 ] && scontrol requeue $SLURM_JOB_ID
-  maniple status runs/r1.* --json
-)";
-
-constexpr std::string_view merge_usage =
-    R"(maniple merge OUT DIR...: the results of all shards of a run, in the order of its input
-
-  maniple merge results.jsonl runs/r1.*        errors, if there are any, go to results.jsonl.errors
-)";
-
-constexpr std::string_view tokenize_usage =
-    R"(maniple tokenize: texts to token ids
-
-  maniple tokenize --model DIR --in texts.jsonl
-  maniple tokenize --model DIR --in tokens.jsonl --decode
-  maniple tokenize --model DIR --in requests.jsonl --chat
-
-Input lines are {"id": ..., "text": "..."} or "...", with --decode {"id": ..., "tokens": [...]} or [...], with --chat
-{"id": ..., "messages": [...], "tools": [...], ...} or lines of an OpenAI batch: the model's chat template makes them prompts.
-)";
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
 
@@ -163,6 +97,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
+  grammar.add("quiet", on(options.quiet), "nothing on stderr but warnings and errors");
   grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
               "exit with 1 if any request failed; none: never; 5%: if more did");
 }
@@ -185,8 +120,10 @@ void add_run_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Stopping before the job's time is over");
   grammar.add("stop-before", duration(options.time_limit.stop_before),
               "stop so long before it [default: 180s, at most half of the time]");
-  grammar.add("walltime", duration(options.time_limit.walltime),
-              "the job's time from now on, where Slurm does not tell");
+  grammar.add("walltime",
+              parsed("[D-]HH:MM:SS", options.time_limit.walltime,
+                     [](const std::string&, const std::string& given) { return parse_walltime(given); }),
+              "the job's time from now on, where Slurm does not tell; also MM:SS, 4h, 90m");
 }
 
 void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
@@ -293,6 +230,7 @@ CommandLine parse_generate(std::span<const std::string> args) {
   check_places(options);
   check_sampling(options.sampling);
   options.engine.seed = options.seed.value_or(0);
+  options.overwrite.quiet = options.quiet;
   return options;
 }
 
@@ -370,7 +308,12 @@ CommandLine parse_merge(std::span<const std::string> args) {
 CommandLine parse_arguments(std::span<const std::string> args) {
   const std::string first = args.empty() ? "" : args[0];
   if (first == "--help" || first == "-h" || first == "help") return Notice{std::string(overview)};
-  if (first == "--version") return Notice{"maniple " MANIPLE_VERSION "\n"};
+  if (first == "--version" || first == "-V") return Notice{version_text()};
+  if (first == "--man") return Notice{overview_page(overview, commands)};
+  if (first == "--completion")
+    return Notice{completion_script(commands, [](const std::string& command) {
+      return std::get<Notice>(parse_arguments(std::vector<std::string>{command, "--completion"})).text;
+    })};
   if (first == "generate") return parse_generate(args.subspan(1));
   if (first == "doctor") return parse_doctor(args.subspan(1));
   if (first == "tokenize") return parse_tokenize(args.subspan(1));

@@ -54,6 +54,7 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<uint64_t> seed;       // of the run
   Shard shard;
   FailOn fail_on;
+  bool quiet = false;  // stderr has warnings and errors only
   bool retry_errors = false;
   bool exit_zero_on_stop = false;
   std::chrono::milliseconds sync_interval{};

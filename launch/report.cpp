@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <kernels/support/host_memory.hpp>
 #include <launch/option_names.hpp>
 #include <launch/report.hpp>
@@ -16,10 +17,6 @@
 namespace maniple {
 namespace {
 
-std::string plural(size_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
-
 double median(const std::vector<RankTimes>& ranks, const auto& of) {
   std::vector<double> values;
   for (const RankTimes& rank : ranks) values.push_back(std::invoke(of, rank));
@@ -36,15 +33,15 @@ std::string endings_text(const RunSummary& summary, size_t failed, uint32_t max_
   std::string text = fmt::format("maniple: ended by: stop {}, length {}, error {}\n", summary.stopped,
                                  summary.reached_length, failed);
   if (summary.clipped > 0)
-    text += fmt::format("maniple: max_tokens of {} clipped to what the context of {} tokens leaves\n",
-                        plural(summary.clipped, "request"), max_model_len);
+    text += fmt::format("maniple: max_tokens of {} clipped to what the context of {} leaves\n",
+                        counted(summary.clipped, "request"), counted(max_model_len, "token"));
   if (summary.ended_by_context > 0)
-    text += fmt::format("maniple: {} ended at the end of the context of {} tokens\n",
-                        plural(summary.ended_by_context, "request"), max_model_len);
+    text += fmt::format("maniple: {} ended at the end of the context of {}\n",
+                        counted(summary.ended_by_context, "request"), counted(max_model_len, "token"));
   if (summary.ended_by_cache > 0)
     text +=
         fmt::format("maniple: {} without max_tokens ended where the KV cache ends; for more: --kv-memory\n",
-                    plural(summary.ended_by_cache, "chat"));
+                    counted(summary.ended_by_cache, "chat"));
   return text;
 }
 
@@ -104,23 +101,23 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
                    const World& world, const SeedReport& seed) {
   constexpr double mebibyte = 1 << 20;
   const std::string graphs =
-      info.num_graphs == 0
-          ? ""
-          : fmt::format("maniple: {} of decode steps of up to {} sequences, captured in {:.1f} s\n",
-                        plural(info.num_graphs, "graph"), options.max_num_seqs, info.capture_seconds);
+      info.num_graphs == 0 ? ""
+                           : fmt::format("maniple: {} of decode steps of up to {}, captured in {:.1f} s\n",
+                                         counted(info.num_graphs, "graph"),
+                                         counted(options.max_num_seqs, "sequence"), info.capture_seconds);
   const std::string reason = plan.repro_reason.empty() ? "" : fmt::format(" ({})", plan.repro_reason);
   return fmt::format(
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
       "maniple: {} = tensor {} x data {}; {}; {}; {}{}\n"
-      "maniple: KV cache: {} of {} tokens a rank, up to {} tokens a sequence; reproducibility: {}; seed "
+      "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
       options.random_weights ? "random " : "", info.load_seconds,
-      plural(static_cast<size_t>(world.size()), "rank"), plan.grid.tensor, plan.grid.data,
+      counted(static_cast<size_t>(world.size()), "rank"), plan.grid.tensor, plan.grid.data,
       world.description(), info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
-      plural(info.num_blocks, "block"), info.block_size, plan.max_model_len,
+      counted(info.num_blocks, "block"), info.block_size, counted(plan.max_model_len, "token"),
       std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
@@ -164,12 +161,13 @@ std::string summary_text(const RunSummary& summary, size_t done, size_t failed, 
                          const std::vector<Place>& places) {
   const double seconds = std::max(summary.seconds, 1e-9);
   const std::string preempted =
-      summary.preemptions == 0 ? "" : ", " + plural(summary.preemptions, "preemption");
+      summary.preemptions == 0 ? "" : ", " + counted(summary.preemptions, "preemption");
   return fmt::format(
-             "maniple: {}{}, {} failed; {} prompt tokens ({} cached), {} completion tokens in {:.1f} s: "
+             "maniple: {}{}, {} failed; {} ({} cached), {} in {:.1f} s: "
              "{:.1f} tok/s{}\n",
-             plural(done, "request"), summary.interrupted ? " before the interruption" : "", failed,
-             summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens, summary.seconds,
+             counted(done, "request"), summary.interrupted ? " before the interruption" : "", failed,
+             counted(summary.prompt_tokens, "prompt token"), summary.cached_tokens,
+             counted(summary.completion_tokens, "completion token"), summary.seconds,
              static_cast<double>(summary.completion_tokens) / seconds, preempted) +
          endings_text(summary, failed, max_model_len) + times_text(summary.ranks, places);
 }

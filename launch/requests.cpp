@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/chat_prompt.hpp>
 #include <launch/json_line.hpp>
 #include <launch/requests.hpp>
@@ -61,7 +62,7 @@ class Complaints {
     const std::string others =
         count_ > most_shown ? fmt::format("\n    and {} more", count_ - most_shown) : "";
     throw Error(ExitCode::input,
-                fmt::format("{} has {} bad line{}:{}{}", name, count_, count_ == 1 ? "" : "s", text_, others),
+                fmt::format("{} has {}:{}{}", name, counted(count_, "bad line"), text_, others),
                 "the whole input is checked before anything is loaded or computed", "correct these lines");
   }
 

@@ -15,7 +15,7 @@ using nlohmann::json;
 namespace {
 
 // What is a rank's own affair.
-constexpr std::string_view free_options[] = {"threads", "start-deadline"};
+constexpr std::string_view free_options[] = {"threads", "start-deadline", "quiet"};
 
 std::string shown(const GivenOptions& options, const std::string& name) {
   const auto found = options.find(name);

@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/counted.hpp>
 #include <launch/input_format.hpp>
 #include <launch/text_files.hpp>
 
@@ -175,11 +176,14 @@ void check_overwrite(const std::filesystem::path& path, const Overwrite& overwri
       path != "-" && ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
   if (!holds || overwrite.asked) return;
   if (overwrite.requeued) {
-    fmt::print(stderr, "maniple: note: Slurm has requeued this job: it starts over, and overwrites {}\n",
-               path.string());
+    if (!overwrite.quiet)
+      fmt::print(stderr, "maniple: note: Slurm has requeued this job: it starts over, and overwrites {}\n",
+                 path.string());
     return;
   }
-  throw Error(ExitCode::input, fmt::format("{} is there already, {} bytes", path.string(), status.st_size),
+  throw Error(ExitCode::input,
+              fmt::format("{} is there already, {}", path.string(),
+                          counted(static_cast<uint64_t>(status.st_size), "byte")),
               "they may be the results of an earlier job, and this one would overwrite them",
               "choose another file, or add --overwrite");
 }

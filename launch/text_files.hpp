@@ -85,6 +85,7 @@ class LineReader {
 struct Overwrite {
   bool asked = false;
   bool requeued = false;
+  bool quiet = false;  // a requeue is not told of
 };
 // Fails (input) where path is a file with content that may not go. Pipes, terminals and devices, and "-" for
 // stdout, hold none.

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
@@ -39,7 +40,7 @@ std::string input_text(const std::vector<std::string>& in) {
       return fmt::format("not checked: --in {}, which can be read only once\n", path);
   LineReader input(in, [](const LineReader::Line& line) { return request_of_text(line); });
   const uint64_t requests = validate_requests(input).requests;
-  return fmt::format("ok: {} request{} in {}\n", requests, requests == 1 ? "" : "s", input.name());
+  return fmt::format("ok: {} in {}\n", counted(requests, "request"), input.name());
 }
 
 // What the lengths come to.
@@ -47,10 +48,10 @@ std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
   if (plan.needs.empty()) return {};
   const RankNeeds& needs = plan.needs[0];
   const size_t blocks = (plan.max_model_len + engine.block_size - 1) / engine.block_size;
-  return fmt::format(
-      "needs of a rank: {} for weights; {} for the KV cache of a request of {} tokens, {} for {}\n",
-      bytes_text(needs.weight_bytes), bytes_text(blocks * needs.kv.block_bytes()), plan.max_model_len,
-      bytes_text(engine.max_num_seqs * blocks * needs.kv.block_bytes()), engine.max_num_seqs);
+  return fmt::format("needs of a rank: {} for weights; {} for the KV cache of a request of {}, {} for {}\n",
+                     bytes_text(needs.weight_bytes), bytes_text(blocks * needs.kv.block_bytes()),
+                     counted(plan.max_model_len, "token"),
+                     bytes_text(engine.max_num_seqs * blocks * needs.kv.block_bytes()), engine.max_num_seqs);
 }
 
 Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
@@ -75,10 +76,6 @@ void measure_and_judge(World& world, const JobOptions& options, const JobPlan& p
 
 ExitCode examine(World& world, const DoctorOptions& asked) {
   JobOptions options = asked;
-  std::string input;
-  agree(world, [&] {
-    if (world.rank() == 0) input = input_text(asked.in);
-  });
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
     options.engine.backend.cpu_path = common_cpu_path(world);
@@ -89,6 +86,10 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   JobPlan plan;
   agree(world,
         [&] { plan = plan_or_refuse(world.places(), options.engine, model ? &model->config : nullptr); });
+  std::string input;  // it may be long, and is read when nothing else is wrong
+  agree(world, [&] {
+    if (world.rank() == 0) input = input_text(asked.in);
+  });
   const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/generate_job.hpp>
 #include <launch/option_names.hpp>
@@ -30,6 +31,11 @@ std::optional<size_t> terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
+// What is neither a warning nor an error.
+void tell(const GenerateOptions& options, const std::string& text) {
+  if (!options.quiet) say(text);
+}
+
 // A single prompt's completion is shown as bare text where somebody reads it and nothing would be lost.
 bool is_bare(const GenerateOptions& options) {
   return options.prompt && !options.out && !options.sampling.logprobs;
@@ -53,14 +59,15 @@ std::optional<double> seconds_to_limit(const StopClock* clock) {
 }
 
 // Stores what has finished also when this fails.
-RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Results& results,
-                        const StopClock* clock, bool streams) {
+RunSummary run_requests(Engine& engine, const World& world, const GenerateOptions& options, GenerateJob& job,
+                        Results& results, const StopClock* clock) {
   RequestReader::Setting setting = job.reader_setting(engine.model());
-  setting.defaults.stream = streams;
+  setting.defaults.stream = streams(options);
   RequestFeed feed(job.lines(), setting, results);
   const auto start = ProgressLine::Clock::now();
   const std::optional<size_t> columns = terminal_columns();
-  const bool shows_progress = !(streams && columns);  // else it would be in the midst of the text
+  // A line that updates itself would be in the midst of the text.
+  const bool shows_progress = !options.quiet && !(streams(options) && columns);
   ProgressLine line(columns, start);
   const InterruptScope interrupts;
   const uint64_t done_before = job.done_before();
@@ -87,7 +94,7 @@ RunSummary run_requests(Engine& engine, const World& world, GenerateJob& job, Re
     if (!failure) failure = AgreedError(error);
   }
   if (failure) throw AgreedError(*failure);
-  if (summary.interrupted) say(fmt::format("maniple: stopped by {}\n", InterruptScope::cause()));
+  if (summary.interrupted) tell(options, fmt::format("maniple: stopped by {}\n", InterruptScope::cause()));
   return summary;
 }
 
@@ -99,7 +106,7 @@ bool deaths_are_told(const World& world) {
 
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, const JobPlan& plan,
                Pulse& pulse, GenerateJob& job, const Reporters& reporters) {
-  say(banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
+  tell(options, banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
   for (const std::string& warning : engine.model().generation_config().warnings)
     say(fmt::format("maniple: warning: {}\n", warning));
   RunSummary summary;
@@ -107,7 +114,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   {
     Results results(job.open_store(deaths_are_told(world)), engine.model().tokenizer(), is_bare(options),
                     &pulse.disk);
-    summary = run_requests(engine, world, job, results, reporters.clock, streams(options));
+    summary = run_requests(engine, world, options, job, results, reporters.clock);
     done = results.done();
     failed = results.failed();
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
@@ -115,7 +122,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   reporters.log.write("end: " + times_text(summary.ranks[0]));
   const ExitCode code =
       close_agreed(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
-  say(summary_text(summary, done, failed, plan.max_model_len, world.places()) + job.outcome_text(code));
+  tell(options,
+       summary_text(summary, done, failed, plan.max_model_len, world.places()) + job.outcome_text(code));
   reporters.log.write(fmt::format("exit {}", static_cast<int>(job.shown(code))));
   return job.shown(code);
 }
@@ -126,19 +134,20 @@ ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobP
   Engine engine(world, options.engine, plan, std::move(model), pulse);
   const EngineInfo& info = engine.model().info();
   reporters.faults.know_gpus(info.gpus);
-  reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {} KV blocks", info.architecture,
-                                  info.load_seconds, info.backend, info.num_blocks));
+  reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {}", info.architecture, info.load_seconds,
+                                  info.backend, counted(info.num_blocks, "KV block")));
   if (job) return serve(engine, world, options, plan, pulse, *job, reporters);
   reporters.log.write("end: " + times_text(engine.obey()));
   return ExitCode::complete;
 }
 
 // Throws what refuses the start.
-void report_preflight(const Preflight& preflight, const GenerateJob& job) {
+void report_preflight(const Preflight& preflight, const GenerateOptions& options, const GenerateJob& job) {
   constexpr size_t most_lines = 16;
-  say(job.start_note() + preflight_text(preflight.results));
+  tell(options, job.start_note());
+  say(preflight_text(preflight.results, options.quiet));
   refuse(preflight.results);
-  if (preflight.situation.size() > 1) say(rank_table(preflight.situation, most_lines));
+  if (preflight.situation.size() > 1) tell(options, rank_table(preflight.situation, most_lines));
   job.keep("topology.txt", rank_table(preflight.situation));
 }
 
@@ -192,7 +201,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
-  if (over && job) say(job->resume_text());
+  if (over && job) tell(options, job->resume_text());
   if (over) return job ? *job->already_over() : ExitCode::complete;
   std::optional<LastWord> last_word;
   agree(world, [&] {
@@ -205,7 +214,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Pulse& pulse, st
       "threads: {}, CPUs: {}", engine.backend.threads,
       engine.backend.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
   agree(world, [&] {
-    if (job) report_preflight(preflight, *job);
+    if (job) report_preflight(preflight, settled, *job);
   });
   return load_and_serve(world, settled, plan, std::move(model), pulse, job, reporters);
 }

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
@@ -26,8 +27,8 @@ Part open_part(const fs::path& path, const std::shared_ptr<OpenJournals>& open_j
   replay_journals(path, part.ledger);
   if (part.ledger.done() < part.ledger.requests())
     throw Error(ExitCode::input,
-                fmt::format("{} is not complete: {} of {} requests have a result", path.string(),
-                            part.ledger.done(), part.ledger.requests()),
+                fmt::format("{} is not complete: {} of {} with a result", path.string(), part.ledger.done(),
+                            counted(part.ledger.requests(), "request")),
                 "a merge holds the results of all requests",
                 "start the command of that shard again; when it is complete, merge");
   return part;
@@ -112,9 +113,9 @@ ExitCode run_merge(const MergeOptions& options) {
   for (const auto& [index, part] : parts) failed += part.ledger.failed();
   write_merged(options.out, parts, false);
   const std::string errors = write_errors(options.out, parts, failed);
-  fmt::print(stderr, "maniple: {}: {} requests of {} shard{}, {} failed{}\n", options.out.string(),
-             parts.at(0).manifest.number("requests"), parts.size(), parts.size() == 1 ? "" : "s", failed,
-             errors);
+  fmt::print(stderr, "maniple: {}: {} of {}, {} failed{}\n", options.out.string(),
+             counted(parts.at(0).manifest.number("requests"), "request"), counted(parts.size(), "shard"),
+             failed, errors);
   return ExitCode::complete;
 }
 

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/fault_news.hpp>
 #include <launch/progress.hpp>
@@ -29,8 +30,8 @@ struct Standing {
 };
 
 std::string counts_text(const RunProgress& progress, const RunStatus& status) {
-  std::string text =
-      fmt::format("{} of {} requests done, {} failed", progress.done, progress.requests, progress.failed);
+  std::string text = fmt::format("{} of {} done, {} failed", progress.done,
+                                 counted(progress.requests, "request"), progress.failed);
   if (status.state == RunState::stopped)
     text += fmt::format("; the same command again does the rest (sacct shows exit code {} as FAILED)",
                         status.exit_code);

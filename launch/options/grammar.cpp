@@ -2,7 +2,12 @@
 #include <launch/nearest_name.hpp>
 #include <launch/options/grammar.hpp>
 
+#include <launch/version.hpp>
+
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 namespace maniple {
@@ -10,14 +15,6 @@ namespace {
 
 constexpr unsigned line_length = 110;
 constexpr unsigned description_length = 72;
-
-po::options_description general() {
-  po::options_description general("General", line_length, description_length);
-  general.add_options()("config", po::value<std::string>()->value_name("FILE"),
-                        "more options, one `name = value` a line; the command line wins")(
-      "help", po::bool_switch(), "this text");
-  return general;
-}
 
 std::vector<std::string> names(const po::options_description& options, std::string_view prefix) {
   std::vector<std::string> names;
@@ -32,13 +29,27 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r") + 1 - first);
 }
 
+// As shells and other config files have it: '...' or "..." is the text between.
+std::string unquoted(const std::string& text) {
+  const bool quoted = text.size() >= 2 && text.front() == text.back() && (text[0] == '"' || text[0] == '\'');
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+// Which option a path that belongs to none may be for; empty: none.
+std::string option_for_path(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path / "config.json", ignored)) return "model";
+  const bool is_input = path.extension() == ".jsonl" || std::filesystem::is_regular_file(path, ignored);
+  return is_input ? "in" : "";
+}
+
 // Values from the command line and from the file that --config names. The command line wins.
 class Reader {
  public:
   Reader(const std::string& command, const std::vector<po::options_description>& groups, bool takes_words)
       : help_remedy_(fmt::format("maniple {} --help lists the options", command)), takes_words_(takes_words) {
     for (const po::options_description& group : groups) in_file_.add(group);
-    all_.add(in_file_).add(general());
+    all_.add(in_file_).add(Grammar::general());
     if (takes_words) all_.add_options()("words", po::value<std::vector<std::string>>());
   }
 
@@ -58,7 +69,10 @@ class Reader {
     using namespace po::command_line_style;
     po::positional_options_description words;
     po::command_line_parser parser(std::vector<std::string>(args.begin(), args.end()));
-    parser.options(all_).style(allow_long | long_allow_adjacent | long_allow_next).allow_unregistered();
+    parser.options(all_)
+        .style(allow_long | long_allow_adjacent | long_allow_next | allow_short | short_allow_next |
+               allow_dash_for_short)
+        .allow_unregistered();
     if (takes_words_) parser.positional(words.add("words", -1));
     po::parsed_options parsed = parser.run();
     for (const po::option& option : parsed.options) check(option);
@@ -66,16 +80,23 @@ class Reader {
   }
 
   void check(const po::option& option) const {
-    const std::string name = "--" + option.string_key;
-    if (option.position_key >= 0 && option.string_key.empty())
-      refuse(fmt::format("\"{}\" belongs to no option", option.value.at(0)),
-             fmt::format("put text with spaces into quotes; {}", help_remedy_));
+    if (option.position_key >= 0 && option.string_key.empty()) refuse_word(option.value.at(0));
+    const std::string name =
+        option.string_key.starts_with('-') ? option.original_tokens.at(0) : "--" + option.string_key;
     if (option.unregistered)
       refuse(fmt::format("unknown option {}", name), did_you_mean(name, names(all_, "--"), help_remedy_));
     const bool took_next = option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--");
     if (took_next && all_.find_nothrow(option.original_tokens[1].substr(2), false))
       refuse(fmt::format("{} needs a value, but {} follows", name, option.original_tokens[1]),
              fmt::format("{}=VALUE takes any text as value", name));
+  }
+
+  [[noreturn]] void refuse_word(const std::string& word) const {
+    const std::string option = option_for_path(word);
+    const bool is_path = !option.empty() && in_file_.find_nothrow(option, false);
+    refuse(fmt::format("\"{}\" belongs to no option", word),
+           is_path ? fmt::format("did you mean --{} {}?", option, word)
+                   : fmt::format("put text with spaces into quotes; {}", help_remedy_));
   }
 
   po::parsed_options from_file(const std::string& path) const {
@@ -100,7 +121,7 @@ class Reader {
     if (!in_file_.find_nothrow(name, false))
       refuse(fmt::format("{}: unknown option \"{}\"", where, name),
              did_you_mean(name, names(in_file_, ""), help_remedy_));
-    return {name, {trimmed(line.substr(equals + 1))}};
+    return {name, {unquoted(trimmed(line.substr(equals + 1)))}};
   }
 
   std::string help_remedy_;
@@ -150,15 +171,48 @@ std::string did_you_mean(const std::string& name, std::span<const std::string> c
   return nearest ? fmt::format("did you mean {}?", *nearest) : otherwise;
 }
 
-void Grammar::group(const char* caption) { groups_.emplace_back(caption, line_length, description_length); }
+std::chrono::milliseconds parse_walltime(const std::string& text) {
+  using namespace std::chrono;
+  static const std::regex with_days(R"((\d{1,4})-(\d{1,5})(?::(\d{1,5}))?(?::(\d{1,5}))?)");
+  static const std::regex without_days(R"(()(?:(\d{1,5}):)?(\d{1,5}):(\d{1,5}))");
+  std::smatch parts;
+  const bool is_clock =
+      std::regex_match(text, parts, with_days) || std::regex_match(text, parts, without_days);
+  if (!is_clock && text.find_first_of(":-") == std::string::npos) return parse_duration(text);
+  if (!is_clock)
+    refuse(
+        fmt::format("\"{}\" is not a time", text),
+        "write it as Slurm's --time, 04:00:00 or 1-12:00:00 (days-hours:minutes:seconds), or like 4h or 90m");
+  const auto part = [&](size_t index) {
+    return parts[index].matched ? std::atoi(parts.str(index).c_str()) : 0;
+  };
+  return days(part(1)) + hours(part(2)) + minutes(part(3)) + seconds(part(4));
+}
+
+void Grammar::group(const char* caption) {
+  groups_.emplace_back(caption, line_length, description_length);
+  captions_.push_back(caption);
+}
 
 std::optional<std::string> Grammar::parse(std::span<const std::string> args) {
+  if (args.size() == 1 && args[0] == "--man") return man();
+  if (args.size() == 1 && args[0] == "--completion") return completion();
   const po::variables_map values = Reader(command_, groups_, words_ != nullptr).read(args);
   if (values["help"].as<bool>()) return help();
+  if (values["version"].as<bool>()) return version_text();
   if (values.count("words") != 0) *words_ = values["words"].as<std::vector<std::string>>();
   given_ = {{"command", command_}};
   for (const auto& store : stores_) store(values, given_);
   return std::nullopt;
+}
+
+po::options_description Grammar::general() {
+  po::options_description general("General", line_length, description_length);
+  general.add_options()("config", po::value<std::string>()->value_name("FILE"),
+                        "more options, one `name = value` a line; the command line wins")(
+      "help,h", po::bool_switch(), "this text")("version,V", po::bool_switch(),
+                                                "the version, what it was built with, and CPU paths");
+  return general;
 }
 
 std::string Grammar::help() const {

@@ -10,7 +10,9 @@
 
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +34,8 @@ T parse_number(const std::string& name, const std::string& text, T smallest, T l
   T value{};
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (std::is_floating_point_v<T> && !std::isfinite(value))
+    refuse(fmt::format("--{} ({}) is not a number", name, text), "give a number, or leave the option out");
   if (error != std::errc{} || stopped != end || !(value >= smallest && value <= largest))
     refuse(fmt::format("--{} ({}) must be a {}number from {} to {}", name, text,
                        std::is_integral_v<T> ? "whole " : "", smallest, largest),
@@ -45,6 +49,10 @@ size_t parse_bytes(const std::string& text);
 // "5", "0.5s", "3m", "2h". Fails (usage) on anything else.
 std::chrono::milliseconds parse_duration(const std::string& text);
 
+// As Slurm's --time has it, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM" or "D-HH:MM:SS", or a duration. Fails
+// (usage) on anything else.
+std::chrono::milliseconds parse_walltime(const std::string& text);
+
 // `otherwise`, or "did you mean ...?" where a candidate is near.
 std::string did_you_mean(const std::string& name, std::span<const std::string> candidates,
                          const std::string& otherwise);
@@ -55,7 +63,8 @@ template <typename T>
 struct Value {
   po::typed_value<T>* form;  // the Grammar that it is added to owns it
   std::function<void(const std::string& name, const T& given)> store;
-  const char* if_missing = nullptr;  // of an option that must be given: what to type
+  const char* if_missing = nullptr;       // of an option that must be given: what to type
+  std::vector<std::string> choices = {};  // where a value is one of a few words
 
   Value by_default(const char* text) && { return form->default_value(text), std::move(*this); }
   Value without_value(const char* text) && { return form->implicit_value(text), std::move(*this); }
@@ -113,18 +122,16 @@ Value<std::string> duration(auto& target, std::chrono::seconds least = {}, const
 template <typename T>
 Value<std::string> choice(const char* shown, T& target,
                           std::vector<std::pair<const char*, std::type_identity_t<T>>> choices) {
-  const char* first = choices.front().first;
-  return parsed(shown, target,
-                [=](const std::string& name, const std::string& text) {
-                  std::vector<std::string> known;
-                  for (const auto& [word, value] : choices) {
-                    if (text == word) return value;
-                    known.emplace_back(word);
-                  }
-                  refuse(fmt::format("--{} ({}) must be one of: {}", name, text, fmt::join(known, ", ")),
-                         did_you_mean(text, known, fmt::format("--{} {}", name, first)));
-                })
-      .by_default(first);
+  std::vector<std::string> known;
+  for (const auto& [word, value] : choices) known.emplace_back(word);
+  Value<std::string> one_of = parsed(shown, target, [=](const std::string& name, const std::string& text) {
+    for (const auto& [word, value] : choices)
+      if (text == word) return value;
+    refuse(fmt::format("--{} ({}) must be one of: {}", name, text, fmt::join(known, ", ")),
+           did_you_mean(text, known, fmt::format("--{} {}", name, known.front())));
+  });
+  one_of.choices = known;
+  return std::move(one_of).by_default(choices.front().first);
 }
 
 // As GivenOptions has it; nothing for a switch that is off.
@@ -144,6 +151,7 @@ class Grammar {
   template <typename T>
   void add(const char* name, Value<T> value, const char* help) {
     groups_.back().add_options()(name, value.form, help);
+    if (!value.choices.empty()) choices_[name] = value.choices;
     stores_.push_back(
         [name = std::string(name), value](const po::variables_map& values, GivenOptions& given) {
           if (values.count(name) == 0) {
@@ -159,18 +167,25 @@ class Grammar {
   // Words that belong to no option are taken.
   void take_words(std::vector<std::string>& words) { words_ = &words; }
 
-  // Stores all values, in the order of their declarations; or returns the help, where that is asked for.
+  // Stores all values, in the order of their declarations; or returns the text to print, where
+  // one is asked for instead: help or version, or (alone, and in no help) --man and --completion.
   std::optional<std::string> parse(std::span<const std::string> args);
+  // Options of every command.
+  static po::options_description general();
   // Once all are stored: as text, with the command.
   const GivenOptions& given() const { return given_; }
 
  private:
   std::string help() const;
+  std::string man() const;         // launch/options/documents
+  std::string completion() const;  // of this command: a part of completion_script
 
   std::string command_;
   std::string_view usage_;
   std::vector<po::options_description> groups_;
+  std::vector<const char*> captions_;  // of the groups
   std::vector<std::function<void(const po::variables_map&, GivenOptions&)>> stores_;
+  std::map<std::string, std::vector<std::string>> choices_;
   GivenOptions given_;
   std::vector<std::string>* words_ = nullptr;
 };

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/gpu_checks.hpp>
@@ -56,8 +57,7 @@ Result check_versions(const Situation& s) {
     if (ranks_of.size() == 1) continue;
     refused |= std::ranges::find(strict, name) != strict.end();
     for (const auto& [version, ranks] : ranks_of)
-      table +=
-          fmt::format("\n    {} {}: ranks {} ({})", name, version, ranges_text(ranks), hosts_text(s, ranks));
+      table += fmt::format("\n    {} {}: {} ({})", name, version, ranks_text(ranks), hosts_text(s, ranks));
   }
   if (table.empty()) return std::nullopt;
   return Finding{
@@ -75,8 +75,9 @@ Result check_cpu_masks(const Situation& s) {
   if (bound.empty()) return std::nullopt;
   return Finding{
       warning,
-      fmt::format("{} of {} ranks may use only 1 CPU each, rank {} 1 of the {} of {}", bound.size(), s.size(),
-                  bound[0], facts_of(s, bound[0]).cpus_of_node, host_of(s, bound[0])),
+      fmt::format("{} of {} may use only 1 CPU each, rank {} 1 of the {} of {}", bound.size(),
+                  counted(s.size(), "rank"), bound[0], facts_of(s, bound[0]).cpus_of_node,
+                  host_of(s, bound[0])),
       "mpirun binds each rank to a single core by default where it starts one or two",
       "mpirun --bind-to none, or --map-by slot:PE=N for N cores a rank; with srun: --cpus-per-task=N"};
 }
@@ -115,18 +116,18 @@ Result check_memory(const Situation& s) {
     }
     if (weights + cache <= free) continue;
     const uint64_t limit = facts_of(s, ranks[0]).memory_limit;
-    return Finding{
-        refusal,
-        fmt::format("the ranks {} on {} need {} for weights and {} for the KV cache, but {} are free{}",
-                    ranges_text(ranks), host_of(s, ranks[0]), bytes_text(weights), bytes_text(cache),
-                    bytes_text(free),
-                    limit == ResourceLimit::unlimited
-                        ? ""
-                        : fmt::format(" (the job's limit: {})", bytes_text(limit))),
-        "the kernel would kill the job while it loads",
-        fmt::format("more memory for the job (--mem={}G), more nodes with a larger --tp{}",
-                    (weights + cache) * 5 / 4 / (uint64_t{1} << 30) + 1,
-                    s.options.engine.kv_memory ? ", or a smaller --kv-memory" : "")};
+    return Finding{refusal,
+                   fmt::format("{} on {} {} {} for weights and {} for the KV cache, but {} are free{}",
+                               ranks.size() == 1 ? ranks_text(ranks) : "the " + ranks_text(ranks),
+                               host_of(s, ranks[0]), ranks.size() == 1 ? "needs" : "need",
+                               bytes_text(weights), bytes_text(cache), bytes_text(free),
+                               limit == ResourceLimit::unlimited
+                                   ? ""
+                                   : fmt::format(" (the job's limit: {})", bytes_text(limit))),
+                   "the kernel would kill the job while it loads",
+                   fmt::format("more memory for the job (--mem={}G), more nodes with a larger --tp{}",
+                               (weights + cache) * 5 / 4 / (uint64_t{1} << 30) + 1,
+                               s.options.engine.kv_memory ? ", or a smaller --kv-memory" : "")};
   }
   return std::nullopt;
 }
@@ -271,6 +272,7 @@ Result check_huge_pages(const Situation& s) {
 bool always(const Situation&) { return true; }
 bool asks_for_gpus(const Situation& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
 bool in_an_allocation(const Situation& s) { return s.options.launch.allocated_tasks > 1; }
+bool with_threads(const Situation& s) { return s.options.threads.has_value(); }
 bool on_cpus(const Situation& s) { return !s.on_gpus(); }
 bool on_cpu_backend(const Situation& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
 bool on_cpus_beside_gpus(const Situation& s) {
@@ -326,6 +328,7 @@ constexpr std::array checks{
     Check{"GPUs of a tensor group reach each other", in_tensor_groups_on_gpus, check_gpu_peers},
     Check{"CPUs near the GPU", with_known_numa_nodes, check_gpu_numa},
     Check{"CPUs of each rank", always, check_cpu_masks},
+    Check{"CPUs for all threads", with_threads, check_threads},
     Check{"room in the KV cache", with_model, check_cache},
     Check{"memory for weights and KV cache", with_model_on_cpus, check_memory},
     Check{"locked memory", on_fabric, check_locked_memory},

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/preflight/gpu_checks.hpp>
 #include <runtime/device_choice.hpp>
 
@@ -21,11 +22,10 @@ std::optional<Finding> check_gpus(const Situation& s) {
         refusal, fmt::format("no GPU is visible on {}, which is in no job", hosts_text(s, without)),
         "the cuda backend needs a GPU for each rank", "--backend cpu, or a job on GPU nodes (sbatch)"};
   if (!without.empty())
-    return Finding{
-        refusal,
-        fmt::format("no GPU is visible to ranks {} ({})", ranges_text(without), hosts_text(s, without)),
-        "the cuda backend needs a GPU for each rank",
-        "--gpus-per-node=N --ntasks-per-node=N, or --backend cpu"};
+    return Finding{refusal,
+                   fmt::format("no GPU is visible to {} ({})", ranks_text(without), hosts_text(s, without)),
+                   "the cuda backend needs a GPU for each rank",
+                   "--gpus-per-node=N --ntasks-per-node=N, or --backend cpu"};
   size_t rank = 0;
   try {
     std::vector<std::string> chosen;
@@ -45,15 +45,16 @@ std::optional<Finding> check_gpus(const Situation& s) {
 // Who leaves the choice of the backend to us may not expect GPUs that stand idle.
 std::optional<Finding> check_idle_gpus(const Situation& s) {
   const std::vector<int> near = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus_of_node > 0; });
-  const std::string what = fmt::format("all ranks run on CPUs, though {} has {} GPUs", host_of(s, near[0]),
-                                       facts_of(s, near[0]).gpus_of_node);
+  const std::string what =
+      fmt::format("all ranks run on CPUs, though {} has {}", host_of(s, near[0]),
+                  counted(static_cast<uint64_t>(facts_of(s, near[0]).gpus_of_node), "GPU"));
   if (!s.cuda_build)
     return Finding{warning, what, "this build has no CUDA backend",
                    "build with -DMANIPLE_CUDA=ON, or --backend cpu if it is meant"};
   const std::vector<int> blind = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus.empty(); });
   return Finding{warning, what,
-                 fmt::format("ranks {} ({}) see none: the job has none, or the driver is too old",
-                             ranges_text(blind), hosts_text(s, blind)),
+                 fmt::format("{} ({}) {} none: the job has none, or the driver is too old", ranks_text(blind),
+                             hosts_text(s, blind), blind.size() == 1 ? "sees" : "see"),
                  "--gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant"};
 }
 
@@ -67,9 +68,10 @@ std::optional<Finding> check_gpu_isolation(const Situation& s) {
   const std::vector<int> alone = ranks_where(
       s, [&](size_t rank) { return s.ranks[rank].gpus.size() == 1 && s.places[rank].local_size > 1; });
   if (alone.empty()) return std::nullopt;
-  return Finding{warning, fmt::format("ranks {} see their own GPU only", ranges_text(alone)),
-                 "copies between the GPUs of a node may go through host memory",
-                 "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind"};
+  return Finding{
+      warning, fmt::format("{} {} their own GPU only", ranks_text(alone), alone.size() == 1 ? "sees" : "see"),
+      "copies between the GPUs of a node may go through host memory",
+      "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind"};
 }
 
 // Of GPUs that see each other; what isolation hides is told by check_gpu_isolation.
@@ -89,8 +91,8 @@ std::optional<Finding> check_gpu_peers(const Situation& s) {
   if (cut_off.empty()) return std::nullopt;
   return Finding{
       warning,
-      fmt::format("the GPUs of ranks {} ({}) have no peer access to others of their tensor group",
-                  ranges_text(cut_off), hosts_text(s, cut_off)),
+      fmt::format("the GPUs of {} ({}) have no peer access to others of their tensor group",
+                  ranks_text(cut_off), hosts_text(s, cut_off)),
       "what every layer sums up goes through host memory, many times slower",
       "nvidia-smi topo -p2p r shows which GPUs reach each other: a --tp within those; in a virtual "
       "machine or with PCIe ACS ask the site"};
@@ -105,8 +107,8 @@ std::optional<Finding> check_gpu_numa(const Situation& s) {
   if (far.empty()) return std::nullopt;
   return Finding{
       warning,
-      fmt::format("ranks {} ({}) run on processors of another NUMA node than that of their GPU",
-                  ranges_text(far), hosts_text(s, far)),
+      fmt::format("{} ({}) {} on processors of another NUMA node than that of their GPU", ranks_text(far),
+                  hosts_text(s, far), far.size() == 1 ? "runs" : "run"),
       "every copy and every launch crosses the link between the sockets",
       "srun --gpu-bind=none --cpu-bind=verbose shows the masks; --cpus-per-task and --distribution "
       "move them, mpirun --map-by numa"};

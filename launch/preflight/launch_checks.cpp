@@ -1,4 +1,6 @@
+#include <kernels/support/counted.hpp>
 #include <launch/preflight/launch_checks.hpp>
+#include <launch/preflight/preflight.hpp>
 
 #include <fmt/format.h>
 
@@ -28,6 +30,26 @@ std::optional<Finding> check_idle_tasks(const Situation& s) {
                   launch.cpus_per_task > 0 ? fmt::format(" --cpus-per-task={}", launch.cpus_per_task) : "")};
 }
 
+// Those that ranks with the same mask have together are shared out.
+std::optional<Finding> check_threads(const Situation& s) {
+  const int threads = s.options.threads.value_or(0);
+  std::vector<std::vector<int>> masks;
+  for (const RankFacts& facts : s.ranks) masks.push_back(facts.cpus);
+  const auto cpus_of = [&](size_t rank) {
+    return share_cpus(masks, s.places, static_cast<int>(rank), std::nullopt).threads;
+  };
+  const std::vector<int> few = ranks_where(s, [&](size_t rank) { return cpus_of(rank) < threads; });
+  if (few.empty()) return std::nullopt;
+  const auto cpus = static_cast<uint64_t>(cpus_of(static_cast<size_t>(few[0])));
+  return Finding{
+      warning,
+      fmt::format("--threads {}, but {} ({}) can have only {}{}", threads, ranks_text(few),
+                  hosts_text(s, few), counted(cpus, "CPU"), few.size() == 1 ? "" : " each"),
+      "threads that share a CPU wait for each other in every step",
+      fmt::format("--threads {0}, or more CPUs: srun --cpus-per-task={1}, mpirun --map-by slot:PE={1}", cpus,
+                  threads)};
+}
+
 // The path decides the last bits, so that a run keeps the one that it was begun with.
 std::optional<Finding> check_processors(const Situation& s) {
   const std::string path(name_of(s.options.engine.backend.cpu_path));
@@ -37,8 +59,8 @@ std::optional<Finding> check_processors(const Situation& s) {
   if (!unable.empty())
     return Finding{
         refusal,
-        fmt::format("--cpu-path {}: the processors of ranks {} ({}) cannot run it; their best is {}", path,
-                    ranges_text(unable), hosts_text(s, unable), facts_of(s, unable[0]).cpu_paths[0]),
+        fmt::format("--cpu-path {}: the processors of {} ({}) cannot run it; their best is {}", path,
+                    ranks_text(unable), hosts_text(s, unable), facts_of(s, unable[0]).cpu_paths[0]),
         "all ranks of a run compute by the same path",
         fmt::format("--cpu-path {} for a new run, or {}", facts_of(s, unable[0]).cpu_paths[0], one_type)};
   std::map<std::string, std::vector<int>> ranks_of;
@@ -47,7 +69,7 @@ std::optional<Finding> check_processors(const Situation& s) {
   if (!s.options.any_cpu_path || ranks_of.size() == 1) return std::nullopt;
   std::string types;
   for (const auto& [best, ranks] : ranks_of)
-    types += fmt::format("{}{} on ranks {} ({})", types.empty() ? "" : ", ", best, ranges_text(ranks),
+    types += fmt::format("{}{} on {} ({})", types.empty() ? "" : ", ", best, ranks_text(ranks),
                          hosts_text(s, ranks));
   return Finding{warning, fmt::format("processors of different types: {}; all compute by {}", types, path),
                  "a later job of this run on better nodes would take another path, and be refused",

@@ -7,6 +7,7 @@ namespace maniple {
 
 std::optional<Finding> check_heterogeneous_job(const Situation& s);
 std::optional<Finding> check_idle_tasks(const Situation& s);
+std::optional<Finding> check_threads(const Situation& s);
 std::optional<Finding> check_processors(const Situation& s);
 
 }  // namespace maniple

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <runtime/agreement.hpp>
 
@@ -104,7 +105,7 @@ std::string rank_table(const Situation& situation, size_t most) {
   return table;
 }
 
-std::string preflight_text(const std::vector<CheckResult>& results) {
+std::string preflight_text(const std::vector<CheckResult>& results, bool quiet) {
   std::string text;
   size_t counts[3] = {};
   for (const auto& [name, finding] : results) {
@@ -113,8 +114,10 @@ std::string preflight_text(const std::vector<CheckResult>& results) {
     if (finding->severity == Severity::warning) text += "maniple: " + finding_block(*finding);
   }
   const auto [notes, warnings, refusals] = counts;
-  return text + fmt::format("maniple: preflight: {} checks ok, {} warning{}{}\n",
-                            results.size() - warnings - refusals, warnings, warnings == 1 ? "" : "s",
+  if (quiet) return text;
+  return text + fmt::format("maniple: preflight: {} ok, {}{}\n",
+                            counted(results.size() - warnings - refusals, "check"),
+                            counted(warnings, "warning"),
                             refusals > 1 ? fmt::format(", {} refusals; the first:", refusals) : "");
 }
 

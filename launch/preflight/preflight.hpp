@@ -33,7 +33,7 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
 
 // Rank, node, device, CPUs and place in the grid, a line a rank; of more than `most` ranks the first ones.
 std::string rank_table(const Situation& situation, size_t most = SIZE_MAX);
-// What `generate` says: the warnings, and how many checks had nothing to say.
-std::string preflight_text(const std::vector<CheckResult>& results);
+// What `generate` says: the warnings, and unless it is quiet how many checks had nothing to say.
+std::string preflight_text(const std::vector<CheckResult>& results, bool quiet = false);
 
 }  // namespace maniple

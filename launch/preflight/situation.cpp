@@ -59,4 +59,8 @@ std::string ranges_text(std::span<const int> numbers) {
   return text.empty() ? "-" : text;
 }
 
+std::string ranks_text(std::span<const int> ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", ranges_text(ranks));
+}
+
 }  // namespace maniple

@@ -46,5 +46,7 @@ std::string hosts_text(const Situation& s, const std::vector<int>& ranks);
 std::string bytes_text(uint64_t bytes);
 // Ascending ones: "0-3,8". None: "-".
 std::string ranges_text(std::span<const int> numbers);
+// "rank 3", "ranks 0-3,8".
+std::string ranks_text(std::span<const int> ranks);
 
 }  // namespace maniple

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <runtime/chat/expression_parser.hpp>
 
 namespace maniple::jinja {
@@ -218,7 +219,8 @@ class Parser : private ExpressionParser {
     return [parts](Frame& frame, const Value& value) {
       const Items items = items_of(value);
       if (items.size() != parts.size())
-        throw TemplateError(fmt::format("{} values for {} names", items.size(), parts.size()));
+        throw TemplateError(
+            fmt::format("{} for {}", counted(items.size(), "value"), counted(parts.size(), "name")));
       for (size_t i = 0; i < parts.size(); ++i) parts[i](frame, items[i]);
     };
   }

@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/counted.hpp>
 #include <runtime/checkpoint/file_print.hpp>
 
 #include <xxhash.h>
@@ -42,7 +43,8 @@ InputFile open_same(const IndexedFile& file) {
   const FilePrint print = print_of(mine);
   if (print == file.print) return mine;
   const auto difference = [&]() -> std::string {
-    if (print.size != file.print.size) return fmt::format("{} bytes, there {}", print.size, file.print.size);
+    if (print.size != file.print.size)
+      return fmt::format("{}, there {}", counted(print.size, "byte"), file.print.size);
     return print.header != file.print.header ? "other tensors" : "other values";
   };
   throw Error(ExitCode::input,

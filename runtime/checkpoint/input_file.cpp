@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/counted.hpp>
 #include <runtime/checkpoint/input_file.hpp>
 
 #include <fcntl.h>
@@ -38,8 +39,8 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
       fail(ExitCode::input, "cannot read {} at byte {}: {}", path_.string(), offset, reason_of(errno));
     if (got == 0)
       fail(ExitCode::input,
-           "{} ends at byte {}, but had {} bytes when it was opened; is it being written or deleted?",
-           path_.string(), offset, size_);
+           "{} ends at byte {}, but had {} when it was opened; is it being written or deleted?",
+           path_.string(), offset, counted(size_, "byte"));
     offset += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));
   }

@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/counted.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/safetensors.hpp>
 
@@ -51,9 +52,9 @@ void check_size(const TensorInfo& info, const JsonFields& entry) {
   if (!type) return;
   const std::optional<uint64_t> bytes = bytes_of(type->item_bytes, info.shape);
   if (bytes != info.byte_size)
-    entry.refuse("data_offsets",
-                 fmt::format("{} bytes, for {} of shape {}",
-                             bytes ? std::to_string(*bytes) : "more than 2^64", type->name, info.shape));
+    entry.refuse("data_offsets", fmt::format("{}, for {} of shape {}",
+                                             bytes ? counted(*bytes, "byte") : "more than 2^64 bytes",
+                                             type->name, info.shape));
 }
 
 IndexedTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
@@ -63,8 +64,8 @@ IndexedTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
   const std::vector<int64_t> range = entry.sizes("data_offsets");
   if (range.size() != 2 || range[0] > range[1] || static_cast<uint64_t>(range[1]) > data_bytes)
     entry.refuse("data_offsets",
-                 fmt::format("a begin and an end in the {} bytes after the header (is the file complete?)",
-                             data_bytes));
+                 fmt::format("a begin and an end in the {} after the header (is the file complete?)",
+                             counted(data_bytes, "byte")));
   tensor.offset = static_cast<uint64_t>(range[0]);
   tensor.info.byte_size = static_cast<uint64_t>(range[1] - range[0]);
   tensor.info.dtype = dtype_of(tensor.info.stored_type);
@@ -95,8 +96,8 @@ void check_layout(const StoredTensors& tensors, uint64_t data_bytes, std::string
 
 uint64_t header_length(const InputFile& file) {
   if (file.size() < length_bytes)
-    fail(ExitCode::input, "{} has {} bytes; a safetensors file has at least {}", file.path().string(),
-         file.size(), length_bytes + 2);
+    fail(ExitCode::input, "{} has {}; a safetensors file has at least {}", file.path().string(),
+         counted(file.size(), "byte"), length_bytes + 2);
   std::array<std::byte, length_bytes> bytes;
   file.read(0, bytes);
   uint64_t length = 0;

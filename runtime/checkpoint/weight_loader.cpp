@@ -1,5 +1,6 @@
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/rows.hpp>
+#include <kernels/support/counted.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
@@ -260,8 +261,8 @@ void check_names(Model& model, const WeightIndex& index) {
                 "config.json says which tensors there must be",
                 "get config.json and all *.safetensors files of one model, in the names of transformers");
   if (!extra.empty())
-    fail(ExitCode::input, "the checkpoint holds {} tensors that the model has no place for: {}", extra.size(),
-         some_of(extra));
+    fail(ExitCode::input, "the checkpoint holds {} that the model has no place for: {}",
+         counted(extra.size(), "tensor"), some_of(extra));
 }
 
 Readers readers_of(Model& whole, int replicas) {

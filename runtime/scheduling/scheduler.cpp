@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/counted.hpp>
 #include <runtime/scheduling/scheduler.hpp>
 
 #include <fmt/format.h>
@@ -72,14 +73,14 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
   if (sequences_.contains(request.id)) return fmt::format("request {} is being served already", request.id);
   if (prompt == 0) return "the prompt is empty";
   if (prompt + 1 > config_.max_model_len)
-    return fmt::format("the prompt ({} tokens) and one token to generate exceed the maximum length ({})",
-                       prompt, config_.max_model_len);
+    return fmt::format("the prompt ({}) and one token to generate exceed the maximum length ({})",
+                       counted(prompt, "token"), config_.max_model_len);
   const uint64_t tokens = longest(request);
   const size_t needed = blocks_for(tokens - 1, config_.block_size);
   if (needed > config_.num_blocks)
     return fmt::format(
-        "{} tokens need {} kv blocks of {} and there are {}; lower {}the prompt ({})", tokens, needed,
-        config_.block_size, config_.num_blocks,
+        "{} need {} of {} and there are {}; lower {}the prompt ({})", counted(tokens, "token"),
+        counted(needed, "kv block"), config_.block_size, config_.num_blocks,
         request.sampling.open_ended ? "" : fmt::format("max_tokens ({}) or ", request.sampling.max_tokens),
         prompt);
   return invalid_reason(request.sampling);

@@ -92,6 +92,6 @@ done
 
 if (($(nproc) >= 2)); then
   taskset -c 0 $MPIRUN -n 1 "$MANIPLE" doctor --quick >"$work/out" 2>"$work/err"
-  says '^warning: 1 of 1 ranks may use only 1 CPU'
+  says '^warning: 1 of 1 rank may use only 1 CPU'
 fi
 finish

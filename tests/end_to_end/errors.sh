@@ -84,6 +84,22 @@ printf '# ours\nmax-tokens = 3\ntemprature = 0\n' >"$work/config"
 generate 64 "config line 3: unknown option \"temprature\"|did you mean temperature?" --model "$model" --prompt a --config "$work/config"
 generate 65 "cannot open|nowhere.conf" --model "$model" --prompt a --config "$work/nowhere.conf"
 
+generate 64 "belongs to no option|did you mean --in $work/in?" --model "$model" "$work/in"
+generate 64 "did you mean --model $model?" --prompt a "$model"
+generate 64 "is not a number" --model "$model" --prompt a --temperature nan
+for args in -h -V "generate -h" "doctor -V" "merge --version"; do
+  for ranks in 1 2; do
+    say "$ranks ranks, 0: $args"
+    limited $ranks $args >"$work/out" 2>"$work/err" && [[ ! -s $work/err ]] && (($(grep -c '^maniple' "$work/out") == 1)) || bad "$args: $(cat "$work/out" "$work/err")"
+  done
+done
+say "--quiet says nothing of a run where all is well, and warnings"
+for ranks in 1 2; do
+  limited $ranks generate --model "$model" --prompt a --max-tokens 2 --quiet >"$work/out" 2>"$work/err" && [[ -s $work/out && ! -s $work/err ]] || bad "--quiet: $(cat "$work/err")"
+done
+limited 1 generate --model "$model" --prompt a --max-tokens 2 --quiet --threads $(($(nproc) + 1)) >"$work/out" 2>"$work/err" || bad "--quiet with too many threads: $(cat "$work/err")"
+[[ $(grep -c '^maniple' "$work/err") == 1 && $(head -1 "$work/err") == "maniple: warning: --threads $(($(nproc) + 1)), but rank 0 "* ]] || bad "--quiet with too many threads: $(cat "$work/err")"
+
 # Copies that another launcher started: one speaks, all leave with the same code
 for by in "PMI_SIZE PMI_RANK mpiexec" "FLUX_JOB_SIZE FLUX_TASK_RANK Flux" "PALS_LOCAL_SIZE PALS_RANKID PALS" "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK mpirun"; do
   read -r size rank name <<<"$by"
@@ -109,6 +125,11 @@ generate 69 "no block|--kv-memory" --model "$tiny" --in "$work/in" --kv-memory 1
 # The model's files
 generate 65 "nowhere does not exist" --model "$work/nowhere" --in "$work/in"
 bad_config architecture 's/Qwen3ForCausalLM/GemmaForCausalLM/' 'GemmaForCausalLM|Qwen3ForCausalLM'
+say "config.json is looked at before the tokenizer and the input"
+printf '{"model":{"type":"WordPiece"}}' >"$work/architecture/tokenizer.json"
+printf '{"prompt"\n' >"$work/not-json"
+expect "1 2" 65 'GemmaForCausalLM' doctor --model "$work/architecture" --in "$work/not-json" --quick
+generate 65 'GemmaForCausalLM' --model "$work/architecture" --in "$work/not-json"
 bad_config rotary 's/"rope_type": "default"/"rope_type": "yarn"/' 'rope_type|yarn|llama3'
 bad_config quantised 's/"hidden_act"/"quantization_config": {"bits": 4}, &/' 'quantization_config'
 bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'

@@ -292,6 +292,18 @@ TEST(Summary, HasMediansAndTheSlowestRank) {
             "maniple: slowest rank: 1 on nid1, 4.0 s of its own work (median 2.5 s)\n");
 }
 
+TEST(Summary, OfOneHasNoPlural) {
+  RunSummary summary;
+  summary.prompt_tokens = summary.completion_tokens = 1;
+  summary.preemptions = 1;
+  summary.seconds = 1;
+  const std::string text = summary_text(summary, 1, 0, 4096, on_one_node(1));
+  EXPECT_EQ(
+      text.substr(0, text.find('\n')),
+      "maniple: 1 request, 0 failed; 1 prompt token (0 cached), 1 completion token in 1.0 s: 1.0 tok/s, 1 "
+      "preemption");
+}
+
 TEST(Summary, SaysWhatTheContextAndTheCacheCutShort) {
   RunSummary summary;
   summary.clipped = 1;

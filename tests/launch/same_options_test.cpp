@@ -43,6 +43,7 @@ TEST(SameOptions, go_on) {
 
 TEST(SameOptions, but_threads_may_differ) {
   EXPECT_EQ(verdict({with("threads", "1"), with("threads", "4"), usual}), "");
+  EXPECT_EQ(verdict({usual, with("quiet", "")}), "");
 }
 
 TEST(DifferentOptions, are_named_with_rank_and_host) {

@@ -4,7 +4,8 @@
 cmake --install "$1" --prefix "$work/prefix" >"$work/log" || bad "$(cat "$work/log")"
 cd "$work/prefix"
 for file in bin/maniple share/maniple/cluster/slurm/generate.sbatch share/doc/maniple/LICENSE share/doc/maniple/README.md \
-  share/doc/maniple/launch/README.md share/maniple/modulefiles/maniple/*; do
+  share/doc/maniple/launch/README.md share/maniple/modulefiles/maniple/* share/man/man1/maniple{,-generate}.1 \
+  share/bash-completion/completions/maniple; do
   [ -s "$file" ] || bad "there is no $file"
 done
 [ -x share/maniple/cluster/slurm/chain ] || bad "the scripts cannot be executed"

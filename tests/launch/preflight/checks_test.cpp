@@ -124,7 +124,7 @@ TEST(Checks, DifferentProgramsAreRefusedWithATable) {
   EXPECT_EQ(finding_of(s),
             "refused: not all ranks run the same program and libraries (name, version, hash of the file):\n"
             "    maniple 0.1.0 aa: ranks 0-2 (nid1, nid2)\n"
-            "    maniple 0.1.0 cc: ranks 3 (nid2)\n"
+            "    maniple 0.1.0 cc: rank 3 (nid2)\n"
             "  why: ranks of different builds may hang or compute different things\n"
             "  try: load the same modules on every node, or copy one build to all (sbcast)\n");
 }
@@ -133,7 +133,7 @@ TEST(Checks, DifferentDriversAreAWarningAndAMissingLibraryIsADifference) {
   Situation s = healthy();
   s.ranks[1].versions["libcuda"] = "libcuda.so.580 dd";
   EXPECT_NE(finding_of(s).find("warning: not all ranks"), std::string::npos);
-  EXPECT_NE(finding_of(s).find("libcuda none: ranks 0 (nid1)"), std::string::npos);
+  EXPECT_NE(finding_of(s).find("libcuda none: rank 0 (nid1)"), std::string::npos);
 }
 
 TEST(Checks, OneRankInAnAllocationOfSeveralTasks) {
@@ -255,7 +255,7 @@ TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
   for (size_t rank = 0; rank < 3; ++rank) s.ranks[rank].gpus = {{"GPU-1", "0000:01:00.0", 0, {}}};
   EXPECT_EQ(finding_of(s),
             "warning: all ranks run on CPUs, though nid1 has 4 GPUs\n"
-            "  why: ranks 3 (nid2) see none: the job has none, or the driver is too old\n"
+            "  why: rank 3 (nid2) sees none: the job has none, or the driver is too old\n"
             "  try: --gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant\n");
   s.cuda_build = false;
   EXPECT_NE(finding_of(s).find("why: this build has no CUDA backend\n"), std::string::npos);
@@ -301,7 +301,7 @@ TEST(Checks, GpusThatAreHiddenFromEachOther) {
 TEST(Checks, CpusFarFromTheGpu) {
   Situation s = healthy_gpus();
   s.ranks[3].numa_nodes = {0};
-  EXPECT_NE(finding_of(s).find("warning: ranks 3 (nid1) run on processors of another NUMA node"),
+  EXPECT_NE(finding_of(s).find("warning: rank 3 (nid1) runs on processors of another NUMA node"),
             std::string::npos);
   s.ranks[3].gpus[3].numa_node = -1;
   EXPECT_EQ(finding_of(s), "");
@@ -321,6 +321,21 @@ TEST(Checks, RanksThatGotOneCpuOfMany) {
   s.options.threads.reset();
   s.ranks[0].cpus_of_node = s.ranks[1].cpus_of_node = 2;
   EXPECT_EQ(finding_of(s), "");
+}
+
+TEST(Checks, MoreThreadsThanCpus) {
+  Situation s = healthy();
+  s.options.threads = 4;
+  EXPECT_EQ(finding_of(s), "");
+  s.options.threads = 6;
+  EXPECT_NE(finding_of(s).find("warning: --threads 6, but ranks 0-1 (nid1) can have only 4 CPUs each\n"),
+            std::string::npos);
+  s.options.threads = 4;
+  s.ranks[1].cpus.resize(1);
+  EXPECT_NE(finding_of(s).find("--threads 4, but rank 1 (nid1) can have only 1 CPU\n"), std::string::npos);
+  s.ranks[1].cpus = s.ranks[0].cpus;  // they share them
+  EXPECT_NE(finding_of(s).find("ranks 0-1 (nid1) can have only 2 CPUs each\n"), std::string::npos);
+  EXPECT_FALSE(has_refusal(run_checks(s)));
 }
 
 TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
