@@ -20,8 +20,8 @@ expect() {
 }
 
 differ() { expect 65 "$1 (rank 1 on $(hostname)" "$MANIPLE" "${usual[@]}" ${2:-} -- "$MANIPLE" "${usual[@]}" ${3:-}; }
-differ "given --dtype fp32, but rank 0 --dtype bf16" "" "--dtype fp32"
-differ "given --dtype bf16, but rank 0 --dtype fp32" "--dtype fp32"
+differ "given --dtype fp32, but rank 0 --dtype auto" "" "--dtype fp32"
+differ "given --dtype auto, but rank 0 --dtype fp32" "--dtype fp32"
 differ "given --tp 1, but rank 0 --tp 3" "--tp 3"
 differ "given --block-size 16, but rank 0 --block-size 256" "" "--block-size 16"
 differ "given --eager, but rank 0 no --eager" "" --eager
