@@ -127,9 +127,9 @@ generate 65 "nowhere does not exist" --model "$work/nowhere" --in "$work/in"
 bad_config architecture 's/Qwen3ForCausalLM/GemmaForCausalLM/' 'GemmaForCausalLM|Qwen3ForCausalLM'
 say "config.json is looked at before the tokenizer and the input"
 printf '{"model":{"type":"WordPiece"}}' >"$work/architecture/tokenizer.json"
-printf '{"prompt"\n' >"$work/not-json"
-expect "1 2" 65 'GemmaForCausalLM' doctor --model "$work/architecture" --in "$work/not-json" --quick
-generate 65 'GemmaForCausalLM' --model "$work/architecture" --in "$work/not-json"
+printf '{"prompt"\n' >"$work/no-lines"
+expect "1 2" 65 'GemmaForCausalLM' doctor --model "$work/architecture" --in "$work/no-lines" --quick
+generate 65 'GemmaForCausalLM' --model "$work/architecture" --in "$work/no-lines"
 bad_config rotary 's/"rope_type": "default"/"rope_type": "yarn"/' 'rope_type|yarn|llama3'
 bad_config quantised 's/"hidden_act"/"quantization_config": {"bits": 4}, &/' 'quantization_config'
 bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'
