@@ -185,9 +185,8 @@ void Health::accuse_dead(int rank) {
   give_up(
       {.rank = rank,
        .where = neighbours_.pulse_of(rank)->where(),
-       .error =
-           {ExitCode::fault, "has died", why_all_end,
-            "the launcher may name the signal; if nobody sent SIGKILL, the system did: memory ran out"},
+       .error = {ExitCode::fault, "has died", why_all_end,
+                 "the launcher may name the signal; if nobody sent SIGKILL, the system did: memory ran out"},
        .noticed_by = world_.rank(),
        .death = true,
        .from_outside = also_dead.has_value()},
