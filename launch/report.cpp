@@ -77,11 +77,8 @@ std::string error_block(const Error& error, const std::string& speaker) {
 
 Error error_of(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception)) return out_of_memory();
   const std::string limit = address_limit_text();
-  if (dynamic_cast<const std::bad_alloc*>(&exception))
-    return {ExitCode::preflight, "out of memory" + limit, "this process may have no more memory",
-            limit.empty() ? "give the job more memory, or use more ranks a replica (--tp)"
-                          : address_limit_remedy};
   const auto* system = dynamic_cast<const std::system_error*>(&exception);
   if (system && system->code() == std::errc::resource_unavailable_try_again)
     return {ExitCode::preflight, fmt::format("a thread could not be started: {}{}", system->what(), limit),

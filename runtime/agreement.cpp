@@ -33,7 +33,7 @@ void agree(World& world, const std::function<void()>& phase) {
   } catch (const Error& error) {
     mine = error;
   } catch (const std::bad_alloc&) {
-    mine = Error(ExitCode::preflight, "out of memory" + address_limit_text());
+    mine = out_of_memory();
   }
   const std::vector<std::string> all = world.all_gather_bytes(encode(mine));
   for (size_t rank = 0; rank < all.size(); ++rank) {

@@ -40,8 +40,10 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
                     .run(source, on_progress, interrupt, worker_failed);
     } catch (const Error& error) {
       failure = error;
+    } catch (const std::bad_alloc&) {
+      failure = out_of_memory();
     } catch (const std::exception& error) {
-      failure = Error(ExitCode::internal, error.what() + address_limit_text());
+      failure = Error(ExitCode::internal, error.what());
     }
   });
   WorkerTimes times;

@@ -79,4 +79,11 @@ std::string address_limit_text() {
   return fmt::format(" (ulimit -v allows this process {} MiB of addresses)", limit.rlim_cur >> 20);
 }
 
+Error out_of_memory() {
+  const std::string limit = address_limit_text();
+  return {ExitCode::preflight, "out of memory" + limit, "this process may have no more memory",
+          limit.empty() ? "give the job more memory, or use more ranks a replica (`tensor_size`)"
+                        : address_limit_remedy};
+}
+
 }  // namespace maniple

@@ -1,6 +1,8 @@
 // What this process may still take of the host's memory.
 #pragma once
 
+#include <kernels/support/check.hpp>
+
 #include <cstddef>
 #include <filesystem>
 #include <limits>
@@ -22,5 +24,8 @@ HostMemory host_memory(const std::filesystem::path& root = "/");
 std::string address_limit_text();
 inline constexpr const char* address_limit_remedy =
     "ulimit -v unlimited before the launcher's line; sbatch --propagate=NONE where the limit is the shell's";
+
+// What stands for std::bad_alloc.
+Error out_of_memory();
 
 }  // namespace maniple

@@ -90,6 +90,18 @@ submit spanning "$scripts/generate.sbatch" --model "$model" --in "$work/in" --tp
 ended spanning 60 69
 says spanning 'error: --tp 4 spans nodes: the ranks are 0-1 on n[1-4], 2-3 on n[1-4]'
 
+say "without a run directory: results as by --out, and a stop is an interruption"
+submit srun-out "$scripts/generate.sbatch" "${run[@]}" --out "$work/srun-out"
+ended srun-out 60 0
+same "$work/srun-out"
+submit clock-out "${minute[@]}" "$scripts/cpu.sbatch" "${endless[@]}" --out "$work/clock-out" --stop-before 55s
+ended clock-out 60 143
+says clock-out "the job's time is over in [0-9]+ s"
+
+wait $watch || bad "cut: ranks are left after 60 s: $(cat "$work/cut.log")"
+says cut 'rank [0-3] on n[34] has not been heard of for [0-9]+ s'
+cluster ip link set n4 up
+
 say "GPUs are asked for, as many as ranks; without any nothing is computed by accident"
 submit gpu --ntasks-per-node=4 "$scripts/gpu.sbatch" --model "$model" --in "$work/in" --run-dir "$work/gpu"
 ended gpu 60 69
@@ -106,18 +118,6 @@ cluster salloc --nodes=2 --ntasks-per-node=2 srun --interactive --preserve-env m
 says shell '^warning: one rank runs alone in a Slurm allocation of 4 tasks'
 cluster salloc --nodes=2 --ntasks-per-node=2 srun --nodes=1 --ntasks=1 maniple doctor --quick >"$work/meant.log" 2>&1 || bad "srun: $(cat "$work/meant.log")"
 ! grep -q 'runs alone' "$work/meant.log" || bad "srun --ntasks=1: $(cat "$work/meant.log")"
-
-say "without a run directory: results as by --out, and a stop is an interruption"
-submit srun-out "$scripts/generate.sbatch" "${run[@]}" --out "$work/srun-out"
-ended srun-out 60 0
-same "$work/srun-out"
-submit clock-out "${minute[@]}" "$scripts/cpu.sbatch" "${endless[@]}" --out "$work/clock-out" --stop-before 55s
-ended clock-out 60 143
-says clock-out "the job's time is over in [0-9]+ s"
-
-wait $watch || bad "cut: ranks are left after 60 s: $(cat "$work/cut.log")"
-says cut 'rank [0-3] on n[34] has not been heard of for [0-9]+ s'
-cluster ip link set n4 up
 
 say "stopped by its time limit, and submitted again: srun"
 submit srun "${minute[@]}" "$scripts/generate.sbatch" "${run[@]}" --run-dir "$work/srun" --stop-before 57s
