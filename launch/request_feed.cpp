@@ -137,7 +137,7 @@ void RequestFeed::look_ahead() {
       dry_ = reader_.dry();
       return;
     }
-    if (ledger_ && ledger_->is_suspect(prepared->id) && !ledger_->is_quarantined(prepared->id))
+    if (ledger_ && ledger_->is_suspect(prepared->id) && !is_quarantined(prepared->id))
       suspects_.push_back(std::move(*prepared));
     else
       ahead_ = admit(std::move(*prepared));
@@ -147,7 +147,7 @@ void RequestFeed::look_ahead() {
 // Nothing where it is refused instead.
 std::optional<GenerationRequest> RequestFeed::admit(PreparedRequest prepared) {
   order_.expect(prepared.id, prepared.label);
-  if (ledger_ && ledger_->is_quarantined(prepared.id))
+  if (is_quarantined(prepared.id))
     prepared.error = "quarantined: it was running when the job failed, several times, the last time alone";
   if (prepared.error.empty()) return std::move(prepared.request);
   order_.refuse(prepared.id, prepared.error);

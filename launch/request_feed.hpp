@@ -91,7 +91,10 @@ class RequestFeed : public RequestSource {
  public:
   // What the setting points to, and `order`, must outlive the feed.
   RequestFeed(RequestReader::Lines lines, const RequestReader::Setting& setting, RequestOrder& order)
-      : ledger_(setting.ledger), order_(order), reader_(std::move(lines), setting) {}
+      : ledger_(setting.ledger),
+        retry_errors_(setting.retry_errors),
+        order_(order),
+        reader_(std::move(lines), setting) {}
 
   bool ready() override;
   bool moved() override;
@@ -100,8 +103,13 @@ class RequestFeed : public RequestSource {
  private:
   void look_ahead();
   std::optional<GenerationRequest> admit(PreparedRequest prepared);
+  // It would get the error that --retry-errors takes up, so with it the request runs, alone.
+  bool is_quarantined(RequestId request) const {
+    return ledger_ && !retry_errors_ && ledger_->is_quarantined(request);
+  }
 
   const Ledger* ledger_;
+  const bool retry_errors_;
   RequestOrder& order_;
   bool dry_ = false;  // the input; suspects may be left
   std::optional<GenerationRequest> ahead_;

@@ -190,6 +190,30 @@ TEST(RequestFeed, RunsSuspectsAloneAfterAllOthersAndNotThoseInQuarantine) {
   EXPECT_NE(order.refused[0].second.find("quarantined"), std::string::npos);
 }
 
+TEST(RequestFeed, RunsAloneWhatAnEarlierJobLeftForQuarantineWhenErrorsAreRetried) {
+  const TempDirectory scratch;
+  JournalWriter writer(scratch.path() / "journal");
+  writer.append({JournalRecord::Kind::started_alone, 3, {}});
+  writer.flush();
+  Ledger ledger(5, {});
+  for (int fault = 0; fault < 2; ++fault) ledger.replay(scratch.path() / "journal");
+  ASSERT_TRUE(ledger.is_quarantined(3));
+  Order order;
+  RequestReader::Setting setting;
+  setting.ledger = &ledger;
+  setting.retry_errors = true;
+  RequestFeed feed(lines_of(five), setting, order);
+  std::vector<RequestId> taken;
+  for (int i = 0; i < 5; ++i) {
+    if (i == 4) order.open.clear();
+    EXPECT_TRUE(ready_soon(feed));
+    taken.push_back(feed.next().value().id);
+  }
+  EXPECT_EQ(taken, (std::vector<RequestId>{0, 1, 2, 4, 3}));
+  EXPECT_EQ(order.alone.size(), 1U);
+  EXPECT_TRUE(order.refused.empty());
+}
+
 TEST(RequestFeed, NeverWaitsForTheInputAndSaysWhetherItMoves) {
   Order order;
   std::atomic<bool> stuck = true;
