@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 build=build/${1:-release}
 bundle=$build/maniple-bundle
 libraries=$bundle/usr/lib/x86_64-linux-gnu
-most_bytes=50000000
+most_bytes=64000000  # with CUDA code for five types of GPU
 [ -x "$build/maniple" ] || { echo "there is no $build/maniple: build it first, launch/setup.sh ${1:-release}" >&2; exit 1; }
 
 launch/install.sh xz-utils binutils
