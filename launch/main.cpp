@@ -81,18 +81,10 @@ std::optional<StopClock> start_clock(const GenerateOptions& options) {
 }
 std::optional<StopClock> start_clock(const JobOptions&) { return std::nullopt; }
 
-// Of a rank whose command line is wrong: the others may have been given a right one, so it joins them.
-struct Mistaken : JobOptions {
-  Error mistake;
-};
-
-std::optional<Error> mistake_of(const Mistaken& options) { return options.mistake; }
-std::optional<Error> mistake_of(const JobOptions&) { return std::nullopt; }
-
 // Nobody watches yet, so rank 0 tells it.
-void compare_options(World& world, const GivenOptions& given, const std::optional<Error>& mistake) {
+void compare_options(World& world, const JobOptions& options) {
   try {
-    refuse_different_options(world, given, mistake);
+    refuse_different_options(world, options.given, options.mistake);
   } catch (const AgreedError& error) {
     report(error);
     throw;
@@ -109,7 +101,7 @@ int run_watched(World& world, const Options& options, Command<Options> command,
   RankLog log;
   FaultNews faults(world, options.launch.job, log);
   try {
-    compare_options(world, options.given, mistake_of(options));
+    compare_options(world, options);
     return static_cast<int>(
         command(world, options, {log, faults, start, neighbours, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
@@ -199,11 +191,13 @@ std::variant<CommandLine, Error> read_command_line(const std::vector<std::string
   }
 }
 
-ExitCode run_nothing(World&, const Mistaken&, const Reporters&) { return ExitCode::usage; }
+ExitCode run_nothing(World&, const JobOptions&, const Reporters&) { return ExitCode::usage; }
 
+// The other ranks may have been given a right command line, so this one joins them to tell.
 int run_mistaken(const Error& mistake, const Launch& launch) {
   if (!launch.by_mpi) return launch.rank == 0 ? report(mistake) : 0;
-  Mistaken options{{}, mistake};
+  JobOptions options;
+  options.mistake = mistake;
   options.deadline = options.start_deadline = std::chrono::minutes(1);
   return on_all_ranks(options, launch, run_nothing);
 }

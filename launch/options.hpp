@@ -38,8 +38,9 @@ struct JobOptions {
   std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
   std::optional<std::filesystem::path> run_dir;
   GivenOptions given;
-  Launch launch;         // main's
-  TimeLimit time_limit;  // its Slurm part is main's
+  std::optional<Error> mistake;  // why the command line could not be read: given is empty then
+  Launch launch;                 // main's
+  TimeLimit time_limit;          // its Slurm part is main's
 };
 
 struct GenerateOptions : JobOptions {  // with a run_dir there is no out

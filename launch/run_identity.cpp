@@ -1,5 +1,6 @@
 #include <launch/run_identity.hpp>
 #include <runtime/agreement.hpp>
+#include <runtime/checkpoint/file_print.hpp>
 
 #include <fmt/ranges.h>
 
@@ -12,12 +13,8 @@
 namespace maniple {
 namespace {
 
-// A safetensors file begins with the length of its header.
 uint64_t bytes_to_hash(const InputFile& file) {
-  uint64_t length = 0;
-  if (file.path().extension() != ".safetensors" || file.size() < sizeof(length)) return file.size();
-  file.read(0, std::as_writable_bytes(std::span(&length, 1)));
-  return std::min(file.size() - sizeof(length), length) + sizeof(length);
+  return file.path().extension() == ".safetensors" ? header_bytes(file) : file.size();
 }
 
 bool belongs_to_model(const std::filesystem::path& path) {

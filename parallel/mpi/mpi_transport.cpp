@@ -41,10 +41,10 @@ void MpiTransport::exchange(std::span<const Outgoing> outgoing, std::span<const 
     });
   }
   Backoff backoff(spin_);
-  while (!is_over()) backoff.pause();
+  while (!advance()) backoff.pause();
 }
 
-bool MpiTransport::is_over() {
+bool MpiTransport::advance() {
   int waiting_for = -1;  // a later message of the same rank must not be taken for it
   std::erase_if(expected_, [&](const Incoming& message) {
     if (message.from == waiting_for) return false;

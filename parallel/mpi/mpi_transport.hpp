@@ -21,7 +21,7 @@ class MpiTransport : public Transport {
   MPI_Comm comm() const { return comm_.get(); }
 
  private:
-  bool is_over();                                // the exchange in progress
+  bool advance();                                // the exchange in progress; true: it is over
   bool start_receive(const Incoming& expected);  // false: it has not come yet
   void let_transfers_end();
 

@@ -87,21 +87,25 @@ ordered_json conversation_with(std::string_view role, const ordered_json& conten
 }  // namespace
 
 ChatTemplate ChatTemplate::from_text(std::string_view source) {
-  ChatTemplate result;
-  result.programs_["default"] = compiled(source);
-  return result;
+  return {{{"default", compiled(source)}}, {}};
 }
 
 ChatTemplate ChatTemplate::load(const ModelFiles& files) {
   const json tokenizer_config = read_object(files, "tokenizer_config.json");
-  ChatTemplate result;
-  result.programs_ = find_programs(files, tokenizer_config);
-  result.special_tokens_ = special_tokens_of(tokenizer_config);
-  if (!result.programs_.contains("default"))
+  auto programs = find_programs(files, tokenizer_config);
+  if (!programs.contains("default"))
     throw Error(ExitCode::input, fmt::format("{} holds no chat template", files.where()),
                 "without one, chat messages do not become a prompt",
                 "use the instruct model, or put the template into chat_template.jinja beside tokenizer.json");
-  return result;
+  return {std::move(programs), special_tokens_of(tokenizer_config)};
+}
+
+// What it does with parts is found out here, once, and not for each message.
+ChatTemplate::ChatTemplate(std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs,
+                           std::map<std::string, std::string> special_tokens)
+    : programs_(std::move(programs)), special_tokens_(std::move(special_tokens)) {
+  for (const char* role : {"system", "developer", "user", "assistant", "tool", "function", "ipython"})
+    if (shows_parts(role)) roles_with_parts_.insert(role);
 }
 
 std::string ChatTemplate::render(const ordered_json& variables, std::time_t now) const {
@@ -127,7 +131,7 @@ std::string ChatTemplate::render(const ordered_json& variables, std::time_t now)
 }
 
 // A template that knows nothing of parts prints them as a list, with all that they hold, or fails.
-bool ChatTemplate::takes_parts(std::string_view role) const {
+bool ChatTemplate::shows_parts(std::string_view role) const {
   constexpr const char* unread = "what only a printed list would show";
   ordered_json parts;
   for (const char* text : {"the first text", "the second text"})

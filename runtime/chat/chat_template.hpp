@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -35,11 +36,16 @@ class ChatTemplate {
 
   // Whether it prints the texts of a content that is a list of parts, [{"type": "text", "text": ...}, ...],
   // in messages of this role. Most templates want one text instead.
-  bool takes_parts(std::string_view role) const;
+  bool takes_parts(std::string_view role) const { return roles_with_parts_.contains(role); }
 
  private:
+  ChatTemplate(std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs,
+               std::map<std::string, std::string> special_tokens);
+  bool shows_parts(std::string_view role) const;
+
   std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs_;  // by name
   std::map<std::string, std::string> special_tokens_;
+  std::set<std::string, std::less<>> roles_with_parts_;
 };
 
 }  // namespace maniple

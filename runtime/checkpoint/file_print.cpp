@@ -19,15 +19,14 @@ uint64_t hash_of(const InputFile& file, uint64_t offset, uint64_t size, uint64_t
   return XXH64(bytes.data(), bytes.size(), seed);
 }
 
-// With the length that it begins with.
+}  // namespace
+
 uint64_t header_bytes(const InputFile& file) {
   uint64_t length = 0;
   if (file.size() < sizeof length) return file.size();
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   return std::min({length, file.size() - sizeof length, most_header_bytes}) + sizeof length;
 }
-
-}  // namespace
 
 FilePrint print_of(const InputFile& file) {
   const uint64_t header = header_bytes(file);

@@ -12,6 +12,10 @@ struct FilePrint {
   bool operator==(const FilePrint&) const = default;
 };
 
+// Of a safetensors file's header, with the length that the file begins with. Believes nothing: never more
+// than the file has, or than a header may have.
+uint64_t header_bytes(const InputFile& file);
+
 // Believes nothing: a file of any content has a print. Fails (input) when it cannot be read.
 FilePrint print_of(const InputFile& file);
 

@@ -5,18 +5,12 @@ usual=(generate --model "$model" --in "$work/in")
 
 # expect CODE "words|of the message" FIRST RANK... -- SECOND RANK...: one message, soon, and nothing on stdout.
 expect() {
-  local code=$1 words=$2 first=() rc word
+  local code=$1 words=$2 first=()
   shift 2
   while [[ $1 != -- ]]; do first+=("$1") && shift; done
   say "$code: $words"
   timeout 30 $MPIRUN -n 1 "${first[@]}" : -n 2 "${@:2}" </dev/null >"$work/out" 2>"$work/err"
-  rc=$?
-  ((rc == code)) || bad "exit code $rc, not $code: $(cat "$work/err")"
-  (($(grep -c 'maniple: error:' "$work/err") == 1)) || bad "not exactly one message: $(cat "$work/err")"
-  [[ -s $work/out ]] && bad "something went to stdout: $(cat "$work/out")"
-  while read -r word; do
-    grep -Fq -- "$word" "$work/err" || bad "no \"$word\" in the message: $(cat "$work/err")"
-  done < <(tr '|' '\n' <<<"$words")
+  refused $? "$code" "$words" "${first[*]} : ${*:2}"
 }
 
 differ() { expect 65 "$1 (rank 1 on $(hostname)" "$MANIPLE" "${usual[@]}" ${2:-} -- "$MANIPLE" "${usual[@]}" ${3:-}; }

@@ -12,18 +12,12 @@ limited() {
 
 # expect RANKS CODE "words|that the message|holds" arguments...: RANKS may be several counts.
 expect() {
-  local counts=$1 code=$2 words=$3 ranks rc word
+  local counts=$1 code=$2 words=$3 ranks
   shift 3
   for ranks in $counts; do
     say "$ranks ranks, $code: $words"
     limited "$ranks" "$@" >"$work/out" 2>"$work/err"
-    rc=$?
-    ((rc == code)) || bad "exit code $rc, not $code ($ranks ranks: $*): $(cat "$work/err")"
-    (($(grep -c 'maniple: error:' "$work/err") == 1)) || bad "not exactly one message ($ranks ranks: $*): $(cat "$work/err")"
-    [[ -s $work/out ]] && bad "something went to stdout ($ranks ranks: $*): $(cat "$work/out")"
-    while read -r word; do
-      grep -Fq -- "$word" "$work/err" || bad "no \"$word\" in the message ($ranks ranks: $*): $(cat "$work/err")"
-    done < <(tr '|' '\n' <<<"$words")
+    refused $? "$code" "$words" "$ranks ranks: $*"
   done
 }
 generate() { expect "1 2" "$1" "$2" generate "${@:3}"; }

@@ -28,6 +28,17 @@ finish() {
   say "all passed"
 }
 
+# refused RC CODE "words|that the message|holds" CONTEXT: of what wrote $work/out and $work/err: this exit code, one message, nothing on stdout.
+refused() {
+  local word
+  (($1 == $2)) || bad "exit code $1, not $2 ($4): $(cat "$work/err")"
+  (($(grep -c 'maniple: error:' "$work/err") == 1)) || bad "not exactly one message ($4): $(cat "$work/err")"
+  [[ -s $work/out ]] && bad "something went to stdout ($4): $(cat "$work/out")"
+  while read -r word; do
+    grep -Fq -- "$word" "$work/err" || bad "no \"$word\" in the message ($4): $(cat "$work/err")"
+  done < <(tr '|' '\n' <<<"$3")
+}
+
 # on RANKS arguments...: the program on so many ranks; 1 is without mpirun.
 on() {
   local ranks=$1

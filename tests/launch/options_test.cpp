@@ -1,38 +1,12 @@
-#include <kernels/support/check.hpp>
 #include <launch/nearest_name.hpp>
-#include <launch/options.hpp>
 
-#include <gtest/gtest.h>
+#include "options/parsing.hpp"
 
 #include <cstdlib>
 #include <fstream>
 
 namespace maniple {
 namespace {
-
-using Args = std::vector<std::string>;
-
-GenerateOptions generate(Args extra) {
-  Args args{"generate", "--model", "m", "--prompt", "p"};
-  args.insert(args.end(), extra.begin(), extra.end());
-  return std::get<GenerateOptions>(parse_arguments(args));
-}
-
-Error refusal(const Args& args) {
-  try {
-    parse_arguments(args);
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "was not refused";
-  return {ExitCode::complete, ""};
-}
-
-Error generate_refusal(Args extra) {
-  Args args{"generate", "--model", "m", "--prompt", "p"};
-  args.insert(args.end(), extra.begin(), extra.end());
-  return refusal(args);
-}
 
 void expect_mentions(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text << "\n  lacks: " << part;

@@ -1,8 +1,6 @@
-#include <kernels/support/check.hpp>
-#include <launch/options.hpp>
+#include "parsing.hpp"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,31 +10,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Args = std::vector<std::string>;
-
 using testing::HasSubstr;
 
 std::string printed(const Args& args) { return std::get<Notice>(parse_arguments(args)).text; }
-
-Error refusal(const Args& args) {
-  try {
-    parse_arguments(args);
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "was not refused";
-  return {ExitCode::complete, ""};
-}
-
-GenerateOptions generate(const Args& extra) {
-  Args args{"generate", "--model", "m", "--prompt", "p"};
-  args.insert(args.end(), extra.begin(), extra.end());
-  return std::get<GenerateOptions>(parse_arguments(args));
-}
-
-Error generate_refusal(const std::string& option, const std::string& value) {
-  return refusal({"generate", "--model", "m", "--prompt", "p", option, value});
-}
 
 class Files : public testing::Test {
  protected:
@@ -95,7 +71,7 @@ TEST_F(Files, OfOptionsMayHaveQuotedValues) {
 TEST(CommandLine, WhatIsNoNumberIsRefused) {
   for (const char* number : {"nan", "inf", "-inf", "NaN", "infinity", "1e999"}) {
     const auto refused = [&](const char* option, const std::string& value) {
-      EXPECT_EQ(generate_refusal(option, value).code(), ExitCode::usage) << option << ' ' << value;
+      EXPECT_EQ(generate_refusal({option, value}).code(), ExitCode::usage) << option << ' ' << value;
     };
     for (const char* option :
          {"--temperature", "--top-p", "--min-p", "--gpu-memory-utilization", "--walltime", "--stop-before",
@@ -104,8 +80,8 @@ TEST(CommandLine, WhatIsNoNumberIsRefused) {
     refused("--fail-on", std::string(number) + "%");
     refused("--deadline", std::string(number) + "h");
   }
-  EXPECT_STREQ(generate_refusal("--temperature", "nan").what(), "--temperature (nan) is not a number");
-  EXPECT_STREQ(generate_refusal("--top-p", "-inf").what(), "--top-p (-inf) is not a number");
+  EXPECT_STREQ(generate_refusal({"--temperature", "nan"}).what(), "--temperature (nan) is not a number");
+  EXPECT_STREQ(generate_refusal({"--top-p", "-inf"}).what(), "--top-p (-inf) is not a number");
 }
 
 TEST(CommandLine, AWalltimeIsWrittenAsForSlurmToo) {
@@ -119,7 +95,7 @@ TEST(CommandLine, AWalltimeIsWrittenAsForSlurmToo) {
   EXPECT_EQ(walltime("1.5h"), 90min);
   for (const char* text :
        {"1:2:3:4", "-04:00:00", "04:00:", ":30", "1-", "1-2-3", "a:b", "4:00h", "1-12:00:00:00"})
-    EXPECT_THAT(generate_refusal("--walltime", text).what(), HasSubstr("is not a time")) << text;
+    EXPECT_THAT(generate_refusal({"--walltime", text}).what(), HasSubstr("is not a time")) << text;
 }
 
 TEST(CommandLine, QuietIsASwitch) {
