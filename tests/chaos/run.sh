@@ -33,6 +33,7 @@ if [[ -n $slurm && -z ${CHAOS_CLUSTER:-} ]]; then
 fi
 
 MANIPLE=$(realpath "${MANIPLE:-$here/../../build/release/maniple}")
+[[ -x ${MANIPLE%/*}/journal_records ]] || { echo "chaos: ${MANIPLE%/*}/journal_records is missing; build all targets first" >&2 && exit 69; }
 DATA=${DATA:-$here/../data}
 MPIRUN=${MPIRUN:-mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1}
 [[ -z $slurm ]] || MPIRUN="srun --mpi=pmix --nodes=2 --cpus-per-task=1 --kill-on-bad-exit=1 --wait=10"
