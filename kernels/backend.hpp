@@ -1,8 +1,8 @@
-// Makes the device and the operations that were asked for.
+// A device and the operations on it, and the options that choose them (kernels/factory makes one).
 #pragma once
 
-#include <kernels/device.hpp>
 #include <kernels/ops.hpp>
+#include <kernels/tensor/device.hpp>
 
 #include <memory>
 #include <string>
@@ -30,27 +30,15 @@ struct BackendOptions {
   int gpu = 0;                 // index among the GPUs that this process sees
 };
 
-bool has_cuda_backend();  // this build
-// GPUs that this process sees; 0 in a build without CUDA.
-int visible_gpus();
-
 struct GpuIdentity {
   std::string uuid;                // as Device::uuid()
   std::string bus;                 // "0000:41:00.0", as in /sys/bus/pci/devices
   std::vector<std::string> peers;  // uuids of visible GPUs whose memory it can address
 };
-// Of the GPUs that this process sees; does not start to work with them.
-std::vector<GpuIdentity> identify_gpus();
-
-// Loads what a backend on a GPU calls beside the driver. Throws Error (preflight) where it is not installed.
-void open_gpu_libraries();
 
 struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
 };
-
-// Throws Error (preflight) when the machine lacks what was asked for.
-Backend make_backend(const BackendOptions& options);
 
 }  // namespace maniple

@@ -9,8 +9,8 @@
 #pragma once
 
 #include <kernels/attention_batch.hpp>
-#include <kernels/device.hpp>
 #include <kernels/sampling_batch.hpp>
+#include <kernels/tensor/device.hpp>
 #include <kernels/weight.hpp>
 
 #include <span>

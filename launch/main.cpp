@@ -1,20 +1,20 @@
 // From command line to running ranks: finds out who started us, joins the other ranks, and turns every end
 // into one message and one exit code.
-#include <launch/command_output.hpp>
 #include <launch/commands/commands.hpp>
-#include <launch/fault_news.hpp>
-#include <launch/launcher.hpp>
-#include <launch/rank_log.hpp>
-#include <launch/report.hpp>
-#include <launch/same_options.hpp>
-#include <launch/signals.hpp>
-#include <launch/start_deadline.hpp>
-#include <launch/stop_clock.hpp>
+#include <launch/options/same_options.hpp>
+#include <launch/output/rank_log.hpp>
+#include <launch/output/report.hpp>
+#include <launch/process/command_output.hpp>
+#include <launch/process/launcher.hpp>
+#include <launch/process/signals.hpp>
+#include <launch/process/stop_clock.hpp>
+#include <launch/supervision/fault_reporter.hpp>
+#include <launch/supervision/node_peers.hpp>
+#include <launch/supervision/shutdown.hpp>
+#include <launch/supervision/start_deadline.hpp>
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/self/self_world.hpp>
-#include <runtime/agreement.hpp>
-#include <runtime/control/neighbours.hpp>
-#include <runtime/control/watchdog.hpp>
+#include <runtime/collective_phase.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -31,19 +31,15 @@ std::optional<std::string> environment(const std::string& name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// The one way out of a fault: nothing is cleaned up, as that could wait for a disk, a network or another
-// thread.
-[[noreturn]] void end_process(int code) { std::_Exit(code); }
-
 int report(const Error& error, const std::string& speaker = {}) {
   say(error_block(error, speaker));
   return static_cast<int>(error.code());
 }
 
-// An error that not all ranks know of: the others wait, so that the whole job has to end.
+// An error that not all ranks know of: the others wait, so the whole job has to end.
 int fail_alone(World& world, const Error& error) {
   const bool alone = world.size() == 1;
-  const std::string& host = world.places()[static_cast<size_t>(world.rank())].host;
+  const std::string& host = world.locations()[static_cast<size_t>(world.rank())].host;
   const int code = report(error, alone ? "" : fmt::format("rank {} on {}", world.rank(), host));
   if (!alone) world.abort(code);
   return code;
@@ -81,11 +77,11 @@ std::optional<StopClock> start_clock(const GenerateOptions& options) {
 }
 std::optional<StopClock> start_clock(const JobOptions&) { return std::nullopt; }
 
-// Nobody watches yet, so rank 0 tells it.
+// The health monitors do not run yet, so rank 0 reports it.
 void compare_options(World& world, const JobOptions& options) {
   try {
     refuse_different_options(world, options.given, options.mistake);
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     report(error);
     throw;
   }
@@ -96,47 +92,20 @@ using Command = ExitCode (*)(World& world, const Options& options, const Reporte
 
 template <typename Options>
 int run_watched(World& world, const Options& options, Command<Options> command,
-                std::optional<StartDeadline>& start, Neighbours& neighbours) {
+                std::optional<StartDeadline>& start, NodePeers& peers) {
   const std::optional<StopClock> clock = start_clock(options);
   RankLog log;
-  FaultNews faults(world, options.launch.job, log);
+  FaultReporter faults(world, options.launch.job, log);
   try {
     compare_options(world, options);
-    return static_cast<int>(
-        command(world, options, {log, faults, start, neighbours, clock ? &*clock : nullptr}));
+    return static_cast<int>(command(world, options, {log, faults, start, peers, clock ? &*clock : nullptr}));
   } catch (const SilentExit&) {
     return 0;
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     return static_cast<int>(error.code());
-  } catch (const std::exception& error) {  // nobody watched yet, or no more
+  } catch (const std::exception& error) {  // the health monitors did not run
     return fail_alone(world, error_of(error));
   }
-}
-
-// One rank of a node speaks, and all leave the launcher the time to pass it on.
-[[noreturn]] void leave_behind(std::optional<int> rank, Neighbours& neighbours, ExitCode code) {
-  const Watchdog last_words(std::chrono::seconds(5), [code] { end_process(static_cast<int>(code)); });
-  if (neighbours.takes_the_word() || neighbours.takes_the_word(Pulse::has_spoken))
-    say(error_block({ExitCode::fault,
-                     rank ? fmt::format("rank {} on {} does not come to its end", *rank, host_name())
-                          : "MPI does not come to its end: a rank stands still, or cannot be reached",
-                     "the job is over, but the launcher would wait for ever",
-                     "look at the nodes of the job; a run directory tells how far it came"}));
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  end_process(static_cast<int>(code));
-}
-
-// MPI waits for all ranks, and then the launcher for the end of all processes.
-void end_together(std::unique_ptr<World> world, Neighbours& neighbours, std::chrono::milliseconds patience,
-                  ExitCode if_late) {
-  neighbours.pulse().phase = Phase::finalize;
-  std::optional<Watchdog> end_of_mpi(std::in_place, patience, [&] {
-    leave_behind(neighbours.behind(Phase::finalize), neighbours, if_late);
-  });
-  world.reset();
-  end_of_mpi.reset();
-  const std::optional<int> late = neighbours.leave(patience);
-  if (late) leave_behind(late, neighbours, if_late);
 }
 
 template <typename Options>
@@ -149,12 +118,12 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   if (options.allow_cross_node_tp) ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   std::optional<StartDeadline> start;
   std::unique_ptr<World> world = join_world(launch, options, start);
-  // The last of them sees the processes of the others end, so it is the kernel that closes this.
-  static Neighbours* const neighbours = new Neighbours(*world);
-  const int code = run_watched(*world, options, command, start, *neighbours);
-  // srun ends a rank that stands still only after one that left with an error.
-  end_together(std::move(world), *neighbours, Deadlines::within(options.deadline).progress,
-               code == 0 ? ExitCode::fault : ExitCode{code});
+  // The last rank waits for the processes of the others to end, so only the kernel may close its sockets.
+  static NodePeers* const peers = new NodePeers(*world);
+  const int code = run_watched(*world, options, command, start, *peers);
+  // srun ends a stopped rank only after another one has left with an error.
+  shut_down(std::move(world), *peers, Deadlines::within(options.deadline).progress,
+            code == 0 ? ExitCode::fault : ExitCode{code});
   return code;
 }
 
@@ -173,7 +142,7 @@ int run(CommandLine command, const Launch& launch) {
   if (const auto* options = std::get_if<DoctorOptions>(&command))
     return on_all_ranks(*options, launch, run_doctor);
   if (launch.rank != 0) return 0;
-  end_with_the_reader();
+  end_on_closed_pipe();
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));
   if (const auto* options = std::get_if<StatusOptions>(&command))

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <layers/linear.hpp>
-#include <layers/models/model_config.hpp>
+#include <layers/model_config.hpp>
 #include <layers/rms_norm.hpp>
 
 #include <optional>

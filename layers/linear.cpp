@@ -15,21 +15,21 @@ std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<Logica
   return outputs;
 }
 
-TensorView RowsOfLinear::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
+TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
   const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
   context.ops.matmul(x, weight_.matrix, bias_.vector, out);
   return out;
 }
 
-TensorView RowsOfLinear::forward_gated(GateActivation activation, ConstTensorView x,
-                                       ForwardContext& context) const {
+TensorView LinearBase::forward_gated(GateActivation activation, ConstTensorView x,
+                                     ForwardContext& context) const {
   const TensorView out = context.workspace.take(context.activation, {x.shape[0], local_outputs() / 2});
   if (!context.ops.matmul_gate_mul(activation, x, weight_.matrix, bias_.vector, out))
     context.ops.gate_mul(activation, forward(x, context), out);
   return out;
 }
 
-void RowsOfLinear::append(const LogicalOutput& output, IndexRange part) {
+void LinearBase::append(const LogicalOutput& output, IndexRange part) {
   const auto fused = [&](const char* ending, const Shape& shape) {
     return output.fused.empty() ? FusedTensor{} : FusedTensor{output.fused + ending, shape, output.first_row};
   };
@@ -52,32 +52,32 @@ void RowsOfLinear::append(const LogicalOutput& output, IndexRange part) {
   bias_.spec.rows += part.size();
 }
 
-void RowsOfLinear::list(Parameters& parameters) {
+void LinearBase::list(Parameters& parameters) {
   parameters.push_back(&weight_);
   if (has_bias_) parameters.push_back(&bias_);
 }
 
 ReplicatedLinear::ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias)
-    : RowsOfLinear(inputs, bias) {
+    : LinearBase(inputs, bias) {
   append(output, {0, output.rows});
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias,
                                            TensorRank tensor)
-    : RowsOfLinear(inputs, bias) {
+    : LinearBase(inputs, bias) {
   append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
 }
 
 MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs,
                                                        bool bias, TensorRank tensor)
-    : RowsOfLinear(inputs, bias) {
+    : LinearBase(inputs, bias) {
   for (const LogicalOutput& output : outputs)
     append(output, balanced_shard(output.rows, tensor.size, tensor.rank));
 }
 
 QkvParallelLinear::QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim,
                                      bool bias, TensorRank tensor)
-    : RowsOfLinear(inputs, bias) {
+    : LinearBase(inputs, bias) {
   const LogicalOutput &query = outputs[0], &key = outputs[1];
   const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
   const std::vector<int64_t> kv =

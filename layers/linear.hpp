@@ -27,7 +27,7 @@ struct LogicalOutput {
 std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<LogicalOutput> outputs);
 
 // Any layer whose rank holds whole rows of W. The base of the layers below, which say which rows.
-class RowsOfLinear {
+class LinearBase {
  public:
   // x [tokens, inputs] -> [tokens, local outputs], in the activation type (or fp32 if asked).
   TensorView forward(ConstTensorView x, ForwardContext& context) const {
@@ -40,7 +40,7 @@ class RowsOfLinear {
   void list(Parameters& parameters);
 
  protected:
-  RowsOfLinear(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
+  LinearBase(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
   // Appends a part of the output's rows to the local rows.
   void append(const LogicalOutput& output, IndexRange part);
 
@@ -51,19 +51,19 @@ class RowsOfLinear {
   Parameter bias_;
 };
 
-class ReplicatedLinear : public RowsOfLinear {
+class ReplicatedLinear : public LinearBase {
  public:
   ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias);
 };
 
-class ColumnParallelLinear : public RowsOfLinear {
+class ColumnParallelLinear : public LinearBase {
  public:
   ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor);
 };
 
 // Several outputs in one product, each sharded as evenly as can be: local rows are [part of 0 | part of 1 |
 // ...].
-class MergedColumnParallelLinear : public RowsOfLinear {
+class MergedColumnParallelLinear : public LinearBase {
  public:
   MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,
                              TensorRank tensor);
@@ -71,7 +71,7 @@ class MergedColumnParallelLinear : public RowsOfLinear {
 
 // Query, key and value heads in one product: local rows are [q | k | v]. KV heads are shared by ranks when
 // there are more ranks than heads.
-class QkvParallelLinear : public RowsOfLinear {
+class QkvParallelLinear : public LinearBase {
  public:
   // outputs: query, key and value.
   QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim, bool bias,

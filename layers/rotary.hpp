@@ -1,7 +1,7 @@
 // Rotary position embedding (arXiv 2104.09864): the table of angles. kernels rotate by it.
 #pragma once
 
-#include <layers/models/model_config.hpp>
+#include <layers/model_config.hpp>
 
 #include <vector>
 

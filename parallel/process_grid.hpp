@@ -1,5 +1,5 @@
 // Where a rank stands, and which ranks it works with: pure arithmetic, no MPI. World rank = ((data *
-// pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of neighbours.
+// pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of consecutive ranks.
 #pragma once
 
 #include <vector>

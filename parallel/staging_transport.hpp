@@ -1,7 +1,7 @@
 // Lets a transport of host memory serve a device whose memory the host cannot reach.
 #pragma once
 
-#include <kernels/device.hpp>
+#include <kernels/tensor/device.hpp>
 #include <parallel/transport.hpp>
 
 #include <memory>

@@ -2,7 +2,7 @@
 // it waits, for who has to tell the rank that stands still from those that wait for it.
 #pragma once
 
-#include <kernels/device.hpp>
+#include <kernels/tensor/device.hpp>
 #include <parallel/communicator.hpp>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 #include <parallel/collectives.hpp>
-#include <parallel/rank_parts.hpp>
+#include <parallel/split_rows.hpp>
 #include <parallel/staging_transport.hpp>
 #include <parallel/tree_communicator.hpp>
 

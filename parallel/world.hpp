@@ -20,7 +20,7 @@
 
 namespace maniple {
 
-struct Place {
+struct RankLocation {
   std::string host;
   int node = 0;        // index of the node, in order of its lowest rank
   int local_rank = 0;  // among the ranks of the node
@@ -42,7 +42,7 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual const std::vector<Place>& places() const = 0;  // one a rank
+  virtual const std::vector<RankLocation>& locations() const = 0;  // one a rank
   // "Open MPI 4.1.4", and how GPU tensors travel in the groups made so far; for the banner.
   virtual std::string description() const = 0;
 

@@ -1,5 +1,6 @@
+#include <kernels/factory/make_backend.hpp>
 #include <kernels/support/check.hpp>
-#include <runtime/agreement.hpp>
+#include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 
 #include <algorithm>
@@ -24,17 +25,17 @@ BackendKind common_backend(World& world, BackendKind asked) {
   return everywhere ? BackendKind::cuda : BackendKind::cpu;
 }
 
-int choose_gpu(int visible, const Place& place, bool may_share) {
-  if (visible == 0) return place.local_rank;
-  if (visible == 1 || visible >= place.local_size || may_share) return place.local_rank % visible;
+int choose_gpu(int visible, const RankLocation& location, bool may_share) {
+  if (visible == 0) return location.local_rank;
+  if (visible == 1 || visible >= location.local_size || may_share) return location.local_rank % visible;
   throw Error(ExitCode::preflight,
-              fmt::format("{} ranks of this node see {} GPUs each", place.local_size, visible),
+              fmt::format("{} ranks of this node see {} GPUs each", location.local_size, visible),
               "every rank works on a GPU of its own",
               fmt::format("start {} ranks a node (`ranks_a_node`={}), or ask for {} GPUs (`gpus_a_node`={})",
-                          visible, visible, place.local_size, place.local_size));
+                          visible, visible, location.local_size, location.local_size));
 }
 
-void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places) {
+void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<RankLocation>& locations) {
   std::map<std::string, size_t> owners;
   for (size_t rank = 0; rank < uuids.size(); ++rank) {
     if (uuids[rank].empty()) continue;
@@ -42,7 +43,7 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
     if (!is_new)
       throw Error(ExitCode::preflight,
                   fmt::format("ranks {} and {} on {} have the same GPU, {}", first->second, rank,
-                              places[rank].host, uuids[rank]),
+                              locations[rank].host, uuids[rank]),
                   "they would halve each other's speed and memory",
                   "ask for as many GPUs a node as ranks (`gpus_a_node`=N `ranks_a_node`=N), seen by all of "
                   "its ranks");

@@ -17,10 +17,10 @@ BackendKind common_backend(World& world, BackendKind asked);
 
 // Index among the visible GPUs. Each rank sees one of its own, or all ranks of the node see all. Throws Error
 // (preflight) when there are fewer GPUs than ranks, unless they may share: then in turns.
-int choose_gpu(int visible, const Place& place, bool may_share);
+int choose_gpu(int visible, const RankLocation& location, bool may_share);
 
 // uuids: of the GPU of each rank. Throws Error (preflight) naming two ranks that have the same one.
-void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<Place>& places);
+void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<RankLocation>& locations);
 
 struct MemoryState {
   size_t total = 0;     // 0: the host's, of which the free part counts alone

@@ -1,5 +1,5 @@
 #include <kernels/support/host_memory.hpp>
-#include <runtime/agreement.hpp>
+#include <runtime/collective_phase.hpp>
 #include <runtime/engine.hpp>
 
 #include <exception>
@@ -8,12 +8,12 @@
 namespace maniple {
 
 Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
-               Pulse& pulse)
+               RankActivity& activity)
     : world_(world),
       options_(options),
       plan_(plan),
-      pulse_(pulse),
-      model_(world, options, plan, std::move(model), pulse) {}
+      activity_(activity),
+      model_(world, options, plan, std::move(model), activity) {}
 
 SchedulerConfig Engine::scheduler_config() const {
   SchedulerConfig scheduler;
@@ -36,7 +36,7 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   Coordinator coordinator(model_.center(), plan_.grid, scheduler_config(), model_.blocks_of_replicas());
   std::jthread service([&] {
     try {
-      summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, pulse_.turns)
+      summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns)
                     .run(source, on_progress, interrupt, worker_failed);
     } catch (const Error& error) {
       failure = error;
@@ -55,15 +55,15 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   }
   service.join();
   const std::vector<RankTimes> ranks = gather_times(times);
-  if (failure) throw AgreedError(*failure);
+  if (failure) throw CollectiveError(*failure);
   summary.ranks = ranks;
   return summary;
 }
 
-RankTimes Engine::obey() { return gather_times(model_.work())[static_cast<size_t>(world_.rank())]; }
+RankTimes Engine::run_worker() { return gather_times(model_.work())[static_cast<size_t>(world_.rank())]; }
 
 std::vector<RankTimes> Engine::gather_times(const WorkerTimes& times) {
-  pulse_.phase = Phase::end;
+  activity_.phase = Phase::end;
   return gather_values(world_, RankTimes{model_.info().load_seconds, times.prefill, times.decode,
                                          model_.communication_seconds(), times.idle});
 }

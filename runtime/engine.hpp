@@ -9,17 +9,18 @@ namespace maniple {
 
 class Engine {
  public:
-  // Collective, as RankModel. `pulse` is kept up to date for a Health that the caller runs; the references
+  // Collective, as RankModel. `activity` is kept up to date for a HealthMonitor that the caller runs; the references
   // must outlive the engine.
-  Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model, Pulse& pulse);
+  Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
+         RankActivity& activity);
 
   const RankModel& model() const { return model_; }
 
-  // Rank 0: serves the source as Service has it. The other ranks call obey(), which returns this rank's
+  // Rank 0: serves the source as Service has it. The other ranks call run_worker(), which returns this rank's
   // times. Both return when rank 0 says stop.
   RunSummary run(RequestSource& source, CompletionSink& sink, const OnProgress& on_progress,
                  const std::atomic<int>& interrupt);
-  RankTimes obey();
+  RankTimes run_worker();
 
  private:
   SchedulerConfig scheduler_config() const;
@@ -28,7 +29,7 @@ class Engine {
   World& world_;
   EngineOptions options_;
   const JobPlan& plan_;
-  Pulse& pulse_;
+  RankActivity& activity_;
   RankModel model_;
 };
 

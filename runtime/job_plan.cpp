@@ -70,23 +70,24 @@ RankPlan JobPlan::rank(int rank) const {
   return plan;
 }
 
-bool tensor_groups_span_nodes(std::span<const Place> places, int tensor_size) {
-  const GridSize grid{tensor_size, 1, static_cast<int>(places.size()) / tensor_size};
+bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tensor_size) {
+  const GridSize grid{tensor_size, 1, static_cast<int>(locations.size()) / tensor_size};
   for (int first = 0; first < grid.ranks(); first += tensor_size)
     for (const int rank : groups_of(grid, first).tensor)
-      if (places[static_cast<size_t>(rank)].node != places[static_cast<size_t>(first)].node) return true;
+      if (locations[static_cast<size_t>(rank)].node != locations[static_cast<size_t>(first)].node)
+        return true;
   return false;
 }
 
-std::variant<JobPlan, PlanRefusal> plan_job(std::span<const Place> places, const EngineOptions& options,
-                                            const ModelConfig* config) {
-  require(!places.empty(), "a job has at least one rank");
-  const int ranks = static_cast<int>(places.size()), tensor = options.tensor_size;
+std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
+                                            const EngineOptions& options, const ModelConfig* config) {
+  require(!locations.empty(), "a job has at least one rank");
+  const int ranks = static_cast<int>(locations.size()), tensor = options.tensor_size;
   if (tensor < 1 || ranks % tensor != 0)
     return PlanRefusal{Field::tensor_size, tensor, "ranks", ranks, false, small_divisors(ranks)};
   JobPlan plan;
   plan.grid = {.tensor = tensor, .pipeline = 1, .data = ranks / tensor};
-  plan.tensor_groups_span_nodes = tensor_groups_span_nodes(places, tensor);
+  plan.tensor_groups_span_nodes = tensor_groups_span_nodes(locations, tensor);
   const bool beside_host = options.backend.kind == BackendKind::cuda;
   plan.steps_in_flight = options.steps_in_flight.value_or(beside_host ? 2 : 1);
   if (!config) return plan;
@@ -96,8 +97,8 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const Place> places, const
   plan.stages = {{0, config->num_layers}};
   plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config->max_position_embeddings));
   try {
-    for (int place = 0; place < plan.grid.replica_ranks(); ++place)
-      plan.needs.push_back(needs_of_rank(plan.rank(place), options, *config));
+    for (int member = 0; member < plan.grid.replica_ranks(); ++member)
+      plan.needs.push_back(needs_of_rank(plan.rank(member), options, *config));
   } catch (const Indivisible& error) {
     return PlanRefusal{Field::tensor_size, tensor, error.dimension,
                        error.size,         true,   small_divisors(error.size)};

@@ -3,7 +3,7 @@
 // the model or a level of reproducibility asks here.
 #pragma once
 
-#include <layers/models/model_config.hpp>
+#include <layers/model_config.hpp>
 #include <parallel/rank_plan.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine_options.hpp>
@@ -58,10 +58,10 @@ struct PlanRefusal {
 
 // options.backend.kind: of all ranks, not automatic. config: null where there is no model, and then the plan
 // has what does not depend on one. Throws Error (internal) for no ranks.
-std::variant<JobPlan, PlanRefusal> plan_job(std::span<const Place> places, const EngineOptions& options,
-                                            const ModelConfig* config);
+std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
+                                            const EngineOptions& options, const ModelConfig* config);
 
 // Whether tensor groups of this size have ranks on several nodes.
-bool tensor_groups_span_nodes(std::span<const Place> places, int tensor_size);
+bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tensor_size);
 
 }  // namespace maniple

@@ -1,6 +1,7 @@
-#include <runtime/agreement.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/rank_model.hpp>
 
@@ -23,18 +24,18 @@ constexpr size_t graph_bytes = size_t{4} << 20;
 }  // namespace
 
 RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
-                     Pulse& pulse)
+                     RankActivity& activity)
     : world_(world),
       options_(options),
       plan_(plan),
       rank_(plan.rank(world.rank())),
-      pulse_(pulse),
+      activity_(activity),
       shared_(std::move(model)),
       limits_{options.max_num_seqs, options.max_num_batched_tokens, plan.max_model_len, options.block_size} {
   info_.architecture = shared_.config.architecture;
   info_.dtype = options.dtype;
   info_.block_size = options.block_size;
-  agree(world_, [this] { read_tokenizer(); });
+  collective_phase(world_, [this] { read_tokenizer(); });
   choose_device();
   try {
     make_backend_and_groups();
@@ -65,40 +66,40 @@ void RankModel::read_tokenizer() {
 
 void RankModel::choose_device() {
   if (options_.backend.kind != BackendKind::cuda) return;
-  agree(world_, [&] {
-    const Place& place = world_.places()[static_cast<size_t>(world_.rank())];
-    options_.backend.gpu = choose_gpu(visible_gpus(), place, options_.share_gpus);
+  collective_phase(world_, [&] {
+    const RankLocation& location = world_.locations()[static_cast<size_t>(world_.rank())];
+    options_.backend.gpu = choose_gpu(visible_gpus(), location, options_.share_gpus);
   });
 }
 
 void RankModel::make_backend_and_groups() {
   if (options_.backend.cpu_path == CpuPath::automatic) options_.backend.cpu_path = common_cpu_path(world_);
-  agree(world_, [this] {
+  collective_phase(world_, [this] {
     backend_ = make_backend(options_.backend);
     model_ = make_model(shared_.config, rank_);
   });
   info_.backend = backend_.device->description();
   info_.attention = backend_.ops->attention_path(options_.dtype, shared_.config.head_dim);
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
-  agree(world_, [this] {
-    if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.places());
+  collective_phase(world_, [this] {
+    if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());
   });
-  groups_ = make_groups(world_, rank_, *backend_.ops, pulse_.waits);
+  groups_ = make_groups(world_, rank_, *backend_.ops, activity_.waits);
   channel_ = world_.make_channel();
 }
 
 void RankModel::load() {
   const Clock::time_point start = Clock::now();
-  pulse_.phase = Phase::load;
+  activity_.phase = Phase::load;
   if (options_.random_weights) {
-    agree(world_, [this] {
+    collective_phase(world_, [this] {
       info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
-      fill_with_random(*model_, *backend_.ops, options_.seed, pulse_.layer);
+      fill_with_random(*model_, *backend_.ops, options_.seed, activity_.layer);
     });
   } else {
     load_checkpoint();
   }
-  pulse_.layer = 0;
+  activity_.layer = 0;
   model_->prepare(*backend_.ops, limits_.max_model_len);
   info_.load_seconds = seconds_since(start);
 }
@@ -115,18 +116,18 @@ void RankModel::load_checkpoint() {
     for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(replica_of(plan_.grid, data));
   Readers readers;
   std::vector<ReadRound> reads;
-  agree(world_, [&] {
+  collective_phase(world_, [&] {
     const std::unique_ptr<Model> whole = make_model(shared_.config, {});
     check_names(*whole, index);
     if (alike) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
   });
-  agree(world_, [&] {
-    load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, pulse_.layer);
+  collective_phase(world_, [&] {
+    load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, activity_.layer);
   });
   if (!alike) return;
-  share_weights(*model_, *alike, readers, pulse_.layer);
+  share_weights(*model_, *alike, readers, activity_.layer);
   backend_.device->synchronize();
 }
 
@@ -141,9 +142,9 @@ std::unique_ptr<Communicator> RankModel::alike_over_nccl() {
 // replica reads for itself.
 std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index, const Readers& readers) const {
   std::vector<WeightNeeds> needs;
-  for (int place = 0; place < plan_.grid.replica_ranks(); ++place)
+  for (int location = 0; location < plan_.grid.replica_ranks(); ++location)
     needs.push_back(
-        needs_of(*make_model(shared_.config, plan_.rank(place)), index, readers, rank_.position.data));
+        needs_of(*make_model(shared_.config, plan_.rank(location)), index, readers, rank_.position.data));
   // Small rounds keep all ranks busy; those of a large model are larger, so that the plan stays small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
@@ -164,7 +165,8 @@ size_t RankModel::ranks_with_my_memory() const {
   const auto me = static_cast<size_t>(world_.rank());
   size_t count = 0;
   for (size_t rank = 0; rank < info_.gpus.size(); ++rank)
-    if (world_.places()[rank].node == world_.places()[me].node && info_.gpus[rank] == info_.gpus[me]) ++count;
+    if (world_.locations()[rank].node == world_.locations()[me].node && info_.gpus[rank] == info_.gpus[me])
+      ++count;
   return count;
 }
 
@@ -190,7 +192,7 @@ void RankModel::size_kv_cache() {
                     .kv = plan_.needs_of(world_.rank()).kv,
                     .activation = options_.dtype,
                     .vocabulary_size = shared_.config.vocab_size};
-  agree(world_, [&] {
+  collective_phase(world_, [&] {
     sizes.scratch =
         dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config.vocab_size);
     const MemoryState memory{.total = backend_.device->total_memory(),
@@ -206,15 +208,15 @@ void RankModel::size_kv_cache() {
     smallest = std::min(smallest, all[static_cast<size_t>(rank)]);
   }
   info_.num_blocks = *std::ranges::min_element(blocks_of_replicas_);
-  agree(world_, [&] {
+  collective_phase(world_, [&] {
     sizes.num_blocks = blocks_of_replicas_[static_cast<size_t>(rank_.position.data)];
-    runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, sizes, pulse_.layer);
+    runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, sizes, activity_.layer);
   });
 }
 
 void RankModel::capture_graphs() {
   const Clock::time_point start = Clock::now();
-  agree(world_, [&] {
+  collective_phase(world_, [&] {
     if (captures_graphs()) runner_->capture_decodes();
   });
   info_.num_graphs = runner_->num_graphs();
@@ -224,7 +226,7 @@ void RankModel::capture_graphs() {
 WorkerTimes RankModel::work() {
   const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
                          [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};
-  return obey_plans(*channel_.leaf, plan_.reports(world_.rank()), steps, pulse_);
+  return run_worker_loop(*channel_.leaf, plan_.reports(world_.rank()), steps, activity_);
 }
 
 }  // namespace maniple

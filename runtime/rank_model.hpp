@@ -7,7 +7,7 @@
 #include <parallel/groups.hpp>
 #include <parallel/world.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
-#include <runtime/control/pulse.hpp>
+#include <runtime/control/rank_activity.hpp>
 #include <runtime/control/worker.hpp>
 #include <runtime/execution/model_runner.hpp>
 #include <runtime/job_plan.hpp>
@@ -37,9 +37,10 @@ struct EngineInfo {
 
 class RankModel {
  public:
-  // Collective. When any rank cannot go on, all end by AgreedError or SilentExit (runtime/agreement.hpp). The
+  // Collective. When any rank cannot go on, all end by CollectiveError or SilentExit (runtime/collective_phase.hpp). The
   // references must outlive it.
-  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model, Pulse& pulse);
+  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
+            RankActivity& activity);
   ~RankModel();
 
   const EngineInfo& info() const { return info_; }
@@ -74,7 +75,7 @@ class RankModel {
   EngineOptions options_;
   const JobPlan& plan_;
   const RankPlan rank_;
-  Pulse& pulse_;
+  RankActivity& activity_;
   EngineInfo info_;
   const SharedModel shared_;
   std::optional<Tokenizer> tokenizer_;

@@ -4,7 +4,7 @@
 
 #include <runtime/completion_builder.hpp>
 #include <runtime/control/coordinator.hpp>
-#include <runtime/control/pulse.hpp>
+#include <runtime/control/rank_activity.hpp>
 #include <runtime/requests.hpp>
 
 #include <atomic>

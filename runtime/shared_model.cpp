@@ -1,4 +1,4 @@
-#include <runtime/agreement.hpp>
+#include <runtime/collective_phase.hpp>
 #include <runtime/shared_model.hpp>
 
 namespace maniple {
@@ -11,7 +11,7 @@ SharedModel share_model(World& world, const std::filesystem::path& path) {
     model.config = parse_model_config(config, (path / names[0]).string());
     model.generation_config = parse_generation_config(generation_config, (path / names[1]).string());
   };
-  agree(world, [&] {
+  collective_phase(world, [&] {
     if (world.rank() != 0) return;
     model.files.emplace(path);
     config = model.files->text(names[0]);
@@ -27,7 +27,7 @@ SharedModel share_model(World& world, const std::filesystem::path& path) {
 WeightIndex share_index(World& world, const SharedModel& model) {
   WeightIndex index;
   std::string bytes;
-  agree(world, [&] {
+  collective_phase(world, [&] {
     if (!model.files) return;
     index = read_index(*model.files);
     bytes = to_bytes(index);

@@ -15,7 +15,7 @@ struct SharedModel {
   GenerationConfig generation_config;
 };
 
-// Both are collective. When rank 0 refuses a file, all end by AgreedError or SilentExit.
+// Both are collective. When rank 0 refuses a file, all end by CollectiveError or SilentExit.
 SharedModel share_model(World& world, const std::filesystem::path& path);
 WeightIndex share_index(World& world, const SharedModel& model);
 

@@ -1,7 +1,7 @@
 // The host as a device: work is done when a call returns, memory is the process's own.
 #pragma once
 
-#include <kernels/device.hpp>
+#include <kernels/tensor/device.hpp>
 
 namespace maniple {
 

@@ -1,4 +1,4 @@
-// What backend.cpp asks of this folder.
+// What kernels/factory asks of this folder.
 #pragma once
 
 #include <kernels/backend.hpp>

@@ -1,6 +1,6 @@
 #include <kernels/cuda/cuda_backend.hpp>
-#include <kernels/cuda/cuda_check.hpp>
 #include <kernels/cuda/cuda_device.hpp>
+#include <kernels/cuda/device/cuda_check.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <device/stream.hpp>
-#include <kernels/device.hpp>
 #include <kernels/support/unique_handle.hpp>
+#include <kernels/tensor/device.hpp>
 
 #include <cuda_runtime_api.h>
 

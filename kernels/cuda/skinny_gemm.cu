@@ -14,8 +14,8 @@ constexpr int turn_k = 64;  // of a warp at a time
 constexpr int depth = 3;
 constexpr int least_columns = 32;  // of a block, for any m
 
-// A block multiplies `columns` rows of the weight with all `rows` rows of x: neighbours, or if the product is
-// gated, half of them neighbours that gate, the others those that they gate. Its warps take turns along k,
+// A block multiplies `columns` rows of the weight with all `rows` rows of x: peers, or if the product is
+// gated, half of them peers that gate, the others those that they gate. Its warps take turns along k,
 // each with a ring of its own, so that no barrier stops the stream of copies. Everywhere 96 KiB at most: what
 // fits each architecture, and twice an SM of sm_90.
 template <int rows, int columns>
@@ -207,7 +207,7 @@ class SkinnyGemm {
 
   const SkinnyGemmArguments& a_;
   const SkinnyGemmWorkspace& workspace_;
-  const int side_;   // columns that are neighbours
+  const int side_;   // columns that are peers
   const int first_;  // of them, in the product or its half
   T* ring_;
 };

@@ -1,7 +1,7 @@
 // Owns device memory. Move-only; the Device must outlive it.
 #pragma once
 
-#include <kernels/device.hpp>
+#include <kernels/tensor/device.hpp>
 #include <kernels/tensor/tensor_view.hpp>
 
 #include <utility>

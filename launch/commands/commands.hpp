@@ -2,13 +2,13 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
-#include <launch/fault_news.hpp>
-#include <launch/options.hpp>
-#include <launch/rank_log.hpp>
-#include <launch/start_deadline.hpp>
-#include <launch/stop_clock.hpp>
+#include <launch/options/options.hpp>
+#include <launch/output/rank_log.hpp>
+#include <launch/process/stop_clock.hpp>
+#include <launch/supervision/fault_reporter.hpp>
+#include <launch/supervision/node_peers.hpp>
+#include <launch/supervision/start_deadline.hpp>
 #include <parallel/world.hpp>
-#include <runtime/control/neighbours.hpp>
 
 #include <optional>
 
@@ -17,15 +17,15 @@ namespace maniple {
 // What a rank reports to while it works.
 struct Reporters {
   RankLog& log;
-  FaultNews& faults;
+  FaultReporter& faults;
   std::optional<StartDeadline>& start;  // ends when the ranks watch each other
-  Neighbours& neighbours;
+  NodePeers& peers;
   const StopClock* clock = nullptr;  // rank 0
 };
 
-// Collective. The exit code of rank 0; the other ranks return complete. Throws AgreedError (rank 0, which has
-// told it) and SilentExit (the others) when all ranks agreed to end; after anything else the other ranks are
-// still waiting.
+// Collective. Returns the exit code on rank 0; the other ranks return complete. When all ranks end together,
+// rank 0, which has reported why, throws CollectiveError and the others SilentExit. After any other exception
+// the other ranks are still waiting.
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters);
 // The same.
 ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters);

@@ -1,13 +1,14 @@
+#include <kernels/factory/make_backend.hpp>
 #include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
-#include <launch/option_names.hpp>
+#include <launch/commands/run_identity.hpp>
+#include <launch/input/line_reader.hpp>
+#include <launch/input/requests.hpp>
+#include <launch/options/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
-#include <launch/requests.hpp>
-#include <launch/run_identity.hpp>
-#include <launch/text_files.hpp>
-#include <runtime/agreement.hpp>
-#include <runtime/control/health.hpp>
+#include <launch/supervision/health_monitor.hpp>
+#include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/shared_model.hpp>
 
@@ -58,18 +59,19 @@ Backend backend_of(const World& world, const EngineOptions& engine, const CpuSha
   BackendOptions options = engine.backend;
   options.threads = share.threads;
   options.cpus = share.cpus;
-  const Place& place = world.places()[static_cast<size_t>(world.rank())];
-  if (options.kind == BackendKind::cuda) options.gpu = choose_gpu(visible_gpus(), place, engine.share_gpus);
+  const RankLocation& location = world.locations()[static_cast<size_t>(world.rank())];
+  if (options.kind == BackendKind::cuda)
+    options.gpu = choose_gpu(visible_gpus(), location, engine.share_gpus);
   return make_backend(options);
 }
 
 void measure_and_judge(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
   Backend backend;
-  agree(world, [&] { backend = backend_of(world, options.engine, share); });
+  collective_phase(world, [&] { backend = backend_of(world, options.engine, share); });
   const std::vector<Series> measured = measure(world, options, plan, backend);
   if (world.rank() != 0) return;
-  print('\n' + measurements_text(measured, world.places()));
-  const std::vector<Finding> findings = judge(measured, world.places());
+  print('\n' + measurements_text(measured, world.locations()));
+  const std::vector<Finding> findings = judge(measured, world.locations());
   for (const Finding& finding : findings) print(finding_block(finding));
   if (findings.empty()) print("nothing measured looks wrong\n");
 }
@@ -79,25 +81,26 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
     options.engine.backend.cpu_path = common_cpu_path(world);
-  agree(world, [&] { plan_or_refuse(world.places(), options.engine); });
+  collective_phase(world, [&] { plan_or_refuse(world.locations(), options.engine); });
   std::optional<SharedModel> model;
   if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
   if (model) options.engine.dtype = job_dtype(world, options, model->config);
   JobPlan plan;
-  agree(world,
-        [&] { plan = plan_or_refuse(world.places(), options.engine, model ? &model->config : nullptr); });
+  collective_phase(world, [&] {
+    plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
+  });
   std::string input;  // it may be long, and is read when nothing else is wrong
-  agree(world, [&] {
+  collective_phase(world, [&] {
     if (world.rank() == 0) input = input_text(asked.in);
   });
   const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
-                      rank_table(preflight.situation),
+                      rank_table(preflight.job),
                       needs_text(plan, options.engine) + checks_text(preflight.results) + input));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
-  if (options.run_dir) options.run_dir = preflight.situation.ranks[0].run_dir.path;
+  if (options.run_dir) options.run_dir = preflight.job.ranks[0].run_dir.path;
   if (!asked.quick) measure_and_judge(world, options, plan, preflight.share);
   return ExitCode::complete;
 }
@@ -105,13 +108,13 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
 }  // namespace
 
 ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters) {
-  Health health(world, reporters.neighbours, Deadlines::within(options.deadline),
-                [&](const FaultReport& fault) { reporters.faults.tell(fault); });
+  HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
+                       [&](const FaultReport& fault) { reporters.faults.report(fault); });
   reporters.start.reset();
   try {
     return examine(world, options);
-  } catch (const AgreedError& error) {
-    health.tell_agreed(error, error.rank());
+  } catch (const CollectiveError& error) {
+    health.report_known_to_all(error, error.rank());
     throw;
   }
 }

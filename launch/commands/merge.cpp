@@ -1,5 +1,6 @@
 #include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
 #include <cstdio>

@@ -1,9 +1,9 @@
 #include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
-#include <launch/fault_news.hpp>
-#include <launch/progress.hpp>
-#include <launch/report.hpp>
+#include <launch/output/progress.hpp>
+#include <launch/output/report.hpp>
 #include <launch/run_directory/run_directory.hpp>
+#include <launch/supervision/fault_reporter.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr RunStatus fault_status{RunState::fault, static_cast<int>(ExitCode::fault)};
 
-struct Standing {
+struct RunReport {
   RunStatus status;
   std::string text;
   json record;
@@ -116,7 +116,7 @@ json record_of(const fs::path& directory, const RunStatus& status, const RunProg
   return record;
 }
 
-Standing standing_of(const fs::path& directory) {
+RunReport report_on(const fs::path& directory) {
   std::optional<RunStatus> status = read_status(directory);
   const std::optional<RunProgress> progress = read_progress(directory);
   if (!status || !progress)
@@ -127,7 +127,7 @@ Standing standing_of(const fs::path& directory) {
   const std::string job = job_text(folders, *status);
   // A job may have ended well since STATUS was read, and left only older ones to judge.
   if (status->state != told)
-    if (const auto now = read_status(directory); !now || now->state != told) return standing_of(directory);
+    if (const auto now = read_status(directory); !now || now->state != told) return report_on(directory);
   const RunProgress counts = counts_of(directory, *status, *progress);
   return {*status,
           fmt::format("{}: {}, {}{}", directory.string(), name_of(status->state),
@@ -151,13 +151,13 @@ struct Survey {
 Survey show(const StatusOptions& options) {
   Survey survey;
   for (const fs::path& directory : options.run_dirs) try {
-      const Standing standing = standing_of(directory);
-      survey.any_running |= standing.status.state == RunState::running;
-      survey.worst = std::max(
-          survey.worst, standing.status,
-          [](const RunStatus& one, const RunStatus& other) { return severity(one) < severity(other); });
-      fmt::print("{}\n", options.json ? standing.record.dump(-1, ' ', false, json::error_handler_t::replace)
-                                      : standing.text);
+      const RunReport report = report_on(directory);
+      survey.any_running |= report.status.state == RunState::running;
+      survey.worst = std::max(survey.worst, report.status, [](const RunStatus& one, const RunStatus& other) {
+        return severity(one) < severity(other);
+      });
+      fmt::print("{}\n", options.json ? report.record.dump(-1, ' ', false, json::error_handler_t::replace)
+                                      : report.text);
     } catch (const Error& error) {
       survey.unreadable = true;
       say(error_block(error));

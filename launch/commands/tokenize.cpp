@@ -1,7 +1,8 @@
-#include <launch/chat_prompt.hpp>
 #include <launch/commands/commands.hpp>
-#include <launch/json_line.hpp>
-#include <launch/text_files.hpp>
+#include <launch/input/chat_prompt.hpp>
+#include <launch/input/json_line.hpp>
+#include <launch/input/line_reader.hpp>
+#include <launch/output/output_file.hpp>
 #include <runtime/shared_model.hpp>
 
 #include <fmt/format.h>

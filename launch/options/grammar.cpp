@@ -1,8 +1,8 @@
 #include <kernels/support/check.hpp>
-#include <launch/nearest_name.hpp>
+#include <kernels/support/nearest_name.hpp>
 #include <launch/options/grammar.hpp>
 
-#include <launch/version.hpp>
+#include <launch/options/version.hpp>
 
 #include <cstdlib>
 #include <filesystem>

@@ -2,7 +2,7 @@
 // value goes.
 #pragma once
 
-#include <launch/same_options.hpp>
+#include <launch/options/same_options.hpp>
 
 #include <boost/program_options.hpp>
 

@@ -1,5 +1,5 @@
 #include <kernels/support/counted.hpp>
-#include <launch/option_names.hpp>
+#include <launch/options/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/gpu_checks.hpp>
 #include <launch/preflight/launch_checks.hpp>
@@ -19,16 +19,16 @@ using Result = std::optional<Finding>;
 
 using enum Severity;
 
-Result check_tensor_groups(const Situation& s) {
+Result check_tensor_groups(const JobFacts& s) {
   const int tensor = s.plan.grid.tensor;
   if (s.options.allow_cross_node_tp || !s.plan.tensor_groups_span_nodes) return std::nullopt;
   std::vector<std::string> nodes;
   for (const std::vector<int>& ranks : ranks_by_node(s))
     if (nodes.size() < 4) nodes.push_back(fmt::format("{} on {}", ranges_text(ranks), host_of(s, ranks[0])));
-  const bool blocks_fit =
-      std::ranges::all_of(s.places, [&](const Place& place) { return place.local_size % tensor == 0; });
+  const bool blocks_fit = std::ranges::all_of(
+      s.locations, [&](const RankLocation& location) { return location.local_size % tensor == 0; });
   int inside = tensor - 1;
-  while (tensor % inside != 0 || tensor_groups_span_nodes(s.places, inside)) --inside;
+  while (tensor % inside != 0 || tensor_groups_span_nodes(s.locations, inside)) --inside;
   return Finding{refusal,
                  fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
                              num_nodes(s) > 4 ? ", ..." : ""),
@@ -40,7 +40,7 @@ Result check_tensor_groups(const Situation& s) {
 
 // A library that not every rank has loaded counts as a version too. Ranks must not differ in what talks to
 // other ranks; drivers and math libraries of nodes may be a step apart.
-Result check_versions(const Situation& s) {
+Result check_versions(const JobFacts& s) {
   constexpr std::array strict = {"maniple", "MPI", "libmpi", "libnccl"};
   std::set<std::string> names;
   for (const RankFacts& facts : s.ranks)
@@ -67,10 +67,10 @@ Result check_versions(const Situation& s) {
       "load the same modules on every node, or copy one build to all (sbcast)"};
 }
 
-Result check_cpu_masks(const Situation& s) {
+Result check_cpu_masks(const JobFacts& s) {
   if (s.options.threads) return std::nullopt;
   const std::vector<int> bound = ranks_where(s, [&](size_t rank) {
-    return s.ranks[rank].cpus.size() == 1 && s.ranks[rank].cpus_of_node >= 2 * s.places[rank].local_size;
+    return s.ranks[rank].cpus.size() == 1 && s.ranks[rank].cpus_of_node >= 2 * s.locations[rank].local_size;
   });
   if (bound.empty()) return std::nullopt;
   return Finding{
@@ -83,7 +83,7 @@ Result check_cpu_masks(const Situation& s) {
 }
 
 // Of the lengths that were given: a cache that is asked for may be too small for them.
-Result check_cache(const Situation& s) {
+Result check_cache(const JobFacts& s) {
   const EngineOptions& engine = s.options.engine;
   if (!engine.kv_memory || s.plan.needs.empty()) return std::nullopt;
   size_t block = 0;
@@ -106,7 +106,7 @@ Result check_cache(const Situation& s) {
 }
 
 // The ranks of a node take from the same memory.
-Result check_memory(const Situation& s) {
+Result check_memory(const JobFacts& s) {
   for (const std::vector<int>& ranks : ranks_by_node(s)) {
     uint64_t weights = 0, cache = 0, free = ResourceLimit::unlimited;
     for (const int rank : ranks) {
@@ -132,7 +132,7 @@ Result check_memory(const Situation& s) {
   return std::nullopt;
 }
 
-Result check_locked_memory(const Situation& s) {
+Result check_locked_memory(const JobFacts& s) {
   constexpr uint64_t enough = uint64_t{1} << 30;
   const std::vector<int> low = ranks_where(s, [&](size_t rank) {
     return !s.ranks[rank].fabric.empty() && s.ranks[rank].locked_memory.soft < enough;
@@ -151,17 +151,18 @@ Result check_locked_memory(const Situation& s) {
 }
 
 // MPI has reached everyone by now. NCCL looks for an interface by itself.
-Result check_networks(const Situation& s) {
+Result check_networks(const JobFacts& s) {
   std::map<std::string, std::set<int>> nodes_in;
   for (size_t rank = 0; rank < s.size(); ++rank)
-    for (const Subnet& subnet : s.ranks[rank].subnets) nodes_in[subnet.network].insert(s.places[rank].node);
+    for (const Subnet& subnet : s.ranks[rank].subnets)
+      nodes_in[subnet.network].insert(s.locations[rank].node);
   const auto nodes = static_cast<size_t>(num_nodes(s));
   if (std::ranges::any_of(nodes_in, [&](const auto& entry) { return entry.second.size() == nodes; }))
     return std::nullopt;
   std::string table;
   for (size_t rank = 0; rank < s.size(); ++rank) {
-    if (s.places[rank].local_rank != 0 || s.places[rank].node >= 4) continue;
-    table += fmt::format("\n    {}:", s.places[rank].host);
+    if (s.locations[rank].local_rank != 0 || s.locations[rank].node >= 4) continue;
+    table += fmt::format("\n    {}:", s.locations[rank].host);
     for (const Subnet& subnet : s.ranks[rank].subnets)
       table += fmt::format(" {} {}", subnet.interface, subnet.network);
   }
@@ -172,7 +173,7 @@ Result check_networks(const Situation& s) {
       "export NCCL_SOCKET_IFNAME=NAME OMPI_MCA_btl_tcp_if_include=NAME, an interface that is routed"};
 }
 
-Result check_run_directory(const Situation& s) {
+Result check_run_directory(const JobFacts& s) {
   constexpr std::array volatile_systems = {"tmpfs", "ramfs", "overlay"};
   const StorageFacts& storage = s.ranks[0].run_dir;
   const std::string& path = s.options.run_dir->native();
@@ -193,7 +194,7 @@ Result check_run_directory(const Situation& s) {
                  "give --run-dir a place on the shared file system"};
 }
 
-Result check_space(const Situation& s) {
+Result check_space(const JobFacts& s) {
   const StorageFacts& storage = s.ranks[0].run_dir;
   if (storage.free_bytes >= s.results_bytes) return std::nullopt;
   return Finding{
@@ -204,7 +205,7 @@ Result check_space(const Situation& s) {
       "make room, a smaller --max-tokens, or --shard I/N with a run directory elsewhere"};
 }
 
-Result check_time_left(const Situation& s) {
+Result check_time_left(const JobFacts& s) {
   constexpr double assumed_speed = 1e9;  // bytes a second, of all ranks of replica 0 together
   uint64_t weights = 0;
   for (int rank = 0; rank < s.plan.grid.replica_ranks(); ++rank) weights += facts_of(s, rank).weight_bytes;
@@ -217,7 +218,7 @@ Result check_time_left(const Situation& s) {
 }
 
 // Only differences that the readings prove count.
-Result check_clocks(const Situation& s) {
+Result check_clocks(const JobFacts& s) {
   constexpr double most = 1.0;
   const ClockReading& mine = s.ranks[0].clock;
   double worst = 0;
@@ -238,7 +239,7 @@ Result check_clocks(const Situation& s) {
                  fmt::format("tell the site that NTP does not work there; --exclude={}", host_of(s, ahead))};
 }
 
-Result check_open_files(const Situation& s) {
+Result check_open_files(const JobFacts& s) {
   constexpr uint64_t few_files = 4096;
   const std::vector<int> few =
       ranks_where(s, [&](size_t rank) { return s.ranks[rank].open_files.soft < few_files; });
@@ -249,7 +250,7 @@ Result check_open_files(const Situation& s) {
       "MPI over TCP opens one for each pair of ranks", "ulimit -n 65536 in the job script"};
 }
 
-Result check_core_files(const Situation& s) {
+Result check_core_files(const JobFacts& s) {
   const std::vector<int> dumping =
       ranks_where(s, [&](size_t rank) { return s.ranks[rank].core_size.soft > 0; });
   if (dumping.empty()) return std::nullopt;
@@ -260,7 +261,7 @@ Result check_core_files(const Situation& s) {
       "ulimit -c 0 in the job script"};
 }
 
-Result check_huge_pages(const Situation& s) {
+Result check_huge_pages(const JobFacts& s) {
   const std::vector<int> without = ranks_where(s, [&](size_t rank) { return !s.ranks[rank].huge_pages; });
   if (without.empty()) return std::nullopt;
   return Finding{note, fmt::format("transparent huge pages are off on {}", hosts_text(s, without)),
@@ -269,51 +270,50 @@ Result check_huge_pages(const Situation& s) {
 }
 
 // When a check has anything to look at.
-bool always(const Situation&) { return true; }
-bool asks_for_gpus(const Situation& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
-bool in_an_allocation(const Situation& s) { return s.options.launch.allocated_tasks > 1; }
-bool with_threads(const Situation& s) { return s.options.threads.has_value(); }
-bool on_cpus(const Situation& s) { return !s.on_gpus(); }
-bool on_cpu_backend(const Situation& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
-bool on_cpus_beside_gpus(const Situation& s) {
+bool always(const JobFacts&) { return true; }
+bool asks_for_gpus(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
+bool in_an_allocation(const JobFacts& s) { return s.options.launch.allocated_tasks > 1; }
+bool with_threads(const JobFacts& s) { return s.options.threads.has_value(); }
+bool on_cpus(const JobFacts& s) { return !s.on_gpus(); }
+bool on_cpu_backend(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
+bool on_cpus_beside_gpus(const JobFacts& s) {
   return on_cpus(s) && s.options.any_backend &&
          std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
 }
-bool in_fp16_on_cpus(const Situation& s) {
-  return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16;
-}
+bool in_fp16_on_cpus(const JobFacts& s) { return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16; }
 // What has no GPU has no place near one either.
-bool with_gpus(const Situation& s) {
+bool with_gpus(const JobFacts& s) {
   return s.on_gpus() &&
          std::ranges::none_of(s.ranks, [](const RankFacts& facts) { return facts.gpus.empty(); });
 }
-bool with_several_gpus_a_node(const Situation& s) {
-  return with_gpus(s) &&
-         std::ranges::any_of(s.places, [](const Place& place) { return place.local_size > 1; });
+bool with_several_gpus_a_node(const JobFacts& s) {
+  return with_gpus(s) && std::ranges::any_of(s.locations, [](const RankLocation& location) {
+           return location.local_size > 1;
+         });
 }
-bool with_known_numa_nodes(const Situation& s) {
+bool with_known_numa_nodes(const JobFacts& s) {
   return with_gpus(s) && std::ranges::any_of(s.ranks, [](const RankFacts& facts) {
            return std::ranges::any_of(facts.gpus, [](const GpuFacts& gpu) { return gpu.numa_node >= 0; });
          });
 }
-bool in_tensor_groups_on_gpus(const Situation& s) {
+bool in_tensor_groups_on_gpus(const JobFacts& s) {
   return with_several_gpus_a_node(s) && s.plan.grid.tensor > 1;
 }
-bool on_several_nodes(const Situation& s) { return num_nodes(s) > 1; }
-bool on_fabric(const Situation& s) {
+bool on_several_nodes(const JobFacts& s) { return num_nodes(s) > 1; }
+bool on_fabric(const JobFacts& s) {
   return std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return !facts.fabric.empty(); });
 }
-bool with_model(const Situation& s) { return !s.options.engine.model.empty(); }
-bool with_model_on_cpus(const Situation& s) { return on_cpus(s) && with_model(s); }
-bool with_gpus_on_fabric(const Situation& s) { return with_gpus(s) && on_several_nodes(s) && on_fabric(s); }
-bool with_run_dir(const Situation& s) { return s.options.run_dir.has_value(); }
-bool with_results(const Situation& s) { return s.results_bytes > 0; }
-bool with_an_end(const Situation& s) { return s.seconds_left.has_value(); }
+bool with_model(const JobFacts& s) { return !s.options.engine.model.empty(); }
+bool with_model_on_cpus(const JobFacts& s) { return on_cpus(s) && with_model(s); }
+bool with_gpus_on_fabric(const JobFacts& s) { return with_gpus(s) && on_several_nodes(s) && on_fabric(s); }
+bool with_run_dir(const JobFacts& s) { return s.options.run_dir.has_value(); }
+bool with_results(const JobFacts& s) { return s.results_bytes > 0; }
+bool with_an_end(const JobFacts& s) { return s.seconds_left.has_value(); }
 
 struct Check {
   std::string_view name;
-  bool (*applies)(const Situation&);
-  Result (*run)(const Situation&);
+  bool (*applies)(const JobFacts&);
+  Result (*run)(const JobFacts&);
 };
 constexpr std::array checks{
     Check{"one Slurm component", always, check_heterogeneous_job},
@@ -345,10 +345,10 @@ constexpr std::array checks{
 
 }  // namespace
 
-std::vector<CheckResult> run_checks(const Situation& situation) {
+std::vector<CheckResult> run_checks(const JobFacts& job) {
   std::vector<CheckResult> results;
   for (const Check& check : checks)
-    if (check.applies(situation)) results.push_back({check.name, check.run(situation)});
+    if (check.applies(job)) results.push_back({check.name, check.run(job)});
   return results;
 }
 

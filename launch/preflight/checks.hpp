@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
-#include <launch/preflight/situation.hpp>
+#include <launch/preflight/job_facts.hpp>
 
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ struct CheckResult {
   std::optional<Finding> finding;
 };
 // Of every check that applies, in the order in which they are to be read. A check has one finding at most.
-std::vector<CheckResult> run_checks(const Situation& situation);
+std::vector<CheckResult> run_checks(const JobFacts& job);
 
 // "warning: ..." with why and try below.
 std::string finding_block(const Finding& finding);

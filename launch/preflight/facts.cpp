@@ -1,4 +1,5 @@
 #include <kernels/backend.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <kernels/support/host_memory.hpp>
 #include <launch/preflight/facts.hpp>
 

@@ -11,7 +11,7 @@ namespace maniple {
 
 using enum Severity;
 
-std::optional<Finding> check_gpus(const Situation& s) {
+std::optional<Finding> check_gpus(const JobFacts& s) {
   if (!s.cuda_build)
     return Finding{refusal, "this build has no CUDA backend",
                    "the build found no CUDA toolkit, or left it out",
@@ -30,20 +30,20 @@ std::optional<Finding> check_gpus(const Situation& s) {
   try {
     std::vector<std::string> chosen;
     for (; rank < s.size(); ++rank) {
-      const Place& place = s.places[rank];
-      choose_gpu(static_cast<int>(s.ranks[rank].gpus.size()), place, s.options.engine.share_gpus);
+      const RankLocation& location = s.locations[rank];
+      choose_gpu(static_cast<int>(s.ranks[rank].gpus.size()), location, s.options.engine.share_gpus);
       chosen.push_back(fmt::format("{} (bus {})", s.gpu_of(rank)->uuid, s.gpu_of(rank)->bus));
     }
-    if (!s.options.engine.share_gpus) refuse_shared_gpus(chosen, s.places);
+    if (!s.options.engine.share_gpus) refuse_shared_gpus(chosen, s.locations);
   } catch (const Error& error) {
-    const std::string where = rank < s.size() ? s.places[rank].host + ": " : "";
+    const std::string where = rank < s.size() ? s.locations[rank].host + ": " : "";
     return Finding{refusal, where + error.what(), error.why(), error.remedy()};
   }
   return std::nullopt;
 }
 
 // Who leaves the choice of the backend to us may not expect GPUs that stand idle.
-std::optional<Finding> check_idle_gpus(const Situation& s) {
+std::optional<Finding> check_idle_gpus(const JobFacts& s) {
   const std::vector<int> near = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus_of_node > 0; });
   const std::string what =
       fmt::format("all ranks run on CPUs, though {} has {}", host_of(s, near[0]),
@@ -58,15 +58,15 @@ std::optional<Finding> check_idle_gpus(const Situation& s) {
                  "--gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant"};
 }
 
-std::optional<Finding> check_fp16(const Situation&) {
+std::optional<Finding> check_fp16(const JobFacts&) {
   return Finding{refusal, "--dtype fp16 is for GPUs, and this job runs on CPUs",
                  "the CPU backend computes in bf16 and fp32", "--dtype bf16"};
 }
 
-std::optional<Finding> check_gpu_isolation(const Situation& s) {
+std::optional<Finding> check_gpu_isolation(const JobFacts& s) {
   if (s.options.engine.share_gpus) return std::nullopt;
   const std::vector<int> alone = ranks_where(
-      s, [&](size_t rank) { return s.ranks[rank].gpus.size() == 1 && s.places[rank].local_size > 1; });
+      s, [&](size_t rank) { return s.ranks[rank].gpus.size() == 1 && s.locations[rank].local_size > 1; });
   if (alone.empty()) return std::nullopt;
   return Finding{
       warning, fmt::format("{} {} their own GPU only", ranks_text(alone), alone.size() == 1 ? "sees" : "see"),
@@ -75,7 +75,7 @@ std::optional<Finding> check_gpu_isolation(const Situation& s) {
 }
 
 // Of GPUs that see each other; what isolation hides is told by check_gpu_isolation.
-std::optional<Finding> check_gpu_peers(const Situation& s) {
+std::optional<Finding> check_gpu_peers(const JobFacts& s) {
   if (s.options.engine.share_gpus) return std::nullopt;
   const auto reaches = [&](int rank, int other) {
     const GpuFacts& mine = *s.gpu_of(static_cast<size_t>(rank));
@@ -98,7 +98,7 @@ std::optional<Finding> check_gpu_peers(const Situation& s) {
       "machine or with PCIe ACS ask the site"};
 }
 
-std::optional<Finding> check_gpu_numa(const Situation& s) {
+std::optional<Finding> check_gpu_numa(const JobFacts& s) {
   const std::vector<int> far = ranks_where(s, [&](size_t rank) {
     const GpuFacts* gpu = s.gpu_of(rank);
     const std::vector<int>& nodes = s.ranks[rank].numa_nodes;
@@ -114,7 +114,7 @@ std::optional<Finding> check_gpu_numa(const Situation& s) {
       "move them, mpirun --map-by numa"};
 }
 
-std::optional<Finding> check_nccl_transport(const Situation& s) {
+std::optional<Finding> check_nccl_transport(const JobFacts& s) {
   const std::string& setting = s.options.launch.nccl_off_fabric;
   const std::vector<int> with = ranks_where(s, [&](size_t rank) { return !s.ranks[rank].fabric.empty(); });
   if (setting.empty() || with.empty() || num_nodes(s) == 1) return std::nullopt;

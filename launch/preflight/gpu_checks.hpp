@@ -5,12 +5,12 @@
 
 namespace maniple {
 
-std::optional<Finding> check_gpus(const Situation& s);
-std::optional<Finding> check_idle_gpus(const Situation& s);
-std::optional<Finding> check_fp16(const Situation& s);
-std::optional<Finding> check_gpu_isolation(const Situation& s);
-std::optional<Finding> check_gpu_peers(const Situation& s);
-std::optional<Finding> check_gpu_numa(const Situation& s);
-std::optional<Finding> check_nccl_transport(const Situation& s);
+std::optional<Finding> check_gpus(const JobFacts& s);
+std::optional<Finding> check_idle_gpus(const JobFacts& s);
+std::optional<Finding> check_fp16(const JobFacts& s);
+std::optional<Finding> check_gpu_isolation(const JobFacts& s);
+std::optional<Finding> check_gpu_peers(const JobFacts& s);
+std::optional<Finding> check_gpu_numa(const JobFacts& s);
+std::optional<Finding> check_nccl_transport(const JobFacts& s);
 
 }  // namespace maniple

@@ -11,7 +11,7 @@ namespace maniple {
 
 using enum Severity;
 
-std::optional<Finding> check_heterogeneous_job(const Situation& s) {
+std::optional<Finding> check_heterogeneous_job(const JobFacts& s) {
   const int components = s.options.launch.het_components;
   if (components <= 1) return std::nullopt;
   return Finding{refusal, fmt::format("this is a heterogeneous Slurm job of {} components", components),
@@ -19,7 +19,7 @@ std::optional<Finding> check_heterogeneous_job(const Situation& s) {
                  "one component: a job without \"#SBATCH hetjob\" and without \" : \""};
 }
 
-std::optional<Finding> check_idle_tasks(const Situation& s) {
+std::optional<Finding> check_idle_tasks(const JobFacts& s) {
   const Launch& launch = s.options.launch;
   if (s.size() > 1 || launch.allocated_tasks <= 1) return std::nullopt;
   return Finding{
@@ -31,12 +31,12 @@ std::optional<Finding> check_idle_tasks(const Situation& s) {
 }
 
 // Those that ranks with the same mask have together are shared out.
-std::optional<Finding> check_threads(const Situation& s) {
+std::optional<Finding> check_threads(const JobFacts& s) {
   const int threads = s.options.threads.value_or(0);
   std::vector<std::vector<int>> masks;
   for (const RankFacts& facts : s.ranks) masks.push_back(facts.cpus);
   const auto cpus_of = [&](size_t rank) {
-    return share_cpus(masks, s.places, static_cast<int>(rank), std::nullopt).threads;
+    return share_cpus(masks, s.locations, static_cast<int>(rank), std::nullopt).threads;
   };
   const std::vector<int> few = ranks_where(s, [&](size_t rank) { return cpus_of(rank) < threads; });
   if (few.empty()) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<Finding> check_threads(const Situation& s) {
 }
 
 // The path decides the last bits, so that a run keeps the one that it was begun with.
-std::optional<Finding> check_processors(const Situation& s) {
+std::optional<Finding> check_processors(const JobFacts& s) {
   const std::string path(name_of(s.options.engine.backend.cpu_path));
   const std::string one_type = "nodes of one type: sbatch --constraint=NAME (sinfo -o \"%N %f\" lists them)";
   const std::vector<int> unable =

@@ -5,9 +5,9 @@
 
 namespace maniple {
 
-std::optional<Finding> check_heterogeneous_job(const Situation& s);
-std::optional<Finding> check_idle_tasks(const Situation& s);
-std::optional<Finding> check_threads(const Situation& s);
-std::optional<Finding> check_processors(const Situation& s);
+std::optional<Finding> check_heterogeneous_job(const JobFacts& s);
+std::optional<Finding> check_idle_tasks(const JobFacts& s);
+std::optional<Finding> check_threads(const JobFacts& s);
+std::optional<Finding> check_processors(const JobFacts& s);
 
 }  // namespace maniple

@@ -1,8 +1,9 @@
+#include <kernels/factory/make_backend.hpp>
 #include <kernels/tensor/tensor.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/run_directory/durable_file.hpp>
-#include <runtime/agreement.hpp>
 #include <runtime/checkpoint/model_files.hpp>
+#include <runtime/collective_phase.hpp>
 
 #include <fmt/ranges.h>
 
@@ -53,7 +54,7 @@ std::vector<Series> measure_latency(World& world, Communicator& everyone) {
   float word = 0;
   const TensorView message = view_of(&word, DType::fp32, {1});
   for (int other = 1; other < world.size(); ++other) {
-    const bool near = world.places()[static_cast<size_t>(other)].node == world.places()[0].node;
+    const bool near = world.locations()[static_cast<size_t>(other)].node == world.locations()[0].node;
     double seconds = 0;
     if (world.rank() == 0)
       seconds = median_seconds(times, [&] {
@@ -128,8 +129,8 @@ double read_speed(const ModelFiles& files) {
 // The first rank of each node, at the same time.
 Series measure_storage(World& world, const fs::path& model) {
   double speed = 0;
-  agree(world, [&] {
-    const bool reads = world.places()[static_cast<size_t>(world.rank())].local_rank == 0;
+  collective_phase(world, [&] {
+    const bool reads = world.locations()[static_cast<size_t>(world.rank())].local_rank == 0;
     if (reads && !model.empty()) speed = read_speed(model);
   });
   return {"reading the model, each node", "GB/s", true, 3, gather_values(world, speed / 1e9)};
@@ -140,7 +141,7 @@ Series measure_sync(World& world, const std::optional<fs::path>& folder) {
   constexpr int times = 10;
   constexpr size_t bytes = size_t{64} << 10;
   double seconds = 0;
-  agree(world, [&] {
+  collective_phase(world, [&] {
     if (world.rank() != 0 || !folder) return;
     const fs::path path = *folder / fmt::format("maniple-doctor.{}", ::getpid());
     DurableFile file(path);
@@ -192,13 +193,14 @@ std::vector<Series> measure(World& world, const JobOptions& options, const JobPl
   return measured;
 }
 
-std::string measurements_text(const std::vector<Series>& measured, const std::vector<Place>& places) {
+std::string measurements_text(const std::vector<Series>& measured,
+                              const std::vector<RankLocation>& locations) {
   std::string text;
   for (const Series& series : measured) {
     const std::vector<size_t> ranks = ranking(series);
     if (ranks.empty()) continue;
     const auto one = [&](size_t rank) {
-      return fmt::format("{} rank {} on {}", number_text(series.by_rank[rank]), rank, places[rank].host);
+      return fmt::format("{} rank {} on {}", number_text(series.by_rank[rank]), rank, locations[rank].host);
     };
     text += fmt::format("{:36} {:>8} {}", series.name, number_text(median_of(series, ranks)), series.unit);
     if (ranks.size() > 1)
@@ -208,7 +210,7 @@ std::string measurements_text(const std::vector<Series>& measured, const std::ve
   return text;
 }
 
-std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<Place>& places) {
+std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<RankLocation>& locations) {
   std::vector<Finding> findings;
   for (const Series& series : measured) {
     const std::vector<size_t> ranks = ranking(series);
@@ -218,8 +220,8 @@ std::vector<Finding> judge(const std::vector<Series>& measured, const std::vecto
     for (const size_t rank : ranks) {
       const double value = series.by_rank[rank];
       if ((series.more_is_better ? usual / value : value / usual) > series.tolerance && bad.size() < 8)
-        bad.push_back(
-            fmt::format("{} {} at rank {} on {}", number_text(value), series.unit, rank, places[rank].host));
+        bad.push_back(fmt::format("{} {} at rank {} on {}", number_text(value), series.unit, rank,
+                                  locations[rank].host));
     }
     if (!bad.empty())
       findings.push_back({Severity::warning,
@@ -227,7 +229,7 @@ std::vector<Finding> judge(const std::vector<Series>& measured, const std::vecto
                                       number_text(usual), series.unit),
                           "a step, or loading, takes as long as on the slowest rank",
                           fmt::format("run it again; if it stays, --exclude={} and tell the site",
-                                      places[ranks.back()].host)});
+                                      locations[ranks.back()].host)});
   }
   return findings;
 }

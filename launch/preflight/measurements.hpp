@@ -23,8 +23,9 @@ struct Series {
 std::vector<Series> measure(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend);
 
 // Median, best and worst of each, with their ranks.
-std::string measurements_text(const std::vector<Series>& measured, const std::vector<Place>& places);
+std::string measurements_text(const std::vector<Series>& measured,
+                              const std::vector<RankLocation>& locations);
 // A warning for each series in which ranks are far from the median.
-std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<Place>& places);
+std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<RankLocation>& locations);
 
 }  // namespace maniple

@@ -1,6 +1,7 @@
+#include <kernels/factory/make_backend.hpp>
 #include <kernels/support/counted.hpp>
 #include <launch/preflight/preflight.hpp>
-#include <runtime/agreement.hpp>
+#include <runtime/collective_phase.hpp>
 
 #include <fmt/format.h>
 
@@ -23,27 +24,27 @@ std::optional<double> seconds_left(const TimeLimit& limit) {
   return std::chrono::duration<double>(time_to_stop(limit, *end) - WallClock::now()).count();
 }
 
-std::vector<std::vector<int>> masks_of(const Situation& situation) {
+std::vector<std::vector<int>> masks_of(const JobFacts& job) {
   std::vector<std::vector<int>> masks;
-  for (const RankFacts& facts : situation.ranks) masks.push_back(facts.cpus);
+  for (const RankFacts& facts : job.ranks) masks.push_back(facts.cpus);
   return masks;
 }
 
-std::string device_of(const Situation& situation, size_t rank) {
-  if (!situation.on_gpus()) return "cpu";
-  const GpuFacts* gpu = situation.gpu_of(rank);
+std::string device_of(const JobFacts& job, size_t rank) {
+  if (!job.on_gpus()) return "cpu";
+  const GpuFacts* gpu = job.gpu_of(rank);
   return gpu ? fmt::format("{} {}", gpu->bus, gpu->uuid) : "no GPU";
 }
 
 }  // namespace
 
-CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<Place>& places, int rank,
-                    std::optional<int> threads) {
+CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<RankLocation>& locations,
+                    int rank, std::optional<int> threads) {
   const auto me = static_cast<size_t>(rank);
   const std::vector<int>& mask = masks[me];
   size_t sharers = 0, mine = 0;
   for (size_t other = 0; other < masks.size(); ++other) {
-    if (places[other].node != places[me].node || masks[other] != mask) continue;
+    if (locations[other].node != locations[me].node || masks[other] != mask) continue;
     if (other == me) mine = sharers;
     ++sharers;
   }
@@ -60,14 +61,14 @@ CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<P
 Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& plan,
                         uint64_t results_bytes) {
   Preflight preflight;
-  Situation& situation = preflight.situation;
-  situation.options = options;
-  situation.plan = plan;
-  situation.places = world.places();
-  situation.cuda_build = has_cuda_backend();
+  JobFacts& job = preflight.job;
+  job.options = options;
+  job.plan = plan;
+  job.locations = world.locations();
+  job.cuda_build = has_cuda_backend();
   RankFacts mine;
-  agree(world, [&] {
-    if (situation.on_gpus() && visible_gpus() > 0) {  // before the versions of what is loaded are compared
+  collective_phase(world, [&] {
+    if (job.on_gpus() && visible_gpus() > 0) {  // before the versions of what is loaded are compared
       open_gpu_libraries();
       world.open_gpu_transport();
     }
@@ -77,31 +78,30 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
     if (!plan.needs.empty()) add_needs(mine, options.engine, plan.needs_of(world.rank()));
   });
   mine.clock = read_clock(world);
-  situation.ranks = gather_facts(world, mine);
-  preflight.share = share_cpus(masks_of(situation), situation.places, world.rank(), options.threads);
+  job.ranks = gather_facts(world, mine);
+  preflight.share = share_cpus(masks_of(job), job.locations, world.rank(), options.threads);
   if (world.rank() != 0) return preflight;
-  situation.results_bytes = results_bytes;
-  situation.seconds_left = seconds_left(options.time_limit);
-  preflight.results = run_checks(situation);
+  job.results_bytes = results_bytes;
+  job.seconds_left = seconds_left(options.time_limit);
+  preflight.results = run_checks(job);
   return preflight;
 }
 
-std::string rank_table(const Situation& situation, size_t most) {
-  const std::vector<std::vector<int>> masks = masks_of(situation);
-  const int hosts = static_cast<int>(std::ranges::max(situation.places, {}, [](const Place& place) {
-                                       return place.host.size();
+std::string rank_table(const JobFacts& job, size_t most) {
+  const std::vector<std::vector<int>> masks = masks_of(job);
+  const int hosts = static_cast<int>(std::ranges::max(job.locations, {}, [](const RankLocation& location) {
+                                       return location.host.size();
                                      }).host.size());
   std::string table = fmt::format("rank  {:{}}  tp  dp  CPUs    device\n", "node", hosts);
-  for (size_t rank = 0; rank < std::min(situation.size(), most); ++rank) {
+  for (size_t rank = 0; rank < std::min(job.size(), most); ++rank) {
     const auto number = static_cast<int>(rank);
-    const CpuShare share = share_cpus(masks, situation.places, number, situation.options.threads);
-    const GridPosition position = position_in(situation.plan.grid, number);
-    table +=
-        fmt::format("{:4}  {:{}}  {:2}  {:2}  {:6}  {}\n", rank, situation.places[rank].host, hosts,
-                    position.tensor, position.data,
-                    ranges_text(share.cpus.empty() ? masks[rank] : share.cpus), device_of(situation, rank));
+    const CpuShare share = share_cpus(masks, job.locations, number, job.options.threads);
+    const GridPosition position = position_in(job.plan.grid, number);
+    table += fmt::format("{:4}  {:{}}  {:2}  {:2}  {:6}  {}\n", rank, job.locations[rank].host, hosts,
+                         position.tensor, position.data,
+                         ranges_text(share.cpus.empty() ? masks[rank] : share.cpus), device_of(job, rank));
   }
-  if (situation.size() > most) table += fmt::format("({} more)\n", situation.size() - most);
+  if (job.size() > most) table += fmt::format("({} more)\n", job.size() - most);
   return table;
 }
 

@@ -18,11 +18,11 @@ struct CpuShare {
 
 // masks: the logical CPUs that each rank may use, ascending. Ranks of a node with the same mask share it
 // evenly. `threads` overrides the number.
-CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<Place>& places, int rank,
-                    std::optional<int> threads);
+CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<RankLocation>& locations,
+                    int rank, std::optional<int> threads);
 
 struct Preflight {
-  Situation situation;
+  JobFacts job;
   std::vector<CheckResult> results;
   CpuShare share;  // of this rank
 };
@@ -32,7 +32,7 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
                         uint64_t results_bytes = 0);
 
 // Rank, node, device, CPUs and place in the grid, a line a rank; of more than `most` ranks the first ones.
-std::string rank_table(const Situation& situation, size_t most = SIZE_MAX);
+std::string rank_table(const JobFacts& job, size_t most = SIZE_MAX);
 // What `generate` says: the warnings, and unless it is quiet how many checks had nothing to say.
 std::string preflight_text(const std::vector<CheckResult>& results, bool quiet = false);
 

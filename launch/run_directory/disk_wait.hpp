@@ -1,4 +1,4 @@
-// Tells who watches the disk (the pulse of a rank) whether a thread waits for it.
+// Tells who watches the disk (the activity of a rank) whether a thread waits for it.
 #pragma once
 
 #include <atomic>

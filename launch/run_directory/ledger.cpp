@@ -11,7 +11,7 @@ constexpr int offset_bits = 44;  // above the failed bit; the journal's number s
 }  // namespace
 
 Ledger::Ledger(uint64_t requests, const Shard& shard, std::shared_ptr<OpenJournals> open_journals)
-    : shard_(shard), places_(shard.share_of(requests)), open_journals_(std::move(open_journals)) {}
+    : shard_(shard), locations_(shard.share_of(requests)), open_journals_(std::move(open_journals)) {}
 
 uint64_t Ledger::replay(const std::filesystem::path& journal, JobEnd end, const DiskWait& wait) {
   open(journal);
@@ -33,7 +33,7 @@ uint64_t Ledger::replay(const std::filesystem::path& journal, JobEnd end, const 
 
 bool Ledger::concerns(const JournalRecord& record) const {
   return record.kind == JournalRecord::Kind::stopped ||
-         (shard_.holds(record.request) && record.request / shard_.count < places_.size());
+         (shard_.holds(record.request) && record.request / shard_.count < locations_.size());
 }
 
 void Ledger::take(const JournalRecord& record, uint64_t offset) {
@@ -61,11 +61,11 @@ void Ledger::settle(const JournalRecord& record, uint64_t offset) {
   in_flight_.erase(record.request);
   if (failed && faults_.contains(record.request)) faults_[record.request].alone = false;
   if (has_result(record.request) && !has_failed(record.request)) return;
-  uint64_t& place = places_[record.request / shard_.count];
-  if (place == 0) ++done_;
-  if ((place & failed_bit) != 0) --failed_;
+  uint64_t& location = locations_[record.request / shard_.count];
+  if (location == 0) ++done_;
+  if ((location & failed_bit) != 0) --failed_;
   if (failed) ++failed_;
-  place = uint64_t{journals_.size()} << (offset_bits + 1) | offset << 1 | (failed ? failed_bit : 0);
+  location = uint64_t{journals_.size()} << (offset_bits + 1) | offset << 1 | (failed ? failed_bit : 0);
 }
 
 bool Ledger::is_suspect(uint64_t request) const {
@@ -79,14 +79,14 @@ bool Ledger::is_quarantined(uint64_t request) const {
 }
 
 std::string Ledger::line(uint64_t request) const {
-  const uint64_t packed = place(request) >> 1;
+  const uint64_t packed = location(request) >> 1;
   const uint64_t offset = packed & ((uint64_t{1} << offset_bits) - 1);
   return open_journals_->at(journals_[(packed >> offset_bits) - 1]).line_at(offset);
 }
 
 void Ledger::write_lines(DurableFile& file, bool failed, const DiskWait& wait) const {
   uint64_t synced = 0;
-  for (uint64_t i = 0; i < places_.size(); ++i) {
+  for (uint64_t i = 0; i < locations_.size(); ++i) {
     if (i % stride == 0) wait.moved();
     if (file.size() - synced >= piece_bytes) {
       file.sync();

@@ -39,14 +39,14 @@ class Ledger {
   void open(std::filesystem::path journal) { journals_.push_back(std::move(journal)); }
   void take(const JournalRecord& record, uint64_t offset);
 
-  bool has_result(uint64_t request) const { return (place(request) & ~failed_bit) != 0; }
-  bool has_failed(uint64_t request) const { return (place(request) & failed_bit) != 0; }
+  bool has_result(uint64_t request) const { return (location(request) & ~failed_bit) != 0; }
+  bool has_failed(uint64_t request) const { return (location(request) & failed_bit) != 0; }
   // In flight in two faults: to be run alone. Quarantined: in flight alone in a fault.
   bool is_suspect(uint64_t request) const;
   bool is_quarantined(uint64_t request) const;
 
-  uint64_t requests() const { return places_.size(); }  // of the shard
-  uint64_t done() const { return done_; }               // the failed ones among them
+  uint64_t requests() const { return locations_.size(); }  // of the shard
+  uint64_t done() const { return done_; }                  // the failed ones among them
   uint64_t failed() const { return failed_; }
 
   // Of its result. One thread at a time, here and below.
@@ -62,11 +62,11 @@ class Ledger {
     bool alone = false;
   };
 
-  uint64_t place(uint64_t request) const { return places_[request / shard_.count]; }
+  uint64_t location(uint64_t request) const { return locations_[request / shard_.count]; }
   void settle(const JournalRecord& record, uint64_t offset);
 
   Shard shard_;
-  std::vector<uint64_t> places_;  // 0: no result; else journal (from 1), offset, failed_bit
+  std::vector<uint64_t> locations_;  // 0: no result; else journal (from 1), offset, failed_bit
   std::vector<std::filesystem::path> journals_;
   std::shared_ptr<OpenJournals> open_journals_;
   std::unordered_map<uint64_t, bool> in_flight_;  // alone?

@@ -36,7 +36,7 @@ void check_or_write(const Manifest& manifest, const fs::path& directory) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const Settings& settings, const DiskWait& wait)
+RunDirectory::RunDirectory(const Options& settings, const DiskWait& wait)
     : path_(settings.path),
       sync_interval_(settings.sync_interval),
       disk_(settings.disk),
@@ -155,7 +155,7 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
   as_owner([&] {
     if (synced) attempt([&] { write_progress(path_, counted({})); });
     std::error_code ignored;
-    fs::remove(lock_.folder() / stop_word_name, ignored);  // from here on, this STATUS is the last
+    fs::remove(lock_.folder() / stopped_marker_name, ignored);  // from here on, this STATUS is the last
     attempt([&] { write_status(path_, status); });
     replace_file(lock_.folder() / job_record_name, record + '\n');
   });

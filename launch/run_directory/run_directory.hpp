@@ -23,7 +23,7 @@ Shard shard_of(const Manifest& manifest, const std::filesystem::path& directory)
 
 class RunDirectory {
  public:
-  struct Settings {
+  struct Options {
     std::filesystem::path path;
     Manifest manifest;  // with "requests": those of the whole input
     Shard shard;
@@ -34,7 +34,7 @@ class RunDirectory {
   };
 
   // Fails (preflight) while another job is alive, (input) when the directory belongs to another run.
-  explicit RunDirectory(const Settings& settings) : RunDirectory(settings, DiskWait(settings.disk)) {}
+  explicit RunDirectory(const Options& settings) : RunDirectory(settings, DiskWait(settings.disk)) {}
 
   const std::filesystem::path& path() const { return path_; }
   const std::filesystem::path& job_folder() const { return lock_.folder(); }
@@ -57,7 +57,7 @@ class RunDirectory {
   void finish(const RunStatus& status, const std::string& record);
 
  private:
-  RunDirectory(const Settings& settings, const DiskWait& wait);
+  RunDirectory(const Options& settings, const DiskWait& wait);
   // Fails (fault) when another job has taken over, before or meanwhile.
   void as_owner(const std::function<void()>& write);
   void write_final_files(const DiskWait& wait);

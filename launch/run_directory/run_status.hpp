@@ -22,7 +22,7 @@ struct RunStatus {
 std::optional<RunStatus> read_status(const std::filesystem::path& directory);
 inline constexpr const char* status_name = "STATUS";
 // In a job's folder, until it ends by itself: the STATUS that a signal leaves.
-inline constexpr const char* stop_word_name = "stopped";
+inline constexpr const char* stopped_marker_name = "stopped";
 std::string text_of(const RunStatus& status);
 void write_status(const std::filesystem::path& directory, const RunStatus& status);
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <layers/forward_context.hpp>
-#include <layers/models/model_config.hpp>
+#include <layers/model_config.hpp>
 #include <layers/weight.hpp>
 #include <parallel/shard.hpp>
 

@@ -19,15 +19,15 @@ namespace maniple {
 namespace {
 
 // A rank as its node sees it.
-struct Neighbourhood {
+struct NodeRanks {
   int leader = 0;  // world rank of the node's lowest rank
   int local_rank = 0;
   int local_size = 1;
   int cpus = 1;  // that the node's ranks may run on, all together
 };
 
-Neighbourhood find_neighbourhood(MPI_Comm world) {
-  Neighbourhood found;
+NodeRanks find_node_ranks(MPI_Comm world) {
+  NodeRanks found;
   MPI_Comm handle = MPI_COMM_NULL;
   check_mpi(MPI_Comm_rank(world, &found.leader), "MPI_Comm_rank");
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, found.leader, MPI_INFO_NULL, &handle),
@@ -44,28 +44,28 @@ Neighbourhood find_neighbourhood(MPI_Comm world) {
   return found;
 }
 
-std::vector<Place> find_places(Transport& world, const Neighbourhood& mine) {
+std::vector<RankLocation> find_locations(Transport& world, const NodeRanks& mine) {
   const std::string card(reinterpret_cast<const char*>(&mine), sizeof mine);
-  std::vector<Place> places;
+  std::vector<RankLocation> locations;
   std::map<int, int> nodes;  // leader -> index; a leader comes before the other ranks of its node
   for (const std::string& its_card : all_gather_bytes(world, card + host_name())) {
-    Neighbourhood its;
+    NodeRanks its;
     std::memcpy(&its, its_card.data(), sizeof its);
     const int node = nodes.try_emplace(its.leader, static_cast<int>(nodes.size())).first->second;
-    places.push_back({its_card.substr(sizeof its), node, its.local_rank, its.local_size});
+    locations.push_back({its_card.substr(sizeof its), node, its.local_rank, its.local_size});
   }
-  return places;
+  return locations;
 }
 
 class MpiWorld : public World {
  public:
   MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl)
-      : MpiWorld(job, std::move(on_fault), std::move(nccl), find_neighbourhood(job)) {}
+      : MpiWorld(job, std::move(on_fault), std::move(nccl), find_node_ranks(job)) {}
   ~MpiWorld() override;
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
-  const std::vector<Place>& places() const override { return places_; }
+  const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override;
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   void open_gpu_transport() override {
@@ -81,19 +81,19 @@ class MpiWorld : public World {
 
  private:
   // A rank spins only where every rank of its node has a core.
-  MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl, const Neighbourhood& mine)
+  MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl, const NodeRanks& mine)
       : World(std::move(on_fault)),
         job_(job),
         nccl_(std::move(nccl)),
         spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
         control_(duplicate(job), spin_),
-        places_(find_places(control_, mine)) {}
+        locations_(find_locations(control_, mine)) {}
 
   const MPI_Comm job_;
   const std::unique_ptr<NcclGroups> nccl_;  // null in builds without it
   const Backoff::Spin spin_;
   MpiTransport control_;
-  const std::vector<Place> places_;
+  const std::vector<RankLocation> locations_;
   std::vector<UniqueComm> channels_;
 };
 

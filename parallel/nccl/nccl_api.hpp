@@ -2,7 +2,7 @@
 // NCCL and CUDA, and is tested over a fake. The real one is in nccl_api.cpp.
 #pragma once
 
-#include <kernels/device.hpp>
+#include <kernels/tensor/device.hpp>
 #include <kernels/tensor/tensor_view.hpp>
 
 #include <array>

@@ -1,5 +1,5 @@
 #include <parallel/nccl/nccl_communicator.hpp>
-#include <parallel/rank_parts.hpp>
+#include <parallel/split_rows.hpp>
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-SelfWorld::SelfWorld(FaultHandler on_fault) : World(std::move(on_fault)), places_{{.host = host_name()}} {}
+SelfWorld::SelfWorld(FaultHandler on_fault) : World(std::move(on_fault)), locations_{{.host = host_name()}} {}
 
 std::unique_ptr<Communicator> SelfWorld::make_group(std::span<const int> ranks, Ops& ops) {
   require(ranks.size() == 1 && ranks[0] == 0, "a group of ranks that do not exist");

@@ -13,14 +13,14 @@ class SelfWorld : public World {
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  const std::vector<Place>& places() const override { return places_; }
+  const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override { return "one process without MPI"; }
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   Channel make_channel() override;
   Transport& transport() override { return transport_; }
 
  private:
-  std::vector<Place> places_;
+  std::vector<RankLocation> locations_;
   SelfTransport transport_;
 };
 

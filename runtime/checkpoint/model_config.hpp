@@ -3,7 +3,7 @@
 // the field names of Hugging Face transformers 4 and 5.
 #pragma once
 
-#include <layers/models/model_config.hpp>
+#include <layers/model_config.hpp>
 #include <runtime/checkpoint/model_files.hpp>
 
 #include <string_view>

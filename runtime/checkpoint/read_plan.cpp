@@ -8,7 +8,7 @@ namespace maniple {
 namespace {
 
 struct Need {
-  int place = 0;
+  int member = 0;
   IndexRange rows, columns;
 };
 struct NeededTensor {
@@ -20,23 +20,23 @@ using StoragePlace = std::pair<uint32_t, uint64_t>;  // file, offset
 
 std::map<StoragePlace, NeededTensor> by_tensor(std::span<const WeightNeeds> needs, const WeightIndex& index) {
   std::map<StoragePlace, NeededTensor> tensors;
-  for (size_t place = 0; place < needs.size(); ++place)
-    for (const StoredBox& box : needs[place]) {
+  for (size_t member = 0; member < needs.size(); ++member)
+    for (const StoredBox& box : needs[member]) {
       if (box.rows.size() == 0 || box.columns.size() == 0) continue;
       const IndexedTensor& tensor = index.tensors.at(box.tensor);
       NeededTensor& needed = tensors[{tensor.file, tensor.offset}];
       needed.tensor = &tensor;
-      needed.needs.push_back({static_cast<int>(place), box.rows, box.columns});
+      needed.needs.push_back({static_cast<int>(member), box.rows, box.columns});
     }
   return tensors;
 }
 
 std::vector<Delivery> deliveries_of(const std::vector<Need>& needs, int64_t row) {
-  std::map<std::pair<int64_t, int64_t>, std::set<int>> places;  // by columns
+  std::map<std::pair<int64_t, int64_t>, std::set<int>> members;  // by columns
   for (const Need& need : needs)
-    if (need.rows.contains(row)) places[{need.columns.begin, need.columns.end}].insert(need.place);
+    if (need.rows.contains(row)) members[{need.columns.begin, need.columns.end}].insert(need.member);
   std::vector<Delivery> deliveries;
-  for (const auto& [columns, to] : places)
+  for (const auto& [columns, to] : members)
     deliveries.push_back({{columns.first, columns.second}, {to.begin(), to.end()}});
   return deliveries;
 }
@@ -48,7 +48,7 @@ int64_t rows_of_unit(const IndexedTensor& tensor, uint64_t round_bytes) {
   return rows >= 32 ? rows / 32 * 32 : std::max<int64_t>(rows, 1);
 }
 
-// Cut where the needs of any place begin or end, so that each has all rows of a unit or none.
+// Cut where the needs of any member begin or end, so that each has all rows of a unit or none.
 std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
   std::set<int64_t> cuts;
   for (const Need& need : needed.needs) cuts.insert({need.rows.begin, need.rows.end});
@@ -63,7 +63,7 @@ std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
   return units;
 }
 
-// In the order of what those that need them have got before, so that no place waits while another gets all of
+// In the order of what those that need them have got before, so that no member waits while another gets all of
 // its part.
 std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightNeeds> needs,
                                                          const WeightIndex& index, uint64_t round_bytes) {
@@ -73,9 +73,9 @@ std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightN
     for (ReadUnit& unit : cut(needed, round_bytes)) {
       uint64_t due = 0;
       for (const Delivery& delivery : unit.deliveries)
-        for (const int place : delivery.to) {
-          due = std::max(due, got[place]);
-          got[place] += unit.bytes(delivery.columns);
+        for (const int member : delivery.to) {
+          due = std::max(due, got[member]);
+          got[member] += unit.bytes(delivery.columns);
         }
       units.emplace_back(due, std::move(unit));
     }
@@ -83,19 +83,19 @@ std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightN
   return units;
 }
 
-// The place that has read least of those that need the unit.
+// The member that has read least of those that need the unit.
 int reader_of(const ReadUnit& unit, const std::vector<uint64_t>& read) {
   int reader = unit.deliveries[0].to[0];
   for (const Delivery& delivery : unit.deliveries)
-    for (const int place : delivery.to)
-      if (read[place] < read[reader]) reader = place;
+    for (const int member : delivery.to)
+      if (read[member] < read[reader]) reader = member;
   return reader;
 }
 
-// Adds what each place holds of a unit, for itself or to hand it on; returns the most that one holds.
+// Adds what each member holds of a unit, for itself or to hand it on; returns the most that one holds.
 uint64_t add_held(const ReadUnit& unit, std::vector<uint64_t>& held) {
   for (const Delivery& delivery : unit.deliveries) {
-    for (const int place : delivery.to) held[place] += unit.bytes(delivery.columns);
+    for (const int member : delivery.to) held[member] += unit.bytes(delivery.columns);
     if (std::ranges::count(delivery.to, unit.reader) == 0) held[unit.reader] += unit.bytes(delivery.columns);
   }
   return std::ranges::max(held);

@@ -11,13 +11,13 @@ struct StoredBox {
   std::string tensor;
   IndexRange rows, columns;
 };
-using WeightNeeds = std::vector<StoredBox>;  // of one place in a replica, which is the same in all replicas
+using WeightNeeds = std::vector<StoredBox>;  // of one member in a replica, which is the same in all replicas
 
 struct Delivery {
   IndexRange columns;
-  std::vector<int> to;  // places
+  std::vector<int> to;  // members
 };
-// Whole rows of a tensor, which one place reads for all of its replica.
+// Whole rows of a tensor, which one member reads for all of its replica.
 struct ReadUnit {
   const IndexedTensor* tensor = nullptr;  // of the index
   IndexRange rows;
@@ -30,7 +30,7 @@ struct ReadUnit {
     return static_cast<size_t>(rows.size() * columns.size()) * size_of(*tensor->info.dtype);
   }
 };
-// What the places of one replica read and hand on, among themselves and then each to its like in the others.
+// What the members of one replica read and hand on, among themselves and then each to its like in the others.
 struct ReadRound {
   int replica = 0;
   std::vector<ReadUnit> units;
@@ -39,9 +39,9 @@ struct ReadRound {
 // So many storage clients serve a large job well; more would only wait for each other.
 constexpr int most_reading_replicas = 16;
 
-// needs: by place. Every row that anybody needs is in one unit of one round, so that it is read once a job;
+// needs: by member. Every row that anybody needs is in one unit of one round, so that it is read once a job;
 // within a round no rank holds more than round_bytes, unless a single row is longer. The replicas take turns,
-// as do the places that need the same rows, and all places advance at the same pace. A round that stays in a
+// as do the members that need the same rows, and all members advance at the same pace. A round that stays in a
 // core's cache until it is packed loads faster than a larger one.
 std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const WeightIndex& index, int replicas,
                                   uint64_t round_bytes = uint64_t{1} << 20);

@@ -78,10 +78,10 @@ class Loader {
       const auto me = std::ranges::find(replicas[replica], transport.rank());
       if (me == replicas[replica].end()) continue;
       replica_ = static_cast<int>(replica);
-      place_ = static_cast<int>(me - replicas[replica].begin());
+      member_ = static_cast<int>(me - replicas[replica].begin());
       ranks_ = replicas[replica];
     }
-    for (const std::vector<int>& ranks : replicas) alike_.push_back(ranks.at(place_));
+    for (const std::vector<int>& ranks : replicas) alike_.push_back(ranks.at(member_));
     name_as_stored(model, index);
     for (Parameter* parameter : model.parameters())
       for (const WeightPiece& piece : parameter->spec.pieces)
@@ -126,7 +126,7 @@ class Loader {
     }
   }
 
-  bool keeps(const Delivery& delivery) const { return std::ranges::count(delivery.to, place_) > 0; }
+  bool keeps(const Delivery& delivery) const { return std::ranges::count(delivery.to, member_) > 0; }
 
   void lay_out(const ReadRound& round, Slices& slices) const {
     slices.round = &round;
@@ -135,7 +135,7 @@ class Loader {
     const auto for_each_slice = [&](const auto& action) {
       for (const ReadUnit& unit : round.units)
         for (const Delivery& delivery : unit.deliveries)
-          if (keeps(delivery) || (round.replica == replica_ && unit.reader == place_))
+          if (keeps(delivery) || (round.replica == replica_ && unit.reader == member_))
             action(delivery, unit.bytes(delivery.columns));
     };
     for_each_slice([&](const Delivery& delivery, size_t size) { bytes[keeps(delivery)] += size; });
@@ -150,7 +150,7 @@ class Loader {
 
   void read(Slices& slices) {
     for (const ReadUnit& unit : slices.round->units) {
-      if (unit.reader != place_) continue;
+      if (unit.reader != member_) continue;
       const uint64_t begin = unit.tensor->offset + static_cast<uint64_t>(unit.rows.begin) * unit.row_bytes();
       std::optional<InputFile>& file = files_[unit.tensor->file];
       if (!file) file.emplace(open_same(index_.files[unit.tensor->file]));
@@ -181,9 +181,10 @@ class Loader {
       for (const Delivery& delivery : unit.deliveries) {
         const auto slice = slices.of.find(&delivery);
         if (slice == slices.of.end()) continue;
-        if (unit.reader != place_) incoming.push_back({ranks_[unit.reader], slice->second});
-        for (const int place : delivery.to)
-          if (unit.reader == place_ && place != place_) outgoing.push_back({ranks_[place], slice->second});
+        if (unit.reader != member_) incoming.push_back({ranks_[unit.reader], slice->second});
+        for (const int member : delivery.to)
+          if (unit.reader == member_ && member != member_)
+            outgoing.push_back({ranks_[member], slice->second});
       }
     transport_.exchange(outgoing, incoming);
   }
@@ -207,8 +208,8 @@ class Loader {
   const WeightIndex& index_;
   Transport& transport_;
   std::atomic<uint32_t>& blocks_;
-  int replica_ = 0, place_ = 0;
-  std::vector<int> ranks_, alike_;  // of this replica; of this place in all replicas
+  int replica_ = 0, member_ = 0;
+  std::vector<int> ranks_, alike_;  // of this replica; of this member in all replicas
   std::multimap<const IndexedTensor*, std::pair<Parameter*, const WeightPiece*>> pieces_;
   std::vector<std::optional<InputFile>> files_;  // that this rank reads, from the first time on
   std::vector<std::byte> whole_rows_;

@@ -37,13 +37,13 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type);
 void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_t>& blocks);
 
 // Fills weights that are made from a checkpoint. Collective over the ranks of `replicas`, which are those of
-// `transport`, by replica and place. What this rank fails to read or store it throws after it has served the
+// `transport`, by replica and member. What this rank fails to read or store it throws after it has served the
 // others; then all must be told.
 void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
                   Transport& transport, std::span<const std::vector<int>> replicas,
                   std::atomic<uint32_t>& blocks);
 
-// Gives every replica what the others have loaded. Collective over `alike`: the same place in all replicas.
+// Gives every replica what the others have loaded. Collective over `alike`: the same member in all replicas.
 void share_weights(Model& model, Communicator& alike, const Readers& readers, std::atomic<uint32_t>& blocks);
 
 }  // namespace maniple

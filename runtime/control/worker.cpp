@@ -27,10 +27,10 @@ double prompt_share(const StepPlan& plan) {
 
 class Worker {
  public:
-  Worker(Mailbox& mailbox, bool reports, const StepRunner& runner, Pulse& pulse)
-      : mailbox_(mailbox), reports_(reports), runner_(runner), pulse_(pulse) {}
+  Worker(Mailbox& mailbox, bool reports, const StepRunner& runner, RankActivity& activity)
+      : mailbox_(mailbox), reports_(reports), runner_(runner), activity_(activity) {}
 
-  WorkerTimes obey() {
+  WorkerTimes run() {
     Backoff backoff;
     while (true) {
       if (const std::optional<Message> message = mailbox_.try_receive()) {
@@ -65,14 +65,14 @@ class Worker {
       requests_.resize(std::max<size_t>(requests_.size(), admission.seat + 1));
       requests_[admission.seat] = admission.request;
     }
-    const size_t shown = std::min(plan.sequences.size(), pulse_.first.size());
+    const size_t shown = std::min(plan.sequences.size(), activity_.first.size());
     for (size_t index = 0; index < shown; ++index) {
       const Seat seat = plan.sequences[index].seat;
-      pulse_.first[index] = seat < requests_.size() ? requests_[seat] : 0;  // the runner checks plans
+      activity_.first[index] = seat < requests_.size() ? requests_[seat] : 0;  // the runner checks plans
     }
-    pulse_.running = static_cast<uint32_t>(plan.sequences.size());
-    pulse_.step = plan.step;
-    pulse_.phase = Phase::step;
+    activity_.running = static_cast<uint32_t>(plan.sequences.size());
+    activity_.step = plan.step;
+    activity_.phase = Phase::step;
   }
 
   // What two steps in flight share counts for the older.
@@ -83,7 +83,7 @@ class Worker {
     prompt_shares_.pop_front();
     times_.prefill += share * seconds;
     times_.decode += (1 - share) * seconds;
-    if (prompt_shares_.empty()) pulse_.phase = Phase::idle;
+    if (prompt_shares_.empty()) activity_.phase = Phase::idle;
   }
 
   double elapsed() {
@@ -94,7 +94,7 @@ class Worker {
   Mailbox& mailbox_;
   bool reports_;
   const StepRunner& runner_;
-  Pulse& pulse_;
+  RankActivity& activity_;
   std::vector<uint64_t> requests_;    // by seat
   std::deque<double> prompt_shares_;  // of the steps in flight
   Clock::time_point counted_until_ = Clock::now();
@@ -103,9 +103,10 @@ class Worker {
 
 }  // namespace
 
-WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const StepRunner& runner, Pulse& pulse) {
-  pulse.phase = Phase::idle;
-  return Worker(mailbox, reports, runner, pulse).obey();
+WorkerTimes run_worker_loop(Mailbox& mailbox, bool reports, const StepRunner& runner,
+                            RankActivity& activity) {
+  activity.phase = Phase::idle;
+  return Worker(mailbox, reports, runner, activity).run();
 }
 
 }  // namespace maniple

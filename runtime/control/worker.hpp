@@ -3,7 +3,7 @@
 #pragma once
 
 #include <parallel/mailbox.hpp>
-#include <runtime/control/pulse.hpp>
+#include <runtime/control/rank_activity.hpp>
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <functional>
@@ -16,7 +16,7 @@ struct WorkerTimes {
   double idle = 0;
 };
 
-// What runs the plans; given by the engine, for control knows no execution. Results come in the order of the
+// What runs the plans, given by the engine (control does not know execution). Results come in the order of the
 // plans.
 struct StepRunner {
   std::function<void(const StepPlan&)> launch;
@@ -24,8 +24,8 @@ struct StepRunner {
   std::function<StepResult()> collect;
 };
 
-// Obeys until rank 0 says stop. A plan that is there is launched before the result of the one before it is
-// collected; rank 0 bounds how many that are.
-WorkerTimes obey_plans(Mailbox& mailbox, bool reports, const StepRunner& runner, Pulse& pulse);
+// Runs plans until rank 0 says stop. A plan that has arrived is launched before the result of the one before it
+// is collected; rank 0 bounds how many are in flight.
+WorkerTimes run_worker_loop(Mailbox& mailbox, bool reports, const StepRunner& runner, RankActivity& activity);
 
 }  // namespace maniple

@@ -33,7 +33,7 @@ bool BlockManager::admit(Sequence& sequence) {
   Prefix prefix = find_prefix(sequence);
   const size_t fresh = blocks_for(sequence.tokens.size(), block_size_) - prefix.blocks.size();
   const auto shared_from_free =
-      std::ranges::count_if(prefix.blocks, [&](int32_t id) { return at(id).place == Place::free; });
+      std::ranges::count_if(prefix.blocks, [&](int32_t id) { return at(id).state == State::free; });
   if (fresh + static_cast<size_t>(shared_from_free) > free_.size()) return false;
   for (const int32_t id : prefix.blocks) {
     hold(id);
@@ -88,7 +88,7 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
     require(block.holders > 0, "a block is released that nobody holds");
     if (--block.holders > 0) continue;
     block.free_after_step = last_step_in_flight;
-    move(*id, Place::quarantined);
+    move(*id, State::pending);
   }
   sequence.blocks.clear();
   sequence.chain = {};
@@ -100,23 +100,23 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
 // is reused first.
 void BlockManager::answered(uint64_t step) {
   last_answered_ = step;
-  while (!quarantined_.empty() && at(quarantined_.front()).free_after_step <= last_answered_)
-    move(quarantined_.front(), Place::free, !published(quarantined_.front()));
+  while (!pending_.empty() && at(pending_.front()).free_after_step <= last_answered_)
+    move(pending_.front(), State::free, !published(pending_.front()));
 }
 
-std::list<int32_t>& BlockManager::list(Place place) {
-  return place == Place::free ? free_ : place == Place::held ? held_ : quarantined_;
+std::list<int32_t>& BlockManager::list(State state) {
+  return state == State::free ? free_ : state == State::held ? held_ : pending_;
 }
 
-void BlockManager::move(int32_t id, Place place, bool to_front) {
+void BlockManager::move(int32_t id, State state, bool to_front) {
   Block& block = at(id);
-  std::list<int32_t>& to = list(place);
-  to.splice(to_front ? to.begin() : to.end(), list(block.place), block.where);
-  block.place = place;
+  std::list<int32_t>& to = list(state);
+  to.splice(to_front ? to.begin() : to.end(), list(block.state), block.where);
+  block.state = state;
 }
 
 void BlockManager::hold(int32_t id) {
-  if (at(id).holders++ == 0) move(id, Place::held);
+  if (at(id).holders++ == 0) move(id, State::held);
 }
 
 void BlockManager::hold_new(Sequence& sequence, size_t count) {
@@ -170,7 +170,7 @@ void BlockManager::check_integrity(std::span<const Sequence* const> sequences) c
   for (int32_t id = 0; id < static_cast<int32_t>(blocks_.size()); ++id) {
     const Block& block = at(id);
     require(block.holders == holders[static_cast<size_t>(id)], "a block counts other holders than there are");
-    require((block.holders > 0) == (block.place == Place::held), "a block is in the wrong place");
+    require((block.holders > 0) == (block.state == State::held), "a block is in the wrong state");
     require(*block.where == id, "a block is listed under another id");
     if (block.serial == 0) continue;
     ++published_blocks;
@@ -178,7 +178,7 @@ void BlockManager::check_integrity(std::span<const Sequence* const> sequences) c
     require(block.tokens.size() == block_size_, "a published block is not full");
   }
   require(published_blocks == published_.size(), "a block is found that is not published");
-  require(free_.size() + held_.size() + quarantined_.size() == blocks_.size(), "a block is lost");
+  require(free_.size() + held_.size() + pending_.size() == blocks_.size(), "a block is lost");
 }
 
 }  // namespace maniple

@@ -44,7 +44,7 @@ class BlockManager {
   uint32_t block_size() const { return block_size_; }
   size_t num_blocks() const { return blocks_.size(); }
   size_t num_free() const { return free_.size(); }
-  size_t num_quarantined() const { return quarantined_.size(); }
+  size_t num_pending() const { return pending_.size(); }
   std::vector<int32_t> free_order() const { return {free_.begin(), free_.end()}; }
   uint32_t holders(int32_t block) const { return at(block).holders; }
   bool published(int32_t block) const { return at(block).serial != 0; }
@@ -53,12 +53,12 @@ class BlockManager {
   void check_integrity(std::span<const Sequence* const> holders) const;
 
  private:
-  enum class Place : uint8_t { free, held, quarantined };
+  enum class State : uint8_t { free, held, pending };
   struct Block {
     uint32_t holders = 0;
-    Place place = Place::free;
-    std::list<int32_t>::iterator where;  // in the list of its place
-    uint64_t free_after_step = 0;        // while quarantined
+    State state = State::free;
+    std::list<int32_t>::iterator where;  // in the list of its state
+    uint64_t free_after_step = 0;        // while pending
     uint64_t serial = 0;                 // of its publication, never used twice; 0: not published
     uint64_t parent = 0;                 // serial of the block before it, 0 for a first block
     uint64_t hash = 0;
@@ -71,8 +71,8 @@ class BlockManager {
 
   Block& at(int32_t block) { return blocks_[static_cast<size_t>(block)]; }
   const Block& at(int32_t block) const { return blocks_[static_cast<size_t>(block)]; }
-  std::list<int32_t>& list(Place place);
-  void move(int32_t block, Place place, bool to_front = false);
+  std::list<int32_t>& list(State state);
+  void move(int32_t block, State state, bool to_front = false);
   void hold(int32_t block);
   void hold_new(Sequence& sequence, size_t count);
   void forget(int32_t block);
@@ -86,7 +86,7 @@ class BlockManager {
   uint64_t last_answered_ = 0;
   uint64_t last_serial_ = 0;
   std::vector<Block> blocks_;
-  std::list<int32_t> free_, held_, quarantined_;  // together all blocks; free: reused from the front
+  std::list<int32_t> free_, held_, pending_;  // together all blocks; free: reused from the front
   std::unordered_map<uint64_t, int32_t> published_;
 };
 

@@ -304,7 +304,7 @@ StepPlan Scheduler::command(Command command) {
 SchedulerCounts Scheduler::counts() const {
   return {.waiting = waiting_.size(),
           .running = running_.size(),
-          .free_blocks = blocks_.num_free() + blocks_.num_quarantined(),
+          .free_blocks = blocks_.num_free() + blocks_.num_pending(),
           .preemptions = preemptions_,
           .cached_tokens = cached_tokens_,
           .clipped = clipped_,

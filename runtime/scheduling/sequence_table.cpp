@@ -8,7 +8,7 @@ namespace maniple {
 namespace {
 
 template <typename... Args>
-void agree(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds)
     throw Error(ExitCode::fault, "rank state drifted: " + fmt::format(format, std::forward<Args>(args)...),
                 "this rank would compute something else than rank 0 planned",
@@ -23,7 +23,7 @@ SequenceTable::SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_
 }
 
 std::span<const SequenceView> SequenceTable::apply(const StepPlan& plan) {
-  agree(plan.step == last_step_ + 1, "plan {} follows plan {}", plan.step, last_step_);
+  check(plan.step == last_step_ + 1, "plan {} follows plan {}", plan.step, last_step_);
   last_step_ = plan.step;
   for (const Seat seat : plan.released) release(seat);
   for (const Admission& admission : plan.admissions) admit(admission);
@@ -38,7 +38,7 @@ std::span<const SequenceView> SequenceTable::apply(const StepPlan& plan) {
 }
 
 SequenceTable::Row& SequenceTable::seated(Seat seat) {
-  agree(seat < rows_.size() && rows_[seat].taken, "seat {} of {} is not taken", seat, rows_.size());
+  check(seat < rows_.size() && rows_[seat].taken, "seat {} of {} is not taken", seat, rows_.size());
   return rows_[seat];
 }
 
@@ -50,7 +50,7 @@ void SequenceTable::release(Seat seat) {
 }
 
 void SequenceTable::admit(const Admission& admission) {
-  agree(admission.seat < rows_.size() && !rows_[admission.seat].taken, "seat {} of {} is not free",
+  check(admission.seat < rows_.size() && !rows_[admission.seat].taken, "seat {} of {} is not free",
         admission.seat, rows_.size());
   Row& row = rows_[admission.seat];
   row.taken = true;
@@ -61,7 +61,7 @@ void SequenceTable::admit(const Admission& admission) {
 
 void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
   for (const int32_t block : blocks) {
-    agree(block >= 0 && static_cast<uint32_t>(block) < num_blocks_, "block {} is not one of {}", block,
+    check(block >= 0 && static_cast<uint32_t>(block) < num_blocks_, "block {} is not one of {}", block,
           num_blocks_);
     row.blocks.append(block);
   }
@@ -70,18 +70,18 @@ void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
 // Checked before anything is indexed: the plan came over a network.
 void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>& known_tokens) {
   Row& row = seated(sequence.seat);
-  agree(std::exchange(row.step, last_step_) != last_step_, "plan {} computes seat {} twice", last_step_,
+  check(std::exchange(row.step, last_step_) != last_step_, "plan {} computes seat {} twice", last_step_,
         sequence.seat);
   const uint32_t past = sequence.past_length.value_or(row.length), query = sequence.query_length;
-  agree(past <= row.length, "seat {} goes on after {} tokens and has {}", sequence.seat, past, row.length);
-  agree(query > 0 && uint64_t{past} + query <= row.blocks.size() * block_size_,
+  check(past <= row.length, "seat {} goes on after {} tokens and has {}", sequence.seat, past, row.length);
+  check(query > 0 && uint64_t{past} + query <= row.blocks.size() * block_size_,
         "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, query, past,
         row.blocks.size(), block_size_);
   const uint32_t known = sequence.known;
-  agree((known == query || known + 1 == query) && known <= known_tokens.size(),
+  check((known == query || known + 1 == query) && known <= known_tokens.size(),
         "seat {} computes {} tokens, {} of them known, and the plan holds {}", sequence.seat, query, known,
         known_tokens.size());
-  agree(sequence.rows_sampled <= query, "seat {} computes {} tokens and samples {}", sequence.seat, query,
+  check(sequence.rows_sampled <= query, "seat {} computes {} tokens and samples {}", sequence.seat, query,
         sequence.rows_sampled);
   views_.push_back({.seat = sequence.seat,
                     .past_length = past,
@@ -99,15 +99,15 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
 void SequenceTable::check_rows(const StepPlan& plan) const {
   uint64_t rows = 0;
   for (const SequenceView& view : views_) rows += view.rows_sampled;
-  agree(rows <= rows_.size(), "plan {} samples {} rows, and {} is the most", plan.step, rows, rows_.size());
+  check(rows <= rows_.size(), "plan {} samples {} rows, and {} is the most", plan.step, rows, rows_.size());
 }
 
 void SequenceTable::check_state(const StepPlan& plan, std::span<const int32_t> left_over) const {
-  agree(left_over.empty(), "{} tokens of plan {} belong to no sequence", left_over.size(), plan.step);
+  check(left_over.empty(), "{} tokens of plan {} belong to no sequence", left_over.size(), plan.step);
   uint64_t hash = 0;
   for (const SequenceView& view : views_)
     hash = fold_state(hash, view.seat, view.past_length, rows_[view.seat].blocks);
-  agree(hash == plan.state_hash, "plan {} assumes other lengths or blocks (state {:016x}, here {:016x})",
+  check(hash == plan.state_hash, "plan {} assumes other lengths or blocks (state {:016x}, here {:016x})",
         plan.step, plan.state_hash, hash);
 }
 

@@ -1,4 +1,4 @@
-// Byte-pair encoding: starts from the characters of a piece and joins, again and again, the neighbours whose
+// Byte-pair encoding: starts from the characters of a piece and joins, again and again, the peers whose
 // merge has the lowest rank (Sennrich et al., arXiv 1508.07909), leftmost first, with the details of Hugging
 // Face's models/bpe. O(n log n) in the length of a piece: a heap of possible merges over a linked list of
 // symbols.
@@ -34,7 +34,7 @@ class Bpe {
   // Memory that lives through the pieces of one text.
   struct Scratch {
     struct Symbol {
-      std::int32_t id, previous, next;  // neighbours in the list; -1: none
+      std::int32_t id, previous, next;  // peers in the list; -1: none
       bool is_merged_away;
     };
     struct Candidate {

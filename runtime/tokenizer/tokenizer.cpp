@@ -4,12 +4,12 @@
 #include <kernels/support/check.hpp>
 #include <limits>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>
-#include <runtime/tokenizer/tokenizer_parts.hpp>
+#include <runtime/tokenizer/tokenizer_components.hpp>
 #include <runtime/tokenizer/utf8.hpp>
 
 namespace maniple {
 
-Tokenizer::Tokenizer(std::unique_ptr<const TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(std::unique_ptr<const TokenizerComponents> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;

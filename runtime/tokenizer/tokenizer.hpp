@@ -14,7 +14,7 @@
 namespace maniple {
 
 class DecoderStream;
-struct TokenizerParts;
+struct TokenizerComponents;
 
 // Constant and safe to use from several threads once built.
 class Tokenizer {
@@ -22,7 +22,7 @@ class Tokenizer {
   // Fails (input) with a message that names what is wrong with the file, and the file if `where` does.
   static Tokenizer from_json(std::string_view json, std::string_view where = {});
 
-  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  explicit Tokenizer(std::unique_ptr<const TokenizerComponents> parts);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -45,7 +45,7 @@ class Tokenizer {
  private:
   void encode_section(std::string_view text, bool opens_input, std::vector<std::int32_t>& ids) const;
 
-  std::unique_ptr<const TokenizerParts> parts_;
+  std::unique_ptr<const TokenizerComponents> parts_;
 };
 
 }  // namespace maniple

@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <runtime/tokenizer/tokenizer_parts.hpp>
+#include <runtime/tokenizer/tokenizer_components.hpp>
 #include <runtime/tokenizer/utf8.hpp>
 
 namespace maniple {
@@ -374,7 +374,7 @@ json parse(std::string_view text) {
 
 }  // namespace
 
-std::unique_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view text) {
+std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text) {
   const json root = parse(text);
   if (find(root, "the file", "version") != nullptr && string(root, "the file", "version") != "1.0")
     unsupported("version", string(root, "the file", "version"));
@@ -383,9 +383,9 @@ std::unique_ptr<const TokenizerParts> parse_tokenizer_json(std::string_view text
   auto model = parse_model(root);
   AddedTokens added(parse_added_tokens(root, model.vocabulary()), normalizer);
   auto special = parse_post_processor(root, std::max(model.vocabulary().id_end(), added.id_end()));
-  return std::make_unique<const TokenizerParts>(
-      TokenizerParts{std::move(normalizer), parse_pre_tokenizer(root), std::move(model), std::move(added),
-                     std::move(special), parse_decoder(root)});
+  return std::make_unique<const TokenizerComponents>(
+      TokenizerComponents{std::move(normalizer), parse_pre_tokenizer(root), std::move(model),
+                          std::move(added), std::move(special), parse_decoder(root)});
 }
 
 }  // namespace maniple

@@ -214,13 +214,14 @@ cut_link() {
 }
 
 settled() { "$(dirname "$MANIPLE")/journal_records" "$run" | awk '$2 ~ /finished|failed/ { print $3 }' | sort; }
-# After each fault: the status tells the truth (65: nothing was begun), and what was said to be done is in the journals.
+# After each fault: the status is right (65: nothing was begun), and what was said to be done is in the journals.
 kept() {
   "$MANIPLE" status "$run" --rc >"$work/status" 2>&1
   local rc=$? kept
   case $rc in
     0) is_complete ;;
     65) [[ ! -e $run/STATUS ]] ;;
+    69) [[ $kind == disk_full ]] ;; # refused to start on the full disk
     75) [[ $kind == order_stop ]] ;;
     *) ((rc == 76)) ;;
   esac || bad "status --rc is $rc: $(cat "$work/status" "$run/STATUS")"

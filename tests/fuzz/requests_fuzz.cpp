@@ -1,7 +1,7 @@
 // Any bytes as a file of requests: refused with an Error, or every line is a request when it is read again.
 #include <kernels/support/check.hpp>
-#include <launch/json_line.hpp>
-#include <launch/requests.hpp>
+#include <launch/input/json_line.hpp>
+#include <launch/input/requests.hpp>
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -8,8 +8,8 @@
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cublaslt_gemm.hpp>
-#include <kernels/cuda/cuda_check.hpp>
 #include <kernels/cuda/cuda_device.hpp>
+#include <kernels/cuda/device/cuda_check.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>

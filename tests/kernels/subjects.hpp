@@ -4,6 +4,7 @@
 
 #include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <support/mirrored_backend.hpp>
 #include <support/random_tensors.hpp>
 

@@ -1,7 +1,7 @@
 #include <kernels/support/check.hpp>
-#include <launch/launcher.hpp>
-#include <launch/progress.hpp>
-#include <launch/report.hpp>
+#include <launch/output/progress.hpp>
+#include <launch/output/report.hpp>
+#include <launch/process/launcher.hpp>
 
 #include <gtest/gtest.h>
 
@@ -210,10 +210,10 @@ TEST(Launcher, KnowsTheJobAsSqueueNamesItAndItsEnd) {
   EXPECT_EQ(last_task.job, "7_2");
 }
 
-std::vector<Place> on_one_node(int ranks) {
-  std::vector<Place> places;
-  for (int rank = 0; rank < ranks; ++rank) places.push_back({"nid1", 0, rank, ranks});
-  return places;
+std::vector<RankLocation> on_one_node(int ranks) {
+  std::vector<RankLocation> locations;
+  for (int rank = 0; rank < ranks; ++rank) locations.push_back({"nid1", 0, rank, ranks});
+  return locations;
 }
 
 JobProgress rates(double prefill, double decode) {
@@ -255,8 +255,8 @@ TEST(ProgressLine, SaysWhenItEndsWhenItMustAndWhoStandsStill) {
   engine.running = 8;
   engine.completion_tokens = 300;
   engine.stall = Stall{2, {8, 9, 10, 11}, 28.3};
-  std::vector<Place> places(12, Place{.host = "nid0043"});
-  const JobProgress now = job_progress(engine, {48, 22, 12, 1}, 30, 4320, places);
+  std::vector<RankLocation> locations(12, RankLocation{.host = "nid0043"});
+  const JobProgress now = job_progress(engine, {48, 22, 12, 1}, 30, 4320, locations);
   EXPECT_EQ(now.waiting, 18U);
   ProgressLine line({}, {});
   EXPECT_EQ(
@@ -264,8 +264,8 @@ TEST(ProgressLine, SaysWhenItEndsWhenItMustAndWhoStandsStill) {
       "[00:00:30] 45.8% 22/48 | decode 0 tok/s (avg 10) prefill 0 | running 8 waiting 18 failed 1 | ETA "
       "00:01:18 | limit in 01:12:00 | STALL 28 s no token from replica 2 (ranks 8-11 on nid0043)\n");
   engine.stall->seconds = 14;
-  EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, places).stall, "");
-  EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, places).seconds_left, std::nullopt);
+  EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, locations).stall, "");
+  EXPECT_EQ(job_progress(engine, {48, 12, 12, 0}, 30, {}, locations).seconds_left, std::nullopt);
 }
 
 TEST(ErrorBlock, SaysWhatWhyAndWhatToTry) {

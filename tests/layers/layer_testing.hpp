@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/backend.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <layers/forward_context.hpp>
 #include <layers/weight.hpp>
 #include <support/thread_world.hpp>

@@ -108,7 +108,7 @@ TEST(RowParallel, HasTheSameBitsForEveryTensorSizeThatDividesItsSlices) {
 }
 
 // Local rows of a layer as (source row) values, through a source whose value is its row number.
-std::vector<float> local_rows(RowsOfLinear& layer, const Sources& rows_of, Rank& rank) {
+std::vector<float> local_rows(LinearBase& layer, const Sources& rows_of, Rank& rank) {
   Parameters parameters;
   layer.list(parameters);
   fill(parameters, rows_of, *rank.backend.ops);

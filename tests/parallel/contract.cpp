@@ -373,14 +373,14 @@ void bytes_of_the_root_are_broadcast(World& world) {
 }
 
 void every_rank_has_a_place(World& world) {
-  ASSERT_EQ(world.places().size(), static_cast<size_t>(world.size()));
-  const Place& mine = world.places()[world.rank()];
+  ASSERT_EQ(world.locations().size(), static_cast<size_t>(world.size()));
+  const RankLocation& mine = world.locations()[world.rank()];
   EXPECT_FALSE(mine.host.empty());
   EXPECT_LT(mine.local_rank, mine.local_size);
-  EXPECT_EQ(world.places()[0].node, 0);
-  int neighbours = 0;
-  for (const Place& place : world.places()) neighbours += place.node == mine.node;
-  EXPECT_EQ(neighbours, mine.local_size);
+  EXPECT_EQ(world.locations()[0].node, 0);
+  int peers = 0;
+  for (const RankLocation& location : world.locations()) peers += location.node == mine.node;
+  EXPECT_EQ(peers, mine.local_size);
   EXPECT_FALSE(world.description().empty());
 }
 

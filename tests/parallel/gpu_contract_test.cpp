@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <kernels/backend.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
 #include <parallel/self/self_communicator.hpp>
 #include <support/mpi_main.hpp>
@@ -79,7 +80,7 @@ class GpuWorld : public World {
  public:
   int rank() const override { return world_.rank(); }
   int size() const override { return world_.size(); }
-  const std::vector<Place>& places() const override { return world_.places(); }
+  const std::vector<RankLocation>& locations() const override { return world_.locations(); }
   std::string description() const override { return world_.description(); }
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override {
     if (!ops.device().shares_host_memory()) return world_.make_group(ranks, ops);
@@ -98,7 +99,7 @@ class GpuWorld : public World {
 
  private:
   World& world_ = mpi_test_world();
-  Backend backend_ = gpu_backend(world_.places()[world_.rank()].local_rank);
+  Backend backend_ = gpu_backend(world_.locations()[world_.rank()].local_rank);
   NcclGroups of_one_{make_nccl_api(), GpuTransport::nccl};
 };
 

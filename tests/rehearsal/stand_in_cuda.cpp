@@ -1,5 +1,5 @@
 #include <emulation/emulated_backend.hpp>
-#include <kernels/cuda/cuda_check.hpp>
+#include <kernels/cuda/device/cuda_check.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
 
 #include <sys/mman.h>

@@ -18,21 +18,25 @@ std::string refusal(F f) {
 
 TEST(DeviceChoice, ARankTakesTheOnlyGpuOrTheOneOfItsPlaceOnTheNode) {
   for (int local_rank = 0; local_rank < 4; ++local_rank) {
-    const Place place{"n1", 0, local_rank, 4};
-    EXPECT_EQ(choose_gpu(1, place, false), 0);  // its launcher shows it one
-    EXPECT_EQ(choose_gpu(4, place, false), local_rank);
-    EXPECT_EQ(choose_gpu(8, place, false), local_rank);
-    EXPECT_EQ(choose_gpu(3, place, true), local_rank % 3);
+    const RankLocation location{"n1", 0, local_rank, 4};
+    EXPECT_EQ(choose_gpu(1, location, false), 0);  // its launcher shows it one
+    EXPECT_EQ(choose_gpu(4, location, false), local_rank);
+    EXPECT_EQ(choose_gpu(8, location, false), local_rank);
+    EXPECT_EQ(choose_gpu(3, location, true), local_rank % 3);
   }
   EXPECT_EQ(refusal([] { choose_gpu(2, {"n1", 0, 0, 3}, false); }), "3 ranks of this node see 2 GPUs each");
 }
 
 TEST(DeviceChoice, TwoRanksWithTheSameGpuAreRefusedByName) {
-  const std::vector<Place> places{{"n1", 0, 0, 2}, {"n1", 0, 1, 2}, {"n2", 1, 0, 2}, {"n2", 1, 1, 2}};
-  EXPECT_EQ(refusal([&] { refuse_shared_gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-d"}, places); }), "accepted");
-  EXPECT_EQ(refusal([&] { refuse_shared_gpus({"", "", "", ""}, places); }), "accepted");
+  const std::vector<RankLocation> locations{
+      {"n1", 0, 0, 2}, {"n1", 0, 1, 2}, {"n2", 1, 0, 2}, {"n2", 1, 1, 2}};
   EXPECT_EQ(refusal([&] {
-              refuse_shared_gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-c"}, places);
+              refuse_shared_gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-d"}, locations);
+            }),
+            "accepted");
+  EXPECT_EQ(refusal([&] { refuse_shared_gpus({"", "", "", ""}, locations); }), "accepted");
+  EXPECT_EQ(refusal([&] {
+              refuse_shared_gpus({"GPU-a", "GPU-b", "GPU-c", "GPU-c"}, locations);
             }),
             "ranks 2 and 3 on n2 have the same GPU, GPU-c");
 }

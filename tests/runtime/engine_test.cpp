@@ -1,6 +1,7 @@
 // The main promise: the same tokens and log-probabilities on any grid, with any batch, chunking, block size,
 // cache and backend.
 #include <gtest/gtest.h>
+#include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <support/fused_checkpoint.hpp>
@@ -388,9 +389,9 @@ TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
   for (const size_t count : {all.size(), size_t{0}}) {
     const std::vector<GenerationRequest> requests(all.begin(), all.begin() + static_cast<ptrdiff_t>(count));
     SelfWorld world;
-    Pulse pulse;
+    RankActivity activity;
     const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
-    Engine engine(world, planned.options, planned.plan, planned.model, pulse);
+    Engine engine(world, planned.options, planned.plan, planned.model, activity);
     testing::ListSource source(requests);
     Interrupter sink;
     const RunSummary summary = engine.run(
@@ -402,25 +403,25 @@ TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
 
 TEST(Engine, CountsTheTurnsOfItsCoordinatorWhileItServes) {
   struct Watching final : RequestSource {
-    explicit Watching(Pulse& its) : pulse(its) {}
+    explicit Watching(RankActivity& its) : activity(its) {}
     bool ready() override {
-      seen.push_back(pulse.turns);
+      seen.push_back(activity.turns);
       return seen.size() == 3;
     }
     std::optional<GenerationRequest> next() override { return std::nullopt; }
-    Pulse& pulse;
+    RankActivity& activity;
     std::vector<uint64_t> seen;
   };
   SelfWorld world;
-  Pulse pulse;
+  RankActivity activity;
   const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
-  Engine engine(world, planned.options, planned.plan, planned.model, pulse);
-  Watching source(pulse);
+  Engine engine(world, planned.options, planned.plan, planned.model, activity);
+  Watching source(activity);
   testing::MapSink sink;
   engine.run(
       source, sink, [](const Progress&) {}, 0);
   EXPECT_EQ(source.seen, (std::vector<uint64_t>{1, 2, 3}));
-  EXPECT_EQ(pulse.turns, 0U);
+  EXPECT_EQ(activity.turns, 0U);
 }
 
 }  // namespace

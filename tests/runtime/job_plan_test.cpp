@@ -9,8 +9,8 @@ namespace {
 using Field = PlanRefusal::Field;
 
 // `nodes` nodes of so many ranks.
-std::vector<Place> places(int nodes, int ranks_a_node) {
-  std::vector<Place> all;
+std::vector<RankLocation> locations(int nodes, int ranks_a_node) {
+  std::vector<RankLocation> all;
   for (int node = 0; node < nodes; ++node)
     for (int local = 0; local < ranks_a_node; ++local) all.push_back({"nid", node, local, ranks_a_node});
   return all;
@@ -39,11 +39,11 @@ EngineOptions options_of(int tensor_size, BackendKind kind = BackendKind::cpu) {
 }
 
 JobPlan plan_of(int ranks, const EngineOptions& options, const ModelConfig& config = some_model()) {
-  return std::get<JobPlan>(plan_job(places(1, ranks), options, &config));
+  return std::get<JobPlan>(plan_job(locations(1, ranks), options, &config));
 }
 
 PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfig* config = nullptr) {
-  return std::get<PlanRefusal>(plan_job(places(1, ranks), options, config));
+  return std::get<PlanRefusal>(plan_job(locations(1, ranks), options, config));
 }
 
 // What the ranks agree on without a word: every rank of a plan is in its own groups, and its needs are those
@@ -52,7 +52,7 @@ TEST(JobPlan, of_every_grid_up_to_64_ranks_fits_together) {
   const ModelConfig config = some_model();
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (int tensor = 1; tensor <= ranks; ++tensor) {
-      const auto result = plan_job(places(1, ranks), options_of(tensor), &config);
+      const auto result = plan_job(locations(1, ranks), options_of(tensor), &config);
       const bool fits = ranks % tensor == 0 && 12 % tensor == 0 && (tensor > 4 || 4 % tensor == 0);
       ASSERT_EQ(std::holds_alternative<JobPlan>(result), fits) << ranks << " ranks, tensor " << tensor;
       if (!fits) continue;
@@ -85,7 +85,7 @@ TEST(JobPlan, says_what_a_rank_takes) {
 }
 
 TEST(JobPlan, without_a_model_has_grid_and_groups) {
-  const JobPlan plan = std::get<JobPlan>(plan_job(places(2, 4), options_of(4), nullptr));
+  const JobPlan plan = std::get<JobPlan>(plan_job(locations(2, 4), options_of(4), nullptr));
   EXPECT_EQ(plan.grid, (GridSize{4, 1, 2}));
   EXPECT_EQ(plan.rank(5).groups.tensor, (std::vector<int>{4, 5, 6, 7}));
   EXPECT_EQ(plan.rank(5).layers, std::nullopt);
@@ -94,7 +94,7 @@ TEST(JobPlan, without_a_model_has_grid_and_groups) {
 
 TEST(JobPlan, knows_tensor_groups_that_span_nodes) {
   const auto spans = [](int nodes, int ranks_a_node, int tensor) {
-    return std::get<JobPlan>(plan_job(places(nodes, ranks_a_node), options_of(tensor), nullptr))
+    return std::get<JobPlan>(plan_job(locations(nodes, ranks_a_node), options_of(tensor), nullptr))
         .tensor_groups_span_nodes;
   };
   EXPECT_FALSE(spans(2, 4, 4));

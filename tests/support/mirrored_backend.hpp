@@ -68,10 +68,10 @@ class Transfer {
  private:
   std::byte* on_device(std::byte* host, size_t bytes, bool changed = false) {
     if (bytes == 0) return nullptr;
-    auto place = device_.mirrors_.upper_bound(host);
-    if (place == device_.mirrors_.begin() || (--place)->first + place->second.bytes < host + bytes)
+    auto location = device_.mirrors_.upper_bound(host);
+    if (location == device_.mirrors_.begin() || (--location)->first + location->second.bytes < host + bytes)
       return visitor(host, bytes, changed);
-    const auto& [first, mirror] = *place;
+    const auto& [first, mirror] = *location;
     if (brought_.insert(first).second) device_.inner_.upload(mirror.device, first, mirror.bytes);
     if (changed) changed_[first] = mirror;
     return mirror.device + (host - first);

@@ -1,7 +1,7 @@
 // Runs requests through engines in this process, on a grid of ranks that are threads.
 #pragma once
 
-#include <runtime/agreement.hpp>
+#include <runtime/collective_phase.hpp>
 #include <runtime/completion_builder.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/engine.hpp>
@@ -38,7 +38,7 @@ struct Planned {
   Planned(World& world, EngineOptions asked) : options(std::move(asked)) {
     options.backend.kind = common_backend(world, options.backend.kind);
     model = share_model(world, options.model);
-    auto result = plan_job(world.places(), options, &model.config);
+    auto result = plan_job(world.locations(), options, &model.config);
     if (const auto* refusal = std::get_if<PlanRefusal>(&result)) throw *refusal;
     plan = std::get<JobPlan>(std::move(result));
   }
@@ -58,9 +58,9 @@ struct Served {
 // A rank other than 0, which stays silent when rank 0 speaks for a failure.
 inline void follow(World& world, const EngineOptions& options) {
   try {
-    Pulse pulse;
+    RankActivity activity;
     const Planned planned(world, options);
-    Engine(world, planned.options, planned.plan, planned.model, pulse).obey();
+    Engine(world, planned.options, planned.plan, planned.model, activity).run_worker();
   } catch (const SilentExit&) {
   }
 }
@@ -71,9 +71,9 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
   Served served;
   run_ranks(ranks, [&](World& world) {
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
-    Pulse pulse;
+    RankActivity activity;
     const Planned planned(world, options_of(0));
-    Engine engine(world, planned.options, planned.plan, planned.model, pulse);
+    Engine engine(world, planned.options, planned.plan, planned.model, activity);
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;

@@ -107,12 +107,12 @@ class ThreadWorld : public World {
   ThreadWorld(Job& job, int rank, int ranks, const MakeGroup& make_group)
       : job_(job), control_(job, {counted(ranks), -1}, rank), make_group_(make_group) {
     for (int local = 0; local < ranks; ++local)
-      places_.push_back({.host = host_name(), .node = 0, .local_rank = local, .local_size = ranks});
+      locations_.push_back({.host = host_name(), .node = 0, .local_rank = local, .local_size = ranks});
   }
 
   int rank() const override { return control_.rank(); }
   int size() const override { return control_.size(); }
-  const std::vector<Place>& places() const override { return places_; }
+  const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override { return "threads"; }
 
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override {
@@ -139,7 +139,7 @@ class ThreadWorld : public World {
   Job& job_;
   ThreadTransport control_;
   const MakeGroup& make_group_;
-  std::vector<Place> places_;
+  std::vector<RankLocation> locations_;
   std::map<std::vector<int>, int> groups_made_;
   int channels_made_ = 0;
 };

@@ -1,5 +1,5 @@
 #include <device/launch.hpp>
-#include <kernels/cuda/cuda_check.hpp>
+#include <kernels/cuda/device/cuda_check.hpp>
 
 namespace maniple::device {
 

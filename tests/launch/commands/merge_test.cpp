@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 TEST(Merge, LeavesNoErrorsOfAnEarlierOne) {
   const testing::Scratch scratch;
-  RunDirectory::Settings settings;
+  RunDirectory::Options settings;
   settings.path = scratch.path() / "run";
   settings.manifest = testing::manifest_of(2);
   settings.manifest.set("shard", "0/1");
@@ -50,7 +50,7 @@ Refused refused(const MergeOptions& options) {
 }
 
 fs::path finished_run(const fs::path& path, const char* shard, const char* model = "m") {
-  RunDirectory::Settings settings;
+  RunDirectory::Options settings;
   settings.path = path;
   settings.manifest = testing::manifest_of(2);
   settings.manifest.set("model", model);

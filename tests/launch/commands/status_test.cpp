@@ -54,7 +54,7 @@ TEST(Status, OfARunThatEndsWhileItIsJudgedIsTheNewOne) {
 
 // Of a job that was killed when it had finished one of its two requests, and had told of none.
 void kill_midway(const fs::path& path) {
-  RunDirectory::Settings settings;
+  RunDirectory::Options settings;
   settings.path = path;
   settings.manifest = testing::manifest_of(2);
   settings.manifest.set("shard", "0/1");

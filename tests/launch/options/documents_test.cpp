@@ -1,4 +1,4 @@
-#include <launch/options.hpp>
+#include <launch/options/options.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
-#include <launch/options.hpp>
+#include <launch/options/options.hpp>
 
 #include <gtest/gtest.h>
 

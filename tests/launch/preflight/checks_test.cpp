@@ -1,5 +1,5 @@
 // Every message, provoked by made-up facts.
-#include <launch/option_names.hpp>
+#include <launch/options/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/preflight.hpp>
 
@@ -9,13 +9,13 @@ namespace maniple {
 namespace {
 
 // Ranks with nothing wrong: so many nodes of so many ranks, each with four CPUs of its own.
-Situation healthy(int nodes = 1, int ranks_a_node = 2) {
-  Situation s;
+JobFacts healthy(int nodes = 1, int ranks_a_node = 2) {
+  JobFacts s;
   s.options.engine.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};
   s.options.any_cpu_path = true;
   for (int node = 0; node < nodes; ++node)
     for (int local = 0; local < ranks_a_node; ++local) {
-      s.places.push_back({"nid" + std::to_string(node + 1), node, local, ranks_a_node});
+      s.locations.push_back({"nid" + std::to_string(node + 1), node, local, ranks_a_node});
       RankFacts facts;
       for (int cpu = 0; cpu < 4; ++cpu) facts.cpus.push_back(local * 4 + cpu);
       facts.cpus_of_node = 4 * ranks_a_node;
@@ -31,13 +31,13 @@ Situation healthy(int nodes = 1, int ranks_a_node = 2) {
   return s;
 }
 
-Situation healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
-  Situation s = healthy(nodes, ranks_a_node);
+JobFacts healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
+  JobFacts s = healthy(nodes, ranks_a_node);
   s.options.engine.backend.kind = BackendKind::cuda;
   s.options.launch.job = "7";
   for (size_t rank = 0; rank < s.size(); ++rank)
     for (int gpu = 0; gpu < ranks_a_node; ++gpu)
-      s.ranks[rank].gpus.push_back({"GPU-" + std::to_string(s.places[rank].node * 10 + gpu),
+      s.ranks[rank].gpus.push_back({"GPU-" + std::to_string(s.locations[rank].node * 10 + gpu),
                                     "0000:0" + std::to_string(gpu) + ":00.0",
                                     gpu / 2,
                                     {}});
@@ -49,17 +49,17 @@ Situation healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
 }
 
 // What all checks have to say.
-std::string finding_of(Situation situation) {
-  situation.plan = plan_or_refuse(situation.places, situation.options.engine);
+std::string finding_of(JobFacts job) {
+  job.plan = plan_or_refuse(job.locations, job.options.engine);
   std::string text;
-  for (const auto& [name, finding] : run_checks(situation))
+  for (const auto& [name, finding] : run_checks(job))
     if (finding) text += finding_block(*finding);
   return text;
 }
 
 TEST(Checks, HaveNothingToSayWhereAllIsWell) {
   EXPECT_EQ(finding_of(healthy(1, 1)), "");
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   s.options.engine.tensor_size = 2;
   s.options.engine.model = "m";
   s.options.run_dir = "/scratch/r1";
@@ -77,7 +77,7 @@ TEST(Checks, AreCountedWhereTheyApply) {
 }
 
 TEST(Checks, OneComponent) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.options.launch.het_components = 2;
   EXPECT_EQ(finding_of(s),
             "refused: this is a heterogeneous Slurm job of 2 components\n"
@@ -93,7 +93,7 @@ TEST(Checks, OneComponent) {
 }
 
 TEST(Checks, TensorGroupsOverNodesAreRefusedUnlessAllowed) {
-  Situation s = healthy(2, 4);
+  JobFacts s = healthy(2, 4);
   s.options.engine.tensor_size = 8;
   EXPECT_EQ(finding_of(s),
             "refused: --tp 8 spans nodes: the ranks are 0-3 on nid1, 4-7 on nid2\n"
@@ -104,22 +104,22 @@ TEST(Checks, TensorGroupsOverNodesAreRefusedUnlessAllowed) {
 }
 
 TEST(Checks, ACyclicDistributionIsToldTheRightOne) {
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   s.options.engine.tensor_size = 2;
-  std::swap(s.places[1], s.places[2]);
+  std::swap(s.locations[1], s.locations[2]);
   EXPECT_NE(finding_of(s).find("the ranks are 0,2 on nid1, 1,3 on nid2\n"), std::string::npos);
   EXPECT_NE(finding_of(s).find("try: srun --distribution=block (mpirun --map-by slot), or --allow-cross"),
             std::string::npos);
 }
 
 TEST(Checks, OneRankANodeMustAskForTensorGroupsToo) {
-  Situation s = healthy(2, 1);
+  JobFacts s = healthy(2, 1);
   s.options.engine.tensor_size = 2;
   EXPECT_NE(finding_of(s).find("try: --tp 1 (more replicas), or --allow-cross-node-tp"), std::string::npos);
 }
 
 TEST(Checks, DifferentProgramsAreRefusedWithATable) {
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   s.ranks[3].versions["maniple"] = "0.1.0 cc";
   EXPECT_EQ(finding_of(s),
             "refused: not all ranks run the same program and libraries (name, version, hash of the file):\n"
@@ -130,14 +130,14 @@ TEST(Checks, DifferentProgramsAreRefusedWithATable) {
 }
 
 TEST(Checks, DifferentDriversAreAWarningAndAMissingLibraryIsADifference) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.ranks[1].versions["libcuda"] = "libcuda.so.580 dd";
   EXPECT_NE(finding_of(s).find("warning: not all ranks"), std::string::npos);
   EXPECT_NE(finding_of(s).find("libcuda none: rank 0 (nid1)"), std::string::npos);
 }
 
 TEST(Checks, OneRankInAnAllocationOfSeveralTasks) {
-  Situation s = healthy(1, 1);
+  JobFacts s = healthy(1, 1);
   s.options.launch.allocated_tasks = 8;
   EXPECT_EQ(finding_of(s),
             "warning: one rank runs alone in a Slurm allocation of 8 tasks\n"
@@ -145,13 +145,13 @@ TEST(Checks, OneRankInAnAllocationOfSeveralTasks) {
             "  try: srun --mpi=pmix --ntasks=8 maniple ..., or --ntasks=1 if one is meant\n");
   s.options.launch.cpus_per_task = 4;
   EXPECT_NE(finding_of(s).find("--ntasks=8 --cpus-per-task=4 maniple"), std::string::npos);
-  Situation several = healthy();
+  JobFacts several = healthy();
   several.options.launch.allocated_tasks = 8;
   EXPECT_EQ(finding_of(several), "");
 }
 
 TEST(Checks, ProcessorsOfSeveralTypesAreNamedUnlessThePathWasChosen) {
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   for (const size_t rank : {2, 3}) s.ranks[rank].cpu_paths.insert(s.ranks[rank].cpu_paths.begin(), "amx");
   EXPECT_EQ(finding_of(s),
             "warning: processors of different types: amx on ranks 2-3 (nid2), avx2 on ranks 0-1 (nid1); all "
@@ -170,10 +170,10 @@ TEST(Checks, ProcessorsOfSeveralTypesAreNamedUnlessThePathWasChosen) {
 }
 
 TEST(Checks, LengthsForWhichTheCacheHasNoRoom) {
-  Situation s = healthy(1, 1);
+  JobFacts s = healthy(1, 1);
   s.options.engine.model = "m";
   s.options.engine.block_size = 16;
-  s.plan = plan_or_refuse(s.places, s.options.engine);
+  s.plan = plan_or_refuse(s.locations, s.options.engine);
   s.plan.needs = {{0, {2, {4, 64, 16, DType::bf16}}}};
   s.plan.max_model_len = 64;
   const size_t block = s.plan.needs[0].kv.block_bytes();
@@ -193,16 +193,16 @@ TEST(Checks, LengthsForWhichTheCacheHasNoRoom) {
 }
 
 // Names of the checks that say ok.
-std::string in_order(Situation situation) {
-  situation.plan = plan_or_refuse(situation.places, situation.options.engine);
+std::string in_order(JobFacts job) {
+  job.plan = plan_or_refuse(job.locations, job.options.engine);
   std::string names;
-  for (const auto& [name, finding] : run_checks(situation))
+  for (const auto& [name, finding] : run_checks(job))
     if (!finding) names += fmt::format("{}; ", name);
   return names;
 }
 
 TEST(Checks, OfGpusAreNotInOrderWhereThereAreNone) {
-  Situation s = healthy_gpus(2, 2);
+  JobFacts s = healthy_gpus(2, 2);
   s.options.engine.tensor_size = 2;
   for (RankFacts& facts : s.ranks) facts.fabric = {"mlx5_0/1"};
   for (const char* name :
@@ -217,7 +217,7 @@ TEST(Checks, OfGpusAreNotInOrderWhereThereAreNone) {
 }
 
 TEST(Checks, TensorGroupsWhoseGpusDoNotReachEachOther) {
-  Situation s = healthy_gpus();
+  JobFacts s = healthy_gpus();
   s.options.engine.tensor_size = 2;
   EXPECT_EQ(finding_of(s), "");
   for (RankFacts& facts : s.ranks) {  // two islands, and the groups are across them
@@ -238,7 +238,7 @@ TEST(Checks, TensorGroupsWhoseGpusDoNotReachEachOther) {
 }
 
 TEST(Checks, NoGpu) {
-  Situation s = healthy_gpus();
+  JobFacts s = healthy_gpus();
   for (RankFacts& facts : s.ranks) facts.gpus.clear();
   EXPECT_NE(finding_of(s).find("refused: no GPU is visible to ranks 0-3 (nid1)\n"), std::string::npos);
   s.options.launch.job.clear();
@@ -248,7 +248,7 @@ TEST(Checks, NoGpu) {
 }
 
 TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   s.options.any_backend = true;
   EXPECT_EQ(finding_of(s), "");
   for (RankFacts& facts : s.ranks) facts.gpus_of_node = 4;
@@ -264,7 +264,7 @@ TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
 }
 
 TEST(Checks, HalfPrecisionIsForGpus) {
-  Situation s = healthy_gpus();
+  JobFacts s = healthy_gpus();
   s.options.engine.dtype = DType::fp16;
   EXPECT_EQ(finding_of(s), "");
   s.options.engine.backend.kind = BackendKind::cpu;
@@ -275,13 +275,13 @@ TEST(Checks, HalfPrecisionIsForGpus) {
 }
 
 TEST(Checks, FewerGpusThanRanks) {
-  Situation s = healthy_gpus();
+  JobFacts s = healthy_gpus();
   for (RankFacts& facts : s.ranks) facts.gpus.resize(2);
   EXPECT_NE(finding_of(s).find("refused: nid1: 4 ranks of this node see 2 GPUs each\n"), std::string::npos);
 }
 
 TEST(Checks, ASharedGpuIsNamedWithItsBusUnlessSharingIsAsked) {
-  Situation s = healthy_gpus(1, 2);
+  JobFacts s = healthy_gpus(1, 2);
   for (RankFacts& facts : s.ranks) facts.gpus.resize(1);
   EXPECT_NE(
       finding_of(s).find("refused: ranks 0 and 1 on nid1 have the same GPU, GPU-0 (bus 0000:00:00.0)\n"),
@@ -292,14 +292,14 @@ TEST(Checks, ASharedGpuIsNamedWithItsBusUnlessSharingIsAsked) {
 }
 
 TEST(Checks, GpusThatAreHiddenFromEachOther) {
-  Situation s = healthy_gpus(1, 2);
+  JobFacts s = healthy_gpus(1, 2);
   s.ranks[0].gpus.pop_back();
   s.ranks[1].gpus.erase(s.ranks[1].gpus.begin());
   EXPECT_NE(finding_of(s).find("warning: ranks 0-1 see their own GPU only\n"), std::string::npos);
 }
 
 TEST(Checks, CpusFarFromTheGpu) {
-  Situation s = healthy_gpus();
+  JobFacts s = healthy_gpus();
   s.ranks[3].numa_nodes = {0};
   EXPECT_NE(finding_of(s).find("warning: rank 3 (nid1) runs on processors of another NUMA node"),
             std::string::npos);
@@ -308,7 +308,7 @@ TEST(Checks, CpusFarFromTheGpu) {
 }
 
 TEST(Checks, RanksThatGotOneCpuOfMany) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   for (RankFacts& facts : s.ranks) facts.cpus.resize(1);
   s.ranks[0].cpus_of_node = s.ranks[1].cpus_of_node = 4;
   EXPECT_NE(finding_of(s).find(
@@ -324,7 +324,7 @@ TEST(Checks, RanksThatGotOneCpuOfMany) {
 }
 
 TEST(Checks, MoreThreadsThanCpus) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.options.threads = 4;
   EXPECT_EQ(finding_of(s), "");
   s.options.threads = 6;
@@ -339,7 +339,7 @@ TEST(Checks, MoreThreadsThanCpus) {
 }
 
 TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   s.options.engine.model = "m";
   s.options.engine.kv_memory = uint64_t{4} << 30;
   for (RankFacts& facts : s.ranks) {
@@ -359,7 +359,7 @@ TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
 }
 
 TEST(Checks, LockedMemoryMattersWhereThereIsAFabric) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.ranks[1].locked_memory = {64 << 10, 64 << 10};
   EXPECT_EQ(finding_of(s), "");
   s.ranks[1].fabric = {"mlx5_0/1"};
@@ -372,7 +372,7 @@ TEST(Checks, LockedMemoryMattersWhereThereIsAFabric) {
 }
 
 TEST(Checks, NcclOnSocketsBesideAFabric) {
-  Situation s = healthy_gpus(2);
+  JobFacts s = healthy_gpus(2);
   s.options.launch.nccl_off_fabric = "NCCL_IB_DISABLE=1";
   EXPECT_EQ(finding_of(s), "");
   for (RankFacts& facts : s.ranks) facts.fabric = {"mlx5_0/1", "mlx5_1/1"};
@@ -383,7 +383,7 @@ TEST(Checks, NcclOnSocketsBesideAFabric) {
 }
 
 TEST(Checks, NodesWithoutACommonNetworkAreListed) {
-  Situation s = healthy(2, 1);
+  JobFacts s = healthy(2, 1);
   s.ranks[1].subnets = {{"eth0", "10.2.0.0/16"}, {"eth1", "10.3.0.0/16"}};
   EXPECT_NE(
       finding_of(s).find("note: no IPv4 network is common to all nodes; by node, interface and network:\n"
@@ -397,7 +397,7 @@ TEST(Checks, NodesWithoutACommonNetworkAreListed) {
 }
 
 TEST(Checks, RunDirectoriesThatOtherNodesDoNotSee) {
-  Situation s = healthy(2, 1);
+  JobFacts s = healthy(2, 1);
   s.options.run_dir = "/scratch/r1";
   s.ranks[1].run_dir.path = "/scratch";
   EXPECT_NE(finding_of(s).find("warning: /scratch/r1 is on lustre of nid1, but not on nid2\n"),
@@ -405,7 +405,7 @@ TEST(Checks, RunDirectoriesThatOtherNodesDoNotSee) {
   s.ranks[1].run_dir.path = "/scratch/r1";
   s.ranks[0].run_dir.file_system = "tmpfs";
   EXPECT_NE(finding_of(s).find("warning: /scratch/r1 is on tmpfs of nid1\n"), std::string::npos);
-  Situation one = healthy(1, 2);
+  JobFacts one = healthy(1, 2);
   one.options.run_dir = "/scratch/r1";
   one.ranks[0].run_dir.file_system = "tmpfs";
   EXPECT_EQ(finding_of(one), "");
@@ -416,7 +416,7 @@ TEST(Checks, RunDirectoriesThatOtherNodesDoNotSee) {
 }
 
 TEST(Checks, SpaceForTheResults) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.options.run_dir = "/scratch/r1";
   s.results_bytes = uint64_t{6} << 30;
   s.ranks[0].run_dir.free_bytes = uint64_t{6} << 30;
@@ -428,7 +428,7 @@ TEST(Checks, SpaceForTheResults) {
 }
 
 TEST(Checks, TimeThatIsNotEnoughToLoad) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.options.engine.tensor_size = 2;
   for (RankFacts& facts : s.ranks) facts.weight_bytes = 70'500'000'000;
   s.seconds_left = 142;
@@ -442,7 +442,7 @@ TEST(Checks, TimeThatIsNotEnoughToLoad) {
 }
 
 TEST(Checks, ClocksThatProveToDiffer) {
-  Situation s = healthy(3, 1);
+  JobFacts s = healthy(3, 1);
   s.ranks[1].clock = {1002.5, 2.0};
   EXPECT_EQ(finding_of(s), "");
   s.ranks[2].clock = {997.5, 0.1};
@@ -452,7 +452,7 @@ TEST(Checks, ClocksThatProveToDiffer) {
 }
 
 TEST(Checks, NotesAreForWhoAsks) {
-  Situation s = healthy();
+  JobFacts s = healthy();
   s.ranks[0].open_files = {1024, 4096};
   s.ranks[1].core_size = {};
   s.ranks[1].huge_pages = false;
@@ -464,7 +464,7 @@ TEST(Checks, NotesAreForWhoAsks) {
 }
 
 TEST(RankTable, HasALineARankUpToSomeNumber) {
-  Situation s = healthy(2, 2);
+  JobFacts s = healthy(2, 2);
   s.plan.grid = {2, 1, 2};
   EXPECT_EQ(rank_table(s, 3),
             "rank  node  tp  dp  CPUs    device\n"
@@ -472,7 +472,7 @@ TEST(RankTable, HasALineARankUpToSomeNumber) {
             "   1  nid1   1   0  4-7     cpu\n"
             "   2  nid2   0   1  0-3     cpu\n"
             "(1 more)\n");
-  Situation gpus = healthy_gpus();
+  JobFacts gpus = healthy_gpus();
   gpus.plan.grid = {1, 1, 4};
   EXPECT_NE(rank_table(gpus).find("   3  nid1   0   3  12-15   0000:03:00.0 GPU-3\n"), std::string::npos)
       << rank_table(gpus);

@@ -1,7 +1,7 @@
-#include <launch/option_names.hpp>
+#include <launch/options/option_names.hpp>
 #include <launch/preflight/facts.hpp>
+#include <launch/preflight/job_facts.hpp>
 #include <launch/preflight/preflight.hpp>
-#include <launch/preflight/situation.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <support/temp_directory.hpp>
@@ -158,7 +158,7 @@ TEST(Preflight, OfOneProcessUsesItsMask) {
   EXPECT_GE(run_preflight(world, options, {}).share.threads, 1);
   options.threads = 3;
   EXPECT_EQ(run_preflight(world, options, {}).share.threads, 3);
-  EXPECT_EQ(run_preflight(world, options, {}).situation.ranks[0].weight_bytes, 0u);
+  EXPECT_EQ(run_preflight(world, options, {}).job.ranks[0].weight_bytes, 0u);
 }
 
 TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
@@ -168,16 +168,16 @@ TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
   uint64_t whole = 0;
   SelfWorld world;
   const ModelConfig config = read_model_config(options.engine.model);
-  whole = run_preflight(world, options, plan_or_refuse(world.places(), options.engine, &config))
-              .situation.ranks[0]
+  whole = run_preflight(world, options, plan_or_refuse(world.locations(), options.engine, &config))
+              .job.ranks[0]
               .weight_bytes;
   EXPECT_GT(whole, uint64_t{5} << 20);
   options.engine.tensor_size = 2;
   options.engine.kv_memory = 12345;
   run_ranks(2, [&](World& ranks) {
     const Preflight preflight =
-        run_preflight(ranks, options, plan_or_refuse(ranks.places(), options.engine, &config));
-    for (const RankFacts& facts : preflight.situation.ranks) {
+        run_preflight(ranks, options, plan_or_refuse(ranks.locations(), options.engine, &config));
+    for (const RankFacts& facts : preflight.job.ranks) {
       EXPECT_LT(facts.weight_bytes, whole * 2 / 3);
       EXPECT_GT(facts.weight_bytes, whole / 3);
       EXPECT_EQ(facts.kv_bytes, 12345u);

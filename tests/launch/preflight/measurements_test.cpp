@@ -1,4 +1,5 @@
-#include <launch/option_names.hpp>
+#include <kernels/factory/make_backend.hpp>
+#include <launch/options/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
@@ -10,7 +11,7 @@
 namespace maniple {
 namespace {
 
-const std::vector<Place> four_nodes{{"a", 0, 0, 1}, {"b", 1, 0, 1}, {"c", 2, 0, 1}, {"d", 3, 0, 1}};
+const std::vector<RankLocation> four_nodes{{"a", 0, 0, 1}, {"b", 1, 0, 1}, {"c", 2, 0, 1}, {"d", 3, 0, 1}};
 
 TEST(Judge, NamesASlowPair) {
   const Series latency{"latency", "us", false, 5, {0, 2, 11, 2.1}};
@@ -48,7 +49,7 @@ TEST(Measure, CoversTheLayoutAtHand) {
   run_ranks(4, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
     const std::vector<Series> measured =
-        measure(world, options, plan_or_refuse(world.places(), options.engine), backend);
+        measure(world, options, plan_or_refuse(world.locations(), options.engine), backend);
     std::set<std::string> names;
     for (const Series& series : measured) {
       EXPECT_EQ(series.by_rank.size(), 4u) << series.name;

@@ -5,10 +5,10 @@
 namespace maniple {
 namespace {
 
-std::vector<Place> on_one_node(int ranks) {
-  std::vector<Place> places;
-  for (int rank = 0; rank < ranks; ++rank) places.push_back({"nid1", 0, rank, ranks});
-  return places;
+std::vector<RankLocation> on_one_node(int ranks) {
+  std::vector<RankLocation> locations;
+  for (int rank = 0; rank < ranks; ++rank) locations.push_back({"nid1", 0, rank, ranks});
+  return locations;
 }
 
 TEST(CpuShare, RanksThatShareAMaskDivideIt) {
@@ -27,8 +27,8 @@ TEST(CpuShare, AMaskOfItsOwnIsUsedWhole) {
 
 TEST(CpuShare, TheSameMaskOnAnotherNodeIsAnother) {
   const std::vector<std::vector<int>> masks(2, {0, 1});
-  const std::vector<Place> places{{"a", 0, 0, 1}, {"b", 1, 0, 1}};
-  EXPECT_EQ(share_cpus(masks, places, 1, {}).cpus, (std::vector<int>{0, 1}));
+  const std::vector<RankLocation> locations{{"a", 0, 0, 1}, {"b", 1, 0, 1}};
+  EXPECT_EQ(share_cpus(masks, locations, 1, {}).cpus, (std::vector<int>{0, 1}));
 }
 
 TEST(CpuShare, MoreRanksThanCpusGetAThreadEachThatIsNotPinned) {

@@ -19,8 +19,8 @@ using testing::write_content;
 using namespace std::chrono_literals;
 using Kind = JournalRecord::Kind;
 
-RunDirectory::Settings settings_of(const std::filesystem::path& path, uint64_t requests) {
-  RunDirectory::Settings settings;
+RunDirectory::Options settings_of(const std::filesystem::path& path, uint64_t requests) {
+  RunDirectory::Options settings;
   settings.path = path;
   settings.manifest = testing::manifest_of(requests);
   settings.me = this_process("here", "");
@@ -33,7 +33,7 @@ RunDirectory::Settings settings_of(const std::filesystem::path& path, uint64_t r
 TEST(RunDirectory, AnEndByItselfTakesBackTheWordOfAStop) {
   const Scratch scratch;
   RunDirectory run(settings_of(scratch.path(), 1));
-  const auto word = run.job_folder() / stop_word_name;
+  const auto word = run.job_folder() / stopped_marker_name;
   write_content(word, "stopped 75\n");
   run.record({Kind::finished, 0, "zero"});
   run.finish({RunState::complete, 0}, "{}");
@@ -155,7 +155,7 @@ TEST(RunDirectory, TellsWhenItWaitsForTheDiskAndThatItMoves) {
   const Scratch scratch;
   constexpr uint64_t requests = 5000, moves = requests / 1024;
   std::atomic<uint32_t> disk = 0;
-  RunDirectory::Settings settings = settings_of(scratch.path(), requests);
+  RunDirectory::Options settings = settings_of(scratch.path(), requests);
   settings.disk = &disk;
   {
     RunDirectory first(settings);
@@ -179,7 +179,7 @@ TEST(RunDirectory, ADiskThatHangsWhileItIsTakenOverIsSeen) {
   ASSERT_EQ(::mkfifo(journal.c_str(), 0600), 0);  // who opens it waits for a writer
   write_content(scratch.path() / "jobs" / "1" / job_record_name, "{}");
   std::atomic<uint32_t> disk = 0;
-  RunDirectory::Settings settings = settings_of(scratch.path(), 1);
+  RunDirectory::Options settings = settings_of(scratch.path(), 1);
   settings.disk = &disk;
   const std::jthread taker([&] { const RunDirectory run(settings); });
   std::this_thread::sleep_for(200ms);
@@ -256,7 +256,7 @@ TEST(RunDirectory, KeepsWhatTheOracleKeepsOverRandomJobs) {
     const uint64_t requests = 1 + random() % 30;
     Oracle oracle;
     for (bool complete = false; !complete;) {
-      RunDirectory::Settings settings = settings_of(scratch.path(), requests);
+      RunDirectory::Options settings = settings_of(scratch.path(), requests);
       settings.sync_interval = 1h;  // what a killed process leaves, not what a killed machine leaves
       std::optional<RunDirectory> run(settings);
       std::vector<uint64_t> open;

@@ -100,13 +100,13 @@ TEST(ModelConfig, AppliesTheBiasFlagsOfLlamaToEveryProjection) {
 }
 
 TEST(ModelConfig, FindsThetaInEveryPlaceItHasHad) {
-  const std::string_view places[] = {
+  const std::string_view locations[] = {
       R"({"rope_parameters": null, "rope_theta": 12345})", R"({"rope_parameters": {"rope_theta": 12345.0}})",
       R"({"rope_parameters": {"rope_theta": 12345.0}, "rope_theta": 12345.0})",
       R"({"rope_parameters": null, "rope_scaling": {"type": "default", "rope_theta": 12345}})",
       R"({"rope_parameters": null, "rope_scaling": {"rope_type": "default"}, "rope_theta": 12345})"};
-  for (const auto place : places)
-    EXPECT_EQ(parse(patched("tiny-qwen3", place)).rotary.theta, 12345.0) << place;
+  for (const auto location : locations)
+    EXPECT_EQ(parse(patched("tiny-qwen3", location)).rotary.theta, 12345.0) << location;
   EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotary.theta, 10000.0);
 }
 

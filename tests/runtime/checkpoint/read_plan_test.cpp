@@ -27,31 +27,31 @@ uint64_t bytes_of(const std::vector<ReadRound>& plan) {
   return bytes;
 }
 
-// By place: what each keeps, and what it holds on to for others.
-std::vector<uint64_t> held_in(const ReadRound& round, size_t places) {
-  std::vector<uint64_t> held(places);
+// By member: what each keeps, and what it holds on to for others.
+std::vector<uint64_t> held_in(const ReadRound& round, size_t members) {
+  std::vector<uint64_t> held(members);
   for (const ReadUnit& unit : round.units)
     for (const Delivery& delivery : unit.deliveries) {
       std::set<int> holders(delivery.to.begin(), delivery.to.end());
       holders.insert(unit.reader);
-      for (const int place : holders) held[place] += unit.bytes(delivery.columns);
+      for (const int member : holders) held[member] += unit.bytes(delivery.columns);
     }
   return held;
 }
 
-// Every element that a place needs comes to it once, in a slice of the columns that it asked for; every row
+// Every element that a member needs comes to it once, in a slice of the columns that it asked for; every row
 // that anybody needs is read once, and no other.
 void expect_complete(const std::vector<ReadRound>& plan, const std::vector<WeightNeeds>& needs,
                      const WeightIndex& index) {
   using Columns = std::pair<int64_t, int64_t>;
   std::set<std::tuple<const IndexedTensor*, int64_t>> needed_rows, read_rows;
   std::set<std::tuple<const IndexedTensor*, int64_t, Columns, int>> needed, got;
-  for (size_t place = 0; place < needs.size(); ++place)
-    for (const auto& [name, rows, columns] : needs[place])
+  for (size_t member = 0; member < needs.size(); ++member)
+    for (const auto& [name, rows, columns] : needs[member])
       for (int64_t row = rows.begin; row < rows.end && columns.size() > 0; ++row) {
         const IndexedTensor* tensor = &index.tensors.at(name);
         needed_rows.emplace(tensor, row);
-        needed.emplace(tensor, row, Columns{columns.begin, columns.end}, static_cast<int>(place));
+        needed.emplace(tensor, row, Columns{columns.begin, columns.end}, static_cast<int>(member));
       }
   for (const ReadRound& round : plan)
     for (const ReadUnit& unit : round.units) {
@@ -59,9 +59,9 @@ void expect_complete(const std::vector<ReadRound>& plan, const std::vector<Weigh
       for (int64_t row = unit.rows.begin; row < unit.rows.end; ++row) {
         EXPECT_TRUE(read_rows.emplace(unit.tensor, row).second) << "row " << row << " is read twice";
         for (const auto& [columns, to] : unit.deliveries)
-          for (const int place : to) {
-            EXPECT_TRUE(got.emplace(unit.tensor, row, Columns{columns.begin, columns.end}, place).second);
-            reader_needs_it |= place == unit.reader;
+          for (const int member : to) {
+            EXPECT_TRUE(got.emplace(unit.tensor, row, Columns{columns.begin, columns.end}, member).second);
+            reader_needs_it |= member == unit.reader;
           }
       }
       EXPECT_TRUE(reader_needs_it);
@@ -138,7 +138,7 @@ TEST(ReadPlan, LetsReplicasTakeTurnsUpToSixteen) {
   }
 }
 
-// Halves of rows, columns and whole tensors: each place reads its half, and no round is one place's alone.
+// Halves of rows, columns and whole tensors: each member reads its half, and no round is one member's alone.
 TEST(ReadPlan, LetsAllPlacesReadAtTheSamePace) {
   const WeightIndex index = index_of({{4096, 64}, {512, 512}, {64}, {4096, 64}});
   std::vector<WeightNeeds> needs;

@@ -3,6 +3,7 @@
 #include "checkpoint_testing.hpp"
 
 #include <kernels/backend.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <support/fake_nccl.hpp>
@@ -84,19 +85,19 @@ void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t 
              const std::filesystem::path& original) {
   const ModelConfig config = read_model_config(directory);
   const WeightIndex index = read_index(directory);
-  const auto places = static_cast<int>(grid[0].size());
+  const auto members = static_cast<int>(grid[0].size());
   std::vector<WeightNeeds> needs;
-  for (int place = 0; place < places; ++place)
-    needs.push_back(needs_of(*make_model(config, testing::plan_of({place, places})), index));
+  for (int member = 0; member < members; ++member)
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({member, members})), index));
   const auto replicas = static_cast<int>(grid.size());
-  run_transports(replicas * places, [&](Transport& transport) {
+  run_transports(replicas * members, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));  // as on another node
     const std::vector<ReadRound> plan = plan_reads(needs, own, replicas, round_bytes);
-    Loaded loaded(config, {transport.rank() % places, places});
+    Loaded loaded(config, {transport.rank() % members, members});
     std::atomic<uint32_t> blocks = 0;
     load_weights(*loaded.model, *loaded.backend.ops, own, plan, transport, grid, blocks);
     EXPECT_GE(blocks, loaded.model->parameters().size());
-    expect_values(*loaded.model, *make_model(config, testing::plan_of({transport.rank() % places, places})),
+    expect_values(*loaded.model, *make_model(config, testing::plan_of({transport.rank() % members, members})),
                   read_index(original));
   });
 }
@@ -189,8 +190,8 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
     const WeightIndex index = read_index(copy.path());
     std::filesystem::resize_file(copy / "model.safetensors", 150'000);
     std::vector<WeightNeeds> needs;
-    for (int place = 0; place < tensor; ++place)
-      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, tensor})), index));
+    for (int member = 0; member < tensor; ++member)
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({member, tensor})), index));
     const std::vector<ReadRound> plan = plan_reads(needs, index, data, 50'000);
     run_transports(data * tensor, [&](Transport& transport) {
       Loaded loaded(config, {transport.rank() % tensor, tensor});
@@ -220,8 +221,8 @@ void load_over_nccl(const char* name, const GridSize& grid) {
     const GridPosition position = position_in(grid, world.rank());
     const GroupRanks ranks = groups_of(grid, world.rank());
     std::vector<WeightNeeds> needs;
-    for (int place = 0; place < grid.tensor; ++place)
-      needs.push_back(needs_of(*make_model(config, testing::plan_of({place, grid.tensor})), index, readers,
+    for (int member = 0; member < grid.tensor; ++member)
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({member, grid.tensor})), index, readers,
                                position.data));
     Loaded loaded(config, {position.tensor, grid.tensor});
     std::atomic<uint32_t> blocks = 0;

@@ -34,7 +34,7 @@ class Rehearsal {
                               log_ += "collect " + std::to_string(result.step) + ", ";
                               return result;
                             }};
-    obey_plans(*channel_.leaves[0], reports, runner, pulse);
+    run_worker_loop(*channel_.leaves[0], reports, runner, activity);
     return log_;
   }
 
@@ -46,7 +46,7 @@ class Rehearsal {
   }
 
   std::function<bool()> is_ready = [] { return true; };
-  Pulse pulse;
+  RankActivity activity;
 
  private:
   MemoryChannel channel_ = make_memory_channel(1);
@@ -93,9 +93,9 @@ TEST(Worker, shows_the_requests_of_its_step) {
   rehearsal.send(plan);
   rehearsal.send(2, Command::stop);
   rehearsal.obey();
-  EXPECT_EQ(rehearsal.pulse.where().requests(), (std::vector<uint64_t>{}));
-  rehearsal.pulse.phase = Phase::step;
-  EXPECT_EQ(rehearsal.pulse.where().requests(), (std::vector<uint64_t>{41, 70}));
+  EXPECT_EQ(rehearsal.activity.heartbeat().requests(), (std::vector<uint64_t>{}));
+  rehearsal.activity.phase = Phase::step;
+  EXPECT_EQ(rehearsal.activity.heartbeat().requests(), (std::vector<uint64_t>{41, 70}));
 }
 
 TEST(Worker, ends_with_an_error_when_rank_0_gives_up) {

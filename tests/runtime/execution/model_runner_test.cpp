@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
+#include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>

@@ -247,7 +247,7 @@ TEST(BlockManager, released_blocks_are_read_at_once_and_written_only_after_the_p
   Sequence first = served(manager, counting(0, 40));
   manager.release(first, 5);
   EXPECT_EQ(manager.num_free(), 0U);
-  EXPECT_EQ(manager.num_quarantined(), 3U);
+  EXPECT_EQ(manager.num_pending(), 3U);
   Sequence other = sequence_of(counting(1000, 16));
   EXPECT_FALSE(manager.admit(other));
   Sequence same = sequence_of(counting(0, 17));  // one block to read, one to write
@@ -266,7 +266,7 @@ TEST(BlockManager, a_quarantined_prefix_that_is_hit_leaves_the_quarantine) {
   Sequence again = sequence_of(counting(0, 33));
   ASSERT_TRUE(manager.admit(again));
   EXPECT_EQ(blocks_of(again), (Ids{0, 1, 2}));
-  EXPECT_EQ(manager.num_quarantined(), 0U);
+  EXPECT_EQ(manager.num_pending(), 0U);
   manager.answered(5);
   EXPECT_EQ(manager.free_order(), (Ids{3}));
 }

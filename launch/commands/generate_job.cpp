@@ -1,0 +1,264 @@
+#include <kernels/support/counted.hpp>
+#include <launch/commands/generate_job.hpp>
+#include <launch/commands/run_identity.hpp>
+#include <launch/input/chat_prompt.hpp>
+#include <launch/input/json_line.hpp>
+#include <launch/run_directory/durable_file.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <random>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+SeedReport drawn_seed() {
+  std::random_device device;
+  return {uint64_t{device()} << 32 | device(), "drawn"};
+}
+
+// Loads the template when the first chat asks for it.
+RenderChat renderer_of(const ModelFiles& files, std::time_t now) {
+  return [files, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
+    if (!*loaded) loaded->emplace(ChatTemplate::load(files));
+    return chat_prompt(**loaded, chat, now);
+  };
+}
+
+InputSummary summary_of_prompt(bool chat) {
+  const std::string where = "--prompt", nowhere;
+  return {1, chat ? 1U : 0U, where, chat ? where : nowhere, chat ? nowhere : where};
+}
+
+bool has_chat_template(const ModelFiles& files) {
+  try {
+    ChatTemplate::load(files);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// prompt: the first line with raw text, or empty.
+std::string note_on_prompt(const ModelFiles& files, const std::string& prompt) {
+  if (prompt.empty() || !has_chat_template(files)) return {};
+  return fmt::format(
+      "maniple: note: {} has a chat template, but {} is raw text, which is continued as it stands\n"
+      "  for an answer: --prompt TEXT --chat, or a line {{\"messages\": [{{\"role\": \"user\", "
+      "\"content\": \"...\"}}]}}\n",
+      files.where(), prompt);
+}
+
+}  // namespace
+
+GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
+                         const std::string& instruction_path, std::atomic<uint32_t>& disk)
+    : options_(options), files_(options.engine.model), disk_(disk) {
+  if (options_.system) check_utf8(*options_.system, "--system");
+  const auto from_text = [chat = options_.chat, system = options_.system](const LineReader::Line& line) {
+    return request_of_text(line, chat, system);
+  };
+  if (options_.prompt)
+    prompt_ = {1, from_text({1, *options_.prompt, "--prompt"})};
+  else if (options_.follow)
+    followed_.emplace(options_.in.front());
+  else
+    input_.emplace(options_.in, from_text);
+  if (options_.run_dir) {
+    open_run(plan, host, instruction_path);
+    return;
+  }
+  seed_ = seed_of(nullptr);
+  started_ = std::time(nullptr);
+  if (!followed_) check_requests();
+  output_.emplace(options_.out.value_or("-"));
+  if (input_ && output_->is_one_of(*input_))
+    fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
+         options_.out.value_or("stdout"));
+  check_overwrite(options_.out.value_or("-"), options_.overwrite);
+}
+
+void GenerateJob::check_requests() {
+  const InputSummary summary = input_ ? validate_requests(*input_) : summary_of_prompt(options_.chat);
+  requests_ = summary.requests;
+  unlimited_chats_ = options_.sampling.max_tokens ? 0 : summary.unlimited_chats;
+  if (!summary.first_chat.empty()) ChatTemplate::load(files_);
+  note_ = note_on_prompt(files_, summary.first_prompt);
+  if (summary.first_text.empty() || files_.has("tokenizer.json")) return;
+  throw Error(
+      ExitCode::input,
+      fmt::format(
+          "{}, but {} has no tokenizer.json",
+          input_ ? fmt::format("{} {} has text", input_->name(), summary.first_text) : "--prompt is text",
+          files_.where()),
+      "such a model serves token ids only",
+      R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
+}
+
+// Shards know nothing of each other but the input, and are merged only if they have one seed.
+SeedReport GenerateJob::seed_of(const Manifest* there) {
+  if (options_.seed) return {*options_.seed};
+  if (there) return {there->number("seed")};
+  return options_.shard.count > 1 && input_ ? SeedReport{input_->hash(), "from the input"} : drawn_seed();
+}
+
+// An input that has the hash of one that was checked needs no second check.
+void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
+                           const std::string& instruction_path) {
+  const fs::path& path = *options_.run_dir;
+  const std::optional<Manifest> there = Manifest::read(path);
+  seed_ = seed_of(there ? &*there : nullptr);
+  const uint64_t hash = input_->hash();
+  if (!there) check_requests();
+  if (there) requests_ = there->number("requests");
+  if (there && there->find("unlimited_chats")) unlimited_chats_ = there->number("unlimited_chats");
+  started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
+  const Manifest manifest = manifest_of(
+      options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan), unlimited_chats_});
+  if (there) {
+    there->check_same(manifest, path);
+    const std::optional<RunStatus> status = read_status(path);
+    const std::optional<RunProgress> counts = read_progress(path);
+    if (status && counts && status->state == RunState::complete &&
+        !(options_.retry_errors && counts->failed > 0)) {
+      already_over_ = exit_code_of(options_.fail_on, counts->failed, counts->requests);
+      return;
+    }
+  }
+  run_.emplace(RunDirectory::Options{path,
+                                     manifest,
+                                     options_.shard,
+                                     this_process(host, options_.launch.job),
+                                     {.silence = options_.takeover_after},
+                                     options_.sync_interval,
+                                     &disk_});
+  if (done_before() == requests())
+    already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
+}
+
+fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }
+
+std::string GenerateJob::start_note() const {
+  const bool starts_over = input_ && !run_ && !options_.launch.job.empty();
+  return note_ +
+         (starts_over
+              ? "maniple: note: if Slurm requeues this job, it starts over; with --run-dir it goes on\n"
+              : "");
+}
+
+std::string GenerateJob::resume_text() const {
+  if (already_over_)
+    return fmt::format("maniple: {} is complete; results: {}\n", options_.run_dir->string(),
+                       (*options_.run_dir / results_name).string());
+  if (!run_ || run_->ledger().done() == 0) return {};
+  const std::string dropped =
+      run_->dropped_bytes() == 0
+          ? ""
+          : fmt::format("; {} of the journal torn or damaged, what was told there runs again",
+                        counted(run_->dropped_bytes(), "byte"));
+  return fmt::format("maniple: {} of {} {} already done{}\n", done_before(), counted(requests(), "request"),
+                     done_before() == 1 ? "was" : "were", dropped);
+}
+
+// The journal takes what is missing, the final files take all.
+uint64_t GenerateJob::expected_bytes() const {
+  constexpr uint64_t token_bytes = 8;            // its text and its id
+  constexpr uint64_t tokens_of_an_answer = 512;  // where nothing limits it
+  const uint64_t limit = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
+  const uint64_t tokens = ((requests_ - unlimited_chats_) * limit + unlimited_chats_ * tokens_of_an_answer) /
+                          std::max<uint64_t>(requests_, 1);
+  const uint64_t lines = requests() - done_before() + requests();
+  return run_ ? lines * tokens * token_bytes : 0;
+}
+
+void GenerateJob::keep(const char* name, const std::string& text) const {
+  const DiskWait wait(&disk_);
+  if (run_) replace_file(run_->job_folder() / name, text);
+}
+
+ResultStore& GenerateJob::open_store(bool deaths_are_told) {
+  if (run_) return run_store_.emplace(*run_, deaths_are_told);
+  output_->clear();
+  return ordered_.emplace(*output_, options_.shard);
+}
+
+RequestReader::Options GenerateJob::reader_options(const RankModel& model) const {
+  RequestReader::Options reading;
+  reading.tokenizer = model.tokenizer();
+  reading.render_chat = renderer_of(files_, started_);
+  reading.defaults = default_request(model.generation_config(), options_.sampling);
+  reading.unlimited_chats = followed_ ? !options_.sampling.max_tokens : unlimited_chats_ > 0;
+  reading.run_seed = seed_.value;
+  reading.shard = options_.shard;
+  if (!followed_) reading.requests = requests_;
+  reading.unchecked = followed_.has_value();
+  reading.ledger = run_ ? &run_->ledger() : nullptr;
+  reading.retry_errors = options_.retry_errors;
+  return reading;
+}
+
+RequestReader::Lines GenerateJob::lines() {
+  if (followed_)
+    return [this] {
+      std::optional<LineReader::Line> line = followed_->next();
+      requests_ += line && !line->text.empty();
+      return line;
+    };
+  if (!input_) return [this] { return std::exchange(prompt_, std::nullopt); };
+  return [this] { return input_->next(); };
+}
+
+ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode interrupted,
+                            const std::string& record) {
+  if (!run_) {
+    const DiskWait wait(&disk_);
+    ordered_->write_held();
+    output_->close();
+    if (summary.interrupted) return interrupted;
+    return exit_code_of(options_.fail_on, failed, requests());
+  }
+  const ExitCode code = summary.interrupted
+                            ? ExitCode::stopped
+                            : exit_code_of(options_.fail_on, run_->ledger().failed(), requests());
+  const RunState state = summary.interrupted ? RunState::stopped : RunState::complete;
+  run_->finish({state, static_cast<int>(code)}, record);
+  return code;
+}
+
+std::string GenerateJob::outcome_text(ExitCode code) const {
+  if (!run_) return out_text(code);
+  const Ledger& ledger = run_->ledger();
+  const std::string results = (run_->path() / results_name).string();
+  return fmt::format("maniple: {}: {} of {} done, {} failed{}; exit {}; {}\n", run_->path().string(),
+                     ledger.done(), counted(ledger.requests(), "request"), ledger.failed(),
+                     ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(shown(code)),
+                     code == ExitCode::stopped ? "the same command again does the rest, into " + results
+                                               : "results: " + results);
+}
+
+std::string GenerateJob::out_text(ExitCode code) const {
+  if (!options_.out || *options_.out == "-") return {};
+  const bool whole = code == ExitCode::complete || code == ExitCode::some_requests_failed;
+  return fmt::format(
+      "maniple: {}: {}\n",
+      whole ? "results" : "with --overwrite the same command starts over; what has finished is in",
+      *options_.out);
+}
+
+ExitCode GenerateJob::shown(ExitCode code) const {
+  return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
+}
+
+void GenerateJob::give_up(ExitCode code) {
+  try {
+    if (ordered_) ordered_->write_held();
+    if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace maniple

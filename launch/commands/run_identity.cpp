@@ -1,0 +1,107 @@
+#include <launch/commands/run_identity.hpp>
+#include <runtime/checkpoint/file_print.hpp>
+#include <runtime/collective_phase.hpp>
+
+#include <fmt/ranges.h>
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace maniple {
+namespace {
+
+uint64_t bytes_to_hash(const InputFile& file) {
+  return file.path().extension() == ".safetensors" ? header_bytes(file) : file.size();
+}
+
+bool belongs_to_model(const std::filesystem::path& path) {
+  constexpr std::array endings = {".safetensors", ".json", ".jinja"};
+  return std::ranges::find(endings, path.extension()) != endings.end() &&
+         std::filesystem::is_regular_file(path);
+}
+
+std::string text_of(const SamplingFields& sampling) {
+  std::string text;
+  const auto add = [&text](const char* name, const auto& value) {
+    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", sampling.temperature);
+  add("top_k", sampling.top_k);
+  add("top_p", sampling.top_p);
+  add("min_p", sampling.min_p);
+  add("max_tokens", sampling.max_tokens);
+  add("ignore_eos", sampling.ignore_eos);
+  add("logprobs", sampling.logprobs);
+  add("stop", sampling.stop);
+  return text.empty() ? "the model's" : text;
+}
+
+}  // namespace
+
+uint64_t model_hash(const ModelFiles& files) {
+  uint64_t hash = 0;
+  for (const std::string& name : files.names()) {
+    if (!belongs_to_model(files.path(name))) continue;
+    const InputFile file = files.open(name);
+    std::vector<std::byte> bytes(bytes_to_hash(file));
+    file.read(0, bytes);
+    hash = XXH64(bytes.data(), bytes.size(), hash + file.size());
+    hash = XXH64(name.data(), name.size(), hash);
+  }
+  return hash;
+}
+
+std::string level_of(const JobPlan& plan) {
+  std::string level(name_of(plan.repro));
+  if (plan.repro == Repro::batch) level += fmt::format(" of tensor size {}", plan.grid.tensor);
+  return level;
+}
+
+Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity) {
+  const EngineOptions& engine = options.engine;
+  Manifest manifest;
+  manifest.set("version", MANIPLE_VERSION);
+  manifest.set("input", fmt::format("{:016x}", identity.input_hash));
+  manifest.set("requests", fmt::format("{}", identity.requests));
+  manifest.set("shard", fmt::format("{}/{}", options.shard.index, options.shard.count));
+  manifest.set("model", fmt::format("{:016x}", model_hash(engine.model)));
+  manifest.set("weights", engine.random_weights ? "random" : "of the model");
+  manifest.set("dtype", std::string(name_of(engine.dtype)));
+  manifest.set("sampling", text_of(options.sampling));
+  manifest.set("seed", fmt::format("{}", identity.seed));
+  manifest.set("started", fmt::format("{}", identity.started));
+  manifest.set("max_model_len",
+               engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
+  manifest.set("level", identity.level);
+  manifest.set("instruction_path", identity.instruction_path);
+  // Runs begun before chats could do that have none, and their chats end at the default of max_tokens.
+  if (identity.unlimited_chats > 0)
+    manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));
+  if (options.chat)
+    manifest.set("text_lines", options.system ? "chats of the system message " + *options.system : "chats");
+  return manifest;
+}
+
+DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config) {
+  DType type = options.engine.dtype;
+  collective_phase(world, [&] {
+    if (world.rank() != 0 || options.dtype) return;
+    const bool fp16 = config.dtype == DType::fp16 && options.engine.backend.kind == BackendKind::cuda;
+    const std::optional<Manifest> there =
+        fp16 && options.run_dir ? Manifest::read(*options.run_dir) : std::nullopt;
+    const std::string* begun = there ? there->find("dtype") : nullptr;
+    type = fp16 && !(begun && *begun == name_of(DType::bf16)) ? DType::fp16 : DType::bf16;
+  });
+  return gather_values(world, type).front();
+}
+
+ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests) {
+  const bool too_many =
+      failed > 0 && static_cast<double>(failed) * 100 > fail_on.percent * static_cast<double>(requests);
+  return too_many ? ExitCode::some_requests_failed : ExitCode::complete;
+}
+
+}  // namespace maniple

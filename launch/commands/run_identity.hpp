@@ -1,0 +1,40 @@
+// What a run directory asks before it lets a run go on: is it the same run?
+#pragma once
+
+#include <launch/options/options.hpp>
+#include <launch/run_directory/manifest.hpp>
+#include <runtime/checkpoint/model_files.hpp>
+#include <runtime/job_plan.hpp>
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+
+namespace maniple {
+
+// Hash of the model's small files as they are, and of the headers, names and sizes of its safetensors files:
+// the weights themselves are not read.
+uint64_t model_hash(const ModelFiles& files);
+
+// What decides the bytes of the results, and nothing else: not the layout, which a resume may change.
+struct RunIdentity {
+  uint64_t input_hash = 0;
+  uint64_t requests = 0;
+  uint64_t seed = 0;
+  std::time_t started = 0;
+  std::string instruction_path;
+  std::string level;             // of reproducibility, in force
+  uint64_t unlimited_chats = 0;  // without max_tokens, which may go on to the end of the context
+};
+// "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
+std::string level_of(const JobPlan& plan);
+Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
+
+// Collective: what the job computes in, by rank 0. Where no type was asked for, that of the checkpoint if it
+// is fp16 and the job is on GPUs, else bf16; also where its run directory was begun in bf16.
+DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config);
+
+// Exit code of a run in which so many requests failed.
+ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests);
+
+}  // namespace maniple

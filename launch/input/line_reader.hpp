@@ -1,0 +1,80 @@
+// Lines in, from files, pipes and stdin ("-"). Errors say which file failed and why.
+#pragma once
+
+#include <kernels/support/file_descriptor.hpp>
+#include <launch/input/unpacker.hpp>
+
+#include <fmt/format.h>
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// Fails (input): results would be those of another input than the one that was checked.
+[[noreturn]] void refuse_changed(const std::string& name);
+
+// Files that are read line by line, one after the other, and more than once; gzip and Zstandard are unpacked.
+// What cannot be read again (stdin, a pipe) is copied to a temporary file first. They must stay as they are
+// until the end.
+class LineReader {
+ public:
+  struct Line {
+    uint64_t number;  // from 1, over all files
+    std::string text;
+    std::string where = fmt::format("line {}", number);  // for messages
+  };
+  // The line of JSON that stands for a line of a text file.
+  using FromText = std::function<std::string(const Line&)>;
+
+  // Both fail (input) when one cannot be opened. Without from_text, text files hold JSON lines like others.
+  explicit LineReader(const std::string& path) : LineReader(std::vector{path}) {}
+  explicit LineReader(const std::vector<std::string>& paths, FromText from_text = {});
+
+  const std::string& name() const { return name_; }  // of all files, for messages
+  // Of the bytes as they are on the disk, which are read once for it.
+  uint64_t hash();
+
+  // Whether it reads that file.
+  bool reads(const struct stat& file) const;
+
+  // The next line that is not blank, without its end; nothing at the end of the last file. Fails (input) when
+  // it cannot be read, is no text with a line for each request, or was changed since it was opened.
+  std::optional<Line> next();
+  void rewind();
+
+ private:
+  struct File {
+    std::string name;
+    struct stat opened;  // what was opened, which may be a pipe
+    FileDescriptor descriptor;
+  };
+
+  void open_current();
+  bool read_line(std::string& line);
+  bool refill();
+  void look_at_beginning();
+  void check_unchanged() const;
+
+  FromText from_text_;
+  std::string name_;
+  std::optional<uint64_t> hash_;
+  std::vector<File> files_;
+  size_t current_ = 0;
+  // Of the current file:
+  std::unique_ptr<Unpacker> stream_;
+  bool begun_ = false;
+  bool of_text_ = false;
+  std::string buffer_;
+  size_t used_ = 0;            // of the buffer
+  uint64_t lines_before_ = 0;  // the current file
+  uint64_t number_ = 0;        // in the current file
+};
+
+}  // namespace maniple

@@ -1,0 +1,157 @@
+#include <kernels/support/check.hpp>
+#include <launch/input/followed_input.hpp>
+#include <launch/input/request_feed.hpp>
+
+#include <utility>
+
+namespace maniple {
+
+RequestReader::RequestReader(Lines lines, Options options)
+    : lines_(std::move(lines)),
+      options_(std::move(options)),
+      thread_([this](const std::stop_token& stop) { read(stop); }) {}
+
+std::optional<PreparedRequest> RequestReader::take() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::nullopt;
+  }
+  std::optional<PreparedRequest> first(std::move(queue_.front()));
+  queue_.pop_front();
+  tokens_ -= first->request.prompt.size();
+  changed_.notify_all();
+  return first;
+}
+
+bool RequestReader::dry() const {
+  const std::lock_guard lock(mutex_);
+  return ended_ && queue_.empty() && !failure_;
+}
+
+void RequestReader::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+}
+
+void RequestReader::read(const std::stop_token& stop) {
+  std::exception_ptr failure;
+  try {
+    for (RequestId request = 0; !stop.stop_requested();) {
+      const std::optional<LineReader::Line> line = lines_();
+      ++lines_read_;
+      if (options_.requests && !line == (request < *options_.requests)) refuse_changed("the input");
+      if (!line) break;
+      if (line->text.empty()) continue;
+      if (is_wanted(request) && !put(prepare(request, *line), stop)) break;
+      ++request;
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+  ended_ = true;
+  changed_.notify_all();
+}
+
+// Its place in the ledger is read before anybody can take it, so before anything is recorded of it.
+bool RequestReader::is_wanted(RequestId request) const {
+  if (!options_.shard.holds(request)) return false;
+  const Ledger* ledger = options_.ledger;
+  if (!ledger || !ledger->concerns({.request = request}) || !ledger->has_result(request)) return true;
+  return options_.retry_errors && ledger->has_failed(request);
+}
+
+// False when nobody will take it.
+bool RequestReader::put(PreparedRequest prepared, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const bool room =
+      changed_.wait(lock, stop, [this] { return queue_.size() < most_requests && tokens_ < most_tokens; });
+  if (!room) return false;
+  tokens_ += prepared.request.prompt.size();
+  queue_.push_back(std::move(prepared));
+  changed_.notify_all();
+  return true;
+}
+
+PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line& line) const try {
+  return prepare(request, parse_request(line));
+} catch (const Error& error) {
+  if (!options_.unchecked) throw;
+  return {request, label_of_bad_line(line), {}, error.what()};
+}
+
+PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) const {
+  parsed.label.seed = parsed.sampling.seed.value_or(request_seed(options_.run_seed, parsed.label.id));
+  PreparedRequest prepared{request, parsed.label, {}, parsed.error};
+  if (!prepared.error.empty()) return prepared;
+  GenerationRequest& built = prepared.request = options_.defaults;
+  built.id = request;
+  parsed.sampling.apply_to(built);
+  built.sampling.seed = parsed.label.seed;
+  built.sampling.open_ended = options_.unlimited_chats && parsed.chat && !parsed.sampling.max_tokens;
+  try {
+    built.prompt = tokens_of(parsed);
+  } catch (const Error& error) {  // of the chat template, or there is no tokenizer
+    prepared.error = error.what();
+  }
+  return prepared;
+}
+
+// A chat's template spells out the special tokens itself.
+std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
+  if (!line.chat && !line.prompt) return std::move(line.tokens);
+  if (!options_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
+  return options_.tokenizer->encode(line.chat ? options_.render_chat(*line.chat) : *line.prompt, !line.chat);
+}
+
+// Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
+bool RequestFeed::ready() {
+  if (!order_.has_room()) return false;
+  look_ahead();
+  return ahead_ || (dry_ && (suspects_.empty() || order_.unfinished() == 0));
+}
+
+// Whoever holds requests back is watched by who writes the results.
+bool RequestFeed::moved() {
+  const uint64_t lines = reader_.lines_read();
+  return std::exchange(lines_seen_, lines) != lines || !order_.has_room() || reader_.dry();
+}
+
+std::optional<GenerationRequest> RequestFeed::next() {
+  for (look_ahead(); !ahead_ && !dry_; look_ahead()) reader_.wait();
+  while (!ahead_ && !suspects_.empty()) {
+    PreparedRequest suspect = std::move(suspects_.back());
+    suspects_.pop_back();
+    ahead_ = admit(std::move(suspect));
+    if (ahead_) order_.start_alone(ahead_->id);
+  }
+  return std::exchange(ahead_, std::nullopt);
+}
+
+void RequestFeed::look_ahead() {
+  while (!ahead_ && !dry_) {
+    std::optional<PreparedRequest> prepared = reader_.take();
+    if (!prepared) {
+      dry_ = reader_.dry();
+      return;
+    }
+    if (ledger_ && ledger_->is_suspect(prepared->id) && !is_quarantined(prepared->id))
+      suspects_.push_back(std::move(*prepared));
+    else
+      ahead_ = admit(std::move(*prepared));
+  }
+}
+
+// Nothing where it is refused instead.
+std::optional<GenerationRequest> RequestFeed::admit(PreparedRequest prepared) {
+  order_.expect(prepared.id, prepared.label);
+  if (is_quarantined(prepared.id))
+    prepared.error = "quarantined: it was running when the job failed, several times, the last time alone";
+  if (prepared.error.empty()) return std::move(prepared.request);
+  order_.refuse(prepared.id, prepared.error);
+  return std::nullopt;
+}
+
+}  // namespace maniple

@@ -1,0 +1,254 @@
+#include <kernels/support/counted.hpp>
+#include <launch/input/chat_prompt.hpp>
+#include <launch/input/json_line.hpp>
+#include <launch/input/requests.hpp>
+
+#include <iterator>
+#include <sstream>
+#include <unordered_map>
+
+namespace maniple {
+
+using nlohmann::json;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+Names words_of(const std::string& text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+const std::string plain_fields =
+    "id prompt tokens messages temperature top_k top_p min_p seed max_tokens min_tokens ignore_eos "
+    "stop_token_ids stop logprobs ";
+const Names known_fields = words_of(plain_fields);
+const Names known_beside_messages =
+    words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
+// Of lines in the shape of OpenAI's batch files.
+const Names line_fields = {"custom_id", "method", "url", "body"};
+const std::string both_bodies =
+    "model max_tokens temperature top_p seed stop logprobs n stream stream_options user frequency_penalty "
+    "logit_bias presence_penalty top_k min_p min_tokens ignore_eos stop_token_ids ";
+const Names completion_body = words_of(both_bodies + "prompt best_of echo suffix");
+const Names chat_body =
+    words_of(both_bodies +
+             "messages max_completion_tokens top_logprobs tools tool_choice parallel_tool_calls "
+             "response_format chat_template_kwargs store metadata");
+
+std::string id_of(const JsonFields& fields, uint64_t line) {
+  const json* id = fields.find("id");
+  if (!id) return std::to_string(line);
+  if (!id->is_string() && !id->is_number_integer()) fields.refuse("id", "a text or a whole number");
+  return id->dump();
+}
+
+uint64_t mixed(uint64_t x) {  // the finaliser of splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+// Collects the errors of an input: the first ten in words, the others by number.
+class Complaints {
+ public:
+  void add(const std::string& complaint) {
+    if (++count_ <= most_shown) text_ += fmt::format("\n    {}", complaint);
+  }
+
+  void raise(const std::string& name) const {
+    if (count_ == 0) return;
+    const std::string others =
+        count_ > most_shown ? fmt::format("\n    and {} more", count_ - most_shown) : "";
+    throw Error(ExitCode::input,
+                fmt::format("{} has {}:{}{}", name, counted(count_, "bad line"), text_, others),
+                "the whole input is checked before anything is loaded or computed", "correct these lines");
+  }
+
+ private:
+  static constexpr size_t most_shown = 10;
+  size_t count_ = 0;
+  std::string text_;
+};
+
+// Fields that ask for what we do not do, unless they hold the value that asks for nothing.
+void check_neutral(const JsonFields& body) {
+  static const auto neutral = nlohmann::ordered_json::parse(R"({
+      "n": 1, "best_of": 1, "stream": false, "stream_options": {}, "frequency_penalty": 0,
+      "presence_penalty": 0, "logit_bias": {}, "echo": false, "suffix": "", "tool_choice": "auto",
+      "parallel_tool_calls": true, "store": false, "response_format": {"type": "text"}})");
+  for (const auto& [name, value] : neutral.items())
+    if (const json* given = body.find(name); given && *given != json(value))
+      body.refuse(name, fmt::format("{} only", value.dump()));
+}
+
+void read_completion(const JsonFields& body, RequestLine& request) {
+  const json* prompt = body.find("prompt");
+  if (!prompt || !(prompt->is_string() || prompt->is_array()))
+    body.refuse("prompt", "a text or a list of token ids");
+  if (prompt->is_string())
+    request.prompt = prompt->get<std::string>();
+  else
+    request.tokens = body.token_ids("prompt");
+  if (const auto alternatives = whole<int32_t>(body, "logprobs", request.error))
+    request.sampling.logprobs = alternatives;
+}
+
+// Whether the template takes the messages, only the template can tell.
+void check_messages(const JsonFields& fields) {
+  const json* messages = fields.find("messages");
+  if (!messages || !messages->is_array() || messages->empty())
+    fields.refuse("messages", "a list with at least one message");
+}
+
+void read_chat(const JsonFields& body, RequestLine& request) {
+  check_messages(body);
+  const auto longest = whole<uint32_t>(body, "max_completion_tokens", request.error);
+  if (longest && request.sampling.max_tokens.value_or(*longest) != *longest)
+    body.refuse("max_completion_tokens", "the same number as max_tokens, or one of both");
+  if (longest) request.sampling.max_tokens = longest;
+  const auto alternatives = whole<int32_t>(body, "top_logprobs", request.error);
+  const bool scores = body.boolean_or("logprobs", false);
+  if (alternatives && !scores) body.refuse("top_logprobs", "a number together with \"logprobs\": true");
+  if (scores) request.sampling.logprobs = alternatives.value_or(0);
+}
+
+bool is_batch_request(const json& object) {
+  return object.is_object() && (object.contains("custom_id") || object.contains("body"));
+}
+
+// Every field of a body is honoured, or accepted with the one value that changes nothing, or refused by name.
+RequestLine parse_batch_request(const json& object, uint64_t number, const std::string& where) {
+  check_names(object, line_fields, where);
+  const JsonFields line(object, where);
+  RequestLine request;
+  request.number = number;
+  request.label.id = json(line.text("custom_id")).dump();
+  if (line.text_or("method", "POST") != "POST") line.refuse("method", "POST");
+  const std::string url = line.text("url");
+  const bool chat = url == "/v1/chat/completions";
+  if (!chat && url != "/v1/completions") line.refuse("url", "/v1/completions, /v1/chat/completions");
+  request.label.shape = chat ? RequestShape::chat : RequestShape::completion;
+
+  const JsonFields body = line.object("body");
+  check_names(object["body"], chat ? chat_body : completion_body, where);
+  check_neutral(body);
+  request.label.model = body.text("model");
+  body.text_or("user", "");
+  request.sampling = sampling_of(body, request.error);
+  if (chat)
+    read_chat(body, request);
+  else
+    read_completion(body, request);
+  return request;
+}
+
+// The one of them that is there.
+std::string source_of(const JsonFields& fields, const std::string& where) {
+  std::string source;
+  for (const char* name : {"prompt", "tokens", "messages"}) {
+    if (!fields.find(name)) continue;
+    if (!source.empty())
+      fail(ExitCode::input, "{}: both {} and {} are given; leave one out", where, source, name);
+    source = name;
+  }
+  if (source.empty()) fail(ExitCode::input, "{}: neither prompt nor tokens nor messages are given", where);
+  return source;
+}
+
+RequestLine parse_plain_request(const json& object, uint64_t number, const std::string& where) {
+  const JsonFields fields(object, where);
+  check_names(object, fields.find("messages") ? known_beside_messages : known_fields, where);
+  RequestLine request;
+  request.number = number;
+  request.label.id = id_of(fields, number);
+  const std::string source = source_of(fields, where);
+  if (source == "messages") check_messages(fields);
+  if (source == "prompt") request.prompt = fields.text("prompt");
+  request.tokens = fields.token_ids("tokens");
+  request.sampling = sampling_of(fields, request.error);
+  request.sampling.logprobs = whole<int32_t>(fields, "logprobs", request.error);
+  return request;
+}
+
+}  // namespace
+
+RequestLine parse_request(const LineReader::Line& line) {
+  nlohmann::ordered_json ordered = parse_ordered_json_line(line.text, line.where);
+  const json object = ordered;  // in which fields are found by name
+  const bool batch = is_batch_request(object);
+  RequestLine request = batch ? parse_batch_request(object, line.number, line.where)
+                              : parse_plain_request(object, line.number, line.where);
+  nlohmann::ordered_json& asked = batch ? ordered["body"] : ordered;
+  const auto messages = asked.find("messages");
+  if (messages == asked.end() || messages->is_null()) return request;
+  if (const std::optional<std::string> reason = reason_against_content(*messages))
+    fail(ExitCode::input, "{}: {}", line.where, *reason);
+  request.chat = std::make_shared<nlohmann::ordered_json>(std::move(asked));
+  return request;
+}
+
+std::string request_of_text(const LineReader::Line& text, bool chat,
+                            const std::optional<std::string>& system) {
+  check_utf8(text.text, text.where);
+  if (!chat) return json{{"prompt", text.text}}.dump();
+  nlohmann::ordered_json messages;
+  if (system) messages.push_back({{"role", "system"}, {"content", *system}});
+  messages.push_back({{"role", "user"}, {"content", text.text}});
+  return nlohmann::ordered_json{{"messages", messages}}.dump();
+}
+
+InputSummary validate_requests(LineReader& reader) {
+  InputSummary summary;
+  Complaints complaints;
+  std::unordered_map<uint64_t, uint64_t> lines;  // of each id, hashed
+  std::optional<RequestLabel> first_batch;
+  while (const std::optional<LineReader::Line> line = reader.next()) {
+    try {
+      const RequestLine request = parse_request(*line);
+      const RequestLabel& label = request.label;
+      const auto [first, fresh] = lines.emplace(request_seed(0, label.id), line->number);
+      if (!fresh)
+        complaints.add(fmt::format("{}: the id {} is that of line {}", line->where, label.id, first->second));
+      const bool batch = label.shape != RequestShape::plain;
+      if (batch && !first_batch) first_batch = label;
+      if (batch && label.model != first_batch->model)
+        complaints.add(fmt::format("{}: the model is {}, but {} before; a run has one model", line->where,
+                                   shown(json(label.model)), shown(json(first_batch->model))));
+      const auto note_first = [&](std::string& place, bool is_one) {
+        if (place.empty() && is_one) place = line->where;
+      };
+      note_first(summary.first_text, request.prompt || request.chat || request.sampling.stop || batch);
+      note_first(summary.first_chat, request.chat != nullptr);
+      note_first(summary.first_prompt, request.prompt.has_value());
+      ++summary.requests;
+      if (request.chat && !request.sampling.max_tokens) ++summary.unlimited_chats;
+    } catch (const Error& error) {
+      complaints.add(error.what());
+    }
+  }
+  complaints.raise(reader.name());
+  if (summary.requests == 0) fail(ExitCode::input, "{} holds no request", reader.name());
+  reader.rewind();
+  return summary;
+}
+
+GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated) {
+  GenerationRequest request;
+  request.sampling.temperature = static_cast<float>(suggested.temperature);
+  request.sampling.top_k = suggested.top_k;
+  request.sampling.top_p = static_cast<float>(suggested.top_p);
+  request.sampling.min_p = static_cast<float>(suggested.min_p);
+  stated.apply_to(request);
+  return request;
+}
+
+// FNV-1a over the id, then splitmix64 with the run's seed.
+uint64_t request_seed(uint64_t run_seed, std::string_view id) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char byte : id) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
+  return mixed(mixed(run_seed + 0x9e3779b97f4a7c15U) ^ hash);
+}
+
+}  // namespace maniple

@@ -1,0 +1,67 @@
+#include <launch/options/option_names.hpp>
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> options = {{
+    {"`backend`", "--backend"},
+    {"`block_size`", "--block-size"},
+    {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
+    {"`kv_memory`", "--kv-memory"},
+    {"`overwrite`", "--overwrite"},
+    {"`tensor_size`", "--tp"},
+    {"`transport`", "--transport"},
+    {"`gpus_a_node`", "--gpus-per-node"},  // srun's
+    {"`ranks_a_node`", "--ntasks-per-node"},
+}};
+
+[[noreturn]] void refuse(const PlanRefusal& refusal) {
+  using enum PlanRefusal::Field;
+  const std::string fitting = alternatives(refusal.fitting);
+  switch (refusal.field) {
+    case max_model_len:
+      fail(ExitCode::usage,
+           "--max-model-len {} is longer than the model's {} {}; use --max-model-len {} or less",
+           refusal.value, refusal.limit_value, refusal.limit, fitting);
+    case max_num_batched_tokens:
+      fail(ExitCode::usage,
+           "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token "
+           "a step",
+           refusal.value, refusal.limit_value);
+    case tensor_size:
+      break;
+  }
+  if (refusal.of_model)
+    fail(ExitCode::input, "{} ({}) do not divide by tensor ranks ({}); use --tp {}", refusal.limit,
+         refusal.limit_value, refusal.value, fitting);
+  fail(ExitCode::usage, "ranks ({}) do not divide by --tp {}; use --tp {}, or start a multiple of {} ranks",
+       refusal.limit_value, refusal.value, fitting, refusal.value);
+}
+
+}  // namespace
+
+std::string with_option_names(std::string text) {
+  for (const auto& [field, option] : options)
+    for (size_t at = 0; (at = text.find(field, at)) != std::string::npos; at += option.size())
+      text.replace(at, field.size(), option);
+  return text;
+}
+
+std::string alternatives(std::span<const int> numbers) {
+  if (numbers.size() < 2) return fmt::format("{}", fmt::join(numbers, ""));
+  return fmt::format("{} or {}", fmt::join(numbers.first(numbers.size() - 1), ", "), numbers.back());
+}
+
+JobPlan plan_or_refuse(std::span<const RankLocation> locations, const EngineOptions& options,
+                       const ModelConfig* config) {
+  std::variant<JobPlan, PlanRefusal> plan = plan_job(locations, options, config);
+  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal);
+  return std::get<JobPlan>(std::move(plan));
+}
+
+}  // namespace maniple

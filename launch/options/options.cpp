@@ -1,0 +1,351 @@
+#include <launch/input/input_format.hpp>
+#include <launch/options/documents.hpp>
+#include <launch/options/grammar.hpp>
+#include <launch/options/options.hpp>
+#include <launch/options/usages.hpp>
+#include <launch/options/version.hpp>
+#include <launch/run_directory/run_lock.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <limits>
+
+namespace maniple {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::vector<std::string> commands = {"generate", "doctor", "tokenize", "status", "merge"};
+
+constexpr int32_t most = std::numeric_limits<int32_t>::max();
+
+Value<std::string> dtype(std::optional<DType>& target) {
+  return choice("TYPE", target,
+                {{"auto", {}}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+}
+
+Value<std::string> deadline(std::chrono::milliseconds& target) {
+  return duration(target, 3s, "give a longer one; a busy machine needs time too");
+}
+
+uint32_t parse_block_size(const std::string& name, const std::string& given) {
+  const auto size = parse_number<uint32_t>(name, given, 1, std::numeric_limits<uint32_t>::max());
+  if (size < 16 || size > 256 || !std::has_single_bit(size))
+    refuse(fmt::format("--{} ({}) must be 16, 32, 64, 128 or 256", name, size),
+           "--block-size 256 suits most runs");
+  return size;
+}
+
+Shard parse_shard(const std::string& name, const std::string& given) {
+  Shard shard;
+  const char* end = given.data() + given.size();
+  const auto [slash, bad_index] = std::from_chars(given.data(), end, shard.index);
+  const bool divided = bad_index == std::errc{} && slash != end && *slash == '/';
+  if (!divided || std::from_chars(slash + 1, end, shard.count).ptr != end || shard.index >= shard.count)
+    refuse(fmt::format("--{} ({}) must be I/N with I from 0 to N - 1", name, given),
+           "in a job array from 0 to N - 1 (sbatch --array=0-15): --shard "
+           "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
+  return shard;
+}
+
+FailOn parse_fail_on(const std::string& name, const std::string& given) {
+  if (given == "any") return {0};
+  if (given == "none") return {100};
+  double percent = 0;
+  const char* end = given.data() + given.size();
+  const auto [stopped, error] = std::from_chars(given.data(), end, percent);
+  if (error != std::errc{} || std::string_view(stopped, end) != "%" || !(percent >= 0 && percent <= 100))
+    refuse(fmt::format("--{} ({}) must be any, none or a percentage", name, given), "--fail-on 5%");
+  return {percent};
+}
+
+// The group stays open for more.
+void add_rank_options(Grammar& grammar, JobOptions& options) {
+  EngineOptions& engine = options.engine;
+  grammar.group("Ranks and processors");
+  grammar.add("tp", number(engine.tensor_size, 1, 1 << 20).by_default("1"),
+              "ranks that share one copy of the model; replicas = ranks / N");
+  grammar.add("allow-cross-node-tp", on(options.allow_cross_node_tp),
+              "ranks that share a copy may be on several nodes");
+  grammar.add("backend",
+              choice("NAME", engine.backend.kind,
+                     {{"auto", BackendKind::automatic},
+                      {"cpu", BackendKind::cpu},
+                      {"reference", BackendKind::reference},
+                      {"cuda", BackendKind::cuda}}),
+              "auto, cpu, reference or cuda");
+  grammar.add("threads", number(options.threads, 1, 4096),
+              "of each rank [default: its CPUs / ranks that share them]");
+  grammar.add("cpu-path",
+              choice("NAME", engine.backend.cpu_path,
+                     {{"auto", CpuPath::automatic},
+                      {"amx", CpuPath::amx},
+                      {"avx512_bf16", CpuPath::avx512_bf16},
+                      {"avx512", CpuPath::avx512},
+                      {"avx2", CpuPath::avx2},
+                      {"portable", CpuPath::portable}}),
+              "auto, amx, avx512_bf16, avx512, avx2 or portable");
+  grammar.add("deadline", deadline(options.deadline).by_default("60s"),
+              "all ranks are gone so long after any one failed");
+  grammar.add("start-deadline", deadline(options.start_deadline).by_default("300s"),
+              "the ranks have found each other by then, or the job ends");
+  grammar.add(
+      "transport",
+      choice("NAME", options.transport,
+             {{"auto", GpuTransport::automatic}, {"nccl", GpuTransport::nccl}, {"host", GpuTransport::host}}),
+      "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
+}
+
+// What follows from the options of the ranks.
+void settle(JobOptions& options) {
+  options.any_backend = options.engine.backend.kind == BackendKind::automatic;
+  options.any_cpu_path = options.engine.backend.cpu_path == CpuPath::automatic;
+  options.engine.dtype = options.dtype.value_or(options.engine.dtype);
+  options.engine.share_gpus = options.transport == GpuTransport::host;
+}
+
+void add_request_options(Grammar& grammar, GenerateOptions& options) {
+  grammar.group("Requests (one of --prompt and --in)");
+  grammar.add("prompt", text("TEXT", options.prompt), "one prompt; its completion goes to stdout as text");
+  grammar.add("chat", on(options.chat),
+              "the prompt is a user's message: the model's chat template makes it a prompt");
+  grammar.add("system", text("TEXT", options.system), "with --chat: the system's message before it");
+  grammar.add("in", texts("FILE...", options.in).repeated(),
+              "JSON lines, or FILE.txt with a prompt a line; also packed (gzip, zstd); - for stdin");
+  grammar.add("follow", on(options.follow),
+              "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
+  grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
+  grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
+              "serve every N-th request only, from the I-th on, counted from 0");
+  grammar.add("quiet", on(options.quiet), "nothing on stderr but warnings and errors");
+  grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
+              "exit with 1 if any request failed; none: never; 5%: if more did");
+}
+
+void add_run_options(Grammar& grammar, GenerateOptions& options) {
+  grammar.group("Resumable runs");
+  grammar.add("run-dir", text("DIR", options.run_dir),
+              "keep results here, instead of --out; the same command again resumes");
+  grammar.add("sync-interval", duration(options.sync_interval).by_default("5s"),
+              "finished requests are safe on the disk after this time");
+  grammar.add("retry-errors", on(options.retry_errors), "take up requests that failed in an earlier job");
+  grammar.add("exit-zero-on-stop", on(options.exit_zero_on_stop),
+              "exit with 0, not 75, at a planned stop, which sacct would show as FAILED");
+  const auto two_beats = std::chrono::duration_cast<std::chrono::seconds>(2 * LockTiming{}.beat);
+  grammar.add("takeover-after",
+              duration(options.takeover_after, two_beats, "give a longer one, or leave the option out",
+                       "a job that is alive, and heard of every 2 s, would be taken for gone")
+                  .by_default("30s"),
+              "silence after which another job in DIR counts as gone; 4s or more");
+  grammar.group("Stopping before the job's time is over");
+  grammar.add("stop-before", duration(options.time_limit.stop_before),
+              "stop so long before it [default: 180s, at most half of the time]");
+  grammar.add("walltime",
+              parsed("[D-]HH:MM:SS", options.time_limit.walltime,
+                     [](const std::string&, const std::string& given) { return parse_walltime(given); }),
+              "the job's time from now on, where Slurm does not tell; also MM:SS, 4h, 90m");
+}
+
+void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
+  constexpr float any = std::numeric_limits<float>::max();
+  SamplingFields& fields = options.sampling;
+  grammar.group("Sampling [default: generation_config.json; a request's own fields win]");
+  grammar.add("max-tokens", number(fields.max_tokens, 1, most),
+              "most tokens of a completion [default: 64; of a chat: the rest of the context]");
+  grammar.add("temperature", number(fields.temperature, -any, any), "0 for greedy, up to 2");
+  grammar.add("top-k", number(fields.top_k, -most, most), "sample from the N likeliest tokens; 0 for all");
+  grammar.add("top-p", number(fields.top_p, -any, any),
+              "sample from the likeliest tokens of this total probability; 1 for all");
+  grammar.add("min-p", number(fields.min_p, -any, any),
+              "drop tokens below this fraction of the likeliest one's probability");
+  grammar.add(
+      "seed", number(options.seed, uint64_t{0}, std::numeric_limits<uint64_t>::max()),
+      "of the run; a request's follows from it and its id [default: drawn; of a shard: from the input]");
+  grammar.add("ignore-eos", on(fields.ignore_eos), "the model's stop tokens do not end a completion");
+  grammar.add("stop", texts("TEXT", fields.stop), "ends a completion; may be given several times");
+  grammar.add("logprobs", number(fields.logprobs, 0, most).without_value("0"),
+              "report each token's log probability and those of N alternatives");
+}
+
+void add_generate_options(Grammar& grammar, GenerateOptions& options, const char* if_no_model) {
+  EngineOptions& engine = options.engine;
+  grammar.group("Model");
+  grammar.add("model", text("DIR", engine.model).or_refuse(if_no_model),
+              "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
+  grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
+              "weights; or random: seeded ones of the shape in config.json");
+  grammar.add("dtype", dtype(options.dtype),
+              "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
+              "checkpoint is and GPUs are used");
+  grammar.add("max-model-len", number(engine.max_model_len, 1, most),
+              "most tokens of prompt and completion [default: the model's]");
+  add_request_options(grammar, options);
+  add_run_options(grammar, options);
+  add_sampling_options(grammar, options);
+  add_rank_options(grammar, options);
+  grammar.add(
+      "repro",
+      choice("LEVEL", engine.repro, {{"grid", Repro::grid}, {"batch", Repro::batch}, {"off", Repro::off}}),
+      "off; batch: same text whoever shares the batch; grid: on any grid too");
+  grammar.add("eager", on(engine.eager), "no CUDA graphs of decode steps");
+  grammar.group("Batches and memory");
+  grammar.add("max-num-seqs", number(engine.max_num_seqs, 1, most).by_default("256"),
+              "most requests of a replica at once");
+  grammar.add("max-num-batched-tokens", number(engine.max_num_batched_tokens, 1, most).by_default("2048"),
+              "most tokens of a step");
+  grammar.add(
+      "schedule",
+      choice("HOW", engine.schedule, {{"mixed", Policy::mixed}, {"prefill-first", Policy::prefill_first}}),
+      "mixed; prefill-first: prompts alone, before decodes");
+  grammar.add("block-size", parsed("N", engine.block_size, parse_block_size).by_default("256"),
+              "tokens in a block of the KV cache: 16, 32, 64, 128 or 256");
+  grammar.add("kv-memory", bytes(engine.kv_memory),
+              "KV cache of a rank, such as 4G (2^30) or 4GB (10^9) [default: what is useful and free]");
+  grammar.add("gpu-memory-utilization", number(engine.gpu_memory_utilization, 0.01, 1.0).by_default("0.9"),
+              "part of a GPU's memory that may be used");
+  grammar.add("no-prefix-cache", on(engine.prefix_cache, false), "compute every prompt from its start");
+}
+
+void check_sampling(const SamplingFields& fields) {
+  for (const std::string& stop : fields.stop.value_or(std::vector<std::string>{}))
+    if (stop.empty()) refuse("--stop was given an empty text", "leave it out");
+  GenerationRequest alone;
+  fields.apply_to(alone);
+  if (const auto reason = invalid_reason(alone.sampling))
+    refuse(*reason, "give another number, or leave the option out");
+}
+
+void check_places(const GenerateOptions& options) {
+  if (options.prompt && !options.in.empty())
+    refuse("both --prompt and --in were given", "leave one of them out");
+  if (options.chat && !options.prompt && (options.follow || std::ranges::none_of(options.in, is_called_text)))
+    refuse("--chat needs --prompt, or text files with a user's message a line",
+           "--prompt TEXT --chat; in JSON lines a chat is {\"messages\": [...]}");
+  if (options.system && !options.chat) refuse("--system needs --chat", "--prompt TEXT --chat --system TEXT");
+  if (options.retry_errors && !options.run_dir)
+    refuse("--retry-errors needs --run-dir", "give the --run-dir of the run");
+  if (options.follow && options.in.size() != 1)
+    refuse("--follow needs one --in", "--in - --follow, or the path of a FIFO");
+  if (options.follow && (options.run_dir || options.shard.count > 1))
+    refuse(fmt::format("--follow does not go with --{}", options.run_dir ? "run-dir" : "shard"),
+           "leave one of them out",
+           "the lines are not known before they come, and no later job can read them");
+  if (options.exit_zero_on_stop && !options.run_dir)
+    refuse("--exit-zero-on-stop needs --run-dir",
+           "keep the results with --run-dir: without it a stop loses them");
+  if (options.run_dir && (options.prompt || options.out))
+    refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
+           "give the requests with --in; the results will be in the run directory's results.jsonl");
+}
+
+CommandLine parse_generate(std::span<const std::string> args) {
+  GenerateOptions options;
+  Grammar grammar("generate", generate_usage);
+  add_generate_options(grammar, options, "--model DIR, the directory that holds config.json");
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.given = grammar.given();
+  settle(options);
+  if (!options.prompt && options.in.empty())
+    refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
+  check_places(options);
+  check_sampling(options.sampling);
+  options.engine.seed = options.seed.value_or(0);
+  options.overwrite.quiet = options.quiet;
+  return options;
+}
+
+CommandLine parse_doctor(std::span<const std::string> args) {
+  DoctorOptions options;
+  Grammar grammar("doctor", doctor_usage);
+  grammar.group("Doctor");
+  grammar.add("quick", on(options.quick), "no measurements");
+  add_generate_options(grammar, options, /*if_no_model=*/nullptr);
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.given = grammar.given();
+  settle(options);
+  check_places(options);
+  check_sampling(options.sampling);
+  return options;
+}
+
+CommandLine parse_tokenize(std::span<const std::string> args) {
+  TokenizeOptions options;
+  Grammar grammar("tokenize", tokenize_usage);
+  grammar.group("Tokenize");
+  grammar.add("model",
+              text("DIR", options.model).or_refuse("--model DIR, the directory that holds tokenizer.json"),
+              "directory that holds tokenizer.json");
+  grammar.add("in", text("FILE", options.in).by_default("-"), "JSON lines; - for stdin");
+  grammar.add("out", text("FILE", options.out).by_default("-"), "JSON lines; - for stdout");
+  grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
+  grammar.add("decode", on(options.decode), "the other way: token ids to text");
+  grammar.add("chat", on(options.chat), "chat requests to their prompts and token ids");
+  grammar.add("special", on(options.special),
+              "add special tokens as the tokenizer's template says (generate does); --decode: show them");
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  if (options.chat && (options.decode || options.special))
+    refuse("--chat goes neither with --decode nor with --special",
+           "leave these out: the chat template says which special tokens there are");
+  return options;
+}
+
+CommandLine parse_status(std::span<const std::string> args) {
+  StatusOptions options;
+  std::vector<std::string> words;
+  Grammar grammar("status", status_usage);
+  grammar.take_words(words);
+  grammar.group("Status");
+  std::optional<std::string> run_dir;
+  grammar.add("run-dir", text("DIR", run_dir), "the same as the word DIR");
+  grammar.add("rc", on(options.rc), "exit with the code of the run's last job; of several runs, the worst");
+  grammar.add("watch", on(options.watch), "a line every two seconds until the job ends");
+  grammar.add("json", on(options.json), "a JSON object a line");
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.run_dirs.assign(words.begin(), words.end());
+  if (run_dir) options.run_dirs.emplace_back(*run_dir);
+  if (options.run_dirs.empty()) refuse("status takes run directories", "maniple status DIR...");
+  return options;
+}
+
+CommandLine parse_merge(std::span<const std::string> args) {
+  MergeOptions options;
+  std::vector<std::string> words;
+  Grammar grammar("merge", merge_usage);
+  grammar.take_words(words);
+  grammar.group("Merge");
+  grammar.add("overwrite", on(options.overwrite.asked), "OUT may be a file that is not empty");
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  if (words.size() < 2)
+    refuse("merge takes OUT, the file for the results, and then run directories",
+           fmt::format("maniple merge results.jsonl {}", words.empty() ? "DIR..." : words[0] + " ..."));
+  options.out = words[0];
+  options.run_dirs.assign(words.begin() + 1, words.end());
+  return options;
+}
+
+}  // namespace
+
+CommandLine parse_arguments(std::span<const std::string> args) {
+  const std::string first = args.empty() ? "" : args[0];
+  if (first == "--help" || first == "-h" || first == "help") return Notice{std::string(overview)};
+  if (first == "--version" || first == "-V") return Notice{version_text()};
+  if (first == "--man") return Notice{overview_page(overview, commands)};
+  if (first == "--completion")
+    return Notice{completion_script(commands, [](const std::string& command) {
+      return std::get<Notice>(parse_arguments(std::vector<std::string>{command, "--completion"})).text;
+    })};
+  if (first == "generate") return parse_generate(args.subspan(1));
+  if (first == "doctor") return parse_doctor(args.subspan(1));
+  if (first == "tokenize") return parse_tokenize(args.subspan(1));
+  if (first == "status") return parse_status(args.subspan(1));
+  if (first == "merge") return parse_merge(args.subspan(1));
+  const std::string list =
+      fmt::format("maniple {} ...; maniple --help says more", fmt::join(commands, " ..., maniple "));
+  if (first.empty() || first.starts_with("-")) refuse("the first word must be a command", list);
+  refuse(fmt::format("unknown command {}", first), did_you_mean(first, commands, list));
+}
+
+}  // namespace maniple

@@ -1,0 +1,96 @@
+#include <kernels/support/counted.hpp>
+#include <launch/output/output_file.hpp>
+
+#include <fmt/format.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <tuple>
+
+namespace maniple {
+namespace {
+
+std::string reason_of(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite) {
+  struct stat status {};
+  const bool holds =
+      path != "-" && ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
+  if (!holds || overwrite.asked) return;
+  if (overwrite.requeued) {
+    if (!overwrite.quiet)
+      fmt::print(stderr, "maniple: note: Slurm has requeued this job: it starts over, and overwrites {}\n",
+                 path.string());
+    return;
+  }
+  throw Error(ExitCode::input,
+              fmt::format("{} is there already, {}", path.string(),
+                          counted(static_cast<uint64_t>(status.st_size), "byte")),
+              "they may be the results of an earlier job, and this one would overwrite them",
+              "choose another file, or add --overwrite");
+}
+
+OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
+  if (path == "-") {
+    const int flags = ::fcntl(descriptor_, F_GETFL);
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+      fail(ExitCode::input, "stdout is closed; give --out FILE");
+    return;
+  }
+  owned_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!owned_)
+    throw Error(ExitCode::input, fmt::format("cannot write {}: {}", name_, reason_of(errno)),
+                "nothing was loaded or computed yet",
+                "give --out a file in a folder that exists and where you may write");
+  descriptor_ = owned_.get();
+}
+
+bool OutputFile::is_one_of(const LineReader& input) const {
+  struct stat mine = {};
+  return ::fstat(descriptor_, &mine) == 0 && input.reads(mine);
+}
+
+// Only a named file is emptied: stdout may be one that others append to.
+void OutputFile::clear() {
+  struct stat status {};
+  if (!owned_ || ::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (::ftruncate(descriptor_, 0) != 0) fail_to_write();
+}
+
+void OutputFile::write(std::string_view text) {
+  const size_t whole = text.size();
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_to_write();
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  size_ += whole;
+}
+
+void OutputFile::close() {
+  constexpr std::array not_a_disk = {EINVAL, EROFS, EBADF, ENOTSUP};
+  if (::fsync(descriptor_) != 0 && std::ranges::find(not_a_disk, errno) == not_a_disk.end()) fail_to_write();
+  owned_.reset();
+}
+
+void OutputFile::fail_to_write() const {
+  const int error = errno;
+  if (owned_) std::ignore = ::ftruncate(descriptor_, static_cast<off_t>(size_));  // no half lines
+  if (error == EPIPE) fail(closed_pipe, "{} has no reader any more", name_);
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw Error(ExitCode::fault, fmt::format("cannot write results to {}: {}", name_, reason_of(error)),
+              "the results written before are whole lines, the others are lost",
+              fmt::format("{}choose another file with --out",
+                          full ? "make room and run the same command again with --overwrite, or " : ""));
+}
+
+}  // namespace maniple

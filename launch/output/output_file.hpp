@@ -1,0 +1,48 @@
+// Lines out, to a file, a pipe or stdout ("-"). Errors say which file failed and why.
+#pragma once
+
+#include <kernels/support/check.hpp>
+#include <kernels/support/file_descriptor.hpp>
+#include <launch/input/line_reader.hpp>
+#include <launch/options/overwrite.hpp>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace maniple {
+
+// Fails (input) where path is a file with content that may not go. Pipes, terminals and devices, and "-" for
+// stdout, hold none.
+void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite);
+
+// The exit code where the reader of a pipe leaves before the end: the shell's for a program that SIGPIPE
+// ended. Such an end is silent.
+inline constexpr ExitCode closed_pipe{128 + SIGPIPE};
+
+// Every write reaches the file at once or throws: Error (input) when it cannot be opened, Error (fault) when
+// it cannot be written, or of code closed_pipe.
+class OutputFile {
+ public:
+  // "-" for stdout. The old content stays until clear(), so that a run that cannot start loses nothing.
+  explicit OutputFile(const std::string& path);
+
+  bool is_one_of(const LineReader& input) const;
+  void clear();
+  void write(std::string_view text);
+  // Makes sure that all of it is on the disk.
+  void close();
+
+ private:
+  [[noreturn]] void fail_to_write() const;
+
+  std::string name_;
+  FileDescriptor owned_;  // stdout is not ours to close
+  int descriptor_ = STDOUT_FILENO;
+  size_t size_ = 0;  // of what was written whole
+};
+
+}  // namespace maniple

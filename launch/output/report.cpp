@@ -1,0 +1,172 @@
+#include <kernels/support/counted.hpp>
+#include <kernels/support/host_memory.hpp>
+#include <launch/options/option_names.hpp>
+#include <launch/output/output_file.hpp>
+#include <launch/output/report.hpp>
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <new>
+#include <system_error>
+
+namespace maniple {
+namespace {
+
+double median(const std::vector<RankTimes>& ranks, const auto& of) {
+  std::vector<double> values;
+  for (const RankTimes& rank : ranks) values.push_back(std::invoke(of, rank));
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// A slow rank shows in its own work: the others wait for it, which counts as communication.
+double own_work(const RankTimes& rank) { return rank.prefill + rank.decode - rank.communication; }
+
+// Whose completions are shorter than somebody asked for, and by what.
+std::string endings_text(const RunSummary& summary, size_t failed, uint32_t max_model_len) {
+  std::string text = fmt::format("maniple: ended by: stop {}, length {}, error {}\n", summary.stopped,
+                                 summary.reached_length, failed);
+  if (summary.clipped > 0)
+    text += fmt::format("maniple: max_tokens of {} clipped to what the context of {} leaves\n",
+                        counted(summary.clipped, "request"), counted(max_model_len, "token"));
+  if (summary.ended_by_context > 0)
+    text += fmt::format("maniple: {} ended at the end of the context of {}\n",
+                        counted(summary.ended_by_context, "request"), counted(max_model_len, "token"));
+  if (summary.ended_by_cache > 0)
+    text +=
+        fmt::format("maniple: {} without max_tokens ended where the KV cache ends; for more: --kv-memory\n",
+                    counted(summary.ended_by_cache, "chat"));
+  return text;
+}
+
+std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<RankLocation>& locations) {
+  if (ranks.empty()) return {};
+  const RankTimes medians{median(ranks, &RankTimes::load), median(ranks, &RankTimes::prefill),
+                          median(ranks, &RankTimes::decode), median(ranks, &RankTimes::communication),
+                          median(ranks, &RankTimes::idle)};
+  const std::string text = fmt::format(
+      "maniple: {} {}", ranks.size() == 1 ? "times:" : "times (medians of the ranks):", times_text(medians));
+  if (ranks.size() == 1) return text + '\n';
+  const auto slowest = std::ranges::max_element(ranks, {}, own_work);
+  const auto rank = static_cast<size_t>(slowest - ranks.begin());
+  return text + fmt::format("\nmaniple: slowest rank: {} on {}, {:.1f} s of its own work (median {:.1f} s)\n",
+                            rank, locations[rank].host, own_work(*slowest), median(ranks, own_work));
+}
+
+}  // namespace
+
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+std::string error_block(const Error& error, const std::string& speaker) {
+  if (error.code() == closed_pipe) return {};
+  std::string block = fmt::format("maniple: error: {}\n", error.what());
+  if (!error.why().empty()) block += fmt::format("  why: {}\n", error.why());
+  if (!error.remedy().empty()) block += fmt::format("  try: {}\n", error.remedy());
+  if (!speaker.empty()) block += fmt::format("  where: {}\n", speaker);
+  return with_option_names(std::move(block));
+}
+
+Error error_of(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception)) return out_of_memory();
+  const std::string limit = address_limit_text();
+  const auto* system = dynamic_cast<const std::system_error*>(&exception);
+  if (system && system->code() == std::errc::resource_unavailable_try_again)
+    return {ExitCode::preflight, fmt::format("a thread could not be started: {}{}", system->what(), limit),
+            "each thread needs a stack, and counts for the limit of processes",
+            limit.empty() ? "look at ulimit -u, and at the job's limit of processes" : address_limit_remedy};
+  return {ExitCode::internal, std::string("unexpected: ") + exception.what(), "this is a bug in maniple",
+          "please report it with the command line and this message"};
+}
+
+std::string times_text(const RankTimes& times) {
+  return fmt::format(
+      "load {:.1f} s, prefill {:.1f} s, decode {:.1f} s, communication {:.1f} s, idle {:.1f} s", times.load,
+      times.prefill, times.decode, times.communication, times.idle);
+}
+
+std::string banner(const EngineOptions& options, const JobPlan& plan, const EngineInfo& info,
+                   const World& world, const SeedReport& seed) {
+  constexpr double mebibyte = 1 << 20;
+  const std::string graphs =
+      info.num_graphs == 0 ? ""
+                           : fmt::format("maniple: {} of decode steps of up to {}, captured in {:.1f} s\n",
+                                         counted(info.num_graphs, "graph"),
+                                         counted(options.max_num_seqs, "sequence"), info.capture_seconds);
+  const std::string reason = plan.repro_reason.empty() ? "" : fmt::format(" ({})", plan.repro_reason);
+  return fmt::format(
+      "maniple " MANIPLE_VERSION
+      ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
+      "maniple: {} = tensor {} x data {}; {}; {}; {}{}\n"
+      "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
+      "{}{}\n{}",
+      options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
+      options.random_weights ? "random " : "", info.load_seconds,
+      counted(static_cast<size_t>(world.size()), "rank"), plan.grid.tensor, plan.grid.data,
+      world.description(), info.backend, name_of(info.dtype),
+      info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
+      counted(info.num_blocks, "block"), info.block_size, counted(plan.max_model_len, "token"),
+      std::string(name_of(plan.repro)) + reason, seed.value,
+      seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
+}
+
+std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
+                       const World& world) {
+  nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
+                                   {"ranks", world.size()},
+                                   {"tensor", plan.grid.tensor},
+                                   {"data", plan.grid.data},
+                                   {"mpi", world.description()},
+                                   {"backend", info.backend},
+                                   {"repro", name_of(plan.repro)},
+                                   {"repro_reason", plan.repro_reason},
+                                   {"kv_blocks", info.num_blocks},
+                                   {"block_size", info.block_size},
+                                   {"interrupted", summary.interrupted},
+                                   {"requests", summary.requests},
+                                   {"prompt_tokens", summary.prompt_tokens},
+                                   {"cached_tokens", summary.cached_tokens},
+                                   {"completion_tokens", summary.completion_tokens},
+                                   {"preemptions", summary.preemptions},
+                                   {"stopped", summary.stopped},
+                                   {"reached_length", summary.reached_length},
+                                   {"ended_by_context", summary.ended_by_context},
+                                   {"ended_by_kv_cache", summary.ended_by_cache},
+                                   {"load_seconds", info.load_seconds},
+                                   {"seconds", summary.seconds}};
+  for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
+    const RankTimes& times = summary.ranks[rank];
+    record["rank_seconds"].push_back({{"host", world.locations()[rank].host},
+                                      {"prefill", times.prefill},
+                                      {"decode", times.decode},
+                                      {"communication", times.communication},
+                                      {"idle", times.idle}});
+  }
+  return record.dump();
+}
+
+std::string summary_text(const RunSummary& summary, size_t done, size_t failed, uint32_t max_model_len,
+                         const std::vector<RankLocation>& locations) {
+  const double seconds = std::max(summary.seconds, 1e-9);
+  const std::string preempted =
+      summary.preemptions == 0 ? "" : ", " + counted(summary.preemptions, "preemption");
+  return fmt::format(
+             "maniple: {}{}, {} failed; {} ({} cached), {} in {:.1f} s: "
+             "{:.1f} tok/s{}\n",
+             counted(done, "request"), summary.interrupted ? " before the interruption" : "", failed,
+             counted(summary.prompt_tokens, "prompt token"), summary.cached_tokens,
+             counted(summary.completion_tokens, "completion token"), summary.seconds,
+             static_cast<double>(summary.completion_tokens) / seconds, preempted) +
+         endings_text(summary, failed, max_model_len) + times_text(summary.ranks, locations);
+}
+
+}  // namespace maniple

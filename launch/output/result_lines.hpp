@@ -1,0 +1,17 @@
+// A completion as one line of JSON, in the shape of its request.
+#pragma once
+
+#include <launch/input/requests.hpp>
+#include <runtime/requests.hpp>
+#include <runtime/tokenizer/tokenizer.hpp>
+
+#include <string>
+
+namespace maniple {
+
+// Without its end. Holds only what follows from request, model and seed: its bytes are the same on every
+// grid. Numbers are the shortest that read back as the same float. The tokenizer spells the tokens of
+// logprobs.
+std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer);
+
+}  // namespace maniple

@@ -1,0 +1,47 @@
+// The one place that reports what ended a job: one block on stderr, fault.json and STATUS in the run directory.
+#pragma once
+
+#include <launch/output/rank_log.hpp>
+#include <launch/supervision/health_monitor.hpp>
+#include <parallel/world.hpp>
+
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+class FaultReporter {
+ public:
+  // slurm_job: empty outside of Slurm. Both references must outlive it.
+  FaultReporter(const World& world, std::string slurm_job, RankLog& log);
+
+  // Known later than the first fault may come. folder: of this job in the run directory.
+  void record_in(std::filesystem::path folder);
+  void set_gpus(std::vector<std::string> uuids_of_ranks);
+
+  // From any thread. A fault of another rank is not repeated where fault.json has one of this job already.
+  void report(const FaultReport& fault);
+
+ private:
+  bool is_first_on_record(const FaultReport& fault) const;
+  void mark_run(ExitCode code) const;
+  std::string json_of(const FaultReport& fault) const;
+  std::string text_of(const FaultReport& fault) const;
+  std::string name_of_rank(int rank) const;
+
+  const World& world_;
+  const int launcher_;  // its process id: when our parent is another, it is gone
+  const std::string slurm_job_;
+  RankLog& log_;
+  std::mutex mutex_;
+  std::filesystem::path folder_;
+  std::vector<std::string> gpus_;
+};
+
+// What fault.json in the folder of a job says, as one line; nothing where there is none.
+std::optional<std::string> read_fault(const std::filesystem::path& folder);
+
+}  // namespace maniple

@@ -1,0 +1,84 @@
+// A job never hangs silently. A thread on every rank sends heartbeats to rank 0 and receives rank 0's. A rank
+// that is silent, makes no progress or dies ends the whole job, with one message that names it; so does a
+// fault that only the world sees (NCCL's, while the rank waits for its GPU). The thread works while the rank's
+// other threads are stuck. A watchdog ends the process if the thread itself is stuck.
+#pragma once
+
+#include <kernels/support/check.hpp>
+#include <launch/supervision/deadlines.hpp>
+#include <launch/supervision/node_peers.hpp>
+#include <launch/supervision/watchdog.hpp>
+#include <parallel/world.hpp>
+#include <runtime/control/rank_activity.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace maniple {
+
+// The first thing that went wrong, as the rank saw it that noticed it first.
+struct FaultReport {
+  int rank = 0;         // the suspect
+  Heartbeat last_seen;  // what it was doing
+  Error error;          // of another rank: without its subject, "has not been heard of for 20 s"
+  int noticed_by = 0;
+  bool death = false;         // of a process
+  bool from_outside = false;  // with other ranks of its node: no request does that
+  bool known_to_all = false;  // all ranks end together
+};
+// Makes it known. Called once, from any thread; must not throw.
+using OnFault = std::function<void(const FaultReport&)>;
+
+class HealthMonitor {
+ public:
+  // Collective. Starts the thread; the references must outlive it. On a fault it calls on_fault, then
+  // world.abort.
+  HealthMonitor(World& world, NodePeers& peers, const Deadlines& deadlines, OnFault on_fault);
+  ~HealthMonitor();
+
+  RankActivity& activity() { return peers_.activity(); }
+  // What a rank threw. Where all ranks know of it they end together, and this returns; else it ends the job.
+  void report_known_to_all(const Error& error, int rank);
+  [[noreturn]] void report_and_end_job(const Error& error);
+
+ private:
+  // What rank 0 last heard of a rank.
+  struct RankHealth {
+    Heartbeat last;
+    std::chrono::steady_clock::time_point heard;
+    std::chrono::steady_clock::time_point progressed;
+  };
+
+  void run(const std::stop_token& stop);
+  void send_heartbeats();
+  void receive_heartbeats();
+  void check_all();
+  void check_progress();
+  void check_disk();
+  void check_coordinator();
+  void restart_deadlines();
+  [[noreturn]] void report_dead(int rank);
+  [[noreturn]] void report_suspect(int rank, const std::string& what);
+  bool node_is_gone(int rank) const;
+  [[noreturn]] void end_job(const FaultReport& fault, std::optional<int> also_dead = {});
+
+  World& world_;
+  Deadlines deadlines_;
+  OnFault on_fault_;
+  NodePeers& peers_;
+  Channel channel_;
+  std::vector<RankHealth> ranks_;  // rank 0: all; elsewhere only rank 0's
+  uint32_t disk_ = 0;              // RankActivity's at disk_changed_
+  std::chrono::steady_clock::time_point disk_changed_;
+  uint64_t turns_ = 0;  // RankActivity's at turned_
+  std::chrono::steady_clock::time_point turned_;
+  std::chrono::steady_clock::time_point checked_;
+  Watchdog watchdog_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace maniple

@@ -1,0 +1,75 @@
+// The ranks of a node watch each other. When a process ends, the kernel closes its socket, and its peers notice
+// at once (its parent, a launcher that then ends the others, notices later). What it was doing stays readable
+// in shared memory. This needs no rights and no process numbers, so it works for ranks in containers too.
+#pragma once
+
+#include <kernels/support/file_descriptor.hpp>
+#include <parallel/world.hpp>
+#include <runtime/control/rank_activity.hpp>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// A RankActivity that other processes map.
+struct UnmapActivity {
+  void operator()(RankActivity* activity) const;
+};
+using SharedActivity = std::unique_ptr<RankActivity, UnmapActivity>;
+
+class NodePeers {
+ public:
+  // Collective. Peers that cannot be reached are not watched.
+  explicit NodePeers(World& world);
+  // Says goodbye.
+  ~NodePeers();
+
+  RankActivity& activity() { return *activity_; }  // of this rank
+  // Null: not watched.
+  const RankActivity* activity_of(int rank) const;
+
+  // From any thread. Returns a neighbour that died without a goodbye, each once; nothing when the time is
+  // over or after wake().
+  std::optional<int> wait(std::chrono::milliseconds timeout);
+  void wake();
+
+  // A peer that is alive and has not reached `phase`.
+  std::optional<int> behind(Phase phase) const;
+  // Says goodbye, once nobody calls wait() any more and MPI has ended. From then on nobody but the launcher
+  // would wait for a stopped process, and it would wait for ever. So this returns when all others have said
+  // goodbye (on the node's lowest rank: have ended), or a peer that has not within `limit`. Time in which this
+  // process itself is stopped does not count.
+  std::optional<int> leave(std::chrono::milliseconds limit);
+
+  // One rank of a node reports a fault: true for the first that claims it, and for one that takes it over
+  // `from` a rank that died before it had reported.
+  bool claim_fault_report(int from = RankActivity::nobody);
+  void mark_fault_reported() { first_->fault_reporter = RankActivity::reported; }
+
+ private:
+  struct Peer {
+    int rank = 0;
+    SharedActivity activity;
+    FileDescriptor socket;  // none: it has ended
+  };
+
+  static bool is_alive(const Peer& other);
+  // The rank of a living peer for which that holds.
+  template <typename Predicate>
+  std::optional<int> find(Predicate holds) const;
+
+  int rank_;
+  SharedActivity activity_;
+  FileDescriptor listener_;
+  FileDescriptor waker_;
+  std::mutex mutex_;  // of the sockets
+  std::vector<Peer> others_;
+  RankActivity* first_ = nullptr;  // of the lowest known rank of the node
+};
+
+}  // namespace maniple

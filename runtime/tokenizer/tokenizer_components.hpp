@@ -1,0 +1,34 @@
+// What a tokenizer.json describes, read and checked. Private to this folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <runtime/tokenizer/added_tokens.hpp>
+#include <runtime/tokenizer/bpe.hpp>
+#include <runtime/tokenizer/decoder.hpp>
+#include <runtime/tokenizer/normalizer.hpp>
+#include <runtime/tokenizer/pre_tokenizer.hpp>
+
+namespace maniple {
+
+// A template around one text: what precedes it and what follows it.
+struct SpecialTokens {
+  std::vector<std::int32_t> before, after;
+};
+
+struct TokenizerComponents {
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  Bpe model;
+  AddedTokens added_tokens;
+  SpecialTokens special_tokens;
+  std::vector<DecoderStage> decoder;
+};
+
+// Fails (input) on anything that is not a supported tokenizer.json.
+std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text);
+
+}  // namespace maniple

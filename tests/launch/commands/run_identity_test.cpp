@@ -1,0 +1,198 @@
+#include <launch/commands/run_identity.hpp>
+
+#include <gtest/gtest.h>
+#include <support/temp_directory.hpp>
+#include <support/thread_world.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+namespace maniple {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ModelCopy {
+ public:
+  ModelCopy() : path_(testing::TempDir() + "maniple_model_copy") {
+    fs::remove_all(path_);
+    fs::copy(MANIPLE_TEST_DATA "/models/tiny-qwen3", path_);
+  }
+  ~ModelCopy() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+GenerateOptions plain_options(const fs::path& model) {
+  GenerateOptions options;
+  options.engine.model = model;
+  return options;
+}
+
+std::string difference(const Manifest& there, const Manifest& here) {
+  try {
+    there.check_same(here, "d");
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(ModelHash, SeesEveryFileAndHeaderButReadsNoWeights) {
+  const ModelCopy copy;
+  const uint64_t original = model_hash(copy.path());
+  const fs::path weights = copy.path() / "model.safetensors";
+  const auto poke = [&](std::streamoff at) {
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file.put('\x01');
+  };
+  poke(static_cast<std::streamoff>(fs::file_size(weights)) - 1);
+  EXPECT_EQ(model_hash(copy.path()), original);
+  poke(20);
+  EXPECT_NE(model_hash(copy.path()), original);
+
+  const ModelCopy grown;
+  std::ofstream(grown.path() / "model.safetensors", std::ios::app) << 'x';
+  EXPECT_NE(model_hash(grown.path()), original);
+  const ModelCopy configured;
+  std::ofstream(configured.path() / "config.json", std::ios::app) << ' ';
+  EXPECT_NE(model_hash(configured.path()), original);
+  const ModelCopy noted;
+  std::ofstream(noted.path() / "notes.txt") << "nothing that matters";
+  EXPECT_EQ(model_hash(noted.path()), original);
+}
+
+TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
+  const ModelCopy copy;
+  const GenerateOptions plain = plain_options(copy.path());
+  const RunIdentity identity{1, 2, 3, 4, "avx2", "grid"};
+  const Manifest there = manifest_of(plain, identity);
+  GenerateOptions other = plain;
+  other.engine.tensor_size = 4;
+  other.engine.backend.threads = 7;
+  other.engine.block_size = 16;
+  other.engine.max_num_seqs = 3;
+  other.fail_on = {5};
+  EXPECT_EQ(difference(there, manifest_of(other, identity)), "");
+
+  const auto differs = [&](const std::string& field, const auto& change) {
+    GenerateOptions changed = plain;
+    RunIdentity changed_identity = identity;
+    change(changed, changed_identity);
+    const std::string text = difference(there, manifest_of(changed, changed_identity));
+    EXPECT_NE(text.find("\n    " + field + ": "), std::string::npos) << field << ": " << text;
+  };
+  differs("input", [](auto&, auto& id) { id.input_hash = 9; });
+  differs("seed", [](auto&, auto& id) { id.seed = 9; });
+  differs("instruction_path", [](auto&, auto& id) { id.instruction_path = "amx"; });
+  differs("unlimited_chats", [](auto&, auto& id) { id.unlimited_chats = 2; });
+  differs("text_lines", [](auto& o, auto&) { o.chat = true; });
+  differs("shard", [](auto& o, auto&) { o.shard = {0, 2}; });
+  differs("dtype", [](auto& o, auto&) { o.engine.dtype = DType::fp32; });
+  differs("weights", [](auto& o, auto&) { o.engine.random_weights = true; });
+  differs("max_model_len", [](auto& o, auto&) { o.engine.max_model_len = 9; });
+  differs("level", [](auto&, auto& id) { id.level = "batch of tensor size 3"; });
+  differs("sampling", [](auto& o, auto&) { o.sampling.temperature = 0.5F; });
+  differs("sampling", [](auto& o, auto&) { o.sampling.stop = {"a"}; });
+  differs("sampling", [](auto& o, auto&) { o.sampling.max_tokens = 9; });
+}
+
+TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {
+  const ModelCopy copy;
+  const GenerateOptions plain = plain_options(copy.path());
+  const Manifest now = manifest_of(plain, {1, 2, 3, 4, "avx2", "grid"});
+  const auto remedy_for = [&](const std::string& version, const std::string& path, uint64_t seed = 3) {
+    Manifest there;
+    if (!version.empty()) there.set("version", version);
+    const Manifest rest = manifest_of(plain, {1, 2, seed, 4, path, "grid"});
+    for (const char* name : {"input", "requests", "shard", "model", "weights", "dtype", "sampling", "seed",
+                             "started", "max_model_len", "level", "instruction_path"})
+      there.set(name, *rest.find(name));
+    try {
+      there.check_same(now, "d");
+      return std::string();
+    } catch (const Error& error) {
+      return fmt::format("{} | {}", error.what(), error.remedy());
+    }
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const std::string version = *now.find("version");
+  EXPECT_EQ(remedy_for(version, "avx2"), "");
+  says(remedy_for("0.0.9", "avx2"), "version: 0.0.9 there, " + version + " here");
+  says(remedy_for("0.0.9", "avx2"), "or maniple 0.0.9, which began it");
+  says(remedy_for("", "avx2"), "version: an older version there");
+  says(remedy_for("", "avx2"), "or the older maniple that began it");
+  says(remedy_for(version, "amx"),
+       "or --cpu-path amx, as it was begun, on nodes that have it (sbatch --constraint");
+  says(remedy_for(version, "reference"), "or --backend reference, as it was begun");
+  says(remedy_for("0.0.9", "amx"), "which began it (module load), and --cpu-path amx");
+  says(remedy_for("0.0.9", "amx", 9), "or the options, input and model of that run");
+}
+
+TEST(RunIdentity, AsksNothingOfALevelThatAnEarlierVersionDidNotKeep) {
+  Manifest earlier, later;
+  earlier.set("seed", "3");
+  earlier.set("repro", "off");  // the level that was asked for
+  later.set("seed", "3");
+  later.set("level", "grid");
+  EXPECT_EQ(difference(earlier, later), "");
+  EXPECT_EQ(difference(later, earlier), "");
+}
+
+TEST(RunIdentity, KeepsTheTensorSizeWhereItDecidesBits) {
+  JobPlan plan;
+  plan.grid.tensor = 3;
+  EXPECT_EQ(level_of(plan), "grid");
+  plan.repro = Repro::batch;
+  EXPECT_EQ(level_of(plan), "batch of tensor size 3");
+  plan.repro = Repro::off;
+  EXPECT_EQ(level_of(plan), "off");
+}
+
+TEST(JobDtype, IsFp16ForSuchACheckpointOnGpusUnlessTheRunWasBegunInBf16) {
+  const TempDirectory fresh, begun;
+  Manifest manifest;
+  manifest.set("dtype", "bf16");
+  manifest.write(begun.path());
+  const auto type_of = [](const JobOptions& options, DType stored) {
+    DType type{};
+    run_ranks(2, [&](World& world) {
+      JobOptions own = options;
+      if (world.rank() != 0) own.run_dir.reset();  // rank 0 alone looks there
+      ModelConfig config;
+      config.dtype = stored;
+      const DType agreed = job_dtype(world, own, config);
+      if (world.rank() != 0) type = agreed;
+    });
+    return type;
+  };
+  JobOptions options;
+  options.engine.backend.kind = BackendKind::cuda;
+  for (const DType stored : {DType::bf16, DType::fp32}) EXPECT_EQ(type_of(options, stored), DType::bf16);
+  EXPECT_EQ(type_of(options, DType::fp16), DType::fp16);
+  options.run_dir = fresh.path();
+  EXPECT_EQ(type_of(options, DType::fp16), DType::fp16);
+  options.run_dir = begun.path();
+  EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
+  options.dtype = options.engine.dtype = DType::fp32;
+  EXPECT_EQ(type_of(options, DType::fp16), DType::fp32);
+  options = {};
+  options.engine.backend.kind = BackendKind::cpu;
+  EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
+}
+
+TEST(FailOn, CountsFailuresAgainstThePercentage) {
+  EXPECT_EQ(exit_code_of({0}, 0, 10), ExitCode::complete);
+  EXPECT_EQ(exit_code_of({0}, 1, 1'000'000), ExitCode::some_requests_failed);
+  EXPECT_EQ(exit_code_of({5}, 5, 100), ExitCode::complete);
+  EXPECT_EQ(exit_code_of({5}, 6, 100), ExitCode::some_requests_failed);
+  EXPECT_EQ(exit_code_of({100}, 100, 100), ExitCode::complete);
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,188 @@
+#include <kernels/support/check.hpp>
+#include <launch/input/requests.hpp>
+#include <launch/output/result_lines.hpp>
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace maniple {
+namespace {
+
+using nlohmann::json;
+
+json completion_line(const json& more = json::object()) {
+  json line = {{"custom_id", "a"},
+               {"method", "POST"},
+               {"url", "/v1/completions"},
+               {"body", {{"model", "m"}, {"prompt", "ROMEO:"}}}};
+  line["body"].update(more);
+  return line;
+}
+
+json chat_line(const json& more) {
+  json line = {{"custom_id", "a"},
+               {"method", "POST"},
+               {"url", "/v1/chat/completions"},
+               {"body", {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "Hi"}}}}}}};
+  line["body"].update(more);
+  return line;
+}
+
+RequestLine parsed(const json& line) { return parse_request({7, line.dump()}); }
+
+void expect_refusal(const json& line, const std::string& part) {
+  try {
+    parsed(line);
+    ADD_FAILURE() << "was not refused: " << line;
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(error.code(), ExitCode::input);
+    EXPECT_TRUE(what.starts_with("line 7: ")) << what;
+    EXPECT_NE(what.find(part), std::string::npos) << what << "\n  lacks: " << part;
+  }
+}
+
+TEST(BatchRequest, OfACompletionArrives) {
+  const RequestLine line = parsed(completion_line({{"max_tokens", 9},
+                                                   {"temperature", 0.5},
+                                                   {"top_p", 0.25},
+                                                   {"seed", 5},
+                                                   {"stop", {"x"}},
+                                                   {"logprobs", 3},
+                                                   {"n", 1},
+                                                   {"best_of", 1},
+                                                   {"stream", false},
+                                                   {"echo", false},
+                                                   {"frequency_penalty", 0.0},
+                                                   {"logit_bias", nullptr},
+                                                   {"user", "u"},
+                                                   {"top_k", 4}}));
+  EXPECT_EQ(line.label.id, "\"a\"");
+  EXPECT_EQ(line.label.shape, RequestShape::completion);
+  EXPECT_EQ(line.label.model, "m");
+  EXPECT_EQ(line.prompt, "ROMEO:");
+  GenerationRequest request;
+  line.sampling.apply_to(request);
+  EXPECT_EQ(request.sampling.max_tokens, 9U);
+  EXPECT_EQ(request.sampling.temperature, 0.5F);
+  EXPECT_EQ(request.sampling.top_p, 0.25F);
+  EXPECT_EQ(request.sampling.seed, 5U);
+  EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_EQ(request.sampling.top_k, 4);
+  EXPECT_EQ(request.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(parsed(completion_line({{"prompt", {1, 2}}})).tokens, (std::vector<int32_t>{1, 2}));
+}
+
+TEST(BatchRequest, OfAChatKeepsWhatTheTemplateNeeds) {
+  const RequestLine line = parsed(chat_line({{"max_completion_tokens", 9},
+                                             {"logprobs", true},
+                                             {"top_logprobs", 2},
+                                             {"tools", {{{"type", "function"}}}},
+                                             {"chat_template_kwargs", {{"enable_thinking", false}}},
+                                             {"response_format", {{"type", "text"}}}}));
+  EXPECT_EQ(line.label.shape, RequestShape::chat);
+  EXPECT_EQ(line.sampling.max_tokens, 9U);
+  EXPECT_EQ(line.sampling.logprobs, 2);
+  const nlohmann::ordered_json& chat = *line.chat;
+  EXPECT_EQ(chat["messages"][0]["content"], "Hi");
+  EXPECT_EQ(chat["tools"][0]["type"], "function");
+  EXPECT_EQ(chat["chat_template_kwargs"]["enable_thinking"], false);
+  EXPECT_FALSE(parsed(chat_line({{"logprobs", false}})).sampling.logprobs);
+}
+
+TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
+  for (const json& asked : std::vector<json>{{{"n", 2}},
+                                             {{"best_of", 3}},
+                                             {{"stream", true}},
+                                             {{"echo", true}},
+                                             {{"suffix", "x"}},
+                                             {{"frequency_penalty", 0.5}},
+                                             {{"presence_penalty", -1}},
+                                             {{"logit_bias", {{"5", 1}}}},
+                                             {{"stream_options", {{"include_usage", true}}}}})
+    expect_refusal(completion_line(asked), "body." + asked.items().begin().key() + " is ");
+  for (const json& asked : std::vector<json>{{{"tool_choice", "required"}},
+                                             {{"parallel_tool_calls", false}},
+                                             {{"response_format", {{"type", "json_object"}}}}})
+    expect_refusal(chat_line(asked), "body." + asked.items().begin().key() + " is ");
+  expect_refusal(chat_line({{"prompt", "x"}}), "unknown field \"prompt\"");
+  expect_refusal(completion_line({{"messages", json::array()}}), "unknown field \"messages\"");
+  expect_refusal(completion_line({{"reasoning_effort", "low"}}), "unknown field \"reasoning_effort\"");
+  expect_refusal(completion_line({{"max_token", 1}}), "did you mean \"max_tokens\"?");
+}
+
+TEST(BatchRequest, IsRefusedWithItsLine) {
+  const auto without = [](const char* name) {
+    json line = completion_line();
+    line.erase(name);
+    return line;
+  };
+  expect_refusal(without("body"), "body is missing");
+  expect_refusal(without("custom_id"), "custom_id is missing");
+  expect_refusal(without("url"), "url is missing");
+  json other = completion_line();
+  other["url"] = "/v1/embeddings";
+  expect_refusal(other, "url is \"/v1/embeddings\"; supported: /v1/completions");
+  other = completion_line();
+  other["method"] = "GET";
+  expect_refusal(other, "method is \"GET\"");
+  other["more"] = 1;
+  expect_refusal(other, "unknown field \"more\"");
+  expect_refusal(completion_line(json::parse(R"({"model":null})")), "body.model is missing");
+  expect_refusal(completion_line({{"model", 5}}), "body.model is 5");
+  expect_refusal(completion_line(json::parse(R"({"prompt":null})")), "body.prompt is missing");
+  expect_refusal(completion_line({{"prompt", {"a", "b"}}}), "body.prompt is");
+  expect_refusal(chat_line({{"messages", json::array()}}), "body.messages is []");
+  expect_refusal(chat_line({{"top_logprobs", 2}}), "body.top_logprobs is 2");
+  expect_refusal(chat_line({{"max_tokens", 2}, {"max_completion_tokens", 3}}), "max_completion_tokens is 3");
+  expect_refusal(chat_line({{"user", 5}}), "body.user is 5");
+}
+
+Completion scored() {
+  Completion done;
+  done.text = "a\"b";
+  done.tokens = {3, 4};
+  done.scores = {{-0.5F, {{3, -0.5F}, {9, -1.5F}}}, {-1, {}}};
+  done.reason = FinishReason::length;
+  done.prompt_tokens = 5;
+  return done;
+}
+
+TEST(BatchResult, OfACompletionIsTheseBytes) {
+  const RequestLabel label{"\"a\"", RequestShape::completion, "m", 7};
+  EXPECT_EQ(
+      result_line(label, scored(), nullptr),
+      R"({"id":"batch_req_350a86919313531c","custom_id":"a","response":{"status_code":200,"request_id":"req_350a86919313531c",)"
+      R"("body":{"id":"cmpl-350a86919313531c","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"a\"b",)"
+      R"("logprobs":{"tokens":["token_id:3","token_id:4"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"token_id:3":-0.5,"token_id:9":-1.5},{}],)"
+      R"("text_offset":[0,10]},"finish_reason":"length"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}},"error":null})");
+}
+
+TEST(BatchResult, OfAChatHasTheFieldsOfAChat) {
+  const json line = json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, scored(), nullptr));
+  const json& body = line["response"]["body"];
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["choices"][0]["message"], (json{{"role", "assistant"}, {"content", "a\"b"}}));
+  const json& scores = body["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(scores.size(), 2U);
+  EXPECT_EQ(scores[0]["top_logprobs"][1]["logprob"], -1.5);
+  EXPECT_EQ(scores[0]["bytes"].size(), std::string("token_id:3").size());
+  Completion bare = scored();
+  bare.scores.clear();
+  EXPECT_TRUE(json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, bare,
+                                      nullptr))["response"]["body"]["choices"][0]["logprobs"]
+                  .is_null());
+}
+
+TEST(BatchResult, OfARefusedRequestSaysWhy) {
+  Completion refused;
+  refused.error = "the prompt is empty";
+  const json line = json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, refused, nullptr));
+  EXPECT_EQ(line["custom_id"], "a");
+  EXPECT_TRUE(line["response"].is_null());
+  EXPECT_EQ(line["error"]["message"], "the prompt is empty");
+}
+
+}  // namespace
+}  // namespace maniple

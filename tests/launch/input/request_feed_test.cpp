@@ -1,0 +1,301 @@
+#include <kernels/support/check.hpp>
+#include <launch/input/request_feed.hpp>
+#include <runtime/shared_model.hpp>
+
+#include <gtest/gtest.h>
+#include <support/temp_directory.hpp>
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+namespace maniple {
+namespace {
+
+struct Order : RequestOrder {
+  void expect(RequestId request, const RequestLabel& label) override {
+    expected.emplace_back(request, label.id);
+    open.insert(request);
+  }
+  void refuse(RequestId request, const std::string& reason) override {
+    refused.emplace_back(request, reason);
+    open.erase(request);
+  }
+  void start_alone(RequestId request) override {
+    EXPECT_EQ(open.size(), 1U) << "others are running";
+    alone.push_back(request);
+  }
+  size_t unfinished() const override { return open.size(); }
+  bool has_room() const override { return room; }
+
+  std::vector<std::pair<RequestId, std::string>> expected, refused;
+  std::set<RequestId> open;
+  std::vector<RequestId> alone;
+  bool room = true;
+};
+
+RequestReader::Lines lines_of(std::vector<std::string> texts) {
+  return [texts, next = uint64_t{0}]() mutable -> std::optional<LineReader::Line> {
+    if (next == texts.size()) return std::nullopt;
+    ++next;
+    return LineReader::Line{next, texts[next - 1]};
+  };
+}
+
+RequestReader::Options seeded(uint64_t run_seed) {
+  RequestReader::Options options;
+  options.run_seed = run_seed;
+  return options;
+}
+
+// The input thread needs its time.
+bool ready_soon(RequestFeed& feed) {
+  for (int i = 0; i < 2000 && !feed.ready(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return feed.ready();
+}
+// What is not ready after this time will not be.
+bool stays_unready(RequestFeed& feed) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return !feed.ready();
+}
+
+TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
+  Order order;
+  RequestFeed feed(lines_of({R"({"id":"a","tokens":[5]})", R"({"id":"b","tokens":[6],"max_tokens":-3})",
+                             R"({"id":"c","tokens":[7]})"}),
+                   seeded(1), order);
+  const auto first = feed.next(), second = feed.next();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->id, 0U);
+  EXPECT_EQ(first->prompt, std::vector<int32_t>{5});
+  EXPECT_EQ(second->id, 2U);
+  EXPECT_EQ(second->prompt, std::vector<int32_t>{7});
+  EXPECT_FALSE(feed.next());
+  EXPECT_EQ(order.expected.size(), 3U);
+  ASSERT_EQ(order.refused.size(), 1U);
+  EXPECT_EQ(order.refused[0].first, 1U);
+}
+
+TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
+  const auto seeds = [](uint64_t run_seed, const std::vector<std::string>& lines) {
+    Order order;
+    RequestFeed feed(lines_of(lines), seeded(run_seed), order);
+    std::vector<uint64_t> found;
+    while (const auto request = feed.next()) found.push_back(request->sampling.seed);
+    return found;
+  };
+  const std::string a = R"({"id":"a","tokens":[5]})", b = R"({"id":"b","tokens":[5]})",
+                    own = R"({"id":"c","tokens":[5],"seed":42})";
+  const auto one = seeds(1, {a, b, own}), reordered = seeds(1, {own, b, a}), two = seeds(2, {a, b, own});
+  EXPECT_EQ(one, (std::vector<uint64_t>{reordered[2], reordered[1], 42}));
+  EXPECT_NE(one[0], one[1]);
+  EXPECT_NE(one[0], two[0]);
+  EXPECT_EQ(two[2], 42U);
+  EXPECT_EQ(one[0], request_seed(1, "\"a\""));
+}
+
+TEST(RequestFeed, AChatWithoutMaxTokensIsOpenEndedUnlessTheRunLimitsAll) {
+  const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
+  for (const bool unlimited : {false, true}) {
+    Order order;
+    RequestReader::Options options;
+    options.tokenizer = &tokenizer;
+    options.render_chat = [](const auto& /*chat*/) { return "Hi"; };
+    options.unlimited_chats = unlimited;
+    RequestFeed feed(lines_of({R"({"id":"a","messages":[1]})", R"({"id":"b","messages":[1],"max_tokens":9})",
+                               R"({"id":"c","prompt":"Hi"})"}),
+                     options, order);
+    std::vector<bool> open_ended;
+    while (const auto request = feed.next()) open_ended.push_back(request->sampling.open_ended);
+    EXPECT_EQ(open_ended, (std::vector<bool>{unlimited, false, false}));
+  }
+}
+
+const std::vector<std::string> five = {R"({"tokens":[0]})", R"({"tokens":[1]})", R"({"tokens":[2]})",
+                                       R"({"tokens":[3]})", R"({"tokens":[4]})"};
+
+TEST(RequestFeed, PassesOverOtherShardsAndWhatHasAResult) {
+  Ledger ledger(5, {0, 2});
+  ledger.take({JournalRecord::Kind::finished, 0, {}}, 1);
+  ledger.take({JournalRecord::Kind::failed, 2, {}}, 1);
+  for (const bool retry : {false, true}) {
+    Order order;
+    RequestReader::Options options;
+    options.shard = {0, 2};
+    options.ledger = &ledger;
+    options.retry_errors = retry;
+    RequestFeed feed(lines_of(five), options, order);
+    std::vector<RequestId> served;
+    while (const auto request = feed.next()) served.push_back(request->id);
+    EXPECT_EQ(served, retry ? (std::vector<RequestId>{2, 4}) : std::vector<RequestId>{4});
+  }
+}
+
+TEST(RequestFeed, RefusesAnInputThatHoldsMoreOrLessThanWhatWasChecked) {
+  for (const uint64_t checked : {4, 5, 6}) {
+    const Ledger ledger(checked, {});
+    Order order;
+    RequestReader::Options options;
+    options.requests = checked;
+    options.ledger = &ledger;
+    RequestFeed feed(lines_of(five), options, order);
+    try {
+      while (feed.next()) {
+      }
+      EXPECT_EQ(checked, 5U);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::input);
+      EXPECT_NE(checked, 5U);
+      EXPECT_EQ(order.expected.size(), std::min<size_t>(checked, 5));
+    }
+  }
+}
+
+TEST(RequestFeed, RunsSuspectsAloneAfterAllOthersAndNotThoseInQuarantine) {
+  const TempDirectory scratch;
+  const std::filesystem::path once = scratch.path() / "once", alone = scratch.path() / "alone";
+  {
+    JournalWriter writer(once);
+    for (const RequestId request : {1, 2, 3}) writer.append({JournalRecord::Kind::started, request, {}});
+    writer.flush();
+    JournalWriter second(alone);
+    second.append({JournalRecord::Kind::started_alone, 3, {}});
+    second.flush();
+  }
+  Ledger ledger(5, {});
+  for (const auto& journal : {once, once, alone}) ledger.replay(journal);
+  Order order;
+  RequestReader::Options options;
+  options.ledger = &ledger;
+  RequestFeed feed(lines_of(five), options, order);
+  const auto take = [&] {
+    EXPECT_TRUE(ready_soon(feed));
+    const auto request = feed.next();
+    return request ? static_cast<int>(request->id) : -1;
+  };
+  EXPECT_EQ(take(), 0);
+  EXPECT_EQ(take(), 4);
+  EXPECT_TRUE(stays_unready(feed)) << "two are running";
+  order.open.erase(0);
+  EXPECT_TRUE(stays_unready(feed)) << "one is running";
+  order.open.erase(4);
+  const int first = take();
+  EXPECT_TRUE(stays_unready(feed)) << "the first suspect is running";
+  order.open.clear();
+  EXPECT_EQ(first + take(), 1 + 2);
+  EXPECT_EQ(take(), -1);
+  EXPECT_EQ(order.alone.size(), 2U);
+  ASSERT_EQ(order.refused.size(), 1U);
+  EXPECT_EQ(order.refused[0].first, 3U);
+  EXPECT_NE(order.refused[0].second.find("quarantined"), std::string::npos);
+}
+
+TEST(RequestFeed, RunsAloneWhatAnEarlierJobLeftForQuarantineWhenErrorsAreRetried) {
+  const TempDirectory scratch;
+  JournalWriter writer(scratch.path() / "journal");
+  writer.append({JournalRecord::Kind::started_alone, 3, {}});
+  writer.flush();
+  Ledger ledger(5, {});
+  for (int fault = 0; fault < 2; ++fault) ledger.replay(scratch.path() / "journal");
+  ASSERT_TRUE(ledger.is_quarantined(3));
+  Order order;
+  RequestReader::Options options;
+  options.ledger = &ledger;
+  options.retry_errors = true;
+  RequestFeed feed(lines_of(five), options, order);
+  std::vector<RequestId> taken;
+  for (int i = 0; i < 5; ++i) {
+    if (i == 4) order.open.clear();
+    EXPECT_TRUE(ready_soon(feed));
+    taken.push_back(feed.next().value().id);
+  }
+  EXPECT_EQ(taken, (std::vector<RequestId>{0, 1, 2, 4, 3}));
+  EXPECT_EQ(order.alone.size(), 1U);
+  EXPECT_TRUE(order.refused.empty());
+}
+
+TEST(RequestFeed, NeverWaitsForTheInputAndSaysWhetherItMoves) {
+  Order order;
+  std::atomic<bool> stuck = true;
+  RequestFeed feed(
+      [&, next = uint64_t{0}]() mutable -> std::optional<LineReader::Line> {
+        while (stuck) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (next == five.size()) return std::nullopt;
+        ++next;
+        return LineReader::Line{next, five[next - 1]};
+      },
+      {}, order);
+  EXPECT_TRUE(stays_unready(feed));
+  EXPECT_FALSE(feed.moved());
+  EXPECT_FALSE(feed.moved());
+  stuck = false;
+  EXPECT_TRUE(ready_soon(feed));
+  EXPECT_TRUE(feed.moved());
+}
+
+TEST(RequestFeed, MovesWhileItWaitsForALineThatHasNotCome) {
+  Order order;
+  std::atomic<bool> came = false;
+  RequestFeed feed(
+      [&]() -> std::optional<LineReader::Line> {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return LineReader::Line{1, came ? five[1] : ""};
+      },
+      {}, order);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(stays_unready(feed));
+    EXPECT_TRUE(feed.moved());
+  }
+  came = true;
+  EXPECT_TRUE(ready_soon(feed));
+  const auto first = feed.next();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->id, 0U) << "only lines count";
+}
+
+TEST(RequestFeed, RefusesABadLineOfAnUncheckedInputAlone) {
+  const std::vector<std::string> lines = {"nonsense", R"({"id":"a","promt":""})",
+                                          R"({"custom_id":"b","id":8})", R"({"prompt":"text"})",
+                                          R"({"id":9,"tokens":[5]})"};
+  Order order;
+  RequestReader::Options options;
+  EXPECT_THROW(RequestFeed(lines_of(lines), options, order).next(), Error);
+  options.unchecked = true;
+  RequestFeed feed(lines_of(lines), options, order);
+  const auto served = feed.next();
+  ASSERT_TRUE(served);
+  EXPECT_EQ(served->id, 4U);
+  ASSERT_EQ(order.refused.size(), 4U);
+  EXPECT_EQ(order.expected, (std::vector<std::pair<RequestId, std::string>>{
+                                {0, "1"}, {1, "\"a\""}, {2, "\"b\""}, {3, "4"}, {4, "9"}}));
+  EXPECT_NE(order.refused[0].second.find("line 1: not valid JSON"), std::string::npos);
+  EXPECT_NE(order.refused[3].second.find("needs a tokenizer"), std::string::npos);
+}
+
+TEST(RequestFeed, ReadsNoFurtherAheadThanItsQueueIsLong) {
+  Order order;
+  std::atomic<uint64_t> read = 0;
+  RequestFeed feed([&] { return std::optional(LineReader::Line{++read, five[0]}); }, {}, order);
+  for (int i = 0; i < 2000 && read < 4000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(read, 5000U);
+  for (RequestId request = 0; request < 10'000; ++request) EXPECT_EQ(feed.next()->id, request);
+}
+
+TEST(RequestFeed, EndsWhileItsQueueIsFullAndNobodyTakesAnything) {
+  Order order;
+  const RequestFeed feed([&] { return std::optional(LineReader::Line{1, five[0]}); }, {}, order);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+TEST(RequestFeed, WaitsForRoom) {
+  Order order;
+  RequestFeed feed(lines_of(five), {}, order);
+  EXPECT_TRUE(ready_soon(feed));
+  order.room = false;
+  EXPECT_FALSE(feed.ready());
+  EXPECT_TRUE(feed.moved()) << "who writes the results is watched by others";
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,320 @@
+#include <kernels/support/check.hpp>
+#include <launch/output/report.hpp>
+#include <launch/output/result_lines.hpp>
+#include <launch/output/results.hpp>
+#include <runtime/shared_model.hpp>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace maniple {
+namespace {
+
+class OutputPath {
+ public:
+  OutputPath() : path_(testing::TempDir() + "maniple_results_XXXXXX") { ::close(::mkstemp(path_.data())); }
+  ~OutputPath() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+  std::string content() const {
+    std::ostringstream text;
+    text << std::ifstream(path_, std::ios::binary).rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::string path_;
+};
+
+Completion completion(RequestId id, const std::string& text) {
+  Completion done;
+  done.id = id;
+  done.text = text;
+  done.tokens = {3, 4};
+  done.reason = FinishReason::stop;
+  done.prompt_tokens = 5;
+  return done;
+}
+
+std::string plain_line(const std::string& id, const Completion& done) {
+  return result_line({.id = id}, done, nullptr);
+}
+
+TEST(ResultLine, IsTheseBytes) {
+  EXPECT_EQ(
+      plain_line("\"a\"", completion(0, "He said \"ü\"\n")),
+      R"({"id":"a","text":"He said \"ü\"\n","tokens":[3,4],"finish_reason":"stop","usage":{"prompt_tokens":5,"completion_tokens":2}})");
+}
+
+TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
+  Completion done = completion(0, "");
+  done.text.reset();
+  done.reason = FinishReason::length;
+  EXPECT_EQ(
+      plain_line("7", done),
+      R"({"id":7,"tokens":[3,4],"finish_reason":"length","usage":{"prompt_tokens":5,"completion_tokens":2}})");
+}
+
+TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
+  Completion done = completion(0, "");
+  done.text.reset();
+  done.tokens = {3, 4, 5};
+  done.scores = {
+      {-0.1F, {}}, {-1.0F, {{4, -1.0F}, {9, -1.25e-7F}}}, {-std::numeric_limits<float>::infinity(), {}}};
+  EXPECT_EQ(
+      plain_line("7", done),
+      R"({"id":7,"tokens":[3,4,5],"finish_reason":"stop","logprobs":[{"logprob":-0.1},)"
+      R"({"logprob":-1,"top":[{"token":4,"logprob":-1},{"token":9,"logprob":-1.25e-07}]},{"logprob":null}],)"
+      R"("usage":{"prompt_tokens":5,"completion_tokens":3}})");
+}
+
+TEST(ResultLine, SpellsTheTokensThatHaveLogProbabilities) {
+  const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
+  const int32_t the = tokenizer.encode(" the", false).at(0);
+  Completion done = completion(0, "");
+  done.tokens = {the, 2047};
+  done.scores = {{-0.5F, {}}, {-1, {{2047, -1}, {the, -2}}}};
+  const auto line = nlohmann::json::parse(result_line({.id = "7"}, done, &tokenizer));
+  EXPECT_EQ(line["logprobs"][0].dump(), fmt::format(R"({{"logprob":-0.5,"text":" the","token":{}}})", the));
+  EXPECT_EQ(line["logprobs"][1]["text"], "<|im_end|>");
+  EXPECT_EQ(line["logprobs"][1]["top"][1].dump(),
+            fmt::format(R"({{"logprob":-2,"text":" the","token":{}}})", the));
+}
+
+TEST(ResultLine, OfARefusedRequestSaysWhy) {
+  Completion refused;
+  refused.error = "the prompt is empty";
+  EXPECT_EQ(plain_line("7", refused), R"({"id":7,"error":"the prompt is empty"})");
+}
+
+TEST(OrderedFile, HoldsWhatEndsBeforeItsTurn) {
+  const OutputPath out;
+  OutputFile file(out.path());
+  OrderedFile ordered(file, {});
+  ordered.finished(2, false, "two\n");
+  EXPECT_EQ(out.content(), "");
+  ordered.finished(0, true, "zero\n");
+  EXPECT_EQ(out.content(), "zero\n");
+  ordered.finished(1, false, "one\n");
+  EXPECT_EQ(out.content(), "zero\none\ntwo\n");
+}
+
+TEST(OrderedFile, KnowsTheTurnsOfAShard) {
+  const OutputPath out;
+  OutputFile file(out.path());
+  OrderedFile ordered(file, {1, 3});
+  ordered.finished(4, false, "four\n");
+  EXPECT_EQ(out.content(), "");
+  ordered.finished(1, false, "one\n");
+  EXPECT_EQ(out.content(), "one\nfour\n");
+}
+
+TEST(OrderedFile, AfterAnInterruptionWritesWhatWasHeld) {
+  const OutputPath out;
+  OutputFile file(out.path());
+  OrderedFile ordered(file, {});
+  ordered.finished(3, false, "three\n");
+  ordered.finished(1, false, "one\n");
+  ordered.write_held();
+  file.close();
+  EXPECT_EQ(out.content(), "one\nthree\n");
+}
+
+TEST(OrderedFile, HasNoRoomWhileItHoldsTooMuch) {
+  const OutputPath out;
+  OutputFile file(out.path());
+  OrderedFile ordered(file, {});
+  ordered.finished(1, false, std::string(size_t{65} << 20, 'x'));
+  EXPECT_FALSE(ordered.has_room());
+  ordered.finished(0, false, "x");
+  EXPECT_TRUE(ordered.has_room());
+}
+
+struct Kept : ResultStore {
+  void started(RequestId request, bool alone) override { starts.emplace_back(request, alone); }
+  void finished(RequestId request, bool failed, std::string line) override {
+    if (request == 99) throw Error(ExitCode::fault, "the disk is full");
+    lines[request] = (failed ? "failed " : "") + line;
+  }
+  std::vector<std::pair<RequestId, bool>> starts;
+  std::map<RequestId, std::string> lines;
+};
+
+TEST(Results, AreRenderedAndStoredInTheOrderInWhichTheyCame) {
+  Kept kept;
+  Results results(kept, nullptr, false);
+  results.expect(5, {.id = "\"a\""});
+  results.expect(6, {.id = "\"b\""});
+  EXPECT_EQ(results.unfinished(), 2U);
+  results.started(5);
+  results.start_alone(6);
+  EXPECT_EQ(kept.starts, (std::vector<std::pair<RequestId, bool>>{{5, false}, {6, true}}));
+  results.refuse(6, "no");
+  results.finished(completion(5, "x"));
+  results.drain();
+  EXPECT_EQ(kept.lines[6], "failed {\"id\":\"b\",\"error\":\"no\"}\n");
+  EXPECT_TRUE(kept.lines[5].starts_with("{\"id\":\"a\",\"text\":\"x\"")) << kept.lines[5];
+  EXPECT_EQ(results.done(), 2U);
+  EXPECT_EQ(results.failed(), 1U);
+  EXPECT_EQ(results.unfinished(), 0U);
+  EXPECT_THROW(results.finished(completion(5, "x")), Error) << "a request ends once";
+}
+
+TEST(Results, OfAStreamAreWrittenAsTheyGrowEachByteOnceAndEndTheirLine) {
+  for (const bool stopped : {false, true}) {
+    const OutputPath out;
+    OutputFile file(out.path());
+    OrderedFile ordered(file, {});
+    Results results(ordered, nullptr, true);
+    results.expect(0, {.id = "1"});
+    results.generated(0, "a m");
+    results.generated(0, "an,");
+    results.drain();
+    EXPECT_EQ(out.content(), "a man,");
+    if (stopped)
+      results.stopping();
+    else
+      results.finished(completion(0, "a man, a plan"));
+    results.drain();
+    EXPECT_EQ(out.content(), stopped ? "a man,\n" : "a man, a plan\n");
+  }
+}
+
+TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
+  OutputPath folder;
+  std::filesystem::remove(folder.path());
+  RunDirectory::Options settings;
+  settings.path = folder.path();
+  settings.manifest.set("requests", "1");
+  settings.me = this_process("here", "");
+  settings.sync_interval = std::chrono::hours(1);
+  RunDirectory run(settings);
+  RunStore store(run, true);
+  Results results(store, nullptr, false);
+  results.started(0);
+  results.stopping();
+  results.drain();
+  JournalReader journal(run.job_folder() / "journal");
+  EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::started);
+  EXPECT_EQ(journal.next()->record.kind, JournalRecord::Kind::stopped);
+  EXPECT_EQ(read_status(folder.path())->state, RunState::stopped);
+  std::filesystem::remove_all(folder.path());
+}
+
+// Keeps the writer waiting until it is released.
+struct Held : ResultStore {
+  void finished(RequestId /*request*/, bool /*failed*/, std::string /*line*/) override {
+    released.wait(false);
+  }
+  std::atomic<bool> released = false;
+};
+
+TEST(Results, HaveNoRoomWhileTheWriterIsFarBehind) {
+  Held held;
+  Results results(held, nullptr, false);
+  Completion large = completion(0, "");
+  large.tokens.resize(size_t{9} << 20);
+  results.expect(0, {.id = "0"});
+  EXPECT_TRUE(results.has_room());
+  results.finished(std::move(large));
+  EXPECT_FALSE(results.has_room());
+  held.released = true;
+  held.released.notify_all();
+  results.drain();
+  EXPECT_TRUE(results.has_room());
+}
+
+TEST(WriterThread, MovesAndIsIdleWithinALongRowOfTasks) {
+  std::atomic<uint32_t> at_work = 0;
+  int done = 0;
+  std::vector<int> idle_after;
+  std::vector<uint32_t> counts;
+  WriterThread writer([&] { idle_after.push_back(done); }, &at_work);
+  for (int task = 0; task < 9; ++task)
+    writer.post([&] {
+      counts.push_back(at_work);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ++done;
+    });
+  writer.drain();
+  EXPECT_TRUE(std::ranges::any_of(idle_after, [](int after) { return 1 < after && after < 9; }));
+  EXPECT_EQ(idle_after.back(), 9);
+  EXPECT_EQ(std::ranges::adjacent_find(counts), counts.end()) << "it stood still between two tasks";
+  EXPECT_TRUE(std::ranges::all_of(counts, [](uint32_t count) { return count % 2 == 1; }));
+}
+
+TEST(Results, PassOnWhatTheStoreThrew) {
+  Kept kept;
+  Results results(kept, nullptr, false);
+  for (const RequestId request : {1, 99, 2}) results.expect(request, {.id = "0"});
+  results.finished(completion(1, ""));
+  results.finished(completion(99, ""));
+  EXPECT_THROW(results.drain(), Error);
+  EXPECT_THROW(results.finished(completion(2, "")), Error);
+  EXPECT_EQ(kept.lines.size(), 1U);
+}
+
+TEST(OutputFile, KeepsTheOldContentUntilItIsCleared) {
+  const OutputPath out;
+  std::ofstream(out.path()) << "precious and long";
+  OutputFile file(out.path());
+  EXPECT_EQ(out.content(), "precious and long");
+  file.clear();
+  file.write("new");
+  EXPECT_EQ(out.content(), "new");
+}
+
+TEST(OutputFile, ThatCannotBeOpenedIsRefused) {
+  try {
+    OutputFile file("/nowhere/results.jsonl");
+    FAIL() << "was opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::input);
+    EXPECT_NE(std::string(error.what()).find("/nowhere/results.jsonl"), std::string::npos);
+  }
+}
+
+TEST(OutputFile, OnAFullDiskFails) {
+  OutputFile file("/dev/full");
+  file.clear();
+  try {
+    file.write("x");
+    FAIL() << "was written";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::fault);
+    EXPECT_NE(std::string(error.what()).find("No space left"), std::string::npos) << error.what();
+  }
+}
+
+TEST(OutputFile, WithoutAReaderEndsSilently) {
+  ::signal(SIGPIPE, SIG_IGN);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const FileDescriptor writer(ends[1]);
+  OutputFile file(fmt::format("/proc/self/fd/{}", writer.get()));
+  ::close(ends[0]);
+  try {
+    file.write("x");
+    FAIL() << "was written";
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.code()), 141);
+    EXPECT_EQ(error_block(error), "");
+  }
+}
+
+TEST(OutputFile, KnowsTheFileThatItWouldOverwrite) {
+  const OutputPath in, out;
+  const LineReader reader(in.path());
+  EXPECT_TRUE(OutputFile(in.path()).is_one_of(reader));
+  EXPECT_FALSE(OutputFile(out.path()).is_one_of(reader));
+}
+
+}  // namespace
+}  // namespace maniple
