@@ -74,7 +74,7 @@ class AmxKernelTest : public testing::TestWithParam<Problem> {
   EmulatedAmx amx_{weight_, p_.n, p_.k, p_.slices};
 };
 
-TEST_P(AmxKernelTest, multiplies_as_double_precision_does) {
+TEST_P(AmxKernelTest, MultipliesAsDoublePrecisionDoes) {
   const std::vector<float> out = amx_.multiply(x_, 0, p_.m, bias_);
   for (int64_t i = 0; i < p_.m; ++i) {
     for (int64_t j = 0; j < p_.n; ++j) {
@@ -90,7 +90,7 @@ TEST_P(AmxKernelTest, multiplies_as_double_precision_does) {
   }
 }
 
-TEST_P(AmxKernelTest, gives_a_row_the_same_bits_in_any_batch) {
+TEST_P(AmxKernelTest, GivesARowTheSameBitsInAnyBatch) {
   const std::vector<float> all = amx_.multiply(x_, 0, p_.m, bias_);
   for (int64_t first = 0; first < p_.m; first += 3) {
     for (const int64_t m : {int64_t{1}, (p_.m - first + 1) / 2, p_.m - first}) {

@@ -18,13 +18,13 @@ std::filesystem::path file_of(Cosine function) {
   return info.dli_fname;
 }
 
-TEST(SharedLibrary, is_opened_by_its_name_where_its_path_does_not_exist) {
+TEST(SharedLibrary, IsOpenedByItsNameWhereItsPathDoesNotExist) {
   const SharedLibrary math("/nowhere/libm.so.6", "", "");
   const Cosine cosine = math.function("cos");
   EXPECT_EQ(cosine(0), 1);
 }
 
-TEST(SharedLibrary, is_taken_from_its_path_first) {
+TEST(SharedLibrary, IsTakenFromItsPathFirst) {
   const TempDirectory directory;
   const SharedLibrary loaded("libm.so.6", "", "");
   std::filesystem::copy(file_of(loaded.function("cos")), directory / "libm.so.6");
@@ -41,7 +41,7 @@ Error refusal_of(const std::string& path, const char* function) {
   return {ExitCode::complete, "nothing was thrown"};
 }
 
-TEST(SharedLibrary, one_that_is_missing_is_named_with_what_the_loader_says_and_what_to_do) {
+TEST(SharedLibrary, OneThatIsMissingIsNamedWithWhatTheLoaderSaysAndWhatToDo) {
   const Error error = refusal_of("/nowhere/libmissing.so.7", "any");
   EXPECT_EQ(error.code(), ExitCode::preflight);
   EXPECT_STREQ(error.what(),
@@ -51,7 +51,7 @@ TEST(SharedLibrary, one_that_is_missing_is_named_with_what_the_loader_says_and_w
   EXPECT_EQ(error.remedy(), "remedy");
 }
 
-TEST(SharedLibrary, one_that_lacks_a_function_is_refused_by_its_name) {
+TEST(SharedLibrary, OneThatLacksAFunctionIsRefusedByItsName) {
   const Error error = refusal_of("libm.so.6", "no_such_function");
   EXPECT_EQ(error.code(), ExitCode::preflight);
   EXPECT_NE(std::string(error.what()).find("undefined symbol: no_such_function"), std::string::npos);

@@ -19,19 +19,19 @@ namespace {
 class SelfContract : public testing::TestWithParam<ContractCase> {};
 class ThreadContract : public testing::TestWithParam<std::tuple<ContractCase, int>> {};
 
-TEST_P(SelfContract, holds) {
+TEST_P(SelfContract, Holds) {
   SelfWorld world;
   GetParam().run(world);
 }
 
-TEST_P(ThreadContract, holds) {
+TEST_P(ThreadContract, Holds) {
   const auto& [contract_case, ranks] = GetParam();
   run_ranks(ranks, contract_case.run);
 }
 
 // Every group over NCCL, also those of one rank; memory that it does not reach goes through the host.
 class NcclContract : public ThreadContract {};
-TEST_P(NcclContract, holds) {
+TEST_P(NcclContract, Holds) {
   const auto& [contract_case, ranks] = GetParam();
   const auto nccl = std::make_shared<FakeNccl>();
   std::deque<NcclGroups> groups;
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(parallel, NcclContract,
                                           testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& test) { return case_name(test); });
 
-TEST(ThreadWorld, rethrows_the_first_failure_and_frees_the_others) {
+TEST(ThreadWorld, RethrowsTheFirstFailureAndFreesTheOthers) {
   std::atomic<int> freed = 0;
   const auto fails_on_one = [&](World& world) {
     if (world.rank() == 1) throw std::runtime_error("rank 1 had enough");
@@ -81,14 +81,14 @@ TEST(ThreadWorld, rethrows_the_first_failure_and_frees_the_others) {
   EXPECT_EQ(freed, 2);
 }
 
-TEST(ThreadWorld, a_collective_that_others_do_not_join_ends_with_an_error) {
+TEST(ThreadWorld, ACollectiveThatOthersDoNotJoinEndsWithAnError) {
   const auto one_rank_waits = [](World& world) {
     if (world.rank() == 0) world.barrier();
   };
   EXPECT_THROW(run_ranks(2, one_rank_waits, std::chrono::milliseconds(50)), Error);
 }
 
-TEST(ThreadWorld, ranks_that_disagree_about_a_size_get_an_error) {
+TEST(ThreadWorld, RanksThatDisagreeAboutASizeGetAnError) {
   const auto disagree = [](World& world) {
     ReferenceBackend backend;
     const auto group = world.make_group(std::vector<int>{0, 1}, backend.ops);

@@ -105,7 +105,7 @@ class GpuWorld : public World {
 
 class GpuContract : public testing::TestWithParam<ContractCase> {};
 
-TEST_P(GpuContract, holds) {
+TEST_P(GpuContract, Holds) {
   std::optional<GpuWorld> world;
   try {
     world.emplace();

@@ -9,7 +9,7 @@ namespace {
 
 class MpiContract : public testing::TestWithParam<ContractCase> {};
 
-TEST_P(MpiContract, holds) {
+TEST_P(MpiContract, Holds) {
   mpi_test_world().barrier();
   GetParam().run(mpi_test_world());
 }

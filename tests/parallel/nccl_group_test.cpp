@@ -52,7 +52,7 @@ struct Rank {
   TensorView x = view_of(values.data(), DType::fp32, {5});
 };
 
-TEST(NcclGroup, one_id_is_drawn_and_all_join_with_it) {
+TEST(NcclGroup, OneIdIsDrawnAndAllJoinWithIt) {
   FakeNccl nccl;
   run_transports(3, [&](Transport& members) {
     Rank rank(nccl, members);  // ids that differ would never be complete
@@ -62,7 +62,7 @@ TEST(NcclGroup, one_id_is_drawn_and_all_join_with_it) {
   EXPECT_EQ(std::ranges::count(nccl.log(), "draw"), 1);
 }
 
-TEST(NcclGroup, ends_by_finalize_and_then_destroy) {
+TEST(NcclGroup, EndsByFinalizeAndThenDestroy) {
   FakeNccl nccl;
   run_transports(2, [&](Transport& members) {
     Rank rank(nccl, members);
@@ -71,7 +71,7 @@ TEST(NcclGroup, ends_by_finalize_and_then_destroy) {
   for (int rank : {0, 1}) EXPECT_EQ(calls_of(nccl, rank), (Calls{"init", "finalize", "destroy"}));
 }
 
-TEST(NcclGroup, a_group_of_one_works) {
+TEST(NcclGroup, AGroupOfOneWorks) {
   FakeNccl nccl;
   run_transports(1, [&](Transport& members) {
     Rank rank(nccl, members);
@@ -81,7 +81,7 @@ TEST(NcclGroup, a_group_of_one_works) {
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "finalize", "destroy"}));
 }
 
-TEST(NcclGroup, a_missing_rank_is_noticed_at_the_deadline) {
+TEST(NcclGroup, AMissingRankIsNoticedAtTheDeadline) {
   FakeNccl nccl;
   nccl.let_join(1);
   std::vector<std::string> faults(2);
@@ -97,7 +97,7 @@ TEST(NcclGroup, a_missing_rank_is_noticed_at_the_deadline) {
   EXPECT_THAT(faults, Contains(HasSubstr("did not finish within 0.1 s")));
 }
 
-TEST(NcclGroup, a_refused_join_says_what_nccl_said) {
+TEST(NcclGroup, ARefusedJoinSaysWhatNcclSaid) {
   FakeNccl nccl;
   nccl.refuse("init", FakeNccl::invalid_usage);
   run_transports(2, [&](Transport& members) {
@@ -106,7 +106,7 @@ TEST(NcclGroup, a_refused_join_says_what_nccl_said) {
   });
 }
 
-TEST(NcclGroup, no_id_no_group) {
+TEST(NcclGroup, NoIdNoGroup) {
   FakeNccl nccl;
   nccl.refuse("draw", FakeNccl::remote_error);
   EXPECT_THAT(fault_of([&] { run_transports(2, [&](Transport& members) { Rank(nccl, members); }); }),
@@ -114,7 +114,7 @@ TEST(NcclGroup, no_id_no_group) {
   EXPECT_THAT(nccl.log(), Not(Contains(StartsWith("init"))));
 }
 
-TEST(NcclGroup, a_fault_while_joining_is_not_waited_out) {
+TEST(NcclGroup, AFaultWhileJoiningIsNotWaitedOut) {
   FakeNccl nccl;
   nccl.let_join(0);
   run_transports(1, [&](Transport& members) {
@@ -127,7 +127,7 @@ TEST(NcclGroup, a_fault_while_joining_is_not_waited_out) {
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
 }
 
-TEST(NcclGroup, a_fault_in_the_background_is_seen_from_another_thread_and_by_the_next_call) {
+TEST(NcclGroup, AFaultInTheBackgroundIsSeenFromAnotherThreadAndByTheNextCall) {
   FakeNccl nccl;
   run_transports(1, [&](Transport& members) {
     Rank rank(nccl, members);
@@ -143,7 +143,7 @@ TEST(NcclGroup, a_fault_in_the_background_is_seen_from_another_thread_and_by_the
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
 }
 
-TEST(NcclGroup, an_abort_from_another_thread_frees_a_rank_that_waits) {
+TEST(NcclGroup, AnAbortFromAnotherThreadFreesARankThatWaits) {
   FakeNccl nccl;
   std::atomic<int> joined = 0;
   run_transports(2, [&](Transport& members) {
@@ -161,7 +161,7 @@ TEST(NcclGroup, an_abort_from_another_thread_frees_a_rank_that_waits) {
   EXPECT_EQ(calls_of(nccl, 1), (Calls{"init", "finalize", "abort"}));
 }
 
-TEST(NcclGroup, an_abort_that_takes_its_time_does_not_keep_the_fault_secret) {
+TEST(NcclGroup, AnAbortThatTakesItsTimeDoesNotKeepTheFaultSecret) {
   FakeNccl nccl;
   nccl.let_abort_end(false);
   run_transports(1, [&](Transport& members) {
@@ -175,7 +175,7 @@ TEST(NcclGroup, an_abort_that_takes_its_time_does_not_keep_the_fault_secret) {
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
 }
 
-TEST(NcclGroup, nothing_is_called_after_an_abort) {
+TEST(NcclGroup, NothingIsCalledAfterAnAbort) {
   FakeNccl nccl;
   run_transports(1, [&](Transport& members) {
     Rank rank(nccl, members);
@@ -190,7 +190,7 @@ TEST(NcclGroup, nothing_is_called_after_an_abort) {
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
 }
 
-TEST(NcclGroup, an_exception_that_passes_aborts_instead_of_waiting_for_the_others) {
+TEST(NcclGroup, AnExceptionThatPassesAbortsInsteadOfWaitingForTheOthers) {
   FakeNccl nccl;
   EXPECT_THROW(run_transports(1,
                               [&](Transport& members) {
@@ -201,14 +201,14 @@ TEST(NcclGroup, an_exception_that_passes_aborts_instead_of_waiting_for_the_other
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));
 }
 
-TEST(NcclGroup, an_end_that_the_others_do_not_join_is_an_abort_after_the_deadline) {
+TEST(NcclGroup, AnEndThatTheOthersDoNotJoinIsAnAbortAfterTheDeadline) {
   FakeNccl nccl;
   nccl.let_finalize_end(false);
   run_transports(1, [&](Transport& members) { Rank(nccl, members, 50ms); });
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "finalize", "abort"}));
 }
 
-TEST(NcclGroup, ranks_that_disagree_about_a_size_get_an_error) {
+TEST(NcclGroup, RanksThatDisagreeAboutASizeGetAnError) {
   FakeNccl nccl;
   run_transports(2, [&](Transport& members) {
     Rank rank(nccl, members);
@@ -238,26 +238,26 @@ Choice choose(GpuTransport transport, const std::vector<std::string>& gpus) {
   return choice;
 }
 
-TEST(NcclGroups, nccl_where_every_rank_has_a_gpu_of_its_own) {
+TEST(NcclGroups, NcclWhereEveryRankHasAGpuOfItsOwn) {
   const Choice choice = choose(GpuTransport::automatic, {"GPU-a", "GPU-b", "GPU-c"});
   EXPECT_TRUE(choice.nccl);
   EXPECT_EQ(choice.description, "NCCL 2.28.9");
 }
 
-TEST(NcclGroups, the_host_where_ranks_share_a_gpu) {
+TEST(NcclGroups, TheHostWhereRanksShareAGpu) {
   const Choice choice = choose(GpuTransport::automatic, {"GPU-a", "GPU-b", "GPU-b"});
   EXPECT_FALSE(choice.nccl);
   EXPECT_EQ(choice.description, "GPU tensors through the host (ranks 10 and 20 share a GPU)");
 }
 
-TEST(NcclGroups, whatever_was_asked_for) {
+TEST(NcclGroups, WhateverWasAskedFor) {
   EXPECT_TRUE(choose(GpuTransport::nccl, {"GPU-a", "GPU-a"}).nccl);
   const Choice choice = choose(GpuTransport::host, {"GPU-a", "GPU-b"});
   EXPECT_FALSE(choice.nccl);
   EXPECT_EQ(choice.description, "GPU tensors through the host (as asked)");
 }
 
-TEST(NcclGroups, the_library_is_opened_unless_tensors_go_through_the_host) {
+TEST(NcclGroups, TheLibraryIsOpenedUnlessTensorsGoThroughTheHost) {
   for (const GpuTransport transport : {GpuTransport::automatic, GpuTransport::nccl, GpuTransport::host}) {
     const auto nccl = std::make_shared<FakeNccl>();
     NcclGroups(nccl, transport).open();
@@ -265,7 +265,7 @@ TEST(NcclGroups, the_library_is_opened_unless_tensors_go_through_the_host) {
   }
 }
 
-TEST(NcclGroups, one_fault_is_found_among_several_groups_and_none_after_their_end) {
+TEST(NcclGroups, OneFaultIsFoundAmongSeveralGroupsAndNoneAfterTheirEnd) {
   const auto nccl = std::make_shared<FakeNccl>();
   run_transports(1, [&](Transport& members) {
     CpuDevice device("GPU-a");

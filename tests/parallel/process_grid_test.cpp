@@ -15,7 +15,7 @@ Groups groups(const GridSize& grid, std::vector<int> GroupRanks::*kind) {
   return all;
 }
 
-TEST(ProcessGrid, four_stages_of_two_tensor_ranks) {
+TEST(ProcessGrid, FourStagesOfTwoTensorRanks) {
   const GridSize grid{2, 4, 1};
   EXPECT_EQ(groups(grid, &GroupRanks::tensor), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::data), (Groups{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}));
@@ -23,7 +23,7 @@ TEST(ProcessGrid, four_stages_of_two_tensor_ranks) {
   EXPECT_EQ(reporter_of(grid, 0), 6);
 }
 
-TEST(ProcessGrid, two_of_each) {
+TEST(ProcessGrid, TwoOfEach) {
   const GridSize grid{2, 2, 2};
   EXPECT_EQ(groups(grid, &GroupRanks::tensor), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::data), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
@@ -32,7 +32,7 @@ TEST(ProcessGrid, two_of_each) {
   EXPECT_EQ(reporter_of(grid, 1), 6);
 }
 
-TEST(ProcessGrid, two_replicas_of_four_tensor_ranks) {
+TEST(ProcessGrid, TwoReplicasOfFourTensorRanks) {
   const GridSize grid{4, 1, 2};
   EXPECT_EQ(groups(grid, &GroupRanks::tensor), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::data), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
@@ -41,7 +41,7 @@ TEST(ProcessGrid, two_replicas_of_four_tensor_ranks) {
 
 // For every grid of up to 64 ranks: positions are a bijection in the documented order, and each kind of group
 // parts the ranks into groups of its size.
-TEST(ProcessGrid, every_grid_up_to_64_ranks_is_consistent) {
+TEST(ProcessGrid, EveryGridUpTo64RanksIsConsistent) {
   for (int tensor = 1; tensor <= 64; ++tensor) {
     for (int pipeline = 1; tensor * pipeline <= 64; ++pipeline) {
       for (int data = 1; tensor * pipeline * data <= 64; ++data) {

@@ -20,14 +20,14 @@ std::string refusal(auto f) {
   return "accepted";
 }
 
-TEST(Shard, even_parts_lie_side_by_side) {
+TEST(Shard, EvenPartsLieSideBySide) {
   EXPECT_EQ(even_shard(12, 3, 0, "heads"), (IndexRange{0, 4}));
   EXPECT_EQ(even_shard(12, 3, 2, "heads"), (IndexRange{8, 12}));
   EXPECT_EQ(refusal([] { even_shard(14, 4, 0, "attention heads"); }),
             "attention heads (14) do not divide by tensor ranks (4)");
 }
 
-TEST(Shard, kv_heads_are_shared_where_ranks_outnumber_them) {
+TEST(Shard, KvHeadsAreSharedWhereRanksOutnumberThem) {
   for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(kv_head_shard(16, 2, 8, rank), Heads{rank < 4 ? 0 : 1});
   EXPECT_EQ(kv_head_shard(16, 8, 2, 1), (Heads{4, 5, 6, 7}));
   EXPECT_EQ(kv_head_shard(8, 8, 8, 5), Heads{5});
@@ -38,11 +38,11 @@ TEST(Shard, kv_heads_are_shared_where_ranks_outnumber_them) {
   EXPECT_EQ(kv_head_shard(6, 2, 6, 3), Heads{1});
 }
 
-TEST(Shard, kv_heads_that_do_not_divide_are_refused) {
+TEST(Shard, KvHeadsThatDoNotDivideAreRefused) {
   EXPECT_EQ(refusal([] { kv_head_shard(24, 8, 3, 0); }), "kv heads (8) do not divide by tensor ranks (3)");
 }
 
-TEST(Shard, balanced_parts_cover_everything_in_order) {
+TEST(Shard, BalancedPartsCoverEverythingInOrder) {
   for (int parts = 1; parts <= 9; ++parts)
     for (int part = 0, end = 0; part < parts; ++part) {
       const IndexRange range = balanced_shard(224, parts, part);
@@ -56,7 +56,7 @@ TEST(Shard, balanced_parts_cover_everything_in_order) {
     }
 }
 
-TEST(Shard, vocabulary_ranges_are_contiguous_and_cover_every_id_once) {
+TEST(Shard, VocabularyRangesAreContiguousAndCoverEveryIdOnce) {
   std::mt19937 random(7);
   for (int round = 0; round < 100; ++round) {
     const int64_t vocabulary = std::uniform_int_distribution<int64_t>(1, 64000)(random);
@@ -80,7 +80,7 @@ TEST(Shard, vocabulary_ranges_are_contiguous_and_cover_every_id_once) {
   }
 }
 
-TEST(Shard, a_padded_vocabulary_leaves_the_last_ranks_empty) {
+TEST(Shard, APaddedVocabularyLeavesTheLastRanksEmpty) {
   EXPECT_EQ(padded_vocabulary(151669, 1), 151680);
   EXPECT_EQ(padded_vocabulary(151669, 8), 151680);
   EXPECT_EQ(padded_vocabulary(100, 3), 192);
@@ -90,7 +90,7 @@ TEST(Shard, a_padded_vocabulary_leaves_the_last_ranks_empty) {
   EXPECT_EQ(vocabulary_shard(10, 4, 0).valid, (IndexRange{0, 10}));
 }
 
-TEST(Shard, reduction_slices_do_not_depend_on_the_ranks_where_these_divide_them) {
+TEST(Shard, ReductionSlicesDoNotDependOnTheRanksWhereTheseDivideThem) {
   for (const int parts : {1, 2, 4, 8}) {
     const ReductionSlices slices = reduction_slices(3072, parts);
     EXPECT_EQ(slices.total, 8);
@@ -102,7 +102,7 @@ TEST(Shard, reduction_slices_do_not_depend_on_the_ranks_where_these_divide_them)
   EXPECT_EQ(reduction_slices(99, 1).total, 1);
 }
 
-TEST(Shard, ranks_that_do_not_divide_the_slices_are_one_slice_each) {
+TEST(Shard, RanksThatDoNotDivideTheSlicesAreOneSliceEach) {
   for (const int parts : {3, 6}) {
     const ReductionSlices slices = reduction_slices(3072, parts);
     EXPECT_EQ(slices.total, parts);
@@ -120,7 +120,7 @@ std::string written(int size) {
   return text;
 }
 
-TEST(TreeReduce, nearest_ranks_first_and_an_odd_one_passes_up) {
+TEST(TreeReduce, NearestRanksFirstAndAnOddOnePassesUp) {
   EXPECT_EQ(written(1), "");
   EXPECT_EQ(written(2), "|0+1 ");
   EXPECT_EQ(written(3), "|0+1 |0+2 ");

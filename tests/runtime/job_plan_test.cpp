@@ -48,7 +48,7 @@ PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfi
 
 // What the ranks agree on without a word: every rank of a plan is in its own groups, and its needs are those
 // of the part of the model that it holds.
-TEST(JobPlan, of_every_grid_up_to_64_ranks_fits_together) {
+TEST(JobPlan, OfEveryGridUpTo64RanksFitsTogether) {
   const ModelConfig config = some_model();
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (int tensor = 1; tensor <= ranks; ++tensor) {
@@ -70,7 +70,7 @@ TEST(JobPlan, of_every_grid_up_to_64_ranks_fits_together) {
   }
 }
 
-TEST(JobPlan, says_what_a_rank_takes) {
+TEST(JobPlan, SaysWhatARankTakes) {
   const ModelConfig config = some_model();
   EngineOptions options = options_of(2);
   options.block_size = 32;
@@ -84,7 +84,7 @@ TEST(JobPlan, says_what_a_rank_takes) {
   EXPECT_GT(plan.needs_of(0).weight_bytes, plan_of(1, options_of(1)).needs_of(0).weight_bytes / 2);
 }
 
-TEST(JobPlan, without_a_model_has_grid_and_groups) {
+TEST(JobPlan, WithoutAModelHasGridAndGroups) {
   const JobPlan plan = std::get<JobPlan>(plan_job(locations(2, 4), options_of(4), nullptr));
   EXPECT_EQ(plan.grid, (GridSize{4, 1, 2}));
   EXPECT_EQ(plan.rank(5).groups.tensor, (std::vector<int>{4, 5, 6, 7}));
@@ -92,7 +92,7 @@ TEST(JobPlan, without_a_model_has_grid_and_groups) {
   EXPECT_TRUE(plan.needs.empty());
 }
 
-TEST(JobPlan, knows_tensor_groups_that_span_nodes) {
+TEST(JobPlan, KnowsTensorGroupsThatSpanNodes) {
   const auto spans = [](int nodes, int ranks_a_node, int tensor) {
     return std::get<JobPlan>(plan_job(locations(nodes, ranks_a_node), options_of(tensor), nullptr))
         .tensor_groups_span_nodes;
@@ -104,12 +104,12 @@ TEST(JobPlan, knows_tensor_groups_that_span_nodes) {
   EXPECT_TRUE(spans(2, 3, 6));
 }
 
-TEST(JobPlan, has_two_steps_in_flight_beside_a_gpu) {
+TEST(JobPlan, HasTwoStepsInFlightBesideAGpu) {
   EXPECT_EQ(plan_of(1, options_of(1)).steps_in_flight, 1u);
   EXPECT_EQ(plan_of(1, options_of(1, BackendKind::cuda)).steps_in_flight, 2u);
 }
 
-TEST(JobPlan, keeps_the_bits_of_one_rank_on_CPUs_whatever_was_asked_for_unless_a_size_forbids_it) {
+TEST(JobPlan, KeepsTheBitsOfOneRankOnCPUsWhateverWasAskedForUnlessASizeForbidsIt) {
   ModelConfig config = some_model();
   EngineOptions options = options_of(2);
   for (const Repro asked : {Repro::grid, Repro::batch, Repro::off}) {
@@ -135,7 +135,7 @@ TEST(JobPlan, keeps_the_bits_of_one_rank_on_CPUs_whatever_was_asked_for_unless_a
   EXPECT_EQ(on_gpus.repro_reason, "sums on GPUs keep no order");
 }
 
-TEST(JobPlan, refuses_by_field_value_and_sizes_that_fit) {
+TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   const auto expect = [](const PlanRefusal& refusal, Field field, int64_t value, const std::string& limit,
                          int64_t limit_value, bool of_model, const std::vector<int>& fitting) {
     EXPECT_EQ(refusal.field, field);

@@ -1,35 +1,108 @@
 #include <parallel/tree_reduce.hpp>
 #include <support/fake_nccl.hpp>
 
+#include <fmt/format.h>
+
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
-
-struct ncclComm {
-  maniple::FakeNccl::Clique* clique = nullptr;
-  int rank = 0;
-  int unfinished = 0;      // calls
-  size_t collectives = 0;  // called so far
-  bool finalizing = false;
-  bool ended = false;
-};
+#include <fstream>
+#include <random>
+#include <utility>
 
 namespace maniple {
 
-// The communicators of one id.
-struct FakeNccl::Clique {
-  int size = 0;
-  int joined = 0;
-  int finalizing = 0;
-  NcclResult state = NcclResult::success;
-  std::vector<std::unique_ptr<ncclComm>> comms;
-  std::map<size_t, std::vector<Call>> collectives;  // by their number, until all ranks are there
-  std::map<std::pair<int, int>, std::deque<Call>> sent, received;  // from, to
+namespace fs = std::filesystem;
+
+// What the ranks of a communicator leave for each other: files that appear whole.
+class FakeNccl::PostOffice {
+ public:
+  PostOffice(fs::path folder, int rank, int size) : folder_(std::move(folder)), rank_(rank), size_(size) {
+    fs::create_directories(folder_);
+  }
+  // The last to leave closes it.
+  ~PostOffice() {
+    std::error_code ignored;
+    post("left", {});
+    if (all("left")) fs::remove_all(folder_, ignored);
+  }
+  PostOffice(const PostOffice&) = delete;
+  PostOffice& operator=(const PostOffice&) = delete;
+
+  void abort() { aborted_ = true; }
+  bool all(const std::string& what) const {
+    for (int peer = 0; peer < size_; ++peer)
+      if (!fs::exists(folder_ / name(what, peer))) return false;
+    return true;
+  }
+
+  // An exchange: each rank posts a letter, and reads those of all ranks once they are there. A rank that has read
+  // the letters of one exchange no longer needs those of the one before. After an abort letters are empty.
+  void begin_exchange(const Bytes& mine) { post(std::to_string(++exchanges_), mine); }
+  bool can_end_exchange() const { return aborted_ || all(std::to_string(exchanges_)); }
+  std::vector<Bytes> end_exchange() {
+    std::vector<Bytes> letters;
+    for (int peer = 0; peer < size_; ++peer) letters.push_back(read(name(std::to_string(exchanges_), peer)));
+    fs::remove(folder_ / name(std::to_string(exchanges_ - 1), rank_));
+    return letters;
+  }
+
+  void send(const Bytes& mine, int to) { post(parcel(to, ++sent_[to]), mine); }
+  bool can_receive(int from) {
+    return aborted_ || fs::exists(folder_ / name(parcel(rank_, received_[from] + 1), from));
+  }
+  Bytes receive(int from) {
+    const std::string mine = name(parcel(rank_, ++received_[from]), from);
+    const Bytes content = read(mine);
+    fs::remove(folder_ / mine);
+    return content;
+  }
+
+  void post(const std::string& what, const Bytes& content) {
+    const fs::path hidden = folder_ / fmt::format(".{}", name(what, rank_));
+    std::ofstream(hidden, std::ios::binary)
+        .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
+    std::error_code ignored;  // another rank may have closed the office
+    fs::rename(hidden, folder_ / name(what, rank_), ignored);
+  }
+
+ private:
+  static std::string name(const std::string& what, int from) { return fmt::format("{}.from.{}", what, from); }
+  static std::string parcel(int to, uint64_t number) { return fmt::format("to.{}.{}", to, number); }
+
+  Bytes read(const std::string& letter) const {
+    if (!fs::exists(folder_ / letter)) return {};
+    Bytes content(fs::file_size(folder_ / letter));
+    std::ifstream(folder_ / letter, std::ios::binary)
+        .read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(content.size()));
+    return content;
+  }
+
+  const fs::path folder_;
+  const int rank_, size_;
+  std::atomic<bool> aborted_ = false;
+  uint64_t exchanges_ = 0;
+  std::map<int, uint64_t> sent_, received_;
 };
 
-namespace {
+}  // namespace maniple
 
-constexpr NcclResult invalid_argument{4};
+struct ncclComm {
+  std::shared_ptr<maniple::FakeNccl::PostOffice> office;
+  std::atomic<maniple::NcclResult>* state = nullptr;  // of all ranks of the communicator in this process
+  int rank = 0, size = 0;
+  bool joined = false;
+  bool told_progress = false;  // since the last call
+  bool finalizing = false;
+  bool ended = false;
+  std::deque<maniple::FakeNccl::Operation> queue;  // where there are no streams
+};
+
+namespace maniple {
+namespace {
 
 struct OpenGroup {
   int depth = 0;
@@ -37,16 +110,46 @@ struct OpenGroup {
 };
 thread_local OpenGroup open_group;
 
-void copy(ConstTensorView from, std::byte* to) { std::memmove(to, from.data, from.bytes()); }
+// What ranks call must be the same, but for the bytes behind it.
+struct Header {
+  std::array<char, 16> call{};
+  DType dtype{};
+  int root = 0;
+  uint64_t bytes = 0;
 
-bool match(const FakeNccl::Call& a, const FakeNccl::Call& b) {
-  return a.kind == b.kind && a.in.bytes() == b.in.bytes() && a.in.dtype == b.in.dtype && a.peer == b.peer;
+  bool operator==(const Header&) const = default;
+};
+
+FakeNccl::Bytes letter_of(const Header& header, ConstTensorView x) {
+  FakeNccl::Bytes letter(sizeof header + x.bytes());
+  std::memcpy(letter.data(), &header, sizeof header);
+  if (!x.empty()) std::memcpy(letter.data() + sizeof header, x.data, x.bytes());
+  return letter;
 }
+
+Header header_of(const std::string& call, DType dtype, int root, uint64_t bytes) {
+  Header header{.dtype = dtype, .root = root, .bytes = bytes};
+  call.copy(header.call.data(), header.call.size());
+  return header;
+}
+
+// Removes the header. False where it is another one; an empty letter is of an abort.
+bool open_letter(FakeNccl::Bytes& letter, const Header& expected) {
+  Header found;
+  std::memcpy(&found, letter.data(), sizeof found);
+  letter.erase(letter.begin(), letter.begin() + sizeof found);
+  return found == expected;
+}
+
+void copy(const FakeNccl::Bytes& from, std::byte* to) { std::memcpy(to, from.data(), from.size()); }
 
 }  // namespace
 
-FakeNccl::FakeNccl() = default;
+FakeNccl::FakeNccl(Enqueue enqueue, fs::path folder)
+    : enqueue_(std::move(enqueue)), folder_(std::move(folder)) {}
 FakeNccl::~FakeNccl() = default;
+
+size_t FakeNccl::ranks_of(NcclComm comm) const { return static_cast<size_t>(comm->size); }
 
 void FakeNccl::refuse(const std::string& call, NcclResult result) {
   const std::lock_guard lock(mutex_);
@@ -55,7 +158,7 @@ void FakeNccl::refuse(const std::string& call, NcclResult result) {
 
 void FakeNccl::break_in_background(NcclResult result) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [id, clique] : cliques_) clique->state = result;
+  for (auto& [id, state] : states_) state = result;
 }
 
 void FakeNccl::let_join(int ranks) {
@@ -63,10 +166,7 @@ void FakeNccl::let_join(int ranks) {
   ranks_that_join_ = ranks;
 }
 
-void FakeNccl::let_finalize_end(bool ends) {
-  const std::lock_guard lock(mutex_);
-  finalize_ends_ = ends;
-}
+void FakeNccl::let_finalize_end(bool ends) { finalize_ends_ = ends; }
 
 void FakeNccl::let_abort_end(bool ends) {
   abort_ends_ = ends;
@@ -103,32 +203,39 @@ NcclResult FakeNccl::begin(const std::string& call, NcclComm comm) {
 
 NcclResult FakeNccl::draw_id(NcclId& id) {
   const std::lock_guard lock(mutex_);
-  id[0] = static_cast<std::byte>(++ids_drawn_);
+  std::random_device random;
+  const std::string name = fmt::format("fake-nccl.{}.{:08x}{:08x}", ::getpid(), random(), random());
+  id = {};
+  std::memcpy(id.data(), name.data(), name.size());
   const NcclResult result = begin("draw", nullptr);
   return failed(result) ? result : NcclResult::success;
 }
 
 NcclResult FakeNccl::comm_init(NcclComm& comm, int size, const NcclId& id, int rank) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<Clique>& clique = cliques_[id];
-  if (!clique) clique = std::make_unique<Clique>();
-  clique->size = size;
-  clique->comms.push_back(std::make_unique<ncclComm>(ncclComm{.clique = clique.get(), .rank = rank}));
-  const NcclResult result = begin("init", clique->comms.back().get());
+  auto made = std::make_unique<ncclComm>();
+  made->rank = rank;
+  made->size = size;
+  made->state = &states_.try_emplace(id, NcclResult::success).first->second;
+  const NcclResult result = begin("init", made.get());
   if (failed(result)) return result;
-  comm = clique->comms.back().get();
-  if (rank < ranks_that_join_) ++clique->joined;
+  made->office = std::make_shared<PostOffice>(folder_ / reinterpret_cast<const char*>(id.data()), rank, size);
+  if (rank < ranks_that_join_) made->office->post("joined", {});
+  comm = comms_.emplace_back(std::move(made)).get();
   return result;
 }
 
 NcclResult FakeNccl::comm_state(NcclComm comm, NcclResult& state) {
   const std::lock_guard lock(mutex_);
   if (comm->ended) return invalid_argument;
-  const Clique& clique = *comm->clique;
-  const bool all_finalize = finalize_ends_ && clique.finalizing == clique.size;
-  const bool waits =
-      clique.joined < clique.size || comm->unfinished > 0 || (comm->finalizing && !all_finalize);
-  state = failed(clique.state) ? clique.state : waits ? NcclResult::in_progress : NcclResult::success;
+  comm->joined = comm->joined || comm->office->all("joined");
+  while (!failed(*comm->state) && !comm->queue.empty() && comm->queue.front().can_run()) {
+    comm->queue.front().run();
+    comm->queue.pop_front();
+  }
+  const bool ends = !comm->finalizing || (finalize_ends_ && comm->office->all("finalizing"));
+  const bool done = comm->joined && std::exchange(comm->told_progress, true) && comm->queue.empty() && ends;
+  state = failed(*comm->state) ? comm->state->load() : done ? NcclResult::success : NcclResult::in_progress;
   return NcclResult::success;
 }
 
@@ -137,7 +244,8 @@ NcclResult FakeNccl::comm_finalize(NcclComm comm) {
   const NcclResult result = begin("finalize", comm);
   if (failed(result)) return result;
   comm->finalizing = true;
-  ++comm->clique->finalizing;
+  comm->told_progress = false;
+  comm->office->post("finalizing", {});
   return result;
 }
 
@@ -145,7 +253,8 @@ NcclResult FakeNccl::comm_destroy(NcclComm comm) {
   const std::lock_guard lock(mutex_);
   const NcclResult result = begin("destroy", comm);
   comm->ended = true;
-  return result;
+  comm->office.reset();
+  return failed(result) ? result : NcclResult::success;
 }
 
 NcclResult FakeNccl::comm_abort(NcclComm comm) {
@@ -153,8 +262,11 @@ NcclResult FakeNccl::comm_abort(NcclComm comm) {
   const std::lock_guard lock(mutex_);
   const NcclResult result = begin("abort", comm);
   comm->ended = true;
-  if (!failed(comm->clique->state)) comm->clique->state = remote_error;
-  return result;
+  comm->office->abort();
+  comm->queue.clear();
+  comm->office.reset();
+  if (!failed(*comm->state)) *comm->state = remote_error;
+  return failed(result) ? result : NcclResult::success;
 }
 
 // --- calls ---
@@ -166,122 +278,120 @@ NcclResult FakeNccl::group_start() {
 
 NcclResult FakeNccl::group_end() {
   if (--open_group.depth > 0) return NcclResult::success;
-  const std::vector<Call> calls = std::exchange(open_group.calls, {});
+  std::vector<Call> calls = std::exchange(open_group.calls, {});
+  std::ranges::stable_sort(calls, {}, &Call::stage);
   const std::lock_guard lock(mutex_);
-  for (const Call& call : calls) post(call);
+  for (const Call& call : calls) start(call);
   return calls.empty() ? NcclResult::success : NcclResult::in_progress;
 }
 
-NcclResult FakeNccl::submit(const Call& call) {
+NcclResult FakeNccl::submit(Call call) {
   const std::lock_guard lock(mutex_);
   if (call.comm->ended) return invalid_argument;
-  if (failed(call.comm->clique->state)) return call.comm->clique->state;
+  if (failed(*call.comm->state)) return *call.comm->state;
+  if (!call.comm->joined) return invalid_usage;
   if (open_group.depth > 0) {
-    open_group.calls.push_back(call);
+    open_group.calls.push_back(std::move(call));
     return NcclResult::success;
   }
-  post(call);
+  start(call);
   return NcclResult::in_progress;
 }
 
-void FakeNccl::post(const Call& call) {
-  Clique& clique = *call.comm->clique;
-  const int rank = call.comm->rank;
-  ++call.comm->unfinished;
-  if (call.kind == Kind::send) {
-    clique.sent[{rank, call.peer}].push_back(call);
-    return pass_on(clique, rank, call.peer);
-  }
-  if (call.kind == Kind::receive) {
-    clique.received[{call.peer, rank}].push_back(call);
-    return pass_on(clique, call.peer, rank);
-  }
-  const size_t number = call.comm->collectives++;
-  std::vector<Call>& calls = clique.collectives[number];
-  calls.push_back(call);
-  if (static_cast<int>(calls.size()) < clique.size) return;
-  std::ranges::sort(calls, {}, [](const Call& one) { return one.comm->rank; });
-  compute(clique, calls);
-  for (const Call& one : calls) --one.comm->unfinished;
-  clique.collectives.erase(number);
-}
-
-void FakeNccl::pass_on(Clique& clique, int from, int to) {
-  std::deque<Call>&sent = clique.sent[{from, to}], &received = clique.received[{from, to}];
-  if (failed(clique.state) || sent.empty() || received.empty()) return;
-  const Call out = sent.front(), in = received.front();
-  if (out.in.bytes() != in.out.bytes()) {
-    clique.state = invalid_usage;
-    return;
-  }
-  copy(out.in, in.out.data);
-  --out.comm->unfinished;
-  --in.comm->unfinished;
-  sent.pop_front();
-  received.pop_front();
-}
-
-// calls: one a rank, by rank.
-void FakeNccl::compute(Clique& clique, const std::vector<Call>& calls) {
-  if (failed(clique.state)) return;
-  if (!std::ranges::all_of(calls, [&](const Call& call) { return match(call, calls[0]); })) {
-    clique.state = invalid_usage;
-    return;
-  }
-  const Call& root = calls[static_cast<size_t>(calls[0].peer)];
-  switch (root.kind) {
-    case Kind::all_gather: {
-      for (const Call& to : calls)
-        for (const Call& from : calls)
-          copy(from.in, to.out.data + static_cast<size_t>(from.comm->rank) * from.in.bytes());
-      return;
-    }
-    case Kind::broadcast:
-      for (const Call& to : calls) copy(root.in, to.out.data);
-      return;
-    default:
-      break;
-  }
-  const std::vector<std::byte> total = sum(calls);
-  if (root.kind == Kind::reduce) return copy({total.data(), root.in.dtype, root.in.shape}, root.out.data);
-  for (const Call& to : calls) {
-    const size_t begin = root.kind == Kind::all_reduce ? 0 : to.out.bytes() * to.comm->rank;
-    std::memcpy(to.out.data, total.data() + begin, to.out.bytes());
+void FakeNccl::start(const Call& call) {
+  call.comm->told_progress = false;
+  for (const Operation& operation : call.operations) {
+    if (enqueue_)
+      enqueue_(call.stream, operation);
+    else
+      call.comm->queue.push_back(operation);
   }
 }
 
-std::vector<std::byte> FakeNccl::sum(const std::vector<Call>& calls) {
-  std::vector<std::vector<std::byte>> values;
-  for (const Call& call : calls) values.emplace_back(call.in.data, call.in.data + call.in.bytes());
-  const auto value = [&](int rank) {
-    return TensorView{values[rank].data(), calls[0].in.dtype, calls[0].in.shape};
+NcclResult FakeNccl::collective(const std::string& name, ConstTensorView in, int root, NcclComm comm,
+                                NcclStream stream, std::function<void(std::vector<Bytes>& all)> take) {
+  const Header header = header_of(name, in.dtype, root, in.bytes());
+  const std::shared_ptr<PostOffice> office = comm->office;
+  const auto post = [office, header, in] { office->begin_exchange(letter_of(header, in)); };
+  const auto finish = [office, header, take, state = comm->state] {
+    std::vector<Bytes> all = office->end_exchange();
+    if (std::ranges::any_of(all, &Bytes::empty)) return;
+    bool match = true;
+    for (Bytes& letter : all) match &= open_letter(letter, header);
+    if (!match) *state = invalid_usage;
+    if (match) take(all);
   };
-  for (const auto& level : tree_levels(static_cast<int>(calls.size())))
+  const auto can_finish = [office] { return office->can_end_exchange(); };
+  return submit({Stage::collective, comm, stream, {{post}, {finish, can_finish}}});
+}
+
+// In all[0].
+TensorView FakeNccl::sum(std::vector<Bytes>& all, DType dtype) {
+  const auto value = [&](int rank) {
+    const auto elements = static_cast<int64_t>(all[rank].size() / size_of(dtype));
+    return TensorView{all[rank].data(), dtype, {elements}};
+  };
+  for (const auto& level : tree_levels(static_cast<int>(all.size())))
     for (const TreeAddition& addition : level)
       ops_.add(value(addition.to), value(addition.from), value(addition.to));
-  return values[0];
+  return value(0);
 }
 
-NcclResult FakeNccl::all_reduce(TensorView x, NcclComm comm, NcclStream) {
-  return submit({Kind::all_reduce, comm, x, x});
+NcclResult FakeNccl::all_reduce(TensorView x, NcclComm comm, NcclStream stream) {
+  return collective("all_reduce", x, 0, comm, stream, [this, x](std::vector<Bytes>& all) {
+    sum(all, x.dtype);
+    copy(all[0], x.data);
+  });
 }
-NcclResult FakeNccl::all_gather(ConstTensorView in, TensorView out, NcclComm comm, NcclStream) {
-  return submit({Kind::all_gather, comm, in, out});
+
+NcclResult FakeNccl::all_gather(ConstTensorView in, TensorView out, NcclComm comm, NcclStream stream) {
+  return collective("all_gather", in, 0, comm, stream, [in, out](std::vector<Bytes>& all) {
+    for (size_t rank = 0; rank < all.size(); ++rank) copy(all[rank], out.data + rank * in.bytes());
+  });
 }
-NcclResult FakeNccl::reduce_scatter(ConstTensorView in, TensorView out, NcclComm comm, NcclStream) {
-  return submit({Kind::reduce_scatter, comm, in, out});
+
+NcclResult FakeNccl::reduce_scatter(ConstTensorView in, TensorView out, NcclComm comm, NcclStream stream) {
+  return collective(
+      "reduce_scatter", in, 0, comm, stream, [this, out, rank = comm->rank](std::vector<Bytes>& all) {
+        const TensorView total = sum(all, out.dtype);
+        std::memcpy(out.data, total.data + out.bytes() * static_cast<size_t>(rank), out.bytes());
+      });
 }
-NcclResult FakeNccl::reduce(ConstTensorView in, TensorView out, int root, NcclComm comm, NcclStream) {
-  return submit({Kind::reduce, comm, in, out, root});
+
+NcclResult FakeNccl::reduce(ConstTensorView in, TensorView out, int root, NcclComm comm, NcclStream stream) {
+  return collective("reduce", in, root, comm, stream,
+                    [this, in, out, takes = comm->rank == root](std::vector<Bytes>& all) {
+                      sum(all, in.dtype);
+                      if (takes) copy(all[0], out.data);
+                    });
 }
-NcclResult FakeNccl::broadcast(ConstTensorView in, TensorView out, int root, NcclComm comm, NcclStream) {
-  return submit({Kind::broadcast, comm, in, out, root});
+
+NcclResult FakeNccl::broadcast(ConstTensorView in, TensorView out, int root, NcclComm comm,
+                               NcclStream stream) {
+  const ConstTensorView mine = comm->rank == root ? in : ConstTensorView(out);
+  return collective("broadcast", mine, root, comm, stream,
+                    [out, root](std::vector<Bytes>& all) { copy(all[static_cast<size_t>(root)], out.data); });
 }
-NcclResult FakeNccl::send(ConstTensorView x, int to, NcclComm comm, NcclStream) {
-  return submit({Kind::send, comm, x, {}, to});
+
+NcclResult FakeNccl::send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) {
+  const Header header = header_of("message", x.dtype, 0, x.bytes());
+  const auto post = [office = comm->office, header, x, to] { office->send(letter_of(header, x), to); };
+  return submit({Stage::send, comm, stream, {{post}}});
 }
-NcclResult FakeNccl::receive(TensorView x, int from, NcclComm comm, NcclStream) {
-  return submit({Kind::receive, comm, {}, x, from});
+
+NcclResult FakeNccl::receive(TensorView x, int from, NcclComm comm, NcclStream stream) {
+  const Header header = header_of("message", x.dtype, 0, x.bytes());
+  const std::shared_ptr<PostOffice> office = comm->office;
+  const auto take = [office, header, x, from, state = comm->state] {
+    Bytes letter = office->receive(from);
+    if (letter.empty()) return;
+    if (open_letter(letter, header))
+      copy(letter, x.data);
+    else
+      *state = invalid_usage;
+  };
+  return submit(
+      {Stage::receive, comm, stream, {{take, [office, from] { return office->can_receive(from); }}}});
 }
 
 }  // namespace maniple

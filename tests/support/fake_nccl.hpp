@@ -1,8 +1,10 @@
-// NCCL for ranks that are threads: GPU memory is host memory, and the last rank to join a collective computes
-// it, under one mutex. As with non-blocking communicators, calls answer in_progress, comm_state() tells the
-// rest, and a group starts at its end. Stricter than NCCL: a call is in progress until its peers have joined,
-// calls that do not match are an error where NCCL would hang, and so is an abort for the others. Sums follow
-// the tree, so that the contract of Communicator holds to the bit.
+// NCCL without GPUs, in one implementation for both kinds of tests: ranks that are threads of one process
+// (unit tests), and ranks that are processes of one machine (tests/rehearsal wraps it into libnccl.so.2).
+// Ranks leave each other files in a folder named after the communicator's id. As with non-blocking
+// communicators, calls answer in_progress and comm_state() tells the rest; a group starts at its end; calls run
+// in the order of the stream or of the graph that recorded them; one that misses a rank waits until it is aborted.
+// Stricter than NCCL: calls that do not match are an error where NCCL would hang, and among threads so is an
+// abort for the other ranks. Sums follow the tree, so that the contract of Communicator holds to the bit.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>
@@ -10,18 +12,32 @@
 #include <parallel/nccl/nccl_api.hpp>
 
 #include <atomic>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace maniple {
 
 class FakeNccl : public NcclApi {
  public:
-  static constexpr NcclResult invalid_usage{5}, remote_error{6};
+  static constexpr NcclResult invalid_argument{4}, invalid_usage{5}, remote_error{6};
 
-  FakeNccl();
+  // A part of a call: runs once can_run says so, after the parts before it in its stream.
+  struct Operation {
+    std::function<void()> run;
+    std::function<bool()> can_run = [] { return true; };
+  };
+  using Enqueue = std::function<void(NcclStream, Operation)>;
+
+  // Without `enqueue` there are no streams: operations run when comm_state() is asked.
+  explicit FakeNccl(Enqueue enqueue = {}, std::filesystem::path folder = "/dev/shm");
   ~FakeNccl() override;
+
+  size_t ranks_of(NcclComm comm) const;  // ranks
 
   // --- what goes wrong ---
   void refuse(const std::string& call, NcclResult result);  // "init": every such call fails at once
@@ -53,33 +69,37 @@ class FakeNccl : public NcclApi {
   NcclResult send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) override;
   NcclResult receive(TensorView x, int from, NcclComm comm, NcclStream stream) override;
 
-  enum class Kind { all_reduce, all_gather, reduce_scatter, reduce, broadcast, send, receive };
+  class PostOffice;
+  using Bytes = std::vector<std::byte>;
+  enum class Stage { send, collective, receive };  // the order in which a group starts its calls
   struct Call {
-    Kind kind;
+    Stage stage;
     NcclComm comm;
-    ConstTensorView in;
-    TensorView out;
-    int peer = 0;  // or root
+    NcclStream stream;
+    std::vector<Operation> operations;
   };
-  struct Clique;
 
  private:
   NcclResult begin(const std::string& call, NcclComm comm);
-  NcclResult submit(const Call& call);
-  void post(const Call& call);
-  void pass_on(Clique& clique, int from, int to);
-  void compute(Clique& clique, const std::vector<Call>& calls);
-  std::vector<std::byte> sum(const std::vector<Call>& calls);
+  NcclResult submit(Call call);
+  void start(const Call& call);
+  // Every rank brings `in` and takes the bytes of all ranks, by rank. What the ranks call must match in name,
+  // type, root and size.
+  NcclResult collective(const std::string& name, ConstTensorView in, int root, NcclComm comm,
+                        NcclStream stream, std::function<void(std::vector<Bytes>& all)> take);
+  TensorView sum(std::vector<Bytes>& all, DType dtype);
 
+  const Enqueue enqueue_;
+  const std::filesystem::path folder_;
   mutable std::mutex mutex_;
   CpuDevice device_{"fake"};
   ReferenceOps ops_{device_};
   std::vector<std::string> log_;
   std::map<std::string, NcclResult> refused_;
-  std::map<NcclId, std::unique_ptr<Clique>> cliques_;
-  int ids_drawn_ = 0;
+  std::vector<std::unique_ptr<ncclComm>> comms_;
+  std::map<NcclId, std::atomic<NcclResult>> states_;  // of all communicators of an id in this process
   int ranks_that_join_ = 1 << 20;
-  bool finalize_ends_ = true;
+  std::atomic<bool> finalize_ends_ = true;
   std::atomic<bool> abort_ends_ = true;
 };
 

@@ -36,17 +36,17 @@ GivenOptions with(const std::string& name, const std::string& value) {
   return options;
 }
 
-TEST(SameOptions, go_on) {
+TEST(SameOptions, GoOn) {
   EXPECT_EQ(verdict({usual, usual, usual}), "");
   EXPECT_EQ(verdict({usual}), "");
 }
 
-TEST(SameOptions, but_threads_may_differ) {
+TEST(SameOptions, ButThreadsMayDiffer) {
   EXPECT_EQ(verdict({with("threads", "1"), with("threads", "4"), usual}), "");
   EXPECT_EQ(verdict({usual, with("quiet", "")}), "");
 }
 
-TEST(DifferentOptions, are_named_with_rank_and_host) {
+TEST(DifferentOptions, AreNamedWithRankAndHost) {
   EXPECT_EQ(verdict({usual, usual, with("dtype", "fp32")}),
             fmt::format("65: this rank was given --dtype fp32, but rank 0 --dtype bf16 (rank 2 on {})",
                         host_name()));
@@ -55,14 +55,14 @@ TEST(DifferentOptions, are_named_with_rank_and_host) {
               HasSubstr("given --max-tokens 5, but rank 0 no --max-tokens"));
 }
 
-TEST(DifferentCommands, are_named_alone) {
+TEST(DifferentCommands, AreNamedAlone) {
   GivenOptions doctor = with("command", "doctor");
   doctor.erase("dtype");
   EXPECT_THAT(verdict({usual, doctor}),
               HasSubstr("given the command doctor, but rank 0 the command generate (rank 1"));
 }
 
-TEST(MistakenRank, is_told_whatever_the_others_were_given) {
+TEST(MistakenRank, IsToldWhateverTheOthersWereGiven) {
   const Error mistake(ExitCode::usage, "unknown option --tpp");
   EXPECT_THAT(verdict({usual, usual}, {std::nullopt, mistake}),
               HasSubstr("64: unknown option --tpp (rank 1"));

@@ -43,7 +43,7 @@ struct BrokenWorld : SelfWorld {
   std::optional<std::string> fault() override { return "rank 0 of a group: the network is down"; }
 };
 
-TEST(HealthMonitorDeathTest, a_fault_in_the_background_ends_the_job_and_is_told) {
+TEST(HealthMonitorDeathTest, AFaultInTheBackgroundEndsTheJobAndIsTold) {
   const auto wait_under_watch = [] {
     BrokenWorld world;
     NodePeers peers(world);
@@ -54,7 +54,7 @@ TEST(HealthMonitorDeathTest, a_fault_in_the_background_ends_the_job_and_is_told)
               "rank 0 in start 0: rank 0 of a group: the network is down; noticed by 0");
 }
 
-TEST(HealthMonitorDeathTest, an_error_of_the_network_under_it_is_told) {
+TEST(HealthMonitorDeathTest, AnErrorOfTheNetworkUnderItIsTold) {
   struct DamagedWorld : SelfWorld {
     std::optional<std::string> fault() override { throw std::runtime_error("the network is down"); }
   };
@@ -67,7 +67,7 @@ TEST(HealthMonitorDeathTest, an_error_of_the_network_under_it_is_told) {
   EXPECT_EXIT(wait_under_watch(), testing::ExitedWithCode(70), "rank 0 in start 0: the network is down");
 }
 
-TEST(HealthMonitorDeathTest, a_rank_that_is_silent_is_named) {
+TEST(HealthMonitorDeathTest, ARankThatIsSilentIsNamed) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [] {
     run_ranks(2, [](World& world) {
@@ -98,7 +98,7 @@ struct SilentWorld : SelfWorld {
   MemoryChannel channel;
 };
 
-TEST(HealthMonitorDeathTest, several_ranks_of_a_node_fall_silent_when_the_node_is_gone) {
+TEST(HealthMonitorDeathTest, SeveralRanksOfANodeFallSilentWhenTheNodeIsGone) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [](const std::vector<RankLocation>& locations) {
     SilentWorld world(locations);
@@ -112,14 +112,14 @@ TEST(HealthMonitorDeathTest, several_ranks_of_a_node_fall_silent_when_the_node_i
               "rank 1 in start 0: has not been heard of for 0 s; noticed by 0\n");
 }
 
-TEST(HealthMonitorDeathTest, a_step_without_progress_is_a_fault) {
+TEST(HealthMonitorDeathTest, AStepWithoutProgressIsAFault) {
   expect_fault("rank 0 in step 7: has made no progress", [](HealthMonitor& health) {
     health.activity().step = 7;
     health.activity().phase = Phase::step;
   });
 }
 
-TEST(HealthMonitorDeathTest, the_rank_that_stands_still_is_named_and_not_those_that_wait_for_it) {
+TEST(HealthMonitorDeathTest, TheRankThatStandsStillIsNamedAndNotThoseThatWaitForIt) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [](bool waiting_shows) {
     run_ranks(3, [waiting_shows](World& world) {
@@ -139,7 +139,7 @@ TEST(HealthMonitorDeathTest, the_rank_that_stands_still_is_named_and_not_those_t
 }
 
 // As where ranks wait for each other on their GPUs.
-TEST(HealthMonitorDeathTest, all_are_named_where_the_one_that_stands_still_cannot_be_told) {
+TEST(HealthMonitorDeathTest, AllAreNamedWhereTheOneThatStandsStillCannotBeTold) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [] {
     run_ranks(4, [](World& world) {
@@ -154,27 +154,27 @@ TEST(HealthMonitorDeathTest, all_are_named_where_the_one_that_stands_still_canno
               "rank 1 in step 7: has made no progress for [0-9]+ s, nor have ranks 2, 3");
 }
 
-TEST(HealthMonitorDeathTest, a_disk_that_takes_nothing_is_a_fault) {
+TEST(HealthMonitorDeathTest, ADiskThatTakesNothingIsAFault) {
   expect_fault("rank 0 in idle 0: the disk has taken nothing", [](HealthMonitor& health) {
     health.activity().phase = Phase::idle;
     ++health.activity().disk;
   });
 }
 
-TEST(HealthMonitorDeathTest, a_coordinator_that_stands_still_is_a_fault_though_all_are_idle) {
+TEST(HealthMonitorDeathTest, ACoordinatorThatStandsStillIsAFaultThoughAllAreIdle) {
   expect_fault("rank 0 in idle 0: rank 0 neither reads requests nor plans steps", [](HealthMonitor& health) {
     health.activity().phase = Phase::idle;
     health.activity().turns = 7;
   });
 }
 
-TEST(HealthMonitorDeathTest, an_error_of_one_rank_ends_the_job) {
+TEST(HealthMonitorDeathTest, AnErrorOfOneRankEndsTheJob) {
   expect_fault("rank 0 in start 0: out of luck; noticed by 0", [](HealthMonitor& health) {
     health.report_and_end_job({ExitCode::fault, "out of luck"});
   });
 }
 
-TEST(HealthMonitor, lets_ranks_wait_and_write_as_long_as_they_move) {
+TEST(HealthMonitor, LetsRanksWaitAndWriteAsLongAsTheyMove) {
   SelfWorld world;
   NodePeers peers(world);
   HealthMonitor health(world, peers, short_deadlines, tell_and_exit);
@@ -191,7 +191,7 @@ TEST(HealthMonitor, lets_ranks_wait_and_write_as_long_as_they_move) {
   std::this_thread::sleep_for(milliseconds(400));
 }
 
-TEST(HealthMonitor, lets_all_wait_for_one_that_loads_or_writes) {
+TEST(HealthMonitor, LetsAllWaitForOneThatLoadsOrWrites) {
   run_ranks(2, [](World& world) {
     Deadlines deadlines = short_deadlines;
     deadlines.start_up = milliseconds(200);
@@ -209,7 +209,7 @@ TEST(HealthMonitor, lets_all_wait_for_one_that_loads_or_writes) {
   });
 }
 
-TEST(Deadlines, leave_time_to_speak_before_all_are_gone) {
+TEST(Deadlines, LeaveTimeToSpeakBeforeAllAreGone) {
   for (const int seconds : {3, 60, 600}) {
     const milliseconds all_gone = std::chrono::seconds(seconds);
     const Deadlines deadlines = Deadlines::within(all_gone);

@@ -55,7 +55,7 @@ class TwoProcesses : public SelfWorld, private Transport {
   std::vector<RankLocation> locations_{{"here", 0, 0, 2}, {"here", 0, 1, 2}};
 };
 
-TEST(NodePeers, notice_a_death_at_once_and_know_where_it_happened) {
+TEST(NodePeers, NoticeADeathAtOnceAndKnowWhereItHappened) {
   TwoProcesses world([](World& two) {
     NodePeers peers(two);
     peers.activity().phase = Phase::step;
@@ -73,14 +73,14 @@ TEST(NodePeers, notice_a_death_at_once_and_know_where_it_happened) {
   EXPECT_EQ(peers.wait(milliseconds(1)), std::nullopt) << "told twice";
 }
 
-TEST(NodePeers, who_says_goodbye_has_not_died) {
+TEST(NodePeers, WhoSaysGoodbyeHasNotDied) {
   TwoProcesses world([](World& two) { const NodePeers peers(two); });
   NodePeers peers(world);
   EXPECT_EQ(peers.wait(milliseconds(10'000)), std::nullopt);
   EXPECT_EQ(peers.activity_of(1)->phase, Phase::gone);
 }
 
-TEST(NodePeers, leave_when_all_have_come_so_far) {
+TEST(NodePeers, LeaveWhenAllHaveComeSoFar) {
   TwoProcesses world([](World& two) {
     NodePeers peers(two);
     EXPECT_EQ(peers.leave(milliseconds(60'000)), std::nullopt) << "waits for the end of the last";
@@ -89,7 +89,7 @@ TEST(NodePeers, leave_when_all_have_come_so_far) {
   EXPECT_EQ(peers.leave(milliseconds(60'000)), std::nullopt);
 }
 
-TEST(NodePeers, name_who_does_not_leave) {
+TEST(NodePeers, NameWhoDoesNotLeave) {
   TwoProcesses world([](World& two) {
     const NodePeers peers(two);
     two.barrier();
@@ -101,7 +101,7 @@ TEST(NodePeers, name_who_does_not_leave) {
 }
 
 // The launcher waits for a process that said goodbye and then does not end.
-TEST(NodePeers, the_last_sees_the_others_end) {
+TEST(NodePeers, TheLastSeesTheOthersEnd) {
   TwoProcesses world([](World& two) {
     NodePeers peers(two);
     EXPECT_EQ(peers.leave(milliseconds(60'000)), std::nullopt);
@@ -117,7 +117,7 @@ TEST(NodePeers, the_last_sees_the_others_end) {
   EXPECT_EQ(peers.leave(milliseconds(60'000)), std::nullopt);
 }
 
-TEST(NodePeers, one_speaks_and_another_only_if_that_one_dies_before) {
+TEST(NodePeers, OneSpeaksAndAnotherOnlyIfThatOneDiesBefore) {
   TwoProcesses world([](World& two) {
     NodePeers peers(two);
     EXPECT_TRUE(peers.claim_fault_report());
@@ -148,7 +148,7 @@ bool leaves_no_memory(const std::set<std::filesystem::path>& before) {
   return false;
 }
 
-TEST(NodePeersDeathTest, without_room_in_shared_memory_use_their_own_and_leave_nothing) {
+TEST(NodePeersDeathTest, WithoutRoomInSharedMemoryUseTheirOwnAndLeaveNothing) {
   const auto watched = [] {
     std::set<std::filesystem::path> before;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) before.insert(entry.path());
@@ -163,7 +163,7 @@ TEST(NodePeersDeathTest, without_room_in_shared_memory_use_their_own_and_leave_n
   EXPECT_EXIT(watched(), testing::ExitedWithCode(0), "");
 }
 
-TEST(NodePeers, are_woken) {
+TEST(NodePeers, AreWoken) {
   SelfWorld world;
   NodePeers peers(world);
   peers.wake();

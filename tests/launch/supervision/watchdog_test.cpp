@@ -9,14 +9,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(Watchdog, calls_once_when_it_starves) {
+TEST(Watchdog, CallsOnceWhenItStarves) {
   std::atomic<int> calls = 0;
   const Watchdog watchdog(milliseconds(50), [&] { ++calls; });
   std::this_thread::sleep_for(milliseconds(400));
   EXPECT_EQ(calls, 1);
 }
 
-TEST(Watchdog, lets_who_feeds_it_live) {
+TEST(Watchdog, LetsWhoFeedsItLive) {
   bool on_expiry = false;
   std::optional<Watchdog> watchdog(std::in_place, milliseconds(400), [&] { on_expiry = true; });
   for (int meal = 0; meal < 40; ++meal) {

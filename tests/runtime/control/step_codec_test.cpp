@@ -88,7 +88,7 @@ std::vector<std::byte> sealed(std::vector<std::byte> message) {
   return message;
 }
 
-TEST(StepCodec, what_is_encoded_is_decoded_for_random_plans_and_results) {
+TEST(StepCodec, WhatIsEncodedIsDecodedForRandomPlansAndResults) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     Random r(seed);
     const StepPlan plan = random_plan(r);
@@ -98,7 +98,7 @@ TEST(StepCodec, what_is_encoded_is_decoded_for_random_plans_and_results) {
   }
 }
 
-TEST(StepCodec, the_largest_and_smallest_numbers_survive) {
+TEST(StepCodec, TheLargestAndSmallestNumbersSurvive) {
   StepPlan plan;
   plan.step = UINT64_MAX;
   plan.replica = UINT32_MAX;
@@ -110,7 +110,7 @@ TEST(StepCodec, the_largest_and_smallest_numbers_survive) {
   EXPECT_EQ(decode_plan(encode(plan)), plan);
 }
 
-TEST(StepCodec, a_steady_decode_step_of_256_sequences_takes_less_than_1300_bytes) {
+TEST(StepCodec, ASteadyDecodeStepOf256SequencesTakesLessThan1300Bytes) {
   StepPlan plan;
   plan.step = 123456;
   for (Seat seat = 0; seat < 256; ++seat) plan.sequences.push_back({.seat = seat});
@@ -127,7 +127,7 @@ TEST(StepCodec, a_steady_decode_step_of_256_sequences_takes_less_than_1300_bytes
   EXPECT_LT(encode(plan).size(), 1300);
 }
 
-TEST(StepCodec, a_query_that_lacks_more_than_its_last_token_is_neither_encoded_nor_decoded) {
+TEST(StepCodec, AQueryThatLacksMoreThanItsLastTokenIsNeitherEncodedNorDecoded) {
   StepPlan plan;
   for (const auto& [length, known] : {std::pair{3U, 1U}, {3U, 4U}, {0U, UINT32_MAX}}) {
     plan.sequences = {{.seat = 0, .query_length = length, .known = known}};
@@ -141,21 +141,21 @@ TEST(StepCodec, a_query_that_lacks_more_than_its_last_token_is_neither_encoded_n
   expect_refused(sealed(message));
 }
 
-TEST(StepCodec, a_message_cut_at_any_byte_is_refused) {
+TEST(StepCodec, AMessageCutAtAnyByteIsRefused) {
   Random r(1);
   for (const auto& message : {encode(random_plan(r)), encode(random_result(r))})
     for (size_t length = 0; length < message.size(); ++length)
       expect_refused(std::span(message).first(length));
 }
 
-TEST(StepCodec, a_message_cut_at_any_byte_is_refused_even_with_a_right_hash) {
+TEST(StepCodec, AMessageCutAtAnyByteIsRefusedEvenWithARightHash) {
   Random r(3);
   for (const auto& message : {encode(random_plan(r)), encode(random_result(r))})
     for (size_t length = hash_bytes; length < message.size(); ++length)
       expect_refused(sealed({message.begin(), message.begin() + static_cast<ptrdiff_t>(length)}));
 }
 
-TEST(StepCodec, a_message_with_any_bit_flipped_is_refused) {
+TEST(StepCodec, AMessageWithAnyBitFlippedIsRefused) {
   Random r(2);
   for (auto message : {encode(random_plan(r)), encode(random_result(r))})
     for (size_t bit = 0; bit < 8 * message.size(); ++bit) {
@@ -166,7 +166,7 @@ TEST(StepCodec, a_message_with_any_bit_flipped_is_refused) {
 }
 
 // The accepted bodies must be exactly those that encode writes.
-TEST(StepCodec, a_hostile_body_with_a_right_hash_is_refused_or_means_what_encode_would_write) {
+TEST(StepCodec, AHostileBodyWithARightHashIsRefusedOrMeansWhatEncodeWouldWrite) {
   size_t accepted = 0;
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     Random r(seed);
@@ -194,20 +194,20 @@ std::vector<std::byte> result_with_count(std::initializer_list<uint8_t> count) {
   return sealed(message);
 }
 
-TEST(StepCodec, a_count_beyond_the_message_is_refused_before_anything_is_allocated) {
+TEST(StepCodec, ACountBeyondTheMessageIsRefusedBeforeAnythingIsAllocated) {
   expect_refused(result_with_count({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));
   expect_refused(result_with_count({0x80, 0x80, 0x80, 0x80, 0x10}));
   expect_refused(result_with_count({0x03}));
   EXPECT_EQ(decode_result(result_with_count({0x00})), StepResult{});
 }
 
-TEST(StepCodec, an_integer_that_is_not_in_its_shortest_form_or_overflows_is_refused) {
+TEST(StepCodec, AnIntegerThatIsNotInItsShortestFormOrOverflowsIsRefused) {
   expect_refused(result_with_count({0x80, 0x00}));
   expect_refused(result_with_count({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02}));
   expect_refused(result_with_count({0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}));
 }
 
-TEST(StepCodec, another_magic_number_version_kind_or_command_is_refused_by_name) {
+TEST(StepCodec, AnotherMagicNumberVersionKindOrCommandIsRefusedByName) {
   const auto message_of = [](size_t index, uint8_t value) -> std::string {
     auto message = encode(StepPlan{});
     message[index] = std::byte{value};
@@ -225,13 +225,13 @@ TEST(StepCodec, another_magic_number_version_kind_or_command_is_refused_by_name)
   EXPECT_EQ(message_of(8, 2), "accepted");
 }
 
-TEST(StepCodec, bytes_after_the_last_field_are_refused) {
+TEST(StepCodec, BytesAfterTheLastFieldAreRefused) {
   auto message = encode(StepPlan{});
   message.resize(message.size() + 1);
   expect_refused(sealed(message));
 }
 
-TEST(StepCodec, a_message_above_the_size_limit_is_not_encoded) {
+TEST(StepCodec, AMessageAboveTheSizeLimitIsNotEncoded) {
   StepPlan plan;
   plan.known_tokens.assign(max_message_bytes / 5 + 1, -1);
   EXPECT_THROW(encode(plan), Error);

@@ -54,7 +54,7 @@ class Rehearsal {
   std::string log_;
 };
 
-TEST(Worker, launches_what_is_there_and_answers_in_order_before_it_stops) {
+TEST(Worker, LaunchesWhatIsThereAndAnswersInOrderBeforeItStops) {
   Rehearsal rehearsal;
   rehearsal.send(1);
   rehearsal.send(2);
@@ -63,7 +63,7 @@ TEST(Worker, launches_what_is_there_and_answers_in_order_before_it_stops) {
   EXPECT_EQ(rehearsal.answers(), (std::vector<uint64_t>{1, 2}));
 }
 
-TEST(Worker, launches_a_plan_that_comes_while_the_one_before_it_runs) {
+TEST(Worker, LaunchesAPlanThatComesWhileTheOneBeforeItRuns) {
   Rehearsal rehearsal;
   int polls = 0;
   rehearsal.is_ready = [&] {
@@ -76,7 +76,7 @@ TEST(Worker, launches_a_plan_that_comes_while_the_one_before_it_runs) {
   EXPECT_EQ(rehearsal.obey(), "launch 1, launch 2, collect 1, collect 2, ");
 }
 
-TEST(Worker, answers_only_where_it_reports) {
+TEST(Worker, AnswersOnlyWhereItReports) {
   Rehearsal rehearsal;
   rehearsal.send(1);
   rehearsal.send(2, Command::stop);
@@ -84,7 +84,7 @@ TEST(Worker, answers_only_where_it_reports) {
   EXPECT_TRUE(rehearsal.answers().empty());
 }
 
-TEST(Worker, shows_the_requests_of_its_step) {
+TEST(Worker, ShowsTheRequestsOfItsStep) {
   Rehearsal rehearsal;
   StepPlan plan;
   plan.step = 1;
@@ -98,7 +98,7 @@ TEST(Worker, shows_the_requests_of_its_step) {
   EXPECT_EQ(rehearsal.activity.heartbeat().requests(), (std::vector<uint64_t>{41, 70}));
 }
 
-TEST(Worker, ends_with_an_error_when_rank_0_gives_up) {
+TEST(Worker, EndsWithAnErrorWhenRank0GivesUp) {
   Rehearsal rehearsal;
   rehearsal.send(1, Command::abort);
   try {

@@ -37,7 +37,7 @@ Ids blocks_of(const Sequence& sequence) {
 }
 
 // The known answers come from an independent implementation of nano-vLLM's definition.
-TEST(BlockHash, equals_the_known_answers) {
+TEST(BlockHash, EqualsTheKnownAnswers) {
   const Ids zeros(256, 0);
   EXPECT_EQ(block_hash({}, counting(0, 256)), 0x486adfcc62236efeU);
   EXPECT_EQ(block_hash({}, zeros), 0x09223f92a4d83e02U);
@@ -48,7 +48,7 @@ TEST(BlockHash, equals_the_known_answers) {
   EXPECT_EQ(block_hash({}, counting(1, 4)), 0x73f859a04f669e6dU);
 }
 
-TEST(BlockHash, of_the_same_tokens_after_different_prefixes_differs) {
+TEST(BlockHash, OfTheSameTokensAfterDifferentPrefixesDiffers) {
   const Ids same = counting(500, 16);
   EXPECT_NE(block_hash(block_hash({}, counting(0, 16)), same),
             block_hash(block_hash({}, counting(16, 16)), same));
@@ -56,7 +56,7 @@ TEST(BlockHash, of_the_same_tokens_after_different_prefixes_differs) {
 }
 
 // vLLM's test_prefill, in its steps; its block numbers are ours plus one (its block 0 is the null block).
-TEST(BlockManager, shares_a_prefix_while_held_and_after_and_evicts_in_the_stated_order) {
+TEST(BlockManager, SharesAPrefixWhileHeldAndAfterAndEvictsInTheStatedOrder) {
   BlockManager manager(10, 16, true);
   const Ids common = counting(0, 48);
   Sequence first = served(manager, joined(common, counting(1000, 7)));
@@ -91,7 +91,7 @@ TEST(BlockManager, shares_a_prefix_while_held_and_after_and_evicts_in_the_stated
 }
 
 // vLLM's test_evict.
-TEST(BlockManager, reuses_tails_before_heads_and_what_is_no_prefix_first) {
+TEST(BlockManager, ReusesTailsBeforeHeadsAndWhatIsNoPrefixFirst) {
   BlockManager manager(10, 16, true);
   Sequence first = served(manager, counting(0, 5 * 16 + 7));
   Sequence second = served(manager, counting(1000, 3 * 16));
@@ -105,7 +105,7 @@ TEST(BlockManager, reuses_tails_before_heads_and_what_is_no_prefix_first) {
   EXPECT_EQ(manager.num_free(), 7U);
 }
 
-TEST(BlockManager, a_reused_block_is_no_longer_published) {
+TEST(BlockManager, AReusedBlockIsNoLongerPublished) {
   BlockManager manager(1, 16, true);
   Sequence first = served(manager, counting(0, 16));
   EXPECT_TRUE(manager.published(0));
@@ -117,7 +117,7 @@ TEST(BlockManager, a_reused_block_is_no_longer_published) {
 }
 
 // vLLM's test_computed_blocks_not_evicted.
-TEST(BlockManager, a_block_that_is_hit_is_not_evicted_by_the_same_request) {
+TEST(BlockManager, ABlockThatIsHitIsNotEvictedByTheSameRequest) {
   BlockManager manager(2, 16, true);
   Sequence first = served(manager, counting(0, 16));
   Sequence second = served(manager, counting(16, 16));
@@ -129,7 +129,7 @@ TEST(BlockManager, a_block_that_is_hit_is_not_evicted_by_the_same_request) {
   EXPECT_EQ(blocks_of(third), (Ids{0, 1}));
 }
 
-TEST(BlockManager, without_prefix_cache_nothing_is_shared_and_a_lack_of_blocks_is_refused) {
+TEST(BlockManager, WithoutPrefixCacheNothingIsSharedAndALackOfBlocksIsRefused) {
   BlockManager manager(4, 16, false);
   Sequence first = served(manager, counting(0, 32));
   Sequence second = sequence_of(counting(0, 32));
@@ -143,7 +143,7 @@ TEST(BlockManager, without_prefix_cache_nothing_is_shared_and_a_lack_of_blocks_i
   EXPECT_FALSE(manager.grow(second));
 }
 
-TEST(BlockManager, a_refused_admission_changes_nothing_although_part_is_cached) {
+TEST(BlockManager, ARefusedAdmissionChangesNothingAlthoughPartIsCached) {
   BlockManager manager(6, 16, true);
   Sequence first = served(manager, counting(0, 48));
   Sequence other = served(manager, counting(1000, 32));
@@ -159,7 +159,7 @@ TEST(BlockManager, a_refused_admission_changes_nothing_although_part_is_cached) 
   manager.check_integrity(holders);
 }
 
-TEST(BlockManager, a_prompt_of_whole_blocks_that_are_all_cached_computes_its_last_block_again) {
+TEST(BlockManager, APromptOfWholeBlocksThatAreAllCachedComputesItsLastBlockAgain) {
   for (const size_t blocks : {1U, 2U, 3U}) {
     BlockManager manager(8, 256, true);
     Sequence first = served(manager, counting(0, blocks * 256));
@@ -172,7 +172,7 @@ TEST(BlockManager, a_prompt_of_whole_blocks_that_are_all_cached_computes_its_las
   }
 }
 
-TEST(BlockManager, grows_by_a_block_exactly_behind_each_boundary) {
+TEST(BlockManager, GrowsByABlockExactlyBehindEachBoundary) {
   BlockManager manager(8, 256, true);
   Sequence sequence = sequence_of(counting(0, 255));
   ASSERT_TRUE(manager.admit(sequence));
@@ -183,7 +183,7 @@ TEST(BlockManager, grows_by_a_block_exactly_behind_each_boundary) {
   }
 }
 
-TEST(BlockManager, a_block_is_found_only_after_it_was_computed) {
+TEST(BlockManager, ABlockIsFoundOnlyAfterItWasComputed) {
   BlockManager manager(8, 16, true);
   Sequence first = sequence_of(counting(0, 40));
   Sequence second = sequence_of(counting(0, 40));
@@ -199,7 +199,7 @@ TEST(BlockManager, a_block_is_found_only_after_it_was_computed) {
 
 // Two sequences computed the same content at once: the first copy is the published one, the other goes first
 // when freed, and what follows the other copy is still found behind the first.
-TEST(BlockManager, a_second_copy_of_a_block_extends_the_chain_of_the_first) {
+TEST(BlockManager, ASecondCopyOfABlockExtendsTheChainOfTheFirst) {
   BlockManager manager(8, 16, true);
   Sequence first = sequence_of(counting(0, 20));
   Sequence second = sequence_of(counting(0, 40));
@@ -221,7 +221,7 @@ uint64_t prefix_blind_hash(std::optional<uint64_t>, std::span<const int32_t> tok
   return block_hash({}, tokens);
 }
 
-TEST(BlockManager, a_hash_collision_of_other_tokens_is_no_hit) {
+TEST(BlockManager, AHashCollisionOfOtherTokensIsNoHit) {
   BlockManager manager(8, 16, true, constant_hash);
   Sequence first = served(manager, counting(0, 16));
   EXPECT_EQ(manager.cached_length(sequence_of(counting(0, 17))), 16U);
@@ -233,7 +233,7 @@ TEST(BlockManager, a_hash_collision_of_other_tokens_is_no_hit) {
   manager.check_integrity(holders);
 }
 
-TEST(BlockManager, a_hash_collision_of_the_same_tokens_behind_another_prefix_is_no_hit) {
+TEST(BlockManager, AHashCollisionOfTheSameTokensBehindAnotherPrefixIsNoHit) {
   BlockManager manager(8, 16, true, prefix_blind_hash);
   const Ids head = counting(0, 16), other_head = counting(100, 16), tail = counting(200, 16);
   Sequence first = served(manager, joined(head, tail));
@@ -242,7 +242,7 @@ TEST(BlockManager, a_hash_collision_of_the_same_tokens_behind_another_prefix_is_
   EXPECT_EQ(manager.cached_length(sequence_of(joined(joined(other_head, tail), {1}))), 16U);
 }
 
-TEST(BlockManager, released_blocks_are_read_at_once_and_written_only_after_the_plans_in_flight) {
+TEST(BlockManager, ReleasedBlocksAreReadAtOnceAndWrittenOnlyAfterThePlansInFlight) {
   BlockManager manager(3, 16, true);
   Sequence first = served(manager, counting(0, 40));
   manager.release(first, 5);
@@ -259,7 +259,7 @@ TEST(BlockManager, released_blocks_are_read_at_once_and_written_only_after_the_p
   EXPECT_TRUE(manager.admit(same));
 }
 
-TEST(BlockManager, a_quarantined_prefix_that_is_hit_leaves_the_quarantine) {
+TEST(BlockManager, AQuarantinedPrefixThatIsHitLeavesTheQuarantine) {
   BlockManager manager(4, 16, true);
   Sequence first = served(manager, counting(0, 32));
   manager.release(first, 5);
@@ -271,7 +271,7 @@ TEST(BlockManager, a_quarantined_prefix_that_is_hit_leaves_the_quarantine) {
   EXPECT_EQ(manager.free_order(), (Ids{3}));
 }
 
-TEST(BlockManager, stays_balanced_over_10000_random_operations) {
+TEST(BlockManager, StaysBalancedOver10000RandomOperations) {
   for (const auto hash : {block_hash, prefix_blind_hash, constant_hash}) {
     std::mt19937 random(7);
     BlockManager manager(40, 4, true, hash);

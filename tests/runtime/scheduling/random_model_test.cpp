@@ -344,7 +344,7 @@ SchedulerConfig tiny(const Case& chosen, uint64_t seed) {
           .steps_in_flight = chosen.steps_in_flight};
 }
 
-TEST_P(RandomModel, every_output_equals_the_model_run_directly_over_10000_steps) {
+TEST_P(RandomModel, EveryOutputEqualsTheModelRunDirectlyOver10000Steps) {
   SchedulerCounts sum;
   size_t completed = 0, ahead = 0, dropped = 0, recomputed = 0, rows_more = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {

@@ -12,7 +12,7 @@ std::optional<std::string> reason(auto change) {
   return invalid_reason(params);
 }
 
-TEST(SamplingParams, the_defaults_and_the_limits_of_each_range_are_valid) {
+TEST(SamplingParams, TheDefaultsAndTheLimitsOfEachRangeAreValid) {
   EXPECT_FALSE(reason([](auto&) {}));
   EXPECT_FALSE(reason([](auto& p) { p.temperature = 0; }));
   EXPECT_FALSE(reason([](auto& p) { p.temperature = 2; }));
@@ -22,7 +22,7 @@ TEST(SamplingParams, the_defaults_and_the_limits_of_each_range_are_valid) {
   EXPECT_FALSE(reason([](auto& p) { p.logprobs = 20; }));
 }
 
-TEST(SamplingParams, what_lies_outside_a_range_is_refused_with_its_name_and_value) {
+TEST(SamplingParams, WhatLiesOutsideARangeIsRefusedWithItsNameAndValue) {
   EXPECT_EQ(reason([](auto& p) { p.temperature = 2.5; }), "temperature (2.5) must be from 0 (greedy) to 2");
   EXPECT_TRUE(reason([](auto& p) { p.temperature = -0.1F; }));
   EXPECT_TRUE(reason([](auto& p) { p.temperature = std::numeric_limits<float>::quiet_NaN(); }));

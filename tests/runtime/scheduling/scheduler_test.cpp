@@ -67,7 +67,7 @@ void expect_all_free(const Scheduler& scheduler, uint32_t num_blocks) {
   scheduler.check_integrity();
 }
 
-TEST(Scheduler, counts_what_is_added_and_finished) {
+TEST(Scheduler, CountsWhatIsAddedAndFinished) {
   Scheduler scheduler(config());
   EXPECT_FALSE(scheduler.has_work());
   EXPECT_FALSE(scheduler.schedule());
@@ -84,7 +84,7 @@ TEST(Scheduler, counts_what_is_added_and_finished) {
   expect_all_free(scheduler, 10000);
 }
 
-TEST(Scheduler, a_request_that_can_never_be_served_is_refused_with_the_numbers) {
+TEST(Scheduler, ARequestThatCanNeverBeServedIsRefusedWithTheNumbers) {
   SchedulerConfig small = config(1024, 4, 16);
   small.max_model_len = 100;
   Scheduler scheduler(small);
@@ -112,7 +112,7 @@ Request open_ended(RequestId id, size_t prompt_length) {
   return made;
 }
 
-TEST(Scheduler, an_open_ended_request_goes_on_to_the_end_of_the_context_or_of_the_smallest_cache) {
+TEST(Scheduler, AnOpenEndedRequestGoesOnToTheEndOfTheContextOrOfTheSmallestCache) {
   const auto ends = [](uint32_t max_model_len, uint32_t fewest_blocks, size_t prompt) {
     SchedulerConfig small = config(1024, 4, 16);
     small.max_model_len = max_model_len;
@@ -131,7 +131,7 @@ TEST(Scheduler, an_open_ended_request_goes_on_to_the_end_of_the_context_or_of_th
   EXPECT_EQ(ends(100, 0, 64), std::tuple(1U, 0U, 1U));
 }
 
-TEST(Scheduler, an_open_ended_request_is_refused_only_for_its_prompt) {
+TEST(Scheduler, AnOpenEndedRequestIsRefusedOnlyForItsPrompt) {
   SchedulerConfig small = config(1024, 4, 16);
   small.max_model_len = 100;
   Scheduler scheduler(small);
@@ -140,7 +140,7 @@ TEST(Scheduler, an_open_ended_request_is_refused_only_for_its_prompt) {
   EXPECT_EQ(rejection->reason, "66 tokens need 5 kv blocks of 16 and there are 4; lower the prompt (65)");
 }
 
-TEST(Scheduler, counts_requests_whose_max_tokens_the_context_clips_and_those_that_reach_its_end) {
+TEST(Scheduler, CountsRequestsWhoseMaxTokensTheContextClipsAndThoseThatReachItsEnd) {
   SchedulerConfig small = config(1024, 10, 16);
   small.max_model_len = 30;
   Scheduler scheduler(small);
@@ -155,7 +155,7 @@ TEST(Scheduler, counts_requests_whose_max_tokens_the_context_clips_and_those_tha
   EXPECT_EQ(scheduler.counts().ended_by_cache, 0U);
 }
 
-TEST(Scheduler, a_configuration_that_cannot_serve_is_refused) {
+TEST(Scheduler, AConfigurationThatCannotServeIsRefused) {
   SchedulerConfig starving = config();
   starving.max_num_batched_tokens = 15;
   EXPECT_THROW(Scheduler{starving}, Error);
@@ -164,7 +164,7 @@ TEST(Scheduler, a_configuration_that_cannot_serve_is_refused) {
 
 // vLLM's case has a cap of 400 on each prompt's chunk; without one, chunks are served in order and decodes
 // come first.
-TEST(Scheduler, mixed_cuts_prompts_to_the_budget_and_lets_decodes_go_first) {
+TEST(Scheduler, MixedCutsPromptsToTheBudgetAndLetsDecodesGoFirst) {
   Scheduler scheduler(config(1024));
   for (RequestId id = 1; id <= 3; ++id) add(scheduler, request(id, 800));
   EXPECT_EQ(step(scheduler), (Lengths{800, 224}));
@@ -173,7 +173,7 @@ TEST(Scheduler, mixed_cuts_prompts_to_the_budget_and_lets_decodes_go_first) {
   EXPECT_EQ(step(scheduler), (Lengths{1, 1, 1}));
 }
 
-TEST(Scheduler, nobody_skips_ahead_of_a_prompt_that_does_not_fit_the_budget) {
+TEST(Scheduler, NobodySkipsAheadOfAPromptThatDoesNotFitTheBudget) {
   for (const Policy policy : {Policy::mixed, Policy::prefill_first}) {
     SchedulerConfig chosen = config(1024);
     chosen.policy = policy;
@@ -184,7 +184,7 @@ TEST(Scheduler, nobody_skips_ahead_of_a_prompt_that_does_not_fit_the_budget) {
   }
 }
 
-TEST(Scheduler, prefill_first_cuts_only_the_first_prompt_of_a_step) {
+TEST(Scheduler, PrefillFirstCutsOnlyTheFirstPromptOfAStep) {
   Scheduler scheduler(prefill_first(config(16384, 1000, 256)));
   add(scheduler, request(1, 20000));
   add(scheduler, request(2, 100));
@@ -193,7 +193,7 @@ TEST(Scheduler, prefill_first_cuts_only_the_first_prompt_of_a_step) {
   EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
 }
 
-TEST(Scheduler, prefill_first_lets_a_second_prompt_wait_until_it_fits_whole) {
+TEST(Scheduler, PrefillFirstLetsASecondPromptWaitUntilItFitsWhole) {
   Scheduler scheduler(prefill_first(config(16384, 1000, 256)));
   add(scheduler, request(1, 16000));
   add(scheduler, request(2, 1000));
@@ -202,7 +202,7 @@ TEST(Scheduler, prefill_first_lets_a_second_prompt_wait_until_it_fits_whole) {
   EXPECT_EQ(step(scheduler), (Lengths{1, 1}));
 }
 
-TEST(Scheduler, prefill_first_fits_a_prompt_by_what_is_not_cached) {
+TEST(Scheduler, PrefillFirstFitsAPromptByWhatIsNotCached) {
   Scheduler scheduler(prefill_first(config(1024)));
   add(scheduler, request(1, 800));
   step(scheduler);
@@ -214,7 +214,7 @@ TEST(Scheduler, prefill_first_fits_a_prompt_by_what_is_not_cached) {
   EXPECT_EQ(scheduler.counts().cached_tokens, 800U);
 }
 
-TEST(Scheduler, a_full_kv_preempts_the_newest_which_keeps_its_token_and_resumes_first) {
+TEST(Scheduler, AFullKvPreemptsTheNewestWhichKeepsItsTokenAndResumesFirst) {
   Scheduler scheduler(config(1024, 10, 16));
   add(scheduler, request(1, 80));
   add(scheduler, request(2, 80));
@@ -243,7 +243,7 @@ TEST(Scheduler, a_full_kv_preempts_the_newest_which_keeps_its_token_and_resumes_
 }
 
 // nano-vLLM's arithmetic, with either policy.
-TEST(Scheduler, the_newest_preempts_itself_and_is_computed_again_from_the_cache) {
+TEST(Scheduler, TheNewestPreemptsItselfAndIsComputedAgainFromTheCache) {
   for (const Policy policy : {Policy::prefill_first, Policy::mixed}) {
     SchedulerConfig chosen = config(16384, 5, 256);
     chosen.policy = policy;
@@ -267,7 +267,7 @@ TEST(Scheduler, the_newest_preempts_itself_and_is_computed_again_from_the_cache)
   }
 }
 
-TEST(Scheduler, the_only_sequence_never_lacks_a_block) {
+TEST(Scheduler, TheOnlySequenceNeverLacksABlock) {
   Scheduler scheduler(config(1024, 4, 16));
   add(scheduler, request(1, 33, 32));  // 64 tokens in the cache, the 65th is never computed
   EXPECT_EQ(run_to_end(scheduler).at(1), FinishReason::length);
@@ -292,7 +292,7 @@ FinishReason end_after(const SchedulerConfig& chosen, const SamplingParams& samp
   return reason;
 }
 
-TEST(Scheduler, a_request_ends_at_any_end_of_sequence_token_or_stop_token_or_its_length) {
+TEST(Scheduler, ARequestEndsAtAnyEndOfSequenceTokenOrStopTokenOrItsLength) {
   const SamplingParams four{.max_tokens = 4, .stop_token_ids = {50, 60}};
   EXPECT_EQ(end_after(config(), four, {5, 2}), FinishReason::stop);
   EXPECT_EQ(end_after(config(), four, {7}), FinishReason::stop);
@@ -302,7 +302,7 @@ TEST(Scheduler, a_request_ends_at_any_end_of_sequence_token_or_stop_token_or_its
   EXPECT_EQ(end_after(config(), four, {5, 5, 5, 2}), FinishReason::stop);
 }
 
-TEST(Scheduler, ignore_eos_spares_stop_tokens_and_min_tokens_delays_both) {
+TEST(Scheduler, IgnoreEosSparesStopTokensAndMinTokensDelaysBoth) {
   const SamplingParams ignoring{.max_tokens = 4, .ignore_eos = true, .stop_token_ids = {50}};
   EXPECT_EQ(end_after(config(), ignoring, {2, 7, 50}), FinishReason::stop);
   EXPECT_EQ(end_after(config(), ignoring, {2, 2, 2, 2}), FinishReason::length);
@@ -312,14 +312,14 @@ TEST(Scheduler, ignore_eos_spares_stop_tokens_and_min_tokens_delays_both) {
   EXPECT_EQ(end_after(config(), late, {2, 50, 50}), FinishReason::stop);
 }
 
-TEST(Scheduler, the_maximum_length_ends_a_request_even_before_min_tokens) {
+TEST(Scheduler, TheMaximumLengthEndsARequestEvenBeforeMinTokens) {
   SchedulerConfig tight = config();
   tight.max_model_len = 12;
   EXPECT_EQ(end_after(tight, {.max_tokens = 50, .min_tokens = 40, .stop_token_ids = {}}, {5, 2}),
             FinishReason::length);
 }
 
-TEST(Scheduler, no_more_run_at_once_than_there_are_seats) {
+TEST(Scheduler, NoMoreRunAtOnceThanThereAreSeats) {
   SchedulerConfig two = config();
   two.max_num_seqs = 2;
   for (const Policy policy : {Policy::mixed, Policy::prefill_first}) {
@@ -336,7 +336,7 @@ TEST(Scheduler, no_more_run_at_once_than_there_are_seats) {
   }
 }
 
-TEST(Scheduler, two_equal_prompts_in_one_step_are_both_computed_and_a_third_shares) {
+TEST(Scheduler, TwoEqualPromptsInOneStepAreBothComputedAndAThirdShares) {
   Scheduler scheduler(config());
   Request same = request(1, 40);
   for (RequestId id = 1; id <= 2; ++id) {
@@ -349,7 +349,7 @@ TEST(Scheduler, two_equal_prompts_in_one_step_are_both_computed_and_a_third_shar
   EXPECT_EQ(step(scheduler), (Lengths{1, 1, 8}));
 }
 
-TEST(Scheduler, sequences_in_flight_are_planned_one_token_further) {
+TEST(Scheduler, SequencesInFlightArePlannedOneTokenFurther) {
   Scheduler scheduler(in_flight(2, config()));
   add(scheduler, request(1, 10));
   const StepPlan first = next(scheduler);
@@ -365,7 +365,7 @@ TEST(Scheduler, sequences_in_flight_are_planned_one_token_further) {
   EXPECT_EQ(scheduler.find(1)->num_completion_tokens(), 3U);
 }
 
-TEST(Scheduler, a_sequence_whose_length_ends_it_in_flight_is_not_planned_again) {
+TEST(Scheduler, ASequenceWhoseLengthEndsItInFlightIsNotPlannedAgain) {
   SchedulerConfig chosen = in_flight(4, config());
   chosen.max_model_len = 12;
   Scheduler scheduler(chosen);
@@ -378,7 +378,7 @@ TEST(Scheduler, a_sequence_whose_length_ends_it_in_flight_is_not_planned_again) 
 }
 
 // The extra token fills a block: it may not be found as a prefix, nor be written by others before it is done.
-TEST(Scheduler, a_token_after_the_end_is_dropped_and_its_blocks_are_free_after_its_step) {
+TEST(Scheduler, ATokenAfterTheEndIsDroppedAndItsBlocksAreFreeAfterItsStep) {
   Scheduler scheduler(in_flight(2, config(1024, 2, 16)));
   add(scheduler, request(1, 15));
   const StepPlan last = next(scheduler), extra = next(scheduler);
@@ -392,7 +392,7 @@ TEST(Scheduler, a_token_after_the_end_is_dropped_and_its_blocks_are_free_after_i
   EXPECT_EQ(scheduler.counts().cached_tokens, 0U);
 }
 
-TEST(Scheduler, preemption_waits_until_nothing_is_in_flight) {
+TEST(Scheduler, PreemptionWaitsUntilNothingIsInFlight) {
   Scheduler scheduler(in_flight(2, config(1024, 6, 16)));
   for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 48));
   const StepPlan plan = next(scheduler);
@@ -404,7 +404,7 @@ TEST(Scheduler, preemption_waits_until_nothing_is_in_flight) {
   EXPECT_EQ(scheduler.counts().preemptions, 1U);
 }
 
-TEST(Scheduler, blocks_freed_while_a_plan_is_in_flight_are_not_written_by_the_next_plan) {
+TEST(Scheduler, BlocksFreedWhileAPlanIsInFlightAreNotWrittenByTheNextPlan) {
   Scheduler scheduler(in_flight(2, config(1024, 2, 16)));
   add(scheduler, request(1, 20, 4));
   const StepPlan first = next(scheduler);
@@ -417,7 +417,7 @@ TEST(Scheduler, blocks_freed_while_a_plan_is_in_flight_are_not_written_by_the_ne
   EXPECT_EQ(query_lengths(second), (Lengths{20}));
 }
 
-TEST(Scheduler, an_abort_of_waiting_running_chunked_and_flying_requests_frees_everything) {
+TEST(Scheduler, AnAbortOfWaitingRunningChunkedAndFlyingRequestsFreesEverything) {
   SchedulerConfig chosen = config(64, 100, 16);
   chosen.max_num_seqs = 2;
   Scheduler scheduler(chosen);
@@ -432,7 +432,7 @@ TEST(Scheduler, an_abort_of_waiting_running_chunked_and_flying_requests_frees_ev
   expect_all_free(scheduler, 100);
 }
 
-TEST(Scheduler, an_id_can_be_used_again_while_the_result_of_its_aborted_request_is_in_flight) {
+TEST(Scheduler, AnIdCanBeUsedAgainWhileTheResultOfItsAbortedRequestIsInFlight) {
   Scheduler scheduler(in_flight(2, config()));
   add(scheduler, request(1, 20));
   const StepPlan old = next(scheduler);
@@ -445,7 +445,7 @@ TEST(Scheduler, an_id_can_be_used_again_while_the_result_of_its_aborted_request_
   EXPECT_EQ(scheduler.find(1)->num_tokens(), 31U);
 }
 
-TEST(Scheduler, a_chunk_that_does_not_end_the_prompt_is_answered_without_a_token) {
+TEST(Scheduler, AChunkThatDoesNotEndThePromptIsAnsweredWithoutAToken) {
   Scheduler scheduler(config(32));
   add(scheduler, request(1, 40));
   const StepPlan chunk = next(scheduler);
@@ -460,7 +460,7 @@ TEST(Scheduler, a_chunk_that_does_not_end_the_prompt_is_answered_without_a_token
   EXPECT_TRUE(decode.known_tokens.empty());
 }
 
-TEST(Scheduler, a_result_that_does_not_answer_the_oldest_plan_is_a_fault) {
+TEST(Scheduler, AResultThatDoesNotAnswerTheOldestPlanIsAFault) {
   Scheduler scheduler(config());
   add(scheduler, request(1, 10));
   const StepPlan plan = next(scheduler);
@@ -484,7 +484,7 @@ TEST(Scheduler, a_result_that_does_not_answer_the_oldest_plan_is_a_fault) {
   EXPECT_TRUE(refused([](auto&) {}));  // twice
 }
 
-TEST(Scheduler, log_probabilities_reach_the_event_of_their_token) {
+TEST(Scheduler, LogProbabilitiesReachTheEventOfTheirToken) {
   Scheduler scheduler(config());
   for (RequestId id = 1; id <= 2; ++id) add(scheduler, request(id, 10));
   const StepPlan plan = next(scheduler);
@@ -498,7 +498,7 @@ TEST(Scheduler, log_probabilities_reach_the_event_of_their_token) {
   EXPECT_EQ(events.at(1).alternatives, (std::vector<TokenLogprob>{{9, -2.0F}, {10, -3.0F}}));
 }
 
-TEST(Scheduler, commands_and_plans_share_one_sequence_of_steps) {
+TEST(Scheduler, CommandsAndPlansShareOneSequenceOfSteps) {
   SchedulerConfig third = config();
   third.replica = 3;
   Scheduler scheduler(third);
@@ -578,7 +578,7 @@ std::vector<Request> benchmark_requests() {
   return requests;
 }
 
-TEST(Scheduler, prefill_first_plans_the_benchmark_exactly_as_nano_vllm_does) {
+TEST(Scheduler, PrefillFirstPlansTheBenchmarkExactlyAsNanoVllmDoes) {
   auto requests = benchmark_requests();
   ASSERT_EQ(requests[0].prompt.size(), 964U);
   ASSERT_EQ(requests[0].prompt[0], 6311);

@@ -45,7 +45,7 @@ std::string refusal_of_first(auto change) {
   return refusal(table, plan);
 }
 
-TEST(SequenceTable, derives_lengths_and_blocks_from_the_plans) {
+TEST(SequenceTable, DerivesLengthsAndBlocksFromThePlans) {
   SequenceTable table(seats, blocks, block_size);
   const StepPlan first = first_plan();
   const auto prompt = table.apply(first);
@@ -84,7 +84,7 @@ StepPlan again(uint64_t step, uint32_t past, uint32_t query, uint32_t rows) {
   return plan;
 }
 
-TEST(SequenceTable, a_query_may_begin_before_what_the_mirror_has_and_mix_known_tokens_with_the_last) {
+TEST(SequenceTable, AQueryMayBeginBeforeWhatTheMirrorHasAndMixKnownTokensWithTheLast) {
   SequenceTable table(seats, blocks, block_size);
   table.apply(first_plan());
   const StepPlan plan = again(2, 17, 5, 3);
@@ -102,7 +102,7 @@ TEST(SequenceTable, a_query_may_begin_before_what_the_mirror_has_and_mix_known_t
             "rank state drifted: seat 2 goes on after 25 tokens and has 24");
 }
 
-TEST(SequenceTable, the_state_is_that_of_where_the_query_begins) {
+TEST(SequenceTable, TheStateIsThatOfWhereTheQueryBegins) {
   SequenceTable table(seats, blocks, block_size);
   table.apply(first_plan());
   StepPlan plan = again(2, 17, 5, 3);
@@ -110,7 +110,7 @@ TEST(SequenceTable, the_state_is_that_of_where_the_query_begins) {
   EXPECT_TRUE(refusal(table, plan).starts_with("rank state drifted: plan 2 assumes other lengths or blocks"));
 }
 
-TEST(SequenceTable, a_step_samples_no_more_rows_than_there_are_seats) {
+TEST(SequenceTable, AStepSamplesNoMoreRowsThanThereAreSeats) {
   SequenceTable table(seats, blocks, block_size);
   table.apply(first_plan());
   EXPECT_EQ(table.apply(again(2, 17, 7, 4))[0].rows_sampled, 4U);
@@ -118,7 +118,7 @@ TEST(SequenceTable, a_step_samples_no_more_rows_than_there_are_seats) {
             "rank state drifted: plan 3 samples 5 rows, and 4 is the most");
 }
 
-TEST(SequenceTable, a_seat_released_in_a_plan_can_be_taken_in_the_same_plan) {
+TEST(SequenceTable, ASeatReleasedInAPlanCanBeTakenInTheSamePlan) {
   SequenceTable table(seats, blocks, block_size);
   table.apply(first_plan());
   StepPlan second = first_plan();
@@ -127,7 +127,7 @@ TEST(SequenceTable, a_seat_released_in_a_plan_can_be_taken_in_the_same_plan) {
   EXPECT_EQ(table.apply(second)[0].seen_blocks, 0U);
 }
 
-TEST(SequenceTable, follows_a_plan_without_sequences) {
+TEST(SequenceTable, FollowsAPlanWithoutSequences) {
   SequenceTable table(seats, blocks, block_size);
   StepPlan stop;
   stop.step = 1;
@@ -135,7 +135,7 @@ TEST(SequenceTable, follows_a_plan_without_sequences) {
   EXPECT_TRUE(table.apply(stop).empty());
 }
 
-TEST(SequenceTable, a_plan_that_does_not_fit_what_this_rank_knows_is_a_fault) {
+TEST(SequenceTable, APlanThatDoesNotFitWhatThisRankKnowsIsAFault) {
   const std::string drifted = "rank state drifted: ";
   EXPECT_EQ(refusal_of_first([](auto&) {}), "accepted");
   EXPECT_EQ(refusal_of_first([](auto& p) { p.step = 2; }), drifted + "plan 2 follows plan 0");
@@ -180,7 +180,7 @@ TEST(SequenceTable, a_plan_that_does_not_fit_what_this_rank_knows_is_a_fault) {
   EXPECT_NE(refusal_of_first([](auto& p) { p.sequences[0].query_length = 0; }), "accepted");
 }
 
-TEST(SequenceTable, another_length_or_order_of_blocks_is_seen_in_the_state) {
+TEST(SequenceTable, AnotherLengthOrOrderOfBlocksIsSeenInTheState) {
   const auto drifts = [](auto change) {
     return refusal_of_first(change).starts_with("rank state drifted: plan 1 assumes other lengths or blocks");
   };

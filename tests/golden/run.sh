@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Models x grids x instruction paths x types x batching: each run has the bytes of one rank on that path, and in fp32 the golden tokens.
+#   tests/golden/run.sh [--cover SEED] [MODEL_DIR...]
+# Without --cover the whole product (half an hour). With it a few dozen runs in which every two values of two factors meet.
+here=$(cd "$(dirname "$0")" && pwd)
+seed=''
+[[ ${1:-} != --cover ]] || { seed=$2 && shift 2; }
+MANIPLE=$(realpath "${MANIPLE:-$here/../../build/release/maniple}")
+DATA=${DATA:-$here/../data}
+MPIRUN=${MPIRUN:-mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1}
+. "$here/../end_to_end/lib.sh"
+
+models=("$@")
+# Those that this version serves: windows of attention are refused by name.
+((${#models[@]} > 0)) || mapfile -t models < <(grep -L '"sliding_window": [0-9]' "$DATA"/models/*/config.json | xargs -n 1 dirname)
+paths=$("$MANIPLE" --version | sed -n 's/^CPU paths: *//p' | sed 's/(.*//; s/,//g')
+
+# A factor a line: its name, its values. "-" is the default.
+factors() {
+  echo "model ${models[*]}"
+  echo "grid 1x1 2x1 4x1 8x1 1x2 2x2 1x4 4x2"
+  echo "path $paths"
+  echo "type fp32 bf16"
+  echo "blocks - 16"
+  echo "batching - chunks alone"
+}
+
+# All combinations, or greedily those that bring most new pairs, of 200 drawn ones each time.
+combinations() {
+  factors | awk -v seed="$seed" '
+    { values[NR] = NF - 1; for (i = 2; i <= NF; i++) value[NR, i - 1] = $i }
+    function print_pick(f) { for (f = 1; f <= NR; f++) printf "%s%s", value[f, pick[f]], f < NR ? " " : "\n" }
+    function whole(f, i) { if (f > NR) { print_pick(); return } for (i = 1; i <= values[f]; i++) { pick[f] = i; whole(f + 1) } }
+    function news(f, g, n) {
+      n = 0
+      for (f = 1; f <= NR; f++) for (g = f + 1; g <= NR; g++) n += !((f, pick[f], g, pick[g]) in met)
+      return n
+    }
+    END {
+      if (seed == "") { whole(1); exit }
+      srand(seed)
+      for (f = 1; f <= NR; f++) for (g = f + 1; g <= NR; g++) left += values[f] * values[g]
+      while (left > 0) {
+        most = 0
+        for (drawn = 0; drawn < 200; drawn++) {
+          for (f = 1; f <= NR; f++) pick[f] = 1 + int(rand() * values[f])
+          n = news()
+          if (n > most) { most = n; for (f = 1; f <= NR; f++) best[f] = pick[f] }
+        }
+        if (most == 0) continue
+        for (f = 1; f <= NR; f++) pick[f] = best[f]
+        for (f = 1; f <= NR; f++) for (g = f + 1; g <= NR; g++) met[f, pick[f], g, pick[g]] = 1
+        left -= most
+        print_pick()
+      }
+    }'
+}
+
+# generate_on RANKS NAME options...: results in $work/NAME.
+generate_on() {
+  local ranks=$1 name=$2
+  shift 2
+  on "$ranks" generate --in "$work/requests" --out "$work/$name" --overwrite "$@" 2>"$work/err" ||
+    { bad "$ranks ranks, $*: exit code $?: $(cat "$work/err")" && return 1; }
+}
+
+# reference MODEL PATH TYPE: one rank's results, made once, in $work/$reference.
+reference() {
+  reference=$(tr -c 'a-z0-9\n' _ <<<"${1%/}.$2.$3")
+  [[ -e $work/$reference ]] && return
+  generate_on 1 "$reference" --model "$1" --cpu-path "$2" --dtype "$3" --threads 1 || return
+  [[ $3 != fp32 ]] || sed -E 's/.*"tokens":(\[[0-9,]*\]).*/\1/' "$work/$reference" | cmp - "$work/expected" ||
+    bad "$1, path $2: other tokens than the golden ones"
+}
+
+runs=0
+while read -r model grid path type blocks batching; do
+  tensor=${grid%x*} data=${grid#*x}
+  heads=$(sed -n 's/.*"num_attention_heads": *\([0-9]*\).*/\1/p' "$model/config.json")
+  ((heads % tensor == 0)) || continue
+  "$(dirname "$MANIPLE")/golden_requests" "$model" "$work/expected" >"$work/requests" || bad "$model: no golden requests"
+  reference "$model" "$path" "$type" || continue
+  options=(--model "$model" --tp "$tensor" --cpu-path "$path" --dtype "$type")
+  [[ $blocks == - ]] || options+=(--block-size "$blocks")
+  case $batching in
+    chunks) options+=(--max-num-seqs 3 --max-num-batched-tokens 48) ;;
+    alone) options+=(--max-num-seqs 1) ;;
+  esac
+  generate_on $((tensor * data)) out "${options[@]}" || continue
+  ((++runs))
+  if grep -q 'reproducibility: batch' "$work/err"; then
+    # Sums of another grouping: the same greedy tokens, not the same bits.
+    [[ $type != fp32 ]] || sed -E 's/.*"tokens":(\[[0-9,]*\]).*/\1/' "$work/out" | cmp - "$work/expected" || bad "${options[*]}, data $data: not the golden tokens"
+  else
+    cmp "$work/out" "$work/$reference" || bad "${options[*]}, data $data: other bytes than one rank's"
+  fi
+done < <(combinations)
+((runs > 10)) || bad "only $runs runs"
+say "$runs runs${seed:+, cover of seed $seed}"
+finish

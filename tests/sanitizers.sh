@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The unit tests under the address and undefined sanitizers, then groups, supervision and what else has threads under the thread
+# sanitizer. usage: tests/sanitizers.sh [asan] [tsan]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+presets=("$@")
+((${#presets[@]} > 0)) || presets=(asan tsan)
+asan_tests=(kernels_test emulation_test cuda_kernels_test amx_emulation_test parallel_test layers_test scheduling_test control_test checkpoint_test
+  tokenizer_test chat_test execution_test model_test engine_test run_directory_test launch_test supervision_test)
+tsan_tests=(parallel_test control_test supervision_test run_directory_test checkpoint_test engine_test kernels_test)
+
+run_test() {  # PRESET TEST
+  # The reference backend under a sanitizer takes minutes a grid, and it has no threads. Of the kernels the pool alone has threads.
+  local filter='-*SurviveSmallBudgets*reference:*EveryGrid*reference:*/cuda*' output since=$SECONDS
+  [ "$1 $2" != "tsan kernels_test" ] || filter='ThreadPool*'
+  if output=$(timeout 900 "build/$1/$2" --gtest_brief=1 --gtest_filter="$filter" 2>&1); then
+    echo "$1 $2: passed, $((SECONDS - since)) s"
+  else
+    printf '%s\n%s %s: FAILED\n' "$output" "$1" "$2"
+    return 1
+  fi
+}
+export -f run_test
+
+for preset in "${presets[@]}"; do
+  case $preset in
+    asan) tests=("${asan_tests[@]}") ;;
+    tsan) tests=("${tsan_tests[@]}") ;;
+    *) echo "unknown preset $preset: asan or tsan" >&2 && exit 64 ;;
+  esac
+  launch/setup.sh "$preset" "${tests[@]}"
+  printf '%s\n' "${tests[@]}" | xargs -P "$(nproc)" -I{} bash -c "run_test $preset {}"
+done
