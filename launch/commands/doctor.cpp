@@ -5,6 +5,7 @@
 #include <launch/input/line_reader.hpp>
 #include <launch/input/requests.hpp>
 #include <launch/options/option_names.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/supervision/health_monitor.hpp>
@@ -34,14 +35,21 @@ std::string checks_text(const std::vector<CheckResult>& results) {
 }
 
 // Checked as generate does; what can be read only once is left to it.
-std::string input_text(const std::vector<std::string>& in) {
-  if (in.empty()) return {};
-  for (const std::string& path : in)
+std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
+  std::string text;
+  if (options.out) {
+    check_output(*options.out, options.overwrite);
+    text += fmt::format("ok: results can go to {}\n", *options.out);
+  }
+  if (options.in.empty()) return text;
+  for (const std::string& path : options.in)
     if (path == "-" || (fs::exists(path) && !fs::is_regular_file(path) && !fs::is_directory(path)))
-      return fmt::format("not checked: --in {}, which can be read only once\n", path);
-  LineReader input(in, [](const LineReader::Line& line) { return request_of_text(line); });
+      return text + fmt::format("not checked: --in {}, which can be read only once\n", path);
+  LineReader input(options.in, [](const LineReader::Line& line) { return request_of_text(line); });
+  if (options.run_dir && !options.engine.model.empty())
+    check_goes_on(*options.run_dir, options, plan, input.hash());
   const uint64_t requests = validate_requests(input).requests;
-  return fmt::format("ok: {} in {}\n", counted(requests, "request"), input.name());
+  return text + fmt::format("ok: {} in {}\n", counted(requests, "request"), input.name());
 }
 
 // What the lengths come to.
@@ -89,15 +97,17 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
   });
-  std::string input;  // it may be long, and is read when nothing else is wrong
+  std::string files;  // the input may be long, and is read when nothing else is wrong
   collective_phase(world, [&] {
-    if (world.rank() == 0) input = input_text(asked.in);
+    DoctorOptions settled = asked;
+    settled.engine = options.engine;
+    if (world.rank() == 0) files = files_text(settled, plan);
   });
   const Preflight preflight = run_preflight(world, options, plan);
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
                       rank_table(preflight.job),
-                      needs_text(plan, options.engine) + checks_text(preflight.results) + input));
+                      needs_text(plan, options.engine) + checks_text(preflight.results) + files));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
   if (options.run_dir) options.run_dir = preflight.job.ranks[0].run_dir.path;

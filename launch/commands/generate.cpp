@@ -153,11 +153,6 @@ void report_preflight(const Preflight& preflight, const GenerateOptions& options
   job.keep("topology.txt", rank_table(preflight.job));
 }
 
-std::string instruction_path(const BackendOptions& backend) {
-  if (backend.kind == BackendKind::reference) return "reference";
-  return std::string(backend.kind == BackendKind::cuda ? "cuda" : name_of(backend.cpu_path));
-}
-
 // Rank 0 alone knows the folder of this job in the run directory.
 void share_folder(World& world, const std::optional<GenerateJob>& job, const Reporters& reporters) {
   std::string name = job ? job->folder().string() : "";
@@ -200,7 +195,8 @@ ExitCode generate(World& world, const GenerateOptions& options, RankActivity& ac
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), engine, &model.config);
     if (world.rank() == 0)
-      job.emplace(settled, plan, world.locations()[0].host, instruction_path(engine.backend), activity.disk);
+      job.emplace(settled, plan, world.locations()[0].host, instruction_path_of(engine.backend),
+                  activity.disk);
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;

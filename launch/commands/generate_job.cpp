@@ -74,12 +74,12 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   }
   seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
+  check_output(options_.out.value_or("-"), options_.overwrite);  // before an input that may be long
   if (!followed_) check_requests();
   output_.emplace(options_.out.value_or("-"));
   if (input_ && output_->is_one_of(*input_))
     fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
          options_.out.value_or("stdout"));
-  check_overwrite(options_.out.value_or("-"), options_.overwrite);
 }
 
 void GenerateJob::check_requests() {
@@ -88,6 +88,9 @@ void GenerateJob::check_requests() {
   unlimited_chats_ = options_.sampling.max_tokens ? 0 : summary.unlimited_chats;
   if (!summary.first_chat.empty()) ChatTemplate::load(files_);
   note_ = note_on_prompt(files_, summary.first_prompt);
+  if (options_.chat && input_ && !input_->has_text())
+    note_ += fmt::format("maniple: note: --chat changes nothing: {} holds JSON lines, not prompts\n",
+                         input_->name());
   if (summary.first_text.empty() || files_.has("tokenizer.json")) return;
   throw Error(
       ExitCode::input,

@@ -54,6 +54,11 @@ uint64_t model_hash(const ModelFiles& files) {
   return hash;
 }
 
+std::string instruction_path_of(const BackendOptions& backend) {
+  if (backend.kind == BackendKind::reference) return "reference";
+  return std::string(backend.kind == BackendKind::cuda ? "cuda" : name_of(backend.cpu_path));
+}
+
 std::string level_of(const JobPlan& plan) {
   std::string level(name_of(plan.repro));
   if (plan.repro == Repro::batch) level += fmt::format(" of tensor size {}", plan.grid.tensor);
@@ -83,6 +88,19 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   if (options.chat)
     manifest.set("text_lines", options.system ? "chats of the system message " + *options.system : "chats");
   return manifest;
+}
+
+void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& options, const JobPlan& plan,
+                   uint64_t input_hash) {
+  const std::optional<Manifest> there = Manifest::read(run_dir);
+  if (!there) return;
+  const uint64_t chats = there->find("unlimited_chats") ? there->number("unlimited_chats") : 0;
+  there->check_same(
+      manifest_of(options,
+                  {input_hash, there->number("requests"), options.seed.value_or(there->number("seed")),
+                   static_cast<std::time_t>(there->number("started")),
+                   instruction_path_of(options.engine.backend), level_of(plan), chats}),
+      run_dir);
 }
 
 DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config) {

@@ -26,9 +26,14 @@ struct RunIdentity {
   std::string level;             // of reproducibility, in force
   uint64_t unlimited_chats = 0;  // without max_tokens, which may go on to the end of the context
 };
+std::string instruction_path_of(const BackendOptions& backend);  // "avx512", "reference", "cuda"
 // "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
 std::string level_of(const JobPlan& plan);
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
+
+// Fails (input) where run_dir holds a run that a job with these options and this input would not go on with.
+void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& options, const JobPlan& plan,
+                   uint64_t input_hash);
 
 // Collective: what the job computes in, by rank 0. Where no type was asked for, that of the checkpoint if it
 // is fp16 and the job is on GPUs, else bf16; also where its run directory was begun in bf16.

@@ -115,6 +115,7 @@ void LineReader::look_at_beginning() {
   const std::string& name = files_[current_].name;
   refuse_foreign_bytes(buffer_, name);
   of_text_ = from_text_ && holds_prompts(buffer_, name);
+  has_text_ |= of_text_;
   if (!of_text_) return refuse_foreign_json(buffer_, name);
   if (buffer_.starts_with(byte_order_mark)) used_ = byte_order_mark.size();
 }

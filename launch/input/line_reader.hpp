@@ -41,6 +41,7 @@ class LineReader {
   // Of the bytes as they are on the disk, which are read once for it.
   uint64_t hash();
 
+  bool has_text() const { return has_text_; }  // lines of text files were among those that it has read
   // Whether it reads that file.
   bool reads(const struct stat& file) const;
 
@@ -65,6 +66,7 @@ class LineReader {
   FromText from_text_;
   std::string name_;
   std::optional<uint64_t> hash_;
+  bool has_text_ = false;
   std::vector<File> files_;
   size_t current_ = 0;
   // Of the current file:

@@ -18,6 +18,12 @@ namespace {
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
 
+[[noreturn]] void fail_to_open(const std::string& name) {
+  throw Error(ExitCode::input, fmt::format("cannot write {}: {}", name, reason_of(errno)),
+              "nothing was loaded or computed yet",
+              "give --out a file in a folder that exists and where you may write");
+}
+
 }  // namespace
 
 void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite) {
@@ -38,6 +44,14 @@ void check_overwrite(const std::filesystem::path& path, const Overwrite& overwri
               "choose another file, or add --overwrite");
 }
 
+void check_output(const std::filesystem::path& path, const Overwrite& overwrite) {
+  if (path == "-") return;
+  check_overwrite(path, overwrite);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const bool there = ::access(path.c_str(), F_OK) == 0;
+  if (::access(there ? path.c_str() : folder.c_str(), W_OK) != 0) fail_to_open(path.string());
+}
+
 OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
   if (path == "-") {
     const int flags = ::fcntl(descriptor_, F_GETFL);
@@ -46,10 +60,7 @@ OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" :
     return;
   }
   owned_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  if (!owned_)
-    throw Error(ExitCode::input, fmt::format("cannot write {}: {}", name_, reason_of(errno)),
-                "nothing was loaded or computed yet",
-                "give --out a file in a folder that exists and where you may write");
+  if (!owned_) fail_to_open(name_);
   descriptor_ = owned_.get();
 }
 

@@ -18,6 +18,8 @@ namespace maniple {
 // Fails (input) where path is a file with content that may not go. Pipes, terminals and devices, and "-" for
 // stdout, hold none.
 void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite);
+// That, and fails (input) where the file cannot be written or made. Makes none.
+void check_output(const std::filesystem::path& path, const Overwrite& overwrite);
 
 // The exit code where the reader of a pipe leaves before the end: the shell's for a program that SIGPIPE
 // ended. Such an end is silent.

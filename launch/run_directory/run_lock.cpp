@@ -85,7 +85,7 @@ void wait_for_silence(const fs::path& directory, const fs::path& folder, const L
   if (has_ended(folder)) return;
   const std::optional<std::string> first = read_if_there(folder / owner_name);
   fmt::print(stderr,
-             "maniple: an earlier job in {} has not ended; waiting up to {:.0f} s for a sign of life\n",
+             "maniple: warning: an earlier job in {} has not ended; waiting up to {:.0f} s for a sign of life\n",
              directory.string(), std::chrono::duration<double>(timing.silence).count());
   const Clock::time_point deadline = Clock::now() + timing.silence;
   while (Clock::now() < deadline && !has_ended(folder)) {

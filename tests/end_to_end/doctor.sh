@@ -57,6 +57,13 @@ says '^note: --kv-memory has room for [0-9]+ tokens at once, and --max-model-len
 printf '{"prompt":"a"}' | "$MANIPLE" doctor --quick --model "$model" --in - >"$work/out" 2>&1 || bad "doctor --in -: $(cat "$work/out")"
 says '^not checked: --in -'
 doctor 2 65 --quick --model "$model" --in "$work/nowhere.jsonl"
+doctor 2 65 --quick --model "$model" --in "$work/in" --out "$work/in"
+grep -q 'is there already' "$work/err" || bad "an output that holds something: $(cat "$work/err")"
+doctor 2 65 --quick --model "$model" --in "$work/in" --out "$work/nowhere/results"
+on 1 generate --model "$model" --in "$work/in" --run-dir "$work/run" --seed 7 --quiet || bad "no run to compare with"
+doctor 2 0 --quick --model "$model" --in "$work/in" --run-dir "$work/run" --seed 7
+doctor 2 65 --quick --model "$model" --in "$work/in" --run-dir "$work/run" --seed 8
+grep -q 'seed: 7 there, 8 here' "$work/err" || bad "a run with another seed: $(cat "$work/err")"
 printf 'no JSON\n' | gzip >"$work/bad.gz"
 doctor 2 65 --quick --model "$model" --in "$work/bad.gz"
 doctor 1 64 --quick --model "$model" --max-model-len 1000000
