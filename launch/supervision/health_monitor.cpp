@@ -228,7 +228,7 @@ void HealthMonitor::report_and_end_job(const Error& error) {
 // One rank of a node reports a fault. The others leave it the time, and take over if it dies before.
 void HealthMonitor::end_job(const FaultReport& fault, std::optional<int> also_dead) {
   const int code = static_cast<int>(fault.error.code());
-  const Watchdog last_words(deadlines_.report, [&] { world_.end_process(code); });
+  const Watchdog report_deadline(deadlines_.report, [&] { world_.end_process(code); });
   bool reports = peers_.claim_fault_report() || peers_.claim_fault_report(fault.rank) ||
                  (also_dead && peers_.claim_fault_report(*also_dead));
   while (!reports) {
