@@ -25,14 +25,13 @@ __device__ void store_two(T* to, const float (&values)[2]) {
   *reinterpret_cast<NodePeers<T>*>(to) = {{static_cast<T>(values[0]), static_cast<T>(values[1])}};
 }
 
-// What a lane holds of a head: two peers of the first half and their partners of the second, for each
-// step.
+// A lane's share of a head: for each step two neighbours of the first half and their partners of the second.
 struct Head {
   float low[most_steps][2];
   float high[most_steps][2];
 };
 
-// f(step, index of the first neighbour)
+// Calls f(step, index of the first neighbour).
 template <typename F>
 __device__ void for_pairs(int half, F f) {
   for (int step = 0; step < most_steps; ++step)
