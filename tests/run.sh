@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up, builds and passes the tests. usage: tests/run.sh [--sanitizers] [ctest arguments...]
-#   --sanitizers: afterwards the unit tests under address and undefined sanitizers, and what has threads under the thread sanitizer
+#   --sanitizers: afterwards the unit tests under address and undefined sanitizers, and the tests with threads under the thread sanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
 sanitizers=no
@@ -15,7 +15,7 @@ ctest --test-dir build/release --output-on-failure "$@"
 [ "$sanitizers" = yes ] || exit 0
 
 launch/setup.sh asan "${unit_tests[@]}"
-# The reference backend under a sanitizer takes minutes a grid, and it has no threads.
+# The reference backend takes minutes per grid under a sanitizer, and has no threads.
 slow='-*SurviveSmallBudgets*reference:*EveryGrid*reference'
 for name in "${unit_tests[@]}"; do build/asan/"$name" --gtest_brief=1 --gtest_filter="$slow"; done
 

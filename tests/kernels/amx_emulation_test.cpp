@@ -1,4 +1,4 @@
-// The AMX path over emulated tiles: the source that AMX machines run, on every machine. This binary brings
+// The AMX path over emulated tiles: every machine runs the source that AMX machines run. This binary defines
 // its own matmul_bf16_amx, so the linker does not take the library's.
 
 #include <support/amx_emulation.hpp>

@@ -38,9 +38,9 @@ float element(const Scene& scene, Kind kind, int sequence, int64_t position, int
   return rounded(scene.dtype, raw);
 }
 
-// The tensors of a step. Every slot that no token of the scene wrote holds NaN, table entries past the
-// context point nowhere, and so does the table of seat 0, which is padding's. Sequences sit from the last
-// seat down.
+// The tensors of a step. Every slot that no token of the scene wrote holds NaN.
+// Table entries past the context are invalid, and so is the table of seat 0,
+// which belongs to padding. Sequences take the seats from the last one down.
 class Step {
  public:
   Step(Ops& ops, const Scene& scene, const std::vector<Part>& parts)
@@ -49,7 +49,7 @@ class Step {
         layout_{scene.heads.kv_heads, scene.heads.head_dim, scene.block_size, scene.dtype} {
     const HeadLayout& heads = scene.heads;
     Device& device = ops.device();
-    int64_t blocks = 2;  // two that nobody uses
+    int64_t blocks = 2;  // two that no sequence uses
     size_t width = 1;
     for (const Part& part : parts) {
       tables_.push_back(take_blocks(part.past + part.query, blocks));

@@ -99,7 +99,7 @@ TEST_P(Matmul, AgreesWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
   }
 }
 
-// Where a backend has one kernel for both.
+// For backends with one kernel for both.
 TEST_P(Matmul, GatedInOneAgreesWithDoublePrecision) {
   for (const DType dtype : activation_types())
     for (const int64_t m : {1, 7, 33, 65})

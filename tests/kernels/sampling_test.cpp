@@ -164,8 +164,8 @@ TEST_P(Sampling, HundredThousandDrawsFollowTheDistribution) {
   for (const float logit : logits)
     probabilities.push_back(std::exp(static_cast<double>(logit) / static_cast<double>(temperature)) / total);
   const Tensor rows = logits_of(std::vector<std::vector<float>>(1000, logits), 64);
-  // Along positions of one request, and over seeds at one position. Also pairs of peers are independent
-  // (100 cells).
+  // Along positions of one request, and over seeds at one
+  // position. Adjacent pairs are independent too (100 cells).
   for (const bool over_seeds : {false, true}) {
     std::vector<int> counts(10), pairs(100);
     int previous = 0;

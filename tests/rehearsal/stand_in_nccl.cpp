@@ -1,9 +1,8 @@
-// NCCL in place of the library, for ranks that are processes of one machine: what they exchange are files in
-// a folder named after the communicator's id, below $STAND_IN_FOLDER (/dev/shm). As with the library, calls
-// on a communicator that does not block are in progress at first, what a group holds starts at its end,
-// collectives run in the order of the stream or of the graph that recorded them, sums are rounded at each
-// step, and one that misses a rank waits until it is aborted. STAND_IN_LAST_BROADCAST=N kills a rank in its
-// N-th.
+// A stand-in for NCCL, for ranks that are processes of one machine. They exchange files in a folder named
+// after the communicator's id, below $STAND_IN_FOLDER (/dev/shm). As in the library, calls on a non-blocking
+// communicator are in progress at first, the calls of a group start at its end, and collectives run in the
+// order of the stream or of the graph that recorded them. Sums are rounded at each step. A collective with a
+// missing rank waits until it is aborted. STAND_IN_LAST_BROADCAST=N kills a rank in its N-th broadcast.
 #include <kernels/reference/rows.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
 
@@ -30,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<char>;
 
-// What ranks of a communicator leave for each other.
+// The files that ranks of a communicator leave for each other.
 class PostOffice {
  public:
   PostOffice(fs::path folder, int rank, int size) : folder_(std::move(folder)), rank_(rank), size_(size) {
@@ -56,8 +55,9 @@ class PostOffice {
     return true;
   }
 
-  // An exchange: each rank posts, and reads the letters of all once they are there. Who has read those of one
-  // exchange has all of the one before behind it. What an abort cut short is empty.
+  // An exchange: each rank posts its letter and reads the letters of all ranks
+  // once they are there. A rank that has read the letters of one exchange has
+  // finished the previous one. An aborted exchange gives empty letters.
   void begin_exchange(const Bytes& mine) { post(std::to_string(++exchanges_), mine); }
   bool can_end_exchange() const { return aborted_ || all(std::to_string(exchanges_)); }
   std::vector<Bytes> end_exchange() {
@@ -122,7 +122,7 @@ Bytes bytes_at(const void* from, size_t count) {
   const char* const first = static_cast<const char*>(from);
   return Bytes(first, first + count);
 }
-// What an abort cut short is not there.
+// Bytes of an aborted exchange are empty.
 void put(void* to, const Bytes& bytes) {
   if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
 }
@@ -191,7 +191,7 @@ ncclResult_t submit(
   return ncclSuccess;
 }
 
-// Each rank brings its bytes and gets those of all, by rank.
+// Each rank passes its bytes and gets those of all ranks, by rank.
 ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* in, size_t bytes,
                         std::function<void(const std::vector<Bytes>&)> take) {
   submit(Stage::collective, comm, stream,

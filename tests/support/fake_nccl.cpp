@@ -23,7 +23,7 @@ struct FakeNccl::Clique {
   int finalizing = 0;
   NcclResult state = NcclResult::success;
   std::vector<std::unique_ptr<ncclComm>> comms;
-  std::map<size_t, std::vector<Call>> collectives;  // by their number, until all ranks are there
+  std::map<size_t, std::vector<Call>> collectives;                 // by number, until all ranks have joined
   std::map<std::pair<int, int>, std::deque<Call>> sent, received;  // from, to
 };
 
@@ -93,7 +93,7 @@ std::string FakeNccl::describe(NcclResult result, NcclComm) {
 
 // --- the life of communicators ---
 
-// The mutex is held. What the call answers unless something else is in its way.
+// Requires the mutex. Returns the result of the call unless another condition decides it.
 NcclResult FakeNccl::begin(const std::string& call, NcclComm comm) {
   log_.push_back(comm ? fmt::format("{} {}", call, comm->rank) : call);
   if (comm && comm->ended) return invalid_argument;

@@ -1,8 +1,8 @@
 // NCCL for ranks that are threads: GPU memory is host memory, and the last rank to join a collective computes
-// it, under one mutex. As with non-blocking communicators, calls answer in_progress, comm_state() tells the
-// rest, and a group starts at its end. Stricter than NCCL: a call is in progress until its peers have joined,
-// calls that do not match are an error where NCCL would hang, and so is an abort for the others. Sums follow
-// the tree, so that the contract of Communicator holds to the bit.
+// it, under one mutex. As with non-blocking communicators, calls return in_progress, comm_state() reports the
+// outcome, and a group starts at its end. Stricter than NCCL: a call is in progress until its peers have
+// joined; mismatched calls are an error where NCCL would hang; an abort is an error for the other ranks. Sums
+// follow the tree, so the contract of Communicator holds to the bit.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>
@@ -25,8 +25,8 @@ class FakeNccl : public NcclApi {
 
   // --- what goes wrong ---
   void refuse(const std::string& call, NcclResult result);  // "init": every such call fails at once
-  void break_in_background(NcclResult result);              // all communicators that there are
-  void let_join(int ranks);                                 // those from here on never arrive
+  void break_in_background(NcclResult result);              // all existing communicators
+  void let_join(int ranks);                                 // later ranks never arrive
   void let_finalize_end(bool ends);
   void let_abort_end(bool ends);  // as while captured graphs hold the communicator
   // "open", "draw", "init 1", "finalize 1", "destroy 1", "abort 1": rank in its group.

@@ -12,7 +12,7 @@ using testing::Told;
 using testing::write_content;
 using Kind = JournalRecord::Kind;
 
-// Lines that hold anything: newlines, zero bytes, what looks like a record.
+// Lines with any content: newlines, zero bytes, bytes that look like a record.
 std::vector<Told> random_records(std::mt19937& random, size_t count) {
   std::vector<Told> records;
   for (size_t i = 0; i < count; ++i) {

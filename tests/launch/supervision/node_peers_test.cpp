@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Two ranks that are processes: this one, and a child that does `life`.
+// Two ranks as processes: this one, and a child that runs `life`.
 class TwoProcesses : public SelfWorld, private Transport {
  public:
   explicit TwoProcesses(const std::function<void(World&)>& life) {
@@ -100,7 +100,7 @@ TEST(NodePeers, name_who_does_not_leave) {
   world.barrier();
 }
 
-// The launcher waits for a process that said goodbye and then does not end.
+// A process that said goodbye does not end: the launcher waits for it.
 TEST(NodePeers, the_last_sees_the_others_end) {
   TwoProcesses world([](World& two) {
     NodePeers peers(two);

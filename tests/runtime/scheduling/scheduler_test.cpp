@@ -377,7 +377,8 @@ TEST(Scheduler, a_sequence_whose_length_ends_it_in_flight_is_not_planned_again) 
   EXPECT_FALSE(scheduler.schedule());
 }
 
-// The extra token fills a block: it may not be found as a prefix, nor be written by others before it is done.
+// The extra token fills a block. Until the step is done no prefix
+// lookup may find the block and no other sequence may write it.
 TEST(Scheduler, a_token_after_the_end_is_dropped_and_its_blocks_are_free_after_its_step) {
   Scheduler scheduler(in_flight(2, config(1024, 2, 16)));
   add(scheduler, request(1, 15));
