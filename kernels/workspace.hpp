@@ -28,7 +28,7 @@ class Workspace {
   size_t used() const { return used_; }
   size_t peak() const { return peak_; }
 
-  // Gives back, at the end of a scope, what was taken in it.
+  // Gives back, at the end of a scope, the views taken in it.
   class Scope {
    public:
     explicit Scope(Workspace& workspace) : workspace_(workspace), mark_(workspace.used_) {}

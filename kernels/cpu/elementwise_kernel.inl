@@ -175,7 +175,7 @@ inline Floats load_logits(const float* from, int count) {
   return values == values ? values : broadcast(-infinity);
 }
 
-// Missing ids are larger than any other, so that they lose every tie.
+// Missing ids are larger than any other: they lose every tie.
 inline Ints load_ids(const int32_t* ids, int32_t first, int64_t begin, int count) {
   constexpr int32_t none = 0x7fffffff;
   Ints values = ids ? Ints{} : iota() + (first + static_cast<int32_t>(begin));

@@ -41,8 +41,8 @@ class EmulatedAmx {
     ops_.pack(weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
   }
 
-  // x[first_row, first_row + m) times the weight. What surrounds the rows, and what the product before left
-  // in the backend's scratch, is NaN.
+  // x[first_row, first_row + m) times the weight. The data around the rows,
+  // and the scratch that the previous product left in the backend, are NaN.
   std::vector<float> multiply(const std::vector<BFloat16>& x, int64_t first_row, int64_t m,
                               const std::vector<float>& bias) {
     const int64_t k = weight_.columns, n = weight_.rows;

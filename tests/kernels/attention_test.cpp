@@ -10,8 +10,8 @@ using namespace testing;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-// A sequence's keys, values and queries are functions of (sequence, position) alone, wherever its blocks lie
-// and however it is cut. past -1 with one query is padding.
+// A sequence's keys, values and queries are functions of (sequence, position)
+// alone, for any blocks and chunks. past -1 with one query is padding.
 struct Part {
   int sequence;
   int past;
@@ -98,7 +98,7 @@ class Step {
     const auto block = static_cast<size_t>(position / scene_.block_size);
     return static_cast<int32_t>(tables_[part][block] * scene_.block_size + position % scene_.block_size);
   }
-  // Element i of the KV heads at a position, in what Ops reads and writes of the pages.
+  // Index of element i of the KV heads at a position, in the arrays of Ops::read_kv and write_kv.
   int64_t cache_index(size_t part, int64_t position, int64_t i) const {
     return slot(part, position) * scene_.heads.kv_width() + i;
   }
@@ -179,7 +179,7 @@ std::vector<double> exact_attention(const Scene& scene, int sequence, int positi
   return out;
 }
 
-// Scores are off by some roundings of fp32; the result is rounded, and so may weights be.
+// Scores have a few fp32 rounding errors; results, and perhaps weights, are rounded.
 void expect_within(double roundings, const Scene& scene, const std::vector<Part>& parts, const Step& step,
                    ConstTensorView out) {
   const double tolerance = roundings * rounding(scene.dtype) + 1e-5;
@@ -219,8 +219,8 @@ class Attention : public Conformance {
     });
     return found;
   }
-  // NaN would compare unequal, so equality also says that nothing unwritten was read. Values lie within [-1,
-  // 1].
+  // NaN would compare unequal, so equality also shows that
+  // no unwritten slot was read. Values lie within [-1, 1].
   void expect_same(const std::map<std::pair<int, int>, std::vector<float>>& some,
                    const std::map<std::pair<int, int>, std::vector<float>>& all) {
     for (const auto& [place, row] : some) {

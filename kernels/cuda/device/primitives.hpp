@@ -94,7 +94,7 @@ __device__ inline uint32_t ballot(bool predicate) { return __ballot_sync(0xfffff
 
 // --- asynchronous copies from global to shared memory ---
 // Copies sixteen bytes, or writes zeros where not valid (and reads nothing). This thread sees them after its
-// wait, the others after a barrier behind that wait.
+// wait, the others after a barrier that follows.
 __device__ inline void copy_async(void* to_shared, const void* from_global, bool valid = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),

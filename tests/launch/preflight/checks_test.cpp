@@ -8,7 +8,7 @@
 namespace maniple {
 namespace {
 
-// Ranks with nothing wrong: so many nodes of so many ranks, each with four CPUs of its own.
+// Ranks without errors: this many nodes of this many ranks, each rank with four CPUs of its own.
 JobFacts healthy(int nodes = 1, int ranks_a_node = 2) {
   JobFacts s;
   s.options.engine.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};

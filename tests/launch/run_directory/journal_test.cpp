@@ -60,7 +60,7 @@ TEST(Journal, CutAtAnyByteKeepsEveryWholeRecordAndNothingElse) {
     if (size < (kept == records.size() ? SIZE_MAX : offsets[kept])) --kept;
     std::filesystem::resize_file(path, size);
     ASSERT_EQ(records_of(path), first(records, kept)) << "cut at byte " << size;
-    // What a crashed machine may leave behind the cut. (Zeros may be just what the record's end was.)
+    // Bytes that a crashed machine may leave after the cut. (Zeros may equal the end of the record.)
     std::filesystem::resize_file(path, size + 64);
     const std::vector<Told> zeros = records_of(path);
     ASSERT_GE(zeros.size(), kept) << "zeros from byte " << size;

@@ -112,7 +112,7 @@ TEST_F(FaultReporterTest, ADeathWithTheLauncherOrWithOthersComesFromOutside) {
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
   for (int wait = 0; wait < 1000 && !fs::exists(folder_ / "fault.json"); ++wait) ::usleep(10'000);
-  ::usleep(100'000);  // STATUS comes behind it
+  ::usleep(100'000);  // STATUS follows it
   EXPECT_TRUE(from_outside());
 }
 

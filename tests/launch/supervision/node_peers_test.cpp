@@ -134,7 +134,7 @@ TEST(NodePeers, one_speaks_and_another_only_if_that_one_dies_before) {
   EXPECT_FALSE(peers.claim_fault_report(1));
 }
 
-// Of those that began since: other jobs on this machine come and go.
+// Ignores segments in `before`: other jobs on this machine come and go.
 bool leaves_no_memory(const std::set<std::filesystem::path>& before) {
   std::set<std::filesystem::path> fresh;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))

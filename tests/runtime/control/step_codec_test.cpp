@@ -123,7 +123,7 @@ TEST(StepCodec, a_steady_decode_step_of_256_sequences_takes_less_than_1300_bytes
   plan.state_hash = UINT64_MAX;
   EXPECT_LT(encode(plan).size(), 1000);
   for (SequenceStep& sequence : plan.sequences)
-    sequence.seat = sequence.seat * 89 % 256;  // after much coming and going
+    sequence.seat = sequence.seat * 89 % 256;  // as after many admissions and ends
   EXPECT_LT(encode(plan).size(), 1300);
 }
 

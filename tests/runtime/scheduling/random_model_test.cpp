@@ -96,7 +96,7 @@ class FakeRank {
 
   uint32_t block_size_;
   SequenceTable table_;
-  std::vector<std::vector<int32_t>> block_tables_;  // by seat, kept up by what is new in a view
+  std::vector<std::vector<int32_t>> block_tables_;  // by seat, updated from the new blocks of a view
   std::vector<int32_t> kv_;
   std::vector<int32_t> last_token_;
 };
