@@ -37,7 +37,7 @@ struct Part {
   int sequence_slots;  // consecutive
 };
 
-// Shared data of the warps of a block. Their sums overwrite the rings, with rows padded against bank conflicts.
+// Shared data of the warps of a block. Their sums overwrite the rings, rows padded against bank conflicts.
 struct Exchange {
   Part part;
   float maximum[warps][tile_rows];
