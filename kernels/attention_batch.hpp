@@ -1,4 +1,5 @@
-// What attention and the KV store read beside their tensors. Plain data, filled by runtime/execution.
+// Descriptions of a batch and of the cache, for attention
+// and the KV store. Plain data, filled by runtime/execution.
 #pragma once
 
 #include <kernels/tensor/tensor_view.hpp>
@@ -15,14 +16,14 @@ struct HeadLayout {
   int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
 };
 
-// What a block of the KV cache holds of one layer on this rank.
+// The layout of a KV cache block of one layer on this rank.
 struct KvLayout {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t block_size = 0;  // tokens, a power of two in 16..256
   DType dtype = DType::bf16;
 
-  // Of one block, keys and values.
+  // Keys and values of one block.
   size_t block_bytes() const {
     return 2 * static_cast<size_t>(kv_heads * head_dim * block_size) * size_of(dtype);
   }
@@ -31,8 +32,8 @@ struct KvLayout {
   }
 };
 
-// The KV cache of one layer on this rank. Where a key or a value lies in the bytes is the business of the Ops
-// that wrote them.
+// The KV cache of one layer on this rank. Only the Ops that
+// wrote the bytes know where a key or a value lies in them.
 struct KvPages {
   TensorView bytes;  // uint8 [blocks, layout.block_bytes()]
   KvLayout layout;
@@ -40,12 +41,12 @@ struct KvPages {
   int64_t slots() const { return bytes.shape[0] * layout.block_size; }
 };
 
-// The tokens of a step, sequence after sequence. Token i of sequence s (i counted from 0 within the step)
-// stands at absolute position past_lengths[s] + i and sees positions 0 .. past_lengths[s] + i. There is no
-// prefill and no decode, only query lengths.
+// The tokens of a step, sequence after sequence. Token i of sequence s (i counts from
+// 0 within the step) has absolute position past_lengths[s] + i and sees positions
+// 0 .. past_lengths[s] + i. Prefill and decode differ only in their query lengths.
 //
-// A padding row is a sequence with past length -1 and one query token, whose context is empty: its slot is
-// -1, its position a valid one. Nothing is stored for it, and what its rows of an output hold is unspecified.
+// A padding row is a sequence with past length -1, one query token and an empty context. Its slot is -1, its
+// position a valid one. Nothing is stored for it, and its output rows are unspecified.
 struct AttentionBatch {
   ConstTensorView
       query_starts;  // int32 [sequences + 1], first token of each sequence in the batch, last entry = tokens
@@ -69,19 +70,18 @@ struct AttentionCall {
   TensorView out;  // as queries
   float scale = 1;
   int64_t window = 0;     // a token sees this many positions, its own the last; 0: all
-  float soft_cap = 0;     // scores become cap * tanh(score / cap); 0: they stay
-  float key_scale = 1;    // what the stored keys and values
-  float value_scale = 1;  // were divided by
+  float soft_cap = 0;     // scores become cap * tanh(score / cap); 0: no cap
+  float key_scale = 1;    // the stored keys were divided by it
+  float value_scale = 1;  // the stored values were divided by it
 
-  // Queries, output and pages agree in shape and type.
+  // Whether queries, output and pages agree in shape and type.
   bool consistent() const {
     return queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
            out.dtype == queries.dtype && pages.layout.holds(heads, queries.dtype);
   }
 };
 
-// One position of a row-parallel or attention sum never depends on the batch: attention adds splits of this
-// many absolute positions.
+// Attention adds splits of this many absolute positions, so the order of its sums never depends on the batch.
 inline constexpr int64_t attention_split = 256;
 
 }  // namespace maniple

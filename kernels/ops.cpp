@@ -13,7 +13,8 @@ namespace {
               "use a model that does not need it");
 }
 
-// f(head in keys or values, the same in pages, bytes) for every head of every slot. pages are in host memory.
+// Calls f(head in keys or values, the same in pages, bytes)
+// for every head of every slot. pages are in host memory.
 template <typename Byte, typename F>
 void for_heads(const KvPages& pages, Byte* keys, Byte* values, F f) {
   const PagedRows rows(pages);

@@ -1,11 +1,11 @@
 // The operations of a transformer on one device. Everything above this interface is written once for all
 // backends.
 //
-// Numbers: activations are bf16, fp32 or (not on the CPU backend) fp16 ("the activation type": that of the
-// tensors passed), accumulation is fp32. On the CPU backends a result depends on its own inputs alone: the
-// bits of a row are the same for any number of rows, threads, block size or chunking; on a GPU it is within
-// bounds. Norm weights and biases are fp32 tensors. Shapes are checked with require(): a mismatch is a bug of
-// the caller.
+// Numbers: activations are bf16, fp32 or (not on the CPU backend) fp16. "The activation
+// type" is that of the tensors passed. Accumulation is fp32. On the CPU backends a result
+// depends on its own inputs alone: the bits of a row are the same for any number of rows,
+// threads, block size or chunking. On a GPU results agree within bounds. Norm weights and
+// biases are fp32 tensors. require() checks shapes: a mismatch is a bug of the caller.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
@@ -25,7 +25,7 @@ struct HeadNorms {
   float epsilon = 0;
 };
 
-// What a gate goes through before it multiplies.
+// Applied to the gate before it multiplies.
 enum class GateActivation : uint8_t { silu };
 
 class Ops {
@@ -43,11 +43,12 @@ class Ops {
   // --- dense ---
   // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty.
   virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) = 0;
-  // At start-up: such products will come, with up to as many rows of x. x and out may be without memory.
+  // Called at start-up: announces such products, with up to
+  // this number of rows of x. x and out may be without memory.
   virtual void prepare_matmul(ConstTensorView /*x*/, const Weight& /*weight*/, ConstTensorView /*bias*/,
                               TensorView /*out*/) {}
-  // As matmul and gate_mul in one, not rounded in between. False, and nothing is done, where the backend has
-  // no such kernel for these sizes.
+  // matmul and gate_mul in one, not rounded in between. Returns false and
+  // does nothing where the backend has no such kernel for these sizes.
   virtual bool matmul_gate_mul(GateActivation /*activation*/, ConstTensorView /*x*/,
                                const Weight& /*gate_up*/, ConstTensorView /*bias*/, TensorView /*out*/) {
     return false;
@@ -64,17 +65,17 @@ class Ops {
                             TensorView out) = 0;
   // out[t, i] = activation(gate_up[t, i]) * gate_up[t, width + i]
   virtual void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) = 0;
-  // out = a + b, elementwise, same type; out may be a or b. The step of the reduction tree.
+  // out = a + b, elementwise, same type; out may be a or b. One step of the reduction tree.
   virtual void add(ConstTensorView a, ConstTensorView b, TensorView out) = 0;
   // x[t] += bias. fp32.
   virtual void add_bias(TensorView x, ConstTensorView bias) = 0;
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
-  // --- what stays on the device by seat: int32 ---
-  // out[indices[i]] = values[i]; out is counted from its start, indices differ.
+  // --- tables on the device by seat: int32 ---
+  // out[indices[i]] = values[i]. Indices are distinct and count the elements of out.
   virtual void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) = 0;
-  // An id below 0 stands for the token last sampled for seat -1 - id, and becomes that token.
+  // Replaces an id below 0 by the token last sampled for seat -1 - id.
   virtual void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) = 0;
 
   // --- attention ---
@@ -84,22 +85,23 @@ class Ops {
   virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
-  // Keys and values are always read from the cache; slots that no token wrote are never read into a result
-  // (they may hold NaN). Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
+  // Keys and values always come from the cache. Slots that no token wrote (they may hold NaN) never enter a
+  // result. Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
   void attention(const AttentionCall& call);
-  // Which kernels do that, for people; empty where there is no choice.
+  // Names the kernels that compute attention, for messages; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
-  // Nobody else looks into pages: keys and values of all slots, [slots, kv_heads, head_dim] in host memory.
+  // Copy keys and values of all slots,
+  // [slots, kv_heads, head_dim] in host memory. No other code looks into pages.
   virtual void read_kv(const KvPages& pages, TensorView keys, TensorView values);
   virtual void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values);
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
-  // vocabulary.size() are padding; spans point into the device's memory --- The best candidate of the shard
-  // for each row, filters not applied. An empty shard gives score -inf, id INT32_MAX.
+  // vocabulary.size() are padding; spans point into the device's memory ---
+  // The best candidate of the shard for each row, without filters. An empty shard: score -inf, id INT32_MAX.
   virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
                                std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
-  // out[row] = the winner of gathered[shard * out.size() + row] over the shards, and last_tokens[seats[row]]
-  // its id; seats differ, but for those of -1, whose tokens are kept nowhere.
+  // out[row] = the winner of gathered[shard * out.size() + row] over the shards,
+  // last_tokens[seats[row]] = its id. Seats are distinct, except -1: its token is not kept.
   virtual void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
                       TensorView last_tokens) = 0;
   // maxima[row] = largest logit of the shard (-inf if empty).
@@ -108,8 +110,8 @@ class Ops {
   // which divides by chunks. maxima are those of all shards, [shards, rows]: the largest of a row counts.
   virtual void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                         int chunks, std::span<float> sums) = 0;
-  // Draws row r, filters applied, from full logits gathered as [shards, gathered rows, shard width]; ids at
-  // or above vocabulary_size are padding.
+  // Draws row r, with filters, from full logits gathered as
+  // [shards, gathered rows, shard width]. Ids at or above vocabulary_size are padding.
   virtual void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
                                std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
   // The out.size() largest logits of gathered row `row`, by (logit descending, id ascending).

@@ -1,5 +1,5 @@
-// Where all backends keep keys and values today: the first half of a layer's bytes are the keys, the second
-// the values, each [block][kv_head][block_size][head_dim]. For the Ops alone.
+// The layout of pages in all backends today: the first half of a layer's bytes holds the keys, the second the
+// values, each [block][kv_head][block_size][head_dim]. Only Ops use it.
 #pragma once
 
 #include <kernels/attention_batch.hpp>

@@ -5,11 +5,11 @@
 
 namespace maniple {
 
-// Drawing is Gumbel-max: the token is argmax(logit / temperature + noise), where the noise is a pure function
-// of (seed, position, token id), so the draw does not depend on batch, grid or restart. Ties go to the lowest
-// id. temperature 0: no noise, the plain argmax. Filters act on the logits divided by the temperature, in
-// this order: min_p (against the largest probability), top_k (ties at the threshold are kept), top_p (adds
-// probabilities in the order logit descending, id ascending, until the sum reaches p; at least one stays).
+// Drawing is Gumbel-max: the token is argmax(logit / temperature + noise). The noise is a pure function of
+// (seed, position, token id), so the draw does not depend on batch, grid or restart. Ties go to the lowest
+// id. Temperature 0 means no noise: the plain argmax. Filters act on the logits divided by the temperature,
+// in this order: min_p (against the largest probability), top_k (keeps ties at the threshold), top_p (adds
+// probabilities in the order logit descending, id ascending, until the sum reaches p; keeps at least one).
 struct SamplingRow {
   float temperature = 0;
   int32_t top_k = 0;      // 0: off
@@ -21,8 +21,7 @@ struct SamplingRow {
   constexpr bool filtered() const { return temperature > 0 && (top_k > 0 || top_p < 1 || min_p > 0); }
 };
 
-// What one vocabulary shard proposes. The winner over shards is the largest score, the lowest id among
-// equals.
+// The best token of one vocabulary shard. Over shards the largest score wins, among equals the lowest id.
 struct Candidate {
   float score = 0;  // logit / temperature + noise
   int32_t id = 0;   // global token id
@@ -34,8 +33,8 @@ struct TokenLogit {
   float logit = 0;
 };
 
-// The log-sum-exp of a vocabulary is the exact maximum, then this many chunk sums of the padded vocabulary,
-// added by a binary tree.
+// The log-sum-exp of a vocabulary takes the exact maximum, then this
+// many chunk sums of the padded vocabulary. A binary tree adds them.
 inline constexpr int vocabulary_chunks = 8;
 
 }  // namespace maniple

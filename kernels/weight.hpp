@@ -1,4 +1,4 @@
-// A packed weight: what Ops::make_weight makes, Ops::pack fills and the products read.
+// A packed weight: Ops::make_weight makes it, Ops::pack fills it, products read it.
 #pragma once
 
 #include <kernels/tensor/tensor.hpp>
@@ -6,8 +6,8 @@
 namespace maniple {
 
 // The weight of a linear layer or an embedding table, [rows, columns], in the packed layout of the Ops that
-// made it. A row-parallel weight sums its columns in `slices` equal parts (reduction slices), each a sum of
-// its own, added by a binary tree; others have one slice.
+// made it. A product with a row-parallel weight sums `slices` equal parts of the columns (reduction slices),
+// each on its own, and adds them by a binary tree. Other weights have one slice.
 struct Weight {
   Tensor packed;
   DType dtype = DType::bf16;  // an activation type

@@ -1,5 +1,5 @@
-// Scratch memory of a forward pass: a stack in one allocation, sized once by a dry pass, so that a step
-// allocates nothing.
+// Scratch memory of a forward pass: a stack in one allocation.
+// A dry pass sizes it once, so a step allocates nothing.
 #pragma once
 
 #include <kernels/tensor/tensor.hpp>
@@ -10,7 +10,7 @@ namespace maniple {
 
 class Workspace {
  public:
-  // Measures: hands out views without memory and remembers the highest mark.
+  // For the dry pass: hands out views without memory and records the peak.
   Workspace() = default;
   Workspace(Device& device, size_t bytes)
       : memory_(device, DType::uint8, {static_cast<int64_t>(bytes)}), capacity_(bytes) {}
@@ -28,7 +28,7 @@ class Workspace {
   size_t used() const { return used_; }
   size_t peak() const { return peak_; }
 
-  // Gives back on leaving a scope what was taken in it.
+  // Gives back, at the end of a scope, the views taken in it.
   class Scope {
    public:
     explicit Scope(Workspace& workspace) : workspace_(workspace), mark_(workspace.used_) {}
@@ -42,7 +42,7 @@ class Workspace {
   };
 
  private:
-  static constexpr size_t alignment = 256;  // all that a matrix library may ask for
+  static constexpr size_t alignment = 256;  // the most that a matrix library asks for
   Tensor memory_;
   size_t capacity_ = 0;
   size_t used_ = 0;

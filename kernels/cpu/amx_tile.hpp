@@ -1,9 +1,10 @@
-// The tile instructions of Intel AMX that the matmul uses, as a class that tests replace by plain C++. Tiles
-// are 0..7, of 16 rows of 64 bytes. Written as assembly: the tile number is a template argument, and the
-// configuration is read as 64 bytes (gcc 12's _tile_loadconfig reads 8 and lets the rest be optimised away).
+// The tile instructions of Intel AMX that the matmul uses, as a class that tests
+// replace by plain C++. Tiles are 0..7, each of 16 rows of 64 bytes. Inline assembly,
+// because the tile number is a template argument and gcc 12's _tile_loadconfig reads
+// only 8 of the 64 bytes of the configuration (the compiler then drops the rest).
 //
-// Tile state belongs to a thread: it is configured while an AmxTiles lives. The process must have asked the
-// kernel for AMX before.
+// Tile state belongs to a thread. An AmxTiles configures it for its lifetime. Before that the process must
+// have requested AMX from the kernel (cpu_paths.cpp).
 #pragma once
 
 #include <cstdint>

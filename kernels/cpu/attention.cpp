@@ -9,7 +9,7 @@
 namespace maniple::cpu {
 namespace {
 
-// Memory of one thread that grows to the largest call and stays.
+// Scratch of the calling thread. It grows to the largest call and never shrinks.
 float* thread_scratch(size_t floats) {
   thread_local std::vector<float> scratch;
   if (scratch.size() < floats + 16) scratch.resize(floats + 16);
@@ -18,7 +18,7 @@ float* thread_scratch(size_t floats) {
   return static_cast<float*>(std::align(64, floats * sizeof(float), memory, bytes));
 }
 
-// The batch cut into tiles: every KV head of up to tile_tokens_ consecutive tokens of a sequence.
+// Cuts the batch into tiles: up to tile_tokens_ consecutive tokens of a sequence, for one KV head.
 class Tiles {
  public:
   explicit Tiles(const AttentionCall& call)
@@ -44,7 +44,7 @@ class Tiles {
     return std::min(longest_query_, tile_tokens_) * group_ * (heads_.head_dim + 2);
   }
 
-  // Numbered from the end, since the last tiles of a long prompt are the heaviest.
+  // Counts from the end: the last tiles of a long prompt take longest, so they start first.
   AttentionTile operator[](int64_t index) const {
     const int64_t head = index % heads_.kv_heads, tile = starts_.back() - 1 - index / heads_.kv_heads;
     const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
@@ -96,7 +96,7 @@ size_t kernel_scratch(int64_t head_dim) {
                              attention_tile_rows * attention_split);
 }
 
-// A thread walks through all splits of a tile.
+// One thread computes all splits of a tile.
 void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];
@@ -114,8 +114,8 @@ void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles
   });
 }
 
-// For fewer tiles than keep the threads busy: their splits are shared out, and merged in the same order
-// afterwards.
+// For too few tiles to keep the threads busy: the threads share
+// the splits and merge them afterwards, in the same order.
 void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
   thread_local std::vector<float> partials;
   const int64_t splits = tiles.max_splits(), floats = tiles.max_partial();

@@ -1,6 +1,6 @@
-// One tile of paged attention in plain pointers: what attention.cpp hands to the kernel of an instruction
-// path. Kernel files include only this and vector_lanes.hpp: no inline function with external linkage may be
-// compiled for more than the baseline.
+// One tile of paged attention in plain pointers, the input of an instruction
+// path's kernel. Kernel files include only headers of this kind: no inline
+// function with external linkage may be compiled for more than the baseline.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace maniple::cpu {
 // group.
 struct AttentionTile {
   const void* queries;     // first token of the tile, first head of the group
-  void* out;               // the same place
+  void* out;               // as queries
   int64_t token_stride;    // elements between tokens in queries and out
   const void* keys;        // this KV head in block 0
   const void* values;      // this KV head in block 0
@@ -26,7 +26,7 @@ struct AttentionTile {
 };
 
 inline constexpr int attention_tile_rows = 48;
-// Keys that are transposed together, at most.
+// The most keys that are transposed together.
 inline constexpr int attention_key_group = 64;
 
 // The partial result of one split: rows * head_dim sums of p * v, then the rows' maxima, then their sums of
@@ -35,13 +35,13 @@ struct AttentionKernel {
   // scratch: floats, (attention_key_group + attention_tile_rows) * head_dim + attention_tile_rows *
   // attention_split.
   void (*split)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
-  // total = total and the next split's partial.
+  // Merges the partial of the next split into total.
   void (*merge)(const AttentionTile& tile, const float* partial, float* total);
-  // Divides and rounds into tile.out.
+  // Divides by the sums, rounds and writes tile.out.
   void (*finish)(const AttentionTile& tile, const float* total);
 };
 
-// For queries, cache and output in bf16 or else fp32.
+// bf16: the type of queries, cache and output is bf16, else fp32.
 AttentionKernel attention_kernel_avx512_bf16(bool bf16);
 AttentionKernel attention_kernel_avx512(bool bf16);
 AttentionKernel attention_kernel_avx2(bool bf16);

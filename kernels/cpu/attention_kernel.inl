@@ -1,9 +1,9 @@
 // Attention over one tile, written once and compiled for each instruction path.
 //
-// Scores: keys are transposed, a vector of them at a time, so that a lane is a key and a score is one chain
-// over the dimensions, ascending. Values: a lane is a dimension, and an output is one chain over the
-// positions, ascending. So the bits of a row do not depend on how many rows share a register block, and what
-// lies beyond a row's own position never enters its chains.
+// Scores: keys are transposed a vector at a time. A lane is a key, and a score is one sum
+// over the dimensions, ascending. Values: a lane is a dimension, and an output is one sum
+// over the positions, ascending. The bits of a row therefore do not depend on how many
+// rows share a register block. Positions after a row's own never enter its sums.
 #include <kernels/cpu/attention_kernel.hpp>
 #include <kernels/cpu/transpose_words.inl>
 #include <kernels/cpu/vector_lanes.hpp>
@@ -18,7 +18,7 @@ constexpr int key_vectors = lanes == 16 ? 4 : 2;
 constexpr int key_group = key_vectors * lanes;
 constexpr int wide_values = lanes == 16 ? 8 : 4;  // for few rows
 constexpr int wide_rows = lanes == 16 ? 3 : 2;
-constexpr int run_length = 32;  // keys between what is worked on and what is prefetched
+constexpr int run_length = 32;  // prefetch distance in keys
 static_assert(key_group <= attention_key_group && split_size % key_group == 0);
 
 inline int min_of(int a, int b) { return a < b ? a : b; }
@@ -55,8 +55,8 @@ struct Split {
     return static_cast<const Element*>(pages) +
            tile.blocks[position >> tile.block_shift] * tile.block_stride + in_block * tile.head_dim;
   }
-  // What is read run_length keys after a key of the split, or with `of_values` after a value: keys, then
-  // values, then the next split's keys.
+  // What to prefetch at key `offset` of the split, or with `of_values` at value `offset`: the data run_length
+  // positions further on in the order keys, values, keys of the next split.
   const Element* ahead(int keys, int offset, bool of_values) const {
     const int next = offset + run_length;
     if (next < keys) return at(of_values ? tile.values : tile.keys, next);
@@ -72,8 +72,8 @@ inline void prefetch(const void* from, int bytes) {
 
 // --- scores ---
 
-// Words of 32 bits: one fp32 or two bf16. to[word * key_group + key] = word of the key, for `lanes` keys that
-// stand behind one another.
+// Words of 32 bits: one fp32 or two bf16. to[word * key_group + key] = word of the key, for `lanes`
+// contiguous keys.
 inline void transpose_keys(const uint32_t* keys, const uint32_t* ahead, int words, uint32_t* to) {
   Words a[lanes];
   int word = 0;
@@ -92,7 +92,7 @@ inline void transpose_keys(const uint32_t* keys, const uint32_t* ahead, int word
       __builtin_memcpy(to + word * key_group + key, keys + key * words + word, sizeof *to);
 }
 
-// How a word of a query meets a vector of words of keys.
+// Multiplies a word of a query with a vector of key words.
 template <typename Element>
 struct Dot;
 template <>
@@ -172,7 +172,7 @@ void score_tile(const Split<Element>& split, const float* queries, uint32_t* tra
 
 // --- softmax ---
 
-// scores become p over the row's keys; a row without keys has maximum -inf and sum 0.
+// Turns scores into p over the row's keys; a row without keys has maximum -inf and sum 0.
 inline void exponentiate(float* scores, int keys, float& maximum, float& sum) {
   constexpr float infinity = __builtin_inff();
   Ints lane;
@@ -275,7 +275,7 @@ void merge_split(const AttentionTile& tile, const float* partial, float* total) 
   const float* maxima = partial + rows * head_dim;
   float* total_maxima = total + rows * head_dim;
   for (int row = 0; row < rows; ++row) {
-    if (maxima[rows + row] == 0) continue;  // a split behind the row's position
+    if (maxima[rows + row] == 0) continue;  // the split lies after the row's position
     const float maximum = maxima[row] > total_maxima[row] ? maxima[row] : total_maxima[row];
     const Floats old_weight = exp2_nonpositive(broadcast(total_maxima[row] - maximum));
     const Floats new_weight = exp2_nonpositive(broadcast(maxima[row] - maximum));

@@ -29,7 +29,7 @@ constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 
                             : address_limit_remedy);
 }
 
-// A mapping that begins on a huge page.
+// A mapping aligned to huge pages.
 std::byte* map_huge(size_t bytes) {
   const size_t wanted = rounded_up(bytes, huge_page), mapped = wanted + huge_page;
   void* start =
@@ -54,7 +54,7 @@ std::byte* zeroed(size_t bytes) {
 
 std::byte* CpuDevice::allocate(size_t bytes) {
   const bool large = bytes >= huge_page;
-  // The system promises more memory than it has, so a large request is compared with what is free.
+  // The system overcommits memory, so a large request is compared with the free memory.
   if (const size_t free = large ? free_memory() : HostMemory::unlimited; bytes > free)
     out_of_memory(bytes, free);
   std::byte* const memory = large ? map_huge(bytes) : zeroed(bytes);

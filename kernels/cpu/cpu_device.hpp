@@ -1,4 +1,4 @@
-// The host as a device: work is done when a call returns, memory is the process's own.
+// The host as a device: calls are synchronous, memory is the process's own.
 #pragma once
 
 #include <kernels/tensor/device.hpp>
@@ -11,7 +11,7 @@ class CpuDevice : public Device {
 
   std::string description() const override { return description_; }
   bool shares_host_memory() const override { return true; }
-  // From 2 MiB on in huge pages where the system has them, aligned to 2 MiB; not touched before it is used.
+  // From 2 MiB on: aligned to 2 MiB, in huge pages where the system has them, not touched before use.
   std::byte* allocate(size_t bytes) override;
   void release(std::byte* memory, size_t bytes) noexcept override;
   size_t free_memory() const override;

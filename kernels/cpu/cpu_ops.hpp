@@ -1,5 +1,5 @@
-// The CPU backend: each operation cuts its work for the threads of this rank and runs the kernels of one
-// instruction path on the parts.
+// The CPU backend: each operation divides its work over the threads of
+// this rank and runs the kernels of one instruction path on the parts.
 #pragma once
 
 #include <kernels/cpu/path_kernels.hpp>
@@ -57,14 +57,13 @@ class CpuOps : public HostOps {
  private:
   void attend(const AttentionCall& call) override;
 
-  // For the activations of one product at a time, which are packed before they are multiplied. Grows to the
-  // largest product.
+  // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 
   std::unique_ptr<ThreadPool> pool_;
   PathKernels path_;
   Tensor matmul_scratch_;
-  std::vector<FilterScratch> filter_scratch_;  // one a thread
+  std::vector<FilterScratch> filter_scratch_;  // one per thread
 };
 
 }  // namespace maniple::cpu

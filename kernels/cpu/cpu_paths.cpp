@@ -14,8 +14,8 @@ namespace maniple {
 namespace {
 
 #ifdef __x86_64__
-// The tiles exist, and the kernel lets this process use their 8 KiB of state (it must be asked, before
-// threads start).
+// Whether the processor has tiles and the kernel lets this process use their
+// 8 KiB of state. The process must request them before its threads start.
 bool has_amx() {
   constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -40,8 +40,8 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
 }
 
-// Where vdpbf16ps does twice the work of an fp32 FMA: AMD from Zen 4 on, Intel's Cooper Lake (family 6, model
-// 0x55). On Intel parts that have AMX it runs at less than half the rate of FMA.
+// vdpbf16ps does twice the work of an fp32 FMA on AMD from Zen 4 on and on Intel's Cooper Lake (family 6,
+// model 0x55). On Intel parts with AMX it runs at less than half the rate of FMA.
 bool bf16_dot_is_fast() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   __get_cpuid(1, &a, &b, &c, &d);

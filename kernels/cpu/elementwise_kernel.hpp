@@ -1,5 +1,4 @@
-// Kernels on rows in plain pointers, one set for each instruction path. Elements are fp32 or bf16, as the set
-// says.
+// Row kernels in plain pointers: one set for each instruction path and element type (fp32 or bf16).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@ struct RowKernels {
   void (*add_floats)(void* x, const float* b, int64_t count);  // x += b
 };
 
-// How scores are made: logit / temperature + noise(keys, id), or plain logits for temperature 0. See
-// reference/noise.hpp.
+// A score is logit / temperature + noise(keys, id), or the
+// plain logit for temperature 0. See reference/noise.hpp.
 struct Draw {
   float temperature;
   uint32_t first_key;
@@ -30,7 +29,7 @@ struct SamplingKernels {
   float (*maximum)(const float* logits, int64_t count);
   // Sum of exp(logit - maximum).
   float (*exp_sum)(const float* logits, int64_t count, float maximum);
-  // shares[i] = exp((logits[i] - maximum) / temperature), from the quotients of both.
+  // shares[i] = exp(logits[i] / temperature - maximum / temperature).
   void (*shares)(const float* logits, int64_t count, float temperature, float maximum, float* shares);
 };
 

@@ -1,5 +1,5 @@
-// The kernels of elementwise_kernel.hpp, compiled once for each instruction path. A tail is a vector whose
-// missing elements are neutral, so a value never depends on where in a vector it stands.
+// The kernels of elementwise_kernel.hpp, compiled once for each instruction path. The last vector of a row is
+// padded with neutral elements, so the result for an element never depends on its lane.
 #pragma once
 
 #include <kernels/cpu/elementwise_kernel.hpp>
@@ -52,7 +52,7 @@ inline Floats exp_of(Floats x) {
   return x < -87.0f ? Floats{} : power * (Floats)scale;
 }
 
-// Of positive normal numbers. Without fused operations, so that noise is the same on every path.
+// Logarithm of positive normal numbers. Without fused operations: the noise has the same bits on every path.
 inline Floats log_of(Floats x) {
   const Ints exponent = (Ints)((Words)x - 0x3f3504f3u) >> 23;  // of x / sqrt(1/2)
   const Floats f = (Floats)((Words)x - ((Words)exponent << 23)) - 1.0f;
@@ -77,8 +77,8 @@ inline Words mix_bits(Words x) {
   return x ^ (x >> 16);
 }
 
-// noise_uniform() and gumbel_noise() of reference/noise.hpp. log(1 - w) is log(y) corrected by what y =
-// fp32(1 - w) lost.
+// noise_uniform() and gumbel_noise() of reference/noise.hpp.
+// log(1 - w) is log(y) plus a correction for the rounding of y = fp32(1 - w).
 inline Floats noise_uniform(Draw draw, Ints ids) {
   const Words bits = mix_bits(mix_bits((Words)ids ^ draw.first_key) + draw.second_key);
   const Floats w = (__builtin_convertvector((Ints)(bits >> 1), Floats) + 0.5f) * 0x1p-31f;
@@ -90,8 +90,8 @@ inline Floats gumbel_of(Floats w) {
   return -log_of(exponential);
 }
 
-// Not below exp(x) for x in [-80, 1]: between powers of two the bits of 1 + f stand for 2^f. Outside, as at
-// the ends; NaN as 1.
+// An upper bound of exp(x) for x in [-80, 1]: between powers of two it
+// takes 1 + f for 2^f. Other x are clamped to that range; NaN counts as 1.
 inline Floats above_exp(Floats x) {
   const Floats low = x < 1.0f ? x : broadcast(1.0f), inside = low > -80.0f ? low : broadcast(-80.0f);
   return (Floats) __builtin_convertvector((inside * 0x1.715476p0f + 127.0f) * 0x1p23f, Ints);
@@ -163,7 +163,7 @@ inline Ints iota() {
   return ids;
 }
 
-// Missing elements and NaN are -inf.
+// Missing elements and NaN become -inf.
 inline Floats load_logits(const float* from, int count) {
   Floats values;
   if (count == lanes) {
@@ -175,7 +175,7 @@ inline Floats load_logits(const float* from, int count) {
   return values == values ? values : broadcast(-infinity);
 }
 
-// Missing ids are larger than any other, so that they lose every tie.
+// Missing ids are larger than any other: they lose every tie.
 inline Ints load_ids(const int32_t* ids, int32_t first, int64_t begin, int count) {
   constexpr int32_t none = 0x7fffffff;
   Ints values = ids ? Ints{} : iota() + (first + static_cast<int32_t>(begin));
@@ -195,8 +195,8 @@ struct BestLanes {
   }
 };
 
-// Where score + noise may reach `lead`: noise = -log(E) needs E <= exp(score - lead), and w <= E. The margin
-// covers all rounding.
+// Lanes whose score + noise may reach `lead`: noise = -log(E) needs
+// E <= exp(score - lead), and w <= E. The margin covers all rounding.
 inline Ints may_win(Floats scores, Floats lead, Floats w) {
   const Floats margin = (lead < 0.0f ? -lead : lead) * 0x1p-20f + 1e-4f;
   return w <= above_exp(scores - lead + margin);
@@ -236,7 +236,7 @@ float maximum(const float* logits, int64_t count) {
   return max_lanes(largest);
 }
 
-// Equal infinities are at a distance of zero.
+// exp(values - maximum), where the difference of equal infinities is 0.
 inline Floats exp_below(Floats values, float maximum) {
   return exp_of(values == maximum ? Floats{} : values - maximum);
 }

@@ -44,7 +44,7 @@ void convert(const std::byte* raw, DType from, int64_t count, Element* to) {
 
 constexpr int units_at_once = 16;  // a cache line of each row
 
-// Some rows of one panel, from raw rows to their lanes.
+// Raw rows that go to consecutive lanes of one panel.
 struct PanelRows {
   const std::byte* raw;  // of the first row, in the slice
   size_t row_bytes;
@@ -150,8 +150,8 @@ void pack_activations(ThreadPool& pool, const PanelLayout& layout, const Activat
   });
 }
 
-// How a product is cut into items that threads share: blocks of rows whose activations fit L2, times panels.
-// Blocks are of equal size up to one tile; few panels are made up for by more blocks.
+// Divides a product into items for the threads: blocks of rows whose activations fit L2, times panels. Block
+// sizes differ by at most one tile. A product with few panels gets more blocks.
 struct Division {
   int64_t row_blocks, panels, grain;
 
@@ -159,7 +159,7 @@ struct Division {
       : panels(panels_of(weight.rows)) {
     constexpr int64_t l2_share = 512 << 10;    // bytes of x
     constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
-    constexpr int64_t free_rows = 16;          // as many rows cost no more than reading the weights
+    constexpr int64_t free_rows = 16;          // up to this many cost no more than reading the weights
     const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / (tiles.tile_rows * row_bytes));
     const int64_t wanted = (4 * threads + panels - 1) / panels;
     row_blocks =
@@ -172,7 +172,7 @@ struct Division {
   }
 };
 
-// Items are ordered by row block, then panel; a part of them is a few runs of panels.
+// Items are ordered by row block, then panel: a range of items is a few runs of panels.
 template <typename Run>
 void for_each_run(IndexRange items, int64_t panels, Run run) {
   while (items.size() > 0) {
@@ -269,7 +269,7 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
 
 namespace {
 
-// One row of a packed table, exactly as stored but for the sign of zero.
+// Reads a row of a packed table: the stored bits, except that -0 becomes +0.
 template <typename Element>
 void read_row(const Weight& table, const PanelLayout& layout, int64_t row, Element* out) {
   constexpr Element negative_zero = Element{1} << (sizeof(Element) * 8 - 1);

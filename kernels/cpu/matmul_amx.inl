@@ -1,5 +1,5 @@
-// A Kernel for multiply_block out of tiles of 16 rows by 32 K: two of activations against two of weights.
-// Tiles is AmxTiles, or plain C++ with the same members in the tests.
+// A Kernel for multiply_block on tiles of 16 rows by 32 K: two tiles of activations against two of weights.
+// Tiles is AmxTiles, or in the tests a plain C++ class with the same members.
 
 #include <kernels/cpu/matmul_block.inl>
 

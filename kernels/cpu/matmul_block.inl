@@ -1,6 +1,6 @@
-// The loops of a MatmulBlock around a kernel that sums one tile. Included by the file of each instruction
-// path: everything has internal linkage, so that code for one instruction set is never merged into another's,
-// and the plain loops are vectorised for that set.
+// The loops of a MatmulBlock around a kernel that sums one tile. The file of each instruction path includes
+// them. Everything has internal linkage: the linker never merges code of different instruction sets, and the
+// compiler vectorises the plain loops for each set.
 //
 // A Kernel has
 //   tile_rows, row_step           of RowTiles
@@ -19,7 +19,7 @@ struct SliceTile {
   int rows;
 };
 
-// Fetches the next panel into L2 while the current one is worked on, a few lines at a time.
+// Prefetches the next panel into L2, a few cache lines at a time, while the kernel works on the current one.
 class PanelPrefetch {
  public:
   PanelPrefetch(const uint32_t* panel, int64_t units, int64_t tiles)
@@ -51,8 +51,8 @@ inline void add_tile(float* sum, const float* other, int elements) {
   for (int i = 0; i < elements; ++i) sum[i] += other[i];
 }
 
-// The tree of slices as a binary counter: tiles[level] waits for its neighbour of the same size. The result
-// is in tiles[0].
+// Adds the slices by a binary tree, as a binary counter: a tile waits until
+// its neighbour of the same size is summed. The result is in tiles[0].
 template <typename Kernel>
 void sum_slices(Kernel& kernel, SliceTile tile, int slices, float (*tiles)[Kernel::tile_rows * panel_width],
                 PanelPrefetch& prefetch) {
@@ -71,7 +71,7 @@ void sum_slices(Kernel& kernel, SliceTile tile, int slices, float (*tiles)[Kerne
   while (waiting > 1) add_neighbours();
 }
 
-// Bias, the one rounding, and the store of `width` columns.
+// Adds the bias, rounds once and stores `width` columns.
 inline void finish_tile(float* sums, int rows, int width, const float* bias, const MatmulBlock& block,
                         int64_t row, int64_t column) {
   for (int r = 0; r < rows; ++r) {

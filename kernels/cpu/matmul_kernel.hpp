@@ -1,10 +1,10 @@
-// What the instruction paths of the matmul share: one block of work, and the functions that do it.
+// The interface of the matmul's instruction paths: one block of work, and the functions that compute it.
 //
-// A packed weight is a row of panels of 32 weight rows (output columns). Its smallest piece is a unit of 32
-// bits: two bf16 that follow each other in K, or one fp32. Every reduction slice of a panel is zero-padded to
-// the path's K step; see PanelLayout in path_kernels.hpp for the order. Activations are packed before they
-// are multiplied: tile after tile of RowTiles, each [slice][units / step][rows][step] with the same padding
-// of a slice, so that a kernel reads both sides from first to last.
+// A packed weight is a row of panels of 32 weight rows (output columns). Its smallest piece is a
+// unit of 32 bits: two bf16 adjacent in K, or one fp32. Every reduction slice of a panel is
+// zero-padded to the path's K step; PanelLayout in path_kernels.hpp gives the order. Activations
+// are packed before the product: tile after tile of RowTiles, each [slice][units / step][rows][step]
+// with the same padding of a slice. A kernel reads both sides from first to last.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace maniple::cpu {
 constexpr int panel_width = 32;
 constexpr int max_slices = 255;
 
-// The rows of x as tiles of at most tile_rows, of about equal size, since a small tile would leave units
-// idle. A tile starts at a multiple of row_step and is zero-padded to one.
+// The rows of x as tiles of at most tile_rows and of about equal size: a small tile would leave units idle. A
+// tile starts at a multiple of row_step and is zero-padded to one.
 struct RowTiles {
   int64_t rows;
   int tile_rows, row_step;  // row_step: a power of two that divides tile_rows
@@ -29,8 +29,8 @@ struct RowTiles {
   int64_t padded_rows() const { return (rows + row_step - 1) & -row_step; }
 };
 
-// out[tiles, panels] = x[tiles, K] * panels^T. The slices of K are summed each on its own and added by a
-// binary tree; then the bias.
+// out[tiles, panels] = x[tiles, K] * panels^T. Each slice of K is summed
+// on its own. A binary tree adds the slices, then comes the bias.
 struct MatmulBlock {
   const uint32_t* x;  // packed activations of all tiles
   RowTiles tiles;

@@ -1,7 +1,7 @@
-// A Kernel for multiply_block out of vector registers: broadcast activations against columns of a panel.
+// A Kernel for multiply_block on vector registers: multiplies broadcast activations with columns of a panel.
 //
 // A Vector type names one instruction set and element type:
-//   Sum, Weight, Activation             a register of sums; what weight() and activation() give
+//   Sum, Weight, Activation             a register of sums; results of weight() and activation()
 //   lanes                               columns in a Sum
 //   registers                           sums that fit into the register file
 //   zero()  store(to, sum)  weight(units)  activation(unit)  dot(sum, weight, activation)

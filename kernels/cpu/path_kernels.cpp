@@ -3,7 +3,7 @@
 namespace maniple::cpu {
 namespace {
 
-// All families but the matmul; `bf16` chooses between its types.
+// All families except the matmul. bf16: the kernels for bf16, else for fp32.
 struct Families {
   RowKernels (*rows)(bool bf16);
   AttentionKernel (*attention)(bool bf16);
@@ -26,7 +26,7 @@ PathKernels kernels_of(CpuPath path) {
   const PackedMatmul fp32_avx512{matmul_fp32_avx512, 12, 1, fp32_columns};
   Families avx512{row_kernels_avx512, attention_kernel_avx512, rotary_kernel_avx512, sampling_kernels_avx512};
   switch (path) {
-    case CpuPath::amx:  // where there are tiles, bf16 dot products are slower than fp32 FMA
+    case CpuPath::amx:  // processors with tiles run fp32 FMA faster than bf16 dot products
       return together({matmul_bf16_amx, 32, 16, amx_tiles}, fp32_avx512, avx512);
     case CpuPath::avx512_bf16:
       avx512.attention = attention_kernel_avx512_bf16;

@@ -9,8 +9,8 @@
 
 namespace maniple::cpu {
 
-// Where the units of a panel lie: [slice][units / step][32 / width][step][width]. A unit is 32 bits, two bf16
-// or one fp32 in K.
+// The order of the units of a panel: [slice][units / step][32 / width][step][width].
+// A unit is 32 bits, two bf16 or one fp32 in K.
 struct PanelLayout {
   int group;  // K in a unit
   int step;   // units in a K step, a power of two; a slice is padded to whole steps
@@ -21,8 +21,8 @@ struct PanelLayout {
     const int64_t units = (slice_columns + group - 1) / group;
     return (units + step - 1) & -step;
   }
-  // Where unit `unit` of weight row `lane` is: at unit_offset + lane_offset from the start of its slice in
-  // the panel.
+  // Unit `unit` of weight row `lane` is at
+  // unit_offset + lane_offset from the start of its slice in the panel.
   int64_t unit_offset(int64_t unit) const {
     return (unit & -step) * panel_width + (unit & (step - 1)) * width;
   }
@@ -55,8 +55,8 @@ struct PathKernels {
 // path: not automatic.
 PathKernels kernels_of(CpuPath path);
 
-// `asked`, or the best path where it is automatic. Throws Error (preflight), naming what there is, when this
-// processor lacks it.
+// Returns `asked`, or the best path for automatic. Throws Error
+// (preflight), with the available paths, when this processor lacks it.
 CpuPath chosen_path(CpuPath asked);
 
 }  // namespace maniple::cpu

@@ -1,13 +1,12 @@
-// What rotary.cpp hands to the kernel of an instruction path, in plain pointers. See attention_kernel.hpp for
-// why.
+// The input of an instruction path's rotary kernel, in plain pointers. attention_kernel.hpp says why.
 #pragma once
 
 #include <cstdint>
 
 namespace maniple::cpu {
 
-// One token. Heads of the query stand behind one another in `qkv` and `queries`; keys and values go to one
-// place for each KV head.
+// One token. Query heads are contiguous in `qkv` and
+// `queries`. Keys and values have one slot for each KV head.
 struct RotaryToken {
   const void* qkv;
   void* queries;
@@ -27,7 +26,7 @@ inline constexpr int max_rotary_head_dim = 1024;
 
 using RotaryKernel = void (*)(const RotaryToken& token);
 
-// For bf16 or else fp32 activations.
+// bf16: activations are bf16, else fp32.
 RotaryKernel rotary_kernel_avx512(bool bf16);
 RotaryKernel rotary_kernel_avx2(bool bf16);
 RotaryKernel rotary_kernel_portable(bool bf16);

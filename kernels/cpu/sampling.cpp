@@ -51,14 +51,14 @@ class GatheredRow {
       }
     });
   }
-  // The first `count` by (logit descending, id ascending), in a heap with the last of them in front.
+  // The first `count` by (logit descending, id ascending), as a heap with the last of them in front.
   void largest(size_t count, std::vector<TokenLogit>& heap) const {
     heap.clear();
     for_shards([&](int32_t id, std::span<const float> logits) {
       for (const float logit : logits) {
         const TokenLogit entry{id++, sane(logit)};
         const bool full = heap.size() == count;
-        if (full && entry.logit <= heap.front().logit) continue;  // ids ascend: an equal one comes too late
+        if (full && entry.logit <= heap.front().logit) continue;  // ids ascend: an equal logit loses
         if (full) std::pop_heap(heap.begin(), heap.end(), larger), heap.pop_back();
         heap.push_back(entry);
         std::push_heap(heap.begin(), heap.end(), larger);
@@ -94,7 +94,7 @@ class FilteredDraw {
 
  private:
   void filter() {
-    // A large heap costs more than selecting among all.
+    // A large heap is slower than a selection among all entries.
     const bool small_k = row_.top_k > 0 && row_.top_k <= logits_.vocabulary_size() / 16;
     float floor = below_min_p();
     if (small_k) {
@@ -107,14 +107,14 @@ class FilteredDraw {
     if (row_.top_p < 1) keep_top_p();
   }
 
-  // A logit that min_p removes, so that most are not even collected.
+  // A bound just below the min_p threshold: smaller logits are not even collected.
   float below_min_p() const {
     if (row_.min_p <= 0 || !std::isfinite(maximum_)) return -infinity;
     const float reach = -std::log(row_.min_p) * row_.temperature;
     return maximum_ - reach - 1e-5f * (std::abs(maximum_) + reach);
   }
 
-  // Both min_p and top_k keep the beginning of the sorted order, so they may come in any order.
+  // min_p and top_k both keep a prefix of the sorted order, so either may come first.
   void keep_min_p() {
     if (row_.min_p <= 0) return;
     const float floor = std::log(row_.min_p), maximum = maximum_ / row_.temperature;
@@ -133,8 +133,8 @@ class FilteredDraw {
     std::erase_if(entries_, [&](const TokenLogit& entry) { return entry.logit < threshold; });
   }
 
-  // Shares are integers of 2^-40 of the largest probability: their sums do not depend on the order, so the
-  // cut of the sorted order can be found by halving instead of sorting.
+  // Shares are integers in units of 2^-40 of the largest probability. Their sums do not depend on the order,
+  // so halving finds the cut of the sorted order without a sort.
   void keep_top_p() {
     const double total = static_cast<double>(sum_of_shares(0, entries_.size()));
     const double wanted = static_cast<double>(row_.top_p) * total;
@@ -155,8 +155,8 @@ class FilteredDraw {
     entries_.resize(end);
   }
 
-  // What is so small that all of it together is less than 1 - p; scratch.numbers holds the shares of all
-  // entries.
+  // Drops entries so small that all of them together are less
+  // than 1 - p. scratch.numbers holds the shares of all entries.
   void drop_shares_below(double smallest) {
     size_t kept = 0;
     for (size_t i = 0; i < entries_.size(); ++i)

@@ -42,7 +42,7 @@ void confine_this_thread(std::span<const int> cpus) {
   sched_setaffinity(0, sizeof wanted, &wanted);
 }
 
-// Tells a processor that has such a hint that this thread spins.
+// Tells the processor, where it has such a hint, that this thread spins.
 inline void spin_hint() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -65,8 +65,8 @@ void spin_while(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-// A region: the caller sets job_ and pending_, then advances generation_; every worker runs the job and
-// counts pending_ down.
+// A region: the caller sets job and pending, then advances
+// generation. Every worker runs the job and counts pending down.
 struct ThreadPool::State {
   alignas(64) std::atomic<int> generation{0};
   alignas(64) std::atomic<int> pending{0};

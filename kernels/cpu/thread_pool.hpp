@@ -1,5 +1,5 @@
-// The threads of one rank. The calling thread works too; the others wait for work by spinning briefly, then
-// sleeping, so that an idle rank or a machine with more ranks than cores does not burn its processors.
+// The threads of one rank. The calling thread works too. The others wait for work: they spin briefly, then
+// sleep, so an idle rank or a machine with more ranks than cores does not burn its processors.
 #pragma once
 
 #include <kernels/tensor/shape.hpp>
@@ -37,11 +37,10 @@ class ThreadPool {
   ~ThreadPool();
 
   int size() const;
-  // Runs f(thread) once on every thread, 0 being the caller, and returns when all have. An exception of any
-  // is rethrown here.
+  // Runs f(thread) once on every thread, 0 being the caller, and waits for all. Rethrows the first exception.
   void run(FunctionRef<void(int)> f);
-  // Splits [0, count) into contiguous parts, none smaller than `grain` but the last, a few a thread; threads
-  // take the next part as they become free.
+  // Splits [0, count) into contiguous parts, a few per thread, none smaller than `grain` but the last.
+  // Threads take the next part as they become free.
   void parallel_ranges(int64_t count, int64_t grain, FunctionRef<void(IndexRange)> f);
   // Runs f(task) for every task in [0, count); threads take the next task as they become free.
   void parallel_tasks(int64_t count, FunctionRef<void(int64_t)> f);

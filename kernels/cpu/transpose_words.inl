@@ -1,6 +1,6 @@
 // Transposes `lanes` vectors of `lanes` words in registers: first 4 x 4 words in every 128-bit lane, then the
-// lanes. Unpacking inside lanes costs less than half of what permutations across a whole vector cost. The
-// patterns are those of unpack and lane shuffle instructions.
+// lanes. Unpacking inside lanes costs less than half of a permutation across the whole vector. The patterns
+// are those of unpack and lane shuffle instructions.
 #include <kernels/cpu/vector_lanes.hpp>
 
 namespace maniple::cpu {

@@ -1,6 +1,6 @@
 // The widest vectors of the instruction set that the including file is compiled for, as compiler vector
-// types: arithmetic operators work lane by lane. Only for kernel files. Everything has internal linkage, so
-// that no wide code can be linked into another path.
+// types: arithmetic operators work lane by lane. Only for kernel files. Everything has internal linkage: the
+// linker cannot merge wide code into another path.
 #pragma once
 
 #include <cstdint>

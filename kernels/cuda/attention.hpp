@@ -1,5 +1,5 @@
-// Attention over the paged cache, and the store into it: what the host code asks of the kernels. Pointers are
-// device memory; the layouts are those of attention_batch.hpp.
+// The kernels of attention over the paged cache and of the store into it, for host code. Pointers are device
+// memory; the layouts are those of attention_batch.hpp.
 #pragma once
 
 #include <device/stream.hpp>
@@ -48,7 +48,7 @@ struct RotaryArguments {
   int block_size;
 };
 
-// Head norms, rotation and the store into the cache in one pass, a warp for each (token, head).
+// Head norms, rotation and the store into the cache in one pass, one warp per (token, head).
 void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 
 // Whether attention_decode and attention_prefill have an instance: bf16 and fp16, head sizes 16, 32, 64, 96,

@@ -17,7 +17,7 @@ constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
 constexpr int most_tiles = split_size / tile_keys / warps;  // of a warp in a split
 
-// The warps of a block have a ring of tiles each, keys and values in turn.
+// Each warp of a block has a ring of tiles, keys and values in turn.
 template <int dims>
 struct Ring {
   static constexpr int tile = tile_keys * dims;  // elements
@@ -34,11 +34,10 @@ struct Part {
   int first_split, last_split;
   int slot;            // where the sum of these splits goes
   int first_slot;      // of the sequence
-  int sequence_slots;  // in row
+  int sequence_slots;  // consecutive
 };
 
-// What the warps of a block exchange. Sums of a warp take the place of the rings, rows padded against bank
-// conflicts.
+// Shared data of the warps of a block. Their sums overwrite the rings, rows padded against bank conflicts.
 struct Exchange {
   Part part;
   float maximum[warps][tile_rows];
@@ -53,7 +52,8 @@ template <int dims>
 constexpr int ring_bytes = std::max(warps* Ring<dims>::depth* Ring<dims>::tile * 2,
                                     warps* tile_rows* sums_pitch<dims> * 4);
 
-// A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2]. The next one is aligned too.
+// A slot: the sums [query_heads, dims], then maximum and total
+// [query_heads, 2], padded to keep the next slot aligned.
 constexpr int slot_floats(int query_heads, int dims) { return (query_heads * (dims + 2) + 3) / 4 * 4; }
 
 __device__ int context_of(const AttentionArguments& a, int sequence) {
@@ -63,14 +63,14 @@ __device__ int splits_of(const AttentionArguments& a, int sequence) {
   return (context_of(a, sequence) + split_size - 1) / split_size;
 }
 
-// ends[i] = number_of(0) + .. + number_of(i). Returns the last of them.
+// ends[i] = number_of(0) + .. + number_of(i). Returns the last one.
 template <typename NumberOf>
 __device__ int running_sums(int count, int* ends, int* scratch, NumberOf number_of) {
   const int each = (count + block_threads() - 1) / block_threads(), begin = thread_index() * each;
   const int end = begin + each < count ? begin + each : count;
   int mine = 0;
   for (int i = begin; i < end; ++i) ends[i] = mine += number_of(i);
-  int before = mine;  // with those of the lanes before
+  int before = mine;  // plus those of the lanes before
   for (int distance = 1; distance < 32; distance *= 2) {
     const int other = shuffle(before, (lane_index() - distance) & 31);
     if (lane_index() >= distance) before += other;
@@ -109,11 +109,11 @@ __device__ int row_tiles(const AttentionArguments& a) {
   return (a.query_heads / a.kv_heads + tile_rows - 1) / tile_rows;
 }
 
-// Parts of one slot differ by head. A sequence has a slot for each split, or one for all.
+// Parts of one slot differ by head. A sequence has one slot per split, or one for all.
 __device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int index) {
   const int tiles = row_tiles(a), group = a.query_heads / a.kv_heads;
   const int slot = index / (a.kv_heads * tiles), head = index / tiles % a.kv_heads, tile = index % tiles;
-  int low = 0, high = a.sequences - 1;  // the first whose end is behind the slot
+  int low = 0, high = a.sequences - 1;  // finds the first whose end is after the slot
   while (low < high) {
     const int middle = (low + high) / 2;
     if (slot_ends[middle] > slot)
@@ -145,7 +145,7 @@ class Decode {
         exchange_(*reinterpret_cast<Exchange*>(queries_ + tile_rows * dims)),
         ring_(reinterpret_cast<T*>(shared_memory()) + warp_index() * Ring<dims>::depth * Ring<dims>::tile) {}
 
-  // The blocks take parts in turns.
+  // Block b takes parts b, b + blocks, ...
   __device__ void run() {
     int* const slot_ends = reinterpret_cast<int*>(&exchange_ + 1);
     int slots =
@@ -155,7 +155,7 @@ class Decode {
                            [&](int s) { return splits_of(a_, s) > 0 ? 1 : 0; });
     const int parts = slots * a_.kv_heads * row_tiles(a_);
     for (int index = block_index().x; index < parts; index += grid_size().x) {
-      synchronize_block();  // the part before is done with
+      synchronize_block();  // the previous part is done
       if (thread_index() == 0) exchange_.part = find_part(a_, slot_ends, index);
       synchronize_block();
       attend(exchange_.part);
@@ -168,7 +168,7 @@ class Decode {
 
   __device__ void attend(const Part& part) {
     for (int split = part.first_split; split < part.last_split; ++split) {
-      synchronize_block();  // the rings and what was exchanged are free again
+      synchronize_block();  // the rings and exchange_ are free again
       WarpAttention<T, dims, 1> attention;
       attend_tiles(part, split, attention);
       exchange_sums(attention);
@@ -188,7 +188,7 @@ class Decode {
     }
   }
 
-  // Rows behind part.rows are zero.
+  // Rows from part.rows on are zero.
   __device__ void load_queries(const Part& part) const {
     constexpr int chunks = dims / 8;
     for (int chunk = thread_index(); chunk < tile_rows * chunks; chunk += block_threads()) {
@@ -198,7 +198,7 @@ class Decode {
       store_vector(queries_ + swizzled<dims>(chunk / chunks, chunk % chunks), vector);
     }
   }
-  // Element of queries and out where the rows of the part begin.
+  // Index in queries and out of the first row of the part.
   __device__ int64_t row_start(const Part& part) const {
     return (static_cast<int64_t>(a_.query_starts[part.sequence]) * a_.query_heads + part.first_head) * dims;
   }
@@ -219,7 +219,7 @@ class Decode {
     };
     const auto arrived = [&](int step) -> const T* {
       wait_copies<depth - 2>();
-      synchronize_warp();  // and the tile that the next copy overwrites is read
+      synchronize_warp();  // and all lanes have read the tile that the next copy overwrites
       fetch(step + depth - 1);
       return ring_ + step % depth * Ring<dims>::tile;
     };
@@ -236,7 +236,7 @@ class Decode {
     attention.finish();
   }
 
-  // Zeros behind the context: what no token wrote may be NaN, which no weight of zero would remove.
+  // Zeros after the context: a position that no token wrote may hold NaN, which a weight of zero would keep.
   __device__ void fetch_tile(const Part& part, int position, int page, int step) {
     const int64_t row =
         (static_cast<int64_t>(page) * a_.kv_heads + part.kv_head) * a_.block_size + position % a_.block_size;
@@ -252,7 +252,7 @@ class Decode {
         if (8 * n + 2 * (lane_index() % 4) + j % 2 >= keys) scores[0][n][j] = -INFINITY;
   }
 
-  // Brings the sums of all warps to one maximum a row and lays them out by row.
+  // Rescales the sums of all warps to one maximum per row and stores them by row.
   __device__ void exchange_sums(const WarpAttention<T, dims, 1>& attention) {
     const int row = lane_index() / 4, column = 2 * (lane_index() % 4);
     for (int i = 0; i < 2; ++i)
@@ -321,7 +321,7 @@ class Decode {
     *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row_start(part) + 4 * v) = rounded;
   }
 
-  // Of all parts that share rows of a sequence. Counts from zero to zero.
+  // Whether this part is the last of those that share rows of a sequence. The counter returns to zero.
   __device__ bool is_last_to_arrive(const Part& part) {
     memory_fence();
     synchronize_block();

@@ -9,13 +9,13 @@
 
 namespace maniple::cuda {
 
-// What softmax in base 2 multiplies scores by.
+// The factor of scores for a softmax in base 2.
 constexpr float log2_e = 1.4426950408889634f;
 
 template <int number>
 using Constant = std::integral_constant<int, number>;
 
-// f(T{}, Constant<head size>{}), T being bf16 or fp16; false where there is no such instance.
+// Calls f(T{}, Constant<head size>{}) with T bf16 or fp16. Returns false where there is no such instance.
 template <typename F>
 bool with_attention_instance(const AttentionArguments& arguments, F f) {
   const auto with_dims = [&]<int... dims>(auto element, std::integer_sequence<int, dims...>) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int warps = 4;
 
-// Rows of queries a block, and keys a step. Keys and values have two tiles each, one of them in flight. At
-// 128 dimensions 96 KiB: two blocks an SM of sm_90, one where an SM has 100 KiB.
+// Rows of queries per block, and keys per step. Keys and values have two tiles each, one of them in flight.
+// 128 dimensions take 96 KiB: two blocks per SM on sm_90, one where an SM has 100 KiB.
 template <int dims, int row_tiles>
 struct Tile {
   static constexpr int rows = warps * 16 * row_tiles;
@@ -22,8 +22,8 @@ struct Tile {
   static constexpr int elements = rows * dims + 2 * stage;
 };
 
-// Row r of a sequence is query r / group with head r % group of the KV head's. Blocks
-// [first_block(s), first_block(s + 1)) suffice for the rows of sequence s, and nobody has to count.
+// Row r of a sequence is query r / group with the KV head's query head r % group. Blocks [first_block(s),
+// first_block(s + 1)) suffice for the rows of sequence s, so no prefix sum over the sequences is needed.
 __device__ int first_block(const AttentionArguments& a, int sequence, int rows) {
   const int64_t before = static_cast<int64_t>(a.query_starts[sequence]) * (a.query_heads / a.kv_heads);
   return static_cast<int>(before / rows) + sequence;
@@ -35,7 +35,7 @@ __device__ int sequence_of(const AttentionArguments& a, int block, int rows) {
   return block_reduce(begun, reinterpret_cast<int*>(shared_memory()), [](int x, int y) { return x + y; }) - 1;
 }
 
-// What the block works on, in shared memory: registers are full.
+// The work of the block, in shared memory because registers are full.
 struct Rows {
   const int32_t* table;
   int kv_head;
@@ -64,7 +64,7 @@ class Prefill {
  public:
   using Sizes = Tile<dims, row_tiles>;
 
-  // All of the block's shared memory is taken.
+  // The dynamic shared memory of a block.
   static constexpr size_t shared_bytes = Sizes::elements * sizeof(T) + sizeof(Rows);
 
   __device__ Prefill(const AttentionArguments& a)
@@ -72,7 +72,7 @@ class Prefill {
         queries_(reinterpret_cast<T*>(shared_memory())),
         stages_(queries_ + Sizes::rows * dims),
         rows_(*reinterpret_cast<Rows*>(queries_ + Sizes::elements)) {
-    const int block = grid_size().x - 1 - block_index().x;  // later rows have more to do: they come first
+    const int block = grid_size().x - 1 - block_index().x;  // later rows have more work, so they start first
     const int sequence = sequence_of(a, block, Sizes::rows);
     if (thread_index() == 0) rows_ = rows_of(a, sequence, block, block_index().y, Sizes::rows);
     synchronize_block();
@@ -80,7 +80,7 @@ class Prefill {
 
   __device__ void run() {
     if (rows_.count <= rows_.group || rows_.first >= rows_.count)
-      return;  // a sequence of decode, or a block to spare
+      return;  // a decode sequence, or a spare block
     const int warp_row = rows_.first + warp_index() * 16 * row_tiles;
     const int last_row =
         rows_.first + Sizes::rows < rows_.count ? rows_.first + Sizes::rows - 1 : rows_.count - 1;
@@ -92,7 +92,7 @@ class Prefill {
     page = page_of(1);
     for (int tile = 0; tile < tiles; ++tile) {
       wait_copies<0>();
-      synchronize_block();  // and all are done with the tile before
+      synchronize_block();  // and all warps are done with the previous tile
       if (tile + 1 < tiles) copy_keys_and_values(tile + 1, page);
       page = page_of(tile + 2);
       if (warp_row < rows_.count) attend(attention, tile, warp_row);
@@ -103,7 +103,7 @@ class Prefill {
 
  private:
   __device__ int position_of(int row) const { return rows_.past + row / rows_.group; }
-  // Element of queries and out.
+  // Index of the row in queries and out.
   __device__ int64_t row_start(int row) const {
     return (static_cast<int64_t>(rows_.first_token + row / rows_.group) * a_.query_heads +
             rows_.kv_head * rows_.group + row % rows_.group) *
@@ -120,14 +120,14 @@ class Prefill {
     }
   }
 
-  // A warp copies a quarter of a tile, which one page holds.
+  // A warp copies a quarter of a tile. One page holds the whole quarter.
   static constexpr int quarter = Sizes::keys / warps;
   __device__ int quarter_begin(int tile) const { return tile * Sizes::keys + warp_index() * quarter; }
   __device__ int page_of(int tile) const {
     const int position = quarter_begin(tile);
     return position < rows_.context ? rows_.table[position / a_.block_size] : 0;
   }
-  // Zeros behind the context: what no token wrote may be NaN, which no weight of zero would remove.
+  // Zeros after the context: a position that no token wrote may hold NaN, which a weight of zero would keep.
   __device__ void copy_keys_and_values(int tile, int page) {
     const int position = quarter_begin(tile);
     const int64_t from = ((static_cast<int64_t>(page) * a_.kv_heads + rows_.kv_head) * a_.block_size +

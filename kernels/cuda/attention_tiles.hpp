@@ -6,7 +6,7 @@
 
 namespace maniple::cuda {
 
-// Attention of 16 * row_tiles rows so far. With g = lane / 4 and t = 2 (lane % 4), entries 2 r and 2 r + 1
+// Running attention of 16 * row_tiles rows. With g = lane / 4 and t = 2 (lane % 4), entries 2 r and 2 r + 1
 // belong to rows 16 r + g and 16 r + g + 8, columns t and t + 1 of each eight.
 template <typename T, int dims, int row_tiles>
 struct WarpAttention {
@@ -41,8 +41,8 @@ struct WarpAttention {
     }
   }
 
-  // Turns scores into weights relative to the maximum, which may grow. Each row has a score above -inf by
-  // the time of its first tile.
+  // Turns scores into weights relative to the maximum, which may
+  // grow. The first tile of each row has a score above -inf.
   template <int keys>
   __device__ void weigh(Scores<keys>& scores, float scale) {
     float shrink[2 * row_tiles];
@@ -91,7 +91,7 @@ struct WarpAttention {
     }
   }
 
-  // After it, total is that of the rows, in every lane.
+  // Adds total over the lanes of a row: every lane then has the total of its rows.
   __device__ void finish() {
     for (float& t : total) {
       t += device::shuffle_xor(t, 1);

@@ -15,7 +15,7 @@ namespace {
 constexpr int warps = 4;
 constexpr int most_dims = 256 / 32;  // of a lane
 
-// What a warp keeps in shared memory.
+// Shared memory of one warp.
 struct Scratch {
   float query[256];
   float weights[32];
@@ -53,9 +53,9 @@ class Pages {
   int kv_head_;
 };
 
-// A warp for each (token, query head). It goes through the context 32 positions at a time: a lane scores one
-// position, then each lane adds up the values of its dimensions (Milakov, Gimelshein: Online normalizer
-// calculation for softmax, 2018).
+// One warp per (token, query head). It takes the context 32 positions at a time:
+// each lane scores one position, then adds up the values of its dimensions
+// (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
 template <typename T>
 __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();

@@ -1,4 +1,4 @@
-// Where a sequence finds its pages.
+// The block table of a sequence.
 #pragma once
 
 #include <device/primitives.hpp>

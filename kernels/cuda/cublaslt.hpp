@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that maniple calls. The library is no part of the link: it is opened when a GPU
-// is chosen, so that the program starts on machines without CUDA.
+// The functions of cuBLASLt that maniple calls. The program does not link the library. It opens it when a GPU
+// is chosen, so it starts on machines without CUDA.
 #pragma once
 
 #include <kernels/support/shared_library.hpp>
@@ -31,7 +31,7 @@ struct CublasLt {
   decltype(&cublasLtMatmul) matmul = library.function("cublasLtMatmul");
 };
 
-// Opens the library when it is first asked for. Throws Error (preflight) where it is not installed.
+// Opens the library at the first call. Throws Error (preflight) where it is not installed.
 const CublasLt& cublaslt();
 
 inline void check(cublasStatus_t result, const char* what) {

@@ -12,7 +12,8 @@ cudaDataType_t cuda_type(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// The largest power of two that divides the address, up to the 256 bytes that the library assumes of all.
+// The largest power of two that divides the address, up to
+// 256, the alignment that the library assumes by default.
 uint32_t alignment_of(const std::byte* address) {
   const auto bits = reinterpret_cast<uintptr_t>(address) | 256;
   return static_cast<uint32_t>(bits & (~bits + 1));
@@ -48,7 +49,7 @@ int64_t bucket_of(int64_t m) {
   return m <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
-// An algorithm may not serve other rows than those that it was chosen for.
+// An algorithm may refuse other numbers of rows than the one it was chosen for.
 bool refuses(cublasStatus_t result) {
   return result == CUBLAS_STATUS_INVALID_VALUE || result == CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -76,8 +77,8 @@ CublasLtGemm::Shape CublasLtGemm::shape_of(ConstTensorView x, ConstTensorView we
           alignment_of(out.data)};
 }
 
-// The library's matrices are column major: it computes out^T[n, m] = weight[n, k] * x^T[k, m], where weight
-// lies there as its transpose.
+// The library's matrices are column major: it computes
+// out^T[n, m] = weight[n, k] * x^T[k, m] and reads the stored weight as its transpose.
 CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
   const auto& [m, n, k, type, out_type, biased, x_alignment, weight_alignment, out_alignment] = shape;
   cublasLtMatmulDesc_t operation;

@@ -1,5 +1,5 @@
-// Gemm by cuBLASLt. Algorithms are chosen once, for numbers of rows a half octave apart, and serve the rows
-// below; a shape that none was prepared for gets its own when it first comes.
+// Gemm by cuBLASLt. prepare() chooses algorithms once, for numbers of rows half an octave apart. Each serves
+// the numbers of rows down to the next smaller one. An unprepared shape gets its algorithm at its first use.
 #pragma once
 
 #include <kernels/cuda/cublaslt.hpp>
@@ -12,7 +12,7 @@
 
 namespace maniple::cuda {
 
-// function: the one of CublasLt that destroys it.
+// function: the member of CublasLt that destroys the handle.
 template <typename T, auto function>
 void destroy(T handle) {
   (cublaslt().*function)(handle);

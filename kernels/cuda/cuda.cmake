@@ -1,4 +1,4 @@
-# Adds the CUDA backend to maniple_kernels where the toolkit is.
+# Adds the CUDA backend to maniple_kernels where the toolkit is found.
 if(MANIPLE_CUDA STREQUAL AUTO)
   include(CheckLanguage)
   check_language(CUDA)
@@ -18,7 +18,7 @@ endif()
 
 find_package(CUDAToolkit 12.4 REQUIRED)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-  # Those that the toolkit knows; the newest as PTX too, for what comes after it.
+  # Architectures that the toolkit knows. The newest also as PTX, for later GPUs.
   execute_process(COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} --list-gpu-arch OUTPUT_VARIABLE known)
   foreach(architecture 80 86 89 90 100)
     if(known MATCHES "compute_${architecture}\n")
@@ -34,7 +34,7 @@ endif()
 enable_language(CUDA)
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
 
-# Kernels see neither fmt nor other libraries. <device/...> is the GPU's here, and the emulation's in the tests.
+# Kernels see neither fmt nor other libraries. <device/...> is that of the GPU here; the tests put their emulation there.
 # Relaxed constexpr: constexpr functions of the host run on the device as well.
 file(GLOB kernel_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
 add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
@@ -42,7 +42,7 @@ target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/in
 target_compile_options(maniple_cuda_kernels PRIVATE
   --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
 set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)
-if(MANIPLE_WERROR)  # another nvcc gives other registers
+if(MANIPLE_WERROR)  # register counts depend on the nvcc
   set(launcher ${PROJECT_SOURCE_DIR}/kernels/cuda/within_budget.sh ${budget} ${CMAKE_CUDA_COMPILER_LAUNCHER})
   set_target_properties(maniple_cuda_kernels PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 endif()
@@ -53,7 +53,7 @@ target_sources(maniple_kernels PRIVATE ${sources} $<TARGET_OBJECTS:maniple_cuda_
 target_compile_definitions(maniple_kernels PRIVATE MANIPLE_CUDA=1)
 target_include_directories(maniple_kernels PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
 target_link_libraries(maniple_kernels PRIVATE CUDA::cudart_static)
-# Opened at run time, here first.
+# The program tries this path first, at run time.
 get_target_property(cublaslt CUDA::cublasLt IMPORTED_LOCATION)
 cmake_path(REPLACE_FILENAME cublaslt libcublasLt.so.${CUDAToolkit_VERSION_MAJOR})
 set_source_files_properties(kernels/cuda/cublaslt.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_CUBLASLT="${cublaslt}")

@@ -1,4 +1,4 @@
-// What kernels/factory asks of this folder.
+// The interface of this folder for kernels/factory.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -8,9 +8,10 @@ namespace maniple::cuda {
 // GPUs that this process sees; 0 where there is no driver.
 int visible_gpus();
 std::vector<GpuIdentity> identify_gpus();
-// Loads what make_backend needs beside the driver. Throws Error (preflight) where it is not installed.
+// Loads the libraries that make_backend needs besides the
+// driver. Throws Error (preflight) where one is not installed.
 void open_libraries();
-// gpu: index among them. Throws Error (preflight) where there is none.
+// gpu: index among the visible GPUs. Throws Error (preflight) where there is no such GPU.
 Backend make_backend(int gpu);
 
 }  // namespace maniple::cuda

@@ -51,7 +51,7 @@ class CudaGraph final : public Graph {
 
 }  // namespace
 
-// Its memory goes back to the device: whoever gets it next joins the stream behind this copy.
+// Returns its staging memory to the device. The next user's copy joins the stream after this one.
 class CudaDevice::CudaDownload final : public Download {
  public:
   CudaDownload(std::vector<Staging>& spare, Staging staging, size_t bytes)
@@ -128,7 +128,7 @@ CudaDevice::CudaDevice(int index) {
 std::byte* CudaDevice::allocate(size_t bytes) {
   void* memory = nullptr;
   if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-    cudaGetLastError();  // the refusal is told below and must not fail the next call
+    cudaGetLastError();  // clears the error: the text below reports it
     throw Error(ExitCode::preflight,
                 fmt::format("cannot allocate {:.1f} MiB on the GPU: {:.1f} MiB are free",
                             static_cast<double>(bytes) / mib, static_cast<double>(free_memory()) / mib),

@@ -15,7 +15,7 @@ using StreamHandle = PlainHandle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = PlainHandle<cudaEvent_t, cudaEventDestroy>;
 using PinnedMemory = PlainHandle<std::byte*, cudaFreeHost>;
 
-// Pinned memory through which copies go, and when its last one has left it.
+// Pinned memory for copies, and the event of its last copy.
 struct Staging {
   explicit Staging(size_t size);
   UniqueHandle<PinnedMemory> memory;
@@ -25,8 +25,8 @@ struct Staging {
 
 class CudaDevice : public Device {
  public:
-  // index: among the visible ones. Throws Error (preflight) where there is no such GPU. The calling thread
-  // works on this GPU from then on.
+  // index: among the visible GPUs. Throws Error (preflight) where
+  // there is no such GPU. Selects the GPU for the calling thread.
   explicit CudaDevice(int index);
 
   std::string description() const override {
@@ -37,7 +37,7 @@ class CudaDevice : public Device {
   void release(std::byte* memory, size_t bytes) noexcept override;
   size_t free_memory() const override;
   size_t total_memory() const override;
-  // Returns when the bytes are copied from the host's memory, which may then change.
+  // Returns when the bytes are staged: the host's memory may then change.
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
   void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
@@ -58,7 +58,7 @@ class CudaDevice : public Device {
   UniqueHandle<StreamHandle> stream_;
   std::vector<Staging> staging_;
   size_t turn_ = 0;
-  std::vector<Staging> spare_;  // of downloads that have ended
+  std::vector<Staging> spare_;  // of finished downloads
 };
 
 }  // namespace maniple::cuda

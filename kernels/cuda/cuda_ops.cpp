@@ -90,7 +90,7 @@ void CudaOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
     device_.upload(rows.data, converted(raw, weight.dtype).data(), rows.bytes());
 }
 
-// The library wants a bias of the result's type.
+// cuBLASLt wants a bias of the result's type.
 ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
   if (bias.empty() || dtype == DType::fp32) return bias;
   require(bias.shape[0] <= most_biased_columns, "columns of a biased product");

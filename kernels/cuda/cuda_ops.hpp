@@ -1,5 +1,5 @@
-// The CUDA backend: checks shapes, and asks kernels and the library for the work. It compiles over the
-// emulation of the tests too, so it knows the device by its interface and its stream alone.
+// The CUDA backend: checks shapes and calls the kernels or the library. The tests also compile it over their
+// emulation, so it uses the device only through its interface and its stream.
 #pragma once
 
 #include <kernels/cuda/attention_decode.hpp>
@@ -15,7 +15,7 @@ class CudaOps : public Ops {
   CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm);
   Device& device() override { return device_; }
 
-  // Packed is plain row major, of any type; slices add nothing here.
+  // Packed weights are plain row major, of any type. Slices have no effect.
   Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
   void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
 
@@ -31,7 +31,7 @@ class CudaOps : public Ops {
   void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
   void add_bias(TensorView x, ConstTensorView bias) override;
-  // Rows outside of x give zeros: their numbers are on the device, where no error is thrown.
+  // Row numbers outside of x give zeros: they are on the device, where no error is thrown.
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
@@ -67,7 +67,7 @@ class CudaOps : public Ops {
   Device& device_;
   device::Stream stream_;
   std::unique_ptr<Gemm> gemm_;
-  // Never grow: captured graphs hold their addresses.
+  // These never grow: captured graphs hold their addresses.
   Tensor bias_;
   Tensor partial_candidates_;
   Tensor decode_slots_;

@@ -6,7 +6,7 @@
 
 namespace maniple::cuda {
 
-// f(T{}), T being bf16, fp16 or float.
+// Calls f(T{}) with T bf16, fp16 or float.
 template <typename F>
 void with_element_type(DType dtype, F f) {
   switch (dtype) {

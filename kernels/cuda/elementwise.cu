@@ -10,14 +10,14 @@ using namespace device;
 
 namespace {
 
-// What a thread holds at once: sixteen bytes of a 16-bit type, twice sixteen of fp32.
+// Elements of a thread: sixteen bytes of a 16-bit type, twice sixteen of fp32.
 constexpr int chunk_size = 8;
 struct Chunk {
   float values[chunk_size];
 };
 
-// Elements [at, at + 8) of a row; those from width on are zero. aligned: the row and `at` allow vectors and
-// nothing lies beyond width.
+// Elements [at, at + 8) of a row; those from width on are zero. aligned:
+// row and `at` are aligned for vectors, and no element lies beyond width.
 template <bool aligned, typename T>
 __device__ Chunk load_chunk(const T* row, int64_t at, int64_t width) {
   Chunk chunk;
@@ -53,7 +53,7 @@ template <typename... Pointers>
 bool vectors_fit(int64_t width, Pointers... pointers) {
   return width % chunk_size == 0 && ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
-// f(true or false, as a type)
+// Calls f with true or false as a type.
 template <typename F>
 void with_alignment(bool aligned, F f) {
   aligned ? f(std::true_type{}) : f(std::false_type{});
@@ -64,7 +64,7 @@ struct FlatGrid {
   Grid grid;
   int threads;
 };
-// A thread for each chunk.
+// One thread per chunk.
 FlatGrid flat_grid(int64_t chunks) {
   const int threads = static_cast<int>(std::clamp<int64_t>((chunks + 31) / 32 * 32, 32, flat_threads));
   return {{static_cast<int>((chunks + threads - 1) / threads)}, threads};
@@ -74,8 +74,8 @@ __device__ int64_t flat_index() {
 }
 __device__ int chunks_of(int width) { return (width + chunk_size - 1) / chunk_size; }
 
-// One row a block. A thread keeps its chunk for the second pass; only rows of more than 8192 elements are
-// read twice.
+// One row per block. A thread keeps its chunk for the second
+// pass; only rows of more than 8192 elements are read twice.
 template <typename T, typename Delta, bool aligned>
 __global__ void __launch_bounds__(1024)
     norm_row(T* x, const Delta* delta, const float* weight, float epsilon, T* out, int width) {

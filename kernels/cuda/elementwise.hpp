@@ -1,6 +1,5 @@
-// Row by row and element by element: what the host code asks of the kernels. Pointers are device memory, rows
-// are contiguous, dtype is bf16, fp16 or fp32. Sixteen bytes move at once where widths and addresses allow
-// it.
+// The row-wise and elementwise kernels, for host code. Pointers are device memory, rows are contiguous, dtype
+// is bf16, fp16 or fp32. Sixteen bytes move at once where widths and addresses allow it.
 #pragma once
 
 #include <device/stream.hpp>

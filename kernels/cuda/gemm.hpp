@@ -1,4 +1,4 @@
-// The dense products that are left to a library.
+// Dense products by a library.
 #pragma once
 
 #include <device/stream.hpp>
@@ -14,7 +14,7 @@ class Gemm {
   // is fp32; bias is of out's type or empty.
   virtual void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight,
                         ConstTensorView bias, TensorView out) = 0;
-  // Decides what there is to decide for that product and for those with fewer rows of x. Touches no memory.
+  // Chooses the algorithms for this product and for those with fewer rows of x. Touches no memory.
   virtual void prepare(ConstTensorView /*x*/, ConstTensorView /*weight*/, ConstTensorView /*bias*/,
                        TensorView /*out*/) {}
 };

@@ -1,4 +1,4 @@
-// Reductions over a warp and over a block, of any type that shuffles. Every thread gets the result.
+// Reductions over a warp and over a block, of any type that shuffle() takes. Every thread gets the result.
 #pragma once
 
 #include <device/primitives.hpp>
@@ -18,7 +18,7 @@ __device__ inline float warp_maximum(float value) {
   return warp_reduce(value, [](float a, float b) { return a > b ? a : b; });
 }
 
-// scratch: shared, one entry a warp; free again when the call returns.
+// scratch: shared, one entry per warp; free again when the call returns.
 template <typename T, typename Combine>
 __device__ inline T block_reduce(T value, T* scratch, Combine combine) {
   value = warp_reduce(value, combine);

@@ -12,27 +12,26 @@ constexpr int threads = 256;
 constexpr int most_steps = 2;  // of a warp through half a head: 2 * 64 pairs
 
 template <typename T>
-struct alignas(2 * sizeof(T)) NodePeers {
+struct alignas(2 * sizeof(T)) Pair {
   T values[2];
 };
 template <typename T>
 __device__ void load_two(const T* from, float (&values)[2]) {
-  const auto two = *reinterpret_cast<const NodePeers<T>*>(from);
+  const auto two = *reinterpret_cast<const Pair<T>*>(from);
   for (int i = 0; i < 2; ++i) values[i] = static_cast<float>(two.values[i]);
 }
 template <typename T>
 __device__ void store_two(T* to, const float (&values)[2]) {
-  *reinterpret_cast<NodePeers<T>*>(to) = {{static_cast<T>(values[0]), static_cast<T>(values[1])}};
+  *reinterpret_cast<Pair<T>*>(to) = {{static_cast<T>(values[0]), static_cast<T>(values[1])}};
 }
 
-// What a lane holds of a head: two peers of the first half and their partners of the second, for each
-// step.
+// A lane's share of a head: for each step two neighbours of the first half and their partners of the second.
 struct Head {
   float low[most_steps][2];
   float high[most_steps][2];
 };
 
-// f(step, index of the first neighbour)
+// Calls f(step, index of the first neighbour).
 template <typename F>
 __device__ void for_pairs(int half, F f) {
   for (int step = 0; step < most_steps; ++step)

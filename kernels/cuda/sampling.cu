@@ -17,9 +17,9 @@ constexpr int most_warps = most_threads / 32;
 
 int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, most_threads); }
 
-// What is not a number never wins; -0 becomes +0, so that equal logits have equal keys.
+// NaN never wins. -0 becomes +0, because equal logits must have equal keys.
 __device__ float sane(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
-// logit - maximum, with equal infinities a distance of zero.
+// logit - maximum; the difference of equal infinities is 0.
 __device__ float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
 
 // The score of each token of a row.
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(most_threads)
   if (thread_index() == 0) out[row * grid_size().x + block_index().x] = best;
 }
 
-// One warp a row.
+// One warp per row.
 __global__ void __launch_bounds__(32) best_of_partial(const Candidate* partial, int parts, Candidate* out) {
   const int row = block_index().x;
   Candidate best = no_candidate();
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(most_threads) maximum_of_row(ShardLogits logit
   if (thread_index() == 0) maxima[row] = maximum;
 }
 
-// The threads of a block follow from the chunk's width alone, and so does the order of the sum.
+// The chunk's width alone decides the number of threads, and so the order of the sum.
 __global__ void __launch_bounds__(most_threads)
     exp_sum_of_chunk(ShardLogits logits, const float* maxima, int shards, float* sums) {
   const int row = block_index().y, size = logits.width / grid_size().x, begin = block_index().x * size;
@@ -120,8 +120,8 @@ __device__ float logit_of(uint64_t key) {
   return __builtin_bit_cast(float, ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-// Logits share few first digits, and adding to one place is done one after the other: lanes take turns over
-// copies of the bins.
+// Most logits share a few first digits, and additions to one
+// address serialise: lanes spread over copies of the bins.
 constexpr int bin_copies = 16;
 
 struct FilterScratch {
@@ -134,7 +134,7 @@ struct FilterScratch {
   unsigned long long reached;  // sum of what lies above
 };
 
-// One row of gathered logits, gone through by a block.
+// One row of gathered logits, read by a block.
 class GatheredRow {
  public:
   __device__ GatheredRow(const GatheredLogits& logits, int row, FilterScratch& scratch)
@@ -142,7 +142,7 @@ class GatheredRow {
         first_(logits.logits + static_cast<int64_t>(row) * logits.width),
         scratch_(scratch) {}
 
-  // f(id, logit) for each entry, by all threads of the block.
+  // Calls f(id, logit) for each entry, by all threads of the block.
   template <typename F>
   __device__ void for_each(F f) const {
     const float* shard = first_;
@@ -202,7 +202,7 @@ class GatheredRow {
   }
 
  private:
-  // Every thread asks of its bins whether the sum passes `wanted` there; one of them finds it.
+  // Each thread checks whether the sum passes `wanted` in its bins. One thread finds the bin.
   __device__ void descend(double wanted) const {
     const uint64_t prefix = scratch_.chosen;
     const unsigned long long reached = scratch_.reached;
@@ -222,7 +222,7 @@ class GatheredRow {
   FilterScratch& scratch_;
 };
 
-// Probabilities as integers of 2^-40 of the largest.
+// Probabilities as integers in units of 2^-40 of the largest.
 class Share {
  public:
   __device__ Share(float temperature, float maximum)
@@ -236,8 +236,8 @@ class Share {
   float temperature_, maximum_;
 };
 
-// Each filter keeps a beginning of the order, so they may come in any order but that top_p counts what the
-// others keep.
+// Each filter keeps a prefix of the order, so they may come in
+// any order, except that top_p counts what the others keep.
 class Filter {
  public:
   __device__ Filter(const GatheredRow& entries, const SamplingRow& row, int vocabulary)
@@ -246,7 +246,7 @@ class Filter {
     if (row.min_p > 0) floor_ = logf(row.min_p);
     if (row.top_k > 0 && row.top_k < vocabulary) {
       const uint64_t kth = entries.key_where_sum_reaches(row.top_k, [](int, float) { return 1ull; });
-      last_ = kth >> id_bits << id_bits;  // with those of the same logit
+      last_ = kth >> id_bits << id_bits;  // keeps ties
     }
     if (row.top_p < 1) {
       const auto share = [this](int id, float logit) { return keeps(id, logit) ? share_(logit) : 0ull; };
@@ -264,7 +264,7 @@ class Filter {
   uint64_t last_ = 0;
 };
 
-// One row a block.
+// One row per block.
 __global__ void __launch_bounds__(most_threads)
     draw_filtered(GatheredLogits logits, const SamplingRow* how, Candidate* out) {
   FilterScratch& scratch = *reinterpret_cast<FilterScratch*>(shared_memory());
@@ -287,7 +287,7 @@ struct LargestScratch {
   int found;
 };
 
-// A block: the keys from the count-th on, each put where the number of larger ones says.
+// One block: collects the keys from the count-th on. The number of larger keys gives the place of each.
 __global__ void __launch_bounds__(most_threads)
     largest_of_row(GatheredLogits logits, int row, int count, TokenLogit* out) {
   LargestScratch& scratch = *reinterpret_cast<LargestScratch*>(shared_memory());
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(most_threads)
 
 void best_candidates(Stream stream, const ShardLogits& logits, const SamplingRow* how, Candidate* partial,
                      Candidate* out) {
-  constexpr int columns_of_a_part = 4096;  // a block's worth: fewer do not pay
+  constexpr int columns_of_a_part = 4096;  // per block: fewer do not pay
   const int parts = std::clamp(
       std::min(logits.count / columns_of_a_part, most_partial_candidates / std::max(logits.rows, 1)), 1, 64);
   launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts),

@@ -1,5 +1,5 @@
-// The vocabulary's end of a step: what the host code asks of the kernels. Pointers are device memory; what
-// each result is, ops.hpp and sampling_batch.hpp say. Ids stay below 2^24.
+// The sampling kernels, for host code. Pointers are device memory.
+// ops.hpp and sampling_batch.hpp define the results. Ids stay below 2^24.
 #pragma once
 
 #include <device/stream.hpp>
@@ -25,7 +25,7 @@ struct GatheredLogits {
   int vocabulary;
 };
 
-// Candidates that best_candidates needs beside its result.
+// The most partial candidates of best_candidates.
 inline constexpr int most_partial_candidates = 1024;
 
 void best_candidates(device::Stream stream, const ShardLogits& logits, const SamplingRow* how,

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int threads = 128;
 
-// A thread for each entry.
+// One thread per entry.
 __device__ int entry_index() { return block_index().x * threads + thread_index(); }
 Grid grid_of(int entries) { return {(entries + threads - 1) / threads}; }
 

@@ -1,4 +1,4 @@
-// What stays on the device by seat. Pointers are device memory; contracts as in ops.hpp.
+// Kernels on the device's tables by seat. Pointers are device memory; contracts as in ops.hpp.
 #pragma once
 
 #include <device/stream.hpp>

@@ -5,9 +5,8 @@
 
 namespace maniple::cuda {
 
-// Chunks are 16 bytes, 8 elements. Where chunk `chunk` of row `row` of a tile lies, in elements: within each
-// `chunk_period` of them the chunks of a row change places, so that a column of chunks over eight rows meets
-// every bank once.
+// A chunk is 16 bytes, 8 elements. swizzled() is the offset of a chunk in a tile, in elements. It permutes
+// each `chunk_period` chunks of a row, so a column of chunks over eight rows meets every bank once.
 template <int columns>
 constexpr int chunk_period = columns % 64 == 0   ? 8
                              : columns % 32 == 0 ? 4
@@ -18,7 +17,7 @@ __device__ constexpr int swizzled(int row, int chunk) {
   return row * columns + (chunk ^ row / (8 / period) % period) * 8;
 }
 
-// A warp fetches rows that lie side by side into a tile; from row `valid` on they are zero and are not read.
+// A warp copies contiguous rows into a tile. Rows from `valid` on become zero and are not read.
 template <int rows, int columns, typename T>
 __device__ void copy_rows(T* tile, const T* from, int valid) {
   constexpr int period = chunk_period<columns>;

@@ -14,10 +14,10 @@ constexpr int turn_k = 64;  // of a warp at a time
 constexpr int depth = 3;
 constexpr int least_columns = 32;  // of a block, for any m
 
-// A block multiplies `columns` rows of the weight with all `rows` rows of x: peers, or if the product is
-// gated, half of them peers that gate, the others those that they gate. Its warps take turns along k,
-// each with a ring of its own, so that no barrier stops the stream of copies. Everywhere 96 KiB at most: what
-// fits each architecture, and twice an SM of sm_90.
+// A block multiplies `columns` rows of the weight with all `rows` rows of x. These columns are neighbours. If
+// the product is gated, half of them are neighbours that gate, the others are the columns that they gate. The
+// warps take turns along k, each with a ring of its own, so no barrier stops the stream of copies. 96 KiB at
+// most: this fits every architecture, and twice an SM of sm_90.
 template <int rows, int columns>
 struct Tile {
   static constexpr int step_k = rows <= 32 ? turn_k : turn_k / 2;
@@ -28,7 +28,7 @@ struct Tile {
   static constexpr size_t shared_bytes = std::max(ring_bytes, sum_bytes) + sizeof(int);
 };
 
-// Few columns leave multiprocessors idle: then k is cut into slices of a turn of each warp at least.
+// Few columns leave multiprocessors idle: then k is cut into slices, each at least one turn of every warp.
 int slices_of(int n, int k) {
   const int tiles = (n + least_columns - 1) / least_columns;
   return std::max(1, std::min(skinny_arrivals / tiles, k / (warps * turn_k)));
@@ -67,7 +67,7 @@ class SkinnyGemm {
   }
 
  private:
-  // Of the product, for one of the block's; a_.n behind its end.
+  // The product's column for a column of the block; a_.n past the end.
   __device__ int column_of(int column) const {
     const int all = a_.gated ? a_.n / 2 : a_.n, place = first_ + (column < side_ ? column : column - side_);
     return place >= all ? a_.n : column < side_ ? place : place + all;
@@ -88,7 +88,7 @@ class SkinnyGemm {
     for (int step = 0; step < depth - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
       wait_copies<depth - 2>();
-      synchronize_warp();  // and the stage that the next copy overwrites is read
+      synchronize_warp();  // and all lanes have read the stage that the next copy overwrites
       fetch(step + depth - 1);
       const T* const weight = ring_ + step % depth * Sizes::stage;
       for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, weight + columns * step_k, k);
@@ -114,7 +114,7 @@ class SkinnyGemm {
     }
   }
 
-  // As few instructions as can be: they, not the memory, would be the limit.
+  // Uses few instructions: they, not memory, would be the limit.
   __device__ void fetch_stage(int k, T* stage) const {
     constexpr int chunks = step_k / 8, together = 32 / chunks;  // rows of a warp's copy
     const int row = lane_index() / chunks, chunk = lane_index() % chunks;
@@ -135,7 +135,7 @@ class SkinnyGemm {
       fetch_chunk(stage + columns * step_k + swizzled<step_k>(row + i * together, chunk), from, begin,
                   row + i * together < a_.m);
   }
-  // Eight elements of a row, from its k-th on; zeros where the row is not there, and behind a_.k.
+  // Eight elements of a row, from its k-th on; zeros where there is no row and from a_.k on.
   __device__ void fetch_chunk(T* to, const T* from, int64_t k, bool is_row) const {
     const bool valid = is_row && k < a_.k;
     if constexpr (aligned) {
@@ -149,7 +149,7 @@ class SkinnyGemm {
   }
 
   __device__ void exchange(const float (&sums)[columns / 16][rows / 8][4]) const {
-    synchronize_block();  // the rings are read
+    synchronize_block();  // all warps have read the rings
     float* const mine = warp_sums(warp_index());
     for (int c = 0; c < columns / 16; ++c)
       for (int r = 0; r < rows / 8; ++r)
@@ -161,7 +161,7 @@ class SkinnyGemm {
   __device__ static float* warp_sums(int warp) {
     return reinterpret_cast<float*>(shared_memory()) + warp * rows * Sizes::pitch;
   }
-  // Columns are the block's.
+  // column: of the block.
   __device__ static float sum_of_warps(int row, int column) {
     float sum = 0;
     for (int w = 0; w < warps; ++w) sum += warp_sums(w)[row * Sizes::pitch + column];
@@ -171,7 +171,7 @@ class SkinnyGemm {
     return workspace_.partials + (static_cast<int64_t>(slice) * a_.m + row) * a_.n + column_of(column);
   }
 
-  // sum_of(row, column of the block)
+  // Calls sum_of(row, column of the block).
   template <typename F>
   __device__ void write_results(F sum_of) const {
     const int written = a_.gated ? columns / 2 : columns, width = a_.gated ? a_.n / 2 : a_.n;
@@ -191,7 +191,7 @@ class SkinnyGemm {
     }
   }
 
-  // Of the slices of these columns. Counts from zero to zero.
+  // Whether this block is the last of the slices of these columns. The counter returns to zero.
   __device__ bool is_last_to_arrive() const {
     int& before = *reinterpret_cast<int*>(shared_memory() + Sizes::shared_bytes - sizeof(int));
     memory_fence();
@@ -207,8 +207,8 @@ class SkinnyGemm {
 
   const SkinnyGemmArguments& a_;
   const SkinnyGemmWorkspace& workspace_;
-  const int side_;   // columns that are peers
-  const int first_;  // of them, in the product or its half
+  const int side_;   // columns that are neighbours
+  const int first_;  // the first of them, in the product or its half
   T* ring_;
 };
 

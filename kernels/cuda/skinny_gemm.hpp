@@ -1,8 +1,8 @@
 // The product of a few rows with a weight, on tensor cores: out[m, n] = x[m, k] * weight[n, k]^T + bias[n]
-// for m up to 64, bf16 and fp16. The weight is read once, as fast as memory allows. Gated, the first half of
-// the columns gates the second, before anything is rounded: out[m, n / 2] = silu(first) * second.
+// for m up to 64, bf16 and fp16. It reads the weight once, as fast as memory allows. If gated, the first half
+// of the columns gates the second before rounding: out[m, n / 2] = silu(first) * second.
 //
-// The order in which k is summed follows from n and k alone: a row has the same bits in any company.
+// n and k alone decide the order in which k is summed: a row's bits do not depend on the other rows.
 #pragma once
 
 #include <device/stream.hpp>
@@ -27,7 +27,7 @@ struct SkinnyGemmArguments {
   bool gated = false;
 };
 
-// Where the sums of slices of k wait for the last one of their columns.
+// Holds the sums of slices of k until the last slice of their columns.
 inline constexpr int skinny_partial_floats = 256 * 32 * most_skinny_rows;
 inline constexpr int skinny_arrivals = 256;
 struct SkinnyGemmWorkspace {
@@ -35,7 +35,7 @@ struct SkinnyGemmWorkspace {
   int32_t* arrivals;  // skinny_arrivals; zero before the first call, and left zero
 };
 
-// False, and nothing is done, for other types and more rows.
+// Returns false and does nothing for other types and more rows.
 bool skinny_gemm(device::Stream stream, const SkinnyGemmArguments& arguments,
                  const SkinnyGemmWorkspace& workspace);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a compilation by nvcc, and fails where a kernel takes more registers or spills more than the budget says, on any
-# architecture that was compiled for. usage: within_budget.sh register_budget.txt COMMAND...
+# Runs a compilation by nvcc. Fails where a kernel exceeds its budget of registers or spills on any compiled architecture.
+# usage: within_budget.sh register_budget.txt COMMAND...
 set -uo pipefail
 budget=$1
 shift

@@ -85,8 +85,7 @@ void merge(Partial& sum, const Partial& part) {
   for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] = sum.values[i] * old + part.values[i] * fresh;
 }
 
-// Splits begin at multiples of attention_split, whatever the length: a position's place in the sum never
-// changes.
+// Splits begin at multiples of attention_split for every length: a position's place in the sum never changes.
 Floats attended(const Context& context, int64_t length, const Floats& query, float scale) {
   Partial sum;
   for (int64_t begin = 0; begin < length; begin += attention_split)

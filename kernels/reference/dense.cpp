@@ -5,7 +5,7 @@ namespace maniple {
 
 using reference::Floats;
 
-// Packed is plain row major here.
+// Packed weights are row major here.
 Weight ReferenceOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
   require(slices >= 1 && columns % slices == 0, "columns of a weight must divide by its reduction slices");
   return {Tensor(device(), dtype, {rows, columns}), dtype, rows, columns, slices};

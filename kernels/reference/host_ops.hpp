@@ -1,4 +1,4 @@
-// What the host's backends do alike: a few numbers a row.
+// Operations that the backends on the host share.
 #pragma once
 
 #include <kernels/ops.hpp>

@@ -1,5 +1,5 @@
-// The random numbers of sampling, as a specification: a pure function of (seed, position, token id), the same
-// on every backend.
+// The specification of the sampling noise: a pure function
+// of (seed, position, token id), the same on every backend.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace maniple {
 
-// Two keys of a drawn position. The mixer is SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
-// number generators, 2014).
+// The two keys of a sampled position. The mixer is SplitMix64 (Steele,
+// Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 struct NoiseKey {
   uint32_t first = 0;
   uint32_t second = 0;
@@ -36,7 +36,7 @@ constexpr uint32_t noise_bits(NoiseKey key, uint32_t id) {
   return mix_bits(mix_bits(id ^ key.first) + key.second);
 }
 
-// Uniform in (0, 1): steps of 2^-31 that are finer than an fp32 near zero, at most 1 - 2^-24.
+// Uniform in (0, 1), at most 1 - 2^-24. Steps are 2^-31 near zero, elsewhere those of fp32.
 constexpr float noise_uniform(NoiseKey key, uint32_t id) {
   const float w = (static_cast<float>(static_cast<int32_t>(noise_bits(key, id) >> 1)) + 0.5f) * 0x1p-31f;
   return w < 0x1.fffffep-1f ? w : 0x1.fffffep-1f;

@@ -12,10 +12,10 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// What is not a number never wins.
+// NaN never wins.
 float sane(float logit) { return std::isnan(logit) ? -infinity : logit; }
 
-// logit - maximum, with equal infinities a distance of zero.
+// logit - maximum; the difference of equal infinities is 0.
 float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
 
 Candidate scored(int32_t id, float logit, const SamplingRow& row) {
@@ -58,8 +58,8 @@ void keep_top_k(std::vector<TokenLogit>& sorted, const SamplingRow& row) {
   std::erase_if(sorted, [&](const TokenLogit& entry) { return entry.logit < threshold; });
 }
 
-// Probabilities are added as integers of 2^-40 of the largest, so that no order of summation can change what
-// is kept.
+// Adds probabilities as integers in units of 2^-40 of the
+// largest: the order of summation cannot change the result.
 void keep_top_p(std::vector<TokenLogit>& sorted, const SamplingRow& row) {
   if (row.top_p >= 1) return;
   const float maximum = sorted[0].logit / row.temperature;

@@ -1,6 +1,6 @@
-// How things go wrong. A wrong request is a value (see scheduling); what cannot go on throws an Error, which
-// says what happened, why it matters and what to type, and which exit code the program ends with. A broken
-// invariant goes through require().
+// Error handling. A wrong request is a value (see scheduling). A failure
+// that ends the program throws an Error: what happened, why it matters, what
+// to type, and the exit code. A broken invariant goes through require().
 #pragma once
 
 #include <fmt/core.h>
@@ -49,7 +49,7 @@ template <typename... Args>
 
 [[noreturn]] void broken_invariant(const char* what, const char* file, int line);
 
-// For what no input can cause. Throws an Error with ExitCode::internal that names the place.
+// Checks a condition that no input can break. Throws an Error with ExitCode::internal that names the place.
 inline void require(bool holds, const char* what, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) {
   if (!holds) [[unlikely]]

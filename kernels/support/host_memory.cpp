@@ -40,7 +40,7 @@ constexpr CgroupFiles version_2{"sys/fs/cgroup", "memory.max", "memory.current",
 
 HostMemory memory_of(const fs::path& group, const CgroupFiles& files) {
   const size_t limit = number_in(group / files.limit, "", unlimited);
-  // Version 1 writes no limit as the largest number of pages.
+  // Version 1 writes the largest number of pages for "no limit".
   if (limit >= unlimited / 4) return {};
   const size_t usage = number_in(group / files.usage, "", 0);
   const size_t used = usage - std::min(usage, number_in(group / "memory.stat", files.reclaimable, 0));
@@ -54,8 +54,8 @@ void tighten(HostMemory& memory, const HostMemory& other) {
 
 }  // namespace
 
-// Limits hold for a group and all its ancestors. In a container the path may name a group that is not
-// visible: then the root counts.
+// Limits hold for a group and all its ancestors. In a container the
+// path may name an invisible group: then the root's limit counts.
 HostMemory host_memory(const fs::path& root) {
   HostMemory memory{number_in(root / "proc/meminfo", "MemAvailable:", unlimited / 1024) * 1024, unlimited};
   std::ifstream file(root / "proc/self/cgroup");

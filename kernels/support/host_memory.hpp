@@ -1,4 +1,4 @@
-// What this process may still take of the host's memory.
+// Host memory that this process may still allocate.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -19,13 +19,13 @@ struct HostMemory {
 // root: where /proc and /sys are, for tests.
 HostMemory host_memory(const std::filesystem::path& root = "/");
 
-// For the message about memory that could not be had, or a thread that could not be started: the limit of
-// this process's addresses, where there is one, which counts what is only reserved too. Else empty.
+// For the message about a failed allocation or thread start: the limit of this process's address space, which
+// counts reserved memory too. Empty without such a limit.
 std::string address_limit_text();
 inline constexpr const char* address_limit_remedy =
     "ulimit -v unlimited before the launcher's line; sbatch --propagate=NONE where the limit is the shell's";
 
-// What stands for std::bad_alloc.
+// Replaces std::bad_alloc.
 Error out_of_memory();
 
 }  // namespace maniple

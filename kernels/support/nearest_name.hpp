@@ -1,4 +1,4 @@
-// What somebody may have meant who typed a name that does not exist.
+// Suggests a name for a mistyped one.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A library that is opened when it is needed, so that the program starts on machines that do not have it.
+// A library that is opened on demand: the program starts on machines that do not have it.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -7,11 +7,11 @@
 
 namespace maniple {
 
-// Stays open until the process ends: what it made may outlive any owner.
+// Stays open until the process ends: objects that it made may outlive any owner.
 class SharedLibrary {
  public:
-  // path: "/usr/local/cuda/lib64/libnccl.so.2", where the build found it; the second choice is the file name
-  // on the loader's own path. Throws Error (preflight) with the loader's words, `why` and `remedy`.
+  // path: "/usr/local/cuda/lib64/libnccl.so.2", where the build found it. The second choice is the file name
+  // on the loader's own path. Throws Error (preflight) with the loader's message, `why` and `remedy`.
   SharedLibrary(const std::string& path, std::string why, std::string remedy);
 
   // Converts to a pointer to any function: `decltype(&cos) cos = library.function("cos");`

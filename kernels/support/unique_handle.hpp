@@ -5,7 +5,7 @@
 
 namespace maniple {
 
-// Of most libraries: a handle that `destroy` takes, or `nothing`.
+// Traits for most libraries: `destroy` releases a handle, `nothing` stands for none.
 template <typename T, auto destroy, T nothing = T{}>
 struct PlainHandle {
   using Handle = T;

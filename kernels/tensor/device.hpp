@@ -1,5 +1,5 @@
-// One compute device: its memory, its order of work. On the CPU work is done when a call returns; on a GPU
-// calls join a stream.
+// One compute device: its memory and its order of work. On the CPU
+// the work is done when a call returns; on a GPU calls join a stream.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace maniple {
 
-// A copy to the host under way.
+// A pending copy to the host.
 class Download {
  public:
   virtual ~Download() = default;
@@ -19,7 +19,7 @@ class Download {
   virtual std::span<const std::byte> wait() = 0;  // the bytes, which live as long as this
 };
 
-// Recorded work that can be done again.
+// Recorded work that can run again.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -40,29 +40,29 @@ class Device {
   virtual void release(std::byte* memory, size_t bytes) noexcept = 0;
   // Bytes that this process may still allocate, within the cgroup's limit too.
   virtual size_t free_memory() const = 0;
-  // Bytes of a memory of its own, used by whomever.
+  // Size of the device's own memory in bytes; 0 where it has none.
   virtual size_t total_memory() const { return 0; }
-  // Of a GPU; two ranks with the same one share its memory.
+  // UUID of a GPU, else empty. Ranks with the same one share its memory.
   virtual std::string uuid() const { return {}; }
 
   // The host's bytes may change as soon as it returns.
   virtual void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) = 0;
-  // Within the device.
+  // Copies within the device.
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // Waits until the bytes are on the host.
   virtual void download(std::byte* to_host, const std::byte* from_device, size_t bytes) = 0;
-  // The copy joins the order of work now; later work may overwrite the device's bytes.
+  // The copy joins the order of work now; later work may overwrite the source.
   virtual std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) = 0;
   virtual void synchronize() = 0;
 
-  // Records what `work` asks of this device's operations, of copy() and of communicators that capture,
-  // without doing it; replay() does it, with the same shapes and addresses. `work` calls nothing else of the
-  // device. Each operation has been done with these shapes before.
+  // Records the operations, copies (copy()) and collectives of capturing communicators that `work` calls,
+  // without running them. replay() runs them with the same shapes and addresses. `work` calls nothing else of
+  // the device. Each operation must have run with these shapes before.
   virtual bool captures() const { return false; }
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
 };
 
-// Of a device that is done with all work when a call returns.
+// The Download of a synchronous device.
 class FinishedDownload final : public Download {
  public:
   FinishedDownload(Device& device, const std::byte* from, size_t bytes) : bytes_(bytes) {

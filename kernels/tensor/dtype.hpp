@@ -54,8 +54,7 @@ struct Float16 {
       bits = 0x7e00u;
     } else if (magnitude >= 0x477ff000u) {  // from 65520 on
       bits = 0x7c00u;
-    } else if (magnitude <
-               0x38800000u) {  // subnormal: multiples of 2^-24, which an addition to 0.5 rounds to
+    } else if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 rounds to multiples of 2^-24
       bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
                                    0x3f000000u);
     } else {

@@ -33,7 +33,7 @@ class Shape {
   int rank() const { return rank_; }
   int64_t operator[](int dimension) const { return sizes_[dimension]; }
   int64_t& operator[](int dimension) { return sizes_[dimension]; }
-  // 0 for the default shape, that of a tensor that is absent.
+  // 0 for the default shape, which means an absent tensor.
   int64_t elements() const {
     int64_t product = rank_ > 0 ? 1 : 0;
     for (int d = 0; d < rank_; ++d) product *= sizes_[d];

@@ -1,5 +1,4 @@
-// Non-owning, contiguous, row-major views. Parameters are views: ConstTensorView is read, TensorView is
-// written.
+// Non-owning, contiguous, row-major views. As a parameter a ConstTensorView is read, a TensorView is written.
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
@@ -18,7 +17,7 @@ struct BasicTensorView {
   size_t bytes() const { return static_cast<size_t>(shape.elements()) * size_of(dtype); }
   bool empty() const { return shape.elements() == 0; }
 
-  // The elements as T; the size must fit, the meaning is the caller's.
+  // The elements as T. Checks their size, not their meaning.
   template <typename T>
   auto as() const {
     require(sizeof(T) == size_of(dtype), "a tensor is viewed with another element size");

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 folders=(kernels parallel layers runtime launch)
 mapfile -t sources < <(find "${folders[@]}" -type f -regex '.*\.\(cpp\|hpp\|cu\|inl\)' | sort)
 
-# Pairs "including included", of files of this repository. <kernels/ops.hpp> is a path; a name without a folder is next to its file.
+# Pairs "including included" of files of this repository. <kernels/ops.hpp> is a path; a name without a folder is next to the including file.
 pairs=$(awk '/^#include [<"]/ {
     split($2, part, /[<>"]/); name = part[2]
     if (name !~ "^(kernels|parallel|layers|runtime|launch)/" && $2 ~ /^"/) { folder = FILENAME; sub("/[^/]*$", "", folder); name = folder "/" name }

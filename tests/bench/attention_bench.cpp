@@ -1,7 +1,7 @@
-// Attention with the heads of Qwen3-0.6B in bf16: decode as KV bytes read a second, against the read
-// bandwidth of the same run, and prefill as arithmetic. Calls walk through 2 GiB of pages, as a forward pass
-// walks through layers, so that keys and values come from memory. Alternating rounds, medians. Prints two
-// Markdown tables.
+// Attention with the heads of Qwen3-0.6B in bf16: decode as KV bytes read per second,
+// against the read bandwidth of the same run, and prefill as arithmetic. Calls walk
+// through 2 GiB of pages, as a forward pass walks through layers, so keys and values
+// come from memory. Alternating rounds, medians. Prints two Markdown tables.
 //   attention_bench [--threads n] [--rounds n] [--path avx512]
 
 #include <bench/bandwidth.hpp>
@@ -46,7 +46,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// Values in [-1, 1), the same thousands again and again.
+// Values in [-1, 1), 65536 of them repeated.
 Tensor filled(Device& device, const Shape& shape) {
   Tensor tensor(device, DType::bf16, shape);
   auto* values = tensor.view().as<BFloat16>();
@@ -94,7 +94,7 @@ class Case {
     }
   }
 
-  // Adds the seconds of one call, the mean of enough calls to be timed.
+  // Records the seconds of one call, as the mean of enough calls to time them.
   void measure(Ops& ops, Pages& pages) {
     const int64_t calls = std::max<int64_t>(1, 32768 / (batch * context));
     double total = 0;

@@ -1,5 +1,4 @@
-// The ceiling that a memory-bound product is held against: all threads reading memory far larger than the
-// caches.
+// The ceiling of a memory-bound product: all threads read memory far larger than the caches.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>
@@ -23,7 +22,7 @@ class ReadBandwidth {
     std::memset(memory_.view().data, 1, bytes);
   }
 
-  // Bytes a second of one pass.
+  // Bytes per second of one pass.
   double measure(ThreadPool& pool) {
     const auto* words = reinterpret_cast<const uint64_t*>(memory_.view().data);
     std::atomic<uint64_t> total{0};

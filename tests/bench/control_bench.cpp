@@ -1,6 +1,6 @@
-// What start-up agreement and control messages cost rank 0, by the number of ranks:
+// The cost of start-up agreement and control messages for rank 0, by the number of ranks:
 //   mpirun --oversubscribe --bind-to none -n 64 build/bench/tests/bench/control_bench
-// A round is one message to every other rank, or a burst of them, and an answer to each.
+// A round is one message, or a burst of them, to every other rank, and an answer from each.
 #include <parallel/mpi/mpi_world.hpp>
 
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ int main() {
   for (const size_t size : {64, 4096, 65536})
     measure(*world, fmt::format("all_gather_bytes, {} bytes a rank", size), 20, [&] {
       world->all_gather_bytes(std::string(size, '\0'));
-      world->barrier();  // until the last rank has it
+      world->barrier();  // until the last rank has received it
     });
   for (const int burst : {1, 32})
     for (const size_t size : {256, 16384})

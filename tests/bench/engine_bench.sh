@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The whole program with random weights of Qwen3-0.6B's shape, against what its matrix products alone reach in the
+# The whole program with random weights of Qwen3-0.6B's shape, against the speed of its matrix products alone in the
 # same run: decode of 1 and 32 sequences, prefill of 512 tokens. Prints a Markdown table.
 #   tests/bench/engine_bench.sh BUILD_FOLDER [THREADS]
 #
-# Each case is run short and long; a step's time is the difference, so that pages of the KV cache that are used
-# for the first time (zeroed by the system, once) do not count. The last column has them.
+# Each case runs short and long. A step's time is the difference: it leaves out the first use of pages of the KV cache
+# (the system zeroes them once). The last column includes it.
 set -euo pipefail
 build=${1:?usage: engine_bench.sh BUILD_FOLDER [THREADS]}
 threads=${2:-$(nproc)}

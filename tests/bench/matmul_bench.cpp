@@ -1,6 +1,6 @@
-// The linear layers of Qwen3-0.6B, every weight distinct, so that weights come from memory: time of one sweep
-// for several numbers of rows, against the read bandwidth and, where it was built in, oneDNN with weights in
-// the layout of its choice. All of it in alternating rounds of one run; medians. Prints a Markdown table.
+// The linear layers of Qwen3-0.6B, every weight distinct, so weights come from memory. Measures one sweep for
+// several numbers of rows, against the read bandwidth and, where the build found it, oneDNN with weights in
+// the layout of its choice. All in alternating rounds of one run; medians. Prints a Markdown table.
 //   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0]
 
 #include <bench/bandwidth.hpp>
@@ -48,7 +48,7 @@ Shapes qwen3_0_6b(bool lm_head) {
   return shapes;
 }
 
-// Values in [-1, 1), without zeros or denormals that would cost other than usual.
+// Values in [-1, 1), without zeros or denormals, which could change the speed.
 void fill_random(std::byte* data, size_t bytes) {
   auto* values = reinterpret_cast<uint16_t*>(data);
   uint64_t state = 88172645463325252u;
@@ -136,7 +136,7 @@ class OneDnnSweep {
 };
 #endif
 
-// Empty where oneDNN was not built in.
+// Empty in a build without oneDNN.
 std::function<void()> peer_sweep([[maybe_unused]] int threads, [[maybe_unused]] int64_t m,
                                  [[maybe_unused]] Buffers& buffers, [[maybe_unused]] const Shapes& shapes) {
 #ifdef MANIPLE_ONEDNN

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a run directory costs: 10,000 short requests with --out and with --run-dir; the last 100 of them alone and as the rest of a run. The two of
-# a pair run at the same time, so that whatever else the machine does slows both. Medians of the rounds, costs as medians of the differences
+# The cost of a run directory: 10,000 short requests with --out and with --run-dir; the last 100 of them alone and as the rest of a run. The two
+# runs of a pair run at the same time, so other load on the machine slows both. Prints medians of the rounds, costs as medians of the differences
 # within a round, as Markdown. Usage: tests/bench/run_directory_bench.sh [ROUNDS]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -40,7 +40,7 @@ done
 median() { sort -n | awk -v format="$1" '{ all[NR] = $1 } END { printf format, (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'; }
 row() { printf '| %s | %s | %s |\n' "$1" "$(cut -d' ' -f1 "$2" | median %.2f)" "$(cut -d' ' -f2 "$2" | median %.2f)"; }  # NAME TIMES
 percent() { paste -d' ' "$1" "$2" out | awk -v field="$3" '{ print 100 * ($field - $(field + 2)) / $(field + 4) }' | median '%.1f %%'; }
-cost() { printf '| %s | %s | %s |\n' "$1" "$(percent "$2" "$3" 1)" "$(percent "$2" "$3" 2)"; }  # NAME WITH WITHOUT: of the whole run
+cost() { printf '| %s | %s | %s |\n' "$1" "$(percent "$2" "$3" 1)" "$(percent "$2" "$3" 2)"; }  # NAME WITH WITHOUT: cost of the whole run
 
 printf '| %d rounds | wall s | processor s |\n|---|--:|--:|\n' "$rounds"
 row "10,000 requests, --out" out

@@ -1,4 +1,4 @@
-// What the journals of a run directory say: a line "JOB KIND REQUEST" for each whole record.
+// Prints the journals of a run directory: a line "JOB KIND REQUEST" for each whole record.
 #include <launch/run_directory/journal.hpp>
 #include <launch/run_directory/run_lock.hpp>
 

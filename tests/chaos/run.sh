@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Chaos: hurts resumable runs in random order, a fresh one each round, and sees that nothing is lost, doubled, silent or late (README.md).
+# Chaos: random faults in resumable runs, a new run each round. No request may be lost or done twice, no fault late or unreported (README.md).
 #   tests/chaos/run.sh [--seed S] [--rounds N | --minutes M] [--only "KIND..."] [--slurm]
-# Exit code 1 if any round failed: its line says how to repeat it, and its folder is kept.
+# Exit code 1 if any round failed: its line gives the command that repeats it, and its folder is kept.
 here=$(cd "$(dirname "$0")" && pwd)
 seed=$RANDOM rounds=0 minutes=10 kinds='' slurm=''
 arguments=("$@")
@@ -16,7 +16,7 @@ while (($# > 0)); do
   esac
 done
 
-# In a mount namespace of its own, where /mnt is a small disk; with --slurm, on the controller of a virtual cluster too.
+# Runs in its own mount namespace, where /mnt is a small disk; with --slurm also on the controller of a virtual cluster.
 testbed=$here/../../cluster/testbed
 if [[ -z ${CHAOS_DISK:-} ]]; then
   own=(unshare --mount sh -c 'mount -t tmpfs -o size=3m tmpfs /mnt && exec "$@"' sh)
@@ -52,7 +52,7 @@ command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --
   --takeover-after 5s --deadline 9s --start-deadline 8s)
 on 1 "${command[@]}" --run-dir "$work/undisturbed" 2>"$work/err" || { cat "$work/err" && exit 1; }
 
-# begin [LEAST_RANKS]: a job of the round's run, on a random layout. Process $job; its words are in $log.
+# begin [LEAST_RANKS]: starts a job of the round's run on a random layout. $job is its process, $log its output.
 layouts=("1 1" "2 1" "2 2" "4 2")
 begin() {
   local tp
@@ -62,14 +62,14 @@ begin() {
   CHAOS_JOB=$log start "round/$jobs" "$count" "${command[@]}" --tp "$tp" --run-dir "$run"
   ranks=()
 }
-# lib.sh looks for children of mpirun. Here a mark in the environment, which srun hands on too, tells jobs apart.
+# lib.sh looks for children of mpirun. Here a variable of the environment, which srun passes on too, identifies the job.
 ranks_of() {
   local file
   for file in $(grep -slz "^CHAOS_JOB=$log\$" /proc/[0-9]*/environ); do
     sed -zEn "s|^(OMPI_COMM_WORLD_RANK\|SLURM_PROCID)=(.*)|\2 ${file//[^0-9]/}|p" "$file" 2>/dev/null | tr '\0' '\n'
   done | sort -n | sed 's/.* //'
 }
-begin_ranks() {  # and $ranks are there
+begin_ranks() {  # begin, then wait for $ranks
   begin "$@"
   if ((count == 1)); then ranks=("$job"); else find_ranks "$job" "$count"; fi
 }
@@ -77,7 +77,7 @@ begin_ranks() {  # and $ranks are there
 await() { until "$@" || gone "$job"; do sleep 0.005; done; }
 at_work() { (($(compgen -G "$run/jobs/*" | wc -l) > before)); }
 finishing() { compgen -G "$run/results.jsonl*" >/dev/null; }
-# Faults strike in the first moments of a start, when the ranks find each other, when they load, when the final files are written, mostly in between.
+# Faults strike early in a start, when the ranks find each other, when they load, when they write the final files; mostly in between.
 moment() {
   local done=$(done_of "$run")
   case $((RANDOM % 6)) in
@@ -98,7 +98,7 @@ wake() {  # PROCESS...
   struck_at=${EPOCHREALTIME/./}
   kill -CONT "$@" 2>/dev/null
 }
-# The job ends in time, counted from the strike if there was one; $code is its exit code.
+# Checks that the job ends in time, counted from the fault if there was one; $code is its exit code.
 ended() {  # SECONDS
   local took
   until_true "$1" all_gone "$job" "${ranks[@]}" 2>/dev/null || bad "not ended after $1 s: $(tail "$log")"
@@ -109,10 +109,11 @@ ended() {  # SECONDS
   code=$?
   story+=", ended with $code"
 }
-# A job that nobody hurts.
+# A job without a fault.
 undisturbed() { begin && ended 60 && ((code == 0)) || bad "does not complete: $(tail "$log")"; }
 is_complete() { [[ $(cat "$run/STATUS" 2>/dev/null) == complete* ]]; }
-# In fault.json, if all ranks had begun (of another node's rank that is alone there, only srun knows); on stderr at least by the launcher.
+# Checks that fault.json names the rank if all ranks had begun (only srun knows of a rank that is alone on another node), and that stderr
+# names it, at least by the launcher.
 named() {  # RANK
   [[ $count == 1 || $hit == no ]] || is_complete && return
   local folder="$run/jobs/$((before + 1))" record
@@ -145,7 +146,7 @@ stop_rank() {
   begin_ranks 2 && moment
   local victim=$((RANDOM % count))
   strike STOP "${ranks[victim]}"
-  ended "$([[ -n $slurm ]] && echo 40 || echo 25)" && named $victim  # without rank 0 a start ends 10 s later; srun waits 10 s for those that are left
+  ended "$([[ -n $slurm ]] && echo 40 || echo 25)" && named $victim  # without rank 0 a start ends 10 s later; srun waits 10 s for the other ranks
 }
 order_stop() {
   begin_ranks && moment
@@ -153,7 +154,7 @@ order_stop() {
   strike "${signals[RANDOM % 2]}" "${ranks[0]}"
   ended 30
 }
-# Longer than any deadline.
+# The pause is longer than any deadline.
 suspend() {
   begin_ranks && later_moment
   strike STOP "$job" "${ranks[@]}"
@@ -162,7 +163,7 @@ suspend() {
   ended 60
   [[ $hit == no || $code == 0 ]] || bad "did not go on: $(tail "$log")"
 }
-# A job stands still so long that another takes over; then it wakes up, and stops.
+# A job is stopped until another job has taken over. Then it resumes, and must end.
 zombie() {
   begin_ranks && moment
   strike STOP "$job" "${ranks[@]}"
@@ -191,7 +192,7 @@ disk_full() {
   ((code == 0)) || grep -Eq 'No space left on device|of free space, but' "$log" || bad "a full disk, and no word of it: $(tail "$log")"
   rm "$CHAOS_DISK/filler"
 }
-# Journals lose their ends, or a bit of them turns over: only a disk does that.
+# Truncates journals or flips a bit in them: only a disk does that.
 damage() {
   kill_all
   ! is_complete || return 0
@@ -214,7 +215,7 @@ cut_link() {
 }
 
 settled() { "$(dirname "$MANIPLE")/journal_records" "$run" | awk '$2 ~ /finished|failed/ { print $3 }' | sort; }
-# After each fault: the status is right (65: nothing was begun), and what was said to be done is in the journals.
+# After each fault: the status is right (65: no run was begun), and the journals hold the requests that progress.json counts.
 kept() {
   "$MANIPLE" status "$run" --rc >"$work/status" 2>&1
   local rc=$? kept
@@ -228,7 +229,7 @@ kept() {
   kept=$(settled | uniq | wc -l)
   [[ $kind == damage ]] || (($(done_of "$run") <= kept)) || bad "progress.json tells of $(done_of "$run") requests, the journals of $kept"
 }
-# The same command again, until the run is complete, with the bytes of the one that nobody disturbed.
+# The same command again completes the run, with the bytes of the undisturbed run.
 completed() {
   local all once
   undisturbed
@@ -236,7 +237,7 @@ completed() {
   cmp "$work/undisturbed/results.jsonl" "$run/results.jsonl" && cmp "$work/undisturbed/errors.jsonl" "$run/errors.jsonl" || bad "other bytes"
   all=$(settled | wc -l) once=$(settled | uniq | wc -l)
   ((once == requests)) || { ((lost += requests - once)) && bad "$((requests - once)) requests are in no journal"; }
-  # The journal of a job that woke up after it was taken over may tell of them again.
+  # The journal of a job that resumed after the takeover may repeat requests.
   ((all == once)) || [[ $kind == zombie ]] || { ((doubled += all - once)) && bad "$((all - once)) requests were done twice"; }
 }
 

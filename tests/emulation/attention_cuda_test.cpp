@@ -43,8 +43,8 @@ double widened(DType dtype, uint16_t bits) {
   return static_cast<double>(static_cast<float>(std::bit_cast<Float16>(bits)));
 }
 
-// A batch over a cache whose every slot without a token is NaN, as are the outputs. Pages and seats are
-// permuted, table entries behind a context point nowhere.
+// A batch over a cache. Every slot without a token is NaN, as are the outputs.
+// Pages and seats are permuted; table entries after a context are invalid.
 class Batch {
  public:
   Batch(device::DeviceUnderTest& device, const Scene& scene, const std::vector<Part>& parts)
@@ -58,7 +58,7 @@ class Batch {
     arrivals_ = uploaded(std::vector<int32_t>(static_cast<size_t>(cuda::decode_arrivals(arguments()))));
   }
 
-  // few_slots: not one for each split.
+  // few_slots: fewer slots than splits.
   std::vector<uint16_t> decode(bool few_slots = false) {
     const int slots = few_slots ? sequences() : splits_of_room * sequences();
     EXPECT_TRUE(cuda::attention_decode(device_.stream(), arguments(),
@@ -72,13 +72,13 @@ class Batch {
     return downloaded<uint16_t>(device_.memory(), out_);
   }
 
-  // Element i of query t of a sequence in out.
+  // Index in out of element i of query t of a sequence.
   size_t row(size_t s, int t, int i = 0) const {
     return static_cast<size_t>((starts_[s] + t) * query_width() + i);
   }
   int query_width() const { return scene_.kv_heads * scene_.group * scene_.head_dim; }
 
-  // Rows against double precision: relative error in the L2 norm, by (token, head).
+  // Compares rows with double precision: relative error in the L2 norm, by (token, head).
   void expect_exact(const std::vector<uint16_t>& out, double bound) const {
     for (size_t s = 0; s < parts_.size(); ++s)
       for (int t = 0; t < parts_[s].queries && context(s) > 0; ++t)
@@ -176,7 +176,7 @@ class Batch {
     keys_ = uploaded(keys);
     values_ = uploaded(values);
   }
-  // Of the cache; i counts over the heads of a token.
+  // Index in the cache; i counts over the heads of a token.
   size_t element(size_t s, int position, int i) {
     const int head = i / scene_.head_dim, block = page(s, position / scene_.block_size);
     return static_cast<size_t>(
@@ -234,7 +234,7 @@ class Batch {
 };
 
 // Weights and results are rounded to the type: errors of half a unit in the last place each, relative to the
-// sum of the absolute terms, which are some times the result.
+// sum of the absolute terms. This sum is a few times the result.
 double bound_of(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : 0x1p-10; }
 
 class AttentionDecode : public testing::DeviceTest {

@@ -15,7 +15,7 @@ constexpr size_t page = 4096, alignment = 64;
 
 size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
-// While it lives, memory is reachable.
+// Makes the memory reachable for its lifetime.
 class Reach {
  public:
   explicit Reach(DeviceMemory& memory) : memory_(memory) { memory_.set_reachable(true); }
@@ -33,8 +33,8 @@ EmulatedDevice::~EmulatedDevice() {
   for (const auto& [first, bytes] : mappings_) munmap(first, bytes + page);
 }
 
-// The end of what was asked for lies as near to a page that always faults as the alignment allows; the
-// address sanitizer sees the rest.
+// The end of the requested memory lies as close to a page that always faults as the alignment allows. The
+// address sanitizer checks the bytes in between.
 std::byte* EmulatedDevice::allocate(size_t bytes) {
   const size_t used = rounded_up(bytes, alignment), mapped = rounded_up(used, page);
   void* const memory =
@@ -95,7 +95,7 @@ std::unique_ptr<Graph> EmulatedDevice::capture(const std::function<void()>&) {
 
 namespace {
 
-// In place of the library: plain loops.
+// Replaces the library by plain loops.
 class PlainGemm : public cuda::Gemm {
  public:
   void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,

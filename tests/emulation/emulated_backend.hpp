@@ -9,8 +9,8 @@
 
 namespace maniple::emulation {
 
-// Host memory that faults outside of launches and copies: code that follows a device pointer is found. So is,
-// within a launch, code that runs past the end of an allocation.
+// Host memory that faults outside of launches and copies: this finds code that follows a device pointer.
+// Within a launch, code that runs past the end of an allocation faults.
 class EmulatedDevice : public Device, public DeviceMemory {
  public:
   ~EmulatedDevice() override;
@@ -30,7 +30,7 @@ class EmulatedDevice : public Device, public DeviceMemory {
   void set_reachable(bool reachable) override;
 
  private:
-  // Copies take memory of the device on its side, as on a GPU that cannot reach the host's.
+  // Copies accept only memory of the device on its side, as on a GPU that cannot reach the host's.
   void require_mine(const std::byte* memory, size_t bytes) const;
 
   std::map<std::byte*, size_t> mappings_;  // first page, pages that hold data

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-// Saves what a callee must preserve on the old stack, leaves its end in *from, goes on where `to` was left.
-// (System V ABI for x86-64)
+// Saves the callee-saved registers on the old stack, leaves its end
+// in *from, continues where `to` was left. (System V ABI for x86-64)
 extern "C" void maniple_switch_stack(void** from, void* to);
 asm(R"(
 .pushsection .text
@@ -56,7 +56,7 @@ constexpr size_t stack_bytes = 64 << 10;
 constexpr size_t page = 4096;
 constexpr int most_threads = 1024;
 
-// The address sanitizer wants to know which stack is in use.
+// The address sanitizer must know which stack is in use.
 void begin_switch([[maybe_unused]] void** saved, [[maybe_unused]] const void* bottom,
                   [[maybe_unused]] size_t bytes) {
 #ifdef __SANITIZE_ADDRESS__
@@ -98,7 +98,7 @@ struct Copy {
 
 struct Thread {
   int index = 0;
-  void* stack = nullptr;  // where it goes on
+  void* stack = nullptr;  // where it continues
   void* saved = nullptr;  // of the address sanitizer
   bool finished = false;
   std::source_location where;             // of the barrier or warp operation that it waits for
@@ -174,7 +174,7 @@ class Block {
       if (&threads_[i] != running_) runnable_.push_back(&threads_[i]);
   }
 
-  // The destination is spoilt until the wait: it may be written at any time in between.
+  // The destination is NaN until the wait: the device may write it at any time in between.
   void copy_async(const Copy& copy) {
     if ((reinterpret_cast<uintptr_t>(copy.to) | reinterpret_cast<uintptr_t>(copy.from)) % 16 != 0)
       fail("an asynchronous copy between addresses that are no multiples of 16");
@@ -209,8 +209,8 @@ class Block {
     }
   }
 
-  // As maniple_switch_stack leaves one: six registers, then where to return to. The stack pointer of a
-  // function that begins is 8 past a multiple of 16.
+  // A stack as maniple_switch_stack leaves it: six registers, then the return address. At the entry of a
+  // function the stack pointer is 8 past a multiple of 16.
   void* fresh_stack(int index) {
     ASAN_UNPOISON_MEMORY_REGION(stacks_.bottom(index) + page, stack_bytes - page);
     void** const top = reinterpret_cast<void**>(stacks_.bottom(index) + stack_bytes) - 8;
@@ -264,7 +264,7 @@ class Block {
 
   Warp& warp_of(const Thread& thread) { return warps_[static_cast<size_t>(thread.index / 32)]; }
 
-  // All who meet do so at one place of the source.
+  // All threads that meet must be at one place of the source.
   void check_place(std::source_location where, size_t arrived, std::source_location& first) const {
     if (arrived == 0) first = where;
     if (!same_place(where, first))

@@ -17,34 +17,34 @@ struct Grid {
   int z = 1;
 };
 
-// What a device is said to run at once: few, so that a kernel that takes work in turns does so.
+// Blocks that the emulated device runs at once: few, so that kernels that take work in turns do so.
 constexpr int resident_blocks = 5;
 
-// Memory of a device that the host must not touch, but while a kernel runs.
+// Device memory, which the host must not touch except while a kernel runs.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
   virtual void set_reachable(bool reachable) = 0;
 };
 
-// Decides in which order blocks and threads run: the n-th launch takes the n-th order from the seed on. One
-// order in four goes by ascending, one by descending index, the others are random.
+// The order of blocks and threads: the n-th launch takes the n-th order from the seed on. One order in four
+// is ascending, one descending by index, the others are random.
 struct Order {
   uint64_t seed = 1;
   uint64_t launches = 0;
   DeviceMemory* memory = nullptr;
 };
 
-// A kernel did what hangs or is undefined on a device. what() names block, place and seed.
+// A kernel did something that hangs or is undefined on a device. what() names block, order and place.
 struct EmulationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws EmulationError, and what the kernel throws. Shared memory is exactly as large as asked for and
-// begins as NaN.
+// Throws EmulationError, or the exception of the kernel. Shared
+// memory has exactly the requested size and starts as NaN.
 void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::function<void()>& kernel);
 
-// Of the fiber that asks.
+// Of the calling fiber.
 int thread_index();
 int block_threads();
 Grid block_index();
@@ -53,7 +53,8 @@ std::byte* shared_memory();
 
 void block_barrier(std::source_location where);
 
-// An operation of a whole warp: every lane brings its part; the last to come completes it for all 32. Usage:
+// An operation of a whole warp: every lane passes its part;
+// the last lane to arrive completes it for all 32. Usage:
 //   if (auto* lanes = arrive_in_warp(&mine, where)) { ...; release_warp(); }
 using Lanes = std::array<void*, 32>;
 Lanes* arrive_in_warp(void* mine, std::source_location where);

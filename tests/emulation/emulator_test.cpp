@@ -12,7 +12,7 @@ namespace {
 using namespace device;
 using ::testing::HasSubstr;
 
-// What the emulator says of a kernel that is wrong.
+// The emulator's message for a wrong kernel.
 std::string error_of(const std::function<void()>& kernel, int threads = 64, uint64_t seed = 2) {
   emulation::Order order{seed};
   try {

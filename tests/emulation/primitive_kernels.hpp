@@ -16,7 +16,8 @@ void copied_in_stages(device::Stream stream, const float* in, float* out, int co
 // out[16, 8] += a[16, 16] * b[16, 8], row major, bf16 or fp16; transposed: b is given as [8, 16].
 void multiplied(device::Stream stream, DType dtype, const void* a, const void* b, bool transposed,
                 float* out);
-// Each of 64 threads of each block adds 1 to total; out[block] = what thread 0 of the block found there.
+// Each of 64 threads of each block adds 1 to total;
+// out[block] = the former value that thread 0 of the block got.
 void counted(device::Stream stream, int blocks, int* total, int* out);
 
 }  // namespace maniple::cuda

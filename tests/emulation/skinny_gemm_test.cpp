@@ -18,7 +18,7 @@ struct Shape3 {
   int m, n, k;
 };
 
-// Operands with NaN behind them, and `offset` elements of NaN before them, which spoil the alignment too.
+// Operands with NaN after them, and `offset` elements of NaN before them, which also break the alignment.
 class Product {
  public:
   Product(device::DeviceUnderTest& device, Shape3 shape, DType dtype, int offset = 0)
@@ -50,7 +50,7 @@ class Product {
     return wide;
   }
 
-  // A sum of fp32 roundings that mostly cancel, then one rounding of the result.
+  // The bound: a sum of fp32 roundings that mostly cancel, then one rounding of the result.
   void expect_exact(const std::vector<float>& out, bool biased, DType out_type) const {
     for (int row = 0; row < shape_.m; ++row)
       for (int column = 0; column < shape_.n; ++column) {

@@ -1,4 +1,4 @@
-# Ranks that were given different options or different files are told apart by name, before anything is computed.
+# Ranks with different options or different files: one message names them before the job computes anything.
 . "$HERE/lib.sh"
 printf '{"prompt":"JULIET:","max_tokens":4}\n' >"$work/in"
 usual=(generate --model "$model" --in "$work/in")
@@ -25,7 +25,7 @@ expect 64 "unknown option --tpp" "$MANIPLE" "${usual[@]}" --tpp 2 -- "$MANIPLE" 
 say "threads are a rank's own affair"
 $MPIRUN -n 1 "$MANIPLE" "${usual[@]}" --threads 1 : -n 1 "$MANIPLE" "${usual[@]}" --threads 2 >"$work/out" 2>"$work/err" || bad "$(cat "$work/err")"
 
-# Each in its own folder, as on nodes with disks of their own; `local` is a path to both.
+# Each rank in its own folder, as on nodes with local disks; `local` is a path to both folders.
 mkdir -p "$work"/{first,second}/local
 cp "$model"/* "$work/first/local"
 cp "$model"/* "$work/second/local"

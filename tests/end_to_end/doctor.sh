@@ -2,7 +2,7 @@
 . "$HERE/lib.sh"
 printf '{"tokens":[5],"max_tokens":2}\n' >"$work/in"
 
-# doctor RANKS CODE options...: what it says goes to $work/out.
+# doctor RANKS CODE options...: its output goes to $work/out.
 doctor() {
   local ranks=$1 code=$2 rc
   shift 2
@@ -12,7 +12,7 @@ doctor() {
   ((rc == code)) || bad "doctor $*: exit code $rc, not $code: $(cat "$work/out" "$work/err")"
 }
 says() { grep -Eq -- "$1" "$work/out" || bad "doctor does not say \"$1\": $(cat "$work/out" "$work/err")"; }
-# refused WORDS options...: by doctor and by generate, before weights are read.
+# refused WORDS options...: doctor and generate refuse them before they read weights.
 refused() {
   local words=$1 rc
   shift

@@ -1,4 +1,4 @@
-# What is generated when the program is built: manual pages and the completion of bash, in use; the commit.
+# Documents that the build generates: manual pages and the completion of bash, in use; the commit.
 . "$HERE/lib.sh"
 share=$(dirname "$MANIPLE")/share
 
@@ -19,7 +19,7 @@ if command -v groff >/dev/null; then
 fi
 
 say "completion"
-# completed WORD...: what a tab offers after these words.
+# completed WORD...: the completions after these words.
 completed() {
   bash -c '. "$1" && shift && COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) && _maniple && printf "%s\n" "${COMPREPLY[@]}"' sh \
     "$share/bash-completion/completions/maniple" "$@" 2>"$work/err" | sort | xargs

@@ -22,12 +22,12 @@ expect() {
 }
 generate() { expect "1 2" "$1" "$2" generate "${@:3}"; }
 
-# damaged NAME: a copy of the tiny model in $work/NAME; its files are links, so that replacing one leaves the others alone.
+# damaged NAME: a copy of the tiny model in $work/NAME. Its files are links, so a test can replace one of them.
 damaged() {
   mkdir "$work/$1"
   ln -s "$tiny"/{config.json,model.safetensors} "$work/$1/"
 }
-# bad_model NAME WORDS: after somebody has spoilt a file in $work/NAME.
+# bad_model NAME WORDS: the test has damaged a file in $work/NAME.
 bad_model() { generate 65 "$2" --model "$work/$1" --in "$work/in"; }
 
 bad_tensor() {
@@ -94,7 +94,7 @@ done
 limited 1 generate --model "$model" --prompt a --max-tokens 2 --quiet --threads $(($(nproc) + 1)) >"$work/out" 2>"$work/err" || bad "--quiet with too many threads: $(cat "$work/err")"
 [[ $(grep -c '^maniple' "$work/err") == 1 && $(head -1 "$work/err") == "maniple: warning: --threads $(($(nproc) + 1)), but rank 0 "* ]] || bad "--quiet with too many threads: $(cat "$work/err")"
 
-# Copies that another launcher started: one speaks, all leave with the same code
+# Copies that another launcher started: one prints the message, all exit with the same code
 for by in "PMI_SIZE PMI_RANK mpiexec" "FLUX_JOB_SIZE FLUX_TASK_RANK Flux" "PALS_LOCAL_SIZE PALS_RANKID PALS" "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK mpirun"; do
   read -r size rank name <<<"$by"
   (
@@ -194,7 +194,7 @@ SLURM_JOB_ID=7 SLURM_RESTART_COUNT=1 limited 1 generate --model "$model" --in "$
 [[ $(tail -1 "$work/err") == *"results: $work/precious" ]] || bad "the last line does not name the results: $(cat "$work/err")"
 
 say "a reader that leaves ends it, silently, as SIGPIPE ends other programs"
-# cut_short CODES command...: with its output in head. mpirun says that it aborts, and may crash (Open MPI 4.1); maniple says nothing.
+# cut_short CODES command...: pipes its output into head. mpirun reports an abort and may crash (Open MPI 4.1); maniple prints nothing.
 cut_short() {
   local codes=$1 rc
   shift
@@ -213,7 +213,7 @@ timeout 60 $MPIRUN -n 2 bash -c '"$@" | head -1 >/dev/null; exit "${PIPESTATUS[0
 
 say "ulimit -v is named where it is what memory or threads lack"
 for mib in 60 90 140 190 300 600; do
-  (ulimit -v $((mib << 10)) && "$MANIPLE" --version >/dev/null 2>&1) || continue  # libraries alone take more
+  (ulimit -v $((mib << 10)) && "$MANIPLE" --version >/dev/null 2>&1) || continue  # the libraries alone need more
   (ulimit -v $((mib << 10)) && limited 1 generate --model "$model" --prompt a --max-tokens 4 >/dev/null 2>"$work/err")
   rc=$?
   ((rc == 69)) && grep -q 'ulimit -v allows this process' "$work/err" && grep -q 'try: ulimit -v unlimited' "$work/err" || bad "$mib MiB: exit code $rc: $(cat "$work/err")"
@@ -222,7 +222,7 @@ say "1 ranks, 65: stdout is closed"
 "$MANIPLE" generate --model "$model" --prompt a >&- 2>"$work/err"
 (($? == 65)) && grep -Fq 'stdout is closed; give --out FILE' "$work/err" || bad "a closed stdout: $(cat "$work/err")"
 
-# tokenize, and a spoilt tokenizer
+# tokenize, and a damaged tokenizer
 printf '"a"\n{"txt":"b"}\n' >"$work/texts"
 say "tokenize: the first bad line"
 limited 1 tokenize --model "$model" --in "$work/texts" >"$work/out" 2>"$work/err"

@@ -1,4 +1,4 @@
-# A rank that dies or stands still takes the job down with a message that names it; a suspended job goes on; Ctrl-C keeps what has finished.
+# A rank that dies or hangs ends the job with a message that names the rank. A suspended job continues. Ctrl-C keeps the finished results.
 . "$HERE/lib.sh"
 
 # Short requests that soon finish, and long ones that keep the (slow) reference backend busy for a minute or more.
@@ -24,7 +24,7 @@ ended() {
   [[ " $3 " == *" $rc "* ]] || bad "$name: exit code $rc, not one of: $3: $(cat "$work/$name.err")"
   say "$name: ended after $((SECONDS - start)) s with $rc"
 }
-# Whatever happened, the file holds whole lines: those that had finished, in order.
+# After every fault the file holds whole lines: the finished requests, in order.
 kept() {
   cmp <(head -8 "$work/$1.out") "$work/short" || bad "$1: finished results are missing or in another order"
   [[ -z $(tail -n +9 "$work/$1.out" | grep -v '}}$') && -z $(tail -c 1 "$work/$1.out") ]] || bad "$1: a partial line"
@@ -35,7 +35,7 @@ for rank in 0 1 2 3; do
   find_ranks "$job" 4 && kill -KILL "${ranks[rank]}"
   ended "start$rank" 15 "1 76 137"
 done
-# With a run directory a fault is on record, whoever died or stood still, and the next job does the rest.
+# With a run directory fault.json records the rank that died or hung, and the next job completes the run.
 for ((i = 0; i < 16; i++)); do
   printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"seed":%d,"ignore_eos":true}\n' $i $i $((150 + i * 10)) $i
 done >"$work/moderate"
@@ -44,7 +44,7 @@ on 1 "${moderate[@]}" --run-dir "$work/expected" 2>"$work/err" || bad "$(cat "$w
 run() { start "$1" 4 "${moderate[@]}" --tp 2 --run-dir "$work/$1" --deadline 9s; }
 serves() { grep -q serving "$work/$1/jobs/1/logs/rank-0003.log" 2>/dev/null; }
 serving() { until_true 20 serves "$1" || bad "$1: not serving: $(cat "$work/$1.err")"; }
-# in_record NAME RANK: one message, and the file that others read.
+# in_record NAME RANK: fault.json names the rank, and there is one message.
 in_record() {
   local record=$work/$1/jobs/1/fault.json
   grep -q "^{\"rank\":$2,\"host\":\"$(uname -n)\",\"gpu\":\"\",\"phase\":\"\(step\|idle\)\",\"step\":[1-9]" "$record" ||
@@ -68,7 +68,7 @@ for rank in 0 1 2 3; do
   resumes "killed$rank"
 done
 
-# It dies of SIGKILL all the same, so that the launcher's abort reaches it.
+# A stopped rank still dies of SIGKILL, so the launcher's abort reaches it.
 for rank in 0 2; do
   run "stopped$rank"
   find_ranks "$job" 4 && serving "stopped$rank" && sleep 0.5 && kill -STOP "${ranks[rank]}"
@@ -101,7 +101,7 @@ for place in "1 before" "0 behind" "3 behind"; do
   [[ $(cat "$work/$name/STATUS") == "complete 0" ]] || bad "$name: STATUS is $(cat "$work/$name/STATUS")"
 done
 
-# Memory that cannot be had ends a process by SIGBUS where it is touched.
+# Without free memory in /dev/shm the first access to a page there would end the process with SIGBUS.
 full=(unshare --mount sh -c 'mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec "$@"' sh)
 if "${full[@]}" true 2>/dev/null; then
   "${full[@]}" "$MANIPLE" generate --model "$model" --prompt ROMEO: --max-tokens 4 --seed 1 >/dev/null 2>"$work/err" || bad "a full /dev/shm: $(cat "$work/err")"
@@ -109,7 +109,7 @@ else
   say "a full /dev/shm: skipped, no right to mount one here"
 fi
 
-# Without a run directory, what has finished is in the file.
+# Without a run directory the file holds the finished results.
 job killed-out 4 2
 find_ranks "$job" 4 && decoding killed-out && kill -KILL "${ranks[1]}"
 ended killed-out 15 "1 76 137"
@@ -130,7 +130,7 @@ for signal in INT TERM; do
   ended "rank0-$signal" 10 $code
   kept "rank0-$signal"
 
-  # mpirun answers by ending all ranks, with SIGTERM and soon with SIGKILL: only what is in the file counts.
+  # mpirun ends all ranks with SIGTERM and soon with SIGKILL: only the content of the file counts.
   job "mpirun-$signal" 4 2
   find_ranks "$job" 4 && decoding "mpirun-$signal" && kill -$signal "$job"
   ended "mpirun-$signal" 15 "1 $code 137"

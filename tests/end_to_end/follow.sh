@@ -1,7 +1,7 @@
-# Lines that are served as they come, and a prompt whose text appears as it is generated.
+# The program answers lines as they arrive, and prints the text of a prompt while it generates it.
 . "$HERE/lib.sh"
 
-# begin RANKS options...: a job that follows its stdin; ask LINE: its next answer, before there is another line.
+# begin RANKS options...: a job that follows its stdin. ask LINE: its next answer, before the next line is sent.
 begin() {
   local ranks=$1 launcher=$MPIRUN\ -n\ $1
   shift

@@ -1,5 +1,5 @@
-# The program on GPUs: golden text, graphs, and ranks that die or stand still. All ranks share one through the host's memory; where there are
-# two, the same over NCCL.
+# The program on GPUs: golden text, graphs, and ranks that die or hang. All ranks
+# share one GPU through the host's memory; with two GPUs the same runs over NCCL too.
 . "$HERE/lib.sh"
 nvidia-smi -L 2>/dev/null | grep -q GPU || { say "no GPU: nvidia-smi lists none"; exit 77; }
 cuda=(--backend cuda --transport host)

@@ -1,7 +1,7 @@
-# The same bytes on every grid, whatever the batches, blocks, memory and threads; and the golden text of the demo model.
+# The same bytes on every grid, with any batches, blocks, memory and threads; and the golden text of the demo model.
 . "$HERE/lib.sh"
 
-# same_as EXPECTED RANKS options...: exit 1, as one of the requests is refused on purpose.
+# same_as EXPECTED RANKS options...: exit code 1, because one of the requests is refused on purpose.
 same_as() {
   local expected=$1 ranks=$2
   shift 2
@@ -12,7 +12,7 @@ same_as() {
   cmp "$expected" "$work/out" || bad "$ranks ranks $*: other results than one rank's"
 }
 
-# The condition was really met, by what the last run said.
+# Checks in the output of the last run that the condition was met.
 said() { grep -Eq "$1" "$work/err" || bad "the last run did not say \"$1\": $(cat "$work/err")"; }
 
 say "the results of one rank without mpirun"

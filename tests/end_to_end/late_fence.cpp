@@ -1,5 +1,5 @@
-// Preloaded into the ranks of a job under srun: rank 0 hears LATE_FENCE ms late that the first fence of
-// MPI_Init is over, as it does on a busy node.
+// Preloaded into the ranks of a job under srun: delays rank 0's notice of the end of the first fence in
+// MPI_Init by LATE_FENCE ms, as a busy node does.
 #include <dlfcn.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-# For the end-to-end tests: each drives the real program in a directory of its own.
+# Shared by the end-to-end tests: each drives the real program in a directory of its own.
 # From ctest: MANIPLE (the program), MPIRUN (with its flags), DATA (tests/data), HELPER (make_damaged_model), STOPPER (stop_at_end), LATE (late_fence), HERE (this folder).
 set -uo pipefail
 
@@ -12,7 +12,7 @@ bad() {
   failures=$((failures + 1))
 }
 
-# What a test started and left behind is ended by its number, and only that.
+# Ends the processes that a test started and left behind, by their numbers only.
 started=()
 clean_up() {
   for pid in "${started[@]}"; do
@@ -28,7 +28,8 @@ finish() {
   say "all passed"
 }
 
-# refused RC CODE "words|that the message|holds" CONTEXT: of what wrote $work/out and $work/err: this exit code, one message, nothing on stdout.
+# refused RC CODE "words|that the message|holds" CONTEXT: the command that wrote $work/out and $work/err ended with RC. Checks that RC is CODE,
+# and for one message with these words and nothing on stdout.
 refused() {
   local word
   (($1 == $2)) || bad "exit code $1, not $2 ($4): $(cat "$work/err")"
@@ -39,14 +40,14 @@ refused() {
   done < <(tr '|' '\n' <<<"$3")
 }
 
-# on RANKS arguments...: the program on so many ranks; 1 is without mpirun.
+# on RANKS arguments...: the program on this many ranks; 1 is without mpirun.
 on() {
   local ranks=$1
   shift
   if ((ranks == 1)); then "$MANIPLE" "$@" </dev/null; else $MPIRUN -n "$ranks" "$MANIPLE" "$@" </dev/null; fi
 }
 
-# start NAME RANKS arguments...: the same in the background; $job is the process to wait for, NAME.err what it says.
+# start NAME RANKS arguments...: the same in the background; $job is the process to wait for, NAME.err its stderr.
 start() {
   local name=$1 ranks=$2
   shift 2
@@ -57,7 +58,7 @@ start() {
   started+=("$job")
 }
 
-# until_true SECONDS command...: polls; fails when the time is over.
+# until_true SECONDS command...: polls the command; fails after this time.
 until_true() {
   local deadline=$((SECONDS + $1))
   shift
@@ -67,7 +68,7 @@ until_true() {
   done
 }
 
-# A zombie has ended too.
+# A zombie process counts as gone.
 gone() {
   local stat
   { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
@@ -91,7 +92,7 @@ ranks_of() {
   done | sort -n | sed 's/.* //'
 }
 
-# find_ranks JOB COUNT: waits until they are all there; $ranks holds their process numbers.
+# find_ranks JOB COUNT: waits for all ranks; $ranks holds their process numbers.
 have_ranks() {
   mapfile -t ranks < <(ranks_of "$1")
   ((${#ranks[@]} == $2))
@@ -101,7 +102,7 @@ find_ranks() {
   started+=("${ranks[@]}")
 }
 
-# golden_requests REQUESTS EXPECTED: the demo model's golden prompts, and how their results begin.
+# golden_requests REQUESTS EXPECTED: writes the demo model's golden prompts, and the beginnings of their results.
 golden_requests() {
   awk -v expected="$2" '
     /^   "prompt": / { sub(/^ *"prompt": /, ""); sub(/,$/, ""); prompt = $0 }
@@ -116,7 +117,7 @@ golden_requests() {
   (($(wc -l <"$1") >= 10)) || bad "golden.json was not understood"
 }
 
-# Of the run in a directory: the requests that it is known to have finished.
+# done_of DIR: the number of finished requests in progress.json.
 done_of() {
   local line=''
   { read -r line <"$1/progress.json"; } 2>/dev/null

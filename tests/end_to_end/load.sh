@@ -1,11 +1,11 @@
-# Many ranks on few cores: they do not spin each other to death, idle ones cost next to nothing, and two jobs do not disturb each other.
+# Many ranks on few cores: waiting ranks do not spin, idle ranks use almost no CPU time, and two jobs do not disturb each other.
 . "$HERE/lib.sh"
 
 usual=(generate --model "$model" --in "$HERE/prompts.jsonl" --seed 42)
 on 1 "${usual[@]}" >"$work/expected" 2>"$work/err"
 (($? == 1)) || bad "one rank: $(cat "$work/err")"
 
-# The bound is far above what the slowest machine needs, and far below what ranks that spin while they wait need: minutes.
+# The bound is far above the time of the slowest machine, and far below that of ranks that spin while they wait (minutes).
 start=$SECONDS
 start eight 8 "${usual[@]}" --tp 8 --out "$work/eight"
 find_ranks "$job" 8
@@ -21,7 +21,7 @@ until_true 120 all_gone "$first" "$job" || bad "two jobs: not ended after 120 s"
 cmp "$work/expected" "$work/first" || bad "the first of two jobs: $(cat "$work/first.err")"
 cmp "$work/expected" "$work/second" || bad "the second of two jobs: $(cat "$work/second.err")"
 
-# Of 4 replicas one has a request, slow enough for a minute of decoding. It is replica 0, so that the other three ranks are idle.
+# One of 4 replicas has a request that decodes for a minute. It is replica 0, so the other three ranks are idle.
 ticks_of() {  # user and system time of a process, all its threads
   local stat fields
   { read -r stat <"/proc/$1/stat"; } 2>/dev/null || { echo 0; return; }

@@ -1,4 +1,4 @@
-// make_damaged_model MODEL TARGET DAMAGE: writes into TARGET a model.safetensors with one thing wrong.
+// make_damaged_model MODEL TARGET DAMAGE: writes a model.safetensors with one error into TARGET.
 #include <runtime/checkpoint/safetensors.hpp>
 #include <support/safetensors_writer.hpp>
 

@@ -1,7 +1,7 @@
-# What users hand in: chats of any shape, text files, packed files, files of a wrong kind; and what the summary says of the endings.
+# Input files: chats of any shape, text files, packed files, files of a wrong kind; and the summary of finish reasons.
 . "$HERE/lib.sh"
 
-# served ARGUMENTS...: one rank; results in $work/out, what it said in $work/err.
+# served ARGUMENTS...: one rank; results in $work/out, stderr in $work/err.
 served() { on 1 generate --model "$model" "$@" >"$work/out" 2>"$work/err" || bad "exit code ($*): $(cat "$work/err")"; }
 says() { grep -Fq -- "$1" "$work/err" || bad "no \"$1\": $(cat "$work/err")"; }
 text_of() { sed -E 's/.*"(text|content)":("([^"\\]|\\.)*").*/\2/' "$1"; }
@@ -70,7 +70,7 @@ if command -v zstd >"$work/null"; then
 fi
 
 say "a file of another kind is named once, with what helps"
-foreign() {  # WORDS: of $work/foreign
+foreign() {  # WORDS: the message about $work/foreign
   on 1 generate --model "$model" --in "$work/foreign" >"$work/out" 2>"$work/err"
   (($? == 65)) || bad "exit code, not 65: $1"
   grep -Fq "$1" "$work/err" || bad "no \"$1\": $(cat "$work/err")"

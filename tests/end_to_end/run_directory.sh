@@ -1,4 +1,4 @@
-# A resumable run: killed at random moments, on changing layouts, it ends with the bytes of an undisturbed run on one rank.
+# A resumable run, killed at random moments and resumed on other layouts, has the bytes of an undisturbed run on one rank.
 . "$HERE/lib.sh"
 RANDOM=${SEED:-$$}
 say "SEED=${SEED:-$$}"
@@ -36,8 +36,8 @@ on 1 "${usual[@]}" --run-dir "$work/whole" --fail-on 5% 2>"$work/err"
 on 1 "${usual[@]}" --run-dir "$work/whole" --temperature 0.5 2>"$work/err"
 (($? == 65)) && grep -q 'sampling: the model.s there, temperature 0.5 here' "$work/err" || bad "another run was not refused: $(cat "$work/err")"
 
-# Kills three jobs, each on another layout, one rank or all of them; then lets one finish. A request that runs alone when it is hit ends in
-# quarantine, from which --retry-errors takes it.
+# Kills three jobs, each on another layout, one rank or all of them; then lets one job finish.
+# A request that runs alone at the fault is quarantined; --retry-errors runs it again.
 midway=0 ROUNDS=${ROUNDS:-3}
 kill_something() {
   local victims=("${ranks[@]}" "$job")
@@ -51,7 +51,7 @@ for ((round = 1; round <= ROUNDS; round++)); do
     start job$round "$count" "${usual[@]}" --tp "$tp" --run-dir "$run" --sync-interval 0.05s
     ranks=("$job")
     ((count == 1)) || find_ranks "$job" "$count"
-    # The first job when it has done some work, the others at any moment.
+    # Kills the first job after some work, the others at any moment.
     if ((count == 1)); then until_true 60 has_done "$run" $((RANDOM % 60 + 5)); else sleep "$((RANDOM % 2)).$((RANDOM % 9))"; fi
     done=$(done_of "$run")
     ((done > 0 && done < 182)) && midway=$((midway + 1))

@@ -1,5 +1,5 @@
 # The scripts of cluster/slurm on a real Slurm of four virtual nodes, each job on 2 nodes x 2 ranks: started by srun and by mpirun, stopped and
-# resumed, as an array, a chain, and requeued; and a node that is cut off. Skipped (77) where namespaces are not allowed.
+# resumed, as an array, as a chain, requeued, and with a node that is cut off. Skipped (77) where namespaces are not allowed.
 . "$HERE/lib.sh"
 testbed=$HERE/../../cluster/testbed
 scripts=$HERE/../../cluster/slurm
@@ -14,12 +14,12 @@ nodes=4
 trap '"$testbed/down"; clean_up' EXIT
 cluster() { "$testbed/run" "$@"; }
 
-# Slurm works as long as its daemons live and a node is idle again when nothing of maniple is left on it.
+# Slurm works if all its daemons live and all nodes are idle, or while a process of maniple is left.
 works() {
   (($(cluster pgrep -xc slurmd) == nodes && $(cluster sinfo --noheader --responding --states=idle --format=%D) + 0 == nodes)) ||
     cluster pgrep -x maniple >/dev/null
 }
-# A daemon of Slurm that dies or answers no more (seen once in hundreds of runs) is no fault of maniple: once more, on a new cluster.
+# A Slurm daemon that dies or hangs (seen once in hundreds of runs) is no fault of maniple: runs the test once more, on a new cluster.
 judge() {
   if ((failures > 0)); then
     { cluster sinfo --Node --long; cluster squeue; cluster ps axf; tail -n 40 "$TESTBED"/*log; } >&2
@@ -33,11 +33,11 @@ judge() {
   finish
 }
 
-# submit NAME sbatch-arguments...: 2 nodes x 2 ranks unless they say otherwise; $id is the job, NAME.log what it says.
+# submit NAME sbatch-arguments...: 2 nodes x 2 ranks by default; $id is the job, NAME.log its output.
 submit() {
   id=$(cluster sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/$1.log" "${@:2}") || bad "$1: not submitted"
 }
-# job ID FIELD: of all tasks of an array.
+# job ID FIELD: the field of the job, or of all tasks of an array.
 job() { cluster scontrol --oneliner show job "$1" | grep -Eo "(^| )$2=[^ ]*" | cut -d= -f2; }
 over() { ! job "$1" JobState | grep -Eqv 'COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL'; }
 # ended NAME SECONDS CODES: job $id, in time, with one of these exit codes in each of its tasks.
@@ -54,19 +54,19 @@ says() { grep -Eq -- "$2" "$work/$1.log" || bad "$1 does not say \"$2\": $(cat "
 generates() { grep -q 'KV cache' "$work/$1.log" 2>/dev/null; }
 generating() { until_true 60 generates "$1" || bad "$1: not generating after 60 s: $(cat "$work/$1.log")"; }
 
-# Slow enough to be stopped on the way, by the reference backend.
+# The reference backend makes this slow enough to stop it in the middle.
 for i in $(seq 120); do
   printf '{"id":%d,"prompt":"Scene %d. ROMEO:\\n","max_tokens":32,"seed":%d,"ignore_eos":true}\n' "$i" "$i" "$i"
 done >"$work/in"
 run=(--model "$model" --in "$work/in" --seed 1 --backend reference --threads 1 --max-num-seqs 16)
 "$MANIPLE" generate "${run[@]}" --out "$work/expected" 2>"$work/err" || bad "one rank: $(cat "$work/err")"
 run+=(--tp 2)
-# Slurm warns a job of one minute at its end, not, as the scripts have it, 180 s before: its own clock is what stops it.
+# Slurm warns a job of one minute at its end, not 180 s before as the scripts ask: the clock of maniple stops the job.
 minute=(--time=1 --signal=USR1@1)
 printf '{"tokens":[1],"max_tokens":4000,"ignore_eos":true}\n%.0s' {1..400} >"$work/endless"
 endless=(--model "$model" --in "$work/endless" --seed 1 --threads 1 --tp 2)
 
-# A network that is cut says nothing to anyone: the job ends by its own deadline, on both sides. The others go on meanwhile.
+# A cut network reports no error: the ranks of both sides end at their own deadline. The other jobs continue meanwhile.
 ranks_left() { cluster pgrep -f "^[^ ]*maniple generate .* $work/cut$"; }
 none_left() { ! ranks_left >/dev/null; }
 submit cut --nodelist=n3,n4 "$scripts/generate.sbatch" "${endless[@]}" --out "$work/cut"

@@ -1,7 +1,7 @@
-# A rank that stops or dies before the ranks have found each other is named, the job ends at --start-deadline, and nothing stays in shared memory.
+# A rank stops or dies before the ranks have found each other: a message names it, the job ends at --start-deadline, no shared memory is left.
 . "$HERE/lib.sh"
 
-# start_with NAME DEADLINE RANK DEED: four ranks, of which one stops or dies ("STOP exec": before it is the program; "STOP init": at MPI_Init).
+# start_with NAME DEADLINE RANK DEED: four ranks, one of which stops or dies ("STOP exec": before exec of the program; "STOP init": at MPI_Init).
 start_with() {
   local deed=${4% *} place=${4#* }
   MPIRUN="$MPIRUN -x HURT_AT_START -x LD_PRELOAD=$STOPPER" HURT_AT_START="$3 $deed $place" started_under "$1" "$2"

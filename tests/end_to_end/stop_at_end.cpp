@@ -1,6 +1,6 @@
-// Preloaded into the ranks of a job: the one that STOP_AT_END tells ("1 before", "0 behind") stands still at
-// the end of MPI, before the ranks wait for each other there, or behind it. The one that HURT_AT_START tells
-// stands still ("1 STOP init") or dies ("1 KILL init") before MPI begins.
+// Preloaded into the ranks of a job. STOP_AT_END ("1 before", "0 behind") stops a rank
+// at the end of MPI, before or after the ranks wait for each other in MPI_Finalize.
+// HURT_AT_START stops ("1 STOP init") or kills ("1 KILL init") a rank before MPI_Init.
 #include <mpi.h>
 
 #include <csignal>

@@ -1,4 +1,4 @@
-# A program that was built with CUDA, on a machine that has nothing of it: what the loader finds first under the libraries' names is no library.
+# A program built with CUDA, on a machine without CUDA: under the libraries' names the loader finds empty files first.
 . "$HERE/lib.sh"
 if readelf --dynamic "$MANIPLE" | grep -E 'NEEDED.*(cuda|cublas|nccl)'; then bad "the program does not start without these libraries"; fi
 for library in libcuda.so.1 libcudart.so.{12,13} libcublasLt.so.{12,13} libnccl.so.2; do : >"$work/$library"; done

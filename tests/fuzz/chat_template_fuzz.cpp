@@ -1,5 +1,5 @@
-// Input: a template, a zero byte, JSON variables. Nothing but an Error for wrong input may come out, in
-// bounded time and memory.
+// Input: a template, a zero byte, JSON variables. Wrong input must
+// give an Error and nothing else, in bounded time and memory.
 #include <kernels/support/check.hpp>
 #include <runtime/chat/chat_template.hpp>
 

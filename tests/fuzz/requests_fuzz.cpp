@@ -12,7 +12,7 @@ namespace {
 
 using namespace maniple;
 
-// A file in memory, since a LineReader reads files.
+// A file in memory, because a LineReader reads files.
 class MemoryFile {
  public:
   MemoryFile(const uint8_t* bytes, size_t size) : descriptor_(::memfd_create("requests", 0)) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang and runs each for a while. usage: tests/fuzz/run.sh [seconds per target, default 60] [target...]
-# Ends with 1 when an input crashed, hung, leaked or took too much memory; the input is kept in build/fuzz/findings.
+# Exit code 1: an input crashed, hung, leaked or took too much memory. build/fuzz/findings keeps the input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}

@@ -1,5 +1,5 @@
-// Any bytes, and any bytes behind a right header and before a right hash: refused with an Error, or exactly
-// what encode would write.
+// Any bytes, also after a right header and before a right hash:
+// refused with an Error, or exactly the output of encode.
 #include <kernels/support/check.hpp>
 #include <runtime/control/step_codec.hpp>
 #include <runtime/scheduling/sequence_table.hpp>
@@ -20,7 +20,7 @@ void check(std::span<const std::byte> message, Decode decode) {
   }
 }
 
-// What decodes as a plan also reaches a rank's table, which must refuse it or follow it without harm.
+// A decoded plan also goes to a rank's table, which must refuse it or apply it without harm.
 StepPlan decode_and_follow(std::span<const std::byte> message) {
   StepPlan plan = decode_plan(message);
   StepPlan first = plan;

@@ -1,5 +1,5 @@
-// Writes encoded plans and results, one a file: whole messages and, since the target also puts its input
-// behind a right header, bodies. usage: step_codec_seeds FOLDER
+// Writes encoded plans and results, one per file: whole messages, and bodies alone, because the target also
+// puts its input after a right header. usage: step_codec_seeds FOLDER
 #include <runtime/control/step_codec.hpp>
 
 #include <fstream>

@@ -1,5 +1,5 @@
-// Input: a tokenizer.json, a zero byte, a text. Nothing but an Error for wrong input may come out, and what
-// encodes must decode to the same text at once and token by token.
+// Input: a tokenizer.json, a zero byte, a text. Wrong input must give an Error and nothing else. Encoded text
+// must decode to the same text at once and token by token.
 #include <cstdlib>
 #include <kernels/support/check.hpp>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>

@@ -1,9 +1,9 @@
 // Times the kernels against ceilings measured in the same run, bf16, in the shapes of Qwen3:
-//   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows] [sampling]     (all of them where none is named)
-// Prints one line of JSON a measurement: median, 10th and 90th percentile of the microseconds of one call.
-// Calls are captured, many in one graph, so that launches cost what they cost in a decode step; their
-// operands take turns among sets that together exceed the L2 cache. KERNEL_BENCH_SHRINK=N tries the program
-// itself, with sizes divided by N.
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows] [sampling]     (default: all of them)
+// Prints one line of JSON per measurement: median, 10th and 90th percentile of the
+// microseconds of one call. Many calls are captured in one graph, so launches cost what
+// they cost in a decode step. Their operands take turns among sets that together exceed
+// the L2 cache. KERNEL_BENCH_SHRINK=N divides all sizes by N, to test the program itself.
 #include <gpu/bench_kernels.hpp>
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
@@ -45,7 +45,7 @@ Integer shrunk(Integer size) {
 int64_t cold_bytes() { return shrunk(int64_t{512} << 20); }  // beyond any L2 cache
 
 struct Timing {
-  double median, tenth, ninetieth;  // microseconds a call
+  double median, tenth, ninetieth;  // microseconds per call
 };
 
 Timing timing_of(std::vector<double> times) {
@@ -125,8 +125,8 @@ class Bench {
   double read_gb_s_ = 0;
 };
 
-// What the device does at most: copies, the library's products, launches from a graph; and what a question to
-// it costs, up and down.
+// Ceilings of the device: copies, the library's products,
+// launches from a graph, and a small round trip to the device.
 void bench_ceilings(Bench& bench) {
   const int64_t bytes = shrunk(int64_t{4} << 30);
   Tensor from(bench.device(), DType::uint8, {bytes}), to(bench.device(), DType::uint8, {bytes});
@@ -167,7 +167,7 @@ struct Part {
   int past, queries;
 };
 
-// A batch over pages in random order, as many sets of pages as do not fit the cache.
+// A batch over pages in random order, with enough sets of pages to exceed the cache.
 class AttentionCase {
  public:
   AttentionCase(Bench& bench, const std::vector<Part>& parts, int group, int kv_heads = 8)

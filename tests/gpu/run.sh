@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All that needs a GPU, in stages of less than ten minutes that also run alone, and one table of what they measured.
+# All tests and benchmarks that need a GPU, in stages of less than ten minutes that also run alone, and one table of the results.
 #   tests/gpu/run.sh [--build FOLDER] [STAGE...]      stages: tests reference sanitizers kernels engine single peers gates
 # Without --build it builds build/release for this machine's GPU. FOLDER may be a build, or usr/bin of an unpacked bundle
 # (there: ./run tests/gpu/run.sh --build usr/bin).
@@ -27,7 +27,7 @@ device=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --forma
 
 # shellcheck disable=SC2016
 row() { printf '| %s | %s | %s | %s | `%s` |\n' "$(date -u +%FT%TZ)" "$device" "$1" "$2" "$3" | tee -a "$table"; }
-# try STAGE COMMAND...: a row with the outcome, and the last line that the command said (of those that match $summary)
+# try STAGE COMMAND...: a row with the outcome, and the last output line of the command that matches $summary
 failed=0
 summary=.
 mpirun="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"

@@ -1,4 +1,4 @@
-// The AMX path over emulated tiles: the source that AMX machines run, on every machine. This binary brings
+// The AMX path over emulated tiles: every machine runs the source that AMX machines run. This binary defines
 // its own matmul_bf16_amx, so the linker does not take the library's.
 
 #include <support/amx_emulation.hpp>
@@ -41,8 +41,8 @@ class EmulatedAmx {
     ops_.pack(weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
   }
 
-  // x[first_row, first_row + m) times the weight. What surrounds the rows, and what the product before left
-  // in the backend's scratch, is NaN.
+  // x[first_row, first_row + m) times the weight. The data around the rows,
+  // and the scratch that the previous product left in the backend, are NaN.
   std::vector<float> multiply(const std::vector<BFloat16>& x, int64_t first_row, int64_t m,
                               const std::vector<float>& bias) {
     const int64_t k = weight_.columns, n = weight_.rows;

@@ -10,8 +10,8 @@ using namespace testing;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-// A sequence's keys, values and queries are functions of (sequence, position) alone, wherever its blocks lie
-// and however it is cut. past -1 with one query is padding.
+// A sequence's keys, values and queries are functions of (sequence, position)
+// alone, for any blocks and chunks. past -1 with one query is padding.
 struct Part {
   int sequence;
   int past;
@@ -38,9 +38,9 @@ float element(const Scene& scene, Kind kind, int sequence, int64_t position, int
   return rounded(scene.dtype, raw);
 }
 
-// The tensors of a step. Every slot that no token of the scene wrote holds NaN, table entries past the
-// context point nowhere, and so does the table of seat 0, which is padding's. Sequences sit from the last
-// seat down.
+// The tensors of a step. Every slot that no token of the scene wrote holds NaN.
+// Table entries past the context are invalid, and so is the table of seat 0,
+// which belongs to padding. Sequences take the seats from the last one down.
 class Step {
  public:
   Step(Ops& ops, const Scene& scene, const std::vector<Part>& parts)
@@ -49,7 +49,7 @@ class Step {
         layout_{scene.heads.kv_heads, scene.heads.head_dim, scene.block_size, scene.dtype} {
     const HeadLayout& heads = scene.heads;
     Device& device = ops.device();
-    int64_t blocks = 2;  // two that nobody uses
+    int64_t blocks = 2;  // two that no sequence uses
     size_t width = 1;
     for (const Part& part : parts) {
       tables_.push_back(take_blocks(part.past + part.query, blocks));
@@ -98,7 +98,7 @@ class Step {
     const auto block = static_cast<size_t>(position / scene_.block_size);
     return static_cast<int32_t>(tables_[part][block] * scene_.block_size + position % scene_.block_size);
   }
-  // Element i of the KV heads at a position, in what Ops reads and writes of the pages.
+  // Index of element i of the KV heads at a position, in the arrays of Ops::read_kv and write_kv.
   int64_t cache_index(size_t part, int64_t position, int64_t i) const {
     return slot(part, position) * scene_.heads.kv_width() + i;
   }
@@ -179,7 +179,7 @@ std::vector<double> exact_attention(const Scene& scene, int sequence, int positi
   return out;
 }
 
-// Scores are off by some roundings of fp32; the result is rounded, and so may weights be.
+// Scores have a few fp32 rounding errors; results, and perhaps weights, are rounded.
 void expect_within(double roundings, const Scene& scene, const std::vector<Part>& parts, const Step& step,
                    ConstTensorView out) {
   const double tolerance = roundings * rounding(scene.dtype) + 1e-5;
@@ -219,8 +219,8 @@ class Attention : public Conformance {
     });
     return found;
   }
-  // NaN would compare unequal, so equality also says that nothing unwritten was read. Values lie within [-1,
-  // 1].
+  // NaN would compare unequal, so equality also shows that
+  // no unwritten slot was read. Values lie within [-1, 1].
   void expect_same(const std::map<std::pair<int, int>, std::vector<float>>& some,
                    const std::map<std::pair<int, int>, std::vector<float>>& all) {
     for (const auto& [place, row] : some) {

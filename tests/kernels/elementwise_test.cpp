@@ -78,7 +78,7 @@ TEST_P(Elementwise, AddRmsNormRoundsTheResidualOnceAndNormsWhatItRounded) {
       }
 }
 
-// Wider than what the threads of a block hold at once; longer sums take more roundings.
+// Wider than what the threads of a block hold at once; longer sums have more roundings.
 TEST_P(Elementwise, NormsOfWideRowsAgreeToo) {
   for (const DType dtype : activation_types())
     for (const int64_t width : {8192, 8200, 9001}) {

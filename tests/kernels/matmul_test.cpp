@@ -53,9 +53,9 @@ Tensor product(Ops& ops, ConstTensorView x, const Weight& weight, ConstTensorVie
   return out;
 }
 
-// fp32 sums of k products differ from exact ones by at most (k + 8) roundings of the sum of magnitudes; then
-// one rounding of the result. On a GPU tensor cores cut products where others round them, and a bias takes
-// the result's type.
+// fp32 sums of k products differ from exact ones by at most (k + 8) roundings of
+// the sum of magnitudes, plus one rounding of the result. On a GPU tensor cores
+// truncate products instead of rounding them, and a bias has the result's type.
 void Matmul::expect_close(ConstTensorView x, ConstTensorView raw, ConstTensorView bias, ConstTensorView out) {
   const int64_t k = x.shape[1], n = out.shape[1];
   const std::vector<float> xs = floats_of(x), ws = floats_of(raw), results = floats_of(out);
@@ -99,7 +99,7 @@ TEST_P(Matmul, AgreesWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
   }
 }
 
-// Where a backend has one kernel for both.
+// For backends with one kernel for both.
 TEST_P(Matmul, GatedInOneAgreesWithDoublePrecision) {
   for (const DType dtype : activation_types())
     for (const int64_t m : {1, 7, 33, 65})
@@ -170,7 +170,7 @@ Tensor columns_of(Device& device, ConstTensorView matrix, IndexRange columns) {
   return part;
 }
 
-// What tensor-parallel ranks compute: each a shard of the columns, then the tree.
+// The computation of tensor-parallel ranks: each a shard of the columns, then the tree.
 Tensor sharded_product(Ops& ops, ConstTensorView x, ConstTensorView raw, int shards, int slices) {
   const int64_t part = x.shape[1] / shards;
   std::vector<Tensor> sums;

@@ -164,8 +164,8 @@ TEST_P(Sampling, HundredThousandDrawsFollowTheDistribution) {
   for (const float logit : logits)
     probabilities.push_back(std::exp(static_cast<double>(logit) / static_cast<double>(temperature)) / total);
   const Tensor rows = logits_of(std::vector<std::vector<float>>(1000, logits), 64);
-  // Along positions of one request, and over seeds at one position. Also pairs of peers are independent
-  // (100 cells).
+  // Along positions of one request, and over seeds at one
+  // position. Adjacent pairs are independent too (100 cells).
   for (const bool over_seeds : {false, true}) {
     std::vector<int> counts(10), pairs(100);
     int previous = 0;
@@ -265,8 +265,8 @@ TEST_P(Sampling, FiltersKeepExactlyTheTokensOfTheDefinition) {
       SCOPED_TRACE(fmt::format("top_k {} top_p {} min_p {}", filters.top_k, filters.top_p, filters.min_p));
       const SamplingRow how = with(row_of(0.9f), filters);
       const std::set<int32_t> allowed = survivors(logits, how);
-      // Only allowed tokens have a finite logit in the rival row: what an unfiltered draw over them takes,
-      // the filtered draw must take.
+      // Only allowed tokens have a finite logit in the rival row: the filtered
+      // draw must take the token that an unfiltered draw over them takes.
       std::vector<float> rest(vocabulary, -infinity);
       for (const int32_t id : allowed) rest[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
       std::vector<SamplingRow> many, plain;

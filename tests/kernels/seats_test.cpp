@@ -15,7 +15,7 @@ std::vector<int32_t> ints_of(ConstTensorView tensor) {
   return {tensor.as<int32_t>(), tensor.as<int32_t>() + tensor.shape.elements()};
 }
 
-// Both sides may change at once: what was uploaded and downloaded is what stood there in the order of work.
+// Host and device may change their bytes at once: uploads and downloads take the values in the order of work.
 TEST_P(Seats, UploadsAndStartedDownloadsKeepTheOrderOfWork) {
   std::vector<int32_t> host(1000);
   Tensor memory(device(), DType::int32, {1000});

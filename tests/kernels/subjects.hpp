@@ -1,5 +1,5 @@
-// What the conformance tests are run on: the reference, every instruction path of the CPU backend, the CUDA
-// backend over the emulation, and on a GPU where there is one. All are held against double precision.
+// The subjects of the conformance tests: the reference, every instruction path of the CPU backend, the CUDA
+// backend over the emulation, and a GPU where there is one. All are compared with double precision.
 #pragma once
 
 #include <emulation/emulated_backend.hpp>
@@ -76,13 +76,14 @@ class Conformance : public ::testing::TestWithParam<Subject> {
     backend_ = with_threads(2);
   }
 
-  // For a GPU the number is that of a run; under emulation it decides the order of the device's threads.
+  // threads: on a GPU the number of the run; under emulation it decides the order of the device's threads.
   static Backend with_threads(int threads) {
     if (GetParam().kind != BackendKind::cuda) return backend_of(GetParam().kind, GetParam().path, threads);
     return mirrored(GetParam().emulated ? emulation::emulated_cuda_backend(static_cast<uint64_t>(threads))
                                         : backend_of(BackendKind::cuda));
   }
-  // That a row has the same bits in any company and cut (the level `grid`); a GPU promises bounds (`off`).
+  // Whether a row's bits are independent of the other rows and of
+  // the chunking (level `grid`); a GPU promises bounds (`off`).
   static bool promises_bits() { return GetParam().kind != BackendKind::cuda; }
   static std::vector<DType> activation_types() {
     if (GetParam().kind == BackendKind::cpu) return {DType::bf16, DType::fp32};

@@ -117,7 +117,7 @@ TEST(Launcher, NamesWhatTheSiteOffersOnRank0) {
   }
 }
 
-// What the refusal of a rank that MPI says is alone holds; empty where there is none.
+// The message that refuses a rank alone in its MPI world; empty without a refusal.
 std::string refusal_of(const std::map<std::string, std::string>& variables, int mpi_ranks = 1) {
   try {
     check_launch(launched_with(variables), mpi_ranks, "Open MPI v4.1.4", no_list);

@@ -44,7 +44,7 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
   }
 }
 
-// What a rank needs to run layers in fp32 on the reference backend.
+// A rank that runs layers in fp32 on the reference backend.
 struct Rank {
   explicit Rank(World& world)
       : backend(make_backend({.kind = BackendKind::reference})), workspace(*backend.device, 16 << 20) {

@@ -104,7 +104,7 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
       }
     });
 
-  for (size_t row = 0; row < rows.size(); ++row) {  // and they are what the definition says
+  for (size_t row = 0; row < rows.size(); ++row) {  // and they match the definition
     double sum = 0;
     float largest = -INFINITY;
     for (int64_t id = 0; id < vocabulary; ++id) {

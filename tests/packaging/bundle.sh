@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The bundle of a build: it runs, says the glibc that it needs as the README does, and carries the C++ library and all licences. usage: bundle.sh PRESET
+# The bundle of a build: it runs, needs the glibc that the README names, and holds the C++ library and all licences. usage: bundle.sh PRESET
 . "$(dirname "$0")/lib.sh"
 cd "$root"
 launch/bundle.sh "$1" >"$work/said"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The recipes of launch/packaging: their syntax, as far as this machine has who reads it, and what a release makes of them.
+# The recipes of launch/packaging: their syntax, as far as this machine has the tools, and their content in a release.
 . "$(dirname "$0")/lib.sh"
 packaging=$root/launch/packaging
-# here PROGRAM WHAT: whether it is; else says what is not checked.
+# here PROGRAM WHAT: whether the program is installed; otherwise prints that WHAT is not checked.
 here() { command -v "$1" >/dev/null || { echo "NOT CHECKED: $2 (no $1 here)"; return 1; }; }
 
 for script in "$packaging"/*.sh; do bash -n "$script" || bad "$script"; done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `cmake --install` makes of a build. usage: install.sh BUILD
+# The result of `cmake --install` for a build. usage: install.sh BUILD
 . "$(dirname "$0")/lib.sh"
 cmake --install "$1" --prefix "$work/prefix" >"$work/log" || bad "$(cat "$work/log")"
 cd "$work/prefix"

@@ -1,4 +1,4 @@
-# What without_root.sh has a user do, in an empty home with the tarball and the commands.
+# without_root.sh runs this as a user, in an empty home with the tarball and the commands.
 mkdir debs libraries
 packages=$(apt-cache depends --recurse --no-{recommends,suggests,conflicts,breaks,replaces,enhances} libopenmpi-dev libboost-program-options-dev \
   nlohmann-json3-dev libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libzstd-dev libfmt-dev | sort -u |
@@ -19,7 +19,7 @@ export OPAL_PREFIX=$deps OPAL_SYSCONFDIR=$HOME/libraries/etc/openmpi PMIX_PKGLIB
 
 . ./commands
 maniple=$HOME/maniple/bin/maniple
-# The libraries are those of the folder, and found there by the program alone.
+# The program itself finds the libraries in the folder.
 for library in libmpi libfmt libpcre2 libicuuc libxxhash libboost libz libzstd; do
   env -u LD_LIBRARY_PATH ldd "$maniple" | grep "$library[-._]" | grep -q "=> $deps" || { ldd "$maniple"; echo "FAILED: $library is another one" >&2; exit 1; }
 done

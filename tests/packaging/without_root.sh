@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The commands of launch/packaging/README.md, by a user without any rights, into a prefix of his own. Where conda or Spack would bring the
-# libraries, Debian's packages are unpacked into another folder.
+# The commands of launch/packaging/README.md, run by a user without any rights, into a prefix of his own. Debian's packages, unpacked into
+# another folder, replace the libraries of conda or Spack.
 . "$(dirname "$0")/lib.sh"
-needs g++ cmake ninja-build pkg-config libopenmpi-dev  # of the last one only what it depends on: network libraries
+needs g++ cmake ninja-build pkg-config libopenmpi-dev  # the last one for its dependencies only: network libraries
 mkdir "$work/home"
 tar -C "$root" --create --gzip --exclude=./build --exclude=./.git --transform 's|^\.|maniple-0|' --file "$work/home/maniple-0.tar.gz" .
 sed -n '/^```sh$/,/^```$/{/^```/d;p}' "$root/launch/packaging/README.md" >"$work/home/commands"

@@ -40,7 +40,7 @@ std::vector<float> counted(size_t count, float first = 0) {
   return values;
 }
 
-// Of mixed sign and of magnitudes from 2^-14 to 2^13, so that another order of summation gives other bits.
+// Values of mixed sign and of magnitudes from 2^-14 to 2^13: another order of summation gives other bits.
 std::vector<float> order_matters(size_t count, int rank) {
   std::minstd_rand random(1000 * static_cast<unsigned>(count % 1000) + static_cast<unsigned>(rank) + 1);
   std::vector<float> values(count);
@@ -207,7 +207,7 @@ void broadcast_copies_the_root(World& world) {
 }
 
 void send_and_receive_pass_tensors_around_a_ring(World& world) {
-  if (world.size() == 1) return;  // nobody to send to
+  if (world.size() == 1) return;  // no other rank
   Group group(world);
   const int next = (world.rank() + 1) % world.size(),
             previous = (world.rank() + world.size() - 1) % world.size();
@@ -318,7 +318,7 @@ std::vector<std::byte> text(const std::string& characters) {
   return {data, data + characters.size()};
 }
 
-// Small ones, and those that a transport may move past its own buffers.
+// Small messages, and those that a transport may move without its own buffers.
 void a_message_of_another_size_stays_out_of_memory(World& world) {
   if (world.size() < 2) return;
   for (const size_t sent : {size_t{64}, size_t{9000}, size_t{3} << 20}) {
@@ -470,7 +470,7 @@ void big_and_empty_messages_arrive(World& world) {
   run_channel(world, center, leaf);
 }
 
-// A receiver that does not look is a matter of the sender's memory: it is told to wait, and nothing is lost.
+// A receiver that does not read costs the sender memory: try_send refuses, and no accepted message is lost.
 void a_sender_is_told_to_wait(World& world) {
   Channel channel = world.make_channel();
   const std::vector<std::byte> bytes(20'000);  // too many for MPI to buffer by itself

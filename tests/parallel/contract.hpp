@@ -1,5 +1,4 @@
-// What every implementation of World, Communicator and Channel must do: one list of cases, run over one
-// process, threads and MPI.
+// The contract of World, Communicator and Channel: one list of cases, run over one process, threads and MPI.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>

@@ -1,5 +1,4 @@
-// The contract over one process, over threads, and over a fake of NCCL; mpi_contract_test.cpp runs it over
-// MPI.
+// The contract over one process, over threads, and over a fake NCCL. mpi_contract_test.cpp runs it over MPI.
 #include "contract.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +28,7 @@ TEST_P(ThreadContract, Holds) {
   run_ranks(ranks, contract_case.run);
 }
 
-// Every group over NCCL, also those of one rank; memory that it does not reach goes through the host.
+// Every group over NCCL, also groups of one rank. Memory that NCCL cannot reach goes through the host.
 class NcclContract : public ThreadContract {};
 TEST_P(NcclContract, Holds) {
   const auto& [contract_case, ranks] = GetParam();

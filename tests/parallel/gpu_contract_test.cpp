@@ -1,5 +1,5 @@
-// The contract for tensors in GPU memory, under MPI: in groups of one over NCCL, in larger ones as the job's
-// --transport says. Up to two ranks even NCCL's sums have the bits of the tree, for a + b = b + a.
+// The contract for tensors in GPU memory, under MPI: groups of one rank use NCCL, larger ones the job's
+// --transport. For up to two ranks even NCCL's sums have the bits of the tree, because a + b = b + a.
 #include "contract.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace maniple {
 
 namespace {
 
-// Takes tensors in host memory, as the contract has them, and works on copies in the device's.
+// Takes tensors in host memory, as the contract does, and works on copies in the device's memory.
 class MirroredCommunicator : public Communicator {
  public:
   MirroredCommunicator(std::unique_ptr<Communicator> group, Device& device)
@@ -66,7 +66,7 @@ class MirroredCommunicator : public Communicator {
   Device& device_;
 };
 
-// On the GPU of this rank's number, or else on the first: ranks may share one.
+// Uses the GPU of this rank's number, or else the first GPU: ranks may share one.
 Backend gpu_backend(int local_rank) {
   try {
     return make_backend({.kind = BackendKind::cuda, .gpu = local_rank});
@@ -75,7 +75,7 @@ Backend gpu_backend(int local_rank) {
   }
 }
 
-// The world of the test, but its groups work on the GPU, and those of one rank over NCCL too.
+// The world of the test, but its groups work on the GPU, and groups of one rank use NCCL too.
 class GpuWorld : public World {
  public:
   int rank() const override { return world_.rank(); }

@@ -1,4 +1,4 @@
-// The life of NCCL communicators, ranks being threads over a fake of NCCL.
+// The life of NCCL communicators, with ranks as threads over a fake NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <parallel/nccl/nccl_communicator.hpp>
@@ -28,7 +28,7 @@ std::vector<std::string> calls_of(const FakeNccl& nccl, int rank) {
 
 using Calls = std::vector<std::string>;
 
-// What f throws, which must be a fault.
+// The error that f throws, which must be a fault.
 std::string fault_of(const std::function<void()>& f) {
   try {
     f();
@@ -55,7 +55,7 @@ struct Rank {
 TEST(NcclGroup, OneIdIsDrawnAndAllJoinWithIt) {
   FakeNccl nccl;
   run_transports(3, [&](Transport& members) {
-    Rank rank(nccl, members);  // ids that differ would never be complete
+    Rank rank(nccl, members);  // different ids would never be complete
     EXPECT_EQ(rank.group->rank(), members.rank());
     EXPECT_EQ(rank.group->size(), 3);
   });
@@ -154,7 +154,7 @@ TEST(NcclGroup, AnAbortFromAnotherThreadFreesARankThatWaits) {
       std::this_thread::sleep_for(20ms);
       if (members.rank() == 0) rank.group->abort();
     });
-    if (members.rank() == 1) return;  // it sums nothing, and ends while the other is still there
+    if (members.rank() == 1) return;  // it sums nothing, and ends before the other rank
     EXPECT_THAT(fault_of([&] { rank.communicator.all_reduce(rank.x); }), HasSubstr("ncclAllReduce"));
   });
   EXPECT_EQ(calls_of(nccl, 0), (Calls{"init", "abort"}));

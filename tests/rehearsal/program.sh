@@ -1,4 +1,4 @@
-# The real program on GPUs that are stood in for. From ctest: what end_to_end/lib.sh needs; MANIPLE is the rehearsed program.
+# The real program on stand-in GPUs. ctest sets the variables of end_to_end/lib.sh; MANIPLE is the rehearsed program.
 . "$HERE/lib.sh"
 export STAND_IN_FOLDER=$work
 
@@ -15,13 +15,13 @@ golden() { # GPUS RANKS options...: the golden text
 golden 4 4 --tp 2 --max-num-seqs 16
 says err 'NCCL .*; fp32, attention on plain cores'
 says err '6 graphs of decode steps of up to 16 sequences'
-# Without tensor groups NCCL carries the weights alone, from the replica that has read them.
+# Without tensor groups NCCL carries only weights, from the replica that has read them.
 golden 2 2 --tp 1 --max-num-seqs 16
 says err ', NCCL .*; fp32'
 golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
 says err 'GPU tensors through the host (as asked)'
 
-# The same bits with and without graphs, in the types that tensor cores take.
+# The same bits with and without graphs, in the types of tensor cores.
 for type in bf16 fp16; do
   for steps in graphs eager; do
     [[ $steps == graphs ]] && mode= || mode=--eager
@@ -32,8 +32,8 @@ for type in bf16 fp16; do
   cmp "$work/$type.graphs" "$work/$type.eager" || bad "$type: graphs and eager steps gave other texts"
 done
 
-# Trouble on one GPU of two ends the job, with the rank and what CUDA said. Who waits on its GPU for whom cannot be seen from the host: over NCCL
-# all that are equally far are named.
+# An error on one GPU of two ends the job, with the rank and the message of CUDA. The host cannot see which rank waits on its GPU for which:
+# over NCCL the message names all ranks that are equally far.
 printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"
 troubled() { # KIND TRANSPORT
   local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --overwrite --max-num-seqs 8 --deadline 9)
@@ -56,8 +56,8 @@ code=$?
 ((code == 76 || code == 137)) || bad "a death while weights are shared: exit code $code: $(cat "$work/err")"
 says err 'error: rank 1 on .* has died'
 
-# A library that is missing, though there is a GPU: what the loader finds first is no library.
-missing() { # LIBRARY RANKS: named before anything is loaded, with what to do
+# A missing library on a machine with a GPU: the loader finds an empty file first.
+missing() { # LIBRARY RANKS: the message names it before weights are loaded, with a remedy
   mkdir -p "$work/$1" && : >"$work/$1/$1"
   LD_LIBRARY_PATH=$work/$1 on_gpus "$2" "$2" generate --model "$model" --prompt 'To be' --max-tokens 4 --backend cuda >/dev/null 2>"$work/err"
   (($? == 69)) || bad "no $1: exit code: $(cat "$work/err")"
@@ -72,7 +72,7 @@ missing libnccl.so.2 2
 LD_LIBRARY_PATH=$work/libnccl.so.2 on_gpus 2 2 generate --model "$model" --prompt 'To be' --max-tokens 4 --transport host >/dev/null 2>"$work/err" ||
   bad "through the host NCCL is missed: $(cat "$work/err")"
 
-# Memory: what is left after the weights is for the cache, and enough for all that comes later.
+# Memory: the cache takes the rest after the weights, and leaves enough for later allocations.
 STAND_IN_MIB=200 on_gpus 1 1 generate --model "$model" --prompt 'To be' --max-tokens 4 --max-num-seqs 32 >/dev/null 2>"$work/err" ||
   bad "200 MiB: $(cat "$work/err")"
 says err 'KV cache: [0-9]* blocks'
@@ -80,7 +80,7 @@ STAND_IN_MIB=120 on_gpus 1 1 generate --model "$model" --prompt 'To be' >/dev/nu
 (($? == 69)) || bad "120 MiB: exit code: $(cat "$work/err")"
 says err 'a larger --gpu-memory-utilization of GPUs'
 
-# Which GPU is whose.
+# The choice of a GPU for each rank.
 on_gpus 0 1 generate --model "$model" --backend cuda --prompt 'To be' >/dev/null 2>"$work/err"
 (($? == 69)) || bad "no GPU: exit code: $(cat "$work/err")"
 says err 'no GPU is visible'

@@ -1,7 +1,7 @@
-// cuBLASLt in place of the library, after its documentation: matrices are column major with a leading
-// dimension, D[m, n] = alpha op(A) op(B) + beta C, and the bias of D's type has an element a row of D. An
-// algorithm works for the layouts and the alignments that it was asked for, and for no other, but for other
-// numbers of columns; for those that are 5 more than a multiple of 8 it does not, as no word forbids it.
+// A stand-in for cuBLASLt, after its documentation: matrices are column major with a leading dimension,
+// D[m, n] = alpha op(A) op(B) + beta C, and the bias of D's type has one element per row of D. An algorithm
+// serves only the layouts and alignments that it was requested for, with any number of columns, except 5 more
+// than a multiple of 8: it refuses those, which the documentation does not rule out.
 #include <kernels/reference/rows.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
 
@@ -72,7 +72,7 @@ DType dtype_of(cudaDataType type) {
   return type == CUDA_R_16BF ? DType::bf16 : type == CUDA_R_16F ? DType::fp16 : DType::fp32;
 }
 
-// Its rows as they lie in memory: a matrix's columns.
+// The columns of a matrix, which are contiguous in memory.
 std::vector<reference::Floats> columns_of(const void* data, const Layout& layout) {
   const int64_t extent = layout.leading * layout.columns;
   const ConstTensorView all{static_cast<const std::byte*>(data), dtype_of(layout.type), {extent}};

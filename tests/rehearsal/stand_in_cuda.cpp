@@ -39,7 +39,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;  // null: never recorded
-  uint64_t place = 0;             // passed when the stream has finished so many operations
+  uint64_t place = 0;             // passed when the stream has finished this many operations
   bool asked = false;
 };
 
@@ -52,7 +52,7 @@ namespace {
 constexpr int most_threads = 1024, most_blocks_across = 65535;
 constexpr size_t most_shared_bytes = 99 << 10;  // of sm_86 and sm_89, which have the least
 constexpr int rubbish = 0xa5;
-constexpr size_t spoilt_bytes = 64 << 10;  // of an allocation; all of it would take time and memory
+constexpr size_t spoilt_bytes = 64 << 10;  // start of an allocation; all of it would cost time and memory
 
 // Allocations are aligned to their unit.
 size_t in_units(size_t bytes) {
@@ -65,7 +65,7 @@ long number_in(const char* variable, long otherwise) {
   return text ? std::atol(text) : otherwise;
 }
 
-// What the N-th kernel does; nothing where it is 0.
+// The number of the kernel that faults or hangs; 0: none.
 struct Trouble {
   uint64_t fault = 0, hang = 0;
 
@@ -83,7 +83,7 @@ struct Trouble {
   }
 };
 
-// The GPU that this process works on, and what the process has of it.
+// The GPU that this process uses, and the process's resources on it.
 struct Gpu {
   std::recursive_mutex in_use;  // ranks may be threads
   emulation::EmulatedDevice memory;
@@ -120,7 +120,7 @@ bool lies_in(const std::map<const std::byte*, size_t>& ranges, const void* memor
   return next != ranges.begin() && (--next, first + bytes <= next->first + next->second);
 }
 
-// By every call that waits, allocates or releases: those of its thread.
+// Called by every call that waits, allocates or releases: spoils the captures of the calling thread.
 cudaError_t spoil_captures(const char* call) {
   for (CUstream_st* stream : gpu().streams)
     if (stream->recording && stream->recording->thread == std::this_thread::get_id()) {
@@ -141,7 +141,7 @@ void run_first(CUstream_st& stream) {
   ++stream.finished;
 }
 
-// Runs what can run, and says whether the stream is past the place.
+// Runs the operations that can run. Returns whether the stream is past the place.
 cudaError_t advance(CUstream_st& stream, uint64_t place) {
   const auto can_go_on = [&] {
     return stream.finished < place && gpu().broken == cudaSuccess && stream.waiting.front().can_run();
@@ -162,7 +162,7 @@ cudaError_t wait_for(CUstream_st& stream, uint64_t place) {
   return state;
 }
 
-// Whole pages of zeros are given back instead of written: most of a large allocation is never used.
+// Releases whole pages of zeros instead of writing them: most of a large allocation is never used.
 void fill(std::byte* memory, int value, size_t bytes) {
   constexpr size_t page = 4096;
   const size_t head = -reinterpret_cast<uintptr_t>(memory) % page;
@@ -356,7 +356,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return told(gpu().broken);
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
-// No speed is stood for.
+// Time is not emulated.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 1;
   return cudaSuccess;
@@ -372,7 +372,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   *event = {stream, stream->entered};
   return told(gpu().broken);
 }
-// The first question comes too early always.
+// The first query always returns not ready.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const auto held = alone();
   if (const cudaError_t result = spoil_captures("cudaEventQuery"); result != cudaSuccess) return result;

@@ -1,4 +1,4 @@
-// That the stand-ins notice what the libraries would, or would punish without a word.
+// The stand-ins report the errors that the libraries would report, or would punish silently.
 #include <kernels/cuda/cublaslt_gemm.hpp>
 #include <kernels/cuda/cuda_device.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
@@ -135,7 +135,7 @@ TEST_F(ProductTest, NothingIsChosenAfterThePreparation) {
   for (const int64_t m : {1, 2, 3, 7, 10, 15, 20, 23, 24}) EXPECT_EQ(chosen_by_product(m), 0) << m;
 }
 
-// Last: the fault is for good, as on a GPU.
+// Runs last: the fault is permanent, as on a GPU.
 struct FaultTest : StandIn {};
 TEST_F(FaultTest, AKernelThatFailsMakesEveryLaterCallFail) {
   rehearsal::launch(device.stream(), {1, 1, 1}, 32, 0,

@@ -150,7 +150,7 @@ TEST(Engine, KeepsItsTokensWhenPreempted) {
     EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens) << i;
 }
 
-// Everything that a completion says, as text, so that one comparison covers it bit by bit.
+// The whole completion as text: one comparison covers it bit by bit.
 std::string print(const Served& served) {
   std::string text;
   for (const auto& [id, completion] : served.completions) {
@@ -263,7 +263,7 @@ TEST(Engine, GivesTheSameBitsOnEveryInstructionPathAcrossGrids) {
   }
 }
 
-// Of either schedule, several steps in flight, with ends that nobody foresees, preemptions and chunks.
+// Either schedule, several steps in flight, with unpredictable stops, preemptions and chunks.
 TEST(Engine, GivesTheSameBitsForEveryScheduleAndNumberOfStepsInFlight) {
   std::vector<GenerationRequest> requests = varied_requests(24);
   for (GenerationRequest& request : requests) {

@@ -8,7 +8,7 @@ namespace {
 
 using Field = PlanRefusal::Field;
 
-// `nodes` nodes of so many ranks.
+// `nodes` nodes with this many ranks each.
 std::vector<RankLocation> locations(int nodes, int ranks_a_node) {
   std::vector<RankLocation> all;
   for (int node = 0; node < nodes; ++node)
@@ -46,8 +46,8 @@ PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfi
   return std::get<PlanRefusal>(plan_job(locations(1, ranks), options, config));
 }
 
-// What the ranks agree on without a word: every rank of a plan is in its own groups, and its needs are those
-// of the part of the model that it holds.
+// The ranks agree on this without messages: every rank of a plan is in
+// its own groups, and its needs are those of its part of the model.
 TEST(JobPlan, OfEveryGridUpTo64RanksFitsTogether) {
   const ModelConfig config = some_model();
   for (int ranks = 1; ranks <= 64; ++ranks) {

@@ -162,7 +162,7 @@ TEST_P(GoldenLogits, AreMetInBf16WithinTheYardstickBesideThem) {
   }
 }
 
-// Of a tied model the last part has a head of its own.
+// The last part of a tied model has a head of its own.
 TEST(Parts, OfAModelGiveTheBitsOfTheWhole) {
   for (const char* name : {"shakespeare", "tiny-qwen3", "tiny-llama3"}) {
     const Golden golden = testing::read_golden(name);

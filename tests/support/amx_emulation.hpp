@@ -1,6 +1,6 @@
-// The tiles of amx_tile.hpp in plain C++, so that the AMX kernel runs in the tests of any machine. Products
-// and sums are fp32 in ascending K; the hardware also flushes denormals and may round otherwise inside a
-// pair, so results are held to bounds, not to bits.
+// The tiles of amx_tile.hpp in plain C++, so the AMX kernel runs in the tests of any machine. Products and
+// sums are fp32 in ascending K. The hardware also flushes denormals and may round differently inside a pair,
+// so tests compare results within bounds, not bit for bit.
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>

@@ -1,6 +1,6 @@
-// The host as a device that works as late as it may, as a GPU could: work waits in a queue until a result of
-// it is waited for, and graphs are recorded calls. What reads the host's memory too late, or what should have
-// been read again from the device when a graph is replayed, then shows in the results.
+// The host as a device that works as late as possible, as a GPU could: work stays in a queue until a call
+// waits for one of its results, and graphs are recorded calls. Results then show code that reads the host's
+// memory too late, or that fails to read the device again when a graph is replayed.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>

@@ -1,5 +1,5 @@
-// A device whose memory the host cannot reach, as a GPU's: its pointers are not addresses, so whoever follows
-// one ends with a fault.
+// A device whose memory the host cannot reach, as on a GPU: its
+// pointers are not addresses, so code that follows one faults.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>
@@ -40,7 +40,7 @@ class DistantDevice : public CpuDevice {
   static constexpr uintptr_t distance = uintptr_t{1} << 62;  // outside the addresses of any process
 };
 
-// Its operations, as far as communicators need them.
+// The operations that communicators need, on such a device.
 class DistantOps : public ReferenceOps {
  public:
   explicit DistantOps(DistantDevice& device) : ReferenceOps(device) {}

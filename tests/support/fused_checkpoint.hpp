@@ -1,4 +1,4 @@
-// A model again as others store it: qkv_proj and gate_up_proj instead of their parts.
+// Rewrites a model in the fused form of other checkpoints: qkv_proj and gate_up_proj instead of their parts.
 #pragma once
 
 #include <runtime/checkpoint/weight_index.hpp>

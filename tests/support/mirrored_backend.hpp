@@ -1,6 +1,6 @@
-// A backend whose memory the host cannot reach, for tests that read and write tensors in place: each tensor
-// lies in host memory and has a mirror on the device, brought over before an operation and back behind it,
-// whole allocations, so that what an operation wrote beside its tensors comes back too.
+// A backend whose memory the host cannot reach, for tests that read and write tensors in place. Each tensor
+// lies in host memory and has a mirror on the device. The mirror is uploaded before an operation and
+// downloaded after it, as whole allocations, so writes outside of the tensors show too.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -40,7 +40,7 @@ class MirroredDevice : public CpuDevice {
   std::map<std::byte*, Mirror> mirrors_;
 };
 
-// What one operation takes over and brings back.
+// The uploads and downloads of one operation.
 class Transfer {
  public:
   explicit Transfer(MirroredDevice& device) : device_(device) {}
@@ -76,7 +76,7 @@ class Transfer {
     if (changed) changed_[first] = mirror;
     return mirror.device + (host - first);
   }
-  // Memory that is not of the device.
+  // Host memory outside of the device's allocations.
   std::byte* visitor(std::byte* host, size_t bytes, bool changed) {
     visitors_.emplace_back(device_.inner_, DType::uint8, Shape{static_cast<int64_t>(bytes)});
     std::byte* const device = visitors_.back().view().data;

@@ -33,7 +33,7 @@ class Deadline : public testing::EmptyTestEventListener {
   }
 };
 
-// Rank 0 reports as usual, the others only what failed.
+// Rank 0 reports as usual, the other ranks only failures.
 class FailurePrinter : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
@@ -49,7 +49,7 @@ int expected_ranks(int argc, char** argv) {
   return 0;
 }
 
-// The host where ranks share a GPU, unless NCCL is asked for: from 2.30 on it can do that too.
+// Through the host where ranks share a GPU, unless --transport=nccl: from 2.30 on NCCL can do it too.
 GpuTransport gpu_transport(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (std::strcmp(argv[i], "--transport=nccl") == 0) return GpuTransport::nccl;
@@ -70,7 +70,7 @@ int run_all_tests(World& world, int ranks) {
   }
   listeners.Append(new Deadline);
   const int result = RUN_ALL_TESTS();
-  // A failure of any rank is one of rank 0, for that is whose report is read.
+  // A failure on any rank fails rank 0, whose report is read.
   int failed = 0;
   for (const std::string& theirs : world.all_gather_bytes(std::to_string(result))) failed += theirs != "0";
   if (world.rank() == 0 && failed > 0) std::fprintf(stderr, "%d ranks have failures\n", failed);
@@ -85,7 +85,7 @@ World& mpi_test_world() { return *test_world; }
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  // An exception ends the process, and with it the job: the other ranks would wait for this one.
+  // An exception ends the process and with it the job: the other ranks would wait for this rank.
   GTEST_FLAG_SET(catch_exceptions, false);
   std::signal(SIGALRM, maniple::end_hanging_job);
   alarm(maniple::seconds_per_test);

@@ -11,7 +11,7 @@
 
 namespace maniple::testing {
 
-// A hash, so that a value can be asked for by its place.
+// A hash: gives a value by its index.
 inline uint64_t hashed(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
@@ -69,7 +69,7 @@ inline bool same_bits(ConstTensorView a, ConstTensorView b) {
   return a.bytes() == b.bytes() && a.dtype == b.dtype && std::memcmp(a.data, b.data, a.bytes()) == 0;
 }
 
-// Contiguous rows with NaN behind them: what is read beyond the rows spoils the result.
+// Contiguous rows with NaN after them: a read beyond the rows spoils the result.
 class PoisonedRows {
  public:
   PoisonedRows(Device& device, ConstTensorView rows)
@@ -84,7 +84,7 @@ class PoisonedRows {
   Shape shape_;
 };
 
-// An output with a pattern behind it that must stay.
+// An output followed by a pattern that must not change.
 class GuardedTensor {
  public:
   GuardedTensor(Device& device, DType dtype, const Shape& shape)

@@ -1,4 +1,4 @@
-// Plans of ranks without a job.
+// Plans for ranks without a job.
 #pragma once
 
 #include <parallel/rank_plan.hpp>

@@ -55,7 +55,7 @@ struct Served {
   JobPlan plan;
 };
 
-// A rank other than 0, which stays silent when rank 0 speaks for a failure.
+// A rank other than 0. It prints nothing when rank 0 reports a failure.
 inline void follow(World& world, const EngineOptions& options) {
   try {
     RankActivity activity;
@@ -65,7 +65,7 @@ inline void follow(World& world, const EngineOptions& options) {
   }
 }
 
-// options_of: what each rank is told, which may differ where a rank's own machine is meant.
+// options_of: the options of each rank; they may differ in fields about the rank's own machine.
 inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& options_of,
                     const std::vector<GenerationRequest>& requests) {
   Served served;

@@ -1,4 +1,4 @@
-// A folder of a test's own.
+// A temporary folder for one test.
 #pragma once
 
 #include <cstdlib>
@@ -23,7 +23,7 @@ class TempDirectory {
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
 
-  // A file below it, with the folders on the way: a stand-in for /proc and /sys.
+  // Writes a file below it and creates its folders: a stand-in for /proc and /sys.
   void write(std::string_view name, std::string_view text) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << text;

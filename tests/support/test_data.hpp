@@ -1,5 +1,4 @@
-// Where the data of the tests is: the source tree's tests/data, unless the tests were moved
-// (launch/bundle.sh).
+// The folder of the test data: tests/data of the source tree, unless the tests were moved (launch/bundle.sh).
 #pragma once
 
 #include <cstdlib>

@@ -17,8 +17,8 @@ namespace maniple {
 
 namespace {
 
-// What the threads share: one mutex, for it is a test's transport. A lane holds the messages from one rank to
-// another of one group.
+// State that the threads share, under one mutex, which is enough for a
+// test. A lane holds the messages from one rank to another of one group.
 class Job {
  public:
   Job(int ranks, std::chrono::milliseconds deadline) : ranks_(ranks), deadline_(deadline) {}
@@ -130,7 +130,8 @@ class ThreadWorld : public World {
 
   Transport& transport() override { return control_; }
 
-  // A thread cannot end the process of the test: this rank throws, and so do the others when they wait.
+  // A thread must not end the process of the test: this
+  // rank throws, and the other ranks throw when they wait.
   [[noreturn]] void abort(int exit_code) override {
     fail(ExitCode{exit_code}, "rank {} aborted the job", rank());
   }

@@ -1,6 +1,6 @@
-// Ranks as threads of one process, for tests of whatever talks to other ranks. Clean under the thread
-// sanitizer. A rank that waits too long (collectives that do not match) or whose peer failed throws instead
-// of hanging.
+// Ranks as threads of one process, for tests of code that talks to other
+// ranks. Clean under the thread sanitizer. A rank that waits too long
+// (mismatched collectives) or whose peer failed throws instead of hanging.
 #pragma once
 
 #include <parallel/transport.hpp>
@@ -11,7 +11,7 @@
 
 namespace maniple {
 
-// Another way to make the groups of a rank; null: as always.
+// Makes the groups of a rank in another way; null: the default.
 using MakeGroup = std::function<std::unique_ptr<Communicator>(int world_rank, Transport& members,
                                                               std::span<const int> ranks, Ops& ops)>;
 

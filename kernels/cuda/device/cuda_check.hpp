@@ -1,4 +1,4 @@
-// Turns what the CUDA runtime returns into errors.
+// Turns error codes of the CUDA runtime into Errors.
 #pragma once
 
 #include <kernels/support/check.hpp>

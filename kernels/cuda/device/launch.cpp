@@ -5,13 +5,14 @@ namespace maniple::device {
 
 namespace {
 
-constexpr size_t usual_shared_bytes = 48 << 10;  // more is given on request
+constexpr size_t usual_shared_bytes = 48 << 10;  // larger sizes must be requested
 
 dim3 dimensions(Grid grid) {
   return {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)};
 }
 
-// Before a launch, and before the question how many blocks fit. Never lowered: captured graphs may need more.
+// Called before a launch and before the occupancy query.
+// Never lowers the size: captured graphs may need more.
 void reserve_shared_memory(const void* kernel, size_t bytes) {
   if (bytes <= usual_shared_bytes) return;
   cudaFuncAttributes attributes;

@@ -1,4 +1,4 @@
-// How host code starts a kernel. The emulation of the tests has a header of the same name.
+// Launches kernels from host code. The emulation of the tests has a header of the same name.
 #pragma once
 
 #include <device/stream.hpp>
@@ -26,7 +26,7 @@ int resident_blocks(void (*kernel)(Parameters...), int threads, size_t shared_by
   return resident_blocks_of(reinterpret_cast<const void*>(kernel), threads, shared_bytes);
 }
 
-// threads: a multiple of 32. An empty grid is no work.
+// threads: a multiple of 32. An empty grid launches nothing.
 template <typename... Parameters>
 void launch(void (*kernel)(Parameters...), Grid grid, int threads, size_t shared_bytes, Stream stream,
             std::type_identity_t<Parameters>... arguments) {

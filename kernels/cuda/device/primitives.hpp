@@ -1,5 +1,5 @@
-// What kernels are written over, and the only place with PTX. The tests compile the same kernels over a
-// header of the same name that emulates a block by one fiber a thread (tests/emulation).
+// The primitives of all kernels, and the only place with PTX. The tests compile the same kernels over a
+// header of the same name that emulates a block with one fiber per thread (tests/emulation).
 //
 // Blocks are one-dimensional, of whole warps. Every lane of a warp takes part in a warp's operation, every
 // thread of a block in a barrier. Names of PTX instructions: NVIDIA, Parallel Thread Execution ISA 9.0.
@@ -47,7 +47,7 @@ template <typename T>
 __device__ inline Vector<T> load_vector(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
 }
-// For what is read once and written by no one during the kernel: not kept in L1.
+// For data that is read once and not written during the kernel: not kept in L1.
 template <typename T>
 __device__ inline Vector<T> load_vector_once(const T* from) {
   union {
@@ -63,12 +63,12 @@ template <typename T>
 __device__ inline void store_vector(T* to, const Vector<T>& vector) {
   *reinterpret_cast<Vector<T>*>(to) = vector;
 }
-// The former value. Orders nothing but the place itself.
+// Returns the former value. Orders no other memory.
 template <typename T>
 __device__ inline T atomic_add(T* place, T value) {
   return atomicAdd(place, value);
 }
-// What this thread wrote before is seen by whoever sees what it writes after.
+// A thread that sees a write after the fence also sees this thread's writes before it.
 __device__ inline void memory_fence() { __threadfence(); }
 
 // --- barriers and exchange ---
@@ -93,8 +93,8 @@ __device__ inline T shuffle_xor(T value, int mask) {
 __device__ inline uint32_t ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
 
 // --- asynchronous copies from global to shared memory ---
-// Sixteen bytes; zeros where not valid (nothing is read then). Seen by this thread after its wait, by others
-// after a barrier behind that.
+// Copies sixteen bytes, or writes zeros where not valid (and reads nothing). This thread sees them after its
+// wait, the others after a barrier that follows.
 __device__ inline void copy_async(void* to_shared, const void* from_global, bool valid = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to_shared))),
@@ -103,7 +103,7 @@ __device__ inline void copy_async(void* to_shared, const void* from_global, bool
 }
 // Ends a group of this thread's copies.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the newest `pending` groups have arrived.
+// Waits until all but the newest `pending` groups have arrived.
 template <int pending>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
@@ -118,7 +118,7 @@ __device__ inline void load_matrices(uint32_t (&matrices)[4], const void* shared
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared_row)))
                : "memory");
 }
-// The same of each matrix transposed.
+// The same, with each matrix transposed.
 __device__ inline void load_matrices_transposed(uint32_t (&matrices)[4], const void* shared_row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
@@ -127,8 +127,8 @@ __device__ inline void load_matrices_transposed(uint32_t (&matrices)[4], const v
 }
 // sum[16, 8] += a[16, 16] * b[16, 8], T bf16 or fp16, sums fp32. With g = lane / 4, t = 2 (lane % 4):
 //   a: rows g, g + 8, g, g + 8 at columns t, t, t + 8, t + 8 (and the next column in the upper half)
-//   b: rows t, t + 8 (upper half: the next row) of column g        sum: (g, t), (g, t + 1), (g + 8, t), (g +
-//   8, t + 1)
+//   b: rows t, t + 8 (upper half: the next row) of column g
+//   sum: (g, t), (g, t + 1), (g + 8, t), (g + 8, t + 1)
 template <typename T>
 __device__ inline void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, fp16>);
@@ -145,7 +145,7 @@ __device__ inline void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uin
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// Two values as a register of the above, the first in the lower half.
+// Packs two values into a register of multiply_add, the first in the lower half.
 template <typename T>
 __device__ inline uint32_t packed_pair(float low, float high) {
   if constexpr (std::is_same_v<T, bf16>) {

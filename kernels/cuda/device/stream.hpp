@@ -1,4 +1,4 @@
-// The order of work that kernels join.
+// The stream that kernels join.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The primitives of kernels/cuda/device/primitives.hpp, over fibers: the same names, the same meaning, and a
+// The primitives of kernels/cuda/device/primitives.hpp over fibers: the same names, the same meaning, and a
 // check where a device would silently do something else.
 #pragma once
 
@@ -122,7 +122,7 @@ struct MatrixLoad {
   const uint16_t* row;
   uint32_t* matrices;
 };
-// element(row, column) of the matrix whose rows the lanes from `first` on gave.
+// element(row, column) of the matrix whose rows come from the lanes from `first` on.
 template <typename Element>
 void distribute(uint32_t (&matrices)[4], const void* shared_row, Place place, Element element) {
   check_alignment(shared_row);
@@ -158,7 +158,7 @@ struct Fragments {
   const uint32_t* a;
   uint32_t b[2];
 };
-// Products are exact in fp32, sums go in the order of k; a device's order is its own.
+// Products are exact in fp32. Sums go in the order of k; a device may use another order.
 template <typename T>
 void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                   Place place = Place::current()) {

@@ -1,10 +1,10 @@
-// Stands for the header of the CUDA backend: the kernels and host code that are compiled over the emulation.
+// Replaces the header of the CUDA backend for kernels and host code that are compiled over the emulation.
 #pragma once
 
 #include <emulation/emulator.hpp>
 
-// What a source compiled over the emulation defines in maniple::cuda gets names of its own, so that one test
-// program holds the emulated backend beside the real one.
+// Sources compiled over the emulation define maniple::cuda in this inline namespace, so one test program can
+// hold the emulated backend beside the real one.
 namespace maniple {
 inline namespace emulated {
 namespace cuda {}

@@ -137,7 +137,7 @@ TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {
 TEST(RunIdentity, AsksNothingOfALevelThatAnEarlierVersionDidNotKeep) {
   Manifest earlier, later;
   earlier.set("seed", "3");
-  earlier.set("repro", "off");  // the level that was asked for
+  earlier.set("repro", "off");  // the requested level
   later.set("seed", "3");
   later.set("level", "grid");
   EXPECT_EQ(difference(earlier, later), "");

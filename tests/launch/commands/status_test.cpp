@@ -16,7 +16,7 @@ using testing::Scratch;
 using testing::write_content;
 namespace fs = std::filesystem;
 
-// A run whose first job was killed; the second one has said all but STATUS.
+// A run whose first job was killed; the second one has written all but STATUS.
 fs::path run_with_two_jobs(const Scratch& scratch) {
   const fs::path& run = scratch.path();
   fs::create_directories(run / "jobs" / "1");
@@ -52,7 +52,7 @@ TEST(Status, OfARunThatEndsWhileItIsJudgedIsTheNewOne) {
   EXPECT_EQ(status_of(run), ExitCode::complete);
 }
 
-// Of a job that was killed when it had finished one of its two requests, and had told of none.
+// A job that was killed after it had finished one of its two requests, before it reported any.
 void kill_midway(const fs::path& path) {
   RunDirectory::Options settings;
   settings.path = path;

@@ -21,7 +21,7 @@ class FollowedInputTest : public ::testing::Test {
   void write(const std::string& text) {
     ASSERT_EQ(::write(writer_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // "2:text"; "-" where none has come, "end" behind the last.
+  // "2:text"; "-" without a line, "end" after the last one.
   std::string next() {
     const std::optional<LineReader::Line> line = input_->next();
     if (!line) return "end";

@@ -53,7 +53,7 @@ bool ready_soon(RequestFeed& feed) {
   for (int i = 0; i < 2000 && !feed.ready(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return feed.ready();
 }
-// What is not ready after this time will not be.
+// A request that is not ready after this time will never be.
 bool stays_unready(RequestFeed& feed) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return !feed.ready();

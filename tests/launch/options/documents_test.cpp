@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 std::string printed(const Args& args) { return std::get<Notice>(parse_arguments(args)).text; }
 
-// What the first group of each match holds.
+// The first group of each match.
 Names found(const std::string& text, const char* pattern) {
   const std::regex form(pattern, std::regex::multiline);
   Names names;

@@ -10,7 +10,7 @@ namespace maniple {
 
 using Args = std::vector<std::string>;
 
-// A command line of generate that lacks nothing, with more.
+// A complete command line of generate, with more options.
 inline Args generate_line(const Args& more) {
   Args args{"generate", "--model", "m", "--prompt", "p"};
   args.insert(args.end(), more.begin(), more.end());

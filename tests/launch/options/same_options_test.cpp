@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What rank 0 says of these ranks; empty: they go on.
+// Rank 0's message about these ranks; empty: they continue.
 std::string verdict(const std::vector<GivenOptions>& given,
                     const std::vector<std::optional<Error>>& mistakes = {}) {
   std::string text;

@@ -8,7 +8,7 @@
 namespace maniple {
 namespace {
 
-// Ranks with nothing wrong: so many nodes of so many ranks, each with four CPUs of its own.
+// Ranks without errors: this many nodes of this many ranks, each rank with four CPUs of its own.
 JobFacts healthy(int nodes = 1, int ranks_a_node = 2) {
   JobFacts s;
   s.options.engine.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};
@@ -48,7 +48,7 @@ JobFacts healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
   return s;
 }
 
-// What all checks have to say.
+// The messages of all checks.
 std::string finding_of(JobFacts job) {
   job.plan = plan_or_refuse(job.locations, job.options.engine);
   std::string text;
@@ -192,7 +192,7 @@ TEST(Checks, LengthsForWhichTheCacheHasNoRoom) {
   EXPECT_NE(finding_with(block - 1).find("refused: the KV cache has room for no block"), std::string::npos);
 }
 
-// Names of the checks that say ok.
+// Names of the checks that passed.
 std::string in_order(JobFacts job) {
   job.plan = plan_or_refuse(job.locations, job.options.engine);
   std::string names;

@@ -18,7 +18,7 @@
 namespace maniple {
 namespace {
 
-// Each in a process of its own, as signals and the flag are the process's.
+// Each in a process of its own, because signals and the flag belong to the process.
 void expect_exit(int code, void (*body)()) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(body(), ::testing::ExitedWithCode(code), "");
@@ -68,7 +68,7 @@ TEST(SignalsDeathTest, OtherThreadsMaySpeakBeforeSigtermEndsTheProcess) {
       ::testing::KilledBySignal(SIGTERM), "rank 2 has died");
 }
 
-// What it leaves behind of a SIGTERM, with or without a fault on record.
+// The result of a SIGTERM, with or without a recorded fault.
 std::string status_after_sigterm(const std::filesystem::path& folder, bool fault,
                                  ExitCode code = ExitCode::stopped) {
   std::filesystem::create_directory(folder);

@@ -12,7 +12,7 @@ using testing::Told;
 using testing::write_content;
 using Kind = JournalRecord::Kind;
 
-// Lines that hold anything: newlines, zero bytes, what looks like a record.
+// Lines with any content: newlines, zero bytes, bytes that look like a record.
 std::vector<Told> random_records(std::mt19937& random, size_t count) {
   std::vector<Told> records;
   for (size_t i = 0; i < count; ++i) {
@@ -60,7 +60,7 @@ TEST(Journal, CutAtAnyByteKeepsEveryWholeRecordAndNothingElse) {
     if (size < (kept == records.size() ? SIZE_MAX : offsets[kept])) --kept;
     std::filesystem::resize_file(path, size);
     ASSERT_EQ(records_of(path), first(records, kept)) << "cut at byte " << size;
-    // What a crashed machine may leave behind the cut. (Zeros may be just what the record's end was.)
+    // Bytes that a crashed machine may leave after the cut. (Zeros may equal the end of the record.)
     std::filesystem::resize_file(path, size + 64);
     const std::vector<Told> zeros = records_of(path);
     ASSERT_GE(zeros.size(), kept) << "zeros from byte " << size;

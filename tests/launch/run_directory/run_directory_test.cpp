@@ -29,7 +29,7 @@ RunDirectory::Options settings_of(const std::filesystem::path& path, uint64_t re
   return settings;
 }
 
-// A SIGTERM that comes behind the last STATUS must not put another in its place.
+// A SIGTERM after the last STATUS must not replace it.
 TEST(RunDirectory, AnEndByItselfTakesBackTheWordOfAStop) {
   const Scratch scratch;
   RunDirectory run(settings_of(scratch.path(), 1));
@@ -176,7 +176,7 @@ TEST(RunDirectory, ADiskThatHangsWhileItIsTakenOverIsSeen) {
   const Scratch scratch;
   std::filesystem::create_directories(scratch.path() / "jobs" / "1");
   const std::filesystem::path journal = scratch.path() / "jobs" / "1" / "journal";
-  ASSERT_EQ(::mkfifo(journal.c_str(), 0600), 0);  // who opens it waits for a writer
+  ASSERT_EQ(::mkfifo(journal.c_str(), 0600), 0);  // opening it waits for a writer
   write_content(scratch.path() / "jobs" / "1" / job_record_name, "{}");
   std::atomic<uint32_t> disk = 0;
   RunDirectory::Options settings = settings_of(scratch.path(), 1);
@@ -238,15 +238,15 @@ TEST(RunDirectory, StatusTellsOfAStopBeforeItsEndOnlyWhereItIsCertain) {
     }
 }
 
-// What every job of a run must keep to, told in maps and sets.
+// The expected content of a run directory, as maps and sets.
 struct Oracle {
   std::map<uint64_t, std::string> results, errors;
   std::map<uint64_t, int> faults;
   std::set<uint64_t> quarantined;
 };
 
-// Jobs that end in every way, with journals that lose their ends: what was recorded and kept is there, once,
-// and nothing else.
+// Jobs that end in every way, with truncated journals: the
+// records that were kept are there, once, and no others.
 TEST(RunDirectory, KeepsWhatTheOracleKeepsOverRandomJobs) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -1,4 +1,4 @@
-// A folder of its own for each test, and what the tests of this folder share.
+// A folder of its own for each test, and helpers of the tests in this folder.
 #pragma once
 
 #include <launch/run_directory/run_directory.hpp>
@@ -36,7 +36,7 @@ class Scratch {
   fs::path path_;
 };
 
-// Lets so many files be open while it lives.
+// Limits the number of open files for its lifetime.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t most) {

@@ -15,14 +15,14 @@ using testing::Scratch;
 using namespace std::chrono_literals;
 
 constexpr LockTiming quick{50ms, 600ms};
-constexpr LockTiming never{1h, 600ms};  // a heart that does not beat
+constexpr LockTiming never{1h, 600ms};  // no heartbeat
 
 std::filesystem::path prepared(const Scratch& scratch) {
   std::filesystem::create_directory(scratch.path() / "jobs");
   return scratch.path();
 }
 
-JobOwner elsewhere() {  // so that nobody can see whether its process is alive
+JobOwner elsewhere() {  // another host: this one cannot see whether its process is alive
   JobOwner owner = this_process("elsewhere", "812345");
   owner.machine = "another";
   return owner;

@@ -45,7 +45,7 @@ class FaultReporterTest : public ::testing::Test {
   }
   ~FaultReporterTest() override { fs::remove_all(run_); }
 
-  // What a rank says on stderr.
+  // The stderr of a rank.
   std::string told(const std::string& slurm_job = "") {
     FaultReporter reporter(world_, slurm_job, log_);
     reporter.record_in(folder_);
@@ -112,7 +112,7 @@ TEST_F(FaultReporterTest, ADeathWithTheLauncherOrWithOthersComesFromOutside) {
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
   for (int wait = 0; wait < 1000 && !fs::exists(folder_ / "fault.json"); ++wait) ::usleep(10'000);
-  ::usleep(100'000);  // STATUS comes behind it
+  ::usleep(100'000);  // STATUS follows it
   EXPECT_TRUE(from_outside());
 }
 
@@ -179,7 +179,7 @@ TEST_F(FaultReporterTest, IsOnRecordThoughNobodyReadsStderr) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_TRUE(read_fault(folder_));
     EXPECT_EQ(read_status(run_)->state, RunState::fault);
-    ::close(pipe[0]);  // the speaker is told that nobody reads
+    ::close(pipe[0]);  // the writer gets EPIPE
   }
   ::dup2(before, STDERR_FILENO);
   ::close(before);

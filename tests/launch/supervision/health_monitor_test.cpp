@@ -18,7 +18,7 @@ const Deadlines short_deadlines{.heartbeat = milliseconds(10),
                                 .start_up = milliseconds(10'000),
                                 .report = milliseconds(1000)};
 
-// What a launcher would see. The worlds of tests cannot end the process.
+// What a launcher would see. The test worlds cannot end the process.
 void tell_and_exit(const FaultReport& fault) {
   fmt::print(stderr, "rank {} in {} {}: {}; noticed by {}{}\n", fault.rank, name_of(fault.last_seen.phase),
              fault.last_seen.step, fault.error.what(), fault.noticed_by,
@@ -26,7 +26,7 @@ void tell_and_exit(const FaultReport& fault) {
   std::_Exit(static_cast<int>(fault.error.code()));
 }
 
-// Lets a rank work under watch until the job ends.
+// Runs a rank under watch until the job ends.
 void expect_fault(const char* message, const std::function<void(HealthMonitor&)>& work) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [&] {
@@ -85,7 +85,7 @@ TEST(HealthMonitorDeathTest, ARankThatIsSilentIsNamed) {
               "rank 1 in start 0: has not been heard of for 0 s; noticed by 0");
 }
 
-// Rank 0 of some that are never heard of.
+// Rank 0 of several ranks that never send a heartbeat.
 struct SilentWorld : SelfWorld {
   explicit SilentWorld(std::vector<RankLocation> locations) : all(std::move(locations)) {}
   int size() const override { return static_cast<int>(all.size()); }
@@ -138,7 +138,7 @@ TEST(HealthMonitorDeathTest, TheRankThatStandsStillIsNamedAndNotThoseThatWaitFor
                 "rank 1 in step 7: has made no progress");
 }
 
-// As where ranks wait for each other on their GPUs.
+// As on GPUs, where ranks wait for each other on the device.
 TEST(HealthMonitorDeathTest, AllAreNamedWhereTheOneThatStandsStillCannotBeTold) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [] {

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Two ranks that are processes: this one, and a child that does `life`.
+// Two ranks as processes: this one, and a child that runs `life`.
 class TwoProcesses : public SelfWorld, private Transport {
  public:
   explicit TwoProcesses(const std::function<void(World&)>& life) {
@@ -100,7 +100,7 @@ TEST(NodePeers, NameWhoDoesNotLeave) {
   world.barrier();
 }
 
-// The launcher waits for a process that said goodbye and then does not end.
+// A process that said goodbye does not end: the launcher waits for it.
 TEST(NodePeers, TheLastSeesTheOthersEnd) {
   TwoProcesses world([](World& two) {
     NodePeers peers(two);
@@ -134,7 +134,7 @@ TEST(NodePeers, OneSpeaksAndAnotherOnlyIfThatOneDiesBefore) {
   EXPECT_FALSE(peers.claim_fault_report(1));
 }
 
-// Of those that began since: other jobs on this machine come and go.
+// Ignores segments in `before`: other jobs on this machine come and go.
 bool leaves_no_memory(const std::set<std::filesystem::path>& before) {
   std::set<std::filesystem::path> fresh;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))

@@ -25,7 +25,7 @@ Launch of_four(int rank) {
   return launch;
 }
 
-// Another rank, once it has come as far as it does: stopped, dead, or waiting.
+// Another rank at the point where it stops, dies or waits.
 class OtherRank {
  public:
   OtherRank(const Launch& launch, const fs::path& folder, int signal) : process_(::fork()) {

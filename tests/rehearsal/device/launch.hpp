@@ -1,4 +1,4 @@
-// Kernels of the emulation that join a stream of the stand-in.
+// Emulated kernels that join a stream of the stand-in.
 #pragma once
 
 #include <rehearsal/stand_in_cuda.hpp>

@@ -19,7 +19,7 @@ inline std::string render(std::string_view source,
   return ChatTemplate::from_text(source).render(variables, golden_time);
 }
 
-// The message of the Error (input) that the action ends with; empty if it does not.
+// The message of the Error (input) that the action throws; empty if it throws none.
 template <typename Action>
 std::string refusal_of(Action action) {
   try {

@@ -1,4 +1,4 @@
-// What jinja2 made of templates and of the language piece by piece (tests/data/chat/README.md).
+// The results of jinja2 for templates and for single features of the language (tests/data/chat/README.md).
 #include <fstream>
 #include <sstream>
 

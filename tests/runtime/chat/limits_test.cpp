@@ -1,4 +1,4 @@
-// Templates come from the internet: none may run for ever, fill the memory or overflow the stack.
+// Templates come from the internet. None may run for ever, fill the memory or overflow the stack.
 #include "chat_testing.hpp"
 
 namespace maniple::testing {

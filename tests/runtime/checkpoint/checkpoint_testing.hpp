@@ -1,4 +1,4 @@
-// What the tests of this folder share.
+// Helpers of the tests in this folder.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -29,7 +29,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Runs what must fail with ExitCode::input and gives its message.
+// Runs an action that must fail with ExitCode::input. Returns its message.
 template <typename Action>
 std::string input_error_of(Action action) {
   try {

@@ -27,7 +27,7 @@ uint64_t bytes_of(const std::vector<ReadRound>& plan) {
   return bytes;
 }
 
-// By member: what each keeps, and what it holds on to for others.
+// By member: the bytes that it keeps, and those that it holds for others.
 std::vector<uint64_t> held_in(const ReadRound& round, size_t members) {
   std::vector<uint64_t> held(members);
   for (const ReadUnit& unit : round.units)
@@ -39,8 +39,8 @@ std::vector<uint64_t> held_in(const ReadRound& round, size_t members) {
   return held;
 }
 
-// Every element that a member needs comes to it once, in a slice of the columns that it asked for; every row
-// that anybody needs is read once, and no other.
+// Every element that a member needs reaches it once, in a slice of the requested
+// columns. Every row that any member needs is read once, and no other row.
 void expect_complete(const std::vector<ReadRound>& plan, const std::vector<WeightNeeds>& needs,
                      const WeightIndex& index) {
   using Columns = std::pair<int64_t, int64_t>;
@@ -107,7 +107,7 @@ IndexRange random_part(int64_t size, std::mt19937& random) {
   return {begin, begin + static_cast<int64_t>(random() % static_cast<uint64_t>(size - begin + 1))};
 }
 
-// More than models ask for: parts that overlap, others of the same rows, nothing at all.
+// More than models need: overlapping parts, different parts of the same rows, no parts at all.
 TEST(ReadPlan, ServesAnyBoxesWithinItsLimits) {
   std::mt19937 random(1);
   const WeightIndex index = index_of({{40, 30}, {7}, {300, 5}, {1, 2000}, {64, 64}});

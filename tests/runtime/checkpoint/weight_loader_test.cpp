@@ -50,7 +50,7 @@ float stored_value(const WeightIndex& index, const std::vector<std::string>& fil
   return tensor.info.dtype == DType::bf16 ? static_cast<float>(narrow) : static_cast<float>(half);
 }
 
-// The reference backend keeps weights row by row. Which ones they are says a model that was not loaded.
+// The reference backend keeps weights row by row. An unloaded model gives their specifications.
 void expect_values(Model& model, Model& unloaded, const WeightIndex& index) {
   std::vector<std::string> files;
   for (const auto& file : index.files) files.push_back(read_file(file.path));
@@ -80,7 +80,7 @@ struct Loaded {
   std::unique_ptr<Model> model;
 };
 
-// As a job does it. The values are those in `original`.
+// Loads as a job does. The expected values are those in `original`.
 void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t round_bytes,
              const std::filesystem::path& original) {
   const ModelConfig config = read_model_config(directory);
@@ -177,7 +177,8 @@ TEST(WeightLoader, DecodesEveryTypeOnTheRankThatKeepsIt) {
     load_on(grid_of(data, tensor), directory.path(), 50'000);
 }
 
-// Every rank passes the exchange, so that all can be told: nobody waits for one that gave up.
+// Every rank takes part in the exchange to the end, so all ranks
+// learn of the error and none waits for a rank that gave up.
 TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
   const TempDirectory directory;
   write_in_types(directory.path());
@@ -209,7 +210,7 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
   }
 }
 
-// Over NCCL: each replica reads a part of the tensors for itself, the others get it packed.
+// Over NCCL: each replica reads a part of the tensors and sends it, packed, to the others.
 void load_over_nccl(const char* name, const GridSize& grid) {
   const ModelConfig config = read_model_config(model_directory(name));
   const WeightIndex index = read_index(model_directory(name));

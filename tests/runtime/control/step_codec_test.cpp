@@ -123,7 +123,7 @@ TEST(StepCodec, ASteadyDecodeStepOf256SequencesTakesLessThan1300Bytes) {
   plan.state_hash = UINT64_MAX;
   EXPECT_LT(encode(plan).size(), 1000);
   for (SequenceStep& sequence : plan.sequences)
-    sequence.seat = sequence.seat * 89 % 256;  // after much coming and going
+    sequence.seat = sequence.seat * 89 % 256;  // as after many admissions and ends
   EXPECT_LT(encode(plan).size(), 1300);
 }
 

@@ -10,7 +10,7 @@
 namespace maniple {
 namespace {
 
-// A worker on this thread, and rank 0's end of its channel. What it runs is written down.
+// A worker on this thread, and rank 0's end of its channel. Records what the worker runs.
 class Rehearsal {
  public:
   void send(uint64_t step, Command command = Command::run) {

@@ -1,5 +1,5 @@
-// Steps that are launched before earlier ones have run, decode steps that are replayed, queries that compute
-// again and sample several rows: the same bits as one step after the other.
+// Steps launched before earlier ones have run, replayed decode steps, queries that compute tokens again and
+// sample several rows: the same bits as one step after the other.
 #include <gtest/gtest.h>
 #include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
@@ -29,7 +29,7 @@ using testing::hashed;
 
 constexpr uint32_t max_num_seqs = 512, block_size = 16, num_blocks = 6000;
 
-// Everything a run of requests answered, bit by bit.
+// All answers to a run of requests, bit by bit.
 using Answers = std::map<RequestId, std::vector<std::tuple<int32_t, float, size_t>>>;
 
 constexpr RunnerLimits limits{max_num_seqs, 700, 320, block_size};
@@ -63,8 +63,8 @@ class TinyRunner {
   std::optional<ModelRunner> runner_;
 };
 
-// A full batch of requests ends one by one, so that all sizes occur; then
-// requests come while others decode, and end by stop tokens too.
+// A full batch of requests ends one by one, so all sizes occur. Then
+// requests arrive while others decode, and end by stop tokens too.
 class Load {
  public:
   explicit Load(uint32_t steps_in_flight, RequestId requests = 800)
@@ -157,7 +157,7 @@ TEST(ModelRunner, GivesTheSameTokensOnTheCudaBackendUnderEmulation) {
   }
 }
 
-// A kernel that keeps the lengths of the step that is captured.
+// Operations that keep the lengths of the captured step, as a wrong kernel would.
 class BakingOps : public DeferredOps {
  public:
   BakingOps(DeferredDevice& device, Ops& inner) : DeferredOps(device, inner), deferred_(device) {}
@@ -184,7 +184,7 @@ TEST(ModelRunner, ALengthThatIsBakedIntoAGraphWouldShow) {
   EXPECT_FALSE(Load(2).run(ops, true) == one_step_after_the_other());
 }
 
-// Two sequences in seats 3 and 0, by plans made here; their answers by seat.
+// Two sequences in seats 3 and 0, with plans made here. Returns their answers by seat.
 class ByHand {
  public:
   ByHand(Ops& ops, const RankSampling& sampling, bool graphs) : runner_(ops), sampling_(sampling) {
@@ -197,7 +197,7 @@ class ByHand {
     return static_cast<int32_t>(hashed(100 * seat + position) % 384);
   }
 
-  // Both from `past` on; of `query` tokens all are known but the last, where `last` says so.
+  // Both sequences start at `past`. All `query` tokens are known, except the last one if `last` is set.
   void step(uint32_t past, uint32_t query, uint32_t rows, bool last = false) {
     StepPlan plan;
     plan.step = ++step_;

@@ -24,7 +24,7 @@ void compute(BlockManager& manager, Sequence& sequence) {
   manager.publish(sequence);
 }
 
-// Admitted and computed, as by one step.
+// Admitted and computed, as in one step.
 Sequence served(BlockManager& manager, Ids tokens) {
   Sequence sequence = sequence_of(std::move(tokens));
   EXPECT_TRUE(manager.admit(sequence));
@@ -197,8 +197,8 @@ TEST(BlockManager, ABlockIsFoundOnlyAfterItWasComputed) {
   EXPECT_EQ(manager.cached_length(second), 32U);
 }
 
-// Two sequences computed the same content at once: the first copy is the published one, the other goes first
-// when freed, and what follows the other copy is still found behind the first.
+// Two sequences computed the same content at once. The first copy is the published one, and the other is
+// reused first once freed. Blocks that follow the other copy are still found after the first one.
 TEST(BlockManager, ASecondCopyOfABlockExtendsTheChainOfTheFirst) {
   BlockManager manager(8, 16, true);
   Sequence first = sequence_of(counting(0, 20));

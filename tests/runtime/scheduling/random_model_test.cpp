@@ -1,7 +1,7 @@
 // Scheduler, block manager and the ranks' table together, under random load. The fake model's next token is a
-// hash of all tokens before it, read back from fake KV slots through the rank's block tables: a wrong slot, a
+// hash of all tokens before it, read back from fake KV slots through the rank's block tables. A wrong slot, a
 // block reused too early, a false prefix hit or a token lost in a preemption changes the output, which must
-// equal the model run directly on the prompt.
+// equal that of the model run directly on the prompt.
 #include <gtest/gtest.h>
 #include <kernels/support/check.hpp>
 #include <runtime/scheduling/scheduler.hpp>
@@ -30,7 +30,7 @@ Prediction predict(std::span<const int32_t> tokens) {
   return {id, static_cast<float>((hash >> 32) & 0xffffff)};
 }
 
-// What a query of a plan has beyond what the scheduler asked for, at its front.
+// Additions to a query beyond the scheduler's plan, at its front.
 struct Surplus {
   uint32_t again = 0;           // tokens computed again
   std::vector<int32_t> tokens;  // that are sampled
@@ -96,7 +96,7 @@ class FakeRank {
 
   uint32_t block_size_;
   SequenceTable table_;
-  std::vector<std::vector<int32_t>> block_tables_;  // by seat, kept up by what is new in a view
+  std::vector<std::vector<int32_t>> block_tables_;  // by seat, updated from the new blocks of a view
   std::vector<int32_t> kv_;
   std::vector<int32_t> last_token_;
 };
@@ -107,7 +107,7 @@ struct Expected {
   FinishReason reason = FinishReason::none;
 };
 
-// The model run directly, with the stop rules written down once more.
+// The model run directly, with a second implementation of the stop rules.
 Expected direct(const Request& request, const SchedulerConfig& config) {
   Expected expected;
   std::vector<int32_t> all = request.prompt;
@@ -164,7 +164,7 @@ class RandomLoad {
 
   size_t below(size_t n) { return random_() % n; }
 
-  // Few stems, so that prefixes are shared; often a whole number of blocks.
+  // Few stems, so requests share prefixes; often a whole number of blocks.
   Request random_request() {
     Request request;
     request.id = next_id_++;
@@ -235,8 +235,8 @@ class RandomLoad {
     flying_.push_back(std::move(flight));
   }
 
-  // What the scheduler does not ask for yet and ranks must be able to do: queries begin earlier and sample
-  // more rows.
+  // The scheduler does not plan these yet, but ranks must
+  // support them: queries begin earlier and sample more rows.
   std::vector<Surplus> widen(StepPlan& plan) {
     std::map<Seat, const Sequence*> running;
     for (const auto& [request, live] : live_)

@@ -377,7 +377,8 @@ TEST(Scheduler, ASequenceWhoseLengthEndsItInFlightIsNotPlannedAgain) {
   EXPECT_FALSE(scheduler.schedule());
 }
 
-// The extra token fills a block: it may not be found as a prefix, nor be written by others before it is done.
+// The extra token fills a block. Until the step is done no prefix
+// lookup may find the block and no other sequence may write it.
 TEST(Scheduler, ATokenAfterTheEndIsDroppedAndItsBlocksAreFreeAfterItsStep) {
   Scheduler scheduler(in_flight(2, config(1024, 2, 16)));
   add(scheduler, request(1, 15));

@@ -1,4 +1,4 @@
-// Short ways to say what the scheduling tests say often.
+// Shorthands of the scheduling tests.
 #pragma once
 
 #include <runtime/scheduling/scheduler.hpp>
@@ -28,7 +28,7 @@ inline Request request(RequestId id, size_t prompt_length, uint32_t max_tokens =
   return made;
 }
 
-// The same token for every sequence that samples.
+// Answers with the same token for every sequence that samples.
 inline StepResult answer(const StepPlan& plan, int32_t token = 42) {
   StepResult result;
   result.step = plan.step;

@@ -1,5 +1,5 @@
-// Components one by one: settings that the four families do not use, with results computed by Hugging Face
-// tokenizers (components.json), and what the small tokenizer shows by hand.
+// Components one by one: settings that the four families do not use, with results of Hugging Face tokenizers
+// (components.json), and the small tokenizer checked by hand.
 #include <gtest/gtest.h>
 
 #include <kernels/support/check.hpp>
@@ -37,7 +37,7 @@ TEST(Components, EncodeAndDecodeAsHuggingFaceDoes) {
 
 TEST(Bpe, MergesByRankAndThenFromTheLeft) {
   const auto tokenizer = build(small_tokenizer());
-  EXPECT_EQ(tokenizer.encode("abc", false), (Ids{0, 7}));  // b c comes first, which leaves nothing for a b
+  EXPECT_EQ(tokenizer.encode("abc", false), (Ids{0, 7}));  // b c merges first, so a b finds no b
   EXPECT_EQ(tokenizer.encode("abcd", false), (Ids{0, 7, 3}));
   EXPECT_EQ(tokenizer.encode("abab", false), (Ids{6, 6}));
   EXPECT_EQ(tokenizer.encode("cdcd", false), (Ids{8, 8}));

@@ -1,5 +1,5 @@
-// The cases that Hugging Face tokenizers computed for four families of tokenizers, and the incremental
-// detokeniser on them.
+// Cases computed by Hugging Face tokenizers for four families
+// of tokenizers, and the incremental detokeniser on them.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// Files that are broken, malicious, or ask for what is not supported: each ends in a clear Error.
+// Files that are broken, malicious, or ask for unsupported features: each ends in a clear Error.
 #include <gtest/gtest.h>
 
 #include <kernels/support/check.hpp>
