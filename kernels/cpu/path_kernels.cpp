@@ -4,14 +4,14 @@ namespace maniple::cpu {
 namespace {
 
 // All families except the matmul. bf16: the kernels for bf16, else for fp32.
-struct Families {
+struct KernelFamilies {
   RowKernels (*rows)(bool bf16);
   AttentionKernel (*attention)(bool bf16);
   RotaryKernel (*rotary)(bool bf16);
   SamplingKernels (*sampling)();
 };
 
-PathKernels together(const PackedMatmul& bf16, const PackedMatmul& fp32, const Families& of) {
+PathKernels make_path_kernels(const PackedMatmul& bf16, const PackedMatmul& fp32, const KernelFamilies& of) {
   return {{bf16, of.rows(true), of.attention(true), of.rotary(true)},
           {fp32, of.rows(false), of.attention(false), of.rotary(false)},
           of.sampling()};
@@ -24,25 +24,27 @@ PathKernels kernels_of(CpuPath path) {
 #ifdef __x86_64__
   constexpr PanelLayout amx_tiles{2, 16, 16};
   const PackedMatmul fp32_avx512{matmul_fp32_avx512, 12, 1, fp32_columns};
-  Families avx512{row_kernels_avx512, attention_kernel_avx512, rotary_kernel_avx512, sampling_kernels_avx512};
+  KernelFamilies avx512{row_kernels_avx512, attention_kernel_avx512, rotary_kernel_avx512,
+                        sampling_kernels_avx512};
   switch (path) {
     case CpuPath::amx:  // processors with tiles run fp32 FMA faster than bf16 dot products
-      return together({matmul_bf16_amx, 32, 16, amx_tiles}, fp32_avx512, avx512);
+      return make_path_kernels({matmul_bf16_amx, 32, 16, amx_tiles}, fp32_avx512, avx512);
     case CpuPath::avx512_bf16:
       avx512.attention = attention_kernel_avx512_bf16;
-      return together({matmul_bf16_avx512_bf16, 12, 1, bf16_pairs}, fp32_avx512, avx512);
+      return make_path_kernels({matmul_bf16_avx512_bf16, 12, 1, bf16_pairs}, fp32_avx512, avx512);
     case CpuPath::avx512:
-      return together({matmul_bf16_avx512, 12, 1, bf16_pairs}, fp32_avx512, avx512);
+      return make_path_kernels({matmul_bf16_avx512, 12, 1, bf16_pairs}, fp32_avx512, avx512);
     case CpuPath::avx2:
-      return together({matmul_bf16_avx2, 4, 1, bf16_pairs}, {matmul_fp32_avx2, 6, 1, fp32_columns},
-                      {row_kernels_avx2, attention_kernel_avx2, rotary_kernel_avx2, sampling_kernels_avx2});
+      return make_path_kernels(
+          {matmul_bf16_avx2, 4, 1, bf16_pairs}, {matmul_fp32_avx2, 6, 1, fp32_columns},
+          {row_kernels_avx2, attention_kernel_avx2, rotary_kernel_avx2, sampling_kernels_avx2});
     case CpuPath::portable:
     case CpuPath::automatic:
       break;
   }
 #endif
   require(path == CpuPath::portable, "the instruction path is chosen before its kernels");
-  return together(
+  return make_path_kernels(
       {matmul_bf16_portable, 4, 1, bf16_pairs}, {matmul_fp32_portable, 4, 1, fp32_columns},
       {row_kernels_portable, attention_kernel_portable, rotary_kernel_portable, sampling_kernels_portable});
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-float sane(float logit) { return std::isnan(logit) ? -infinity : logit; }
+float nan_to_lowest(float logit) { return std::isnan(logit) ? -infinity : logit; }
 bool larger(const TokenLogit& a, const TokenLogit& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
@@ -46,7 +46,7 @@ class GatheredRow {
     entries.clear();
     for_shards([&](int32_t id, std::span<const float> logits) {
       for (const float logit : logits) {
-        if (sane(logit) >= floor) entries.push_back({id, sane(logit)});
+        if (nan_to_lowest(logit) >= floor) entries.push_back({id, nan_to_lowest(logit)});
         ++id;
       }
     });
@@ -56,7 +56,7 @@ class GatheredRow {
     heap.clear();
     for_shards([&](int32_t id, std::span<const float> logits) {
       for (const float logit : logits) {
-        const TokenLogit entry{id++, sane(logit)};
+        const TokenLogit entry{id++, nan_to_lowest(logit)};
         const bool full = heap.size() == count;
         if (full && entry.logit <= heap.front().logit) continue;  // ids ascend: an equal logit loses
         if (full) std::pop_heap(heap.begin(), heap.end(), larger), heap.pop_back();
@@ -221,7 +221,7 @@ void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std:
     Candidate best;
     best.id = path_.sampling.best(row, nullptr, static_cast<int32_t>(vocabulary.begin), vocabulary.size(),
                                   draw_of(rows[static_cast<size_t>(r)]), &best.score);
-    best.logit = vocabulary.contains(best.id) ? sane(row[best.id - vocabulary.begin]) : -infinity;
+    best.logit = vocabulary.contains(best.id) ? nan_to_lowest(row[best.id - vocabulary.begin]) : -infinity;
     out[static_cast<size_t>(r)] = best;
   });
 }

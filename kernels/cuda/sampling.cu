@@ -18,7 +18,7 @@ constexpr int most_warps = most_threads / 32;
 int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, most_threads); }
 
 // NaN never wins. -0 becomes +0, because equal logits must have equal keys.
-__device__ float sane(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
+__device__ float nan_to_lowest(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
 // logit - maximum; the difference of equal infinities is 0.
 __device__ float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(most_threads)
   Candidate best = no_candidate();
   const Part part = part_of(logits.count);
   for (int i = part.begin + thread_index(); i < part.end; i += block_threads())
-    best = better(best, score(logits.first + i, sane(values[i])));
+    best = better(best, score(logits.first + i, nan_to_lowest(values[i])));
   best = block_reduce(best, reinterpret_cast<Candidate*>(shared_memory()), better);
   if (thread_index() == 0) out[row * grid_size().x + block_index().x] = best;
 }
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(most_threads) maximum_of_row(ShardLogits logit
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
   float maximum = -INFINITY;
   for (int i = thread_index(); i < logits.count; i += block_threads())
-    maximum = larger(maximum, sane(values[i]));
+    maximum = larger(maximum, nan_to_lowest(values[i]));
   maximum = block_reduce(maximum, reinterpret_cast<float*>(shared_memory()), larger);
   if (thread_index() == 0) maxima[row] = maximum;
 }
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(most_threads)
   for (int shard = 1; shard < shards; ++shard) maximum = larger(maximum, maxima[shard * logits.rows + row]);
   float sum = 0;
   for (int i = begin + thread_index(); i < begin + size && i < logits.count; i += block_threads())
-    sum += expf(distance(sane(values[i]), maximum));
+    sum += expf(distance(nan_to_lowest(values[i]), maximum));
   sum = block_sum(sum, reinterpret_cast<float*>(shared_memory()));
   if (thread_index() == 0) sums[row * grid_size().x + block_index().x] = sum;
 }
@@ -148,7 +148,7 @@ class GatheredRow {
     const float* shard = first_;
     for (int first = 0; first < logits_.vocabulary; first += logits_.width) {
       const int left = logits_.vocabulary - first, count = left < logits_.width ? left : logits_.width;
-      for (int i = thread_index(); i < count; i += block_threads()) f(first + i, sane(shard[i]));
+      for (int i = thread_index(); i < count; i += block_threads()) f(first + i, nan_to_lowest(shard[i]));
       shard += static_cast<int64_t>(logits_.rows) * logits_.width;
     }
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 // NaN never wins.
-float sane(float logit) { return std::isnan(logit) ? -infinity : logit; }
+float nan_to_lowest(float logit) { return std::isnan(logit) ? -infinity : logit; }
 
 // logit - maximum; the difference of equal infinities is 0.
 float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
@@ -39,7 +39,7 @@ std::vector<TokenLogit> gathered_row(ConstTensorView gathered, int64_t vocabular
   std::vector<TokenLogit> entries;
   for (int64_t id = 0; id < vocabulary_size; ++id)
     entries.push_back({static_cast<int32_t>(id),
-                       sane(gathered.as<float>()[(id / width * rows + row) * width + id % width])});
+                       nan_to_lowest(gathered.as<float>()[(id / width * rows + row) * width + id % width])});
   return entries;
 }
 
@@ -87,7 +87,8 @@ void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary
     const float* const row = logits.as<float>() + static_cast<int64_t>(r) * width;
     out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
     for (int64_t i = 0; i < vocabulary.size(); ++i) {
-      const Candidate candidate = scored(static_cast<int32_t>(vocabulary.begin + i), sane(row[i]), rows[r]);
+      const Candidate candidate =
+          scored(static_cast<int32_t>(vocabulary.begin + i), nan_to_lowest(row[i]), rows[r]);
       if (better(candidate, out[r])) out[r] = candidate;
     }
   }
@@ -99,7 +100,7 @@ void ReferenceOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std
   for (size_t r = 0; r < maxima.size(); ++r) {
     const float* const row = logits.as<float>() + static_cast<int64_t>(r) * logits.shape[1];
     maxima[r] = -infinity;
-    for (int64_t i = 0; i < vocabulary.size(); ++i) maxima[r] = std::max(maxima[r], sane(row[i]));
+    for (int64_t i = 0; i < vocabulary.size(); ++i) maxima[r] = std::max(maxima[r], nan_to_lowest(row[i]));
   }
 }
 
@@ -115,7 +116,7 @@ void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::
     for (int64_t c = 0; c < chunks; ++c) {
       double sum = 0;
       for (int64_t i = c * part; i < std::min((c + 1) * part, vocabulary.size()); ++i)
-        sum += std::exp(distance(sane(logits.as<float>()[r * width + i]), maximum));
+        sum += std::exp(distance(nan_to_lowest(logits.as<float>()[r * width + i]), maximum));
       sums[static_cast<size_t>(r * chunks + c)] = static_cast<float>(sum);
     }
   }

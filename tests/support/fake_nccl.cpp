@@ -18,19 +18,19 @@ namespace maniple {
 namespace fs = std::filesystem;
 
 // What the ranks of a communicator leave for each other: files that appear whole.
-class FakeNccl::PostOffice {
+class FakeNccl::FileExchange {
  public:
-  PostOffice(fs::path folder, int rank, int size) : folder_(std::move(folder)), rank_(rank), size_(size) {
+  FileExchange(fs::path folder, int rank, int size) : folder_(std::move(folder)), rank_(rank), size_(size) {
     fs::create_directories(folder_);
   }
-  // The last to leave closes it.
-  ~PostOffice() {
+  // The last to leave removes the folder.
+  ~FileExchange() {
     std::error_code ignored;
     post("left", {});
     if (all("left")) fs::remove_all(folder_, ignored);
   }
-  PostOffice(const PostOffice&) = delete;
-  PostOffice& operator=(const PostOffice&) = delete;
+  FileExchange(const FileExchange&) = delete;
+  FileExchange& operator=(const FileExchange&) = delete;
 
   void abort() { aborted_ = true; }
   bool all(const std::string& what) const {
@@ -39,23 +39,23 @@ class FakeNccl::PostOffice {
     return true;
   }
 
-  // An exchange: each rank posts a letter, and reads those of all ranks once they are there. A rank that has read
-  // the letters of one exchange no longer needs those of the one before. After an abort letters are empty.
-  void begin_exchange(const Bytes& mine) { post(std::to_string(++exchanges_), mine); }
-  bool can_end_exchange() const { return aborted_ || all(std::to_string(exchanges_)); }
-  std::vector<Bytes> end_exchange() {
-    std::vector<Bytes> letters;
-    for (int peer = 0; peer < size_; ++peer) letters.push_back(read(name(std::to_string(exchanges_), peer)));
-    fs::remove(folder_ / name(std::to_string(exchanges_ - 1), rank_));
-    return letters;
+  // A round: each rank posts a message, and reads those of all ranks once they are there. A rank that has read the
+  // messages of one round no longer needs those of the one before. After an abort messages are empty.
+  void begin_round(const Bytes& mine) { post(std::to_string(++rounds_), mine); }
+  bool can_end_round() const { return aborted_ || all(std::to_string(rounds_)); }
+  std::vector<Bytes> end_round() {
+    std::vector<Bytes> messages;
+    for (int peer = 0; peer < size_; ++peer) messages.push_back(read(name(std::to_string(rounds_), peer)));
+    fs::remove(folder_ / name(std::to_string(rounds_ - 1), rank_));
+    return messages;
   }
 
-  void send(const Bytes& mine, int to) { post(parcel(to, ++sent_[to]), mine); }
+  void send(const Bytes& mine, int to) { post(message_to(to, ++sent_[to]), mine); }
   bool can_receive(int from) {
-    return aborted_ || fs::exists(folder_ / name(parcel(rank_, received_[from] + 1), from));
+    return aborted_ || fs::exists(folder_ / name(message_to(rank_, received_[from] + 1), from));
   }
   Bytes receive(int from) {
-    const std::string mine = name(parcel(rank_, ++received_[from]), from);
+    const std::string mine = name(message_to(rank_, ++received_[from]), from);
     const Bytes content = read(mine);
     fs::remove(folder_ / mine);
     return content;
@@ -65,18 +65,18 @@ class FakeNccl::PostOffice {
     const fs::path hidden = folder_ / fmt::format(".{}", name(what, rank_));
     std::ofstream(hidden, std::ios::binary)
         .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
-    std::error_code ignored;  // another rank may have closed the office
+    std::error_code ignored;  // another rank may have removed the folder
     fs::rename(hidden, folder_ / name(what, rank_), ignored);
   }
 
  private:
   static std::string name(const std::string& what, int from) { return fmt::format("{}.from.{}", what, from); }
-  static std::string parcel(int to, uint64_t number) { return fmt::format("to.{}.{}", to, number); }
+  static std::string message_to(int to, uint64_t number) { return fmt::format("to.{}.{}", to, number); }
 
-  Bytes read(const std::string& letter) const {
-    if (!fs::exists(folder_ / letter)) return {};
-    Bytes content(fs::file_size(folder_ / letter));
-    std::ifstream(folder_ / letter, std::ios::binary)
+  Bytes read(const std::string& message) const {
+    if (!fs::exists(folder_ / message)) return {};
+    Bytes content(fs::file_size(folder_ / message));
+    std::ifstream(folder_ / message, std::ios::binary)
         .read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(content.size()));
     return content;
   }
@@ -84,14 +84,14 @@ class FakeNccl::PostOffice {
   const fs::path folder_;
   const int rank_, size_;
   std::atomic<bool> aborted_ = false;
-  uint64_t exchanges_ = 0;
+  uint64_t rounds_ = 0;
   std::map<int, uint64_t> sent_, received_;
 };
 
 }  // namespace maniple
 
 struct ncclComm {
-  std::shared_ptr<maniple::FakeNccl::PostOffice> office;
+  std::shared_ptr<maniple::FakeNccl::FileExchange> exchange;
   std::atomic<maniple::NcclResult>* state = nullptr;  // of all ranks of the communicator in this process
   int rank = 0, size = 0;
   bool joined = false;
@@ -120,11 +120,11 @@ struct Header {
   bool operator==(const Header&) const = default;
 };
 
-FakeNccl::Bytes letter_of(const Header& header, ConstTensorView x) {
-  FakeNccl::Bytes letter(sizeof header + x.bytes());
-  std::memcpy(letter.data(), &header, sizeof header);
-  if (!x.empty()) std::memcpy(letter.data() + sizeof header, x.data, x.bytes());
-  return letter;
+FakeNccl::Bytes message_of(const Header& header, ConstTensorView x) {
+  FakeNccl::Bytes message(sizeof header + x.bytes());
+  std::memcpy(message.data(), &header, sizeof header);
+  if (!x.empty()) std::memcpy(message.data() + sizeof header, x.data, x.bytes());
+  return message;
 }
 
 Header header_of(const std::string& call, DType dtype, int root, uint64_t bytes) {
@@ -133,11 +133,11 @@ Header header_of(const std::string& call, DType dtype, int root, uint64_t bytes)
   return header;
 }
 
-// Removes the header. False where it is another one; an empty letter is of an abort.
-bool open_letter(FakeNccl::Bytes& letter, const Header& expected) {
+// False where the header is another one.
+bool strip_header(FakeNccl::Bytes& message, const Header& expected) {
   Header found;
-  std::memcpy(&found, letter.data(), sizeof found);
-  letter.erase(letter.begin(), letter.begin() + sizeof found);
+  std::memcpy(&found, message.data(), sizeof found);
+  message.erase(message.begin(), message.begin() + sizeof found);
   return found == expected;
 }
 
@@ -219,8 +219,9 @@ NcclResult FakeNccl::comm_init(NcclComm& comm, int size, const NcclId& id, int r
   made->state = &states_.try_emplace(id, NcclResult::success).first->second;
   const NcclResult result = begin("init", made.get());
   if (failed(result)) return result;
-  made->office = std::make_shared<PostOffice>(folder_ / reinterpret_cast<const char*>(id.data()), rank, size);
-  if (rank < ranks_that_join_) made->office->post("joined", {});
+  made->exchange =
+      std::make_shared<FileExchange>(folder_ / reinterpret_cast<const char*>(id.data()), rank, size);
+  if (rank < ranks_that_join_) made->exchange->post("joined", {});
   comm = comms_.emplace_back(std::move(made)).get();
   return result;
 }
@@ -228,12 +229,12 @@ NcclResult FakeNccl::comm_init(NcclComm& comm, int size, const NcclId& id, int r
 NcclResult FakeNccl::comm_state(NcclComm comm, NcclResult& state) {
   const std::lock_guard lock(mutex_);
   if (comm->ended) return invalid_argument;
-  comm->joined = comm->joined || comm->office->all("joined");
+  comm->joined = comm->joined || comm->exchange->all("joined");
   while (!failed(*comm->state) && !comm->queue.empty() && comm->queue.front().can_run()) {
     comm->queue.front().run();
     comm->queue.pop_front();
   }
-  const bool ends = !comm->finalizing || (finalize_ends_ && comm->office->all("finalizing"));
+  const bool ends = !comm->finalizing || (finalize_ends_ && comm->exchange->all("finalizing"));
   const bool done = comm->joined && std::exchange(comm->told_progress, true) && comm->queue.empty() && ends;
   state = failed(*comm->state) ? comm->state->load() : done ? NcclResult::success : NcclResult::in_progress;
   return NcclResult::success;
@@ -245,7 +246,7 @@ NcclResult FakeNccl::comm_finalize(NcclComm comm) {
   if (failed(result)) return result;
   comm->finalizing = true;
   comm->told_progress = false;
-  comm->office->post("finalizing", {});
+  comm->exchange->post("finalizing", {});
   return result;
 }
 
@@ -253,7 +254,7 @@ NcclResult FakeNccl::comm_destroy(NcclComm comm) {
   const std::lock_guard lock(mutex_);
   const NcclResult result = begin("destroy", comm);
   comm->ended = true;
-  comm->office.reset();
+  comm->exchange.reset();
   return failed(result) ? result : NcclResult::success;
 }
 
@@ -262,9 +263,9 @@ NcclResult FakeNccl::comm_abort(NcclComm comm) {
   const std::lock_guard lock(mutex_);
   const NcclResult result = begin("abort", comm);
   comm->ended = true;
-  comm->office->abort();
+  comm->exchange->abort();
   comm->queue.clear();
-  comm->office.reset();
+  comm->exchange.reset();
   if (!failed(*comm->state)) *comm->state = remote_error;
   return failed(result) ? result : NcclResult::success;
 }
@@ -311,17 +312,17 @@ void FakeNccl::start(const Call& call) {
 NcclResult FakeNccl::collective(const std::string& name, ConstTensorView in, int root, NcclComm comm,
                                 NcclStream stream, std::function<void(std::vector<Bytes>& all)> take) {
   const Header header = header_of(name, in.dtype, root, in.bytes());
-  const std::shared_ptr<PostOffice> office = comm->office;
-  const auto post = [office, header, in] { office->begin_exchange(letter_of(header, in)); };
-  const auto finish = [office, header, take, state = comm->state] {
-    std::vector<Bytes> all = office->end_exchange();
+  const std::shared_ptr<FileExchange> exchange = comm->exchange;
+  const auto post = [exchange, header, in] { exchange->begin_round(message_of(header, in)); };
+  const auto finish = [exchange, header, take, state = comm->state] {
+    std::vector<Bytes> all = exchange->end_round();
     if (std::ranges::any_of(all, &Bytes::empty)) return;
     bool match = true;
-    for (Bytes& letter : all) match &= open_letter(letter, header);
+    for (Bytes& message : all) match &= strip_header(message, header);
     if (!match) *state = invalid_usage;
     if (match) take(all);
   };
-  const auto can_finish = [office] { return office->can_end_exchange(); };
+  const auto can_finish = [exchange] { return exchange->can_end_round(); };
   return submit({Stage::collective, comm, stream, {{post}, {finish, can_finish}}});
 }
 
@@ -375,23 +376,23 @@ NcclResult FakeNccl::broadcast(ConstTensorView in, TensorView out, int root, Ncc
 
 NcclResult FakeNccl::send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) {
   const Header header = header_of("message", x.dtype, 0, x.bytes());
-  const auto post = [office = comm->office, header, x, to] { office->send(letter_of(header, x), to); };
+  const auto post = [exchange = comm->exchange, header, x, to] { exchange->send(message_of(header, x), to); };
   return submit({Stage::send, comm, stream, {{post}}});
 }
 
 NcclResult FakeNccl::receive(TensorView x, int from, NcclComm comm, NcclStream stream) {
   const Header header = header_of("message", x.dtype, 0, x.bytes());
-  const std::shared_ptr<PostOffice> office = comm->office;
-  const auto take = [office, header, x, from, state = comm->state] {
-    Bytes letter = office->receive(from);
-    if (letter.empty()) return;
-    if (open_letter(letter, header))
-      copy(letter, x.data);
+  const std::shared_ptr<FileExchange> exchange = comm->exchange;
+  const auto take = [exchange, header, x, from, state = comm->state] {
+    Bytes message = exchange->receive(from);
+    if (message.empty()) return;
+    if (strip_header(message, header))
+      copy(message, x.data);
     else
       *state = invalid_usage;
   };
   return submit(
-      {Stage::receive, comm, stream, {{take, [office, from] { return office->can_receive(from); }}}});
+      {Stage::receive, comm, stream, {{take, [exchange, from] { return exchange->can_receive(from); }}}});
 }
 
 }  // namespace maniple

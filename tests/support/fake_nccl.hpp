@@ -69,7 +69,7 @@ class FakeNccl : public NcclApi {
   NcclResult send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) override;
   NcclResult receive(TensorView x, int from, NcclComm comm, NcclStream stream) override;
 
-  class PostOffice;
+  class FileExchange;
   using Bytes = std::vector<std::byte>;
   enum class Stage { send, collective, receive };  // the order in which a group starts its calls
   struct Call {
