@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs what a build made so that it runs elsewhere: the program, the tests with their data, Open MPI, and the shared libraries they need.
-# usage: launch/bundle.sh [preset]     makes build/PRESET/maniple-bundle.tar.xz; unpacked anywhere, ./run starts what is in it
-# It says which glibc the other machine must have at least. That brings, for GPUs, the driver and the CUDA libraries (too large to carry).
+# Packs a build for other machines: the program, the tests with their data, Open MPI, and the shared libraries they need.
+# usage: launch/bundle.sh [preset]     makes build/PRESET/maniple-bundle.tar.xz; unpack it anywhere and start its programs with ./run
+# Prints the glibc that the other machine must have. For GPUs that machine needs the driver and the CUDA libraries (too large to pack).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build/${1:-release}
@@ -18,13 +18,13 @@ strip "$bundle"/usr/bin/*
 cp -r tests "$bundle/tests"
 cp launch/run_in_bundle.sh "$bundle/run"
 
-# Open MPI finds its parts by their place: it keeps Debian's layout, and Debian's settings (without them it takes transports that fail).
+# Open MPI finds its parts by path, so the bundle keeps Debian's layout. Without Debian's settings Open MPI takes transports that fail.
 dpkg -L openmpi-bin openmpi-common libopenmpi3 libpmix2 |
   grep -E '^/(etc/openmpi/|usr/(bin/(orte|mpirun|mpiexec)|lib/|share/(openmpi|pmix)))' | sort -u | cut -c 2- |
   tar -C / --create --no-recursion --files-from=- | tar -C "$bundle" --extract
 ln -sf orterun "$bundle/usr/bin/mpirun"
 
-# What all of that needs, but for what belongs to the machine. The C++ library has a folder of its own: `run` takes it where the machine's is older.
+# The libraries that all this needs, except the machine's own. The C++ library has its own folder: `run` uses it if the machine's is older.
 theirs='^(ld-linux.*|lib(c|m|pthread|dl|rt|cuda[a-z]*|cublas[A-Za-z]*|nccl|nvJitLink))\.so'
 mkdir -p "$libraries/c++"
 { find "$bundle/usr" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null || true; } |
@@ -34,7 +34,7 @@ mkdir -p "$libraries/c++"
   [[ $library =~ $theirs ]] || [ -e "$folder/$library" ] || cp -L "$path" "$folder/"
 done
 
-# The licences of all that: of the program, and of the Debian packages that the rest comes from.
+# The licences of the program and of the Debian packages in the bundle.
 mkdir "$bundle/licences"
 cp LICENSE "$bundle/licences/maniple"
 { echo openmpi-bin openmpi-common libopenmpi3 libpmix2 | tr ' ' '\n'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs those of the named Debian packages that are missing. usage: launch/install.sh PACKAGE...
+# Installs the named Debian packages if they are missing. usage: launch/install.sh PACKAGE...
 set -euo pipefail
 missing=()
 for package in "$@"; do

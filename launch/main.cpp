@@ -69,7 +69,7 @@ void stop_before_the_end(WallClock::time_point end, bool quiet) {
   InterruptScope::stop_by_clock();
 }
 
-// Not before MPI_Init is over, which changes the environment that the clock's squeue is given.
+// Call after MPI_Init, which changes the environment that squeue inherits.
 std::optional<StopClock> start_clock(const GenerateOptions& options) {
   if (options.launch.rank != 0) return std::nullopt;
   const auto stop = [quiet = options.quiet](WallClock::time_point end) { stop_before_the_end(end, quiet); };
@@ -77,7 +77,7 @@ std::optional<StopClock> start_clock(const GenerateOptions& options) {
 }
 std::optional<StopClock> start_clock(const JobOptions&) { return std::nullopt; }
 
-// The health monitors do not run yet, so rank 0 reports it.
+// No health monitor runs yet, so rank 0 reports a difference itself.
 void compare_options(World& world, const JobOptions& options) {
   try {
     refuse_different_options(world, options.given, options.mistake);
@@ -113,21 +113,22 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   options.launch = launch;
   options.time_limit.slurm_job = launch.job;
   options.time_limit.slurm_end = launch.job_end;
-  // Between nodes NCCL registers the buffers of captured steps with the network, and may then wait for ever
-  // without a word (NVIDIA/nccl, issue 2389).
+  // Between nodes NCCL registers the buffers of captured steps with the network,
+  // and may then wait for ever without a message (NVIDIA/nccl, issue 2389).
   if (options.allow_cross_node_tp) ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   std::optional<StartDeadline> start;
   std::unique_ptr<World> world = join_world(launch, options, start);
-  // The last rank waits for the processes of the others to end, so only the kernel may close its sockets.
+  // Never deleted: the last rank waits until the processes of the
+  // others have ended, so only the kernel may close its sockets.
   static NodePeers* const peers = new NodePeers(*world);
   const int code = run_watched(*world, options, command, start, *peers);
-  // srun ends a stopped rank only after another one has left with an error.
+  // srun ends a stopped rank only after another rank has left with an error.
   shut_down(std::move(world), *peers, Deadlines::within(options.deadline).progress,
             code == 0 ? ExitCode::fault : ExitCode{code});
   return code;
 }
 
-// Collects what the options of a command cannot know.
+// Tells the commands with --overwrite whether Slurm has requeued the job.
 void tell_of_requeue(CommandLine& command, const Launch& launch) {
   const auto tell = [&](auto& options) {
     if constexpr (requires { options.overwrite; }) options.overwrite.requeued = launch.requeued;
@@ -162,7 +163,7 @@ std::variant<CommandLine, Error> read_command_line(const std::vector<std::string
 
 ExitCode run_nothing(World&, const JobOptions&, const Reporters&) { return ExitCode::usage; }
 
-// The other ranks may have been given a right command line, so this one joins them to tell.
+// The other ranks may have a valid command line, so this rank joins them to report its mistake.
 int run_mistaken(const Error& mistake, const Launch& launch) {
   if (!launch.by_mpi) return launch.rank == 0 ? report(mistake) : 0;
   JobOptions options;
@@ -177,8 +178,8 @@ int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
     const Error* mistake = std::get_if<Error>(&command);
     return mistake ? run_mistaken(*mistake, launch) : run(std::get<CommandLine>(command), launch);
   } catch (const std::exception& error) {
-    // Every rank sees the same mistake in the launch; rank 0 speaks for all. Of copies that are alone each
-    // has a code of its own, and the launcher may end all with the first.
+    // All ranks see the same launch mistake, and rank 0 reports it. The launcher may
+    // kill all copies when the first one leaves, so the others leave a second later.
     const Error failure = error_of(error);
     if (launch.rank == 0 || failure.code() != ExitCode::preflight) return report(failure);
     std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 to the first text: installs, builds, and runs the demo model on four ranks (tensor size 2, two replicas).
+# On a fresh Debian 12: installs, builds, and runs the demo model on four ranks (tensor size 2, two replicas).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 launch/setup.sh release maniple
 
-# Four ranks on whatever this machine is: more ranks than cores are fine, nobody is bound to a core, root may run it.
+# Four ranks on any machine: more ranks than cores are fine, ranks are not bound to cores, root may run it.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun=(mpirun --oversubscribe --bind-to none -n 4)
 run=(build/release/maniple generate --model tests/data/models/shakespeare --tp 2 --prompt "ROMEO:" --max-tokens 120 --seed 7)

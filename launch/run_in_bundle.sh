@@ -6,10 +6,10 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 libraries=$root/usr/lib/x86_64-linux-gnu
 path=$libraries:$libraries/openmpi/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# The C++ library that travels too is for machines whose own is older.
+# The bundle's C++ library is for machines whose own is older.
 ! LD_LIBRARY_PATH=$path ldd "$root/usr/bin/maniple" 2>&1 | grep -q 'GLIBCXX.*not found' || path=$libraries/c++:$path
 
-# The CUDA libraries are the machine's, in a toolkit or in Python wheels: after all others.
+# The machine's CUDA libraries, from a toolkit or from Python wheels, come last in the path.
 wheels=$(python3 -c 'import sys; print(*filter(None, sys.path), sep="\n")' 2>/dev/null || true)
 while read -r folder; do
   [ ! -d "$folder" ] || path+=:$folder
@@ -20,6 +20,6 @@ export PATH=$root/usr/bin:$PATH LD_LIBRARY_PATH=$path
 export OPAL_PREFIX=$root/usr OPAL_SYSCONFDIR=$root/etc/openmpi
 export PMIX_PKGLIBDIR=$libraries/pmix2/lib/pmix PMIX_PKGDATADIR=$libraries/pmix2/share/pmix
 export MANIPLE_TEST_DATA=$root/tests/data
-# Without ssh, mpirun must not look for it.
+# Without ssh on the machine, mpirun must not look for it.
 command -v ssh >/dev/null || export OMPI_MCA_plm=isolated
 exec "$@"

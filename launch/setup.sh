@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what maniple needs (Debian 12 packages), configures and builds. usage: launch/setup.sh [preset] [target...]
+# Installs the packages that maniple needs (Debian 12), configures and builds. usage: launch/setup.sh [preset] [target...]
 #   launch/setup.sh                  the program and the tests, build/release
-#   launch/setup.sh release maniple  the program alone
+#   launch/setup.sh release maniple  only the program
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
@@ -11,7 +11,6 @@ launch/install.sh g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi
   libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libzstd-dev libfmt-dev libgtest-dev libgmock-dev
 
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1  # one object serves several build folders
-# A clone without history, or a copy of the tree, builds as well.
 cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" \
   ${MANIPLE_WERROR:+-DMANIPLE_WERROR="$MANIPLE_WERROR"} >&2
 cmake --build --preset "$preset" ${1:+--target "$@"} >&2

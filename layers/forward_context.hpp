@@ -1,4 +1,5 @@
-// What a forward pass uses beside its inputs: passed down, never global.
+// What a forward pass uses besides its inputs: an argument of every forward, never a global. The tensors that
+// layers return are in the workspace.
 #pragma once
 
 #include <kernels/ops.hpp>
@@ -14,7 +15,7 @@ struct ForwardContext {
   Workspace& workspace;
   const Groups& groups;
   DType activation;              // bf16 or fp32
-  std::atomic<uint32_t>& layer;  // where the forward is, for the health thread
+  std::atomic<uint32_t>& layer;  // the layer in progress, for the health thread
 };
 
 }  // namespace maniple

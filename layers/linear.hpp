@@ -13,9 +13,9 @@
 
 namespace maniple {
 
-// One logical output of a layer: the rows of `<source>.weight`. Checkpoints keep those of a merged layer
-// apart (q_proj, k_proj, v_proj), or as rows [first_row, first_row + rows) of `<fused>.weight`, of fused_rows
-// in all.
+// One logical output of a layer: the rows of `<source>.weight`. A checkpoint stores the outputs of a merged
+// layer apart (q_proj, k_proj, v_proj), or as rows [first_row, first_row + rows) of `<fused>.weight`, which
+// has fused_rows rows.
 struct LogicalOutput {
   std::string source;
   int64_t rows = 0;
@@ -23,10 +23,10 @@ struct LogicalOutput {
   int64_t fused_rows = 0;
   int64_t first_row = 0;
 };
-// All outputs of a merged layer, which a checkpoint may keep one below the other in one tensor.
+// Sets the fused fields of all outputs of a merged layer: a checkpoint may stack them in one tensor `fused`.
 std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<LogicalOutput> outputs);
 
-// Any layer whose rank holds whole rows of W. The base of the layers below, which say which rows.
+// The base of the layers whose ranks hold whole rows of W. The derived classes decide which rows.
 class LinearBase {
  public:
   // x [tokens, inputs] -> [tokens, local outputs], in the activation type (or fp32 if asked).
@@ -61,16 +61,16 @@ class ColumnParallelLinear : public LinearBase {
   ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor);
 };
 
-// Several outputs in one product, each sharded as evenly as can be: local rows are [part of 0 | part of 1 |
-// ...].
+// Several outputs in one product, each sharded as evenly as possible. The local rows are
+// [part of output 0 | part of output 1 | ...].
 class MergedColumnParallelLinear : public LinearBase {
  public:
   MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, bool bias,
                              TensorRank tensor);
 };
 
-// Query, key and value heads in one product: local rows are [q | k | v]. KV heads are shared by ranks when
-// there are more ranks than heads.
+// Query, key and value heads in one product: local rows are [q | k | v]. With more ranks than KV heads,
+// several ranks hold copies of the same head.
 class QkvParallelLinear : public LinearBase {
  public:
   // outputs: query, key and value.
@@ -86,11 +86,11 @@ class RowParallelLinear {
  public:
   RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor);
   // x [tokens, inputs / tensor size] -> fp32 [tokens, outputs], the same bits on every rank and for every
-  // tensor size that divides the reduction slices. fp32 because the caller adds it to the residual stream:
-  // one rounding in all.
+  // tensor size that divides the reduction slices. The caller rounds once, when it adds the sum to the
+  // residual stream.
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
-  // This rank's part of the sum, without bias: for a caller that reduces it in another way (scattered, or
-  // fused with what follows).
+  // This rank's part of the sum, without bias: for a caller with its own reduction (reduce-scatter, or fused
+  // with the next operation).
   TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;
   void list(Parameters& parameters);
 

@@ -1,5 +1,4 @@
-// The shape of a decoder of the Llama/Qwen family, as the layers compute it. runtime/checkpoint reads it from
-// config.json.
+// The configuration of a decoder of the Llama/Qwen family. runtime/checkpoint reads it from config.json.
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
@@ -13,8 +12,8 @@ namespace maniple {
 
 enum class RotaryType : uint8_t { standard, llama3 };
 
-// Frequencies theta^(-2i / head_dim); llama3 divides the slow ones by factor (the last four fields are its
-// own).
+// Frequencies theta^(-2i / head_dim). llama3 divides the slow ones by factor; only it uses
+// the last four fields.
 struct RotaryConfig {
   RotaryType type = RotaryType::standard;
   double theta = 10000.0;
@@ -43,7 +42,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;       // RMS norm of each head of q and k, before the rotation
-  DType dtype = DType::fp32;  // what the file says of its tensors; each tensor carries its own
+  DType dtype = DType::fp32;  // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
 };

@@ -1,4 +1,4 @@
-// Rotary position embedding (arXiv 2104.09864): the table of angles. kernels rotate by it.
+// Rotary position embedding (arXiv 2104.09864): the table of angles, which the kernels apply.
 #pragma once
 
 #include <layers/model_config.hpp>
@@ -7,8 +7,9 @@
 
 namespace maniple {
 
-// Angular frequency of each of head_dim / 2 pairs. llama3 as in Llama 3.1: pairs slower than the original
-// context are divided by the factor, those between the two frequency factors are interpolated.
+// The angular frequency of each of head_dim / 2 pairs. llama3 (Llama 3.1) counts a pair's turns over the
+// original context: below low_freq_factor the frequency is divided by factor, above high_freq_factor it
+// stays, in between it is interpolated.
 std::vector<double> rotary_frequencies(const RotaryConfig& config, int64_t head_dim);
 
 // fp32 [positions, head_dim], each row head_dim / 2 cosines, then as many sines.

@@ -51,7 +51,7 @@ struct PendingRows::Arrays {
   using Array = std::span<std::conditional_t<std::is_const_v<Byte>, const T, T>>;
 
   Array<Candidate> chosen;
-  Array<Candidate> redrawn;  // of the rows with full logits, which it counts for
+  Array<Candidate> redrawn;  // rows with full logits: replaces `chosen`
   Array<float> maxima;       // [ranks, scored rows]
   Array<float> sums;         // [ranks, scored rows, chunks]
   Array<TokenLogit> alternatives;
@@ -94,8 +94,8 @@ std::vector<SampledRow> PendingRows::wait() {
   return sampled;
 }
 
-// Log-sum-exp: the exact maximum, then the chunk sums of all ranks by a tree in vocabulary order: the same
-// bits for every tensor size that divides the chunks.
+// Log-sum-exp: the exact maximum, then the chunk sums of all ranks along a tree in vocabulary order. The bits
+// are the same for every tensor size that divides the chunks.
 float PendingRows::normaliser(const Arrays<const std::byte>& results, size_t scored_row) const {
   float maximum = -std::numeric_limits<float>::infinity();
   std::vector<float> in_order;
@@ -132,7 +132,7 @@ PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& batch,
   if (!batch.rows.empty()) draw(logits, batch, results, context);
   if (pending.full_ > 0) redraw_with_full_logits(logits, batch, pending.rows_, results, context);
   if (pending.scored_ > 0) score(logits, batch, pending.chunks_, results, context);
-  // Without rows too: that it is there says that the step is done.
+  // Also without rows: the completed download says that the step is done.
   if (memory.data) pending.download_ = context.ops.device().start_download(memory.data, bytes);
   return pending;
 }

@@ -1,7 +1,7 @@
-// Logits to tokens. Every rank of the tensor group derives the same token: each proposes the best of its
-// vocabulary shard, 12 bytes a row are gathered, and all choose alike. Rows with top-k, top-p or min-p, and
-// those that want alternatives, gather their whole logits first. All of it happens on the device, where the
-// chosen tokens stay for the next step; the host hears of them by one download.
+// Logits to tokens. Every rank of the tensor group computes the same token: each proposes the best candidate
+// of its vocabulary shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Rows
+// with top-k, top-p, min-p or alternatives gather their whole logits. All of it runs on the device, where the
+// chosen tokens stay for the next step; the host gets them in one download.
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -13,8 +13,8 @@
 
 namespace maniple {
 
-// What a row wants: how to draw, and how many log-probabilities (-1: none; n >= 0: of the token, and of the n
-// likeliest).
+// How to draw the token of a row, and which log-probabilities to return (-1: none; n >= 0: that of the token
+// and those of the n likeliest).
 struct SamplerRow {
   SamplingRow draw;
   int32_t logprobs = -1;
@@ -22,24 +22,24 @@ struct SamplerRow {
   bool needs_full_logits() const { return draw.filtered() || logprobs > 0; }
 };
 
-// The rows of a step, on the host, and what the device reads of them.
+// The rows of a step. All but `rows` is device memory.
 struct SamplerBatch {
   std::span<const SamplerRow> rows;
   std::span<const SamplingRow> draws;  // [rows]
-  ConstTensorView seats;               // int32 [rows]: where the tokens are kept; -1: nowhere
-  ConstTensorView full_rows;           // int32: those that need full logits
-  ConstTensorView scored_rows;         // int32: those that want log-probabilities
-  TensorView last_tokens;              // int32 [all seats]
+  ConstTensorView seats;               // int32 [rows]: the seat that keeps the token; -1: none
+  ConstTensorView full_rows;           // int32: indices of rows that need full logits
+  ConstTensorView scored_rows;         // int32: indices of rows with log-probabilities
+  TensorView last_tokens;              // int32 [all seats]: receives the tokens
 };
 
 struct SampledRow {
   int32_t id = 0;
-  float logprob =
-      0;  // log softmax of the raw logits (temperature and filters not applied); 0 unless asked for
+  // Log softmax of the raw logits, before temperature and filters; 0 unless asked for.
+  float logprob = 0;
   std::vector<TokenLogit> alternatives;  // likeliest first; logit holds the log-probability
 };
 
-// Tokens drawn by work that has been launched.
+// The tokens of a launched step. wait() blocks until the device has drawn them; ready(): it would not block.
 class PendingRows {
  public:
   bool ready() const { return !download_ || download_->ready(); }
@@ -47,7 +47,7 @@ class PendingRows {
 
  private:
   friend class Sampler;
-  // What is downloaded, array after array; all ranks' maxima and sums, rank after rank.
+  // The layout of the download, array after array. Maxima and sums are those of all ranks, rank after rank.
   template <typename Byte>
   struct Arrays;
   template <typename Byte>
@@ -68,7 +68,7 @@ class Sampler {
   Sampler(int64_t vocabulary_size, const VocabularyShard& shard)
       : vocabulary_size_(vocabulary_size), shard_(shard) {}
 
-  // logits fp32 [rows, padded shard].
+  // logits fp32 [rows, padded shard]. Collective over the tensor group.
   PendingRows launch(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context) const;
 
  private:

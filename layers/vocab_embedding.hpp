@@ -26,7 +26,7 @@ class VocabParallelEmbedding {
   Parameter table_;  // [padded shard, width]
 };
 
-// Its weight is its own, or the embedding's table (tied): there is no second copy.
+// The weight is its own or, with tied weights, the embedding's table; the embedding must then outlive it.
 class LmHead {
  public:
   LmHead(const std::string& source, int64_t vocabulary_size, int64_t width, TensorRank tensor);

@@ -9,23 +9,23 @@
 
 namespace maniple {
 
-// The larger tensor in which some checkpoints keep a tensor's rows, from first_row on ("qkv_proj" for
-// "k_proj"). No name: there is none.
+// The larger tensor in which some checkpoints store a tensor's rows, from first_row on ("qkv_proj" for
+// "k_proj"). Empty name: there is none.
 struct FusedTensor {
   std::string name;
   Shape shape;
   int64_t first_row = 0;
 };
 
-// A rectangle of a source tensor of the checkpoint, and the local row that it begins at. Vectors are tensors
-// of one column.
+// A rectangle of a tensor of the checkpoint, and the local row where it begins. A vector is a
+// tensor of one column.
 struct WeightPiece {
   std::string source;  // "model.layers.0.self_attn.q_proj.weight"
   Shape source_shape;  // [rows, columns] or [rows]: what the checkpoint must hold
   IndexRange rows;     // of the source; empty where this rank holds nothing of it
   IndexRange columns;  // of the source; [0, 1) for a vector
   int64_t local_row = 0;
-  FusedTensor fused = {};  // of the whole source
+  FusedTensor fused = {};  // may hold the whole source
 };
 
 enum class WeightRole : uint8_t {
@@ -48,6 +48,6 @@ struct Parameter {
   Tensor vector;  // role vector: fp32 [rows]
 };
 
-using Parameters = std::vector<Parameter*>;
+using Parameters = std::vector<Parameter*>;  // each layer's list() appends its own
 
 }  // namespace maniple

@@ -13,7 +13,7 @@ constexpr size_t chain_piece = size_t{1} << 20;
 
 std::span<std::byte> bytes_of(auto& object) { return std::as_writable_bytes(std::span(&object, 1)); }
 
-// Ranks are counted from the root here.
+// The distance of this rank from the root.
 int rank_from(const Transport& transport, int root) {
   return (transport.rank() - root + transport.size()) % transport.size();
 }
@@ -76,7 +76,7 @@ void broadcast_bytes(Transport& transport, std::string& bytes, int root) {
   broadcast(transport, std::as_writable_bytes(std::span(bytes)), root);
 }
 
-// To rank 0, and from there to all in one piece, so that a large job opens few connections.
+// Gathers on rank 0, which broadcasts everything in one piece: a large job opens few connections.
 std::vector<std::string> all_gather_bytes(Transport& transport, std::string_view bytes) {
   std::vector<uint64_t> sizes(transport.size(), bytes.size());
   const auto to_root = [&](std::span<const std::byte> mine, auto part_of) {
@@ -103,7 +103,7 @@ std::vector<std::string> all_gather_bytes(Transport& transport, std::string_view
   return parts;
 }
 
-// Dissemination: after the round of distance d, everyone has heard of 2 d ranks.
+// Dissemination barrier: after the round of distance d, every rank has heard from 2 d ranks.
 void barrier(Transport& transport) {
   const int rank = transport.rank(), size = transport.size();
   std::byte sent{}, received{};

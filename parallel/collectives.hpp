@@ -8,14 +8,14 @@
 
 namespace maniple {
 
-// parts[r] is rank r's, of the same sizes on all ranks; this rank's own is filled before the call.
+// parts[r] receives the bytes of rank r. The sizes agree on all ranks. The caller fills this rank's own part.
 void all_gather(Transport& transport, std::span<const std::span<std::byte>> parts);
 
-// Few bytes go along a binomial tree, many in pieces along a chain, so that each rank sends them once at
-// most.
+// The size agrees on all ranks. Few bytes go along a binomial tree. Many bytes go in pieces along a chain,
+// where each rank sends them at most once.
 void broadcast(Transport& transport, std::span<std::byte> bytes, int root);
 
-// Bytes whose number only the root (or each rank) knows. Meant for start-up.
+// For bytes whose number the receivers do not know. all_gather_bytes returns them by rank. For start-up.
 void broadcast_bytes(Transport& transport, std::string& bytes, int root);
 std::vector<std::string> all_gather_bytes(Transport& transport, std::string_view bytes);
 

@@ -1,6 +1,6 @@
-// Collective operations of one group of ranks over tensors on the rank's device, in the order of the device's
-// work. All members call the same operations in the same order with the same shapes. A failure throws; never
-// continue after a collective failed.
+// Collective operations of one group of ranks over tensors on each rank's device. They run in the order of
+// the device's work. All members call the same operations in the same order with the same shapes. A failure
+// throws; the group is unusable after it.
 #pragma once
 
 #include <kernels/tensor/tensor_view.hpp>
@@ -15,22 +15,22 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;  // in the group
   virtual int size() const = 0;
-  // Every operation does no more than join the order of the device's work, so that a graph can record it.
+  // True: every operation only enqueues work on the device, and a graph can capture it.
   virtual bool captures() const = 0;
-  // That its calls took so far, where somebody measures them.
+  // Time spent in calls so far; 0 unless measured (TimedCommunicator).
   virtual double seconds() const { return 0; }
 
-  // Sums x over the ranks, in place, same bits on all. In memory that the host reaches, and for whatever goes
-  // through the host, the order is a contract: the binary tree over ranks ((0+1)+(2+3))+..., an odd one
-  // passing up, each addition by Ops::add. It continues the tree over the reduction slices inside a rank, so
-  // a row-parallel sum has the same bits for every tensor size that divides the slices. Over NCCL the order
-  // is NCCL's, which may change with size, ranks and machine.
+  // Sums x over the ranks, in place, with the same bits on all. Outside NCCL the order of additions is a
+  // contract: the binary tree over ranks ((0+1)+(2+3))+..., where an odd rank passes up and each addition is
+  // an Ops::add. This tree continues the one over the reduction slices inside a rank. A row-parallel sum
+  // therefore has the same bits for every tensor size that divides the slices. NCCL chooses its own order,
+  // which may change with size, ranks and machine.
   virtual void all_reduce(TensorView x) = 0;
   // out is [size, in.shape...].
   void all_gather(ConstTensorView in, TensorView out);
-  // in is [rows[rank], ...], out is [sum of rows, ...]; rows has one entry a rank.
+  // in is [rows[rank], ...], out is [sum of rows, ...]; rows has one entry per rank.
   virtual void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;
-  // in is [size * n, ...], out is [n, ...]: this rank's part of the sum, in the same order.
+  // in is [size * n, ...], out is [n, ...]: this rank's part of the sum, added in the order of all_reduce.
   void reduce_scatter(ConstTensorView in, TensorView out);
   // in is [sum of rows, ...], out is [rows[rank], ...].
   virtual void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;

@@ -1,4 +1,4 @@
-// The communicators of a rank, one for each kind of group that it works in.
+// The communicators of a rank: one for each axis of the grid that needs one.
 #pragma once
 
 #include <parallel/communicator.hpp>
@@ -14,11 +14,11 @@ struct Groups {
   std::unique_ptr<Communicator> tensor;
 
   bool capture() const { return tensor->captures(); }
-  double seconds() const { return tensor->seconds(); }  // that calls took
+  double seconds() const { return tensor->seconds(); }  // spent in calls
 };
 
-// Collective over all ranks, which make their groups in one order; `ops` as for World::make_group. `waits` is
-// true while a call waits for other ranks. Both must outlive the groups.
+// Collective over all ranks. `ops` as for World::make_group. `waits` is true during a call, when this rank
+// may wait for others. Both must outlive the groups.
 Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits);
 
 }  // namespace maniple

@@ -23,7 +23,7 @@ void Backoff::pause() {
   const auto waited = now - start_;
   if (waited < spin_time && spins_) return;
   if (waited < yield_time) return std::this_thread::yield();
-  // In proportion to the wait so far, so that a sleep adds little to it.
+  // In proportion to the wait so far: a sleep then adds little to it.
   std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(waited / 16, longest_sleep));
 }
 

@@ -1,4 +1,5 @@
-// Host bytes between rank 0 and the others, for control. No call blocks. One mailbox belongs to one thread.
+// Control messages (host bytes) between rank 0 and the other ranks. No call blocks. Only one thread
+// may use a mailbox.
 #pragma once
 
 #include <chrono>
@@ -18,32 +19,33 @@ struct Message {
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
-  // Takes a copy; false when too much to this receiver is still on its way (try again later). Messages
+  // Sends a copy of the bytes. False: too much is in flight to this receiver; try again later. Messages
   // between two ends keep their order.
   virtual bool try_send(int to, std::span<const std::byte> bytes) = 0;
-  // Throws Error (fault) when a message is larger than max_bytes or the transport failed.
+  // Absent: no message has arrived. Throws Error (fault) when a message is larger than max_bytes or the
+  // transport fails.
   virtual std::optional<Message> try_receive() = 0;
-  // True when everything handed over has left this process.
+  // True when all messages that try_send accepted have left this process.
   virtual bool flushed() = 0;
 
-  static constexpr size_t max_bytes = size_t{64} << 20;
-  // How much may be on its way to one receiver: 64 messages, and max_bytes beyond the first.
+  static constexpr size_t max_bytes = size_t{64} << 20;  // of one message
+  // At most 64 messages, of max_bytes together, are in flight to one receiver.
   static bool has_room(size_t messages, size_t bytes, size_t more) {
     return messages == 0 || (messages < 64 && bytes + more <= max_bytes);
   }
 };
 
-// The ends of one channel. `center` sits on rank 0 (null elsewhere) and talks to all; `leaf` sits on every
-// rank, rank 0 too, and talks to rank 0. On rank 0 the two ends may belong to two threads; what they say to
-// each other goes through memory.
+// The ends of one channel. `center` is on rank 0 (null elsewhere) and exchanges messages with every rank;
+// `leaf` is on every rank, rank 0 too, and exchanges messages with rank 0. On rank 0 two threads may use the
+// two ends, whose messages to each other go through memory.
 struct Channel {
   std::unique_ptr<Mailbox> center;
   std::unique_ptr<Mailbox> leaf;
 };
 
-// How a thread that waits passes its time: it spins for 50 us, yields up to 1 ms, then sleeps, at last 1 ms
-// at a time, so that an idle node stays cool. Where ranks outnumber cores it must not spin: it would keep the
-// one it waits for from running.
+// For a loop that polls: pause() returns at once for 50 us (spins), yields up to 1 ms, then sleeps, at most
+// 1 ms at a time. Spin::no is for nodes with more ranks than cores: a spinning rank takes the core that the
+// rank it waits for needs.
 class Backoff {
  public:
   enum class Spin { yes, no };

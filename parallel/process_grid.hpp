@@ -1,5 +1,5 @@
-// Where a rank stands, and which ranks it works with: pure arithmetic, no MPI. World rank = ((data *
-// pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of consecutive ranks.
+// The position of a rank in the grid, and the ranks of its groups: pure arithmetic, no MPI. World rank =
+// ((data * pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of consecutive ranks.
 #pragma once
 
 #include <vector>
@@ -31,14 +31,14 @@ int rank_at(const GridSize& grid, const GridPosition& position);
 struct GroupRanks {
   std::vector<int> tensor{0};   // one stage of one replica
   std::vector<int> data{0};     // the same part of the model in every replica
-  std::vector<int> replica{0};  // all that hold one copy of the model
+  std::vector<int> replica{0};  // all ranks of one copy of the model
 
   bool operator==(const GroupRanks&) const = default;
 };
 GroupRanks groups_of(const GridSize& grid, int rank);
 std::vector<int> replica_of(const GridSize& grid, int data);
 
-// The rank that answers for a replica: tensor rank 0 of the last stage.
+// The rank that sends the results of a replica to rank 0: tensor rank 0 of the last stage.
 int reporter_of(const GridSize& grid, int data);
 
 }  // namespace maniple

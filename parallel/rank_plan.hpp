@@ -1,5 +1,5 @@
-// One rank's part of the plan of the job (runtime/job_plan), as layers take it: its place, its groups, its
-// part of the model. The default is a rank that is alone and holds the whole model.
+// One rank's part of the job plan (runtime/job_plan), as the layers use it: its position, its groups, its
+// range of layers. The default is a single rank that holds the whole model.
 #pragma once
 
 #include <kernels/tensor/shape.hpp>
@@ -9,7 +9,7 @@
 
 namespace maniple {
 
-// A rank's place in its tensor group: what sharding needs to know.
+// A rank's place in its tensor group: all that sharding needs.
 struct TensorRank {
   int rank = 0;
   int size = 1;

@@ -16,26 +16,24 @@ class Indivisible : public Error {
   int parts;
 };
 
-// Divisors of n, ascending, up to 64 (more ranks than that hold no part of a dimension); at most the first
-// eight: for messages that name the sizes that would fit.
+// The divisors of n up to 64, ascending, at most eight: for messages that name the sizes that would fit.
 std::vector<int> small_divisors(int64_t n);
 
-// Equal parts. Throws Indivisible (input) when size does not divide by parts: `what` names the dimension,
+// Equal parts. Throws Indivisible (input) when `parts` does not divide `size`; `what` names the dimension,
 // e.g. "attention heads".
 IndexRange even_shard(int64_t size, int parts, int part, const char* what);
 
 // Parts as equal as can be, in order: any size, any number of parts.
 IndexRange balanced_shard(int64_t size, int parts, int part);
 
-// Which KV head each KV head of a tensor rank is: kv_heads / parts of its own (refused, with the sizes that
-// fit, if that does not divide); when parts > kv_heads, copies of those that its query heads use. A rank's
-// query heads share its KV heads in equal groups; where a rank's query heads straddle two KV heads unevenly,
-// a head is listed more than once. heads divides by kv_heads and by parts.
+// The model's index of each KV head that a tensor rank holds. With parts <= kv_heads a rank holds its own
+// kv_heads / parts heads; throws Indivisible if parts does not divide kv_heads. With more parts a rank holds
+// copies of the heads that its query heads use. Each entry serves the same number of query heads: where they
+// straddle two KV heads unevenly, a head is listed more than once. kv_heads and parts must divide heads.
 std::vector<int64_t> kv_head_shard(int64_t heads, int64_t kv_heads, int parts, int part);
 
-// The vocabulary padded to a multiple of 64 and of parts, then split evenly. `padded` is the shard's place in
-// the padded vocabulary; `valid` is its part below vocabulary_size (empty at the end when all of it is
-// padding).
+// The vocabulary is padded to a multiple of 64 and of parts, then split evenly. `padded` is the shard's range
+// in the padded vocabulary; `valid` is the part of it below vocabulary_size, empty if there is none.
 struct VocabularyShard {
   IndexRange padded;
   IndexRange valid;
@@ -43,9 +41,9 @@ struct VocabularyShard {
 int64_t padded_vocabulary(int64_t vocabulary_size, int parts);
 VocabularyShard vocabulary_shard(int64_t vocabulary_size, int parts, int part);
 
-// A row-parallel sum over `columns` is cut into `total` reduction slices over all ranks, `local` of them on
-// each. gcd(columns, 8) in all makes the bits independent of the number of ranks; where `parts` does not
-// divide that, each rank is one slice of its own.
+// A row-parallel sum over `columns` has `total` reduction slices over all ranks, `local` of them on each.
+// total = gcd(columns, 8) makes the bits independent of the number of ranks. Where `parts` does not divide
+// that number, each rank holds one slice.
 struct ReductionSlices {
   int total = 1;
   int local = 1;

@@ -1,4 +1,4 @@
-// Tensors in which the parts of all ranks stand one after the other.
+// Tensors that hold the parts of all ranks, one after the other.
 #pragma once
 
 #include <kernels/tensor/tensor_view.hpp>
@@ -8,12 +8,12 @@
 
 namespace maniple {
 
-// Part of rank `index` in a tensor [size, ...], as `shape`.
+// The part of rank `index` in a tensor [size, ...], reshaped to `shape`.
 inline TensorView stacked_part(TensorView stacked, int index, const Shape& shape) {
   return stacked.rows(index, 1).reshaped(shape);
 }
 
-// The parts of [sum of rows, ...] by rank.
+// The parts of a tensor [sum of rows, ...], by rank.
 template <typename View>
 std::vector<View> split_rows(View x, std::span<const int64_t> rows) {
   std::vector<View> parts;
@@ -26,7 +26,7 @@ std::vector<View> split_rows(View x, std::span<const int64_t> rows) {
   return parts;
 }
 
-// The same for a collective operation in which `mine` is the tensor of `rank` of `size`.
+// The same, for a collective operation: checks that `mine`, the tensor of `rank` of `size`, fits its part.
 template <typename View>
 std::vector<View> split_rows(View whole, ConstTensorView mine, std::span<const int64_t> rows, int rank,
                              int size) {

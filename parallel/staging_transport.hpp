@@ -1,4 +1,4 @@
-// Lets a transport of host memory serve a device whose memory the host cannot reach.
+// Lets a transport of host memory serve a device whose memory the host cannot reach: copies through a buffer.
 #pragma once
 
 #include <kernels/tensor/device.hpp>

@@ -1,4 +1,4 @@
-// Some ranks of a transport as a group: nothing is made, and others do not take part.
+// Some ranks of another transport as a group, without a new communicator. The other ranks do not take part.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -11,7 +11,7 @@ namespace maniple {
 
 class SubsetTransport : public Transport {
  public:
-  // ranks: of `all`, in the group's order, its own among them.
+  // ranks: those of `all` that form the group, in group order, this rank among them.
   SubsetTransport(Transport& all, std::vector<int> ranks)
       : all_(all),
         ranks_(std::move(ranks)),

@@ -1,5 +1,5 @@
-// Passes everything on and adds up the time it takes: the communication share of a run's summary. Shows when
-// it waits, for who has to tell the rank that stands still from those that wait for it.
+// Forwards every call and adds up the time: the communication share of a run's summary. `waits` is true
+// during a call: supervision then tells a rank that hangs from the ranks that wait for it.
 #pragma once
 
 #include <kernels/tensor/device.hpp>
@@ -46,7 +46,7 @@ class TimedCommunicator final : public Communicator {
  private:
   template <typename Call>
   void time(Call&& call) {
-    if (!captures()) device_.synchronize();  // its own work is no waiting for others
+    if (!captures()) device_.synchronize();  // the device's own work does not count as communication
     const auto start = std::chrono::steady_clock::now();
     waits_ = true;
     call();

@@ -1,5 +1,5 @@
-// What one way of moving bytes between the ranks of a group must be able to do: a single operation.
-// Collectives are written over it once.
+// A way to move bytes between the ranks of a group. It implements one operation, `exchange`; all collectives
+// are written once, on top of it.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ class Transport {
   virtual int rank() const = 0;  // in the group
   virtual int size() const = 0;
 
-  // Moves all of it at the same time; when it returns, what went out may be overwritten and what came in is
-  // there. Never to oneself. Messages between two ranks keep their order and both sides know their size;
-  // empty ones are left out by both. Throws Error (fault) when the transport failed or a message has another
-  // size.
+  // Moves all messages at the same time. On return the outgoing bytes may be overwritten, and the incoming
+  // bytes have arrived. No rank sends to itself. Messages between two ranks keep their order. Both sides know
+  // the size of a message, and an empty one is not sent. Throws Error (fault) when the transport fails or a
+  // message has another size.
   virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
 };
 

@@ -10,8 +10,8 @@ namespace maniple {
 
 namespace {
 
-// Up to here a sum is ruled by the number of messages, from here on by the bytes that each rank moves and
-// adds.
+// Bytes. The time of a smaller sum depends on the number of messages, that of a larger one on the bytes that
+// each rank moves and adds.
 constexpr size_t small_sum = size_t{16} << 10;
 
 std::span<const std::byte> bytes_of(ConstTensorView x) { return {x.data, x.bytes()}; }
@@ -71,7 +71,7 @@ void TreeCommunicator::gather_and_sum(TensorView x) {
   sum(parts, slots, flat);
 }
 
-// Each rank sums one part of x, then all gather the parts.
+// Each rank sums one part of x; an all-gather distributes the parts.
 void TreeCommunicator::sum_in_parts(TensorView x) {
   const int64_t elements = x.shape.elements();
   const TensorView flat = x.reshaped({elements});
@@ -83,7 +83,7 @@ void TreeCommunicator::sum_in_parts(TensorView x) {
   all_gatherv(mine, flat, counts);
 }
 
-// Adds parts[r] of all ranks r by the tree. slots [size, ...] takes the sums on the way; out may be a part.
+// Adds parts[r] of all ranks r along the tree. slots [size, ...] holds partial sums; out may be one of parts.
 void TreeCommunicator::sum(std::vector<ConstTensorView>& parts, TensorView slots, TensorView out) {
   for (const auto& level : levels_) {
     for (const TreeAddition& addition : level) {

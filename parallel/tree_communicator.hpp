@@ -1,5 +1,5 @@
-// Every collective operation, over any transport: the bits of a sum are those of the tree, whatever moves the
-// bytes.
+// A communicator over any transport. Sums follow the tree of Communicator::all_reduce, so their bits do not
+// depend on the transport.
 #pragma once
 
 #include <kernels/ops.hpp>
@@ -12,13 +12,13 @@
 
 namespace maniple {
 
-// A group over a transport that moves host memory: where the device's memory is not the host's, bytes pass
+// A group over a transport of host memory. Where the host cannot reach the device's memory, bytes pass
 // through a host buffer.
 std::unique_ptr<Communicator> make_host_communicator(std::unique_ptr<Transport> transport, Ops& ops);
 
 class TreeCommunicator : public Communicator {
  public:
-  // The transport takes pointers to the memory of ops.device().
+  // The transport must accept pointers to the memory of ops.device().
   TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops);
 
   int rank() const override { return rank_; }
@@ -39,7 +39,7 @@ class TreeCommunicator : public Communicator {
   void sum_in_parts(TensorView x);
   void sum(std::vector<ConstTensorView>& parts, TensorView slots, TensorView out);
   void copy(ConstTensorView from, TensorView to);
-  // Memory of the device that the next call may overwrite; grows, never shrinks.
+  // Device memory that is valid until the next call of scratch(). It grows and never shrinks.
   TensorView scratch(DType dtype, const Shape& shape);
 
   std::unique_ptr<Transport> transport_;

@@ -1,4 +1,4 @@
-// The order in which ranks are summed, as data: a list of exchanges that every rank derives. See
+// The order in which the values of ranks are added, as data that every rank derives. See
 // Communicator::all_reduce for the contract.
 #pragma once
 
@@ -6,15 +6,14 @@
 
 namespace maniple {
 
-// One addition of the tree: the value of rank `from` is added to the value of rank `to` (to < from): to = to
-// + from.
+// One addition of the tree, to = to + from: the value of rank `to` (to < from) is the left operand.
 struct TreeAddition {
   int to = 0;
   int from = 0;
 };
 
-// Level by level, nearest ranks first: for 6: (0,1) (2,3) (4,5) | (0,2) | (0,4). Additions of one level are
-// independent.
+// Level by level, nearest ranks first. Size 6: (0,1) (2,3) (4,5) | (0,2) | (0,4). The additions of one level
+// are independent.
 inline std::vector<std::vector<TreeAddition>> tree_levels(int size) {
   std::vector<std::vector<TreeAddition>> levels;
   for (int distance = 1; distance < size; distance *= 2) {

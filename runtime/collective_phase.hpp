@@ -1,4 +1,5 @@
-// Phases of a start that all ranks pass or none: all know of a failure of any rank before any goes on.
+// Phases of a start that all ranks complete or none: every rank learns of any rank's failure
+// before it goes on.
 #pragma once
 
 #include <parallel/world.hpp>
@@ -9,24 +10,24 @@
 
 namespace maniple {
 
-// A failure that every rank knows of: rank 0 throws it and ends with its exit code; the others throw SilentExit
-// and end with 0. Any other exception in a job of several ranks must end the whole job (World::abort), as the
-// other ranks still wait.
+// A failure that all ranks have exchanged. Rank 0 throws it and exits with its code; the others throw
+// SilentExit and exit with 0. Any other exception in a job of several ranks must end the whole job
+// (World::abort), as the other ranks still wait.
 class CollectiveError : public Error {
  public:
   explicit CollectiveError(const Error& error, int rank = 0) : Error(error), rank_(rank) {}
-  int rank() const { return rank_; }  // whose error it was
+  int rank() const { return rank_; }  // that failed
 
  private:
   int rank_;
 };
 class SilentExit {};
 
-// Collective. Runs `phase` on every rank; if any rank threw an Error, rank 0 throws that of the lowest such
+// Collective. Runs `phase` on every rank. If any rank threw an Error, rank 0 throws that of the lowest such
 // rank as CollectiveError. `phase` must not wait for other ranks after a point where it may throw.
 void collective_phase(World& world, const std::function<void()>& phase);
 
-// Collective. A plain value of every rank, by rank.
+// Collective. Returns the value of every rank, by rank.
 template <typename T>
 std::vector<T> gather_values(World& world, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -1,4 +1,4 @@
-// From the tokens of running requests to completions: text, stop strings, scores.
+// Turns the tokens of running requests into completions: text, stop strings, scores.
 #pragma once
 
 #include <runtime/requests.hpp>
@@ -14,21 +14,20 @@
 
 namespace maniple {
 
-// Gives a completion its text where it has none. Safe on any thread.
+// Sets the text of a completion that has none. Safe on any thread.
 void add_text(const Tokenizer& tokenizer, Completion& completion);
 
 class CompletionBuilder {
  public:
   using OnText = std::function<void(RequestId request, std::string_view text)>;  // as CompletionSink has it
 
-  // The tokenizer is needed for stop strings and streams only, else it may be null. It must outlive the
-  // builder.
+  // tokenizer: must outlive the builder; may be null if no request has stop strings or streams.
   explicit CompletionBuilder(const Tokenizer* tokenizer, OnText on_text = {})
       : tokenizer_(tokenizer), on_text_(std::move(on_text)) {}
 
   void open(const GenerationRequest& request);
-  // The completion, once the event ends it or completes a stop string (the caller then ends the sequence).
-  // Events of closed requests are ignored.
+  // Returns the completion when the event ends the request or completes a stop string; in the second case the
+  // caller must end the sequence. Ignores events of requests that are not open.
   std::optional<Completion> take(const TokenEvent& event);
 
  private:
@@ -36,10 +35,10 @@ class CompletionBuilder {
     Completion completion;
     bool scores = false;
     bool streams = false;
-    std::optional<IncrementalDetokenizer>
-        detokenizer;  // of requests with stop strings or streams, which are watched as they grow
+    // Only for requests with stop strings or streams, which are detokenised as they grow:
+    std::optional<IncrementalDetokenizer> detokenizer;
     std::optional<StopStringMatcher> matcher;
-    std::string text;  // theirs, as far as it is certain
+    std::string text;  // that later tokens cannot change
   };
 
   bool meets_stop_string(Open& open, const TokenEvent& event);

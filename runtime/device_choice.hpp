@@ -1,4 +1,4 @@
-// What a job and its ranks compute on, and how much memory a rank's KV cache may take.
+// Which backend and device the ranks of a job use, and how much memory a rank's KV cache may take.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -9,27 +9,29 @@
 
 namespace maniple {
 
-// The best instruction path that every rank has: the path decides the last bits, so it is one for the job.
-// Collective.
+// Collective. The best instruction path that every rank has: the path affects the last bits, so all ranks use
+// the same one.
 CpuPath common_cpu_path(World& world);
-// For `automatic` cuda where every rank sees a GPU, else cpu: one kind for the job. Collective.
+// Collective. Resolves `automatic`, alike on all ranks: cuda if every rank sees a GPU, else cpu.
 BackendKind common_backend(World& world, BackendKind asked);
 
-// Index among the visible GPUs. Each rank sees one of its own, or all ranks of the node see all. Throws Error
-// (preflight) when there are fewer GPUs than ranks, unless they may share: then in turns.
+// The index of the rank's GPU among its visible GPUs. A rank sees its own GPU alone, or all GPUs of the node.
+// Throws Error (preflight) when a rank sees several GPUs but fewer than the node has ranks. With may_share
+// the ranks use them in turn instead.
 int choose_gpu(int visible, const RankLocation& location, bool may_share);
 
-// uuids: of the GPU of each rank. Throws Error (preflight) naming two ranks that have the same one.
+// Throws Error (preflight), naming two ranks, if two ranks have the same GPU. uuids: by rank,
+// empty without GPU.
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<RankLocation>& locations);
 
 struct MemoryState {
-  size_t total = 0;     // 0: the host's, of which the free part counts alone
+  size_t total = 0;     // bytes of a GPU; 0: host memory
   size_t free = 0;      // with all weights loaded
-  size_t reserved = 0;  // what a rank needs beside weights and cache
-  size_t sharers = 1;   // ranks that share it
+  size_t reserved = 0;  // what each rank needs besides weights and cache
+  size_t sharers = 1;   // ranks that share the memory
 };
-// Bytes for the KV cache of a rank: three fifths of what is free on a host, or what is left of `utilization`
-// of the whole of a GPU.
+// Bytes for the KV cache of a rank, after `reserved` is deducted. Host: its share of three fifths of the free
+// memory. GPU: its share of what is left of `utilization` of the total.
 size_t cache_memory(const MemoryState& memory, double utilization);
 
 }  // namespace maniple

@@ -1,5 +1,5 @@
-// Requests in, tokens out: one Engine on every rank of the job. Constructing it makes the rank's part of the
-// model; rank 0 then serves requests while every rank (rank 0 too) carries out its plans.
+// Requests in, tokens out: one Engine on every rank of the job. The constructor makes the rank's part of the
+// model. Rank 0 then serves requests, while every rank (rank 0 too) runs its step plans.
 #pragma once
 
 #include <runtime/rank_model.hpp>
@@ -9,15 +9,15 @@ namespace maniple {
 
 class Engine {
  public:
-  // Collective, as RankModel. `activity` is kept up to date for a HealthMonitor that the caller runs; the references
-  // must outlive the engine.
+  // Collective, throws as RankModel. Keeps `activity` up to date for the caller's HealthMonitor. The
+  // references must outlive the engine.
   Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
          RankActivity& activity);
 
   const RankModel& model() const { return model_; }
 
-  // Rank 0: serves the source as Service has it. The other ranks call run_worker(), which returns this rank's
-  // times. Both return when rank 0 says stop.
+  // Rank 0 calls run(), which serves the source (Service::run). The other ranks call run_worker(), which
+  // returns this rank's times when rank 0 has sent the stop command.
   RunSummary run(RequestSource& source, CompletionSink& sink, const OnProgress& on_progress,
                  const std::atomic<int>& interrupt);
   RankTimes run_worker();

@@ -1,4 +1,4 @@
-// What an engine is asked for: plain data.
+// The options of an engine: plain data.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -13,7 +13,8 @@
 
 namespace maniple {
 
-// Levels of reproducibility (README): independent of who shares the batch; also of the grid.
+// Levels of reproducibility (README). batch: results do not depend on the other requests of a batch. grid:
+// nor on the grid of ranks.
 enum class Repro : uint8_t { off, batch, grid };
 inline std::string_view name_of(Repro repro) {
   constexpr std::array<std::string_view, 3> names = {"off", "batch", "grid"};
@@ -28,16 +29,16 @@ struct EngineOptions {
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
   uint32_t block_size = 256;
-  std::optional<size_t>
-      kv_memory;  // bytes a rank; absent: a full batch of longest sequences, within free memory
-  double gpu_memory_utilization = 0.9;  // of the whole GPU, by whomever
+  // Bytes per rank; absent: a full batch of longest sequences, within free memory.
+  std::optional<size_t> kv_memory;
+  double gpu_memory_utilization = 0.9;  // of the whole GPU, other processes included
   bool share_gpus = false;              // ranks may use the same GPU
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's
   bool prefix_cache = true;
   Policy schedule = Policy::mixed;
-  // Steps planned and not yet answered; absent: 1, or 2 where the device works beside the host.
+  // Steps planned and not yet answered; absent: 1 on CPUs, 2 on GPUs, which work while the host plans.
   std::optional<uint32_t> steps_in_flight;
   bool eager = false;  // no graphs
   Repro repro = Repro::grid;

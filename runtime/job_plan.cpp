@@ -13,7 +13,7 @@ namespace {
 
 using Field = PlanRefusal::Field;
 
-// Why these tensor ranks cannot keep the bits of one rank; empty where they do.
+// Why this many tensor ranks cannot give the bits of one rank; empty if they can.
 std::string reason_against_grid(const ModelConfig& config, int tensor_size) {
   const auto reason = [&](int parts, const char* of_what, const std::string& size) {
     return fmt::format("{} tensor ranks do not divide the {} {}{}", tensor_size, parts, of_what, size);
@@ -27,7 +27,7 @@ std::string reason_against_grid(const ModelConfig& config, int tensor_size) {
                                               : reason(vocabulary_chunks, "chunks of the vocabulary", "");
 }
 
-// The level in force, and why it is not the one asked for.
+// Sets the level in force, and why it is not that of the options.
 void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& config) {
   if (options.backend.kind == BackendKind::cuda) {
     plan.repro = Repro::off;

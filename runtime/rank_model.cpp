@@ -18,7 +18,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// About what a captured decode step takes of a GPU's memory.
+// An estimate of the GPU memory of a captured decode step.
 constexpr size_t graph_bytes = size_t{4} << 20;
 
 }  // namespace
@@ -104,8 +104,8 @@ void RankModel::load() {
   info_.load_seconds = seconds_since(start);
 }
 
-// Each stored byte is read once. Over NCCL each replica reads a part of the tensors for itself, and packed
-// weights go on to the others, from GPU to GPU; elsewhere stored bytes do.
+// Each stored byte is read once. Over NCCL each replica reads a part of the tensors and sends packed weights
+// to the others, from GPU to GPU. Elsewhere stored bytes travel between replicas.
 void RankModel::load_checkpoint() {
   const WeightIndex index = share_index(world_, shared_);
   const std::unique_ptr<Communicator> alike = alike_over_nccl();
@@ -131,21 +131,21 @@ void RankModel::load_checkpoint() {
   backend_.device->synchronize();
 }
 
-// The ranks with this one's part of the model; null where NCCL does not carry their tensors.
+// The group of the ranks with this rank's part of the model; null if NCCL does not carry their tensors.
 std::unique_ptr<Communicator> RankModel::alike_over_nccl() {
   if (plan_.grid.data == 1 || backend_.device->shares_host_memory()) return nullptr;
   std::unique_ptr<Communicator> group = world_.make_group(rank_.groups.data, *backend_.ops);
   return group->captures() ? std::move(group) : nullptr;
 }
 
-// Models that are made, and not loaded, cost nothing: every rank knows what all need. readers: where each
+// Models without weights cost nothing, so every rank computes what all ranks need. readers: given if each
 // replica reads for itself.
 std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index, const Readers& readers) const {
   std::vector<WeightNeeds> needs;
   for (int location = 0; location < plan_.grid.replica_ranks(); ++location)
     needs.push_back(
         needs_of(*make_model(shared_.config, plan_.rank(location)), index, readers, rank_.position.data));
-  // Small rounds keep all ranks busy; those of a large model are larger, so that the plan stays small.
+  // Small rounds keep all ranks busy. Those of a large model are larger, to keep the plan small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
   const uint64_t round = std::clamp(stored >> 14, uint64_t{1} << 20, uint64_t{16} << 20);
@@ -160,7 +160,7 @@ size_t RankModel::bytes_of_graphs() const {
   return captures_graphs() ? graph_bytes * decode_buckets(limits_.max_num_seqs).size() : 0;
 }
 
-// Of this node: all, or those with the same GPU.
+// The ranks of this node with the same GPU; on CPUs all ranks of the node.
 size_t RankModel::ranks_with_my_memory() const {
   const auto me = static_cast<size_t>(world_.rank());
   size_t count = 0;
@@ -170,7 +170,8 @@ size_t RankModel::ranks_with_my_memory() const {
   return count;
 }
 
-// Blocks of this rank. Without a size given: what the largest batch can use, within what it may take.
+// The KV blocks of this rank. may_take: bytes, if kv_memory is not given; then at most what the
+// largest batch can use.
 uint32_t RankModel::affordable_blocks(size_t may_take) const {
   const size_t block_bytes = plan_.needs_of(world_.rank()).kv.block_bytes();
   const size_t useful = size_t{limits_.max_num_seqs} * static_cast<size_t>(limits_.batch().max_blocks);
@@ -186,7 +187,7 @@ uint32_t RankModel::affordable_blocks(size_t may_take) const {
 }
 
 void RankModel::size_kv_cache() {
-  world_.barrier();  // all weights are in memory: what is free now is for the cache
+  world_.barrier();  // after it all weights are in memory, and free memory is for the cache
   uint32_t mine = 0;
   RunnerSizes sizes{.limits = limits_,
                     .kv = plan_.needs_of(world_.rank()).kv,

@@ -1,5 +1,5 @@
 // What every rank owns: its backend and groups, its part of the weights, its share of the KV cache, and the
-// runner that carries out the plans of rank 0.
+// runner that runs the plans of rank 0.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -20,15 +20,15 @@
 
 namespace maniple {
 
-// What the banner and the record of a run say, beside the plan.
+// What the banner and the record of a run show, besides the plan.
 struct EngineInfo {
   std::string architecture;
   std::string backend;            // "cpu, 2 threads, avx512_bf16"
-  std::vector<std::string> gpus;  // UUIDs by rank; empty ones without
-  std::string attention;          // "tensor cores"; empty where the backend says it all
+  std::vector<std::string> gpus;  // UUIDs by rank; "" without a GPU
+  std::string attention;          // "tensor cores"; empty if `backend` implies it
   DType dtype = DType::bf16;
   uint32_t block_size = 0;
-  uint32_t num_blocks = 0;  // of each rank: the smallest count of any
+  uint32_t num_blocks = 0;  // the smallest count of any rank
   size_t weight_bytes = 0;  // of this rank
   double load_seconds = 0;
   size_t num_graphs = 0;  // of decode steps, by batch size
@@ -37,8 +37,8 @@ struct EngineInfo {
 
 class RankModel {
  public:
-  // Collective. When any rank cannot go on, all end by CollectiveError or SilentExit (runtime/collective_phase.hpp). The
-  // references must outlive it.
+  // Collective. If any rank fails, all throw CollectiveError or SilentExit (runtime/collective_phase.hpp).
+  // The references must outlive it.
   RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
             RankActivity& activity);
   ~RankModel();
@@ -51,7 +51,7 @@ class RankModel {
   const std::vector<uint32_t>& blocks_of_replicas() const { return blocks_of_replicas_; }
   Mailbox& center() { return *channel_.center; }  // rank 0
 
-  // Carries out plans until rank 0 says stop.
+  // Runs plans until rank 0 sends the stop command.
   WorkerTimes work();
   double communication_seconds() const { return groups_.seconds(); }
 
@@ -70,7 +70,7 @@ class RankModel {
   uint32_t affordable_blocks(size_t may_take) const;
   void capture_graphs();
 
-  // In order of construction; each depends on those above.
+  // In order of construction: each may depend on those above.
   World& world_;
   EngineOptions options_;
   const JobPlan& plan_;

@@ -8,7 +8,7 @@
 namespace maniple {
 namespace {
 
-// Why a model with so many ids cannot serve the request; nothing if it can.
+// Why the model cannot serve the request; absent if it can.
 std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
                                             const Tokenizer* tokenizer) {
   for (const int32_t id : request.prompt)

@@ -20,7 +20,7 @@ struct RankTimes {
   double load = 0;
   double prefill = 0;
   double decode = 0;
-  double communication = 0;  // within prefill and decode: waiting for and talking to the tensor group
+  double communication = 0;  // within prefill and decode: in collectives of the tensor group, waits included
   double idle = 0;           // waiting for plans
 };
 
@@ -31,7 +31,7 @@ struct RunSummary {
   size_t cached_tokens = 0;
   size_t completion_tokens = 0;
   size_t preemptions = 0;
-  // Requests by how they ended; the last three as SchedulerCounts has them.
+  // Requests by how they ended; the last three as in SchedulerCounts.
   size_t stopped = 0;
   size_t reached_length = 0;
   size_t clipped = 0;
@@ -56,7 +56,8 @@ using OnProgress = std::function<void(const Progress&)>;
 
 class Service {
  public:
-  // The references must outlive it. `turns` grows while the service is alive, and is 0 when it ends.
+  // The references must outlive it. `turns` counts the turns of its loop that have work or a source that
+  // makes progress; it is 0 after the end.
   Service(Coordinator& coordinator, int64_t vocabulary_size, const Tokenizer* tokenizer, CompletionSink& sink,
           std::atomic<uint64_t>& turns)
       : coordinator_(coordinator),
@@ -67,9 +68,9 @@ class Service {
         builder_(tokenizer,
                  [&sink](RequestId request, std::string_view text) { sink.generated(request, text); }) {}
 
-  // Until the source is dry and all has ended, or `interrupt` is not zero, or `worker_failed`: then nobody
-  // will answer. In the first two cases all ranks are told to stop. on_progress is called about twice a
-  // second, also when nothing finished.
+  // Returns when the source has ended and all requests have, or `interrupt` is not zero, or `worker_failed`,
+  // after which no result can arrive. In the first two cases it sends the stop command to all ranks. Calls
+  // on_progress about twice a second, also when nothing finished.
   RunSummary run(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
                  const std::atomic<bool>& worker_failed);
 
@@ -91,7 +92,7 @@ class Service {
   std::atomic<uint64_t>& turns_;
   CompletionBuilder builder_;
   RunSummary summary_;
-  bool dry_ = false;  // the source
+  bool dry_ = false;  // the source has ended
   // Since the last report:
   Clock::time_point reported_ = Clock::now();
   size_t prompt_tokens_ = 0;

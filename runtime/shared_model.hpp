@@ -1,4 +1,4 @@
-// A model as all ranks know it: rank 0 alone reads its small files and its index, once.
+// What all ranks know of a model: rank 0 reads its small files and its index once, and broadcasts them.
 #pragma once
 
 #include <parallel/world.hpp>
@@ -15,11 +15,11 @@ struct SharedModel {
   GenerationConfig generation_config;
 };
 
-// Both are collective. When rank 0 refuses a file, all end by CollectiveError or SilentExit.
+// Both are collective. If rank 0 refuses a file, all ranks throw CollectiveError or SilentExit.
 SharedModel share_model(World& world, const std::filesystem::path& path);
 WeightIndex share_index(World& world, const SharedModel& model);
 
-// Of tokenizer.json. Fails (input) also where there is none.
+// Reads tokenizer.json. Throws Error (input) also if there is none.
 Tokenizer read_tokenizer(const ModelFiles& files);
 
 }  // namespace maniple

@@ -14,20 +14,20 @@
 
 namespace maniple {
 
-// What a rank reports to while it works.
+// The targets of a rank's reports while it works.
 struct Reporters {
   RankLog& log;
   FaultReporter& faults;
-  std::optional<StartDeadline>& start;  // ends when the ranks watch each other
+  std::optional<StartDeadline>& start;  // reset once the health monitor runs
   NodePeers& peers;
   const StopClock* clock = nullptr;  // rank 0
 };
 
-// Collective. Returns the exit code on rank 0; the other ranks return complete. When all ranks end together,
-// rank 0, which has reported why, throws CollectiveError and the others SilentExit. After any other exception
-// the other ranks are still waiting.
+// Collective. Returns the exit code on rank 0; the other ranks return complete. When
+// all ranks end together, rank 0 reports the reason and throws CollectiveError, and the
+// others throw SilentExit. After any other exception the other ranks are still waiting.
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters);
-// The same.
+// Collective, as run_generate.
 ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters);
 
 // One process, no weights, no MPI.

@@ -34,7 +34,7 @@ std::string checks_text(const std::vector<CheckResult>& results) {
   return text;
 }
 
-// Checked as generate does; what can be read only once is left to it.
+// Checks output, input and run directory as generate does, except stdin and pipes, which can be read only once.
 std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
   std::string text;
   if (options.out) {
@@ -52,7 +52,7 @@ std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
   return text + fmt::format("ok: {} in {}\n", counted(requests, "request"), input.name());
 }
 
-// What the lengths come to.
+// The memory that one rank needs for weights and for requests of full length.
 std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
   if (plan.needs.empty()) return {};
   const RankNeeds& needs = plan.needs[0];
@@ -97,7 +97,7 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
   });
-  std::string files;  // the input may be long, and is read when nothing else is wrong
+  std::string files;  // read last, because the input may be long
   collective_phase(world, [&] {
     DoctorOptions settled = asked;
     settled.engine = options.engine;

@@ -31,20 +31,20 @@ std::optional<size_t> terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
-// What is neither a warning nor an error.
+// For messages that are neither warnings nor errors.
 void tell(const GenerateOptions& options, const std::string& text) {
   if (!options.quiet) say(text);
 }
 
-// A single prompt's completion is shown as bare text where somebody reads it and nothing would be lost.
+// The completion of a single prompt goes to stdout as bare text, without --out and --logprobs.
 bool is_bare(const GenerateOptions& options) {
   return options.prompt && !options.out && !options.sampling.logprobs;
 }
 
-// Its text appears as it is generated where somebody may be watching.
+// On a terminal the bare text appears while it is generated.
 bool streams(const GenerateOptions& options) { return is_bare(options) && ::isatty(STDOUT_FILENO) != 0; }
 
-// The other ranks have ended when this fails: no one waits for rank 0.
+// The other ranks have ended by now. A failure is a CollectiveError, because no rank waits for rank 0.
 ExitCode close_results(GenerateJob& job, const RunSummary& summary, size_t failed,
                        const std::string& record) {
   try {
@@ -59,7 +59,7 @@ std::optional<double> seconds_to_limit(const StopClock* clock) {
   return end ? std::optional(std::chrono::duration<double>(*end - WallClock::now()).count()) : std::nullopt;
 }
 
-// Stores what has finished also when this fails.
+// Stores finished results even if it fails.
 RunSummary run_requests(Engine& engine, const World& world, const GenerateOptions& options, GenerateJob& job,
                         Results& results, const StopClock* clock) {
   RequestReader::Options reading = job.reader_options(engine.model());
@@ -67,7 +67,7 @@ RunSummary run_requests(Engine& engine, const World& world, const GenerateOption
   RequestFeed feed(job.lines(), reading, results);
   const auto start = ProgressLine::Clock::now();
   const std::optional<size_t> columns = terminal_columns();
-  // A line that updates itself would be in the midst of the text.
+  // A progress line would appear in the middle of the text.
   const bool shows_progress = !options.quiet && !(streams(options) && columns);
   ProgressLine line(columns, start);
   const InterruptScope interrupts;
@@ -99,7 +99,8 @@ RunSummary run_requests(Engine& engine, const World& world, const GenerateOption
   return summary;
 }
 
-// A launcher's SIGTERM counts as a stop only where the death of any rank would have been told before.
+// Launchers also send SIGTERM after the death of a rank. It counts as a stop only
+// if every rank has a peer on its node that would have reported its death first.
 bool deaths_are_told(const World& world) {
   return world.size() == 1 || std::ranges::all_of(world.locations(), [](const RankLocation& location) {
            return location.local_size > 1;
@@ -143,7 +144,7 @@ ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobP
   return ExitCode::complete;
 }
 
-// Throws what refuses the start.
+// Throws the first refusal.
 void report_preflight(const Preflight& preflight, const GenerateOptions& options, const GenerateJob& job) {
   constexpr size_t most_lines = 16;
   tell(options, job.start_note());
@@ -165,7 +166,7 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
   reporters.log.open(folder / logs_name / fmt::format("rank-{:04}.log", world.rank()));
 }
 
-// From here on SIGTERM leaves STATUS saying that the run is stopped.
+// From here on SIGTERM sets STATUS to stopped.
 void arm_stopped_marker(std::optional<StoppedMarker>& marker, const GenerateJob& job, const World& world,
                         RankActivity& activity) {
   const std::filesystem::path folder = job.folder();
@@ -225,7 +226,7 @@ ExitCode run_generate(World& world, const GenerateOptions& options, const Report
                        [&](const FaultReport& fault) { reporters.faults.report(fault); });
   reporters.start.reset();
   std::optional<GenerateJob> job;  // rank 0
-  // Every end that all ranks know of: they are watched until rank 0 has closed its files.
+  // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
   const auto leave_together = [&] {
     health.activity().phase = Phase::end;
     world.barrier();

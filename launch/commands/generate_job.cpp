@@ -21,7 +21,7 @@ SeedReport drawn_seed() {
   return {uint64_t{device()} << 32 | device(), "drawn"};
 }
 
-// Loads the template when the first chat asks for it.
+// Loads the template for the first chat.
 RenderChat renderer_of(const ModelFiles& files, std::time_t now) {
   return [files, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
     if (!*loaded) loaded->emplace(ChatTemplate::load(files));
@@ -102,14 +102,14 @@ void GenerateJob::check_requests() {
       R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
 }
 
-// Shards know nothing of each other but the input, and are merged only if they have one seed.
+// merge accepts only shards with one seed. They share nothing but the input, so the seed follows from it.
 SeedReport GenerateJob::seed_of(const Manifest* there) {
   if (options_.seed) return {*options_.seed};
   if (there) return {there->number("seed")};
   return options_.shard.count > 1 && input_ ? SeedReport{input_->hash(), "from the input"} : drawn_seed();
 }
 
-// An input that has the hash of one that was checked needs no second check.
+// An input with the hash of a checked one needs no second check.
 void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
                            const std::string& instruction_path) {
   const fs::path& path = *options_.run_dir;
@@ -140,7 +140,7 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
                                      options_.sync_interval,
                                      &disk_});
   if (done_before() == requests())
-    already_over_ = close({}, 0, ExitCode::complete, "null");  // but for the final files
+    already_over_ = close({}, 0, ExitCode::complete, "null");  // only the final files were missing
 }
 
 fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }
@@ -167,10 +167,10 @@ std::string GenerateJob::resume_text() const {
                      done_before() == 1 ? "was" : "were", dropped);
 }
 
-// The journal takes what is missing, the final files take all.
+// The journal gets the missing requests, the final files get all.
 uint64_t GenerateJob::expected_bytes() const {
   constexpr uint64_t token_bytes = 8;            // its text and its id
-  constexpr uint64_t tokens_of_an_answer = 512;  // where nothing limits it
+  constexpr uint64_t tokens_of_an_answer = 512;  // assumed for a chat without a limit
   const uint64_t limit = options_.sampling.max_tokens.value_or(GenerationRequest{}.sampling.max_tokens);
   const uint64_t tokens = ((requests_ - unlimited_chats_) * limit + unlimited_chats_ * tokens_of_an_answer) /
                           std::max<uint64_t>(requests_, 1);

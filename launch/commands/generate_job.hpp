@@ -16,38 +16,39 @@ namespace maniple {
 
 class GenerateJob {
  public:
-  // Everything that can be wrong with files and options shows here, before anything is loaded. disk: tells of
-  // every wait for the run directory or the output, as DiskWait has it.
+  // Throws on everything that is wrong with files and options, before anything
+  // is loaded. disk: DiskWait's counter, for the run directory and the output.
   GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
               const std::string& instruction_path, std::atomic<uint32_t>& disk);
 
-  // The exit code, where earlier jobs have done it all: nothing is to be loaded.
+  // The exit code if earlier jobs have done all requests. Then nothing needs to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
   const SeedReport& seed() const { return seed_; }
-  // Of this shard; of an input that is followed, those that have come.
+  // Of this shard; with --follow the requests that have arrived.
   uint64_t requests() const { return options_.shard.share_of(requests_); }
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }
-  // This job's, in the run directory; empty without one.
+  // This job's folder in the run directory; empty without one.
   std::filesystem::path folder() const;
-  std::string start_note() const;   // may be empty, as the next one
+  std::string start_note() const;   // may be empty
   std::string resume_text() const;  // empty for a first start
 
-  // About what this job will write into the run directory; 0 without one.
+  // Estimate of what this job will write into the run directory; 0 without one.
   uint64_t expected_bytes() const;
-  // A text about this job, in its folder of the run directory; without one there is nothing to keep.
+  // Writes a file into this job's folder; does nothing without a run directory.
   void keep(const char* name, const std::string& text) const;
 
-  // When the model is loaded: the old content of --out goes now. deaths_are_told: as RunStore has it.
+  // Call when the model is loaded: empties the file of --out. deaths_are_told: see RunStore.
   ResultStore& open_store(bool deaths_are_told);
   RequestReader::Lines lines();
   RequestReader::Options reader_options(const RankModel& model) const;
 
-  // After the last result. Returns the exit code; `interrupted` is that of a run that cannot be resumed.
+  // Call after the last result. Returns the exit code. interrupted:
+  // the code of an interrupted run that cannot be resumed.
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
-  // How the run stands after that, and where the results are; empty where they went to stdout.
+  // The state of the run after close(), and where the results are; empty if they went to stdout.
   std::string outcome_text(ExitCode code) const;
-  ExitCode shown(ExitCode code) const;  // what the process ends with
-  // What was stored stays; the error that ends the job is the one to report.
+  ExitCode shown(ExitCode code) const;  // the exit code of the process
+  // Keeps what was stored, and ignores errors: the caller reports the error that ends the job.
   void give_up(ExitCode code);
 
  private:
@@ -61,13 +62,13 @@ class GenerateJob {
   ModelFiles files_;
   std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;
-  std::optional<FollowedInput> followed_;   // where lines come during the run
-  std::optional<LineReader::Line> prompt_;  // where there is no input
+  std::optional<FollowedInput> followed_;   // with --follow
+  std::optional<LineReader::Line> prompt_;  // with --prompt
   std::atomic<uint64_t> requests_ = 0;      // of the whole input
   uint64_t unlimited_chats_ = 0;            // of these
-  std::string note_;                        // on what the input may have meant; mostly empty
+  std::string note_;                        // about raw text for a chat model; mostly empty
   SeedReport seed_;
-  std::time_t started_ = 0;  // of the run: what templates take for today
+  std::time_t started_ = 0;  // of the run: the date that templates see
   std::optional<RunDirectory> run_;
   std::optional<RunStore> run_store_;
   std::optional<OutputFile> output_;

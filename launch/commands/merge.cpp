@@ -87,7 +87,7 @@ void write_merged(const fs::path& out, const std::map<uint64_t, Part>& parts, bo
               "make room (df, quota, ulimit -f) or give another OUT, then merge again");
 }
 
-// Those of an earlier merge go.
+// Removes the errors of an earlier merge if there are none now.
 std::string write_errors(const fs::path& out, const std::map<uint64_t, Part>& parts, uint64_t failed) {
   if (is_stream(out)) return failed > 0 ? ": errors.jsonl in the run directories" : "";
   const fs::path errors = out.string() + ".errors";

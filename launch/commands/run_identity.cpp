@@ -82,7 +82,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
                engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
   manifest.set("level", identity.level);
   manifest.set("instruction_path", identity.instruction_path);
-  // Runs begun before chats could do that have none, and their chats end at the default of max_tokens.
+  // Runs of older versions lack this field: their chats end at the default of max_tokens.
   if (identity.unlimited_chats > 0)
     manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));
   if (options.chat)

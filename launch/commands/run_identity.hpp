@@ -1,4 +1,4 @@
-// What a run directory asks before it lets a run go on: is it the same run?
+// The identity of a run: a run directory goes on only with the same run.
 #pragma once
 
 #include <launch/options/options.hpp>
@@ -16,7 +16,7 @@ namespace maniple {
 // the weights themselves are not read.
 uint64_t model_hash(const ModelFiles& files);
 
-// What decides the bytes of the results, and nothing else: not the layout, which a resume may change.
+// Everything that decides the bytes of the results. Not the layout, which a resume may change.
 struct RunIdentity {
   uint64_t input_hash = 0;
   uint64_t requests = 0;
@@ -24,7 +24,7 @@ struct RunIdentity {
   std::time_t started = 0;
   std::string instruction_path;
   std::string level;             // of reproducibility, in force
-  uint64_t unlimited_chats = 0;  // without max_tokens, which may go on to the end of the context
+  uint64_t unlimited_chats = 0;  // chats without max_tokens, which may fill the context
 };
 std::string instruction_path_of(const BackendOptions& backend);  // "avx512", "reference", "cuda"
 // "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
@@ -39,7 +39,7 @@ void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& 
 // is fp16 and the job is on GPUs, else bf16; also where its run directory was begun in bf16.
 DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config);
 
-// Exit code of a run in which so many requests failed.
+// Exit code of a run with this many failed requests.
 ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests);
 
 }  // namespace maniple

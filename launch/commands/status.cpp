@@ -47,8 +47,8 @@ std::string counts_text(const RunProgress& progress, const RunStatus& status) {
 
 int64_t silence_of(const JobOwner& owner) { return std::time(nullptr) - owner.heartbeat / 1000; }
 
-// Says "running" for as long as the job is heard of. Clocks of different machines are compared, so that takes
-// longer than a takeover.
+// A job is running while its heartbeat is recent. This compares clocks
+// of different machines, so it allows more silence than a takeover does.
 std::string check_alive(const JobOwner& owner, RunStatus& status) {
   constexpr int64_t longest_silence = 60;
   const int64_t silence = silence_of(owner);
@@ -59,13 +59,13 @@ std::string check_alive(const JobOwner& owner, RunStatus& status) {
       gone ? ": it ended without a word (killed; or stopped by mpirun with one rank a node)" : "");
 }
 
-// What is known of the last job. One that was killed at its first steps, or refused, leaves the word to the
-// one before it.
+// About the last job; if that one was refused, or killed
+// before it recorded its owner, about the one before it.
 std::string job_text(const std::vector<fs::path>& folders, RunStatus& status) {
   if (folders.empty()) return {};
   const bool running = status.state == RunState::running;
   if (const std::optional<std::string> fault = read_fault(folders.back())) {
-    if (running) status = fault_status;  // whoever told of it was killed before it wrote STATUS
+    if (running) status = fault_status;  // the rank that reported it was killed before it wrote STATUS
     return "; " + *fault;
   }
   for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
@@ -74,7 +74,7 @@ std::string job_text(const std::vector<fs::path>& folders, RunStatus& status) {
   return {};
 }
 
-// A job that was killed has done more than it had told.
+// A killed job may have done more than its last progress report says; the journals have the counts.
 RunProgress counts_of(const fs::path& directory, const RunStatus& status, RunProgress told) {
   const bool exact = status.state == RunState::running || status.state == RunState::complete;
   const std::optional<Manifest> manifest = exact ? std::nullopt : Manifest::read(directory);
@@ -125,7 +125,7 @@ RunReport report_on(const fs::path& directory) {
   const RunState told = status->state;
   const std::vector<fs::path> folders = job_folders(directory);
   const std::string job = job_text(folders, *status);
-  // A job may have ended well since STATUS was read, and left only older ones to judge.
+  // The job may have ended by itself after STATUS was read; then job_text looked at an older job.
   if (status->state != told)
     if (const auto now = read_status(directory); !now || now->state != told) return report_on(directory);
   const RunProgress counts = counts_of(directory, *status, *progress);
@@ -135,7 +135,7 @@ RunReport report_on(const fs::path& directory) {
           record_of(directory, *status, counts, folders)};
 }
 
-// What needs a look comes before what needs the same command again, and that before what goes on.
+// The higher, the worse: complete, running, stopped, fault.
 std::pair<int, int> severity(const RunStatus& status) {
   constexpr std::array<int, 4> of_state = {1, 0, 2, 3};  // in the order of RunState
   return {of_state[static_cast<size_t>(status.state)], status.exit_code};
@@ -147,7 +147,7 @@ struct Survey {
   bool unreadable = false;
 };
 
-// A directory that is none is said, and the others are shown.
+// Prints an error for a directory that is no run directory, and shows the others.
 Survey show(const StatusOptions& options) {
   Survey survey;
   for (const fs::path& directory : options.run_dirs) try {

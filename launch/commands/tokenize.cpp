@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-// The id's part of an output line, where the input line has one.
+// The id's part of an output line; empty if the input line has none.
 std::string id_part(const JsonFields& fields) {
   const json* id = fields.find("id");
   return id ? fmt::format("\"id\":{},", id->dump()) : "";
@@ -39,7 +39,7 @@ std::string decode_line(const Tokenizer& tokenizer, const json& value, std::stri
   return fmt::format("{{{}\"text\":{}}}\n", id_part(fields), json(text).dump());
 }
 
-// {"messages", ...}, or a line of an OpenAI batch, which holds that in its body.
+// {"messages", ...}, or a line of an OpenAI batch with these fields in its body.
 std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const std::string& text,
                       std::string_view where) {
   const auto line = nlohmann::ordered_json::parse(text);  // templates show keys in the order of the request
@@ -55,7 +55,7 @@ std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
   }
   return fmt::format(
       "{{{}\"prompt\":{},\"tokens\":[{}]}}\n", id, json(prompt).dump(),
-      fmt::join(tokenizer.encode(prompt, false), ","));  // the template gives the special tokens
+      fmt::join(tokenizer.encode(prompt, false), ","));  // the template writes the special tokens
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using Type = ordered_json::value_t;
 
-// The field, where it is given and not null.
+// Null if the field is absent or null.
 const ordered_json* find(const ordered_json& request, const char* name, Type type, const char* form) {
   const auto field = request.find(name);
   if (field == request.end() || field->is_null()) return nullptr;

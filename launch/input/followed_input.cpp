@@ -16,7 +16,7 @@
 namespace maniple {
 namespace {
 
-constexpr int moment_ms = 200;  // so long the end of a job may wait for the thread that reads
+constexpr int moment_ms = 200;  // the end of a job may wait this long for the reading thread
 constexpr size_t chunk_bytes = size_t{1} << 16;
 
 [[noreturn]] void fail_to(const char* act, const std::string& name) {
@@ -25,7 +25,8 @@ constexpr size_t chunk_bytes = size_t{1} << 16;
 
 }  // namespace
 
-// A FIFO that is opened so is no end of input before somebody has written to it, as poll tells.
+// With O_NONBLOCK, open() does not wait for a FIFO's writer.
+// Before the first writer poll() shows no end of input.
 FollowedInput::FollowedInput(const std::string& path)
     : name_(path == "-" ? "stdin" : path),
       file_(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {

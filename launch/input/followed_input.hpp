@@ -1,4 +1,4 @@
-// --follow: lines of stdin or a FIFO as they come, for whoever sends the next one when the last is answered.
+// --follow: lines of stdin or a FIFO as they arrive, for a sender that may wait for each answer.
 #pragma once
 
 #include <launch/input/requests.hpp>
@@ -10,18 +10,18 @@ namespace maniple {
 
 class FollowedInput {
  public:
-  // "-" for stdin. Waits for nobody: not for who will write to a FIFO either. Fails (usage) on what has all
-  // its lines already, and (input) where it cannot be opened.
+  // "-" for stdin. Does not wait for a FIFO's writer. Fails (usage) on a
+  // regular file or a directory, and (input) if the path cannot be opened.
   explicit FollowedInput(const std::string& path);
 
-  // The next line that is not blank, without its end; nothing behind the last. A line without text: none has
-  // come for a moment. Fails (input) when it cannot be read.
+  // The next line that is not blank, without its line end; nothing after the last one. A line
+  // without text: none has arrived for a moment. Fails (input) if the file cannot be read.
   std::optional<LineReader::Line> next();
 
  private:
-  // The next line that has come whole, blank or not.
+  // The next complete line in the buffer, blank or not.
   std::optional<std::string> take_line();
-  // False when nothing has come for a moment.
+  // False if nothing has arrived for a moment.
   bool receive();
 
   std::string name_;
@@ -32,7 +32,7 @@ class FollowedInput {
   uint64_t number_ = 0;  // of the line
 };
 
-// Of a line that parse_request refuses: the id that it has in spite of it, else its number.
+// For a line that parse_request refuses: its id if that is readable, else its number.
 RequestLabel label_of_bad_line(const LineReader::Line& line);
 
 }  // namespace maniple

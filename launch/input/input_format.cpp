@@ -49,13 +49,13 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(blanks), text.size()));
 }
 
-// Behind a byte order mark, which UTF-8 may have.
+// Skips a byte order mark, which UTF-8 may have.
 std::string_view first_content(std::string_view head) {
   constexpr std::string_view mark = "\xef\xbb\xbf";
   return without_blanks(head.starts_with(mark) ? head.substr(mark.size()) : head);
 }
 
-// A JSON text that ends before its value does.
+// True for a JSON text that ends before its value does.
 bool is_beginning_of_json(std::string_view text) {
   try {
     std::ignore = json::parse(text);
@@ -70,7 +70,7 @@ bool is_beginning_of_json(std::string_view text) {
 void refuse_foreign_bytes(std::string_view head, const std::string& name) {
   for (const Format& format : formats)
     if (head.starts_with(format.magic)) refuse(name, format.description, format.remedy);
-  // Without a mark, most characters still have an empty half.
+  // UTF-16 without a byte order mark: most characters still have a zero byte.
   for (const auto& [zero, encoding] : {std::pair(1U, "UTF-16LE"), std::pair(0U, "UTF-16BE")})
     if (head.size() >= 4 && head[zero] == 0 && head[zero + 2] == 0 && head[1 - zero] != 0 &&
         head[3 - zero] != 0)

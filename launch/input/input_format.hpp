@@ -1,5 +1,5 @@
-// What kind of file an input is, by its first bytes: so that a file of another kind is named, with the
-// command that makes it one of ours, instead of called wrong line by line.
+// Recognises the kind of an input file by its first bytes. A foreign file gets
+// one error with the command that converts it, instead of an error for each line.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace maniple {
 
-// head: the first bytes of a file, unpacked, with several lines where it has them; name: "stdin" or its path.
-// Fails (input) on UTF-16, files packed otherwise, and binary ones.
+// head: the first bytes of a file, unpacked, several lines if possible. name: "stdin"
+// or its path. Fails (input) on UTF-16, on other packings and on binary files.
 void refuse_foreign_bytes(std::string_view head, const std::string& name);
 // Fails (input) on JSON that is no JSON lines: an array of objects, one object over several lines.
 void refuse_foreign_json(std::string_view head, const std::string& name);
 
-// .txt, perhaps packed.
+// Whether the name ends with .txt, perhaps packed.
 bool is_called_text(std::string_view name);
-// Lines of this file are prompts: it is called text, and does not begin with a request as JSON.
+// True if its lines are prompts: it is called text, and does not begin with a request as JSON.
 bool holds_prompts(std::string_view head, const std::string& name);
 
 }  // namespace maniple

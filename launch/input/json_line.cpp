@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-// The library's message counts lines within the text that it was given, which is always one.
+// The library's message counts lines within the text, which is always one line.
 void explain_syntax(std::string_view text, std::string_view where) {
   constexpr size_t longest = 200;
   try {

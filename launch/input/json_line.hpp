@@ -1,5 +1,5 @@
-// One line of JSON from outside, and the fields that requests of all shapes have; for the .cpp files of this
-// folder (the JSON library stays out of the other headers).
+// Parses one line of JSON, and the fields that all request shapes share. Include
+// it in .cpp files only: the JSON library stays out of the other headers.
 #pragma once
 
 #include <launch/input/sampling_fields.hpp>
@@ -13,16 +13,17 @@
 
 namespace maniple {
 
-// where: "line 3", begins every message. All of them fail (input).
+// where: "line 3", the beginning of every message. All of them fail (input).
 void check_utf8(std::string_view text, std::string_view where);
 nlohmann::json parse_json_line(std::string_view text, std::string_view where);
-// With the fields of each object in their order.
+// Keeps the order of the fields.
 nlohmann::ordered_json parse_ordered_json_line(std::string_view text, std::string_view where);
 
-// Refuses fields that are not known, naming the nearest that is.
+// Refuses unknown fields, and names the nearest known one.
 void check_names(const nlohmann::json& object, std::span<const std::string> known, std::string_view where);
 
-// What no type of ours can hold makes an unservable request (`error`), not a malformed line; here and below.
+// A number outside the type's range sets `error`: the request
+// cannot be served, but the line is not malformed. Here and below.
 template <typename T>
 std::optional<T> whole(const JsonFields& fields, std::string_view name, std::string& error) {
   const nlohmann::json* value = fields.find(name);
@@ -36,7 +37,7 @@ std::optional<T> whole(const JsonFields& fields, std::string_view name, std::str
   return std::nullopt;
 }
 
-// All but logprobs, whose meaning differs. Fields that are not there stay unset.
+// All fields except logprobs, whose meaning differs between shapes. Absent fields stay unset.
 SamplingFields sampling_of(const JsonFields& fields, std::string& error);
 
 }  // namespace maniple

@@ -120,7 +120,8 @@ void LineReader::look_at_beginning() {
   if (buffer_.starts_with(byte_order_mark)) used_ = byte_order_mark.size();
 }
 
-// After each reading, so that what was read is the old content. A copy of a pipe is ours alone.
+// Called after each read: if it passes, the bytes are the
+// old content. Nobody else can write to the copy of a pipe.
 void LineReader::check_unchanged() const {
   const auto& [name, opened, descriptor] = files_[current_];
   if (!S_ISREG(opened.st_mode)) return;

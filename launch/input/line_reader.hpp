@@ -1,4 +1,4 @@
-// Lines in, from files, pipes and stdin ("-"). Errors say which file failed and why.
+// Reads lines from files, pipes and stdin ("-"). Errors say which file failed and why.
 #pragma once
 
 #include <kernels/support/file_descriptor.hpp>
@@ -20,9 +20,8 @@ namespace maniple {
 // Fails (input): results would be those of another input than the one that was checked.
 [[noreturn]] void refuse_changed(const std::string& name);
 
-// Files that are read line by line, one after the other, and more than once; gzip and Zstandard are unpacked.
-// What cannot be read again (stdin, a pipe) is copied to a temporary file first. They must stay as they are
-// until the end.
+// Reads files line by line, one after the other, more than once; unpacks gzip and Zstandard. First copies
+// a pipe, which cannot be read again, to a temporary file. The files must not change until the end.
 class LineReader {
  public:
   struct Line {
@@ -30,30 +29,30 @@ class LineReader {
     std::string text;
     std::string where = fmt::format("line {}", number);  // for messages
   };
-  // The line of JSON that stands for a line of a text file.
+  // Makes the line of JSON for a line of a text file.
   using FromText = std::function<std::string(const Line&)>;
 
-  // Both fail (input) when one cannot be opened. Without from_text, text files hold JSON lines like others.
+  // Both fail (input) if a file cannot be opened. Without from_text, text files must hold JSON lines too.
   explicit LineReader(const std::string& path) : LineReader(std::vector{path}) {}
   explicit LineReader(const std::vector<std::string>& paths, FromText from_text = {});
 
   const std::string& name() const { return name_; }  // of all files, for messages
-  // Of the bytes as they are on the disk, which are read once for it.
+  // Of the bytes on the disk (packed files stay packed). Reads them once.
   uint64_t hash();
 
   bool has_text() const { return has_text_; }  // lines of text files were among those that it has read
   // Whether it reads that file.
   bool reads(const struct stat& file) const;
 
-  // The next line that is not blank, without its end; nothing at the end of the last file. Fails (input) when
-  // it cannot be read, is no text with a line for each request, or was changed since it was opened.
+  // The next line that is not blank, without its line end; nothing after the last file. Fails
+  // (input) if the file cannot be read, is of a foreign kind, or was changed since it was opened.
   std::optional<Line> next();
   void rewind();
 
  private:
   struct File {
     std::string name;
-    struct stat opened;  // what was opened, which may be a pipe
+    struct stat opened;  // status of the opened file, which may be a pipe
     FileDescriptor descriptor;
   };
 
@@ -75,7 +74,7 @@ class LineReader {
   bool of_text_ = false;
   std::string buffer_;
   size_t used_ = 0;            // of the buffer
-  uint64_t lines_before_ = 0;  // the current file
+  uint64_t lines_before_ = 0;  // in the files before the current one
   uint64_t number_ = 0;        // in the current file
 };
 

@@ -55,7 +55,7 @@ void RequestReader::read(const std::stop_token& stop) {
   changed_.notify_all();
 }
 
-// Its place in the ledger is read before anybody can take it, so before anything is recorded of it.
+// Reads the ledger before anyone can take the request, so before anything is recorded about it.
 bool RequestReader::is_wanted(RequestId request) const {
   if (!options_.shard.holds(request)) return false;
   const Ledger* ledger = options_.ledger;
@@ -63,7 +63,7 @@ bool RequestReader::is_wanted(RequestId request) const {
   return options_.retry_errors && ledger->has_failed(request);
 }
 
-// False when nobody will take it.
+// False if the thread must stop.
 bool RequestReader::put(PreparedRequest prepared, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const bool room =
@@ -99,21 +99,21 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
   return prepared;
 }
 
-// A chat's template spells out the special tokens itself.
+// A chat template writes the special tokens itself.
 std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
   if (!line.chat && !line.prompt) return std::move(line.tokens);
   if (!options_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
   return options_.tokenizer->encode(line.chat ? options_.render_chat(*line.chat) : *line.prompt, !line.chat);
 }
 
-// Looks one request ahead, as the suspects' turn comes only when the input has ended and nothing runs.
+// Looks one request ahead, because suspects run only after the input has ended and nothing else runs.
 bool RequestFeed::ready() {
   if (!order_.has_room()) return false;
   look_ahead();
   return ahead_ || (dry_ && (suspects_.empty() || order_.unfinished() == 0));
 }
 
-// Whoever holds requests back is watched by who writes the results.
+// While the results have no room, the disk deadline watches the writer instead.
 bool RequestFeed::moved() {
   const uint64_t lines = reader_.lines_read();
   return std::exchange(lines_seen_, lines) != lines || !order_.has_room() || reader_.dry();
@@ -144,7 +144,7 @@ void RequestFeed::look_ahead() {
   }
 }
 
-// Nothing where it is refused instead.
+// Nothing if the request is refused instead.
 std::optional<GenerationRequest> RequestFeed::admit(PreparedRequest prepared) {
   order_.expect(prepared.id, prepared.label);
   if (is_quarantined(prepared.id))

@@ -1,6 +1,6 @@
-// What the engine pulls requests from: prepared by the input thread, held back while the results have no
-// room, told to who takes the results in the order of the input, and the suspects of earlier faults alone, at
-// the end.
+// The engine's source of requests, which the input thread prepares. Announces each
+// request to the results in the order of the input, holds requests back while the
+// results have no room, and runs the suspects of earlier faults alone, at the end.
 #pragma once
 
 #include <launch/input/requests.hpp>
@@ -20,11 +20,11 @@ struct PreparedRequest {
   std::string error;  // why it cannot be served; then there is no request
 };
 
-// The input thread: reads lines ahead of whoever takes them, and makes them requests for the engine: parsed,
-// rendered by the chat template, tokenised. Its end waits for the line at hand.
+// The input thread. Reads lines ahead and makes requests of them: parses, renders
+// with the chat template, tokenises. The destructor waits for the current line.
 class RequestReader {
  public:
-  // Nothing: there are no more. A line without text: none has come for a moment.
+  // Nothing: the input has ended. A line without text: none has arrived for a moment.
   using Lines = std::function<std::optional<LineReader::Line>()>;
   struct Options {
     const Tokenizer* tokenizer = nullptr;
@@ -33,21 +33,21 @@ class RequestReader {
     bool unlimited_chats = false;  // chats without max_tokens are open-ended
     uint64_t run_seed = 0;
     Shard shard;
-    std::optional<uint64_t> requests;  // of the whole input, where they were counted: it must hold as many
-    const Ledger* ledger = nullptr;    // of earlier jobs: what has a result is passed over
-    bool retry_errors = false;         // but errors are not
-    bool unchecked = false;            // lines were not parsed before: a bad one is refused, not the input
+    std::optional<uint64_t> requests;  // in the whole input, if counted: it must hold as many
+    const Ledger* ledger = nullptr;    // of earlier jobs: requests with a result are skipped
+    bool retry_errors = false;         // requests with an error are not skipped
+    bool unchecked = false;            // lines were not checked: a bad line fails alone
   };
 
-  // Starts the thread. `lines` is called on it alone; what the options points to must outlive this.
+  // Starts the thread, which alone calls `lines`. The targets of the options' pointers must outlive this.
   RequestReader(Lines lines, Options options);
 
-  // The next request in the order of the input; nothing if it is not there yet, or there are no more. Throws
-  // what reading threw, behind the requests before it.
+  // The next request in the order of the input; nothing if it is not ready, or the input
+  // has ended. An error of the reading thread is thrown after the requests before it.
   std::optional<PreparedRequest> take();
-  // All were taken, and there are no more.
+  // All requests were taken, and the input has ended.
   bool dry() const;
-  // Returns when take() would bring something, throw, or the input is dry.
+  // Returns when take() would return a request or throw, or when dry().
   void wait();
   uint64_t lines_read() const { return lines_read_; }
 
@@ -74,13 +74,13 @@ class RequestReader {
   std::jthread thread_;  // last: it uses the others
 };
 
-// What takes the results, told of each request in the order of the input.
+// The results: the feed announces each request to them in the order of the input.
 class RequestOrder {
  public:
   virtual ~RequestOrder() = default;
   virtual void expect(RequestId request, const RequestLabel& label) = 0;
   virtual void refuse(RequestId request, const std::string& reason) = 0;
-  // Returns when it is on record that this request is about to run alone.
+  // Returns when it is recorded that this request is about to run alone.
   virtual void start_alone(RequestId request) = 0;
   virtual size_t unfinished() const = 0;  // of those that were expected
   virtual bool has_room() const = 0;      // for the results of further requests
@@ -89,7 +89,7 @@ class RequestOrder {
 // Used by one thread. Ids count the requests of the input from 0.
 class RequestFeed : public RequestSource {
  public:
-  // What the options points to, and `order`, must outlive the feed.
+  // `order` and the targets of the options' pointers must outlive the feed.
   RequestFeed(RequestReader::Lines lines, const RequestReader::Options& options, RequestOrder& order)
       : ledger_(options.ledger),
         retry_errors_(options.retry_errors),
@@ -103,7 +103,7 @@ class RequestFeed : public RequestSource {
  private:
   void look_ahead();
   std::optional<GenerationRequest> admit(PreparedRequest prepared);
-  // It would get the error that --retry-errors takes up, so with it the request runs, alone.
+  // With --retry-errors such a request runs again, alone.
   bool is_quarantined(RequestId request) const {
     return ledger_ && !retry_errors_ && ledger_->is_quarantined(request);
   }
@@ -111,7 +111,7 @@ class RequestFeed : public RequestSource {
   const Ledger* ledger_;
   const bool retry_errors_;
   RequestOrder& order_;
-  bool dry_ = false;  // the input; suspects may be left
+  bool dry_ = false;  // the input has ended; suspects may be left
   std::optional<GenerationRequest> ahead_;
   std::vector<PreparedRequest> suspects_;  // run alone, after all others
   uint64_t lines_seen_ = 0;                // when moved() was asked last

@@ -50,7 +50,7 @@ uint64_t mixed(uint64_t x) {  // the finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
-// Collects the errors of an input: the first ten in words, the others by number.
+// Collects the errors of an input: the first ten as text, the others as a count.
 class Complaints {
  public:
   void add(const std::string& complaint) {
@@ -72,7 +72,7 @@ class Complaints {
   std::string text_;
 };
 
-// Fields that ask for what we do not do, unless they hold the value that asks for nothing.
+// Refuses fields for unsupported features, unless they hold the value that changes nothing.
 void check_neutral(const JsonFields& body) {
   static const auto neutral = nlohmann::ordered_json::parse(R"({
       "n": 1, "best_of": 1, "stream": false, "stream_options": {}, "frequency_penalty": 0,
@@ -95,7 +95,7 @@ void read_completion(const JsonFields& body, RequestLine& request) {
     request.sampling.logprobs = alternatives;
 }
 
-// Whether the template takes the messages, only the template can tell.
+// Checks only the form: whether the template takes the messages, it decides itself.
 void check_messages(const JsonFields& fields) {
   const json* messages = fields.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
@@ -144,7 +144,7 @@ RequestLine parse_batch_request(const json& object, uint64_t number, const std::
   return request;
 }
 
-// The one of them that is there.
+// The one field of the three that is given.
 std::string source_of(const JsonFields& fields, const std::string& where) {
   std::string source;
   for (const char* name : {"prompt", "tokens", "messages"}) {
@@ -176,7 +176,7 @@ RequestLine parse_plain_request(const json& object, uint64_t number, const std::
 
 RequestLine parse_request(const LineReader::Line& line) {
   nlohmann::ordered_json ordered = parse_ordered_json_line(line.text, line.where);
-  const json object = ordered;  // in which fields are found by name
+  const json object = ordered;  // to find fields by name
   const bool batch = is_batch_request(object);
   RequestLine request = batch ? parse_batch_request(object, line.number, line.where)
                               : parse_plain_request(object, line.number, line.where);
@@ -202,7 +202,7 @@ std::string request_of_text(const LineReader::Line& text, bool chat,
 InputSummary validate_requests(LineReader& reader) {
   InputSummary summary;
   Complaints complaints;
-  std::unordered_map<uint64_t, uint64_t> lines;  // of each id, hashed
+  std::unordered_map<uint64_t, uint64_t> lines;  // line of each hashed id
   std::optional<RequestLabel> first_batch;
   while (const std::optional<LineReader::Line> line = reader.next()) {
     try {

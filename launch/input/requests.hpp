@@ -1,5 +1,4 @@
-// Requests from text: JSON lines of files, or the one prompt of the command line. README.md states the
-// formats.
+// Requests from text: JSON lines of files, or the prompt of the command line. Formats: README.md.
 #pragma once
 
 #include <launch/input/line_reader.hpp>
@@ -20,54 +19,55 @@
 
 namespace maniple {
 
-// Of a request and its result: ours, or OpenAI's batch with /v1/completions or /v1/chat/completions.
+// The shape of a request and its result: ours, or OpenAI's
+// batch with /v1/completions or /v1/chat/completions.
 enum class RequestShape : uint8_t { plain, completion, chat };
 
-// What a result repeats of its request.
+// The fields of a request that its result repeats.
 struct RequestLabel {
-  std::string id;  // as JSON, so that 7 and "7" differ; the line's number where it names none
+  std::string id;  // as JSON, so 7 and "7" differ; the line number if there is none
   RequestShape shape = RequestShape::plain;
   std::string model = {};  // as the request calls it; batch shapes only
-  uint64_t seed = 0;       // that it is served with
+  uint64_t seed = 0;       // in use
 };
 
 struct RequestLine {
   uint64_t number = 1;  // of the line
   RequestLabel label;
   std::optional<std::string> prompt;
-  std::vector<int32_t> tokens;                         // where there is neither prompt nor chat
-  std::shared_ptr<const nlohmann::ordered_json> chat;  // the fields of a chat, as templates see their order
+  std::vector<int32_t> tokens;                         // if there is neither prompt nor chat
+  std::shared_ptr<const nlohmann::ordered_json> chat;  // the fields of a chat, in their order
   SamplingFields sampling;
-  std::string error;  // a setting that no type of ours can hold: the request is refused, the run goes on
+  std::string error;  // a setting outside its type's range: the request is refused, the run goes on
 };
 
-// Fails (input), naming the line, on what is wrong in itself: not JSON, unknown or mistyped fields, more or
-// less than one of prompt, tokens and messages.
+// Fails (input), naming the line, if the line itself is wrong: not JSON,
+// unknown or mistyped fields, not exactly one of prompt, tokens and messages.
 RequestLine parse_request(const LineReader::Line& line);
-// The JSON line that asks for a text: as a prompt, or as a user's message behind that of the system. Fails
-// (input), naming the line, unless it is UTF-8.
+// The JSON line for a text: as a prompt, or as a user's message after the
+// system's. Fails (input), naming the line, unless the text is UTF-8.
 std::string request_of_text(const LineReader::Line& text, bool chat = false,
                             const std::optional<std::string>& system = {});
 
 struct InputSummary {
   uint64_t requests = 0;
   uint64_t unlimited_chats = 0;  // of these: chats without max_tokens
-  std::string first_text;        // the line with text, stop strings or the batch shape: needs a tokenizer
-  std::string first_chat;        // needs a chat template
-  std::string first_prompt;      // text that no template will see
+  std::string first_text;    // the first line with text, stop strings or the batch shape: needs a tokenizer
+  std::string first_chat;    // needs a chat template
+  std::string first_prompt;  // raw text that no template will see
 };
 
-// Reads the whole input and rewinds it. Fails (input) with the first ten errors and the count of the others;
-// holds ids only, hashed.
+// Reads the whole input and rewinds it. Fails (input) with the first ten
+// errors and the count of the others. Keeps only hashed ids in memory.
 InputSummary validate_requests(LineReader& reader);
 
-// The model's suggestions under those of the command line.
+// The model's suggested settings, overridden by those of the command line.
 GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated);
 
 // A seed for a request that has none: follows from the run's seed and the id alone.
 uint64_t request_seed(uint64_t run_seed, std::string_view id);
 
-// The model's chat template: the body of a chat to the prompt. Throws Error when the template refuses it.
+// Renders the body of a chat with the model's chat template. Throws Error if the template refuses it.
 using RenderChat = std::function<std::string(const nlohmann::ordered_json& chat)>;
 
 }  // namespace maniple

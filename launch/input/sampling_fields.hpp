@@ -1,5 +1,4 @@
-// The sampling settings that somebody stated: the command line or one request. What is absent is left to the
-// layer below.
+// Sampling settings from the command line or from one request. Absent ones are left to the layer below.
 #pragma once
 
 #include <runtime/requests.hpp>

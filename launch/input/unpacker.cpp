@@ -32,7 +32,7 @@ size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::st
   return static_cast<size_t>(got);
 }
 
-// zlib passes on what is not gzip as it is.
+// zlib passes other files through unchanged.
 class Gzip : public Unpacker {
  public:
   Gzip(int descriptor, const std::string& name) : name_(name) {
@@ -91,11 +91,11 @@ class Zstandard : public Unpacker {
   std::vector<char> packed_;
   off_t offset_ = 0;
   ZSTD_inBuffer in_{};
-  size_t frame_left_ = 0;  // what libzstd still expects; 0 between frames
+  size_t frame_left_ = 0;  // bytes that libzstd still expects; 0 between frames
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> stream_{ZSTD_createDCtx(), &ZSTD_freeDCtx};
 };
 
-// Parallel packers begin with a frame of their own, to be skipped.
+// Parallel packers begin with a skippable frame.
 bool is_zstandard(int descriptor, const std::string& name) {
   uint32_t magic = 0;
   std::vector<char> head(sizeof(magic));

@@ -1,4 +1,4 @@
-// The bytes of a file from its beginning, unpacked where it is gzip or Zstandard.
+// The bytes of a file from its beginning; unpacks gzip and Zstandard.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@ namespace maniple {
 class Unpacker {
  public:
   virtual ~Unpacker() = default;
-  // As many bytes as fit into the part; fewer only at the end. Fails (input) when the file cannot be read or
-  // unpacked, naming it.
+  // Reads as many bytes as fit into the part; fewer only at the end.
+  // Fails (input), naming the file, if it cannot be read or unpacked.
   virtual size_t read(std::span<char> part) = 0;
 };
 
-// What the file is, its first bytes say. The descriptor stays the caller's, and must outlive this.
+// Chooses by the first bytes of the file. The caller keeps the descriptor, which must outlive this.
 std::unique_ptr<Unpacker> open_unpacker(int descriptor, const std::string& name);
 
 }  // namespace maniple

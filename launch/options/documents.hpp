@@ -1,4 +1,4 @@
-// Manual pages and bash completion, from what the commands' options are declared with. `maniple --man`,
+// Manual pages and bash completion, made from the declarations of the options. `maniple --man`,
 // `maniple COMMAND --man` and `maniple --completion` print them when the program is built.
 #pragma once
 

@@ -29,13 +29,13 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r") + 1 - first);
 }
 
-// As shells and other config files have it: '...' or "..." is the text between.
+// Removes quotes as shells do: '...' or "..." is the text between.
 std::string unquoted(const std::string& text) {
   const bool quoted = text.size() >= 2 && text.front() == text.back() && (text[0] == '"' || text[0] == '\'');
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-// Which option a path that belongs to none may be for; empty: none.
+// The option that a stray path may be meant for; empty: none.
 std::string option_for_path(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::exists(path / "config.json", ignored)) return "model";

@@ -1,5 +1,4 @@
-// The options of a command. Each is declared once: name, form of its value, default, help, and where the
-// value goes.
+// The options of a command. Each is declared once: name, form of its value, default, help, and target.
 #pragma once
 
 #include <launch/options/same_options.hpp>
@@ -49,22 +48,22 @@ size_t parse_bytes(const std::string& text);
 // "5", "0.5s", "3m", "2h". Fails (usage) on anything else.
 std::chrono::milliseconds parse_duration(const std::string& text);
 
-// As Slurm's --time has it, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM" or "D-HH:MM:SS", or a duration. Fails
-// (usage) on anything else.
+// As in Slurm's --time, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM" or
+// "D-HH:MM:SS", or a duration. Fails (usage) on anything else.
 std::chrono::milliseconds parse_walltime(const std::string& text);
 
-// `otherwise`, or "did you mean ...?" where a candidate is near.
+// `otherwise`, or "did you mean ...?" if a candidate is near.
 std::string did_you_mean(const std::string& name, std::span<const std::string> candidates,
                          const std::string& otherwise);
 
-// How an option is given, and what becomes of it. T: text (checked by us, so that every message about a value
-// is ours), several texts, or bool for a switch. What it is stored in must outlive the Grammar.
+// The form of an option's value, and where it is stored. T: text (which we check ourselves, so that every
+// message about a value is ours), several texts, or bool for a switch. The target must outlive the Grammar.
 template <typename T>
 struct Value {
   po::typed_value<T>* form;  // the Grammar that it is added to owns it
   std::function<void(const std::string& name, const T& given)> store;
-  const char* if_missing = nullptr;       // of an option that must be given: what to type
-  std::vector<std::string> choices = {};  // where a value is one of a few words
+  const char* if_missing = nullptr;       // for a required option: what to type
+  std::vector<std::string> choices = {};  // if the value is one of a few words
 
   Value by_default(const char* text) && { return form->default_value(text), std::move(*this); }
   Value without_value(const char* text) && { return form->implicit_value(text), std::move(*this); }
@@ -72,8 +71,7 @@ struct Value {
   Value or_refuse(const char* remedy) && { return if_missing = remedy, std::move(*this); }
 };
 
-// An option is absent where nothing is given and it has no default: then its target stays as it is.
-// parse(name, text) makes the value.
+// Without a given value and a default the target keeps its value. parse(name, text) makes the value.
 Value<std::string> parsed(const char* shown, auto& target, auto parse) {
   return {po::value<std::string>()->value_name(shown),
           [&target, parse](const std::string& name, const std::string& text) { target = parse(name, text); }};
@@ -95,7 +93,7 @@ Value<bool> on(auto& target, bool value = true) {
           }};
 }
 
-// The bounds' type is what is read.
+// The type of the bounds is the type of the value.
 template <typename T>
 Value<std::string> number(auto& target, T smallest, T largest) {
   return parsed(std::is_integral_v<T> ? "N" : "X", target,
@@ -134,7 +132,7 @@ Value<std::string> choice(const char* shown, T& target,
   return std::move(one_of).by_default(choices.front().first);
 }
 
-// As GivenOptions has it; nothing for a switch that is off.
+// The form in GivenOptions; nothing for a switch that is off.
 inline std::optional<std::string> given_text(const std::string& text) { return text; }
 inline std::optional<std::string> given_text(const std::vector<std::string>& texts) {
   return fmt::format("{}", fmt::join(texts, " "));
@@ -145,7 +143,7 @@ class Grammar {
  public:
   Grammar(std::string command, std::string_view usage) : command_(std::move(command)), usage_(usage) {}
 
-  // Options that are added from here on stand below this caption.
+  // Options added from here on appear below this caption.
   void group(const char* caption);
 
   template <typename T>
@@ -164,15 +162,15 @@ class Grammar {
         });
   }
 
-  // Words that belong to no option are taken.
+  // Stores the words that belong to no option in `words`.
   void take_words(std::vector<std::string>& words) { words_ = &words; }
 
-  // Stores all values, in the order of their declarations; or returns the text to print, where
-  // one is asked for instead: help or version, or (alone, and in no help) --man and --completion.
+  // Stores all values in the order of their declarations. Returns the text to print instead, if one
+  // is asked for: help or version, or (given alone, not shown in the help) --man and --completion.
   std::optional<std::string> parse(std::span<const std::string> args);
   // Options of every command.
   static po::options_description general();
-  // Once all are stored: as text, with the command.
+  // After parse(): the options as text, with the command.
   const GivenOptions& given() const { return given_; }
 
  private:

@@ -1,4 +1,4 @@
-// What the command line calls the fields that texts below launch/ name.
+// Messages of the folders below launch/ name fields; this replaces the fields by options.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -15,7 +15,7 @@ std::string with_option_names(std::string text);
 // "1, 2, 4 or 8"
 std::string alternatives(std::span<const int> numbers);
 
-// As plan_job. Throws an Error (usage; input where the model is the limit) that says the refusal in options.
+// Like plan_job, but throws an Error (usage; input if the model is the limit) that names options.
 JobPlan plan_or_refuse(std::span<const RankLocation> locations, const EngineOptions& options,
                        const ModelConfig* config = nullptr);
 

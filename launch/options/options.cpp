@@ -61,7 +61,7 @@ FailOn parse_fail_on(const std::string& name, const std::string& given) {
   return {percent};
 }
 
-// The group stays open for more.
+// The caller may add more options to the group.
 void add_rank_options(Grammar& grammar, JobOptions& options) {
   EngineOptions& engine = options.engine;
   grammar.group("Ranks and processors");
@@ -98,7 +98,7 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
       "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
 }
 
-// What follows from the options of the ranks.
+// Sets the fields that follow from the options of the ranks.
 void settle(JobOptions& options) {
   options.any_backend = options.engine.backend.kind == BackendKind::automatic;
   options.any_cpu_path = options.engine.backend.cpu_path == CpuPath::automatic;

@@ -1,4 +1,4 @@
-// The command line. Everything wrong with it is an Error (usage) that names the nearest right thing.
+// The command line. Every mistake in it is an Error (usage) that names the nearest correct option or value.
 #pragma once
 
 #include <launch/input/sampling_fields.hpp>
@@ -20,15 +20,15 @@
 
 namespace maniple {
 
-// Of all requests, how many may fail before the exit code is 1.
+// The share of all requests that may fail before the exit code is 1.
 struct FailOn {
   double percent = 0;
 };
 
-// What every command that all ranks work on is told.
+// Options of every command that runs on all ranks.
 struct JobOptions {
-  EngineOptions engine;        // its threads and CPUs are preflight's, its dtype is what is in force
-  std::optional<DType> dtype;  // absent: job_dtype (launch/run_identity), as for --dtype auto
+  EngineOptions engine;        // preflight sets threads and CPUs, job_dtype the type in force
+  std::optional<DType> dtype;  // absent (--dtype auto): job_dtype (run_identity) decides
   std::optional<int> threads;  // absent: from the CPUs of the rank
   bool any_backend = false;    // --backend auto
   bool any_cpu_path = false;   // --cpu-path auto
@@ -39,19 +39,19 @@ struct JobOptions {
   std::optional<std::filesystem::path> run_dir;
   GivenOptions given;
   std::optional<Error> mistake;  // why the command line could not be read: given is empty then
-  Launch launch;                 // main's
-  TimeLimit time_limit;          // its Slurm part is main's
+  Launch launch;                 // set by main
+  TimeLimit time_limit;          // main sets its Slurm part
 };
 
 struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::optional<std::string> prompt;
-  std::vector<std::string> in;        // paths, or "-" for stdin; exactly one of prompt and in is there
+  std::vector<std::string> in;        // paths, or "-" for stdin; exactly one of prompt and in is set
   bool chat = false;                  // the prompt, or each line of text files, is a user's message
-  std::optional<std::string> system;  // before it; with chat alone
-  bool follow = false;                // `in` is one pipe, served as its lines come
+  std::optional<std::string> system;  // the system message before it; only with chat
+  bool follow = false;                // `in` is one pipe, served as its lines arrive
   std::optional<std::string> out;     // a path, or "-" for stdout
-  Overwrite overwrite;                // whether it was requeued is main's, here and below
-  SamplingFields sampling;            // without seed: that of a request is made from the run's
+  Overwrite overwrite;                // main sets `requeued`, here and below
+  SamplingFields sampling;            // without seed: a request's seed follows from the run's
   std::optional<uint64_t> seed;       // of the run
   Shard shard;
   FailOn fail_on;
@@ -62,7 +62,7 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
 };
 
-struct DoctorOptions : GenerateOptions {  // neither a model (an empty path) nor requests need be there
+struct DoctorOptions : GenerateOptions {  // the model (else an empty path) and the requests are optional
   bool quick = false;                     // no measurements
 };
 
@@ -89,7 +89,7 @@ struct TokenizeOptions {
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text
 };
 
-// Help or version: to be printed on stdout.
+// Text to print on stdout: help or version.
 struct Notice {
   std::string text;
 };
@@ -97,8 +97,7 @@ struct Notice {
 using CommandLine =
     std::variant<Notice, GenerateOptions, DoctorOptions, TokenizeOptions, StatusOptions, MergeOptions>;
 
-// args: without the program's name. Reads the file named by --config; fails (input) when that cannot be
-// opened.
+// args: without the program's name. Reads the file of --config; fails (input) if it cannot be opened.
 CommandLine parse_arguments(std::span<const std::string> args);
 
 }  // namespace maniple

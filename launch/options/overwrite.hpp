@@ -3,7 +3,7 @@
 
 namespace maniple {
 
-// asked: --overwrite. requeued: Slurm has started the job again, so that the job itself has left the content.
+// asked: --overwrite. requeued: Slurm has started the job again, so the content is from the job itself.
 struct Overwrite {
   bool asked = false;
   bool requeued = false;

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-// What is a rank's own affair.
+// Options that may differ between ranks.
 constexpr std::string_view free_options[] = {"threads", "start-deadline", "quiet"};
 
 std::string shown(const GivenOptions& options, const std::string& name) {

@@ -1,4 +1,4 @@
-// All ranks must have been given the same options: they work on one model in step.
+// All ranks must have the same options, because they work on one model in step.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -13,9 +13,9 @@ namespace maniple {
 // As text, by name without dashes: "dtype" -> "bf16", "eager" -> "" (a switch), "command" -> "generate".
 using GivenOptions = std::map<std::string, std::string>;
 
-// Collective, before anything that depends on options is sent. mistake: why this rank's command line could
-// not be read. Ends all ranks by CollectiveError (that mistake; or input: rank, host and option that differ) or
-// SilentExit.
+// Collective, before anything that depends on options is sent. mistake: why
+// this rank's command line could not be read. Ends all ranks by CollectiveError
+// (that mistake; or input: rank, host and option that differ) or by SilentExit.
 void refuse_different_options(World& world, GivenOptions mine, const std::optional<Error>& mistake);
 
 }  // namespace maniple

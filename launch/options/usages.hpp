@@ -1,5 +1,5 @@
-// What stands above the options in the help of each command. "maniple COMMAND WORDS: what it does" comes
-// first, examples are indented.
+// The text above the options in each command's help. "maniple
+// COMMAND WORDS: what it does" comes first, examples are indented.
 #pragma once
 
 #include <string_view>

@@ -14,7 +14,7 @@ constexpr std::string_view compiler = "Clang " __clang_version__;
 constexpr std::string_view compiler = "GCC " __VERSION__;
 #endif
 
-// Best first. In a build for other processors there is the portable one alone.
+// Best first. A build for other processors has only the portable path.
 std::string cpu_paths() {
   std::vector<std::string_view> names;
   for (const CpuPath path : available_cpu_paths()) names.push_back(name_of(path));

@@ -1,4 +1,4 @@
-// Which program this is: what a report of a fault needs to say.
+// The version of this program, as a bug report needs it.
 #pragma once
 
 #include <string>

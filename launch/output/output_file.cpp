@@ -69,7 +69,7 @@ bool OutputFile::is_one_of(const LineReader& input) const {
   return ::fstat(descriptor_, &mine) == 0 && input.reads(mine);
 }
 
-// Only a named file is emptied: stdout may be one that others append to.
+// Empties only a named file: other programs may append to the file behind stdout.
 void OutputFile::clear() {
   struct stat status {};
   if (!owned_ || ::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return;

@@ -1,4 +1,4 @@
-// Lines out, to a file, a pipe or stdout ("-"). Errors say which file failed and why.
+// Writes lines to a file, a pipe or stdout ("-"). Errors say which file failed and why.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -15,18 +15,18 @@
 
 namespace maniple {
 
-// Fails (input) where path is a file with content that may not go. Pipes, terminals and devices, and "-" for
-// stdout, hold none.
+// Fails (input) if path is a file whose content must stay.
+// Pipes, terminals, devices and "-" for stdout hold none.
 void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite);
 // That, and fails (input) where the file cannot be written or made. Makes none.
 void check_output(const std::filesystem::path& path, const Overwrite& overwrite);
 
-// The exit code where the reader of a pipe leaves before the end: the shell's for a program that SIGPIPE
-// ended. Such an end is silent.
+// The exit code if the reader of a pipe leaves before the end,
+// as of a program that SIGPIPE ended. Such an end is silent.
 inline constexpr ExitCode closed_pipe{128 + SIGPIPE};
 
-// Every write reaches the file at once or throws: Error (input) when it cannot be opened, Error (fault) when
-// it cannot be written, or of code closed_pipe.
+// Writes without a buffer. Throws an Error: input if the file cannot be
+// opened, fault if it cannot be written, closed_pipe if the reader has left.
 class OutputFile {
  public:
   // "-" for stdout. The old content stays until clear(), so that a run that cannot start loses nothing.
@@ -44,7 +44,7 @@ class OutputFile {
   std::string name_;
   FileDescriptor owned_;  // stdout is not ours to close
   int descriptor_ = STDOUT_FILENO;
-  size_t size_ = 0;  // of what was written whole
+  size_t size_ = 0;  // after the last complete write
 };
 
 }  // namespace maniple

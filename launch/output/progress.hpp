@@ -1,5 +1,5 @@
-// How far a run is: one line that updates itself on a terminal, a whole line every 30 s in a log (also when
-// nothing finished).
+// The progress of a run: one line that updates itself on a terminal,
+// a whole line every 30 s in a log (even if nothing has finished).
 #pragma once
 
 #include <launch/run_directory/run_status.hpp>
@@ -14,15 +14,15 @@
 
 namespace maniple {
 
-// Of requests: those of earlier jobs of the run count as done.
+// Numbers of requests. Requests of earlier jobs of the run count as done.
 struct JobCounts {
   uint64_t requests = 0;
   uint64_t done = 0;
-  uint64_t done_before = 0;  // this job
+  uint64_t done_before = 0;  // by earlier jobs
   uint64_t failed = 0;       // in this job
 };
 
-// Without `updated`; `failed` in this job.
+// `updated` is not set, and `failed` counts this job only.
 struct JobProgress : RunProgress {
   double prefill_tokens_per_second = 0;  // since the last report, as tokens_per_second
 };
@@ -42,8 +42,8 @@ class ProgressLine {
   ProgressLine(std::optional<size_t> columns, Clock::time_point start)
       : columns_(columns), start_(start), last_line_(start) {}
 
-  // What to write now; empty: nothing. Called about twice a second; a log's rates are means since its last
-  // line.
+  // The text to write now, may be empty. Called about twice
+  // a second. A log's rates are means since its last line.
   std::string update(JobProgress progress, Clock::time_point now);
   // Makes room for other text.
   std::string clear() const { return columns_ ? "\r\x1b[K" : ""; }

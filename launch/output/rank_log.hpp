@@ -1,4 +1,4 @@
-// What one rank has to say of itself: a small file of whole lines with their times, in the folder of its job.
+// The log of one rank: a small file of whole lines with times, in the folder of its job.
 #pragma once
 
 #include <kernels/support/file_descriptor.hpp>
@@ -12,7 +12,8 @@ namespace maniple {
 
 class RankLog {
  public:
-  // Lines wait for it. Where the file cannot be opened or written there is no log: the job goes on.
+  // Lines written before are kept until then. If the file
+  // cannot be opened or written, the job goes on without a log.
   void open(const std::filesystem::path& file);
   // From any thread.
   void write(std::string_view line);

@@ -28,7 +28,7 @@ double median(const std::vector<RankTimes>& ranks, const auto& of) {
 // A slow rank shows in its own work: the others wait for it, which counts as communication.
 double own_work(const RankTimes& rank) { return rank.prefill + rank.decode - rank.communication; }
 
-// Whose completions are shorter than somebody asked for, and by what.
+// How the requests ended, and which limits made completions shorter than requested.
 std::string endings_text(const RunSummary& summary, size_t failed, uint32_t max_model_len) {
   std::string text = fmt::format("maniple: ended by: stop {}, length {}, error {}\n", summary.stopped,
                                  summary.reached_length, failed);

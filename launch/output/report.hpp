@@ -1,4 +1,4 @@
-// What the program says on stderr: errors, the banner of a run, its summary.
+// What the program prints on stderr: errors, the banner of a run, its summary.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -13,27 +13,27 @@ namespace maniple {
 // On stderr, at once.
 void say(const std::string& text);
 
-// Empty for an end that nobody is there to hear of (closed_pipe). One block: what, why, what to try;
-// `speaker`, as "rank 3 on nid0041", where it is not obvious who speaks.
+// One block: what, why, what to try; empty for closed_pipe. speaker:
+// "rank 3 on nid0041", where it is not obvious which rank reports.
 std::string error_block(const Error& error, const std::string& speaker = {});
 
-// What any exception means to users.
+// The Error to show users for any exception.
 Error error_of(const std::exception& exception);
 
 struct SeedReport {
   uint64_t value = 0;
-  std::string_view origin = {};  // where nobody gave it
+  std::string_view origin = {};  // set if the user gave none
 };
 
 // "load 1.0 s, prefill ..."
 std::string times_text(const RankTimes& times);
 std::string banner(const EngineOptions& options, const JobPlan& plan, const EngineInfo& info,
                    const World& world, const SeedReport& seed);
-// What a run directory keeps of a job that has ended by itself: JSON.
+// The JSON record that a run directory keeps of a job that has ended by itself.
 std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
                        const World& world);
-// done and failed: requests, those that the engine never saw among them. max_model_len: of prompt and
-// completion.
+// done, failed: numbers of requests, including those that never
+// reached the engine. max_model_len: of prompt and completion.
 std::string summary_text(const RunSummary& summary, size_t done, size_t failed, uint32_t max_model_len,
                          const std::vector<RankLocation>& locations);
 

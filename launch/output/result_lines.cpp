@@ -25,7 +25,7 @@ std::string spelt(int32_t token, const Tokenizer* tokenizer) {
                    : fmt::format("token_id:{}", token);
 }
 
-// Ours
+// Our own shape
 
 std::string token_fields(int32_t token, const Tokenizer* tokenizer) {
   const std::string text =
@@ -33,7 +33,7 @@ std::string token_fields(int32_t token, const Tokenizer* tokenizer) {
   return fmt::format("\"token\":{},{}", token, text);
 }
 
-// Without a tokenizer the token's id is among the tokens alone.
+// Without a tokenizer the token's id is only in "tokens".
 std::string score_json(int32_t token, const TokenScore& score, const Tokenizer* tokenizer) {
   std::string text = fmt::format("{{{}\"logprob\":{}", tokenizer ? token_fields(token, tokenizer) : "",
                                  number(score.logprob));
@@ -62,9 +62,9 @@ std::string plain_line(const RequestLabel& label, const Completion& completion, 
       completion.tokens.size());
 }
 
-// OpenAI's
+// OpenAI's shape
 
-// The bytes, where the token is whole characters.
+// The bytes of a token; null if they are not whole characters.
 std::string bytes_json(const std::string& text) {
   if (text.find("\xef\xbf\xbd") != std::string::npos) return "null";
   std::string bytes;

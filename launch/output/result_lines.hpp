@@ -9,9 +9,9 @@
 
 namespace maniple {
 
-// Without its end. Holds only what follows from request, model and seed: its bytes are the same on every
-// grid. Numbers are the shortest that read back as the same float. The tokenizer spells the tokens of
-// logprobs.
+// Without the line end. The content follows only from request, model and seed,
+// so its bytes are the same on every grid. Numbers are the shortest that read
+// back as the same float. The tokenizer gives the texts of tokens in logprobs.
 std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer);
 
 }  // namespace maniple

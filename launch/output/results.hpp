@@ -1,5 +1,4 @@
-// Where completions go: rendered and stored on the writer's thread, into a run directory or in the order of
-// the input into one file.
+// Renders and stores completions on the writer's thread, in a run directory or in one ordered file.
 #pragma once
 
 #include <launch/input/request_feed.hpp>
@@ -16,7 +15,7 @@
 
 namespace maniple {
 
-// What keeps the lines. Used by one thread.
+// Stores the result lines. Used by one thread.
 class ResultStore {
  public:
   virtual ~ResultStore() = default;
@@ -25,12 +24,12 @@ class ResultStore {
   virtual void finished(RequestId request, bool failed, std::string line) = 0;
   // The beginning of a line that finished() ends.
   virtual void begun(std::string_view /*part*/) {}
-  // Now and then, when nothing is to be done.
+  // Called now and then while there is nothing to do.
   virtual void idle(const JobProgress& /*progress*/) {}
   virtual bool has_room() const { return true; }  // from any thread
 };
 
-// One file in the order of the input, each line written when its turn has come.
+// One file in the order of the input. A line is written when all lines before it are written.
 class OrderedFile : public ResultStore {
  public:
   OrderedFile(OutputFile& file, const Shard& shard) : file_(file), shard_(shard), turn_(shard.index) {}
@@ -38,7 +37,7 @@ class OrderedFile : public ResultStore {
   void finished(RequestId request, bool failed, std::string line) override;
   void begun(std::string_view part) override { file_.write(part); }
   bool has_room() const override { return held_bytes_ < most_held_bytes; }
-  // After the last: what finished while an earlier request did not.
+  // Call after the last result: writes the lines that still wait for an earlier one.
   void write_held();
 
  private:
@@ -53,7 +52,7 @@ class OrderedFile : public ResultStore {
 
 class RunStore : public ResultStore {
  public:
-  // deaths_are_told: before a launcher answers them with a signal that asks for a stop.
+  // deaths_are_told: the ranks report a death before the launcher's SIGTERM arrives.
   RunStore(RunDirectory& run, bool deaths_are_told) : run_(run), deaths_are_told_(deaths_are_told) {}
 
   void started(RequestId request, bool alone) override;
@@ -66,11 +65,11 @@ class RunStore : public ResultStore {
   bool deaths_are_told_;
 };
 
-// The engine's side of it: takes completions, never waits for a disk. Throws what the store threw.
+// The engine's side: takes completions and never waits for a disk. Throws the store's errors.
 class Results : public CompletionSink, public RequestOrder {
  public:
-  // bare: the text of completions alone, no JSON. tokenizer may be null; it and the store must outlive this.
-  // at_work: as WriterThread has it.
+  // bare: only the text of completions, no JSON. tokenizer may be null;
+  // it and the store must outlive this. at_work: see WriterThread.
   Results(ResultStore& store, const Tokenizer* tokenizer, bool bare,
           std::atomic<uint32_t>* at_work = nullptr);
 
@@ -82,12 +81,12 @@ class Results : public CompletionSink, public RequestOrder {
     return writer_.waiting() < most_waiting && waiting_bytes_ < most_waiting_bytes && store_.has_room();
   }
   void started(RequestId request) override;
-  void generated(RequestId request, std::string_view text) override;  // of one request alone, bare
+  void generated(RequestId request, std::string_view text) override;  // only for a single bare request
   void stopping() override;
   void finished(Completion completion) override;
 
   void progress(const JobProgress& progress);
-  // Returns when all that was taken is stored.
+  // Returns when all completions taken so far are stored.
   void drain() { writer_.drain(); }
 
   size_t done() const { return done_; }
@@ -108,8 +107,8 @@ class Results : public CompletionSink, public RequestOrder {
   size_t failed_ = 0;
   std::string last_error_;
   std::atomic<size_t> waiting_bytes_ = 0;  // of completions that are not stored yet
-  size_t streamed_ = 0;                    // the writer's: bytes of the bare text that are out
-  JobProgress progress_;                   // the writer's
+  size_t streamed_ = 0;                    // the writer thread's: bytes of bare text already written
+  JobProgress progress_;                   // the writer thread's
   WriterThread writer_;                    // last: it uses the others
 };
 

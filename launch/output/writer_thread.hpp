@@ -1,4 +1,4 @@
-// Work that may wait for a disk, in order, on a thread of its own, so that who hands it over never does.
+// Runs tasks that may wait for a disk, in order, on a separate thread, so the caller never waits.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,10 @@ class WriterThread {
  public:
   using Task = std::function<void()>;
 
-  // idle: called when all tasks are done, and about twice a second. at_work (may be null): as DiskWait has
-  // it, from the first task to the idle after the last.
+  // idle: called when all tasks are done, and about twice a second. at_work (may be
+  // null): a DiskWait counter, odd from the first task to the idle after the last.
   explicit WriterThread(Task idle, std::atomic<uint32_t>* at_work = nullptr);
-  ~WriterThread();  // without what is waiting
+  ~WriterThread();  // drops waiting tasks
 
   // Throws what an earlier task threw; no task runs after that one.
   void post(Task task);

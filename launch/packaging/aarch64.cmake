@@ -1,5 +1,5 @@
-# A toolchain file: compiles for aarch64 with Debian's g++-aarch64-linux-gnu. Objects and static libraries need nothing else; a program
-# needs that processor's libraries, by CMAKE_PREFIX_PATH.
+# A toolchain file: compiles for aarch64 with Debian's g++-aarch64-linux-gnu. Objects and static libraries need nothing else. A program
+# needs the aarch64 libraries, through CMAKE_PREFIX_PATH.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program, the scripts for clusters, the modulefile, the documents with the licence. The documents
-# keep their folders, so that what they link to is there.
+# `cmake --install` installs the program, the cluster scripts, the modulefile, and the documents with the licence. The documents keep
+# their folders, so their links work.
 include(GNUInstallDirs)
 install(TARGETS maniple RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY cluster DESTINATION ${CMAKE_INSTALL_DATADIR}/maniple USE_SOURCE_PERMISSIONS)

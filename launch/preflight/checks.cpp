@@ -38,8 +38,8 @@ Result check_tensor_groups(const JobFacts& s) {
                                         : fmt::format("--tp {} (more replicas)", inside))};
 }
 
-// A library that not every rank has loaded counts as a version too. Ranks must not differ in what talks to
-// other ranks; drivers and math libraries of nodes may be a step apart.
+// A library that only some ranks have loaded counts as a difference. Libraries that talk to other
+// ranks must be the same everywhere; drivers and math libraries may differ slightly between nodes.
 Result check_versions(const JobFacts& s) {
   constexpr std::array strict = {"maniple", "MPI", "libmpi", "libnccl"};
   std::set<std::string> names;
@@ -82,7 +82,7 @@ Result check_cpu_masks(const JobFacts& s) {
       "mpirun --bind-to none, or --map-by slot:PE=N for N cores a rank; with srun: --cpus-per-task=N"};
 }
 
-// Of the lengths that were given: a cache that is asked for may be too small for them.
+// The requested cache may be too small for the requested lengths.
 Result check_cache(const JobFacts& s) {
   const EngineOptions& engine = s.options.engine;
   if (!engine.kv_memory || s.plan.needs.empty()) return std::nullopt;
@@ -105,7 +105,7 @@ Result check_cache(const JobFacts& s) {
                   (s.plan.max_model_len + engine.block_size - 1) / engine.block_size * block, tokens)};
 }
 
-// The ranks of a node take from the same memory.
+// The ranks of a node share its memory.
 Result check_memory(const JobFacts& s) {
   for (const std::vector<int>& ranks : ranks_by_node(s)) {
     uint64_t weights = 0, cache = 0, free = ResourceLimit::unlimited;
@@ -150,7 +150,7 @@ Result check_locked_memory(const JobFacts& s) {
                                    bytes_text(limit.hard))};
 }
 
-// MPI has reached everyone by now. NCCL looks for an interface by itself.
+// MPI has connected all ranks by now. NCCL chooses an interface itself.
 Result check_networks(const JobFacts& s) {
   std::map<std::string, std::set<int>> nodes_in;
   for (size_t rank = 0; rank < s.size(); ++rank)
@@ -217,7 +217,7 @@ Result check_time_left(const JobFacts& s) {
                  "it would stop before it has done anything", "a longer --time, or a smaller --stop-before"};
 }
 
-// Only differences that the readings prove count.
+// Counts only differences beyond the uncertainty of the readings.
 Result check_clocks(const JobFacts& s) {
   constexpr double most = 1.0;
   const ClockReading& mine = s.ranks[0].clock;
@@ -269,7 +269,7 @@ Result check_huge_pages(const JobFacts& s) {
                  "ask the site for \"madvise\" in /sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
-// When a check has anything to look at.
+// Whether a check applies.
 bool always(const JobFacts&) { return true; }
 bool asks_for_gpus(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
 bool in_an_allocation(const JobFacts& s) { return s.options.launch.allocated_tasks > 1; }
@@ -281,7 +281,7 @@ bool on_cpus_beside_gpus(const JobFacts& s) {
          std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
 }
 bool in_fp16_on_cpus(const JobFacts& s) { return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16; }
-// What has no GPU has no place near one either.
+// Checks of where GPUs are need a visible GPU on every rank.
 bool with_gpus(const JobFacts& s) {
   return s.on_gpus() &&
          std::ranges::none_of(s.ranks, [](const RankFacts& facts) { return facts.gpus.empty(); });

@@ -1,4 +1,4 @@
-// What may be wrong with a launch, told before weights are read: pure functions of what all ranks know.
+// Checks of a launch before weights are read: pure functions of the facts of all ranks.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -11,7 +11,7 @@
 
 namespace maniple {
 
-// A note is for who asks (doctor), a refusal ends the job.
+// Only doctor shows notes. A refusal ends the job.
 enum class Severity : uint8_t { note, warning, refusal };
 
 struct Finding {
@@ -25,7 +25,7 @@ struct CheckResult {
   std::string_view name;
   std::optional<Finding> finding;
 };
-// Of every check that applies, in the order in which they are to be read. A check has one finding at most.
+// The results of all checks that apply, in reading order. A check has one finding at most.
 std::vector<CheckResult> run_checks(const JobFacts& job);
 
 // "warning: ..." with why and try below.

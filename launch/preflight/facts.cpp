@@ -54,7 +54,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// Names in a folder, sorted; none where there is no such folder.
+// Names in a folder, sorted; none if there is no such folder.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code missing;
@@ -64,7 +64,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// Of "0-3,8".
+// list: "0-3,8".
 bool list_has_any(const std::string& list, const std::vector<int>& cpus) {
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {
@@ -106,7 +106,8 @@ std::vector<std::string> active_fabric(const fs::path& root) {
   return active;
 }
 
-// Bridges of containers and virtual machines have the same networks on every node and join none of them.
+// Bridges of containers and virtual machines: the same
+// networks on every node, but no connection between nodes.
 bool is_local(const std::string& interface) {
   constexpr std::array prefixes = {"lo", "docker", "br-", "virbr", "veth", "cni", "podman"};
   return std::ranges::any_of(prefixes, [&](const char* prefix) { return interface.starts_with(prefix); });
@@ -139,7 +140,7 @@ std::vector<GpuFacts> visible_gpu_facts(const fs::path& root) {
   return gpus;
 }
 
-// Of the size and the first 16 MiB, in which a library has its build id: enough to tell two builds apart.
+// Hash of the size and the first 16 MiB, which hold a library's build id: enough to distinguish two builds.
 std::string hash_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes(size_t{16} << 20, '\0');
@@ -149,7 +150,7 @@ std::string hash_of(const fs::path& path) {
   return fmt::format("{:016x}", XXH64(bytes.data(), static_cast<size_t>(file.gcount()), size));
 }
 
-// The program, and the loaded libraries on whose inner workings ranks must agree.
+// Versions of the program and of the loaded libraries that must match between ranks.
 std::map<std::string, std::string> loaded_versions(const fs::path& root) {
   constexpr std::array libraries = {"libmpi", "libnccl", "libcuda", "libcudart", "libcublasLt"};
   std::map<std::string, std::string> versions{
@@ -166,7 +167,7 @@ std::map<std::string, std::string> loaded_versions(const fs::path& root) {
   return versions;
 }
 
-// The last of the mounts with the longest point that holds the path counts.
+// Takes the longest mount point that contains the path; of several mounts there, the last.
 std::string file_system_of(const fs::path& path, const fs::path& root) {
   std::ifstream mounts(root / "proc/self/mounts");
   std::string found;
@@ -221,8 +222,8 @@ StorageFacts read_storage(const fs::path& path, const fs::path& root) {
   return facts;
 }
 
-// The first barrier lets all arrive together, so that the second is short. Nobody leaves it before all have
-// come: the readings of any two ranks around it have a moment in common.
+// The first barrier lets all ranks arrive together, so the second is short. No rank
+// leaves the second before all have entered it: the intervals of any two ranks overlap.
 ClockReading read_clock(World& world) {
   const auto now = [] {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -1,4 +1,4 @@
-// What a rank knows of itself and its machine before anything is loaded: what the checks compare.
+// What a rank knows of itself and its machine before anything is loaded. The checks compare these facts.
 #pragma once
 
 #include <parallel/world.hpp>
@@ -26,13 +26,13 @@ struct GpuFacts {
   std::vector<std::string> peers;  // uuids of visible GPUs whose memory it can address
 };
 
-// Of an interface that is up.
+// The network of an interface that is up.
 struct Subnet {
   std::string interface;
   std::string network;  // "10.1.2.0/24"
 };
 
-// Where a path is, or its nearest parent that exists.
+// The storage of a path, or of its nearest parent that exists.
 struct StorageFacts {
   std::string path;         // that parent, absolute; empty: there was none to look at
   std::string file_system;  // "lustre"; empty: not known
@@ -40,14 +40,14 @@ struct StorageFacts {
   uint64_t free_bytes = ResourceLimit::unlimited;
 };
 
-// This rank's clock at a moment that all ranks share, give or take `slack`: seconds since 1970.
+// This rank's clock at a moment that all ranks share, in seconds since 1970, plus or minus `slack`.
 struct ClockReading {
   double middle = 0;
   double slack = 0;
 };
 
 struct RankFacts {
-  std::vector<int> cpus;  // that it may run on, ascending
+  std::vector<int> cpus;  // allowed ones, ascending
   int cpus_of_node = 1;
   std::vector<std::string> cpu_paths;  // that its processor can run, best first
   std::vector<int> numa_nodes;         // of `cpus`
@@ -66,9 +66,9 @@ struct RankFacts {
   uint64_t kv_bytes = 0;      // at least
 };
 
-// What the machine tells. root: where /proc and /sys are, for tests.
+// Reads the facts of the machine. root: the folder of /proc and /sys, for tests.
 RankFacts read_facts(const std::filesystem::path& root = "/");
-// path: of the machine itself. root: where /proc is.
+// path: a real path, not below root. root: the folder of /proc.
 StorageFacts read_storage(const std::filesystem::path& path, const std::filesystem::path& root = "/");
 
 // Collective.

@@ -42,7 +42,7 @@ std::optional<Finding> check_gpus(const JobFacts& s) {
   return std::nullopt;
 }
 
-// Who leaves the choice of the backend to us may not expect GPUs that stand idle.
+// With --backend auto users may not notice that GPUs stay idle.
 std::optional<Finding> check_idle_gpus(const JobFacts& s) {
   const std::vector<int> near = ranks_where(s, [&](size_t rank) { return s.ranks[rank].gpus_of_node > 0; });
   const std::string what =
@@ -74,7 +74,7 @@ std::optional<Finding> check_gpu_isolation(const JobFacts& s) {
       "--gpus-per-node=N --ntasks-per-node=N without --gpus-per-task and --gpu-bind"};
 }
 
-// Of GPUs that see each other; what isolation hides is told by check_gpu_isolation.
+// Only for GPUs that see each other; check_gpu_isolation reports hidden ones.
 std::optional<Finding> check_gpu_peers(const JobFacts& s) {
   if (s.options.engine.share_gpus) return std::nullopt;
   const auto reaches = [&](int rank, int other) {

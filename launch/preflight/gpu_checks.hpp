@@ -1,4 +1,4 @@
-// Checks of GPUs, and of who would want one. They stand in the list of checks.cpp.
+// Checks of GPUs, and of jobs that could use them. checks.cpp lists them.
 #pragma once
 
 #include <launch/preflight/checks.hpp>

@@ -1,4 +1,4 @@
-// What all ranks know of a launch, and what checks ask of it.
+// The facts of all ranks about a launch, and queries for the checks.
 #pragma once
 
 #include <launch/options/options.hpp>
@@ -24,9 +24,9 @@ struct JobFacts {
   bool cuda_build = true;
 
   size_t size() const { return ranks.size(); }
-  // Not in a build without CUDA, which is refused.
+  // False in a build without CUDA: such a job is refused.
   bool on_gpus() const { return cuda_build && options.engine.backend.kind == BackendKind::cuda; }
-  // The GPU that a rank will take; null where it sees none for it.
+  // The GPU that a rank will take; null if it sees none.
   const GpuFacts* gpu_of(size_t rank) const;
 };
 
@@ -42,9 +42,9 @@ std::vector<std::vector<int>> ranks_by_node(const JobFacts& s);
 // Hosts of ranks, each once: "nid1, nid2 and 14 more".
 std::string hosts_text(const JobFacts& s, const std::vector<int>& ranks);
 
-// Numbers as people read them: "64 KiB", "13.5 GiB", "unlimited".
+// Readable numbers: "64 KiB", "13.5 GiB", "unlimited".
 std::string bytes_text(uint64_t bytes);
-// Ascending ones: "0-3,8". None: "-".
+// Ascending numbers: "0-3,8". None: "-".
 std::string ranges_text(std::span<const int> numbers);
 // "rank 3", "ranks 0-3,8".
 std::string ranks_text(std::span<const int> ranks);

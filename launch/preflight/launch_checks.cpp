@@ -30,7 +30,7 @@ std::optional<Finding> check_idle_tasks(const JobFacts& s) {
                   launch.cpus_per_task > 0 ? fmt::format(" --cpus-per-task={}", launch.cpus_per_task) : "")};
 }
 
-// Those that ranks with the same mask have together are shared out.
+// Ranks with the same mask share its CPUs.
 std::optional<Finding> check_threads(const JobFacts& s) {
   const int threads = s.options.threads.value_or(0);
   std::vector<std::vector<int>> masks;
@@ -50,7 +50,7 @@ std::optional<Finding> check_threads(const JobFacts& s) {
                   threads)};
 }
 
-// The path decides the last bits, so that a run keeps the one that it was begun with.
+// The path decides the last bits, so a run keeps the path that it was begun with.
 std::optional<Finding> check_processors(const JobFacts& s) {
   const std::string path(name_of(s.options.engine.backend.cpu_path));
   const std::string one_type = "nodes of one type: sbatch --constraint=NAME (sinfo -o \"%N %f\" lists them)";

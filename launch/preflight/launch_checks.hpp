@@ -1,4 +1,4 @@
-// Checks of how and where the job was started. They stand in the list of checks.cpp.
+// Checks of how and where the job was started. checks.cpp lists them.
 #pragma once
 
 #include <launch/preflight/checks.hpp>

@@ -29,7 +29,7 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The first time is for caches, connections and page faults.
+// The first call warms up caches, connections and page tables.
 double median_seconds(int times, const Work& work) {
   work();
   std::vector<double> seconds;
@@ -44,8 +44,8 @@ std::vector<int> all_ranks(const World& world) {
   return ranks;
 }
 
-// Half of the way from rank 0 and back, one rank after the other, through the host: what MPI itself takes.
-// Pairs inside a node and between nodes are not comparable.
+// Half of the round trip from rank 0, one rank after the other, through the host:
+// MPI's own latency. Pairs inside a node and pairs between nodes are not comparable.
 std::vector<Series> measure_latency(World& world, Communicator& everyone) {
   constexpr int times = 50;
   const auto size = static_cast<size_t>(world.size());
@@ -90,7 +90,7 @@ std::vector<Series> sweep_all_reduce(World& world, const char* name, std::span<c
   return sweep;
 }
 
-// Sums of arrays far larger than caches, on all ranks at the same time: two are read, one is written.
+// Adds arrays far larger than the caches, on all ranks at the same time: reads two, writes one.
 Series measure_memory(World& world, Backend& backend) {
   constexpr int times = 3;
   const Shape shape{1024, 16 * 1024};
@@ -105,7 +105,7 @@ Series measure_memory(World& world, Backend& backend) {
   return {"memory of a rank", "GB/s", true, 3, gather_values(world, bytes / seconds / 1e9)};
 }
 
-// Bytes a second, from the storage: not from this node's page cache.
+// Bytes per second from the storage, not from this node's page cache.
 double read_speed(const ModelFiles& files) {
   constexpr uint64_t most = uint64_t{256} << 20, part = uint64_t{8} << 20;
   std::vector<std::byte> bytes(part);
@@ -136,7 +136,7 @@ Series measure_storage(World& world, const fs::path& model) {
   return {"reading the model, each node", "GB/s", true, 3, gather_values(world, speed / 1e9)};
 }
 
-// Rank 0: 64 KiB until they are safe, in a file that nobody sees and no failure leaves behind.
+// Rank 0: time until 64 KiB are on disk, in an unlinked file, which no failure leaves behind.
 Series measure_sync(World& world, const std::optional<fs::path>& folder) {
   constexpr int times = 10;
   constexpr size_t bytes = size_t{64} << 10;
@@ -171,7 +171,7 @@ std::vector<size_t> ranking(const Series& series) {
   return ranks;
 }
 
-// Of two the better one.
+// Of two middle ranks the better one.
 double median_of(const Series& series, const std::vector<size_t>& ranking) {
   return series.by_rank[ranking[(ranking.size() - 1) / 2]];
 }

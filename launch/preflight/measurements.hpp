@@ -1,5 +1,5 @@
-// What doctor measures in the layout at hand, over the channels and kernels that generate will use; and which
-// of the numbers look wrong.
+// What doctor measures in the given layout, over the channels and
+// kernels that generate will use; and which of the numbers look wrong.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -19,7 +19,7 @@ struct Series {
   std::vector<double> by_rank;  // in `unit`; 0: not measured there
 };
 
-// Collective. Reads the model, and writes into the run directory, which exists, where the options name them.
+// Collective. Reads the model and writes into the run directory (which must exist) if the options name them.
 std::vector<Series> measure(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend);
 
 // Median, best and worst of each, with their ranks.

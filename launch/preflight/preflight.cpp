@@ -10,7 +10,7 @@
 namespace maniple {
 namespace {
 
-// Without --kv-memory the cache takes what is free: a block is the least.
+// Without --kv-memory the cache takes the free memory; it needs at least one block.
 void add_needs(RankFacts& facts, const EngineOptions& engine, const RankNeeds& needs) {
   facts.weight_bytes = needs.weight_bytes;
   facts.kv_bytes = engine.kv_memory.value_or(needs.kv.block_bytes());
@@ -68,7 +68,7 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
   job.cuda_build = has_cuda_backend();
   RankFacts mine;
   collective_phase(world, [&] {
-    if (job.on_gpus() && visible_gpus() > 0) {  // before the versions of what is loaded are compared
+    if (job.on_gpus() && visible_gpus() > 0) {  // loaded before the versions of loaded libraries are compared
       open_gpu_libraries();
       world.open_gpu_transport();
     }

@@ -1,5 +1,4 @@
-// Before anything is loaded: the ranks tell each other what they know, and what is wrong with the launch is
-// said.
+// Before anything is loaded: gathers the facts of all ranks, checks the launch and reports findings.
 #pragma once
 
 #include <launch/preflight/checks.hpp>
@@ -31,9 +30,9 @@ struct Preflight {
 Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& plan,
                         uint64_t results_bytes = 0);
 
-// Rank, node, device, CPUs and place in the grid, a line a rank; of more than `most` ranks the first ones.
+// Rank, node, device, CPUs and place in the grid, one line per rank; only the first `most` ranks.
 std::string rank_table(const JobFacts& job, size_t most = SIZE_MAX);
-// What `generate` says: the warnings, and unless it is quiet how many checks had nothing to say.
+// generate's text: the warnings, and, unless quiet, the number of checks without a finding.
 std::string preflight_text(const std::vector<CheckResult>& results, bool quiet = false);
 
 }  // namespace maniple

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds glance{50};
 
-// posix_spawn, since fork() copies locks that other threads hold and memory that the network card knows.
+// posix_spawn, because fork() copies locks of other threads and memory registered with the network card.
 std::optional<pid_t> spawn(const std::vector<std::string>& command, int output) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -59,7 +59,7 @@ std::optional<std::string> read_until(int input, Clock::time_point deadline, con
   return std::nullopt;
 }
 
-// Not even SIGKILL ends a process that waits for a dead file system: such a one is left behind.
+// Not even SIGKILL ends a process that waits for a dead file system: such a process is left behind.
 void end(pid_t child) {
   ::kill(child, SIGKILL);
   for (int tries = 0; tries < 20 && ::waitpid(child, nullptr, WNOHANG) == 0; ++tries)

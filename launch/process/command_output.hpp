@@ -1,4 +1,4 @@
-// What another program says, asked in a way that cannot hang.
+// The output of another program, read in a way that cannot hang.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 
 namespace maniple {
 
-// The standard output of a program found on PATH; its errors go nowhere. Nothing if it does not start, or is
-// not done after `patience` or when `stop` is requested: then it is killed. Safe beside other threads and
-// MPI.
+// The standard output of a program found on PATH; its stderr is discarded.
+// Nothing if it does not start, or if it has not ended after `patience` or when
+// `stop` is requested: then it is killed. Safe beside other threads and MPI.
 std::optional<std::string> output_of(const std::vector<std::string>& command,
                                      std::chrono::milliseconds patience, const std::stop_token& stop = {});
 

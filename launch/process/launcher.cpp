@@ -22,7 +22,7 @@ T number_or(const std::optional<std::string>& text, T fallback) {
   return value;
 }
 
-// An array's last task has the number of the whole array as its own SLURM_JOB_ID.
+// The last task of an array has the array's number as its SLURM_JOB_ID.
 std::string slurm_job(const Environment& lookup) {
   const auto array = lookup("SLURM_ARRAY_JOB_ID"), task = lookup("SLURM_ARRAY_TASK_ID");
   if (array && task) return fmt::format("{}_{}", *array, *task);
@@ -35,16 +35,16 @@ std::string nccl_off_fabric(const Environment& lookup) {
   return disabled == "0" ? "" : "NCCL_IB_DISABLE=" + disabled;
 }
 
-// Where a job has fewer nodes than TreeWidth, a fence without data of Slurm's PMIx (20.11 to 26.05) waits for
-// nobody on other nodes, unless all fences are rings; and such a fence is the last one of MPI_Init. Open
-// MPI's TCP transport crashes in a rank that is spoken to before it is ready.
+// The last fence of MPI_Init carries no data. If a job has fewer nodes than TreeWidth, Slurm's
+// PMIx (20.11 to 26.05) does not wait for other nodes in such a fence, unless all fences are
+// rings. Open MPI's TCP transport crashes in a rank that gets a message before it is ready.
 std::chrono::milliseconds time_to_settle(const Environment& lookup) {
   const bool early = lookup("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix") &&
                      lookup("SLURM_NNODES") != "1" && lookup("SLURM_PMIX_FENCE") != "ring";
   return std::chrono::milliseconds(early ? 500 : 0);
 }
 
-// "2(x3),1": of three nodes two each, then one.
+// "2(x3),1": three nodes with two tasks each, then one with one.
 int tasks_on(int node, const std::string& tasks_per_node) {
   std::istringstream list(tasks_per_node);
   for (std::string entry; std::getline(list, entry, ',');) {
@@ -55,7 +55,7 @@ int tasks_on(int node, const std::string& tasks_per_node) {
   return 0;
 }
 
-// Under mpirun, whose daemons srun may have started, Slurm's variables are about those.
+// Under mpirun Slurm's variables describe mpirun's daemons, which srun may have started.
 void read_place(Launch& launch, const Environment& lookup) {
   const bool by_mpirun = lookup("OMPI_COMM_WORLD_RANK").has_value();
   const auto local_rank = lookup(by_mpirun ? "OMPI_COMM_WORLD_LOCAL_RANK" : "SLURM_LOCALID");
@@ -70,13 +70,13 @@ void read_place(Launch& launch, const Environment& lookup) {
   std::ranges::replace(launch.step, '/', '_');
 }
 
-// srun speaks PMI too, Hydra (of MPICH and Intel MPI) may use srun to start its helpers.
+// srun sets PMI_SIZE too. Hydra (MPICH, Intel MPI) may start its helpers with srun, but sets MPI_LOCALNRANKS.
 bool is_of_srun(const Launcher& launcher, const Environment& lookup) {
   return std::string_view(launcher.size_variable) == "PMI_SIZE" && lookup("SLURM_STEP_NUM_TASKS") &&
          !lookup("MPI_LOCALNRANKS");
 }
 
-// mpirun is nearer than anything that it was started in, srun farther. Some tell the node's copies only.
+// mpirun is the nearest launcher, srun the farthest. Some launchers tell only the copies on the node.
 void read_launcher(Launch& launch, const Environment& lookup) {
   const auto take = [&](const Launcher& launcher) {
     const auto copies = lookup(launcher.size_variable);
@@ -97,8 +97,8 @@ void read_launcher(Launch& launch, const Environment& lookup) {
 
 }  // namespace
 
-// Inside a job script SLURM_PROCID is there too, but only a job step has SLURM_STEP_NUM_TASKS > 1 tasks that
-// run this program.
+// SLURM_PROCID is set in job scripts too. Only in a job step that runs
+// several copies of this program is SLURM_STEP_NUM_TASKS above 1.
 Launch detect_launch(const Environment& lookup) {
   Launch launch;
   launch.job = slurm_job(lookup);
@@ -119,7 +119,7 @@ Launch detect_launch(const Environment& lookup) {
   return launch;
 }
 
-// A name a line, below a line of words.
+// list: one name per line, below a line of several words.
 std::string mpi_plugins(const std::string& list) {
   std::istringstream lines(list);
   std::string names;

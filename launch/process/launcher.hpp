@@ -9,9 +9,9 @@
 
 namespace maniple {
 
-// What starts the processes of a job and says so in their environment; srun is told apart from these.
+// A launcher that sets these variables in its processes; srun is recognised separately.
 struct Launcher {
-  const char* size_variable;  // how many it started
+  const char* size_variable;  // the number of processes that it started
   const char* rank_variable;
   std::string_view name;
   std::string_view for_open_mpi;  // what makes it start programs of Open MPI; empty: nothing does
@@ -20,7 +20,7 @@ struct Launcher {
 struct Launch {
   bool by_mpi = false;  // MPI_Init will find the other ranks
   int rank = 0;         // good enough to decide who prints
-  // As far as the launcher tells: of the job step, a name that no other on a node has at this time.
+  // If the launcher tells: of the job step, a name that no other step on a node has at this time.
   std::string step;
   int ranks = 0;
   std::optional<int> local_rank;
@@ -29,27 +29,27 @@ struct Launch {
   std::optional<std::chrono::system_clock::time_point> job_end;
   bool requeued = false;   // Slurm has started this job before
   int het_components = 1;  // of a heterogeneous Slurm job
-  // To wait after MPI_Init, where that may not have waited for all ranks.
+  // Wait this long after MPI_Init, which may not have waited for all ranks.
   std::chrono::milliseconds settle{0};
   std::string nccl_off_fabric;  // the setting that keeps NCCL on sockets: "NCCL_IB_DISABLE=1"; may be empty
-  // Copies of the program that the nearest launcher says it started: several without MPI ranks are a launch
-  // mistake. launcher: null for srun or nobody.
+  // Copies that the nearest launcher started. Several copies without MPI
+  // between them are a launch mistake. launcher: null for srun or none.
   int copies = 1;
   const Launcher* launcher = nullptr;
-  // Of the Slurm allocation, where nothing but the job's own shell or step of one task started us.
+  // Tasks of the Slurm allocation, if only the job's own shell or a step of one task started us.
   int allocated_tasks = 1;
-  int cpus_per_task = 0;  // as the allocation was asked for; 0: not said
+  int cpus_per_task = 0;  // as requested for the allocation; 0: not known
 };
 
 // lookup: the value of an environment variable.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 Launch detect_launch(const Environment& lookup);
 
-// What `srun --mpi=list` says, in a line: "none, pmi2, pmix".
+// The plugins in the output of `srun --mpi=list`, on one line: "none, pmi2, pmix".
 std::string mpi_plugins(const std::string& list);
 
-// Throws Error (preflight) when several copies were started and MPI sees one rank in each: every copy would
-// do the whole job. mpi: of this build, "Open MPI v4.1.4". mpi_list: asks srun what the site offers.
+// Throws Error (preflight) if several copies were started and MPI sees one rank in each: every copy would do
+// the whole job. mpi: the MPI of this build, "Open MPI v4.1.4". mpi_list: asks srun what the site offers.
 void check_launch(const Launch& launch, int mpi_ranks, const std::string& mpi,
                   const std::function<std::string()>& mpi_list);
 

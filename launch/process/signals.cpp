@@ -12,7 +12,7 @@
 namespace maniple {
 namespace {
 
-std::atomic<int> noted_signal = 0;    // all that a signal handler can reach
+std::atomic<int> noted_signal = 0;    // all that a signal handler uses
 std::atomic<int64_t> sigterm_at = 0;  // in ms of the steady clock
 std::atomic<const char*> removed_on_sigterm = nullptr;
 std::atomic<const StoppedMarker*> stopped_marker = nullptr;
@@ -31,7 +31,7 @@ void note_time_of(int number) {
   if (const char* path = removed_on_sigterm) ::unlink(path);
 }
 
-// A notice that the end is near: a signal that came before keeps its place.
+// A warning does not replace an earlier signal.
 void note_warning(int number) {
   int nothing = 0;
   noted_signal.compare_exchange_strong(nothing, number);
@@ -43,7 +43,7 @@ void note_order(int number) {
   if (before == SIGINT || before == SIGTERM) ::_exit(128 + number);
 }
 
-// Other threads go on meanwhile.
+// The other threads go on during the wait.
 void end_after_a_moment(int number) {
   note_time_of(number);
   constexpr std::chrono::milliseconds moment = sigterm_kills_after + std::chrono::milliseconds(200);
@@ -53,7 +53,7 @@ void end_after_a_moment(int number) {
   ::raise(number);
 }
 
-// In a thread of its own, as a handler would interrupt calls that MPI makes.
+// In a separate thread, because a handler would interrupt system calls of MPI.
 void watch_for_sigterm() {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -123,7 +123,7 @@ void StoppedMarker::put_in_place() const {
   if (!is_fault() && ::rename(marker_.c_str(), status_.c_str()) == 0) in_place_ = true;
 }
 
-// The marker may have been made since the signal.
+// The marker may have been made after the signal.
 void StoppedMarker::end_process_if_in_place() const {
   put_in_place();
   if (!in_place_ || is_fault()) return;
@@ -131,7 +131,7 @@ void StoppedMarker::end_process_if_in_place() const {
   ::_exit(static_cast<int>(code_));
 }
 
-// All three are opened for reading: descriptors are given out from 0 on, and writing to such a stdout fails.
+// open() takes the lowest free number, so this fills all three. Writing to such a stdout fails.
 void protect_standard_streams() {
   int descriptor = 0;
   do descriptor = ::open("/dev/null", O_RDONLY);

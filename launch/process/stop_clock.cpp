@@ -54,7 +54,7 @@ StopClock::StopClock(const TimeLimit& limit, Stop stop, milliseconds interval)
       end_(presumed_end(limit).value_or(TimePoint::max())),
       thread_([this](const std::stop_token& dismissed) { watch(dismissed); }) {}
 
-// An answer that does not come leaves the last one standing.
+// Without an answer the last one stays.
 void StopClock::ask(const std::stop_token& dismissed) {
   if (const auto answer = asked_end(limit_, seconds(10), dismissed)) end_ = *answer;
 }

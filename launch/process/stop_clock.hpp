@@ -1,4 +1,4 @@
-// A job that stops itself before its time is over: rank 0 knows when the batch system will end it.
+// Stops a job before its time limit. Rank 0 asks the batch system when the job ends.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,10 @@
 
 namespace maniple {
 
-// Time of day, since that is what the batch system speaks of.
+// Time of day, as the batch system gives it.
 using WallClock = std::chrono::system_clock;
 
-// What is known without asking.
+// What is known without asking squeue.
 struct TimeLimit {
   std::string slurm_job;                              // as squeue names it; empty: none
   std::optional<WallClock::time_point> slurm_end;     // SLURM_JOB_END_TIME: newer versions set it
@@ -31,21 +31,21 @@ std::optional<WallClock::time_point> parse_squeue_time(std::string_view text, Wa
 std::optional<WallClock::time_point> asked_end(const TimeLimit& limit, std::chrono::milliseconds patience,
                                                const std::stop_token& stop = {});
 
-// Where squeue does not tell: by slurm_end, else by walltime.
+// If squeue does not tell: slurm_end, else from walltime.
 std::optional<WallClock::time_point> presumed_end(const TimeLimit& limit);
 
-// stop_before the end; by default 180 s, but at most half of the time that there was, so that a short job
-// gets somewhere.
+// stop_before the end. By default 180 s before, but at most
+// half of the job's time, so that short jobs do some work.
 WallClock::time_point time_to_stop(const TimeLimit& limit, WallClock::time_point end);
 
-// Calls `stop` once, from a thread of its own, with the job's end, when it is time. The thread asks squeue
-// (10 s at most) at the start and then every `interval`, as time limits may be changed: nobody waits for it.
+// Calls `stop` once, from its own thread, with the job's end, when it is time. The thread asks
+// squeue (10 s at most) at the start and then every `interval`, because time limits may change.
 class StopClock {
  public:
   using Stop = std::function<void(WallClock::time_point end)>;
   StopClock(const TimeLimit& limit, Stop stop, std::chrono::milliseconds interval = std::chrono::minutes(5));
 
-  // As far as known now. From any thread.
+  // The job's end, if known. From any thread.
   std::optional<WallClock::time_point> end() const;
 
  private:

@@ -1,4 +1,4 @@
-// Tells who watches the disk (the activity of a rank) whether a thread waits for it.
+// Shows in a counter (in the activity of a rank) whether a thread waits for the disk.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace maniple {
 
-// Makes a counter odd while it lives, one at a time; each moved() changes it, so that much work is told from
-// one wait that does not end.
+// Makes a counter odd while it lives; one at a time per counter. Each moved()
+// changes the counter: this distinguishes much work from one wait that does not end.
 class DiskWait {
  public:
   explicit DiskWait(std::atomic<uint32_t>* counter) : counter_(counter) { add(1); }  // null: nobody watches

@@ -60,7 +60,7 @@ void DurableFile::append(std::string_view bytes) {
   if (buffer_.size() >= buffer_bytes) flush();
 }
 
-// What was written leaves the buffer at once, so that a later attempt goes on where this one failed.
+// Written bytes leave the buffer at once, so a later attempt goes on where this one failed.
 void DurableFile::flush() {
   while (!buffer_.empty()) {
     const ssize_t written = ::write(descriptor_.get(), buffer_.data(), buffer_.size());
@@ -112,7 +112,7 @@ void sync_directory(const fs::path& folder) {
   const FileDescriptor descriptor(
       ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!descriptor) fail_to("open", folder, errno);
-  // Some network file systems have no such thing, as names are durable there at once.
+  // Some network file systems cannot sync folders, because names are durable there at once.
   if (::fsync(descriptor.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail_to("sync", folder, errno);
 }
 

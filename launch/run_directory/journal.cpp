@@ -64,7 +64,7 @@ std::optional<JournalReader::Entry> JournalReader::next() {
   return entry;
 }
 
-// Not through the stream, whose buffer would be filled anew for each jump.
+// Not through the stream, which would refill its buffer after each jump.
 std::string JournalReader::line_at(uint64_t offset) const {
   const int descriptor = ::fileno(file_.get());
   Header header;

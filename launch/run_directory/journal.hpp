@@ -1,5 +1,5 @@
-// What happened to the requests of one job: records in the order in which things happened, each with its
-// length and a checksum, in a file that only grows. A job never writes into the journal of another.
+// The journal of one job: what happened to its requests, in order. An append-only file of records, each with
+// its length and a checksum. A job never writes into the journal of another job.
 //
 // A record is, little-endian: XXH64 (8 bytes) of all that follows, seeded with the record's offset in the
 // file; the line's length (4), the kind (4), the request (8), the line.
@@ -19,8 +19,8 @@ struct JournalRecord {
     started_alone = 2,  // and no other request is running
     finished = 3,       // line: its result
     failed = 4,         // line: its error
-    stopped = 5,        // the job ends on purpose: what has started and not finished is no fault, unless
-                        // the job's folder tells of one
+    stopped = 5,        // the job ends on purpose: unfinished requests are no fault, unless the job's folder
+                        // records one
   };
   Kind kind = Kind::started;
   uint64_t request = 0;
@@ -39,7 +39,7 @@ class JournalWriter {
   DurableFile file_;
 };
 
-// Fails (fault) where the file cannot be read; a record that is torn or damaged is the end of the journal.
+// Fails (fault) if the file cannot be read. A torn or damaged record is the end of the journal.
 class JournalReader {
  public:
   explicit JournalReader(std::filesystem::path path);
@@ -49,9 +49,9 @@ class JournalReader {
     JournalRecord record;  // its line lives until the next call
   };
   std::optional<Entry> next();
-  uint64_t dropped_bytes() const { return size_ - offset_; }  // behind the last whole record, after the end
+  uint64_t dropped_bytes() const { return size_ - offset_; }  // after the last whole record; valid at the end
 
-  // The line of any record, by the offset that next() or append() gave.
+  // The line of any record, by its offset from next() or append().
   std::string line_at(uint64_t offset) const;
 
  private:
@@ -64,11 +64,10 @@ class JournalReader {
   std::string line_;
 };
 
-// The journals that lines are read from, opened when they are needed: a run may have more of them than a
-// process may have open files.
+// Opens journals when they are needed: a run may have more journals than a process may have open files.
 class OpenJournals {
  public:
-  // Lives until the next call.
+  // The reader lives until the next call.
   const JournalReader& at(const std::filesystem::path& path);
 
  private:

@@ -6,7 +6,7 @@ namespace {
 
 constexpr uint64_t stride = 1024;                     // records
 constexpr uint64_t piece_bytes = uint64_t{64} << 20;  // between two syncs
-constexpr int offset_bits = 44;  // above the failed bit; the journal's number stands above these
+constexpr int offset_bits = 44;  // above the failed bit; the journal's number is above these
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void Ledger::take(const JournalRecord& record, uint64_t offset) {
   }
 }
 
-// A result stays; an error gives way to what a later attempt brought, and clears a quarantine.
+// A result stays. An error is replaced by a later attempt's outcome, and clears a quarantine.
 void Ledger::settle(const JournalRecord& record, uint64_t offset) {
   const bool failed = record.kind == JournalRecord::Kind::failed;
   in_flight_.erase(record.request);

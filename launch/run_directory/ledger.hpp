@@ -1,5 +1,5 @@
-// What the journals of a run say about each request: where its result stands, and in how many faults it was
-// in flight. 8 bytes a request.
+// What the journals of a run say about each request: where its result
+// is, and in how many faults it was in flight. 8 bytes per request.
 #pragma once
 
 #include <launch/run_directory/disk_wait.hpp>
@@ -10,7 +10,7 @@
 
 namespace maniple {
 
-// Of the requests of an input, counted from 0, those with request % count == index.
+// The requests of an input, counted from 0, with request % count == index.
 struct Shard {
   uint64_t index = 0;
   uint64_t count = 1;
@@ -18,24 +18,23 @@ struct Shard {
   uint64_t share_of(uint64_t requests) const { return (requests + count - 1 - index) / count; }
 };
 
-// How a job ended that did not say so itself. untold: nobody was there to see it. outside: the whole job was
-// killed, or its launcher, or a node went, or no step ran: no fault of a request.
+// How a job ended that recorded no end. untold: no rank saw it end. outside: the whole
+// job, its launcher or a node was killed, or no step ran: no fault of a request.
 enum class JobEnd : uint8_t { untold, fault, outside };
 
 class Ledger {
  public:
-  // Ledgers that are used by turns may share their open journals.
+  // Ledgers that are used in turns may share their open journals.
   Ledger(uint64_t requests, const Shard& shard,
          std::shared_ptr<OpenJournals> open_journals = std::make_shared<OpenJournals>());
 
-  // Is this of a request that the ledger keeps?
+  // Whether the record concerns a request of this ledger.
   bool concerns(const JournalRecord& record) const;
-  // Takes the next journal, of a job that has ended; by a fault even if it was told to stop. Passes over what
-  // does not concern it. Returns the number of bytes that were torn or damaged.
+  // Reads the next journal, of a job that has ended; after a fault, ignores a recorded stop.
+  // Skips records that do not concern the ledger. Returns the number of torn or damaged bytes.
   uint64_t replay(const std::filesystem::path& journal, JobEnd end = JobEnd::untold,
                   const DiskWait& wait = DiskWait(nullptr));
-  // The journal of the running job, behind those that were replayed; its records are told as they are
-  // written.
+  // The journal of the running job, after all replays. take() gets its records as they are written.
   void open(std::filesystem::path journal) { journals_.push_back(std::move(journal)); }
   void take(const JournalRecord& record, uint64_t offset);
 
@@ -49,10 +48,10 @@ class Ledger {
   uint64_t done() const { return done_; }                  // the failed ones among them
   uint64_t failed() const { return failed_; }
 
-  // Of its result. One thread at a time, here and below.
+  // The line of its result. One thread at a time, here and below.
   std::string line(uint64_t request) const;
-  // Appends the lines of those that failed, or of the others, in the order of the input; synced in pieces, so
-  // that no wait for the disk is long.
+  // Appends the lines of failed requests, or of the others, in the order
+  // of the input. Syncs in pieces, to keep each wait for the disk short.
   void write_lines(DurableFile& file, bool failed, const DiskWait& wait = DiskWait(nullptr)) const;
 
  private:

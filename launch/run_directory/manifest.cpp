@@ -22,7 +22,7 @@ constexpr const char* file_name = "manifest.json";
               "it says which run this directory belongs to", "give another run directory");
 }
 
-// To go on with a run that only a module upgrade or other nodes keep from it; empty for other fields.
+// How to go on after a module upgrade or on other nodes; empty for other fields.
 std::string remedy_of(const std::string& field, const std::string& there, const std::string& here) {
   if (field == "version")
     return there.empty() ? "the older maniple that began it"
@@ -79,7 +79,7 @@ Manifest::Differences Manifest::differences(const Manifest& wanted,
   const auto compare = [&](const std::string& name) {
     const std::string* here = find(name);
     const std::string* there = wanted.find(name);
-    // Runs begun before levels were kept name the one asked for, which decided nothing.
+    // Older manifests hold only the requested level ("repro"), which decides nothing.
     if (name == "repro" || (name == "level" && !(here && there))) return;
     if (std::ranges::count(except, name) > 0 || (here && there && *here == *there)) return;
     const char* missing = name == "version" ? "an older version" : "nothing";

@@ -1,4 +1,4 @@
-// What makes two runs the same run. A run directory holds the results of one.
+// The identity of a run: equal manifests are the same run. A run directory holds the results of one run.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ namespace maniple {
 
 class Manifest {
  public:
-  // Nothing where the directory holds none. Fails (input) where it cannot be understood.
+  // Nothing if the directory holds none. Fails (input) if it cannot be understood.
   static std::optional<Manifest> read(const std::filesystem::path& directory);
   void write(const std::filesystem::path& directory) const;
 
-  // In the order in which they are compared and shown; the value in words.
+  // Fields are compared and shown in the order of these calls.
   void set(std::string name, std::string value);
   const std::string* find(std::string_view name) const;
-  uint64_t number(std::string_view name) const;  // fails (input) where there is none
+  uint64_t number(std::string_view name) const;  // fails (input) if there is none
 
-  // The fields that differ, but for those named in `except`. text: a line each, "there" is what this one
-  // holds, "here" the wanted one; empty: both are of one run. remedies: of each field, may be empty.
+  // The fields that differ, except those in `except`. text: one line each; "there" is the value of this
+  // manifest, "here" the wanted one; empty: the same run. remedies: one for each field, may be empty.
   struct Differences {
     std::string text;
     std::vector<std::string> remedies;
   };
   Differences differences(const Manifest& wanted, std::initializer_list<std::string_view> except = {}) const;
-  // Fails (input) where there are any.
+  // Fails (input) if fields differ.
   void check_same(const Manifest& wanted, const std::filesystem::path& directory,
                   std::initializer_list<std::string_view> except = {}) const;
 

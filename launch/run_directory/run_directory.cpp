@@ -56,14 +56,14 @@ RunDirectory::RunDirectory(const Options& settings, const DiskWait& wait)
   } catch (...) {
     try {
       replace_file(lock_.folder() / job_record_name, "{\"state\":\"refused\"}\n");
-    } catch (const Error&) {  // what refused the start is the one to report
+    } catch (const Error&) {  // the error that refused the start is the one to report
     }
     throw;
   }
 }
 
-// Ranks of a node see each other die, so that nothing is on record where all were ended at once. Of one that
-// was alone it cannot be told whether a request was the cause.
+// Ranks of a node report each other's death. So no record with several logs means that
+// the whole job was killed at once. A rank that was alone may have died of a request.
 JobEnd end_of(const fs::path& job) {
   const std::optional<std::string> record = read_if_there(job / fault_record_name);
   std::error_code ignored;
@@ -85,7 +85,8 @@ Shard shard_of(const Manifest& manifest, const fs::path& directory) {
   return shard;
 }
 
-// A launcher tells the other ranks to stop when one has died: rank 0 may then take a fault for a planned end.
+// After the death of a rank the launcher signals the others,
+// so rank 0 may have recorded a stop: end_of() decides.
 uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::path& until,
                          const DiskWait& wait) {
   uint64_t dropped = 0;
@@ -96,7 +97,7 @@ uint64_t replay_journals(const fs::path& directory, Ledger& ledger, const fs::pa
   return dropped;
 }
 
-// What the ledger would refuse must not reach the disk.
+// Checks first: a record that the ledger refuses must not reach the disk.
 void RunDirectory::record(const JournalRecord& record) {
   require(ledger_.concerns(record), "a run records its own requests only");
   ledger_.take(record, journal_.append(record));
@@ -113,7 +114,7 @@ void RunDirectory::as_owner(const std::function<void()>& write) {
   lock_.check_held();
   try {
     write();
-  } catch (const Error&) {  // perhaps as the next owner has removed our unfinished files
+  } catch (const Error&) {  // perhaps because the next owner has removed our unfinished files
     lock_.check_held();
     throw;
   }
@@ -134,7 +135,7 @@ void RunDirectory::stopping(bool certain) {
 
 void RunDirectory::finish(const RunStatus& status, const std::string& record) {
   const DiskWait wait(disk_);
-  // The disk may be the fault: what comes after is worth a try.
+  // After a fault, which may be the disk's, tries every write and ignores errors.
   const auto attempt = [&](const auto& write) {
     try {
       write();
@@ -155,7 +156,7 @@ void RunDirectory::finish(const RunStatus& status, const std::string& record) {
   as_owner([&] {
     if (synced) attempt([&] { write_progress(path_, counted({})); });
     std::error_code ignored;
-    fs::remove(lock_.folder() / stopped_marker_name, ignored);  // from here on, this STATUS is the last
+    fs::remove(lock_.folder() / stopped_marker_name, ignored);  // from here on this STATUS is final
     attempt([&] { write_status(path_, status); });
     replace_file(lock_.folder() / job_record_name, record + '\n');
   });

@@ -79,7 +79,7 @@ bool has_ended(const fs::path& folder) {
   return is_there(folder / job_record_name) || (owner && is_gone(*owner));
 }
 
-// Returns once it counts as gone.
+// Returns when the job counts as gone.
 void wait_for_silence(const fs::path& directory, const fs::path& folder, const LockTiming& timing,
                       const DiskWait& wait) {
   if (has_ended(folder)) return;
@@ -115,7 +115,7 @@ JobOwner this_process(std::string host, std::string job) {
       unix_milliseconds()};
 }
 
-// Half a list would be taken for the whole: what earlier jobs have done would be done again.
+// Fails on any error: with half a list the work of earlier jobs would be done again.
 std::vector<fs::path> job_folders(const fs::path& directory) {
   const fs::path jobs = directory / "jobs";
   std::vector<fs::path> folders;
@@ -141,7 +141,7 @@ std::optional<JobOwner> running_owner(const fs::path& job_folder) {
   return is_there(job_folder / job_record_name) ? std::nullopt : owner_of(job_folder);
 }
 
-// Where /proc hides the processes of others (hidepid), these are there nevertheless.
+// /proc may hide processes of other users (hidepid); kill() finds them all the same.
 bool is_gone(const JobOwner& owner) {
   if (owner.machine != machine_name()) return false;
   const std::vector<std::string> fields = process_fields(owner.pid);
@@ -166,8 +166,8 @@ RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing, cons
   thread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }
 
-// The text keeps its length, so that a reader sees an old one or a new one. Closing is what makes it visible
-// on network file systems. A beat that cannot be written is missed by others only.
+// The text keeps its length, so a reader sees an old or a new one. On network file
+// systems closing the file makes it visible. If a write fails, the others miss one beat.
 void RunLock::beat(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any wake;

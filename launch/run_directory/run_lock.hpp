@@ -1,7 +1,7 @@
-// One job at a time works in a run directory. Jobs are numbered: job n owns the directory as long as there is
-// no job n + 1. Making the folder jobs/n is what takes the ownership, as mkdir succeeds for one only, on
-// every file system; it is never removed, so nobody can take a number twice. A job that was cut off and comes
-// back finds that a later one exists, and stops.
+// One job at a time works in a run directory. Jobs are numbered: job n owns the directory as
+// long as there is no job n + 1. A job takes the ownership by making the folder jobs/n: mkdir
+// succeeds for one process only, on every file system. The folder is never removed, so no
+// number is used twice. A job that was cut off and comes back finds a later job, and stops.
 #pragma once
 
 #include <launch/run_directory/disk_wait.hpp>
@@ -21,7 +21,7 @@ struct JobOwner {
   std::string host;
   int64_t pid = 0;
   std::string job;                  // of the batch system; may be empty
-  std::string machine;              // tells processes of the same number apart: boot and process namespace
+  std::string machine;              // distinguishes processes of the same number: boot and process namespace
   uint64_t start = 0;               // of the process, in ticks since boot
   int64_t heartbeat = 0;            // unix time in ms
   std::string description() const;  // "job 812345 on nid0041, process 123"
@@ -35,29 +35,28 @@ struct LockTiming {
   std::chrono::milliseconds silence{30'000};  // of the other's heartbeat, before it counts as gone
 };
 
-// The folders of all jobs, in order, none where there is no run; fails (fault) where they cannot be listed.
-// The file that a job leaves when it ends by itself.
+// The folders of all jobs, in order; none if there is no run. Fails (fault) if they cannot be listed.
 std::vector<std::filesystem::path> job_folders(const std::filesystem::path& directory);
+// In a job's folder: written last by a job that ends by itself.
 inline constexpr const char* job_record_name = "record.json";
-// And what whichever rank noticed it first writes there of a fault.
+// In a job's folder: its fault, written by the first rank that noticed it.
 inline constexpr const char* fault_record_name = "fault.json";
-// With a file of each rank that had begun.
+// In a job's folder: the folder with a log of each rank.
 inline constexpr const char* logs_name = "logs";
 
-// Who said so in a job's folder.
+// The owner recorded in a job's folder.
 std::optional<JobOwner> owner_of(const std::filesystem::path& job_folder);
-// The owner of a job that has not ended by itself; nothing if it has, or if it has not said who it is.
+// The owner of a job that has not ended by itself; nothing if it has, or if no owner is recorded.
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);
-// True only if that is certain: it ran on this machine.
+// True only if that is certain, for a job of this machine.
 bool is_gone(const JobOwner& owner);
 
-// The fields of /proc/PID/stat behind the name of the program: state first. Empty where it shows no such
-// process.
+// The fields of /proc/PID/stat after the program's name: state first. Empty if there is no such process.
 std::vector<std::string> process_fields(int64_t pid);
 
 class RunLock {
  public:
-  // Fails (preflight) while another job is alive; waits for the silence of one that may not be.
+  // Fails (preflight) while another job is alive. Waits for a sign of life if that is not certain.
   RunLock(std::filesystem::path directory, JobOwner me, const LockTiming& timing,
           const DiskWait& wait = DiskWait(nullptr));
 

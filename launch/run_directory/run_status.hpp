@@ -1,4 +1,4 @@
-// How a run stands, for people and scripts on any machine: the files STATUS and progress.json.
+// The state of a run, for people and scripts on any machine: the files STATUS and progress.json.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -18,10 +18,10 @@ struct RunStatus {
   RunState state = RunState::running;
   int exit_code = static_cast<int>(ExitCode::stopped);
 };
-// Nothing where there is no run, or its file cannot be understood.
+// Nothing if there is no run, or its file cannot be understood.
 std::optional<RunStatus> read_status(const std::filesystem::path& directory);
 inline constexpr const char* status_name = "STATUS";
-// In a job's folder, until it ends by itself: the STATUS that a signal leaves.
+// In a job's folder, until it ends by itself: the STATUS that SIGTERM puts in place.
 inline constexpr const char* stopped_marker_name = "stopped";
 std::string text_of(const RunStatus& status);
 void write_status(const std::filesystem::path& directory, const RunStatus& status);

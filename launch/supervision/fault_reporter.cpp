@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As people count lines.
+// Messages count requests from 1, like lines.
 std::vector<uint64_t> counted_from_one(std::vector<uint64_t> requests) {
   for (uint64_t& request : requests) ++request;
   return requests;
@@ -55,9 +55,9 @@ void FaultReporter::set_gpus(std::vector<std::string> uuids_of_ranks) {
   gpus_ = std::move(uuids_of_ranks);
 }
 
-// A launcher that was told to end the job sends SIGTERM, and a second later kills rank by rank: such deaths are
-// no fault of the ranks. A fault of this rank itself (a disk that does not answer) goes to stderr before it goes
-// to the disk, unless stderr is what does not answer.
+// A launcher that ends the job sends SIGTERM, and a second later kills rank by
+// rank: such deaths are no fault of the ranks. A fault of this rank itself (a disk
+// that does not answer) goes to stderr before the disk, unless stderr blocks.
 void FaultReporter::report(const FaultReport& fault) {
   if (fault.error.code() == closed_pipe) return;
   if (fault.death && sigterm_is_older_than(sigterm_kills_after)) return;
@@ -72,7 +72,7 @@ void FaultReporter::report(const FaultReport& fault) {
   if (own && !disk_can_wait) say(text);
 }
 
-// A later job, or an end that all ranks know of, keeps its own STATUS.
+// Keeps the STATUS of a later job, or of an end that all ranks know of.
 void FaultReporter::mark_run(ExitCode code) const try {
   if (folder_.empty()) return;
   const fs::path run = folder_.parent_path().parent_path();
@@ -88,7 +88,7 @@ void FaultReporter::mark_run(ExitCode code) const try {
 
 bool FaultReporter::is_first_on_record(const FaultReport& fault) const try {
   return folder_.empty() || create_file(folder_ / fault_record_name, json_of(fault) + '\n');
-} catch (const std::exception&) {  // what cannot be recorded can still be said
+} catch (const std::exception&) {  // a fault that cannot be recorded is still printed
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The one place that reports what ended a job: one block on stderr, fault.json and STATUS in the run directory.
+// Reports what ended a job: one block on stderr, fault.json and STATUS in the run directory.
 #pragma once
 
 #include <launch/output/rank_log.hpp>
@@ -18,11 +18,11 @@ class FaultReporter {
   // slurm_job: empty outside of Slurm. Both references must outlive it.
   FaultReporter(const World& world, std::string slurm_job, RankLog& log);
 
-  // Known later than the first fault may come. folder: of this job in the run directory.
+  // Set later, because faults may come before. folder: of this job in the run directory.
   void record_in(std::filesystem::path folder);
   void set_gpus(std::vector<std::string> uuids_of_ranks);
 
-  // From any thread. A fault of another rank is not repeated where fault.json has one of this job already.
+  // From any thread. Does not repeat a fault of another rank if fault.json of this job exists already.
   void report(const FaultReport& fault);
 
  private:
@@ -33,7 +33,7 @@ class FaultReporter {
   std::string name_of_rank(int rank) const;
 
   const World& world_;
-  const int launcher_;  // its process id: when our parent is another, it is gone
+  const int launcher_;  // its process id: if our parent is another process, the launcher is gone
   const std::string slurm_job_;
   RankLog& log_;
   std::mutex mutex_;
@@ -41,7 +41,7 @@ class FaultReporter {
   std::vector<std::string> gpus_;
 };
 
-// What fault.json in the folder of a job says, as one line; nothing where there is none.
+// fault.json of a job's folder as one line; nothing if there is none.
 std::optional<std::string> read_fault(const std::filesystem::path& folder);
 
 }  // namespace maniple

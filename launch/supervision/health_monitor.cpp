@@ -52,7 +52,7 @@ void HealthMonitor::run(const std::stop_token& stop) try {
     check_all();
     if (const std::optional<int> dead = peers_.wait(deadlines_.heartbeat)) report_dead(*dead);
   }
-} catch (const Error& error) {  // of the network, perhaps: nobody else would speak of it
+} catch (const Error& error) {  // perhaps of the network: no other thread reports it
   report_and_end_job(error);
 } catch (const std::exception& error) {
   report_and_end_job(Error(ExitCode::internal, error.what()));
@@ -79,7 +79,7 @@ void HealthMonitor::receive_heartbeats() {
     }
   };
   if (!channel_.center) return receive(*channel_.leaf);
-  while (channel_.leaf->try_receive()) {  // rank 0 to itself
+  while (channel_.leaf->try_receive()) {  // rank 0's heartbeats to itself
   }
   receive(*channel_.center);
 }
@@ -95,8 +95,8 @@ void HealthMonitor::check_all() {
   checked_ = now;
   check_disk();
   check_coordinator();
-  // One report, not many: rank 0 notices most. All miss a silent rank 0 at once, so rank 1 reports it first,
-  // and the others only if that did not end the job.
+  // Only one rank should report. Rank 0 sees most faults. All miss a silent rank 0
+  // at once: rank 1 reports it first, the others only if that did not end the job.
   const Clock::duration patience = std::min(world_.rank(), 2) * deadlines_.heartbeat;
   for (size_t index = 0; index < ranks_.size(); ++index) {
     const RankHealth& health = ranks_[index];
@@ -108,10 +108,10 @@ void HealthMonitor::check_all() {
   if (world_.rank() == 0) check_progress();
 }
 
-// Ranks that wait for the suspect make no progress either, and expire a heartbeat sooner or later. The suspect
-// is the rank that waits for nobody, or is furthest behind. Where several are (the host cannot see who waits
-// on a GPU), the message names them all. Outside of steps all ranks wait for whoever still loads or writes, so
-// progress of one counts for all.
+// Ranks that wait for the suspect make no progress either, and expire a heartbeat sooner or
+// later. The suspect is the rank that waits for no other rank, or is furthest behind. If
+// several are (the host cannot see who waits on a GPU), the message names them all. Outside of
+// steps all ranks wait for ranks that still load or write, so progress of one counts for all.
 void HealthMonitor::check_progress() {
   const Clock::time_point moved = std::ranges::max(ranks_, {}, &RankHealth::progressed).progressed;
   const auto left = [&](const RankHealth& health) {
@@ -172,7 +172,7 @@ void HealthMonitor::restart_deadlines() {
   disk_changed_ = turned_ = checked_ = now;
 }
 
-// Whoever ends a whole job, or a node, kills several ranks at once, and mostly this one before it can report.
+// If a whole job or node is killed, several ranks die at once, mostly this one too before it can report.
 void HealthMonitor::report_dead(int rank) {
   const std::optional<int> also_dead = peers_.wait(milliseconds(50));
   end_job(
@@ -195,7 +195,7 @@ void HealthMonitor::report_suspect(int rank, const std::string& what) {
            .from_outside = node_is_gone(rank)});
 }
 
-// Known of nodes of several ranks, on rank 0.
+// Only rank 0 knows it, and only for nodes with several ranks.
 bool HealthMonitor::node_is_gone(int rank) const {
   const std::vector<RankLocation>& locations = world_.locations();
   const int node = locations[static_cast<size_t>(rank)].node;
@@ -216,7 +216,7 @@ void HealthMonitor::report_known_to_all(const Error& error, int rank) {
   peers_.mark_fault_reported();
 }
 
-// The cause may be the death of another rank, which is noticed meanwhile.
+// Waits a moment: the cause may be the death of another rank, which the health thread then reports.
 void HealthMonitor::report_and_end_job(const Error& error) {
   if (error.code() == ExitCode::fault) std::this_thread::sleep_for(milliseconds(100));
   end_job({.rank = world_.rank(),
@@ -225,7 +225,7 @@ void HealthMonitor::report_and_end_job(const Error& error) {
            .noticed_by = world_.rank()});
 }
 
-// One rank of a node reports a fault. The others leave it the time, and take over if it dies before.
+// One rank of a node reports a fault. The others give it time, and take over if it dies first.
 void HealthMonitor::end_job(const FaultReport& fault, std::optional<int> also_dead) {
   const int code = static_cast<int>(fault.error.code());
   const Watchdog report_deadline(deadlines_.report, [&] { world_.end_process(code); });

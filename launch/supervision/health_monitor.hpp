@@ -1,7 +1,7 @@
-// A job never hangs silently. A thread on every rank sends heartbeats to rank 0 and receives rank 0's. A rank
-// that is silent, makes no progress or dies ends the whole job, with one message that names it; so does a
-// fault that only the world sees (NCCL's, while the rank waits for its GPU). The thread works while the rank's
-// other threads are stuck. A watchdog ends the process if the thread itself is stuck.
+// A job never hangs silently. A thread on every rank sends heartbeats to rank 0 and receives rank 0's.
+// A rank that is silent, makes no progress or dies ends the whole job, with one message that names it.
+// So does a fault that only the world sees (of NCCL, while the rank waits for its GPU). The thread
+// works while the rank's other threads hang. If the thread itself hangs, a watchdog ends the process.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -20,28 +20,28 @@
 
 namespace maniple {
 
-// The first thing that went wrong, as the rank saw it that noticed it first.
+// A fault, as seen by the rank that noticed it first.
 struct FaultReport {
   int rank = 0;         // the suspect
   Heartbeat last_seen;  // what it was doing
-  Error error;          // of another rank: without its subject, "has not been heard of for 20 s"
+  Error error;          // about another rank: without its subject, "has not been heard of for 20 s"
   int noticed_by = 0;
   bool death = false;         // of a process
-  bool from_outside = false;  // with other ranks of its node: no request does that
+  bool from_outside = false;  // together with other ranks of its node: no request does that
   bool known_to_all = false;  // all ranks end together
 };
-// Makes it known. Called once, from any thread; must not throw.
+// Reports the fault. Called once, from any thread; must not throw.
 using OnFault = std::function<void(const FaultReport&)>;
 
 class HealthMonitor {
  public:
-  // Collective. Starts the thread; the references must outlive it. On a fault it calls on_fault, then
-  // world.abort.
+  // Collective. Starts the thread; the references must outlive it. After a fault: on_fault, then world.abort.
   HealthMonitor(World& world, NodePeers& peers, const Deadlines& deadlines, OnFault on_fault);
   ~HealthMonitor();
 
   RankActivity& activity() { return peers_.activity(); }
-  // What a rank threw. Where all ranks know of it they end together, and this returns; else it ends the job.
+  // For an error of this rank. The first returns: all ranks know
+  // of the error and end together. The second ends the job.
   void report_known_to_all(const Error& error, int rank);
   [[noreturn]] void report_and_end_job(const Error& error);
 

@@ -22,14 +22,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of the socket (an abstract one, which no file system holds) and of the memory.
+// Name of the socket (an abstract one, in no file system) and of the memory.
 std::string drawn_name() {
   std::random_device device;
   return fmt::format("/maniple-{:08x}{:08x}", device(), device());
 }
 
-// Null where there is no such shared memory. An existing one keeps its content. What is not reserved at once
-// would end us by SIGBUS where the memory is full.
+// Null if there is no such shared memory. An existing one keeps its content.
+// Reserves new memory at once: otherwise full memory would end us by SIGBUS later.
 SharedActivity map_activity(const std::string& name, int flags) {
   const FileDescriptor file(::shm_open(name.c_str(), O_RDWR | flags, 0600));
   if (!file || (flags != 0 && ::posix_fallocate(file.get(), 0, sizeof(RankActivity)) != 0)) return nullptr;
@@ -45,7 +45,7 @@ SharedActivity private_activity() {
   return SharedActivity(new (memory) RankActivity);
 }
 
-// A socket that is bound to the name by ::bind, or connected by ::connect; none where that fails.
+// A socket that ::bind binds to the name, or ::connect connects to it; none if that fails.
 template <typename Attach>
 FileDescriptor attached_socket(const std::string& name, Attach attach) {
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
@@ -66,7 +66,7 @@ bool NodePeers::is_alive(const Peer& other) {
   return other.socket && (::poll(&end, 1, 0) <= 0 || (end.revents & (POLLHUP | POLLERR)) == 0);
 }
 
-// Nobody accepts the connections: they end with the listener all the same.
+// The listener never accepts the connections: they close with it all the same.
 NodePeers::NodePeers(World& world) : rank_(world.rank()), waker_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   const std::string name = drawn_name();
   activity_ = map_activity(name, O_CREAT | O_EXCL);

@@ -1,6 +1,6 @@
-// The ranks of a node watch each other. When a process ends, the kernel closes its socket, and its peers notice
-// at once (its parent, a launcher that then ends the others, notices later). What it was doing stays readable
-// in shared memory. This needs no rights and no process numbers, so it works for ranks in containers too.
+// The ranks of a node watch each other. When a process ends, the kernel closes its socket, and its
+// peers notice at once, before the launcher ends them. Its last activity stays readable in shared
+// memory. This needs no rights and no process numbers, so it works for ranks in containers too.
 #pragma once
 
 #include <kernels/support/file_descriptor.hpp>
@@ -33,21 +33,21 @@ class NodePeers {
   // Null: not watched.
   const RankActivity* activity_of(int rank) const;
 
-  // From any thread. Returns a neighbour that died without a goodbye, each once; nothing when the time is
-  // over or after wake().
+  // From any thread. Returns a peer that died without a goodbye,
+  // each once; nothing after the timeout or after wake().
   std::optional<int> wait(std::chrono::milliseconds timeout);
   void wake();
 
   // A peer that is alive and has not reached `phase`.
   std::optional<int> behind(Phase phase) const;
-  // Says goodbye, once nobody calls wait() any more and MPI has ended. From then on nobody but the launcher
-  // would wait for a stopped process, and it would wait for ever. So this returns when all others have said
-  // goodbye (on the node's lowest rank: have ended), or a peer that has not within `limit`. Time in which this
-  // process itself is stopped does not count.
+  // Says goodbye. Call it when MPI has ended and no thread calls wait() any more. From then
+  // on only the launcher would wait for a stopped process, and for ever. So this returns when
+  // all peers have said goodbye (on the node's lowest rank: have ended), or returns a peer
+  // that has not within `limit`. Time in which this process itself is stopped does not count.
   std::optional<int> leave(std::chrono::milliseconds limit);
 
-  // One rank of a node reports a fault: true for the first that claims it, and for one that takes it over
-  // `from` a rank that died before it had reported.
+  // One rank of a node reports a fault: true for the first that claims it, and
+  // for a rank that takes over `from` a rank that died before it reported.
   bool claim_fault_report(int from = RankActivity::nobody);
   void mark_fault_reported() { first_->fault_reporter = RankActivity::reported; }
 
@@ -59,7 +59,7 @@ class NodePeers {
   };
 
   static bool is_alive(const Peer& other);
-  // The rank of a living peer for which that holds.
+  // The rank of a living peer that satisfies `holds`.
   template <typename Predicate>
   std::optional<int> find(Predicate holds) const;
 
@@ -67,7 +67,7 @@ class NodePeers {
   SharedActivity activity_;
   FileDescriptor listener_;
   FileDescriptor waker_;
-  std::mutex mutex_;  // of the sockets
+  std::mutex mutex_;  // guards the sockets
   std::vector<Peer> others_;
   RankActivity* first_ = nullptr;  // of the lowest known rank of the node
 };

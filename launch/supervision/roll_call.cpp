@@ -19,9 +19,9 @@ namespace maniple {
 namespace {
 
 constexpr int most_entries = 1024;
-constexpr int64_t long_before = 60;  // seconds; the ranks of a job start within less
+constexpr int64_t long_before = 60;  // seconds; all ranks of a job start within this time
 
-// The same for all processes of a node.
+// A clock that all processes of a node share.
 int64_t seconds_now() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
@@ -39,8 +39,8 @@ bool locks(const FileDescriptor& file, int command, int first, int count) {
   return ::fcntl(file.get(), command, &lock) == 0 && (command == F_SETLK || lock.l_type == F_UNLCK);
 }
 
-// Those of jobs whose processes were all killed before they had come: nobody holds an entry, and they are not
-// new.
+// Removes the files of jobs that were killed during the
+// start: no process locks an entry, and the file is old.
 void remove_forgotten(const std::filesystem::path& folder, const std::string& prefix) {
   std::error_code ignored;
   const auto new_ones = std::filesystem::file_time_type::clock::now() - std::chrono::seconds(long_before);
@@ -90,7 +90,7 @@ void RollCall::forget_name() const {
   if (file_) ::unlink(path_.c_str());
 }
 
-// What was written long before this process began is from an earlier job of the same name.
+// An entry written long before this process began is from an earlier job of the same name.
 RollCall::Entry RollCall::entry(int index) const {
   Entry entry;
   const bool read = ::pread(file_.get(), &entry, sizeof(entry), offset_of(index)) == sizeof(entry);

@@ -10,7 +10,7 @@
 namespace maniple {
 namespace {
 
-// One rank of a node reports. All leave the launcher the time to pass the message on.
+// One rank of a node reports. All give the launcher time to pass the message on.
 [[noreturn]] void end_without(std::optional<int> rank, NodePeers& peers, ExitCode code) {
   const Watchdog limit(std::chrono::seconds(5), [code] { end_process(static_cast<int>(code)); });
   if (peers.claim_fault_report() || peers.claim_fault_report(RankActivity::reported))

@@ -10,12 +10,13 @@
 
 namespace maniple {
 
-// The one way out of a fault. Cleans up nothing, as that could wait for a disk, a network or another thread.
+// The one way out of a fault. Cleans up nothing, because
+// that could wait for a disk, a network or another thread.
 [[noreturn]] void end_process(int code);
 
-// Collective. Ends MPI, which waits for all ranks, and then waits for the peers of the node, as the launcher
-// would wait for ever for a stopped process. Whoever takes longer than `patience` is named, and the process
-// ends with if_late.
+// Collective. Ends MPI, which waits for all ranks. Then waits for the peers of the
+// node, because the launcher would wait for ever for a stopped process. If a rank takes
+// longer than `patience`, the message names it, and the process ends with if_late.
 void shut_down(std::unique_ptr<World> world, NodePeers& peers, std::chrono::milliseconds patience,
                ExitCode if_late);
 

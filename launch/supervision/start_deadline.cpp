@@ -32,7 +32,7 @@ void report_end(const RollCall& ranks, int rank, Seconds limit) {
                     "a rank did not start, stands still, or cannot be reached over the network",
                     "look at the nodes of the job, and try a small MPI program in the same layout");
   if (!ranks.reports())
-    return std::this_thread::sleep_for(std::chrono::seconds(2));  // the first end ends all
+    return std::this_thread::sleep_for(std::chrono::seconds(2));  // the first process that ends ends the job
   say(error_block(error, fmt::format("rank {}", rank)) + ranks.text());
 }
 

@@ -1,5 +1,5 @@
-// The deadline of a start. Until the health monitors run nobody watches the ranks, and one that never comes
-// would let the others wait for ever, in MPI_Init or in the first collective phases.
+// The deadline of a start. Until the health monitors run no thread watches the ranks, and the
+// others would wait for ever for a missing rank, in MPI_Init or in the first collective phases.
 #pragma once
 
 #include <launch/process/launcher.hpp>
@@ -11,9 +11,9 @@
 
 namespace maniple {
 
-// Unless destroyed in time: after a fifth of `limit`, a minute at most, it says which ranks of this node are
-// missing; after `limit` it ends this process by `on_fault` with ExitCode::fault. Rank 0 does so first; the
-// others wait a little longer, so that the message appears once. On each other node one rank reports.
+// Unless destroyed in time: after a fifth of `limit`, one minute at most, it says which ranks of this node
+// are missing. After `limit` it ends this process by `on_fault` with ExitCode::fault. Rank 0 does so first;
+// the others wait a little longer, so that the message appears once. On each other node one rank reports.
 class StartDeadline {
  public:
   StartDeadline(const Launch& launch, FaultHandler on_fault, std::chrono::milliseconds limit);

@@ -78,8 +78,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   const TensorView attended = layer.attention.forward(hidden, cos_sin_, batch.attention, pages, context);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
   const TensorView fed_forward = layer.mlp.forward(hidden, context);
-  // Behind the last layer of a part that is not the last only the sum is wanted: which norm is made does not
-  // matter, the next part makes its own.
+  // After the last layer of a pipeline stage that is not the last, only the sum matters: the next stage
+  // computes its own norm.
   const RmsNorm& next_norm = index + 1 < layers_.size() ? layers_[index + 1].input_norm
                              : final_norm_              ? *final_norm_
                                                         : layer.post_attention_norm;

@@ -38,11 +38,11 @@ class Decoder final : public Model {
                      TensorView hidden, ForwardContext& context) const;
 
   ModelConfig config_;
-  IndexRange own_;  // of the model's layers
+  IndexRange own_;  // this rank's layers of the model
   VocabularyShard vocabulary_;
-  std::optional<VocabParallelEmbedding> embedding_;  // where the rank embeds
-  std::deque<Layer> layers_;                         // a deque: parameters are listed by address
-  std::optional<RmsNorm> final_norm_;                // where the rank samples, as the head
+  std::optional<VocabParallelEmbedding> embedding_;  // only if the rank embeds
+  std::deque<Layer> layers_;                         // a deque: parameters keep their addresses
+  std::optional<RmsNorm> final_norm_;                // only if the rank samples, like lm_head_
   std::optional<LmHead> lm_head_;
   Tensor cos_sin_;  // fp32 [max_model_len, head_dim]
 };

@@ -1,5 +1,5 @@
-// A model as the runtime sees it, or the range of its layers that a rank holds: weights to load, pages to
-// fill, tokens to logits.
+// A model, or a rank's range of its layers, as the runtime uses it: parameters to load, KV pages to fill,
+// tokens in and logits out.
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -21,25 +21,24 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual Parameters parameters() = 0;
-  // Tensors of the checkpoint that are known and not used ("lm_head.weight" of a tied model).
+  // True for a tensor of the checkpoint that the model knows and does not use ("lm_head.weight", if tied).
   virtual bool ignores(std::string_view source) const = 0;
 
   virtual int64_t num_layers() const = 0;  // on this rank
   virtual HeadLayout heads() const = 0;    // on this rank
   virtual VocabularyShard vocabulary() const = 0;
-  // Called once, before the first forward: tables that depend on the longest sequence.
+  // Makes the tables that depend on the longest sequence. Call it once, before the first forward.
   virtual void prepare(Ops& ops, int64_t max_model_len) = 0;
 
-  // input: int32 token ids [tokens] where the rank embeds; else rows of the residual stream [tokens, hidden],
-  // in the activation type, which it changes. One entry of pages a layer of this rank. Returns fp32 [sampled
-  // rows, vocabulary().padded] where the rank samples, else the rows of the residual stream; from the
-  // workspace.
+  // input: int32 token ids [tokens] if the rank embeds; else rows of the residual stream [tokens, hidden] in
+  // the activation type, which forward overwrites. pages: one entry per layer of this rank. Returns fp32
+  // [sampled rows, vocabulary().padded] in the workspace if the rank samples, else the residual stream.
   virtual TensorView forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
                              ForwardContext& context) = 0;
 };
 
-// The part of a model that a rank holds: RankPlan{} holds all of it. Throws Indivisible (parallel/shard) when
-// a dimension does not divide by the tensor size.
+// Makes the part of a model that a rank holds; with RankPlan{} the whole model. Throws Indivisible
+// (parallel/shard) when the tensor size does not divide a dimension.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const RankPlan& plan);
 
 }  // namespace maniple

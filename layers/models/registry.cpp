@@ -2,8 +2,7 @@
 
 namespace maniple {
 
-// One class serves every architecture that model_config.hpp accepts; another one joins here, by
-// config.architecture.
+// One class serves every architecture that model_config.hpp accepts. Add others here, by config.architecture.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const RankPlan& plan) {
   return std::make_unique<Decoder>(config, plan);
 }

@@ -10,7 +10,7 @@ namespace maniple {
 namespace {
 
 constexpr int tag = 0;
-constexpr size_t most_tested = 64;  // requests a call, however many peers there are
+constexpr size_t most_tested = 64;  // requests per call, however many peers there are
 
 }  // namespace
 
@@ -28,9 +28,9 @@ MpiMailbox::~MpiMailbox() {
       if (std::chrono::steady_clock::now() > deadline) break;
       backoff.pause();
     }
-  } catch (const Error&) {  // the transport is broken; what it holds is left to it
+  } catch (const Error&) {  // the transport is broken: the messages stay with MPI
   }
-  // MPI may still read or write these bytes (a send cannot be taken back), so they are never freed.
+  // MPI may still read or write these bytes (a send cannot be cancelled), so they are never freed.
   if (!busy_.empty()) new std::vector<Queue>(std::move(queues_));
   if (receiving_) new Transfer(std::move(*receiving_));
 }
@@ -46,7 +46,7 @@ bool MpiMailbox::try_send(int to, std::span<const std::byte> bytes) {
   check_mpi(MPI_Isend(transfer.bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, tag, comm_,
                       &transfer.request),
             "MPI_Isend");
-  if (queue.transfers.empty()) {  // a small message mostly leaves at once
+  if (queue.transfers.empty()) {  // a small message usually leaves at once
     int is_done = 0;
     check_mpi(MPI_Test(&transfer.request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
     if (is_done) return true;
@@ -79,8 +79,8 @@ bool MpiMailbox::flushed() {
   return busy_.empty() && (!own_ || own_->flushed());
 }
 
-// Looks at the oldest message of some peers, again while it finds any that has left, and at other peers the
-// next time: a call costs the same however much is on its way.
+// Tests the oldest message of up to most_tested peers, again while any of them has left. The next call tests
+// other peers. The cost of a call does not grow with the number of messages in flight.
 void MpiMailbox::drop_sent() {
   for (int done = 1; done > 0 && !busy_.empty();) {
     if (window_ >= busy_.size()) window_ = 0;
@@ -104,8 +104,7 @@ void MpiMailbox::drop_sent() {
   window_ += most_tested;
 }
 
-// A matched probe takes the message out of sight of any other receive, so its size is known before memory is
-// taken.
+// A matched probe reserves the message for this receive: its size is known before memory is allocated.
 void MpiMailbox::start_receive() {
   int found = 0, bytes = 0;
   MPI_Message message = MPI_MESSAGE_NULL;

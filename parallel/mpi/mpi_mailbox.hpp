@@ -1,5 +1,4 @@
-// One end of a channel over MPI. Nothing here waits, and nothing but this end uses its communicator
-// meanwhile.
+// One end of a channel over MPI. No call waits. While it lives, nothing else uses its communicator.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -11,10 +10,10 @@ namespace maniple {
 
 class MpiMailbox : public Mailbox {
  public:
-  // comm: outlives this. own: on rank 0, what the center and the leaf of this process say to each other; null
-  // elsewhere.
+  // comm: must outlive this. own: on rank 0, carries the messages between the center and the leaf of this
+  // process; null elsewhere.
   MpiMailbox(MPI_Comm comm, std::unique_ptr<Mailbox> own);
-  // Gives messages on their way a second, then leaves them to MPI.
+  // Waits at most a second for messages in flight, then leaves their memory to MPI.
   ~MpiMailbox() override;
 
   bool try_send(int to, std::span<const std::byte> bytes) override;
@@ -26,7 +25,7 @@ class MpiMailbox : public Mailbox {
     std::vector<std::byte> bytes;  // belongs to MPI until the request is done
     MPI_Request request = MPI_REQUEST_NULL;
   };
-  // What is on its way to one peer, in order. The first one's request is in `oldest_` instead.
+  // The messages in flight to one peer, in order. The request of the first is in `oldest_` instead.
   struct Queue {
     std::deque<Transfer> transfers;
     size_t bytes = 0;
@@ -36,12 +35,12 @@ class MpiMailbox : public Mailbox {
 
   MPI_Comm comm_;
   std::unique_ptr<Mailbox> own_;
-  std::vector<Queue> queues_;        // one a peer
-  std::vector<int> busy_;            // peers whose queues are not empty,
-  std::vector<MPI_Request> oldest_;  // and the first request of each
-  size_t window_ = 0;                // where in those two the next look begins
+  std::vector<Queue> queues_;        // by peer
+  std::vector<int> busy_;            // peers whose queues are not empty
+  std::vector<MPI_Request> oldest_;  // the first request of each busy peer
+  size_t window_ = 0;                // index in busy_ and oldest_ where the next test begins
   std::optional<Transfer> receiving_;
-  int sender_ = 0;  // of that
+  int sender_ = 0;  // of receiving_
 };
 
 }  // namespace maniple

@@ -1,4 +1,4 @@
-// MPI's own things in our terms: its lifetime, its errors, its handles.
+// MPI's lifetime, errors and handles in terms of C++.
 #pragma once
 
 #include <kernels/support/unique_handle.hpp>
@@ -10,12 +10,12 @@
 
 namespace maniple {
 
-// Throws Error (fault) naming this rank and the call when `code` is not MPI_SUCCESS. statuses: of a call for
-// several requests, zero or set by it.
+// Throws Error (fault), naming this rank and the call, when `code` is not MPI_SUCCESS. statuses: those of a
+// call for several requests; entries that the call did not set must be zero.
 void check_mpi(int code, const char* call, std::span<const MPI_Status> statuses = {});
 
-// From MPI_Init_thread to MPI_Finalize. Leaves MPI open when it ends because of an exception: finalising
-// would wait for the other ranks. `settle`: how long it waits after MPI_Init_thread.
+// From MPI_Init_thread to MPI_Finalize. When an exception ends it, MPI stays open: finalising would wait for
+// the other ranks. `settle`: how long to sleep after MPI_Init_thread.
 class MpiSession {
  public:
   explicit MpiSession(std::chrono::milliseconds settle);
@@ -38,8 +38,8 @@ struct MpiGroupTraits {
 using UniqueComm = UniqueHandle<MpiCommTraits>;
 using UniqueGroup = UniqueHandle<MpiGroupTraits>;
 
-// Collective over `comm`. Errors of a communicator are returned, never fatal inside MPI; those made from it
-// inherit that.
+// Collective over `comm`. Calls on the copy return errors and do not end the process; communicators made from
+// the copy inherit that.
 UniqueComm duplicate(MPI_Comm comm);
 
 }  // namespace maniple

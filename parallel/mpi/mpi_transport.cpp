@@ -23,8 +23,8 @@ MpiTransport::MpiTransport(UniqueComm comm, Backoff::Spin spin) : comm_(std::mov
   check_mpi(MPI_Comm_size(comm_.get(), &size_), "MPI_Comm_size");
 }
 
-// Nothing is received before its size is known: Open MPI 4 writes all of a large message, however small the
-// buffer that was offered.
+// Receives a message only after its size is known: Open MPI 4 writes the whole of a large message, however
+// small the buffer is.
 void MpiTransport::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
   requests_.clear();
   expected_.clear();
@@ -80,7 +80,7 @@ bool MpiTransport::start_receive(const Incoming& expected) {
   return true;
 }
 
-// They read and write memory that its owner may soon give back. Not for ever: another rank may have died.
+// The transfers use memory that its owner may soon free. The wait has a deadline: another rank may have died.
 void MpiTransport::let_transfers_end() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   Backoff backoff(Backoff::Spin::no);

@@ -1,5 +1,5 @@
-// Host memory between the ranks of a group, by point-to-point messages. Waiting does not burn cores that
-// other ranks need.
+// Host memory between the ranks of a group, by point-to-point messages. A wait backs off (Backoff), to leave
+// cores to other ranks.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -21,18 +21,18 @@ class MpiTransport : public Transport {
   MPI_Comm comm() const { return comm_.get(); }
 
  private:
-  bool advance();                                // the exchange in progress; true: it is over
-  bool start_receive(const Incoming& expected);  // false: it has not come yet
+  bool advance();                                // continues the exchange; true: it is complete
+  bool start_receive(const Incoming& expected);  // false: it has not arrived yet
   void let_transfers_end();
 
   UniqueComm comm_;
   Backoff::Spin spin_;
   int rank_ = 0;
   int size_ = 1;
-  // Of the exchange in progress. After an error they are left as they are: the job ends.
+  // Of the exchange in progress. An error leaves them as they are, since the job ends.
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
-  std::vector<Incoming> expected_;     // not yet seen; by rank, in its order
+  std::vector<Incoming> expected_;     // not yet arrived; by rank, in its order
   std::vector<std::byte> unexpected_;  // a message of another size
 };
 

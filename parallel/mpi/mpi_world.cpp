@@ -18,12 +18,12 @@ namespace maniple {
 
 namespace {
 
-// A rank as its node sees it.
+// A rank's place on its node.
 struct NodeRanks {
   int leader = 0;  // world rank of the node's lowest rank
   int local_rank = 0;
   int local_size = 1;
-  int cpus = 1;  // that the node's ranks may run on, all together
+  int cpus = 1;  // all CPUs that the node's ranks may run on
 };
 
 NodeRanks find_node_ranks(MPI_Comm world) {
@@ -80,7 +80,7 @@ class MpiWorld : public World {
   [[noreturn]] void abort(int exit_code) override;
 
  private:
-  // A rank spins only where every rank of its node has a core.
+  // A rank spins only where its node has a core for every rank.
   MpiWorld(MPI_Comm job, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl, const NodeRanks& mine)
       : World(std::move(on_fault)),
         job_(job),
@@ -90,32 +90,31 @@ class MpiWorld : public World {
         locations_(find_locations(control_, mine)) {}
 
   const MPI_Comm job_;
-  const std::unique_ptr<NcclGroups> nccl_;  // null in builds without it
+  const std::unique_ptr<NcclGroups> nccl_;  // null in builds without NCCL
   const Backoff::Spin spin_;
   MpiTransport control_;
   const std::vector<RankLocation> locations_;
   std::vector<UniqueComm> channels_;
 };
 
-// A world that ends MPI after everything else of it is gone.
+// A world that owns MPI: the base class MpiSession ends last.
 struct MpiJob final : private MpiSession, public MpiWorld {
   MpiJob(FaultHandler on_fault, std::chrono::milliseconds settle, std::unique_ptr<NcclGroups> nccl)
       : MpiSession(settle), MpiWorld(everyone(), std::move(on_fault), std::move(nccl)) {}
 };
 
-// What channels left unread is taken when nobody sends any more: MPI may not end with messages on their way,
-// and MPICH's UCX tells of each on stdout, in the midst of the results.
+// After the barrier nobody sends, and every rank receives the messages that its channels left unread. MPI may
+// not end with messages in flight, and MPICH's UCX reports each of them on stdout, among the results.
 MpiWorld::~MpiWorld() {
   if (std::uncaught_exceptions() > 0) return;
   try {
     barrier();
     for (const UniqueComm& channel : channels_)
       for (MpiMailbox unread(channel.get(), nullptr); unread.try_receive();) continue;
-  } catch (const Error&) {  // the transport is broken, and MPI_Finalize will say so
+  } catch (const Error&) {  // the transport is broken, and MPI_Finalize will report it
   }
 }
 
-// How GPU tensors travel is part of it.
 std::string MpiWorld::description() const {
   const std::string gpus = nccl_ ? nccl_->description() : "";
   return mpi_library() + (gpus.empty() ? "" : ", " + gpus);
@@ -130,8 +129,8 @@ std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, O
   check_mpi(MPI_Group_incl(everyone.get(), static_cast<int>(ranks.size()), ranks.data(), &handle),
             "MPI_Group_incl");
   const UniqueGroup members(handle);
-  MPI_Comm comm =
-      MPI_COMM_NULL;  // collective over the members only, so groups side by side need not wait for each other
+  MPI_Comm comm = MPI_COMM_NULL;
+  // Collective over the members only: disjoint groups do not wait for each other.
   check_mpi(MPI_Comm_create_group(control_.comm(), members.get(), 0, &comm), "MPI_Comm_create_group");
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   auto transport = std::make_unique<MpiTransport>(UniqueComm(comm), spin_);
@@ -166,7 +165,7 @@ std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
 
 }  // namespace
 
-// It goes on after a comma or a line: "package: ...".
+// Keeps the text of MPI up to the first comma or line end.
 std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;

@@ -1,5 +1,6 @@
-# Adds NCCL to maniple_parallel_mpi where the CUDA backend is built. One outside the toolkit: -DCMAKE_PREFIX_PATH=FOLDER (a Python
-# wheel's is site-packages/nvidia/nccl). Without NCCL, GPU tensors go through the host, unless MANIPLE_CUDA=ON asks for all of it.
+# Adds NCCL to maniple_parallel_mpi where the CUDA backend is built. For an NCCL outside the CUDA toolkit give
+# -DCMAKE_PREFIX_PATH=FOLDER (for a Python wheel: site-packages/nvidia/nccl). Without NCCL, GPU tensors go through the
+# host; with MANIPLE_CUDA=ON a missing NCCL is an error.
 if(NOT with_cuda)
   return()
 endif()
@@ -30,6 +31,6 @@ target_compile_definitions(maniple_parallel_mpi PRIVATE MANIPLE_NCCL=1)
 target_include_directories(maniple_parallel_mpi SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
 target_include_directories(maniple_parallel_mpi PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)  # <device/stream.hpp>
 target_link_libraries(maniple_parallel_mpi PRIVATE CUDA::cudart_static)
-# Opened at run time, here first.
+# nccl_api.cpp opens this file at run time, before it tries the loader's path.
 cmake_path(REPLACE_FILENAME NCCL_LIBRARY libnccl.so.2 OUTPUT_VARIABLE nccl)
 set_source_files_properties(parallel/nccl/nccl_api.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_NCCL_LIBRARY="${nccl}")

@@ -30,7 +30,7 @@ size_t count_of(ConstTensorView x) { return static_cast<size_t>(x.shape.elements
 
 NcclResult result(ncclResult_t code) { return static_cast<NcclResult>(code); }
 
-// The library is no part of the link, so that the program starts where it is not.
+// Opened at run time and not linked: the program must start on machines without NCCL.
 struct Nccl {
   SharedLibrary library;
 
@@ -54,7 +54,7 @@ struct Nccl {
   decltype(&ncclRecv) receive = library.function("ncclRecv");
 };
 
-// Opens the library when it is first asked for.
+// Opens the library on first use.
 const Nccl& nccl() {
   static const Nccl opened{SharedLibrary(
       MANIPLE_NCCL_LIBRARY, "ranks on GPUs of their own talk through it",

@@ -1,5 +1,5 @@
-// All that maniple asks of NCCL, one function a call, in our own types: what is built on it compiles without
-// NCCL and CUDA, and is tested over a fake. The real one is in nccl_api.cpp.
+// All calls of NCCL that maniple uses, in our own types. Code above this interface compiles without NCCL and
+// CUDA, and the tests run it over a fake. nccl_api.cpp implements it over the real library.
 #pragma once
 
 #include <kernels/tensor/device.hpp>
@@ -20,7 +20,7 @@ using NcclComm = ncclComm*;
 using NcclStream = CUstream_st*;
 using NcclId = std::array<std::byte, 128>;
 
-// The numbers of ncclResult_t; all others are failures.
+// Values of ncclResult_t; all others are failures.
 enum class NcclResult : int { success = 0, in_progress = 7 };
 constexpr bool failed(NcclResult result) {
   return result != NcclResult::success && result != NcclResult::in_progress;
@@ -28,19 +28,20 @@ constexpr bool failed(NcclResult result) {
 
 struct Gpu {
   std::string uuid;
-  NcclStream stream = nullptr;  // the device's order of work
+  NcclStream stream = nullptr;  // of the device
 };
 
-// No call waits for another rank, nor for the device: in_progress means that comm_state() will tell. Sums
-// add. Counts and types are those of the views; a rank that a call needs no buffer from passes any.
+// No call waits for another rank or for the device. in_progress: comm_state() gives the result later.
+// Reductions are sums. Counts and types are those of the views. A rank passes any view where a call does not
+// use its buffer.
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
-  // Loads the library, which the first other call does as well. Throws Error (preflight) where it is missing.
+  // Loads the library; without this, the first other call does. Throws Error (preflight) if it is missing.
   virtual void open() {}
-  virtual std::optional<Gpu> gpu_of(Device& device) = 0;  // nothing for memory that NCCL does not reach
+  virtual std::optional<Gpu> gpu_of(Device& device) = 0;  // absent: NCCL cannot reach the device's memory
   virtual int version() = 0;                              // 22809: 2.28.9
-  // NCCL's words for a result, and the last error of this comm (or process: null) if there is one.
+  // NCCL's text for a result, and the last error of this comm (null: of the process) if there is one.
   virtual std::string describe(NcclResult result, NcclComm comm) = 0;
 
   virtual NcclResult draw_id(NcclId& id) = 0;

@@ -12,7 +12,7 @@ namespace maniple {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Others may keep the group to look at it or to abort it; its regular end is here.
+  // Other owners of the group may poll or abort it; the destructor closes it.
   NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, NcclStream stream)
       : api_(api), group_(std::move(group)), stream_(stream) {}
   ~NcclCommunicator() override { group_->close(); }

@@ -92,7 +92,7 @@ void NcclGroup::close() noexcept {
         "ncclCommFinalize", [this](NcclComm comm) { return api_.comm_finalize(comm); },
         Clock::now() + patience_);
     locked("ncclCommDestroy", [this](NcclComm) { return api_.comm_destroy(std::exchange(comm_, nullptr)); });
-  } catch (const Error&) {  // it was aborted, and there is nothing left to lose
+  } catch (const Error&) {  // the communicator was aborted: nothing is left to close
   }
 }
 

@@ -1,5 +1,4 @@
-// The life of one NCCL communicator: from the id to the end, and whatever may go wrong between. It knows no
-// tensors.
+// The lifetime and the errors of one NCCL communicator, from its id to its end. It knows nothing of tensors.
 #pragma once
 
 #include <parallel/nccl/nccl_api.hpp>
@@ -18,9 +17,9 @@ class NcclGroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Collective over `members`: its rank 0 draws an id, which travels over `members` itself. `name` is for
-  // messages: "world ranks 0, 2". Throws Error (fault) when NCCL fails, or some have not joined after
-  // `patience`, which the end has too.
+  // Collective over `members`, whose rank 0 draws an id and broadcasts it over `members`. `name` is for
+  // messages: "world ranks 0, 2". Throws Error (fault) when NCCL fails, or a rank has not joined within
+  // `patience`, which is also the limit of close().
   NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration patience);
   ~NcclGroup() { close(); }
   NcclGroup(const NcclGroup&) = delete;
@@ -29,20 +28,20 @@ class NcclGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Makes a call and waits until NCCL has taken it over, for as long as that needs: who waits too long is
-  // the health thread's matter. Throws Error (fault) naming rank, group and call when it failed, which
-  // aborts the communicator, and when it was aborted before.
+  // Makes a call and waits until NCCL has accepted it. There is no deadline: the health thread notices a rank
+  // that hangs. Throws Error (fault), naming rank, group and call, when the call fails, which also aborts the
+  // communicator, and when the communicator was aborted before.
   using Call = std::function<NcclResult(NcclComm)>;
   void run(const char* name, const Call& call) { run(name, call, Clock::time_point::max()); }
 
   // --- from any thread ---
-  // What went wrong in the background, if anything did. Never waits.
+  // An error that happened in the background, if there is one. Never waits.
   std::optional<std::string> fault();
-  // Ends what runs on the device and lets the others go without this rank. Returns at once: NCCL waits for
-  // the captured graphs that hold the communicator to go, and does so in the background until this ends.
+  // Aborts the communicator's work on this rank's device. Returns at once. NCCL waits until the captured
+  // graphs that hold the communicator are gone: a thread does that, which the destructor joins.
   void abort() noexcept;
 
-  // The regular end, together with the others; abort() if they do not come, or while an exception passes.
+  // The regular end. Collective. Becomes abort() if the others do not join in time or an exception passes.
   void close() noexcept;
 
  private:
@@ -62,8 +61,8 @@ class NcclGroup {
   const int size_;
   // NCCL lets two threads use a communicator one after the other; each call under it is short.
   std::mutex mutex_;
-  NcclComm comm_ = nullptr;  // null when it has ended
-  std::jthread abort_;       // last: it uses the others
+  NcclComm comm_ = nullptr;  // null after the end
+  std::jthread abort_;       // the last member: it uses the others
 };
 
 }  // namespace maniple

@@ -10,7 +10,7 @@ namespace maniple {
 
 namespace {
 
-// Long enough for a cold file system to load the library, shorter than anyone's patience.
+// Long enough to load the library from a cold file system, short enough for a user who waits.
 constexpr std::chrono::minutes patience{2};
 
 std::string version_text(int version) {
@@ -37,7 +37,7 @@ std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<con
   return std::make_unique<NcclCommunicator>(*api_, group, gpu->stream);
 }
 
-// Empty where there is nothing against NCCL.
+// Why the group cannot use NCCL; empty if it can.
 std::string NcclGroups::reason_against(Transport& members, std::span<const int> ranks,
                                        const std::string& uuid) const {
   if (choice_ == GpuTransport::nccl) return {};

@@ -1,4 +1,4 @@
-// Decides which groups of a world go over NCCL, makes those, and watches over them.
+// Decides which groups of a world use NCCL, makes them and polls them for errors.
 #pragma once
 
 #include <parallel/communicator.hpp>
@@ -17,20 +17,20 @@ class NcclGroups {
  public:
   NcclGroups(std::shared_ptr<NcclApi> api, GpuTransport choice) : api_(std::move(api)), choice_(choice) {}
 
-  // Before any group, so that a missing library is known while nobody waits for this rank.
+  // Call it before the first group is made: a missing library is then known while no rank waits for this one.
   void open() {
     if (choice_ != GpuTransport::host) api_->open();
   }
-  // Collective over `members`, the world ranks `ranks`. Null, on all members, where their tensors go another
-  // way: they are not on GPUs, or not each on one of its own (NCCL refuses to share), or so it was asked.
-  // This must outlive the group.
+  // Collective over `members`, the world ranks `ranks`. Null on all members where NCCL does not carry their
+  // tensors: they are not on GPUs, two members share a GPU (NCCL refuses that), or the choice is
+  // GpuTransport::host. This object must outlive the group.
   std::unique_ptr<Communicator> make(Transport& members, std::span<const int> ranks, Device& device);
 
   // How the GPU tensors of the latest group travel, for the banner: "NCCL 2.28.9"; empty without any.
   const std::string& description() const { return description_; }
-  // From any thread, without waiting: what is wrong in one of the groups.
+  // An error in one of the groups, if there is one. From any thread; never waits.
   std::optional<std::string> fault();
-  // Ends what they run on the device.
+  // Aborts all groups.
   void abort() noexcept;
 
  private:

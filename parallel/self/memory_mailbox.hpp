@@ -9,7 +9,7 @@
 
 namespace maniple {
 
-// Messages in one direction, waiting to be taken.
+// Messages in one direction, not received yet. Safe to use from several threads.
 class MessageQueue {
  public:
   bool try_push(std::span<const std::byte> bytes);
@@ -36,7 +36,7 @@ class MemoryMailbox : public Mailbox {
 
  private:
   std::vector<Link> links_;
-  size_t next_ = 0;  // whose turn it is, so that a busy peer does not starve the others
+  size_t next_ = 0;  // the peer to look at first: a busy one must not starve the others
 };
 
 struct MemoryChannel {

@@ -1,4 +1,4 @@
-// A group of one: nothing is sent, so no layer asks whether it is alone.
+// A group of one rank, which sends nothing. With it, layers need no special case for a single rank.
 #pragma once
 
 #include <kernels/support/check.hpp>

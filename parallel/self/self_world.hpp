@@ -1,5 +1,5 @@
-// One process that no launcher started: MPI is never called (its singleton mode forks a daemon and costs 0.3
-// s).
+// One process that no launcher started. It never calls MPI, whose singleton mode forks a
+// daemon and costs 0.3 s.
 #pragma once
 
 #include <parallel/self/self_communicator.hpp>
@@ -24,7 +24,7 @@ class SelfWorld : public World {
   SelfTransport transport_;
 };
 
-// Of this machine.
+// The name of this machine; "unknown" if the system does not say.
 std::string host_name();
 
 }  // namespace maniple

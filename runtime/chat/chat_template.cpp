@@ -68,7 +68,7 @@ std::map<std::string, std::string> special_tokens_of(const json& tokenizer_confi
   return tokens;
 }
 
-// A conversation in which the message of this role may be.
+// A conversation that may contain a message of this role.
 ordered_json conversation_with(std::string_view role, const ordered_json& content) {
   const ordered_json user = {{"role", "user"}, {"content", "a"}},
                      message = {{"role", role}, {"content", content}};
@@ -100,7 +100,7 @@ ChatTemplate ChatTemplate::load(const ModelFiles& files) {
   return {std::move(programs), special_tokens_of(tokenizer_config)};
 }
 
-// What it does with parts is found out here, once, and not for each message.
+// Tests the support for content parts here, once, and not for each message.
 ChatTemplate::ChatTemplate(std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs,
                            std::map<std::string, std::string> special_tokens)
     : programs_(std::move(programs)), special_tokens_(std::move(special_tokens)) {
@@ -130,7 +130,7 @@ std::string ChatTemplate::render(const ordered_json& variables, std::time_t now)
   return prompt;
 }
 
-// A template that knows nothing of parts prints them as a list, with all that they hold, or fails.
+// A template without support for parts fails, or prints them as a list with all their fields.
 bool ChatTemplate::shows_parts(std::string_view role) const {
   constexpr const char* unread = "what only a printed list would show";
   ordered_json parts;

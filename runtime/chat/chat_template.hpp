@@ -1,5 +1,5 @@
-// Messages to a prompt: the model's own chat template, a text in the Jinja language, rendered as Hugging Face
-// transformers do it. README.md says what of the language is there.
+// Messages to a prompt: renders the model's chat template, a text in the Jinja language, as Hugging Face
+// transformers do. README.md lists the supported part of the language.
 #pragma once
 
 #include <runtime/checkpoint/model_files.hpp>
@@ -22,20 +22,20 @@ struct Program;
 // Constant and safe to use from several threads once built.
 class ChatTemplate {
  public:
-  // From chat_template.jinja, else chat_template.json, else tokenizer_config.json, which may hold several by
-  // name; the special tokens of tokenizer_config.json are variables. Fails (input) without any, or on one
-  // that is not supported, with its line.
+  // Reads chat_template.jinja, else chat_template.json, else tokenizer_config.json, which may hold several
+  // templates by name. The special tokens of tokenizer_config.json are variables. Throws Error (input)
+  // without a template, or with the line of an unsupported tag.
   static ChatTemplate load(const ModelFiles& files);
   static ChatTemplate from_text(std::string_view source);
 
-  // variables: an object with "messages" and whatever else the template knows ("tools", "documents",
-  // "add_generation_prompt", "enable_thinking", ...), which comes before special tokens. now: what
-  // strftime_now shows. With several templates, "tool_use" serves requests with tools. Fails (input) with the
-  // template's line when the template refuses the messages or cannot be evaluated on them.
+  // variables: an object with "messages" and the other variables of the template ("tools", "documents",
+  // "add_generation_prompt", "enable_thinking", ...), which override special tokens. now: the time for
+  // strftime_now. With several templates, "tool_use" serves requests with tools. Throws Error (input), with
+  // the template's line, when the template refuses the messages or cannot be evaluated on them.
   std::string render(const nlohmann::ordered_json& variables, std::time_t now) const;
 
-  // Whether it prints the texts of a content that is a list of parts, [{"type": "text", "text": ...}, ...],
-  // in messages of this role. Most templates want one text instead.
+  // Whether a content in messages of this role may be a list of parts, [{"type": "text", "text": ...}, ...],
+  // whose texts the template prints. Most templates need one text instead.
   bool takes_parts(std::string_view role) const { return roles_with_parts_.contains(role); }
 
  private:

@@ -80,7 +80,7 @@ Expression ExpressionParser::expression() {
 Expression ExpressionParser::disjunction() { return junction("or", false, &ExpressionParser::conjunction); }
 Expression ExpressionParser::conjunction() { return junction("and", true, &ExpressionParser::negation); }
 
-// Goes on to the right while the value is `wanted`.
+// Evaluates the next operand only while the value is `wanted`.
 Expression ExpressionParser::junction(std::string_view word, bool wanted,
                                       Expression (ExpressionParser::*part)()) {
   Expression left = (this->*part)();
@@ -98,7 +98,7 @@ Expression ExpressionParser::negation() {
   return make([value = negation()](Frame& frame) -> Value { return !truth(value(frame)); });
 }
 
-// a < b < c: each of them, until one fails.
+// a < b < c: evaluates the comparisons until one fails.
 Expression ExpressionParser::comparison() {
   Expression left = arithmetic(0);
   std::vector<Comparison> rest;
@@ -183,7 +183,7 @@ Expression ExpressionParser::name(const std::string& name) {
   });
 }
 
-// Texts beside each other are one.
+// Adjacent text literals are one text.
 std::string ExpressionParser::texts(std::string text) {
   while (token().kind == Kind::text) text += take(Kind::text, "a text").text;
   return text;

@@ -1,4 +1,5 @@
-// Expressions of a template, by recursive descent. Each becomes a function that calls those of its parts.
+// Parses expressions of a template by recursive descent. Each becomes a function that calls
+// those of its parts.
 #pragma once
 
 #include <runtime/chat/program.hpp>
@@ -11,7 +12,7 @@
 
 namespace maniple::jinja {
 
-// The arguments that a call is written with.
+// The arguments of a call in the template's text.
 struct Call {
   std::vector<Expression> positional;
   std::vector<std::pair<std::string, Expression>> named;
@@ -28,7 +29,7 @@ class ExpressionParser : protected TokenReader {
  protected:
   explicit ExpressionParser(std::string_view source) : TokenReader(source) {}
 
-  // Bounds the recursion of the parser, and of the functions that it makes, with what it is held for.
+  // Held during a recursion: limits the depth of the parser, and of the functions that it makes.
   class Level {
    public:
     explicit Level(ExpressionParser& parser) : parser_(parser) {
@@ -46,11 +47,11 @@ class ExpressionParser : protected TokenReader {
   // One value, or several with commas between them.
   Expression tuple(Expression (ExpressionParser::*part)() = &ExpressionParser::expression);
   Expression expression();
-  Expression disjunction();  // an expression without an if of its own
+  Expression disjunction();  // an expression without an inline if
   Expression filter(const Expression& subject);
   Expression make(std::function<Value(Frame&)> action);
 
-  // Functions inside a tag: {{ }} or {% %}.
+  // Counts the functions made for one tag, {{ }} or {% %}, from 0.
   void begin_tag() { made_in_tag_ = 0; }
   bool in_macro_ = false;
 

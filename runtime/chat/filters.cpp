@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Sequence::Kind;
 
-// What select, reject and map run over: nothing where the value is false, None too.
+// The items for select, reject and map: none if the value is false or None.
 Items items_if_true(const Value& value) { return truth(value) ? items_of(value) : Items{}; }
 
 Value iterator_of(Items items) { return {Kind::iterator, std::move(items)}; }
@@ -23,7 +23,7 @@ int64_t need_whole(const Value& value, std::string_view what) {
   throw TemplateError(fmt::format("{} must be an integer, not {}", what, value.type()));
 }
 
-// Texts are ordered without regard to case, unless asked for.
+// Texts are ordered without regard to case, unless case_sensitive.
 Value sort_key(const Value& value, bool case_sensitive) {
   const auto* text = value.as<std::string>();
   return text && !case_sensitive ? Value(lower(*text)) : value;
@@ -45,7 +45,7 @@ Value sort(const Value& value, Arguments& arguments, Frame&) {
   const bool reverse = truth(arguments.take_or("reverse", false));
   const bool case_sensitive = truth(arguments.take_or("case_sensitive", false));
   std::vector<Keyed> all = keyed(items_of(value), arguments.take_or("attribute", None{}), case_sensitive);
-  // Comparing may throw, and a list that is reversed keeps equals in their order, as in Python.
+  // Comparing may throw. A reversed sort keeps equal items in their order, as in Python.
   std::ranges::stable_sort(
       all, [&](const Value& a, const Value& b) { return reverse ? less(b, a) : less(a, b); }, &Keyed::key);
   Items items;
@@ -100,8 +100,7 @@ Value map(const Value& value, Arguments& arguments, Frame& frame) {
   return iterator_of(std::move(items));
 }
 
-// select, reject, selectattr and rejectattr: the items (by an attribute of theirs) that pass a test, or do
-// not.
+// select, reject, selectattr and rejectattr: the items that pass, or fail, a test of them or an attribute.
 Value chosen(const Value& value, Arguments& arguments, bool by_attribute, bool wanted) {
   const Value attribute = by_attribute ? arguments.need("attribute") : None{};
   const std::optional<Value> name = arguments.take("test");
@@ -158,7 +157,7 @@ Value default_to(const Value& value, Arguments& arguments, Frame&) {
   return value.is<Undefined>() || (also_false && !truth(value)) ? otherwise : value;
 }
 
-// A text, or a number of spaces.
+// The width of an indent: a text, or a number of spaces.
 std::string indention_of(const Value& width) {
   return width.is<std::string>() ? text_of(width) : text_of(binary("*", std::string(1, ' '), width));
 }
@@ -183,7 +182,7 @@ Value indent(const Value& value, Arguments& arguments, Frame&) {
   return result;
 }
 
-// As Python's float() and int() read a text.
+// Reads a text as Python's float() and int() do.
 template <typename Number>
 std::optional<Number> parsed(std::string_view text) {
   const std::string stripped = strip(text);
@@ -250,7 +249,7 @@ Value format(const Value& value, Arguments& arguments, Frame&) {
                         values.named.empty() ? Value(Kind::tuple, values.positional) : Value(values.named));
 }
 
-// Jinja's own: words begin behind white space and opening brackets too.
+// Jinja's title, not Python's: words begin after white space, hyphens and opening brackets.
 Value titled(const Value& value, Arguments&, Frame&) {
   std::u32string characters = code_points(lower(text_of(value)));
   std::string text;

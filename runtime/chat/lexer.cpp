@@ -17,7 +17,7 @@ bool is_name_part(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80);
 }
 
-// Every line ends with \n, the last one without.
+// Makes every line end \n and drops the last one.
 std::string with_plain_line_ends(std::string_view source) {
   std::string text = replace(replace(source, "\r\n", "\n", -1), "\r", "\n", -1);
   if (text.ends_with('\n')) text.pop_back();
@@ -68,8 +68,8 @@ class Lexer {
       position_ = next;
   }
 
-  // The text before a tag. sign '-': without the white space at its end; '+': whole; else without what stands
-  // before the tag on its line, if that is white space alone.
+  // Adds the text before a tag. sign '-': without the white space at its end; '+': whole; else without the
+  // tag's indentation, if only white space precedes the tag on its line.
   void add_data(size_t begin, size_t end, char sign) {
     std::string data = source_.substr(begin, end - begin);
     if (sign == '-') {
@@ -82,7 +82,8 @@ class Lexer {
     if (!data.empty()) add(Kind::data, std::move(data));
   }
 
-  // What the end of a tag takes along: '-' all white space, a block or comment without sign one line end.
+  // Skips the white space that the end of a tag removes: '-' all, a block or comment without
+  // sign one line end.
   void finish_tag(char sign, std::string_view delimiter) {
     position_ += delimiter.size();
     if (sign == '-') skip_spaces();
@@ -97,7 +98,7 @@ class Lexer {
     finish_tag(sign, "#}");
   }
 
-  // "word %}" at position_, which moves to the sign before %}.
+  // Takes "word %}" at position_, which then moves to the sign before %}.
   bool take_word_of_tag(std::string_view word) {
     const size_t start = position_;
     skip_spaces();
@@ -136,7 +137,7 @@ class Lexer {
 
   void read_tag(Kind begin, Kind end, std::string_view delimiter) {
     add(begin, "");
-    std::string brackets;  // the closing ones that are due
+    std::string brackets;  // the closing brackets that are due
     for (;;) {
       skip_spaces();
       if (position_ == source_.size()) refuse("a tag is not closed");
@@ -214,7 +215,7 @@ class Lexer {
     ++position_;
   }
 
-  // Python's escapes; an unknown one stands for itself.
+  // Reads Python's escapes; an unknown one is kept as it is.
   void read_escape(std::string& text) {
     constexpr std::string_view letters = "\n\\'\"abfnrtv";
     constexpr std::string_view meanings = "\n\\'\"\a\b\f\n\r\t\v";
@@ -230,7 +231,7 @@ class Lexer {
     }
     if (const size_t at = letters.find(letter); at == letters.npos)
       (text += '\\') += letter;
-    else if (letter != '\n')  // a line that goes on
+    else if (letter != '\n')  // escaped line end: nothing
       text += meanings[at];
   }
 

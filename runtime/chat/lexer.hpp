@@ -1,5 +1,5 @@
-// A template cut into tokens, as Jinja's lexer does it with trim_blocks and lstrip_blocks and without
-// keep_trailing_newline, the settings under which chat templates are published.
+// Cuts a template into tokens, as Jinja's lexer does with trim_blocks and lstrip_blocks and without
+// keep_trailing_newline. Published chat templates assume these settings.
 #pragma once
 
 #include <string>
@@ -23,11 +23,11 @@ struct Token {
     end
   };
   Kind kind;
-  std::string text;  // data and texts as they are meant, the others as they are written
+  std::string text;  // data and texts without escapes, the others as written
   int line;          // from 1
 };
 
-// The last one is of kind end. Fails (input) with the line on what is no template.
+// The last token is of kind end. Throws Error (input), with the line, on a text that is not a template.
 std::vector<Token> lex(std::string_view source);
 
 // "chat template, line 3: ..."

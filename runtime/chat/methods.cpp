@@ -1,4 +1,4 @@
-// Methods of texts and dictionaries, and the functions that every template finds.
+// Methods of texts and dictionaries, and the global functions of every template.
 #include <runtime/chat/program.hpp>
 #include <runtime/chat/text.hpp>
 

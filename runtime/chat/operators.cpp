@@ -116,7 +116,7 @@ bool equal(const Value& left, const Value& right) {
   if (const auto* sequence = left.as<Sequence>())
     return std::ranges::equal(sequence->items, right.as<Sequence>()->items, equal);
   if (const auto* attributes = left.as<Namespace>()) return attributes == right.as<Namespace>();
-  return left.as<Function>() == right.as<Function>();  // null for both: None, undefined
+  return left.as<Function>() == right.as<Function>();  // None, undefined: null on both sides
 }
 
 bool less(const Value& left, const Value& right) {
@@ -147,7 +147,7 @@ bool contains(const Value& container, const Value& item) {
 
 namespace {
 
-// An index from the front; nothing where it is outside.
+// The index from the front; absent if it is out of range.
 std::optional<size_t> position(int64_t index, size_t size) {
   if (index < 0) index += static_cast<int64_t>(size);
   return index >= 0 && index < static_cast<int64_t>(size) ? std::optional<size_t>(index) : std::nullopt;

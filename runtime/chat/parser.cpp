@@ -20,8 +20,8 @@ struct Macro {
   Body body;
 };
 
-// A macro sees the names around its definition as they are when it is called. It does not own them: they own
-// it.
+// A macro sees the scope of its definition as it is during the call. It does not own the
+// scope, which owns it.
 Value bind_macro(const std::shared_ptr<const Macro>& macro, const std::shared_ptr<Scope>& scope) {
   return Function{[macro, around = std::weak_ptr<Scope>(scope)](Arguments& arguments, Frame& frame) -> Value {
     const std::shared_ptr<Scope> definition = around.lock();
@@ -42,7 +42,7 @@ Value bind_macro(const std::shared_ptr<const Macro>& macro, const std::shared_pt
   }};
 }
 
-constexpr size_t work_of_round = 256;  // what a scope and the loop variable take, in bytes
+constexpr size_t work_of_round = 256;  // bytes of a scope and the loop variable
 
 struct Loop {
   Target target;
@@ -62,7 +62,7 @@ struct Loop {
     return truth((*condition)(inside));
   }
 
-  // As in Jinja, {% else %} runs unless one round ran to its end: not even after a break.
+  // As in Jinja, {% else %} runs unless at least one round ran to its end, without break or continue.
   Flow run(Frame& frame) const {
     const Items all = selected(frame);
     bool is_done = false;
@@ -103,7 +103,7 @@ struct Loop {
   }
 };
 
-// Text, {{ }} and {% %}.
+// Parses text, {{ }} and {% %}.
 class Parser : private ExpressionParser {
  public:
   explicit Parser(std::string_view source) : ExpressionParser(source) {}
@@ -130,7 +130,7 @@ class Parser : private ExpressionParser {
     return body;
   }
 
-  // The body up to {% end %}, of which the name is taken.
+  // Parses the body up to {% end %} and takes the name of this tag.
   Body block(std::string_view end) {
     take(Kind::end_block, "%}");
     Body body = body_until({end});
@@ -281,7 +281,7 @@ class Parser : private ExpressionParser {
     };
   }
 
-  // Marks what the model wrote, for training; a scope of its own, otherwise without effect.
+  // Marks the model's own text, for training. Opens a scope; has no other effect.
   Action generation() {
     return [body = block("endgeneration")](Frame& frame) {
       Frame inside = frame.inner();

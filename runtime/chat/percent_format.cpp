@@ -71,7 +71,7 @@ class Operands {
     if (name) {
       const Value* found = dict ? find(dict->entries, *name) : nullptr;
       if (!found) throw TemplateError(fmt::format("there is no value named {} to format", *name));
-      taken_ = count();  // as in Python: from here on by name alone
+      taken_ = count();  // as in Python, all further values are taken by name
       return *found;
     }
     if (taken_ == count()) throw TemplateError("not enough arguments for format string");
@@ -100,7 +100,7 @@ std::string padded(const std::string& text, const Directive& directive) {
   return utf8(characters);
 }
 
-// Numbers are formatted as C does, from which Python has it.
+// Formats a number as in C, whose rules Python follows.
 template <typename Number>
 std::string number_text(const Directive& directive, std::string_view length, Number number) {
   const std::string precision = directive.precision < 0 ? "" : fmt::format(".{}", directive.precision);

@@ -8,9 +8,9 @@ namespace maniple::jinja {
 
 namespace {
 
-constexpr int max_depth = 1000;               // of expressions and statements in each other
-constexpr size_t max_work = size_t{1} << 30;  // bytes made
-constexpr size_t work_of_node = 64;           // what an expression costs, in bytes
+constexpr int max_depth = 1000;               // of nested expressions and statements
+constexpr size_t max_work = size_t{1} << 30;  // bytes
+constexpr size_t work_of_node = 64;           // bytes
 
 }  // namespace
 

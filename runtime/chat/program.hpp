@@ -1,5 +1,5 @@
-// A template ready to run: each expression and statement is a function that was built while parsing. Running
-// one counts its work, so that no template runs for ever, fills the memory or overflows the stack.
+// A template ready to run: the parser has turned each expression and statement into a function. A run counts
+// its work: no template can run for ever, fill the memory or overflow the stack.
 #pragma once
 
 #include <runtime/chat/value.hpp>
@@ -11,20 +11,20 @@ namespace maniple::jinja {
 // One rendering.
 class Run {
  public:
-  // Around every expression and statement: enter(line) gives what leave() takes.
+  // Called around every expression and statement: pass the result of enter(line) to leave().
   int enter(int line);
   void leave(int line_before);
   void charge(size_t bytes);  // throws when the work of a rendering is used up
   Value charged(Value value);
 
-  int line() const { return line_; }  // of what runs, or failed
+  int line() const { return line_; }  // of the node that runs or failed
   std::shared_ptr<const Namespace> make_namespace(Entries entries);
   ~Run();
 
  private:
   int line_ = 1, depth_ = 0;
   size_t work_ = 0;
-  std::vector<std::shared_ptr<const Namespace>> namespaces_;  // may hold each other, so they end with the run
+  std::vector<std::shared_ptr<const Namespace>> namespaces_;  // the run ends them: they may hold each other
 };
 
 // Names are looked up from the inside out and set in the innermost scope.
@@ -69,10 +69,11 @@ using Body = std::vector<Statement>;
 
 Flow run_body(const Body& body, Frame& frame);
 
-// Fails (input), naming the line, on what is not Jinja or not known here.
+// Throws Error (input), naming the line, on a text that is not Jinja or not supported.
 Body parse(std::string_view source);
 
-// The arguments of one call. Each is taken once, the next one in order or by name; finish() refuses the rest.
+// The arguments of one call. take() removes the next one in order, else the one of this name; need() throws
+// if there is none; finish() refuses the rest.
 class Arguments {
  public:
   Items positional;
@@ -94,7 +95,7 @@ Filter filter_named(std::string_view name);
 Test test_named(std::string_view name);
 Value call(const Value& callee, Arguments& arguments, Frame& frame);
 
-// What every template finds: range, dict, namespace, raise_exception, strftime_now.
+// The global functions of every template: range, dict, namespace, raise_exception, strftime_now.
 std::map<std::string, Value, std::less<>> globals(std::int64_t now);
 
 }  // namespace maniple::jinja

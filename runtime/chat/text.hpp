@@ -1,4 +1,4 @@
-// Python's str on UTF-8: characters are code points, white space and case are Unicode's.
+// Python's str methods on UTF-8. Characters are code points; white space and case follow Unicode.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ size_t character_count(std::string_view text);
 enum class Side { left, right, both };
 // chars: the characters to remove; absent: white space.
 std::string strip(std::string_view text, std::optional<std::string_view> chars = {}, Side side = Side::both);
-// limit: the most cuts, -1 for all.
+// limit: the most cuts; -1: no limit.
 std::vector<std::string> split(std::string_view text, std::string_view separator, int64_t limit);
 std::vector<std::string> split_at_spaces(std::string_view text, int64_t limit);
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends);

@@ -42,7 +42,7 @@ class TokenReader {
       if (accept(word)) return std::string(word);
     return "";
   }
-  // take_item() for each item of a list up to `end`; a comma may stand before that too.
+  // Calls take_item() for each item of a list up to `end`; a comma may also precede `end`.
   template <typename TakeItem>
   void list(std::string_view end, TakeItem take_item) {
     for (bool is_first = true; !accept(end); is_first = false) {

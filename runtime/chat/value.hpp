@@ -1,6 +1,5 @@
-// The values of a template and Python's operations on them: what is true, equal, smaller, how a value is
-// printed. Values cannot change, as in the sandbox that published templates are written for, and are cheap to
-// copy; only a namespace takes new attributes.
+// The values of a template and Python's operations on them: truth, equality, order, printing. Values cannot
+// change, as in the sandbox of transformers, and are cheap to copy; only a namespace takes new attributes.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +18,7 @@
 
 namespace maniple::jinja {
 
-// What went wrong while rendering; the interpreter adds the line.
+// An error while rendering; the interpreter adds the line.
 struct TemplateError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -31,11 +30,11 @@ using Items = std::vector<Value>;
 using Entries = std::vector<std::pair<std::string, Value>>;
 
 struct Undefined {
-  std::string reason;  // for the message, once it is used as a value
+  std::string reason;  // for the error when it is used as a value
 };
 struct None {};
 struct Sequence {
-  // view: of a dictionary, without indices; iterator: what it gave once does not come again
+  // view: of a dictionary, without indices; iterator: gives each item once
   enum class Kind { list, tuple, range, view, iterator };
   Kind kind;
   Items items;
@@ -62,14 +61,14 @@ class Value {
   Value(std::same_as<double> auto number) : data_(number) {}
   Value(std::integral auto number) requires(!std::same_as<decltype(number), bool>)
       : data_(static_cast<int64_t>(number)) {}
-  Value(std::string text);  // throws beyond the size that a value may have, as do the next two
+  Value(std::string text);  // throws above the size limit of a value, as do the next two
   Value(Sequence::Kind kind, Items items);
-  Value(Entries entries);  // of a dictionary, each key once
+  Value(Entries entries);  // a dictionary; each key once
   Value(std::shared_ptr<const Namespace> attributes) : data_(std::move(attributes)) {}
   Value(Function function) : data_(std::make_shared<const Function>(std::move(function))) {}
   static Value from_json(const nlohmann::ordered_json& json);
 
-  // as<std::string>(): what is inside if it is that, else null.
+  // as<std::string>(): the content if it has this type, else null.
   template <typename T>
   const T* as() const {
     if constexpr (std::is_arithmetic_v<T> || std::same_as<T, Undefined> || std::same_as<T, None>) {
@@ -86,7 +85,7 @@ class Value {
   std::optional<int64_t> whole() const;  // of an integer or a bool
   std::optional<double> real() const;    // of any number
   int depth() const;                     // of nested lists and dictionaries
-  std::string type() const;              // Python's name of it
+  std::string type() const;              // Python's name of the type
 
  private:
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
@@ -96,7 +95,7 @@ class Value {
 };
 
 Value list_of(Items items);
-void check_size(size_t bytes);  // throws beyond what one text or list may take
+void check_size(size_t bytes);  // throws above the limit of one text or list
 
 const Value* find(const Entries& entries, std::string_view key);
 void assign(Entries& entries, std::string key, Value value);

@@ -18,7 +18,7 @@ bool is_iterable(const Value& value) {
   return value.is<Undefined>() || value.is<std::string>() || value.is<Sequence>() || value.is<Dict>();
 }
 
-// What has a length and takes a key.
+// True for values that have a length and take a key.
 bool is_sequence(const Value& value, Arguments&) {
   const auto* sequence = value.as<Sequence>();
   return is_iterable(value) && (!sequence || sequence->kind <= Sequence::Kind::range);

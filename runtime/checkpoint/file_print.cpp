@@ -11,7 +11,7 @@ namespace maniple {
 namespace {
 
 constexpr uint64_t large_file = uint64_t{64} << 20;
-constexpr uint64_t most_header_bytes = 100'000'000;  // as the parser's
+constexpr uint64_t most_header_bytes = 100'000'000;  // the parser's limit
 
 uint64_t hash_of(const InputFile& file, uint64_t offset, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(std::min(size, file.size() - offset));

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 namespace {
 
-// Settings that would change the text, with the number that changes nothing.
+// Settings that would change the text, each with the number that changes nothing.
 constexpr std::pair<std::string_view, std::optional<double>> unsupported[] = {
     {"repetition_penalty", 1},
     {"encoder_repetition_penalty", 1},

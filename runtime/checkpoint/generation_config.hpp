@@ -20,8 +20,8 @@ struct GenerationConfig {
   double top_p = 1.0;        // 1: off
   double min_p = 0.0;        // 0: off
   std::vector<int32_t> eos_token_ids;
-  std::vector<std::string>
-      warnings;  // settings that would change the text and are not supported, such as repetition_penalty
+  // Settings that would change the text and are not supported, such as repetition_penalty.
+  std::vector<std::string> warnings;
 };
 
 GenerationConfig parse_generation_config(std::string_view json, std::string_view where);
@@ -30,8 +30,8 @@ GenerationConfig parse_generation_config(std::string_view json, std::string_view
 // with a "content".
 std::optional<std::string> read_eos_token(const ModelFiles& files);
 
-// Any of the three files may be the only one that names the token ending a chat turn. Sorted, without
-// duplicates.
+// The tokens that end a chat turn, sorted, without duplicates. Any of the three files may be the only
+// one that names them.
 std::vector<int32_t> union_of_eos(std::span<const int32_t> config, std::span<const int32_t> generation_config,
                                   std::optional<int32_t> tokenizer);
 

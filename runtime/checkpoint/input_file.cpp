@@ -18,7 +18,7 @@ std::string reason_of(int error) { return std::generic_category().message(error)
 
 }  // namespace
 
-// O_NONBLOCK: opening a named pipe must not wait for its writer. It means nothing to a regular file.
+// O_NONBLOCK: opening a named pipe must not wait for its writer. It has no effect on a regular file.
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!descriptor_) fail(ExitCode::input, "cannot open {}: {}", path_.string(), reason_of(errno));

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// The parser itself needs no stack for nesting; what is refused here is refused before it is stored.
+// Refuses input while it is parsed, before it is stored. The parser itself needs no stack for nesting.
 class NestingGuard {
  public:
   NestingGuard(std::string_view where, size_t most_keys) : where_(where), most_keys_(most_keys) {}
@@ -51,7 +51,7 @@ class NestingGuard {
 
   std::string_view where_;
   size_t most_keys_;                         // of one object
-  std::vector<std::set<std::string>> keys_;  // of each object or array that is open
+  std::vector<std::set<std::string>> keys_;  // of each open object or array
 };
 
 template <typename Json>

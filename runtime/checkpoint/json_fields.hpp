@@ -1,5 +1,4 @@
-// Reading untrusted JSON for the .cpp files of this folder (the JSON library stays out of the public
-// headers).
+// Reads untrusted JSON. Not for public headers, which stay free of the JSON library.
 #pragma once
 
 #include <kernels/support/check.hpp>
@@ -18,8 +17,8 @@ namespace maniple {
 // Refuses nesting deeper than 64, a key given twice in one object, invalid UTF-8 and everything else that is
 // not JSON. where: the file's name for messages.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
-// The same, with the fields of each object in their order; refuses more than 4,096 in one, as each is looked
-// for among those before it.
+// The same, with the fields of each object in their order. Refuses more than 4,096 fields in an object, whose
+// lookups are linear.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);
 
 // For messages: a value or a name on one line, control characters escaped, long ones cut.
@@ -42,11 +41,11 @@ class JsonFields {
   std::vector<int64_t> sizes(std::string_view name) const;      // a list of whole numbers >= 0
   std::vector<int32_t> token_ids(std::string_view name) const;  // an id, a list of ids, or absent
   JsonFields object(std::string_view name) const;
-  // Absent, equal to the number, or an empty list or object.
+  // True if the field is absent, equal to the number, or an empty list or object.
   bool is_neutral(std::string_view name, std::optional<double> number) const;
   auto items() const { return object_->items(); }
 
-  // Fails on any other field: for objects where an unknown field may change the meaning of the others.
+  // Fails on any other field. For objects in which an unknown field may change the meaning of the others.
   void allow_only(std::initializer_list<std::string_view> names) const;
   // "config.json: rope_scaling.rope_type is "yarn"; supported: ..."
   [[noreturn]] void refuse(std::string_view name, std::string_view supported) const;

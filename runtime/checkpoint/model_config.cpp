@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// Who decides on a bias: the architecture, or the config's flag.
+// Whether the layers of an architecture have a bias, or the config's flag decides.
 enum class Bias : uint8_t { never, always, by_flag };
 
 struct Architecture {
@@ -31,8 +31,7 @@ constexpr Architecture architectures[] = {
     {"MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, false},
 };
 
-// Settings of relatives of these models, and the value with which the arithmetic stays what the decoder
-// computes.
+// Settings of related models, and the value that leaves the arithmetic as the decoder computes it.
 struct Neutral {
   std::string_view name;
   std::optional<double> value;  // none: it must be absent or null
@@ -63,8 +62,8 @@ void check_neutral(const JsonFields& fields, const Neutral& neutral) {
     fields.refuse(neutral.name, neutral.value ? fmt::format("{}, or none", *neutral.value) : "none");
 }
 
-// A multimodal wrapper keeps the language model's fields in text_config and some beside it; the inner ones
-// win, except for the architecture, which then is the wrapper's.
+// A multimodal wrapper keeps the language model's fields in text_config and some beside it. The inner fields
+// override the outer ones, except `architectures`.
 json unwrap_text_config(json config, std::string_view where) {
   const JsonFields outer(config, where);
   if (!outer.find("text_config")) return config;
@@ -94,7 +93,7 @@ void set_biases(ModelConfig& config, const Architecture& architecture, const Jso
   config.qkv_bias = bias_of(architecture.qkv, fields, "attention_bias");
   config.o_bias = bias_of(architecture.output, fields, "attention_bias");
   config.mlp_bias = bias_of(architecture.mlp, fields, "mlp_bias");
-  // Implementations disagree on such a flag (some obey it, some do not know it).
+  // Implementations disagree on such a flag: some apply it, some ignore it.
   if (fields.boolean_or("attention_bias", false) && !config.qkv_bias)
     fields.refuse("attention_bias", "false for this architecture");
   if (fields.boolean_or("mlp_bias", false) && !config.mlp_bias)
@@ -167,7 +166,7 @@ RotaryConfig rotary_of(const JsonFields& fields) {
   return found.value_or(plain);
 }
 
-// Qwen configs carry a window that a flag keeps off.
+// Qwen configs state a window that a flag switches off.
 void refuse_sliding_window(const Architecture& architecture, const JsonFields& fields) {
   const json full = "full_attention";
   if (const json* types = fields.find("layer_types"))

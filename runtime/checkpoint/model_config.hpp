@@ -1,5 +1,5 @@
-// What a model's config.json says, checked: a ModelConfig describes a model that the decoder computes
-// exactly, or there is none. Accepted: Qwen3, Llama, Qwen2 and Mistral (dense, without a sliding window), in
+// Reads and checks a model's config.json: every ModelConfig that it returns describes a model that the
+// decoder computes exactly. Accepted: Qwen3, Llama, Qwen2 and Mistral (dense, without a sliding window), in
 // the field names of Hugging Face transformers 4 and 5.
 #pragma once
 

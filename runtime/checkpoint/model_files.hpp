@@ -11,7 +11,8 @@ namespace maniple {
 // Holds no file open. Every failure is an Error with ExitCode::input.
 class ModelFiles {
  public:
-  // Fails, saying what a model is, unless this is a directory. Any path may stand where a model is wanted.
+  // Implicit: a path may be passed as a model. Fails, with an explanation of what a model is, unless the path
+  // is a directory.
   ModelFiles(std::filesystem::path directory);
 
   // For messages: the model, or a file of it.
@@ -20,10 +21,10 @@ class ModelFiles {
   std::filesystem::path path(std::string_view name) const { return directory_ / name; }
 
   std::vector<std::string> names() const;  // sorted
-  // Also where it cannot be reached: opening it says why.
+  // True also for a file that cannot be reached: open() then reports why.
   bool has(std::string_view name) const;
   InputFile open(std::string_view name) const { return InputFile(path(name)); }
-  // The whole of a file that has at most this many bytes.
+  // The content of a file. Fails if it has more than `most` bytes.
   std::string text(std::string_view name, uint64_t most = uint64_t{16} << 20) const;
 
  private:

@@ -41,14 +41,14 @@ std::vector<Delivery> deliveries_of(const std::vector<Need>& needs, int64_t row)
   return deliveries;
 }
 
-// Few enough for four units in a round; whole panels pack fastest.
+// At most a quarter of a round, and multiples of 32 where possible: whole panels pack fastest.
 int64_t rows_of_unit(const IndexedTensor& tensor, uint64_t round_bytes) {
   const auto row_bytes = static_cast<int64_t>(tensor.info.byte_size) / tensor.info.shape[0];
   const int64_t rows = static_cast<int64_t>(round_bytes / 4) / row_bytes;
   return rows >= 32 ? rows / 32 * 32 : std::max<int64_t>(rows, 1);
 }
 
-// Cut where the needs of any member begin or end, so that each has all rows of a unit or none.
+// Cuts where the needs of any member begin or end: each member needs all rows of a unit or none.
 std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
   std::set<int64_t> cuts;
   for (const Need& need : needed.needs) cuts.insert({need.rows.begin, need.rows.end});
@@ -63,8 +63,8 @@ std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
   return units;
 }
 
-// In the order of what those that need them have got before, so that no member waits while another gets all of
-// its part.
+// The units, sorted by the bytes that their members get before them: no member waits while another
+// gets all of its part.
 std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightNeeds> needs,
                                                          const WeightIndex& index, uint64_t round_bytes) {
   std::vector<uint64_t> got(needs.size());
@@ -83,7 +83,7 @@ std::vector<std::pair<uint64_t, ReadUnit>> ordered_units(std::span<const WeightN
   return units;
 }
 
-// The member that has read least of those that need the unit.
+// Of the members that need the unit, the one that has read the fewest bytes.
 int reader_of(const ReadUnit& unit, const std::vector<uint64_t>& read) {
   int reader = unit.deliveries[0].to[0];
   for (const Delivery& delivery : unit.deliveries)
@@ -92,7 +92,7 @@ int reader_of(const ReadUnit& unit, const std::vector<uint64_t>& read) {
   return reader;
 }
 
-// Adds what each member holds of a unit, for itself or to hand it on; returns the most that one holds.
+// Adds the bytes that each member holds of a unit, to keep or to send on; returns the most that one holds.
 uint64_t add_held(const ReadUnit& unit, std::vector<uint64_t>& held) {
   for (const Delivery& delivery : unit.deliveries) {
     for (const int member : delivery.to) held[member] += unit.bytes(delivery.columns);

@@ -1,4 +1,4 @@
-// Who reads which stored bytes, and who gets them: pure arithmetic, the same on every rank.
+// Which rank reads which stored bytes, and which ranks get them: pure arithmetic, the same on every rank.
 #pragma once
 
 #include <kernels/tensor/shape.hpp>
@@ -11,17 +11,18 @@ struct StoredBox {
   std::string tensor;
   IndexRange rows, columns;
 };
-using WeightNeeds = std::vector<StoredBox>;  // of one member in a replica, which is the same in all replicas
+using WeightNeeds = std::vector<StoredBox>;  // of one member of a replica, alike in all replicas
 
+// Columns of a unit's rows, and the members that get them.
 struct Delivery {
   IndexRange columns;
   std::vector<int> to;  // members
 };
-// Whole rows of a tensor, which one member reads for all of its replica.
+// Whole rows of a tensor that one member reads for all of its replica.
 struct ReadUnit {
   const IndexedTensor* tensor = nullptr;  // of the index
   IndexRange rows;
-  int reader = 0;                    // one of those that get something
+  int reader = 0;                    // one of the members in deliveries
   std::vector<Delivery> deliveries;  // no two of the same columns
 
   size_t row_bytes() const { return tensor->info.byte_size / static_cast<uint64_t>(tensor->info.shape[0]); }
@@ -30,19 +31,20 @@ struct ReadUnit {
     return static_cast<size_t>(rows.size() * columns.size()) * size_of(*tensor->info.dtype);
   }
 };
-// What the members of one replica read and hand on, among themselves and then each to its like in the others.
+// The units that one replica reads. Its members exchange the slices; then each of them sends its slices to
+// the same member of the other replicas.
 struct ReadRound {
   int replica = 0;
   std::vector<ReadUnit> units;
 };
 
-// So many storage clients serve a large job well; more would only wait for each other.
+// Enough storage clients for a large job; more would only wait for each other.
 constexpr int most_reading_replicas = 16;
 
-// needs: by member. Every row that anybody needs is in one unit of one round, so that it is read once a job;
-// within a round no rank holds more than round_bytes, unless a single row is longer. The replicas take turns,
-// as do the members that need the same rows, and all members advance at the same pace. A round that stays in a
-// core's cache until it is packed loads faster than a larger one.
+// needs: by member. Every needed row is in one unit of one round: a job reads it once. Within a round no rank
+// holds more than round_bytes, unless a single row is longer. Replicas read in turn, as do members that need
+// the same rows, and all members advance at the same pace. A round that stays in a core's cache until it is
+// packed loads faster than a larger one.
 std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const WeightIndex& index, int replicas,
                                   uint64_t round_bytes = uint64_t{1} << 20);
 

@@ -32,7 +32,7 @@ constexpr StoredType stored_types[] = {
     {"F8_E8M0", 1, std::nullopt},
 };
 
-// item_bytes times the sizes; nothing where that is more than 2^64 - 1.
+// item_bytes times the sizes; absent if that is more than 2^64 - 1.
 std::optional<uint64_t> bytes_of(uint64_t item_bytes, const std::vector<int64_t>& shape) {
   if (std::ranges::count(shape, 0) > 0) return 0;
   uint64_t bytes = item_bytes;
@@ -46,7 +46,7 @@ const StoredType* find_type(std::string_view name) {
   return type == std::end(stored_types) ? nullptr : type;
 }
 
-// The size of a type that is not in the table cannot be checked, and it cannot be read.
+// The size of a tensor of an unknown type cannot be checked. No rank can read it either.
 void check_size(const TensorInfo& info, const JsonFields& entry) {
   const StoredType* type = find_type(info.stored_type);
   if (!type) return;
@@ -73,8 +73,8 @@ IndexedTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
   return tensor;
 }
 
-// In the order of their offsets each tensor begins where the one before ends, and the last ends with the
-// file.
+// In the order of their offsets each tensor begins where the one before ends, and the last
+// ends with the file.
 void check_layout(const StoredTensors& tensors, uint64_t data_bytes, std::string_view where) {
   std::vector<const StoredTensors::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);

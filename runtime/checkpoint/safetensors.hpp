@@ -6,15 +6,15 @@
 
 namespace maniple {
 
-// Believes nothing: types, shapes, sizes and offsets must agree, and the tensors must fill data_bytes without
-// overlap or hole. where: the file's name for messages. Offsets count from the end of the header. Fails with
-// ExitCode::input.
+// Validates everything: types, shapes, sizes and offsets must agree, and the tensors must fill data_bytes
+// without overlap or hole. where: the file's name for messages. Offsets count from the end of the header.
+// Fails with ExitCode::input.
 StoredTensors parse_safetensors_header(std::string_view header, uint64_t data_bytes, std::string_view where);
 
-// The same of a file; offsets count from its first byte.
+// The same for a file; offsets count from its first byte.
 StoredTensors read_safetensors_header(const InputFile& file);
 
-// Nothing for a stored type that cannot be read here.
+// Absent for a stored type that cannot be read here.
 std::optional<DType> dtype_of(std::string_view stored_type);
 
 }  // namespace maniple

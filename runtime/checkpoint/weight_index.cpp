@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view index_name = "model.safetensors.index.json";
 constexpr uint64_t max_index_bytes = 100'000'000;
 
-// Adds a file, and gives what it holds.
+// Adds a file to the index and returns its tensors.
 StoredTensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
   const InputFile file = files.open(name);
   StoredTensors tensors = read_safetensors_header(file);
@@ -28,7 +28,7 @@ void add_tensor(WeightIndex& index, const StoredTensors::value_type& tensor) {
          index.files[entry->second.file].path.string(), index.files.back().path.string(), index_name);
 }
 
-// The name of a file directly in the directory: an index must not lead elsewhere.
+// Returns the name of a file in the model's directory: an index must not lead elsewhere.
 std::string shard_name(const json& value, const std::string& tensor, const std::string& where) {
   std::string name = value.is_string() ? value.get<std::string>() : "";
   if (name.find('/') != name.npos || name.find('\0') != name.npos || !name.ends_with(".safetensors"))
@@ -38,7 +38,7 @@ std::string shard_name(const json& value, const std::string& tensor, const std::
   return name;
 }
 
-// What the index does not mention (duplicates such as consolidated.safetensors) is not opened.
+// Opens only files that the index mentions, no duplicates such as consolidated.safetensors.
 WeightIndex read_listed(const ModelFiles& files) {
   const std::string where = files.where(index_name);
   const json parsed = parse_json(files.text(index_name, max_index_bytes), where);

@@ -12,7 +12,7 @@ namespace maniple {
 
 struct TensorInfo {
   std::string stored_type;     // as the file calls it: "BF16"
-  std::optional<DType> dtype;  // empty: a type that cannot be read here
+  std::optional<DType> dtype;  // absent: a type that cannot be read here
   std::vector<int64_t> shape;  // outermost dimension first; empty: a scalar
   uint64_t byte_size = 0;
 };
@@ -34,7 +34,7 @@ struct WeightIndex {
 // all headers; fails with ExitCode::input.
 WeightIndex read_index(const ModelFiles& files);
 
-// For other ranks.
+// For the broadcast to the other ranks.
 std::string to_bytes(const WeightIndex& index);
 WeightIndex index_from(std::string_view bytes);
 

@@ -35,7 +35,7 @@ void write_random(uint64_t seed, const WeightPiece& piece, IndexRange rows, BFlo
     }
 }
 
-// raw: rows of the piece from `row` of its source on.
+// raw: rows of the piece, from row `row` of its source on.
 void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, ConstTensorView raw) {
   const int64_t local_row = piece.local_row + row - piece.rows.begin;
   if (parameter.spec.role == WeightRole::matrix) return ops.pack(parameter.matrix, local_row, raw);
@@ -44,7 +44,7 @@ void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row
   ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
 }
 
-// The pieces of a parameter whose tensors the checkpoint keeps fused become pieces of that one.
+// Where the checkpoint has only the fused tensor, the pieces of a parameter become pieces of that tensor.
 void name_as_stored(Model& model, const WeightIndex& index) {
   const auto apart = [&](const WeightPiece& piece) {
     return piece.fused.name.empty() || index.tensors.contains(piece.source) ||
@@ -61,7 +61,7 @@ void name_as_stored(Model& model, const WeightIndex& index) {
   }
 }
 
-// The slices of a round on this rank: those that it keeps, one after the other, then those that it hands on.
+// The slices of a round on this rank: first those that it keeps, then those that it only sends on.
 struct Slices {
   const ReadRound* round = nullptr;
   std::vector<std::byte> bytes;
@@ -88,7 +88,7 @@ class Loader {
         pieces_.emplace(&index.tensors.at(piece.source), std::pair(parameter, &piece));
   }
 
-  // While one round travels, the next that this replica reads is read.
+  // While one round travels, this replica reads its next one.
   void run(std::span<const ReadRound> plan) {
     SubsetTransport alike(transport_, alike_);
     Slices now, next;
@@ -117,7 +117,7 @@ class Loader {
   }
 
  private:
-  // After a failure nothing more is read or stored, but others wait for bytes, whatever they hold.
+  // After a failure nothing more is read or stored, but other ranks still wait for bytes, of any content.
   void attempt(const std::function<void()>& work) {
     try {
       work();
@@ -131,7 +131,7 @@ class Loader {
   void lay_out(const ReadRound& round, Slices& slices) const {
     slices.round = &round;
     slices.of.clear();
-    size_t bytes[] = {0, 0};  // handed on; kept
+    size_t bytes[] = {0, 0};  // only sent on; kept
     const auto for_each_slice = [&](const auto& action) {
       for (const ReadUnit& unit : round.units)
         for (const Delivery& delivery : unit.deliveries)
@@ -173,7 +173,7 @@ class Loader {
       std::memcpy(&out[row * length], &whole_rows_[row * unit.row_bytes() + skipped], length);
   }
 
-  // Inside the replica.
+  // Exchanges the slices inside the replica.
   void hand_on(const Slices& slices) {
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
@@ -211,7 +211,7 @@ class Loader {
   int replica_ = 0, member_ = 0;
   std::vector<int> ranks_, alike_;  // of this replica; of this member in all replicas
   std::multimap<const IndexedTensor*, std::pair<Parameter*, const WeightPiece*>> pieces_;
-  std::vector<std::optional<InputFile>> files_;  // that this rank reads, from the first time on
+  std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
   std::exception_ptr failure_;
 };

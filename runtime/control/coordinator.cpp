@@ -126,7 +126,7 @@ void Coordinator::stop() {
   Backoff backoff;
   const auto pending = [](const Replica& replica) { return !replica.outbox.empty(); };
   while (std::any_of(replicas_.begin(), replicas_.end(), pending) || !mailbox_.flushed()) {
-    mailbox_.try_receive();  // results of what was in flight
+    mailbox_.try_receive();  // discards results of steps in flight
     for (Replica& replica : replicas_) flush(replica);
     backoff.pause();
   }

@@ -1,5 +1,5 @@
-// Rank 0's side of a step: one scheduler a replica; plans go out, results come back. Replicas are loose: each
-// is served when it is ready.
+// Rank 0's side of a step: sends the plans of one scheduler per replica and takes the results. Replicas do
+// not wait for each other.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -24,24 +24,25 @@ struct Stall {
 
 class Coordinator {
  public:
-  // `config` is that of every replica; num_blocks holds one entry a replica.
+  // `config` is that of every replica; num_blocks holds one entry per replica.
   Coordinator(Mailbox& mailbox, const GridSize& grid, const SchedulerConfig& config,
               const std::vector<uint32_t>& num_blocks);
 
   // Queues the request on the replica with the fewest unfinished ones.
   std::optional<Rejection> add(Request request);
-  // False while every replica has a full batch waiting: the input is streamed, not held.
+  // False while max_num_seqs requests wait at every replica: the input is streamed, not stored.
   bool wants_requests() const;
   bool has_work() const;
   void finish(RequestId request, FinishReason reason);
   SchedulerCounts counts() const;      // of all replicas
   std::optional<Stall> stall() const;  // the longest
 
-  // Sends plans that are due and takes results that have come; never blocks. False if there was nothing to
-  // do. on_start: before a plan with the request's first step (or its first since a preemption) is sent.
+  // Sends plans that are due and takes results that have arrived; never blocks. False if there was nothing to
+  // do. Calls on_start before it sends a plan with a request's first step (or its first since a preemption).
   bool advance(const std::function<void(const TokenEvent&)>& on_token,
                const std::function<void(RequestId)>& on_start);
-  // Tells every rank to leave its loop, after what it is doing. Returns when the messages are handed over.
+  // Sends the stop command: every rank leaves its loop after the steps it has launched. Returns when the
+  // messages have left this process.
   void stop();
 
  private:
@@ -56,7 +57,7 @@ class Coordinator {
     std::vector<int> ranks;
     std::deque<Outgoing> outbox;
     size_t unfinished = 0;
-    std::chrono::steady_clock::time_point active;  // it answered, or got a plan when it had none
+    std::chrono::steady_clock::time_point active;  // the last answer, or the last time when nothing ran
   };
 
   bool receive(const std::function<void(const TokenEvent&)>& on_token);

@@ -1,4 +1,4 @@
-// What a rank is doing: written by its worker, read by supervision, also from other processes of its node.
+// What a rank is doing: its worker writes it; supervision reads it, also in other processes of the node.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace maniple {
 
-// finalize: in MPI_Finalize, which waits for all ranks. gone: it said goodbye.
+// finalize: in MPI_Finalize, which waits for all ranks. gone: about to exit in the regular way.
 enum class Phase : uint8_t { start, load, idle, step, end, finalize, gone };
 const char* name_of(Phase phase);
 
@@ -21,10 +21,10 @@ struct Heartbeat {
   uint32_t layer = 0;
   Phase phase = Phase::start;
   bool waits = false;                              // for other ranks of its tensor group
-  uint32_t running = 0;                            // requests in the step; the first of them,
-  std::array<uint64_t, most_requests> first = {};  // by their index in the input
+  uint32_t running = 0;                            // number of requests in the step
+  std::array<uint64_t, most_requests> first = {};  // the first of them, by their index in the input
 
-  std::vector<uint64_t> requests() const;  // some of those in flight; none outside of steps
+  std::vector<uint64_t> requests() const;  // the valid part of `first`; empty outside of steps
   bool operator==(const Heartbeat&) const = default;
 };
 static_assert(std::is_trivially_copyable_v<Heartbeat>);
@@ -36,11 +36,11 @@ struct RankActivity {
   std::atomic<bool> waits = false;
   std::atomic<uint32_t> running = 0;
   std::array<std::atomic<uint64_t>, Heartbeat::most_requests> first = {};
-  // Odd while a thread waits for the disk. Grows at each begin and end of a wait, and with what is done.
+  // Odd while a thread waits for the disk. Grows when a wait begins or ends, and with progress.
   std::atomic<uint32_t> disk = 0;
   // Turns of rank 0's loop that reads requests and plans steps; 0 while it is not running.
   std::atomic<uint64_t> turns = 0;
-  // On a node's lowest rank: which rank of the node reports a fault.
+  // Used in the entry of a node's lowest rank: the rank of the node that reports a fault.
   static constexpr int nobody = -1, reported = -2;
   std::atomic<int> fault_reporter = nobody;
 

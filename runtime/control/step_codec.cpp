@@ -23,8 +23,8 @@ constexpr auto last_command = static_cast<uint8_t>(Command::abort);
 
 uint64_t hash_of(std::span<const std::byte> body) { return XXH64(body.data(), body.size(), 0); }
 
-// Writer and Reader have the same operations on the same fields, so that each struct's wire format is written
-// once, below.
+// Writer and Reader have the same operations on the same fields: one function below defines the wire format
+// of each struct for both.
 class Writer {
  public:
   explicit Writer(Kind kind) {
@@ -124,8 +124,8 @@ class Reader {
     value = base + ((zigzag >> 1) ^ (0U - (zigzag & 1)));
   }
 
-  // An item takes at least min_bytes, so a count that the rest cannot hold is refused before anything is
-  // allocated.
+  // An item takes at least min_bytes, so a count that the rest cannot hold is refused before
+  // anything is allocated.
   template <typename T, typename Each>
   void each(std::vector<T>& items, size_t min_bytes, Each&& transfer) {
     items.resize(varint(rest_.size() / min_bytes));
@@ -166,8 +166,8 @@ class Reader {
   std::span<const std::byte> rest_;
 };
 
-// The wire format of each struct, for both directions. The literal beside each() is the least size of an item
-// in bytes.
+// The wire format of each struct, for both directions. The literal beside each() is the least size
+// of an item in bytes.
 template <typename Archive>
 auto number_in(Archive& archive) {
   return [&archive](auto& value) { archive.number(value); };

@@ -68,14 +68,14 @@ class Worker {
     const size_t shown = std::min(plan.sequences.size(), activity_.first.size());
     for (size_t index = 0; index < shown; ++index) {
       const Seat seat = plan.sequences[index].seat;
-      activity_.first[index] = seat < requests_.size() ? requests_[seat] : 0;  // the runner checks plans
+      activity_.first[index] = seat < requests_.size() ? requests_[seat] : 0;  // launch() checks the seat
     }
     activity_.running = static_cast<uint32_t>(plan.sequences.size());
     activity_.step = plan.step;
     activity_.phase = Phase::step;
   }
 
-  // What two steps in flight share counts for the older.
+  // Time that two steps in flight share counts for the older one.
   void collect() {
     const StepResult result = runner_.collect();
     if (reports_) answer(mailbox_, result);

@@ -60,7 +60,7 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   for (const SequenceView& sequence : sequences) append(sequence);
   while (arrays_.seats.size() < at_least) append_padding();
 
-  // First those whose sizes are the number of tokens and sequences alone.
+  // First the arrays whose sizes depend on the numbers of tokens and sequences alone: their places are fixed.
   staging_.clear();
   const TensorView query_starts = staging_.put_ints(arrays_.query_starts),
                    past_lengths = staging_.put_ints(arrays_.past_lengths),
@@ -112,7 +112,7 @@ void BatchBuilder::append_new_blocks(const SequenceView& sequence) {
   }
 }
 
-// The last row of a query says what the seat's last token is.
+// Only the last row of a query sets the seat's last token.
 void BatchBuilder::append_sampled(const SequenceView& sequence, uint32_t query_row) {
   const auto index = to_int(static_cast<int64_t>(sampler_rows_.size()));
   const RankSampling& sampling = *sequence.sampling;

@@ -1,5 +1,5 @@
-// From the sequences of a step to what the device reads: consequences are derived here, on every rank. Block
-// tables and the tokens last sampled stay on the device, by seat; a step sends what is new, in one upload.
+// Makes the device arrays of a step from its sequences, on every rank. Block tables and last sampled tokens
+// stay on the device, by seat; one upload sends what is new in a step.
 #pragma once
 
 #include <layers/models/model.hpp>
@@ -13,7 +13,7 @@ namespace maniple {
 
 struct BatchLimits {
   int64_t max_tokens = 0;
-  int64_t max_sequences = 0;  // and rows sampled
+  int64_t max_sequences = 0;  // also the limit of sampled rows
   int64_t max_blocks = 0;     // of one sequence
   int64_t block_size = 0;
 };
@@ -22,22 +22,22 @@ class BatchBuilder {
  public:
   BatchBuilder(Ops& ops, const BatchLimits& limits);
 
-  // The views hold until the next call. Sequences of padding rows (kernels/attention_batch.hpp) follow those
-  // given up to `at_least`, and are sampled rows too. Where each of n sequences has one token, of which it
-  // samples, the views are the same for every batch of n.
+  // The views are valid until the next call. Padding sequences (kernels/attention_batch.hpp) fill the batch
+  // up to `at_least`; each is one sampled row. All batches of n sequences with one token each, all sampled,
+  // have the same views, which captured graphs need.
   StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
-  // int32 [tokens]: what the first layers of the latest batch read.
+  // int32 [tokens]: the model's input for the latest batch.
   TensorView token_ids() const { return token_ids_; }
-  // The rows that the latest sequences sample, without padding.
+  // The sampled rows of the latest batch, without padding.
   const SamplerBatch& sampler_batch() const { return sampler_batch_; }
 
-  // Batches of the largest sizes, without memory: for the dry forward.
+  // Batches of the largest sizes, without memory: for dry_run().
   static StepBatch largest(const BatchLimits& limits);
   static TensorView largest_ids(const BatchLimits& limits);
   static SamplerBatch largest(std::span<const SamplerRow> rows);
 
  private:
-  // Host arrays side by side, sent together to where they stand on the device.
+  // Host arrays in one buffer. One upload copies them to the device; put() returns where they will be there.
   class Staging {
    public:
     Staging(Device& device, size_t capacity);
@@ -52,10 +52,10 @@ class BatchBuilder {
     std::vector<std::byte> bytes_;
     Tensor on_device_;
   };
-  // What the batch under construction has of each array.
+  // The arrays of the batch under construction.
   struct Arrays {
     std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, sampled_rows;
-    std::vector<int32_t> table_indices, table_entries;  // of the block tables, where they changed
+    std::vector<int32_t> table_indices, table_entries;  // changed entries of the block tables
     std::vector<SamplingRow> draws;
     std::vector<int32_t> sampled_seats, full_rows, scored_rows;
 

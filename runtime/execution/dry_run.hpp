@@ -1,5 +1,6 @@
-// Operations and a communicator that do nothing: with a measuring Workspace a forward pass then says how much
-// memory it takes, and the real operations hear which products will come.
+// Operations and a communicator that compute nothing. A forward pass over them and a measuring Workspace
+// gives the scratch memory of a step, and announces its products to the real operations
+// (Ops::prepare_matmul).
 #pragma once
 
 #include <kernels/ops.hpp>

@@ -1,4 +1,4 @@
-// The memory of the paged keys and values of this rank's heads: num_blocks blocks of bytes a layer.
+// The memory of the paged keys and values of this rank's heads: num_blocks blocks per layer, as bytes.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
@@ -24,7 +24,7 @@ class KvCache {
     for (int64_t layer = 0; layer < geometry.layers; ++layer)
       pages_.push_back({memory_.emplace_back(device, DType::uint8, shape).view(), geometry.layer});
   }
-  std::span<const KvPages> pages() const { return pages_; }  // one a layer
+  std::span<const KvPages> pages() const { return pages_; }  // by layer
 
  private:
   std::vector<Tensor> memory_;

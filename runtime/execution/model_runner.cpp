@@ -48,7 +48,7 @@ std::vector<size_t> decode_buckets(size_t most) {
   return buckets;
 }
 
-// The largest first, as it needs the most.
+// The largest first: it needs the most memory.
 void ModelRunner::capture_decodes() {
   const std::vector<size_t> buckets = decode_buckets(max_num_seqs_);
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {

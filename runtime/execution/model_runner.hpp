@@ -1,4 +1,4 @@
-// Obeys step plans on one rank: mirrors the running sequences, runs the model, samples.
+// Runs step plans on one rank: mirrors the running sequences, runs the model, samples.
 #pragma once
 
 #include <layers/models/model.hpp>
@@ -23,37 +23,37 @@ struct RunnerLimits {
   BatchLimits batch() const;
 };
 
-// The largest step without memory or work: prepares its products, and returns the bytes of scratch it takes.
+// Runs the largest step without memory or computation. Prepares its products; returns its scratch in bytes.
 size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
                int64_t vocabulary_size);
 
-// How much a runner takes and serves.
+// The sizes of a runner.
 struct RunnerSizes {
   RunnerLimits limits;
   KvGeometry kv;
   uint32_t num_blocks = 0;
-  size_t scratch = 0;  // what dry_run said
+  size_t scratch = 0;  // bytes, from dry_run
   DType activation = DType::bf16;
   int64_t vocabulary_size = 0;
 };
 
-// Batch sizes that decode steps are padded to, so that one graph serves several: 1, 2, 4, then in steps that
-// grow from 4 to 32. The last is `most`.
+// The batch sizes of captured decode steps: 1, 2, 4, then in steps that grow from 4 to 32; the last is
+// `most`. A decode step is padded to the next of them.
 std::vector<size_t> decode_buckets(size_t most);
 
 class ModelRunner {
  public:
-  // Everything passed by reference must outlive the runner. `layer` is where the forward says how far it is.
+  // The references must outlive the runner. `layer` shows the layer in progress.
   ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
               std::atomic<uint32_t>& layer);
 
-  // Collective, before the first plan: records the decode step of each bucket. Device and groups must be able
-  // to.
+  // Captures the decode step of each bucket. Collective, before the first plan. Device and groups
+  // must support capture.
   void capture_decodes();
   size_t num_graphs() const { return graphs_.size(); }
 
-  // Starts the plan's work; does not wait for that of earlier ones. Throws Error (fault) when the plan does
-  // not fit this rank's state.
+  // Starts the plan's work; does not wait for earlier plans. Throws Error (fault) when the plan does not fit
+  // this rank's state.
   void launch(const StepPlan& plan);
   // The result of the oldest plan that was launched and not collected; waits for it if it is not ready.
   StepResult collect();
@@ -70,7 +70,7 @@ class ModelRunner {
   struct DecodeGraph {
     std::unique_ptr<Graph> graph;
     TensorView logits;
-    size_t workspace;  // that the graph uses
+    size_t workspace;  // bytes that the graph uses
   };
 
   TensorView forward(const StepBatch& batch);

@@ -64,8 +64,8 @@ void BlockManager::publish(Sequence& sequence) {
     const uint64_t hash = hash_(chain.hash, tokens);
     const int32_t own = sequence.blocks[chain.blocks];
     const auto [entry, is_new] = published_.try_emplace(hash, own);
-    if (!is_new &&
-        !holds(at(entry->second), chain.serial, tokens)) {  // a collision, or a child of a forgotten block
+    // Other content under this hash: a collision, or a child of a forgotten block.
+    if (!is_new && !holds(at(entry->second), chain.serial, tokens)) {
       forget(entry->second);
       published_[hash] = own;
     }
@@ -96,8 +96,8 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
   answered(last_answered_);
 }
 
-// The tail of a chain was released before its head, so it is reused before its head; what cannot be a prefix
-// is reused first.
+// Unpublished blocks go to the front and are reused first. Published ones go to the back in the order of
+// their release, which reuses the tail of a chain before its head.
 void BlockManager::answered(uint64_t step) {
   last_answered_ = step;
   while (!pending_.empty() && at(pending_.front()).free_after_step <= last_answered_)
@@ -136,8 +136,8 @@ void BlockManager::forget(int32_t id) {
   block.tokens.clear();
 }
 
-// The parent's serial stands for the whole prefix, so a hash collision costs a hit and can never give a wrong
-// one.
+// The parent's serial identifies the whole prefix: a hash collision costs a hit and can
+// never give a wrong one.
 bool BlockManager::holds(const Block& block, uint64_t parent, std::span<const int32_t> tokens) const {
   return block.parent == parent && std::ranges::equal(block.tokens, tokens);
 }

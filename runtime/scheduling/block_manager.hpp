@@ -1,5 +1,5 @@
-// Who holds which KV block, and which blocks can be shared because they hold the same prefix. After
-// nano-vLLM's BlockManager; where it differs and why: README.md.
+// The holders of each KV block, and the blocks that sequences with the same prefix can share. Modelled on
+// nano-vLLM's BlockManager; README.md explains the differences.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,24 @@ class BlockManager {
 
   BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix_cache, HashFunction hash = block_hash);
 
-  // Leading tokens that published blocks already hold: whole blocks, and never all tokens, so that one is
-  // left to compute.
+  // The number of leading tokens that published blocks hold: whole blocks, and never all tokens, as at least
+  // one must be computed.
   uint32_t cached_length(const Sequence& sequence) const;
 
-  // Gives a sequence without blocks those for all its tokens, shared where published, and sets num_computed
-  // to what these hold. False, and nothing changed, if there are too few.
+  // Gives a sequence without blocks the blocks for all its tokens: published ones where it can, whose tokens
+  // num_computed then counts, and free ones. False if too few are free; then nothing changes.
   bool admit(Sequence& sequence);
-  // Blocks that a sequence's tokens, those being sampled too, need beyond those it has.
+  // The number of blocks that a sequence lacks for its tokens, with those that plans in flight sample.
   size_t missing(const Sequence& sequence) const;
-  // Gives it these. False, and nothing changed, if there are too few.
+  // Gives it the missing blocks. False if too few are free; then nothing changes.
   bool grow(Sequence& sequence);
-  // After the forward: publishes the blocks that the computed tokens have filled. Not before, or another
-  // sequence of the same step could read them before they are written.
+  // Publishes the blocks that the computed tokens fill. Only after the forward: otherwise another sequence of
+  // the same step could read them before they are written.
   void publish(Sequence& sequence);
-  // Takes the sequence's blocks. Those that nobody else holds can be read (as a prefix) at once, and written
-  // once the plan of last_step_in_flight is answered.
+  // Takes the sequence's blocks. Blocks without another holder can be read (as a prefix) at once, and reused
+  // after the plan of last_step_in_flight is answered.
   void release(Sequence& sequence, uint64_t last_step_in_flight);
-  void answered(uint64_t step);
+  void answered(uint64_t step);  // all plans up to `step` are answered
 
   uint32_t block_size() const { return block_size_; }
   size_t num_blocks() const { return blocks_.size(); }
@@ -49,7 +49,7 @@ class BlockManager {
   uint32_t holders(int32_t block) const { return at(block).holders; }
   bool published(int32_t block) const { return at(block).serial != 0; }
 
-  // For tests: throws if the books do not balance, given every sequence that holds blocks.
+  // For tests: throws if the state is inconsistent. holders: every sequence that holds blocks.
   void check_integrity(std::span<const Sequence* const> holders) const;
 
  private:

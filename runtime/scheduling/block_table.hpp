@@ -1,5 +1,5 @@
-// The KV blocks of one sequence, in order, with a running hash: the scheduler and every rank keep one for
-// each running sequence, and comparing the hashes costs nothing that grows with the number of blocks.
+// The KV blocks of one sequence, in order, with a running hash. The scheduler and every rank keep a table for
+// each running sequence; a comparison of two hashes takes constant time.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace maniple {
 
-// Mixes value into hash (the finaliser of splitmix64). Catches drift; not for adversaries.
+// Mixes value into hash (the finaliser of splitmix64). Detects drift between ranks; not cryptographic.
 inline uint64_t mix(uint64_t hash, uint64_t value) {
   uint64_t x = hash + 0x9e3779b97f4a7c15ULL + value;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;

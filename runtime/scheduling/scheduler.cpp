@@ -103,14 +103,14 @@ std::optional<StepPlan> Scheduler::schedule() {
   return std::move(draft.plan);
 }
 
-// Of the tokens of a sequence, those in flight too, the last one is not the last of its request. Nobody
-// knows yet whether one in flight stops it.
+// Whether the length limits allow a token after those in flight. It is not known yet whether one of
+// those ends the request.
 bool Scheduler::may_continue(const Sequence& sequence) const {
   return sequence.planned_tokens() < config_.max_model_len &&
          sequence.planned_tokens() - sequence.num_prompt_tokens < sequence.sampling.max_tokens;
 }
 
-// Then somebody has to be preempted, which waits until nothing is in flight.
+// True: a sequence has to be preempted, which waits until nothing is in flight.
 bool Scheduler::decodes_lack_blocks() const {
   size_t missing = 0;
   for (const SequencePtr& sequence : running_)
@@ -118,7 +118,7 @@ bool Scheduler::decodes_lack_blocks() const {
   return missing > blocks_.num_free();
 }
 
-// Preemption shortens running_ from behind while this walks it.
+// make_room() may remove elements from the end of running_ during this loop.
 void Scheduler::plan_decodes(Draft& draft) {
   for (size_t i = 0; i < running_.size(); ++i) {
     const SequencePtr sequence = running_[i];
@@ -139,7 +139,7 @@ void Scheduler::plan_chunks(Draft& draft) {
   }
 }
 
-// First come, first served; not in a step in which a running sequence lacked a block.
+// First come, first served. Admits nobody in a step in which a running sequence lacked a block.
 void Scheduler::plan_admissions(Draft& draft) {
   while (!draft.under_pressure && draft.budget > 0 && !waiting_.empty() && !free_seats_.empty()) {
     const SequencePtr sequence = waiting_.front();
@@ -186,8 +186,8 @@ void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_l
   sequence->num_sampling += draft.plan.sequences.back().rows_sampled;
 }
 
-// Preempts the newest until the sequence has its blocks; the newest may be the sequence itself. Only with
-// nothing in flight: preempted blocks are free at once then.
+// Preempts the newest sequences until this one has its blocks; false if it was preempted itself. Only with
+// nothing in flight, when preempted blocks are free at once.
 bool Scheduler::make_room(Draft& draft, const SequencePtr& sequence) {
   while (!blocks_.grow(*sequence)) {
     draft.under_pressure = true;
@@ -198,7 +198,7 @@ bool Scheduler::make_room(Draft& draft, const SequencePtr& sequence) {
   return true;
 }
 
-// Its tokens are kept and computed again on readmission, mostly from the prefix cache.
+// Keeps the sequence's tokens; readmission computes them again, mostly from the prefix cache.
 void Scheduler::preempt(const SequencePtr& sequence) {
   ++preemptions_;
   leave_seat(*sequence);

@@ -1,5 +1,4 @@
-// Decides what each step of one replica computes. Policies, and what differs from nano-vLLM and vLLM:
-// README.md.
+// Decides what each step of one replica computes. README.md: policies, differences from nano-vLLM and vLLM.
 #pragma once
 
 #include <runtime/scheduling/block_manager.hpp>
@@ -17,7 +16,7 @@
 namespace maniple {
 
 // mixed: running decodes, then chunks of running prompts, then admissions, all in one step. prefill_first:
-// nano-vLLM's steps, all prompt or all decode, where only the first prompt of a step may be cut.
+// each step is all prompt or all decode, and only its first prompt may be cut, as in nano-vLLM.
 enum class Policy : uint8_t { mixed, prefill_first };
 
 struct SchedulerConfig {
@@ -26,11 +25,11 @@ struct SchedulerConfig {
   uint32_t max_model_len = 4096;           // prompt and completion
   uint32_t block_size = 256;
   uint32_t num_blocks = 0;     // the smallest count of any rank of the replica
-  uint32_t fewest_blocks = 0;  // of any replica, or 0: ends open-ended requests at the same length on all
+  uint32_t fewest_blocks = 0;  // of any replica: limits open-ended requests alike on all; 0: num_blocks
   bool prefix_cache = true;
   std::vector<int32_t> eos_token_ids;
   Policy policy = Policy::mixed;
-  uint32_t steps_in_flight = 1;  // plans that may be without a result; at least 1
+  uint32_t steps_in_flight = 1;  // limit of plans without a result; at least 1
   uint32_t replica = 0;
 };
 
@@ -56,13 +55,13 @@ struct TokenEvent {
 struct SchedulerCounts {
   size_t waiting = 0;
   size_t running = 0;
-  size_t free_blocks = 0;  // those still in quarantine included
+  size_t free_blocks = 0;  // released ones that wait for plans in flight included
   uint64_t preemptions = 0;
   uint64_t cached_tokens = 0;  // that admissions found in the prefix cache
   uint64_t clipped = 0;        // requests whose max_tokens exceed what the context leaves
-  // Requests that wanted more tokens, or stated no limit:
+  // Requests that were cut: they wanted more tokens, or stated no limit.
   uint64_t ended_by_context = 0;
-  uint64_t ended_by_cache = 0;  // only where they stated none
+  uint64_t ended_by_cache = 0;  // only requests without a limit
 };
 
 class Scheduler {
@@ -70,25 +69,25 @@ class Scheduler {
   // Throws Error (usage) for a configuration that could not serve a single request.
   explicit Scheduler(SchedulerConfig config);
 
-  // Queues the request, or says why it can never be served.
+  // Queues the request, or returns why it can never be served.
   std::optional<Rejection> add(Request request);
 
-  // The next plan; nothing if it has to wait for results, or there is no work. With fewer than
-  // steps_in_flight plans in flight it goes on with their sequences: their next input is on the device. A
-  // token that turns out to follow the end of its sequence is dropped by commit().
+  // The next plan; absent if it must wait for results or there is no work. While fewer than steps_in_flight
+  // plans are in flight it continues their sequences, whose next input is on the device. commit() drops a
+  // token that follows the end of its sequence.
   std::optional<StepPlan> schedule();
 
-  // The requests whose first step, or first since a preemption, is in the last plan.
+  // The requests whose first step, or first step since a preemption, is in the last plan.
   const std::vector<RequestId>& admitted() const { return admitted_; }
 
   // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
   std::vector<TokenEvent> commit(const StepResult& result);
 
-  // Ends a request from outside (abort, stop string), whatever its state; a result still in flight for it is
+  // Ends a request from outside (abort, stop string) in any state; a result still in flight for it is
   // dropped. False if there is no such request (any more).
   bool finish(RequestId request, FinishReason reason);
 
-  // A plan without sequences that takes the next step number; it is not answered.
+  // A plan without sequences that takes the next step number. Ranks do not answer it.
   StepPlan command(Command command);
 
   bool has_work() const { return !sequences_.empty() || !in_flight_.empty(); }

@@ -1,6 +1,5 @@
-// A request while rank 0 serves it. "Start at num_computed, compute the next tokens" is the one rule that
-// covers prompts, chunks, prefix hits, decoding and readmission after preemption (after nano-vLLM's
-// Sequence).
+// A request while rank 0 serves it. One rule, "start at num_computed, compute the next tokens", covers
+// prompts, chunks, prefix hits, decoding and readmission after preemption (as in nano-vLLM's Sequence).
 #pragma once
 
 #include <cstdint>
@@ -16,9 +15,9 @@ using RequestId = uint64_t;
 enum class SequenceStatus : uint8_t { waiting, running, finished };
 enum class FinishReason : uint8_t { none, stop, length, abort };
 
-// How far a sequence's blocks are published for prefix reuse: the first `blocks` of them. Its last one has
-// this hash; the serial is that of the published block with this content, which may belong to another
-// sequence. (BlockManager's.)
+// The part of a sequence that is published for prefix reuse: its first `blocks` blocks. The last of them has
+// `hash`; `serial` is that of the published block with the same content, which may belong to another
+// sequence. Only BlockManager uses it.
 struct PrefixChain {
   size_t blocks = 0;
   std::optional<uint64_t> hash;
@@ -36,7 +35,7 @@ struct Sequence {
   uint32_t num_computed = 0;  // tokens whose KV is present
   uint32_t num_known = 0;  // tokens at admission: the plan carries them; later ones were sampled in this seat
   Seat seat = 0;           // while running
-  // By plans that are not committed:
+  // In plans that are not committed:
   uint32_t num_computing = 0;  // tokens whose KV they write
   uint32_t num_sampling = 0;   // tokens that they append
   BlockTable blocks;

@@ -95,7 +95,7 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
   known_tokens = known_tokens.subspan(known);
 }
 
-// Buffers are made for one row of each seat.
+// Buffers have room for one sampled row per seat.
 void SequenceTable::check_rows(const StepPlan& plan) const {
   uint64_t rows = 0;
   for (const SequenceView& view : views_) rows += view.rows_sampled;

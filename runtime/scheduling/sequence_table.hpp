@@ -1,6 +1,6 @@
-// What every rank knows of the running sequences: it follows the scheduler by applying each plan, and derives
-// lengths, positions and block tables from it. It does not hold the tokens last sampled: execution does, on
-// the device.
+// Every rank's mirror of the running sequences. It applies each plan of the scheduler and derives
+// lengths, positions and block tables from it. It does not hold the last sampled tokens: execution keeps
+// them on the device.
 #pragma once
 
 #include <runtime/scheduling/step_plan.hpp>
@@ -16,10 +16,10 @@ struct SequenceView {
   Seat seat = 0;
   uint32_t past_length = 0;
   uint32_t query_length = 0;
-  uint32_t rows_sampled = 0;              // the last of the query
-  std::span<const int32_t> known_tokens;  // inside the plan; if one is missing, it is the one last sampled
+  uint32_t rows_sampled = 0;              // at the end of the query
+  std::span<const int32_t> known_tokens;  // in the plan; a missing last one is the last sampled token
   std::span<const int32_t> blocks;        // covers positions 0 .. past_length + query_length - 1
-  uint32_t seen_blocks = 0;               // the first of them, which an earlier view of this seat had
+  uint32_t seen_blocks = 0;               // how many of them earlier views of this seat had
   const RankSampling* sampling = nullptr;
 };
 
@@ -27,16 +27,15 @@ class SequenceTable {
  public:
   SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size);
 
-  // Checks the plan and follows it. The views hold until the next call and as long as the plan lives. An
-  // Error (fault) means that this rank and rank 0 no longer agree: "rank state drifted: ..."; the table is
-  // then of no further use.
+  // Checks and applies the plan. The views are valid until the next call, while the plan lives. Throws Error
+  // (fault), "rank state drifted: ...", when this rank and rank 0 disagree; the table is unusable after that.
   std::span<const SequenceView> apply(const StepPlan& plan);
 
  private:
   struct Row {
     bool taken = false;
     uint32_t length = 0;  // tokens in the KV cache once the plans so far have run
-    uint64_t step = 0;    // the last that computes it
+    uint64_t step = 0;    // the last that computes this sequence
     BlockTable blocks;
     uint32_t seen_blocks = 0;
     RankSampling sampling;

@@ -1,6 +1,6 @@
-// What crosses between control and data: the plan of a step, sent to every rank of a replica, and its result,
-// sent back by the replica's reporter. Plain data. A plan holds what changed (deltas); the ranks derive the
-// rest with a SequenceTable.
+// The messages of a step: its plan, from rank 0 to every rank of a replica, and its result, from the
+// replica's reporter to rank 0. Plain data. A plan holds what changed; the ranks derive the rest
+// with a SequenceTable.
 #pragma once
 
 #include <runtime/scheduling/block_table.hpp>
@@ -27,14 +27,13 @@ struct RankSampling {
   bool operator==(const RankSampling&) const = default;
 };
 
-// A sequence takes a free seat. Its first cached_length tokens are in the KV cache already (found by their
-// prefix).
+// A sequence takes a free seat. The prefix cache holds its first cached_length tokens.
 struct Admission {
   Seat seat = 0;
   uint32_t cached_length = 0;
   RankSampling sampling;
   std::vector<int32_t> blocks;
-  uint64_t request = 0;  // whose it is, for messages about faults
+  uint64_t request = 0;  // its id, for messages about faults
 
   bool operator==(const Admission&) const = default;
 };
@@ -51,9 +50,9 @@ struct NewBlocks {
 // StepPlan::known_tokens, then, if one is missing, the token last sampled for the seat.
 struct SequenceStep {
   Seat seat = 0;
-  // Position of the first. Absent: where the plans before this one leave the sequence, which every rank knows
-  // and no message carries. Given: not beyond that; what lay between is computed again. Either way the
-  // sequence is past_length + query_length long for the next plan, whatever the step's result says.
+  // Position of the first token. Absent: the sequence's length after the earlier plans, which every rank
+  // knows. Given: at most that length; the tokens from there on are computed again. In both cases the next
+  // plan finds a sequence of past_length + query_length tokens, whatever the step's result is.
   std::optional<uint32_t> past_length = {};
   uint32_t query_length = 1;
   uint32_t known = 0;         // query_length, or one less
@@ -69,7 +68,7 @@ struct StepPlan {
   std::vector<Seat> released;  // before the admissions, which may take the same seats
   std::vector<Admission> admissions;
   std::vector<NewBlocks> new_blocks;
-  std::vector<SequenceStep> sequences;  // batch order; of different seats, with max_num_seqs rows at most
+  std::vector<SequenceStep> sequences;  // in batch order, of different seats; at most max_num_seqs rows
   std::vector<int32_t> known_tokens;    // of the sequences, concatenated
   uint64_t state_hash = 0;              // fold_state over the sequences, in batch order
 
@@ -96,7 +95,7 @@ struct SampledToken {
   bool operator==(const SampledToken&) const = default;
 };
 
-// Answers every plan with the command run, also one that samples nothing.
+// The answer to every plan with Command::run, also if it samples nothing.
 struct StepResult {
   uint64_t step = 0;
   std::vector<uint32_t> counts;            // tokens of each of the plan's sequences: their rows_sampled

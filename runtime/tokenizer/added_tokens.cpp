@@ -82,7 +82,7 @@ std::vector<Section> AddedTokenFinder::split(std::string_view text) const {
     if (token.is_single_word && !stands_alone(text, begin, end)) continue;
     if (token.strips_left) begin = std::max(without_space_before(text, begin, covered), covered);
     if (token.strips_right) end = without_space_after(text, std::max(end, covered));
-    if (begin >= end) continue;  // the token before has taken it as white space
+    if (begin >= end) continue;  // the previous token took it as white space
     if (covered < begin) emit(covered, begin, std::nullopt);
     emit(begin, end, token.id);
     covered = end;

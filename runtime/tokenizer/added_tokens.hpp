@@ -1,4 +1,4 @@
-// Tokens that are found in the text itself, before anything else cuts it.
+// Tokens that are searched in the text itself, before any other step cuts it.
 #pragma once
 
 #include <array>
@@ -22,22 +22,23 @@ struct AddedToken {
   bool is_single_word;  // only where no word character touches it
   bool strips_left;     // takes the white space on its left with it
   bool strips_right;
-  bool is_normalized;  // looked for in normalised text, in its normalised form
+  bool is_normalized;  // searched in normalised text, in its normalised form
   bool is_special;     // left out of decoded text on request
 };
 
 // A part of a text: an added token, or text between them.
 struct Section {
   std::string_view text;
-  std::size_t begin;  // of text in what was split, in bytes
+  std::size_t begin;  // offset of `text` in the text that was split, in bytes
   std::optional<std::int32_t> id;
 };
 
-// Finds the leftmost, there the longest token.
+// Finds the leftmost token, and the longest of several that start there.
 class AddedTokenFinder {
  public:
   void add(const std::string& pattern, const AddedToken& token);
-  // Sections in order. White space taken by strips_right may be a match of its own too (as in the original).
+  // Sections in order. White space that strips_right takes may also match a token, as in
+  // Hugging Face's library.
   std::vector<Section> split(std::string_view text) const;
 
  private:
@@ -56,7 +57,7 @@ class AddedTokens {
   const AddedTokenFinder& in_normalized_text() const { return in_normalized_text_; }
 
   std::optional<std::int32_t> find(std::string_view content) const;
-  // What decoding starts from: the normalised form of tokens that are looked for in that form.
+  // The text for decoding: normalised for tokens that are searched in normalised text.
   std::optional<std::string_view> text(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
   std::int32_t id_end() const { return by_id_.empty() ? 0 : by_id_.rbegin()->first + 1; }

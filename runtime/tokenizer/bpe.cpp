@@ -11,7 +11,7 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
 }
 
-// The heap's top is the lowest rank, then the leftmost position. A lambda, so that it is inlined.
+// The heap's top is the lowest rank, then the leftmost position. A lambda, because it is then inlined.
 constexpr auto is_later = [](const Bpe::Scratch::Candidate& a, const Bpe::Scratch::Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 };
@@ -66,8 +66,8 @@ void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<std::int3
     ids.push_back(scratch.symbols[static_cast<std::size_t>(i)].id);
 }
 
-// An unknown token waits for the next known character and so comes after byte tokens in between: as in the
-// original.
+// An unknown token is appended before the next known character, and so after byte tokens in between, as in
+// Hugging Face's library.
 void Bpe::start_symbols(std::string_view piece, Scratch& scratch) const {
   scratch.symbols.clear();
   std::optional<std::int32_t> unknown;
@@ -118,7 +118,7 @@ void Bpe::merge_symbols(Scratch& scratch) const {
   }
 }
 
-// A candidate may be out of date: its symbols have been merged otherwise since.
+// A candidate may be out of date: another merge may have used its symbols.
 void Bpe::merge_candidate(const Scratch::Candidate& candidate, Scratch& scratch) const {
   const auto symbol_at = [&](std::int32_t index) -> Scratch::Symbol& {
     return scratch.symbols[static_cast<std::size_t>(index)];

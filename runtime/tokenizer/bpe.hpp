@@ -1,7 +1,6 @@
-// Byte-pair encoding: starts from the characters of a piece and joins, again and again, the peers whose
-// merge has the lowest rank (Sennrich et al., arXiv 1508.07909), leftmost first, with the details of Hugging
-// Face's models/bpe. O(n log n) in the length of a piece: a heap of possible merges over a linked list of
-// symbols.
+// Byte-pair encoding (Sennrich et al., arXiv 1508.07909): starts from the characters of a piece and
+// repeatedly merges the pair of lowest rank, leftmost first, with the details of Hugging Face's models/bpe.
+// O(n log n) in the length of a piece: a heap of possible merges over a linked list of symbols.
 #pragma once
 
 #include <array>
@@ -18,7 +17,7 @@
 namespace maniple {
 
 struct BpeOptions {
-  std::optional<std::string> unk_token;  // for characters without a token; without it they vanish
+  std::optional<std::string> unk_token;  // for characters without a token; absent: they are dropped
   bool fuse_unk = false;                 // neighbouring unknown characters become one token
   bool byte_fallback = false;            // tokens <0x00>..<0xFF> before unk_token
   bool ignore_merges = false;            // a piece that is a token stays whole
@@ -28,13 +27,13 @@ class Bpe {
  public:
   using Merge = std::pair<std::string_view, std::string_view>;
 
-  // Fails (input) when a merge names a token that is not there.
+  // Throws Error (input) when a merge names a token that is not there.
   Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options);
 
-  // Memory that lives through the pieces of one text.
+  // Memory that encode() reuses for the pieces of one text.
   struct Scratch {
     struct Symbol {
-      std::int32_t id, previous, next;  // peers in the list; -1: none
+      std::int32_t id, previous, next;  // neighbours in the list; -1: none
       bool is_merged_away;
     };
     struct Candidate {

@@ -1,5 +1,5 @@
-// GPT-2's alphabet: each of the 256 bytes as a printable character, so that byte-level vocabularies are text.
-// Printable Latin-1 stands for itself, the others follow from U+0100 on (openai/gpt-2, encoder.py,
+// GPT-2's alphabet: maps each of the 256 bytes to a printable character; byte-level vocabularies are then
+// text. Printable Latin-1 maps to itself, the other bytes to U+0100 onwards (openai/gpt-2, encoder.py,
 // bytes_to_unicode).
 #pragma once
 
@@ -14,7 +14,7 @@ class ByteAlphabet {
  public:
   ByteAlphabet();
   std::string to_characters(std::string_view bytes) const;
-  // Back to bytes; text with any character outside the alphabet stands for its own bytes.
+  // Back to bytes. A text with a character outside the alphabet is returned unchanged.
   std::string to_bytes(std::string_view characters) const;
 
  private:

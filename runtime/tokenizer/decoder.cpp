@@ -157,7 +157,7 @@ class StripStage final : public Stage {
 
   std::string character_;
   std::size_t start_, stop_;
-  std::size_t removed_ = 0, held_ = 0;  // of this token: gone from its front; possibly at its end
+  std::size_t removed_ = 0, held_ = 0;  // of this token: removed at its front; held back, maybe its end
   bool is_at_front_ = true;
 };
 
@@ -182,7 +182,7 @@ class MetaspaceStage final : public Stage {
 
  private:
   std::string replacement_;
-  std::string_view space_;  // what a replacement becomes in this token
+  std::string_view space_;  // replaces the replacement character in this token
 };
 
 class SpaceBetweenStage final : public Stage {

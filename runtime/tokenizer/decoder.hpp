@@ -1,6 +1,5 @@
-// From the texts of tokens back to text, token by token. A decoder is a chain of stages; a stream holds back
-// exactly what later tokens could still change, so that its output joins to what decoding all tokens at once
-// gives.
+// From the texts of tokens back to text, token by token. A decoder is a chain of stages. A stream holds back
+// exactly the text that later tokens can change: its joined output is the same as that of all tokens at once.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace maniple {
 
-// Takes a sequence of tokens: for each its text in any number of parts of whole characters, then its end.
+// Receives tokens: the text of each in any number of parts of whole characters, then end_token().
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
@@ -26,17 +25,17 @@ class TokenSink {
 // Opens a stage that passes its tokens on to next.
 using DecoderStage = std::function<std::unique_ptr<TokenSink>(TokenSink& next)>;
 
-DecoderStage
-byte_level_decoder();  // GPT-2's byte alphabet to bytes, all of them one token; broken ones become U+FFFD
-DecoderStage
-byte_fallback_decoder();  // runs of <0x..> to bytes; a run that is not UTF-8 becomes one U+FFFD for each byte
+// GPT-2's byte alphabet to bytes, as one token; broken UTF-8 becomes U+FFFD.
+DecoderStage byte_level_decoder();
+// Runs of <0x..> to bytes; a run that is not UTF-8 becomes one U+FFFD for each byte.
+DecoderStage byte_fallback_decoder();
 DecoderStage fuse_decoder();  // all tokens become one
 DecoderStage replace_decoder(Replace replace);
 // Removes up to `start` such characters from the front and up to `stop` from the end of each token.
 DecoderStage strip_decoder(std::string character, std::size_t start, std::size_t stop);
 // Visible spaces become spaces; those of the first token vanish where one is prepended when encoding.
 DecoderStage metaspace_decoder(std::string replacement, bool is_prepended);
-DecoderStage space_between_decoder();  // what happens without a decoder
+DecoderStage space_between_decoder();  // for files without a decoder
 
 class DecoderStream {
  public:

@@ -1,4 +1,4 @@
-// What happens to text before it is cut: Unicode normal forms, replacements, a prefix.
+// Changes text before it is cut: Unicode normal forms, lower case, replacements, a prefix.
 #pragma once
 
 #include <memory>

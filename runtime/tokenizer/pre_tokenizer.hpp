@@ -1,4 +1,4 @@
-// Cuts normalised text into the pieces that byte-pair encoding must not merge across, and rewrites them (to
+// Cuts normalised text into pieces, across which byte-pair encoding must not merge, and rewrites them (to
 // GPT-2's byte alphabet, or with a visible space).
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace maniple {
 
-// What becomes of the matches of a Split.
+// What a Split does with its matches.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct Split {
@@ -29,7 +29,7 @@ struct MapBytes {
   ByteAlphabet alphabet;
 };
 
-struct VisibleSpace {  // Metaspace without its cut
+struct VisibleSpace {  // Metaspace without its split
   enum class Prepend { always, first, never };
   std::string replacement;
   Prepend prepend;
@@ -43,8 +43,8 @@ class PreTokenizer {
 
   explicit PreTokenizer(std::vector<PreTokenizerStep> steps = {}) : steps_(std::move(steps)) {}
 
-  // Gives sink the non-empty pieces in order. opens_input: the text stands at the very start of what the user
-  // gave.
+  // Passes the non-empty pieces to sink, in order. opens_input: the text is the very start
+  // of the user's input.
   void split(std::string_view text, bool opens_input, const Sink& sink) const {
     run(0, text, opens_input, sink);
   }

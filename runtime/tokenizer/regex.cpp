@@ -13,8 +13,8 @@
 namespace maniple {
 namespace {
 
-// Oniguruma's \w under UTF-8 (with the fractions and superscripts of Latin-1, without all others); PCRE2's
-// lacks marks and connectors. Likewise \s: PCRE2's own holds U+180E too.
+// Oniguruma's \w under UTF-8, which contains the fractions and superscripts of Latin-1 and no others; PCRE2's
+// lacks marks and connectors. \s is translated too: PCRE2's contains U+180E.
 constexpr std::string_view word_class = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE)";
 
 // Walks over a pattern once and writes it in PCRE2's syntax.
@@ -152,8 +152,8 @@ struct Regex::Program {
     code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                              options | PCRE2_UTF, &error, &offset, context.get()));
     if (!code) fail(ExitCode::input, "tokenizer: regular expression '{}': {}", pattern, message_of(error));
-    pcre2_jit_compile(code.get(),
-                      PCRE2_JIT_COMPLETE);  // where there is no JIT compiler, matches are interpreted
+    // Without a JIT compiler PCRE2 interprets the pattern.
+    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
     pcre2_set_heap_limit(limits.get(), heap_limit_kib);
   }
 
@@ -164,7 +164,7 @@ struct Regex::Program {
     };
     int result = match(PCRE2_NO_UTF_CHECK);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-      result = match(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);  // has the heap instead
+      result = match(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);  // the interpreter uses the heap
     if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
     if (result < 0)
       fail(ExitCode::input, "tokenizer: regular expression '{}' gave up: {}", pattern, message_of(result));
@@ -182,7 +182,7 @@ Regex Regex::from_literal(std::string_view text) {
   return Regex(std::make_shared<Program>(text, std::string(text), PCRE2_LITERAL));
 }
 
-// An empty match right behind the previous match does not count (as in the onig crate's find_iter).
+// An empty match right after the previous match does not count (as in the onig crate's find_iter).
 std::vector<Span> Regex::spans(std::string_view text) const {
   const std::unique_ptr<pcre2_match_data, Free> data(pcre2_match_data_create(1, nullptr));
   std::vector<Span> spans;

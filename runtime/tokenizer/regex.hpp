@@ -1,5 +1,5 @@
-// Regular expressions of tokenizer.json. They are written for Oniguruma (what Hugging Face tokenizers
-// compiles) and run by PCRE2: what means something else there is translated, or refused by name.
+// Regular expressions of tokenizer.json. Their language is Oniguruma's (as in Hugging Face tokenizers), and
+// PCRE2 runs them: syntax with another meaning in PCRE2 is translated, or refused by name.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,13 @@ struct Span {
 // Cheap to copy; safe to use from several threads.
 class Regex {
  public:
-  // Fails (input) on a pattern that does not compile or that PCRE2 cannot run with Oniguruma's meaning.
+  // Throws Error (input) on a pattern that does not compile or that PCRE2 cannot run with
+  // Oniguruma's meaning.
   static Regex from_pattern(std::string_view oniguruma);
   static Regex from_literal(std::string_view text);
 
   // The matches and what lies between them, in order; together they cover the text, which must be valid
-  // UTF-8. Fails (input) when a match takes more steps than PCRE2's limits allow.
+  // UTF-8. Throws Error (input) when a match takes more steps than PCRE2's limits allow.
   std::vector<Span> spans(std::string_view text) const;
 
  private:

@@ -9,13 +9,13 @@
 namespace maniple {
 
 // The match that is complete first wins; of several that end together, the longest. Text and stop strings are
-// UTF-8; pushed are whole characters, so that what is released is whole characters too. Constant time a byte
-// and stop string (Knuth-Morris-Pratt).
+// UTF-8. The caller pushes whole characters; the released text then consists of whole characters too.
+// Constant time per byte and stop string (Knuth-Morris-Pratt).
 class StopStringMatcher {
  public:
-  explicit StopStringMatcher(std::vector<std::string> stops);  // fails (input) on an empty stop string
+  explicit StopStringMatcher(std::vector<std::string> stops);  // throws Error (input) on an empty stop string
 
-  // Text that no stop string can begin in any more. After a match: nothing.
+  // Returns text in which no stop string can begin any more. After a match: empty.
   std::string push(std::string_view text);
   std::string finish();  // what was held back, unless stopped
 

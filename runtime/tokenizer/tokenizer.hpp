@@ -1,5 +1,5 @@
 // Text to token ids and back, as Hugging Face's tokenizers library does it for byte-pair encoders: reads
-// tokenizer.json. What such a file asks for and this code does not do is refused by name (see README.md).
+// tokenizer.json. Refuses unsupported components of the file by name (see README.md).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct TokenizerComponents;
 // Constant and safe to use from several threads once built.
 class Tokenizer {
  public:
-  // Fails (input) with a message that names what is wrong with the file, and the file if `where` does.
+  // Throws Error (input) with a message that names the problem and `where`, the name of the file.
   static Tokenizer from_json(std::string_view json, std::string_view where = {});
 
   explicit Tokenizer(std::unique_ptr<const TokenizerComponents> parts);
@@ -27,18 +27,19 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // add_special_tokens: apply the file's template (for Llama 3, <|begin_of_text|> comes first). Tokens spelt
-  // out in the text are recognised in any case. Fails (input) on text that is not UTF-8.
+  // add_special_tokens: apply the file's template (for Llama 3, <|begin_of_text|> comes first). Added tokens
+  // in the text are recognised in any case. Throws Error (input) on text that is not UTF-8.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
-  // Ids without a token are passed over; broken UTF-8 becomes U+FFFD.
+  // Skips ids without a token; broken UTF-8 becomes U+FFFD.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<std::int32_t> token_id(std::string_view token) const;
   std::size_t vocab_size() const;  // largest id + 1
   bool is_special(std::int32_t id) const;
 
-  // For the incremental detokeniser: a token as it stands in the vocabulary, and the way from there to text.
+  // For the incremental detokeniser: a token's text in the vocabulary, and a decoder from
+  // these texts to text.
   std::optional<std::string_view> token_text(std::int32_t id) const;
   DecoderStream open_decoder() const;
 

@@ -1,4 +1,4 @@
-// What a tokenizer.json describes, read and checked. Private to this folder.
+// The checked components of a tokenizer.json. Private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace maniple {
 
-// A template around one text: what precedes it and what follows it.
+// The template of one text: the tokens before it and after it.
 struct SpecialTokens {
   std::vector<std::int32_t> before, after;
 };
@@ -28,7 +28,7 @@ struct TokenizerComponents {
   std::vector<DecoderStage> decoder;
 };
 
-// Fails (input) on anything that is not a supported tokenizer.json.
+// Throws Error (input) on anything that is not a supported tokenizer.json.
 std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text);
 
 }  // namespace maniple

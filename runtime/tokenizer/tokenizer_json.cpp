@@ -19,7 +19,7 @@ constexpr int deepest_nesting = 64;
   fail(ExitCode::input, "tokenizer: {} '{}' is not supported", kind, name);
 }
 
-// The parser and the tree would cope with any depth, this file's own recursion over Sequences would not.
+// Limits nesting for this file's recursion over Sequences. The JSON parser and its tree need no limit.
 void check_nesting(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -37,7 +37,7 @@ void check_nesting(std::string_view text) {
   }
 }
 
-// Access to a member, typed. `where` names the object in messages.
+// Typed access to a member. `where` names the object in messages.
 const json* find(const json& object, std::string_view where, const char* key) {
   if (!object.is_object()) fail(ExitCode::input, "tokenizer: {} is not an object", where);
   const auto found = object.find(key);
@@ -103,7 +103,7 @@ Regex pattern(const json& object, std::string_view where) {
   return Regex::from_literal(string(found, "a pattern", "String"));
 }
 
-// A component that may be absent, one of a kind, or a Sequence; in order, without the nesting.
+// Visits the steps of a component in order: none if it is absent, itself, or those of a (nested) Sequence.
 template <typename Visit>
 void for_each_step(const json* component, std::string_view where, const char* list, const Visit& visit) {
   if (component == nullptr) return;
@@ -154,8 +154,7 @@ VisibleSpace parse_visible_space(const json& step, std::string_view where) {
     prepend = VisibleSpace::Prepend::never;
   else if (name != "always")
     unsupported("prepend scheme", name);
-  if (!boolean(step, where, "add_prefix_space", true))
-    prepend = VisibleSpace::Prepend::never;  // of older files
+  if (!boolean(step, where, "add_prefix_space", true)) prepend = VisibleSpace::Prepend::never;  // older files
   return {one_character(step, where, "replacement"), prepend};
 }
 
@@ -340,7 +339,7 @@ AddedToken parse_added_token(const json& token) {
 }
 
 // Hugging Face takes the id of an added token from the vocabulary or else counts on from its size, whatever
-// the file says. Where the two disagree, the ids that the model was trained with are anyone's guess.
+// the file says. Where the two disagree, it is unknown with which ids the model was trained.
 std::vector<AddedToken> parse_added_tokens(const json& root, const Vocabulary& vocabulary) {
   std::vector<AddedToken> tokens;
   if (find(root, "the file", "added_tokens") == nullptr) return tokens;

@@ -10,8 +10,8 @@ namespace maniple {
 
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-// The sequence that starts at text[position]: how many bytes belong together, and what they are. Truncated:
-// valid so far, but the text ends.
+// The sequence that starts at text[position]: its length in bytes and its kind. Truncated: valid so far,
+// but the text ends.
 struct Utf8Sequence {
   enum class Kind { valid, invalid, truncated };
   std::size_t length;
@@ -22,11 +22,11 @@ Utf8Sequence utf8_sequence(std::string_view text, std::size_t position);
 // The offset of the first byte that is not valid UTF-8; npos if there is none.
 std::size_t first_invalid_utf8(std::string_view text);
 
-// The code point at text[position], which moves behind it. The text must be valid.
+// Returns the code point at text[position] and moves position past it. The text must be valid.
 char32_t next_code_point(std::string_view text, std::size_t& position);
 void append_utf8(std::string& text, char32_t code_point);
 
-// Bytes in, whole characters out; bytes that may still become a character are held back.
+// Bytes in, whole characters out; holds back bytes that may still become a character.
 class LossyUtf8 {
  public:
   std::string push(std::string_view bytes);

@@ -1,4 +1,4 @@
-// Tokens of the model and their ids.
+// The tokens of a model and their ids.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace maniple {
 
 class Vocabulary {
  public:
-  // Ids are distinct, not negative and not far beyond the number of tokens (fails, input): memory follows the
-  // file's size.
+  // Throws Error (input) unless ids are distinct, not negative and not far beyond the number of tokens, which
+  // bounds the memory by the file's size.
   explicit Vocabulary(std::vector<std::pair<std::string, std::int64_t>>&& tokens);
-  Vocabulary(Vocabulary&&) = default;  // moving keeps the addresses that ids_ looks at
+  Vocabulary(Vocabulary&&) = default;  // moving keeps the addresses that the keys of ids_ use
 
   std::optional<std::int32_t> find(std::string_view token) const;
-  std::optional<std::string_view> text(std::int32_t id) const;  // nothing for an id that no token has
+  std::optional<std::string_view> text(std::int32_t id) const;  // absent for an id without a token
   std::size_t token_count() const { return ids_.size(); }
   std::int32_t id_end() const { return static_cast<std::int32_t>(texts_.size()); }  // largest id + 1
 

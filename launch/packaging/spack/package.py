@@ -1,5 +1,5 @@
 # Copyright: the authors of maniple, BSD-3-Clause.
-# Into a repository of the site: spack repo create REPO; mkdir REPO/packages/maniple; cp package.py there; spack repo add REPO.
+# Add it to a repository of the site: spack repo create REPO; mkdir REPO/packages/maniple; cp package.py there; spack repo add REPO.
 from spack_repo.builtin.build_systems.cmake import CMakePackage
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 
