@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 build=build/${1:-release}
 bundle=$build/maniple-bundle
 libraries=$bundle/usr/lib/x86_64-linux-gnu
-most_bytes=64000000  # with CUDA code for five types of GPU
+max_bytes=64000000  # with CUDA code for five types of GPU
 [ -x "$build/maniple" ] || { echo "there is no $build/maniple: build it first, launch/setup.sh ${1:-release}" >&2; exit 1; }
 
 launch/install.sh xz-utils binutils
@@ -45,4 +45,4 @@ glibc=$({ find "$bundle/usr" -type f -exec objdump -T {} + 2>/dev/null || true; 
 tar -C "$build" --create --xz --file "$bundle.tar.xz" --owner=0 --group=0 maniple-bundle
 bytes=$(stat -c %s "$bundle.tar.xz")
 echo "$bundle.tar.xz: $((bytes / 1000)) kB; unpacked $(du -sh --apparent-size "$bundle" | cut -f1); needs ${glibc/_/ } or newer"
-[ "$bytes" -lt $most_bytes ] || { echo "more than $most_bytes bytes" >&2; exit 1; }
+[ "$bytes" -lt $max_bytes ] || { echo "more than $max_bytes bytes" >&2; exit 1; }

@@ -50,9 +50,9 @@ std::unique_ptr<World> join_world(const Launch& launch, const JobOptions& option
   const auto mpi_list = [] {
     return output_of({"srun", "--mpi=list"}, std::chrono::seconds(2)).value_or("");
   };
-  if (!launch.by_mpi) check_launch(launch, 1, mpi_library(), mpi_list);
+  if (!launch.under_mpi) check_launch(launch, 1, mpi_library(), mpi_list);
   std::unique_ptr<World> world;
-  if (launch.by_mpi) {
+  if (launch.under_mpi) {
     start.emplace(launch, end_process, options.start_deadline);
     world = make_mpi_world(end_process, options.transport, launch.settle);
     start->joined();
@@ -129,7 +129,7 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
 }
 
 // Tells the commands with --overwrite whether Slurm has requeued the job.
-void tell_of_requeue(CommandLine& command, const Launch& launch) {
+void set_requeued(CommandLine& command, const Launch& launch) {
   const auto tell = [&](auto& options) {
     if constexpr (requires { options.overwrite; }) options.overwrite.requeued = launch.requeued;
   };
@@ -137,7 +137,7 @@ void tell_of_requeue(CommandLine& command, const Launch& launch) {
 }
 
 int run(CommandLine command, const Launch& launch) {
-  tell_of_requeue(command, launch);
+  set_requeued(command, launch);
   if (const auto* options = std::get_if<GenerateOptions>(&command))
     return on_all_ranks(*options, launch, run_generate);
   if (const auto* options = std::get_if<DoctorOptions>(&command))
@@ -161,22 +161,22 @@ std::variant<CommandLine, Error> read_command_line(const std::vector<std::string
   }
 }
 
-ExitCode run_nothing(World&, const JobOptions&, const Reporters&) { return ExitCode::usage; }
+ExitCode run_no_command(World&, const JobOptions&, const Reporters&) { return ExitCode::usage; }
 
 // The other ranks may have a valid command line, so this rank joins them to report its mistake.
-int run_mistaken(const Error& mistake, const Launch& launch) {
-  if (!launch.by_mpi) return launch.rank == 0 ? report(mistake) : 0;
+int report_bad_command_line(const Error& mistake, const Launch& launch) {
+  if (!launch.under_mpi) return launch.rank == 0 ? report(mistake) : 0;
   JobOptions options;
   options.mistake = mistake;
   options.deadline = options.start_deadline = std::chrono::minutes(1);
-  return on_all_ranks(options, launch, run_nothing);
+  return on_all_ranks(options, launch, run_no_command);
 }
 
 int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
   try {
     std::variant<CommandLine, Error> command = read_command_line(args);
     const Error* mistake = std::get_if<Error>(&command);
-    return mistake ? run_mistaken(*mistake, launch) : run(std::get<CommandLine>(command), launch);
+    return mistake ? report_bad_command_line(*mistake, launch) : run(std::get<CommandLine>(command), launch);
   } catch (const std::exception& error) {
     // All ranks see the same launch mistake, and rank 0 reports it. The launcher may
     // kill all copies when the first one leaves, so the others leave a second later.

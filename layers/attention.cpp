@@ -40,12 +40,12 @@ TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const 
   return output_.forward(attended, context);
 }
 
-void Attention::list(Parameters& parameters) {
-  qkv_.list(parameters);
-  output_.list(parameters);
+void Attention::append_parameters(Parameters& parameters) {
+  qkv_.append_parameters(parameters);
+  output_.append_parameters(parameters);
   if (!query_norm_) return;
-  query_norm_->list(parameters);
-  key_norm_->list(parameters);
+  query_norm_->append_parameters(parameters);
+  key_norm_->append_parameters(parameters);
 }
 
 }  // namespace maniple

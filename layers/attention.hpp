@@ -17,7 +17,7 @@ class Attention {
   TensorView forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch,
                      const KvPages& pages, ForwardContext& context) const;
   const HeadLayout& heads() const { return qkv_.heads(); }
-  void list(Parameters& parameters);
+  void append_parameters(Parameters& parameters);
 
  private:
   HeadNorms norms() const;

@@ -17,9 +17,9 @@ TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
   return down_.forward(gate_up_.forward_gated(GateActivation::silu, x, context), context);
 }
 
-void GatedMlp::list(Parameters& parameters) {
-  gate_up_.list(parameters);
-  down_.list(parameters);
+void GatedMlp::append_parameters(Parameters& parameters) {
+  gate_up_.append_parameters(parameters);
+  down_.append_parameters(parameters);
 }
 
 }  // namespace maniple

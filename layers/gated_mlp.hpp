@@ -12,7 +12,7 @@ class GatedMlp {
   GatedMlp(const std::string& source, const ModelConfig& config, TensorRank tensor);
   // x [tokens, hidden] -> fp32 [tokens, hidden].
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
-  void list(Parameters& parameters);
+  void append_parameters(Parameters& parameters);
 
  private:
   MergedColumnParallelLinear gate_up_;

@@ -52,7 +52,7 @@ void LinearBase::append(const LogicalOutput& output, IndexRange part) {
   bias_.spec.rows += part.size();
 }
 
-void LinearBase::list(Parameters& parameters) {
+void LinearBase::append_parameters(Parameters& parameters) {
   parameters.push_back(&weight_);
   if (has_bias_) parameters.push_back(&bias_);
 }
@@ -114,7 +114,7 @@ TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context
   return sum;
 }
 
-void RowParallelLinear::list(Parameters& parameters) {
+void RowParallelLinear::append_parameters(Parameters& parameters) {
   parameters.push_back(&weight_);
   if (has_bias_) parameters.push_back(&bias_);
 }

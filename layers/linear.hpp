@@ -37,7 +37,7 @@ class LinearBase {
   // The first half of the local outputs gates the second: x -> activation(first) * second, [tokens, half].
   TensorView forward_gated(GateActivation activation, ConstTensorView x, ForwardContext& context) const;
   int64_t local_outputs() const { return weight_.spec.rows; }
-  void list(Parameters& parameters);
+  void append_parameters(Parameters& parameters);
 
  protected:
   LinearBase(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
@@ -92,7 +92,7 @@ class RowParallelLinear {
   // This rank's part of the sum, without bias: for a caller with its own reduction (reduce-scatter, or fused
   // with the next operation).
   TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;
-  void list(Parameters& parameters);
+  void append_parameters(Parameters& parameters);
 
  private:
   int64_t outputs_;

@@ -23,7 +23,7 @@ class RmsNorm {
   }
   ConstTensorView weight() const { return weight_.vector; }
   float epsilon() const { return epsilon_; }
-  void list(Parameters& parameters) { parameters.push_back(&weight_); }
+  void append_parameters(Parameters& parameters) { parameters.push_back(&weight_); }
 
  private:
   float epsilon_;

@@ -15,7 +15,7 @@ class VocabParallelEmbedding {
                          TensorRank tensor);
   // ids int32 [tokens] -> [tokens, width], the same on every rank.
   TensorView forward(ConstTensorView ids, ForwardContext& context) const;
-  void list(Parameters& parameters) { parameters.push_back(&table_); }
+  void append_parameters(Parameters& parameters) { parameters.push_back(&table_); }
 
   const Parameter& table() const { return table_; }
   const VocabularyShard& shard() const { return shard_; }
@@ -33,7 +33,7 @@ class LmHead {
   explicit LmHead(const VocabParallelEmbedding& tied);
   // hidden [rows, width] -> fp32 [rows, padded shard]. Columns past shard().valid are padding.
   TensorView forward(ConstTensorView hidden, ForwardContext& context) const;
-  void list(Parameters& parameters) {
+  void append_parameters(Parameters& parameters) {
     if (!tied_) parameters.push_back(&own_);
   }
   const VocabularyShard& shard() const { return shard_; }

@@ -35,11 +35,11 @@ class Mailbox {
   }
 };
 
-// The ends of one channel. `center` is on rank 0 (null elsewhere) and exchanges messages with every rank;
+// The ends of one channel. `root` is on rank 0 (null elsewhere) and exchanges messages with every rank;
 // `leaf` is on every rank, rank 0 too, and exchanges messages with rank 0. On rank 0 two threads may use the
 // two ends, whose messages to each other go through memory.
 struct Channel {
-  std::unique_ptr<Mailbox> center;
+  std::unique_ptr<Mailbox> root;
   std::unique_ptr<Mailbox> leaf;
 };
 

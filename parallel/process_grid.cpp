@@ -24,7 +24,7 @@ std::vector<int> every(int first, int stride, int count) {
 
 }  // namespace
 
-std::vector<int> replica_of(const GridSize& grid, int data) {
+std::vector<int> ranks_of_replica(const GridSize& grid, int data) {
   return every(data * grid.replica_ranks(), 1, grid.replica_ranks());
 }
 
@@ -32,9 +32,9 @@ GroupRanks groups_of(const GridSize& grid, int rank) {
   const GridPosition mine = position_in(grid, rank);
   return {.tensor = every(rank_at(grid, {0, mine.pipeline, mine.data}), 1, grid.tensor),
           .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),
-          .replica = replica_of(grid, mine.data)};
+          .replica = ranks_of_replica(grid, mine.data)};
 }
 
-int reporter_of(const GridSize& grid, int data) { return rank_at(grid, {0, grid.pipeline - 1, data}); }
+int result_rank_of(const GridSize& grid, int data) { return rank_at(grid, {0, grid.pipeline - 1, data}); }
 
 }  // namespace maniple

@@ -36,9 +36,9 @@ struct GroupRanks {
   bool operator==(const GroupRanks&) const = default;
 };
 GroupRanks groups_of(const GridSize& grid, int rank);
-std::vector<int> replica_of(const GridSize& grid, int data);
+std::vector<int> ranks_of_replica(const GridSize& grid, int data);
 
 // The rank that sends the results of a replica to rank 0: tensor rank 0 of the last stage.
-int reporter_of(const GridSize& grid, int data);
+int result_rank_of(const GridSize& grid, int data);
 
 }  // namespace maniple

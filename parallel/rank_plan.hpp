@@ -22,8 +22,8 @@ struct RankPlan {
   std::optional<IndexRange> layers;  // of the model; absent: all of them
 
   TensorRank tensor() const { return {position.tensor, grid.tensor}; }
-  bool embeds() const { return position.pipeline == 0; }                   // its input is token ids
-  bool samples() const { return position.pipeline + 1 == grid.pipeline; }  // its output is logits
+  bool is_first_stage() const { return position.pipeline == 0; }                 // its input is token ids
+  bool is_last_stage() const { return position.pipeline + 1 == grid.pipeline; }  // its output is logits
 };
 
 }  // namespace maniple

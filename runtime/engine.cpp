@@ -33,7 +33,7 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   RunSummary summary;
   std::optional<Error> failure;
   std::atomic<bool> worker_failed = false;
-  Coordinator coordinator(model_.center(), plan_.grid, scheduler_config(), model_.blocks_of_replicas());
+  Coordinator coordinator(model_.root(), plan_.grid, scheduler_config(), model_.blocks_of_replicas());
   std::jthread service([&] {
     try {
       summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns)

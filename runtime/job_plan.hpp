@@ -42,7 +42,7 @@ struct JobPlan {
     return needs[static_cast<size_t>(rank % grid.replica_ranks())];
   }
   // True if the rank sends its replica's results to rank 0.
-  bool reports(int rank) const { return reporter_of(grid, position_in(grid, rank).data) == rank; }
+  bool sends_results(int rank) const { return result_rank_of(grid, position_in(grid, rank).data) == rank; }
 };
 
 // Why there is no plan: a field of EngineOptions does not fit a limit.

@@ -108,31 +108,31 @@ void RankModel::load() {
 // to the others, from GPU to GPU. Elsewhere stored bytes travel between replicas.
 void RankModel::load_checkpoint() {
   const WeightIndex index = share_index(world_, shared_);
-  const std::unique_ptr<Communicator> alike = alike_over_nccl();
+  const std::unique_ptr<Communicator> data_group = make_nccl_data_group();
   std::vector<std::vector<int>> replicas;
-  if (alike)
+  if (data_group)
     replicas = {rank_.groups.replica};
   else
-    for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(replica_of(plan_.grid, data));
+    for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(ranks_of_replica(plan_.grid, data));
   Readers readers;
   std::vector<ReadRound> reads;
   collective_phase(world_, [&] {
     const std::unique_ptr<Model> whole = make_model(shared_.config, {});
     check_names(*whole, index);
-    if (alike) readers = readers_of(*whole, plan_.grid.data);
+    if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
   });
   collective_phase(world_, [&] {
     load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, activity_.layer);
   });
-  if (!alike) return;
-  share_weights(*model_, *alike, readers, activity_.layer);
+  if (!data_group) return;
+  share_weights(*model_, *data_group, readers, activity_.layer);
   backend_.device->synchronize();
 }
 
 // The group of the ranks with this rank's part of the model; null if NCCL does not carry their tensors.
-std::unique_ptr<Communicator> RankModel::alike_over_nccl() {
+std::unique_ptr<Communicator> RankModel::make_nccl_data_group() {
   if (plan_.grid.data == 1 || backend_.device->shares_host_memory()) return nullptr;
   std::unique_ptr<Communicator> group = world_.make_group(rank_.groups.data, *backend_.ops);
   return group->captures() ? std::move(group) : nullptr;
@@ -227,7 +227,7 @@ void RankModel::capture_graphs() {
 WorkerTimes RankModel::work() {
   const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
                          [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};
-  return run_worker_loop(*channel_.leaf, plan_.reports(world_.rank()), steps, activity_);
+  return run_worker_loop(*channel_.leaf, plan_.sends_results(world_.rank()), steps, activity_);
 }
 
 }  // namespace maniple

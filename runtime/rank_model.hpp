@@ -49,7 +49,7 @@ class RankModel {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }  // rank 0
   const std::vector<int32_t>& stop_token_ids() const { return stop_token_ids_; }      // rank 0
   const std::vector<uint32_t>& blocks_of_replicas() const { return blocks_of_replicas_; }
-  Mailbox& center() { return *channel_.center; }  // rank 0
+  Mailbox& root() { return *channel_.root; }  // rank 0
 
   // Runs plans until rank 0 sends the stop command.
   WorkerTimes work();
@@ -61,7 +61,7 @@ class RankModel {
   void make_backend_and_groups();
   void load();
   void load_checkpoint();
-  std::unique_ptr<Communicator> alike_over_nccl();
+  std::unique_ptr<Communicator> make_nccl_data_group();
   std::vector<ReadRound> plan_of_reads(const WeightIndex& index, const Readers& readers) const;
   bool captures_graphs() const;
   size_t bytes_of_graphs() const;

@@ -35,7 +35,7 @@ RunSummary Service::run(RequestSource& source, const OnProgress& on_progress,
   if (failure) std::rethrow_exception(failure);
 
   const SchedulerCounts counts = coordinator_.counts();
-  summary_.interrupted = interrupt != 0 && (!dry_ || coordinator_.has_work());
+  summary_.interrupted = interrupt != 0 && (!source_ended_ || coordinator_.has_work());
   summary_.cached_tokens = counts.cached_tokens;
   summary_.preemptions = counts.preemptions;
   summary_.clipped = counts.clipped;
@@ -50,7 +50,7 @@ void Service::serve(RequestSource& source, const OnProgress& on_progress, const 
   const auto on_token = [this](const TokenEvent& event) { take_token(event); };
   const auto on_start = [this](RequestId request) { sink_.started(request); };
   Backoff backoff;
-  while (!interrupt && !worker_failed && (!dry_ || coordinator_.has_work())) {
+  while (!interrupt && !worker_failed && (!source_ended_ || coordinator_.has_work())) {
     if (coordinator_.has_work() || source.moved()) ++turns_;
     take_requests(source, interrupt);
     if (coordinator_.advance(on_token, on_start))
@@ -63,10 +63,10 @@ void Service::serve(RequestSource& source, const OnProgress& on_progress, const 
 }
 
 void Service::take_requests(RequestSource& source, const std::atomic<int>& interrupt) {
-  while (!interrupt && !dry_ && coordinator_.wants_requests() && source.ready()) {
+  while (!interrupt && !source_ended_ && coordinator_.wants_requests() && source.ready()) {
     ++turns_;
     const std::optional<GenerationRequest> request = source.next();
-    dry_ = !request;
+    source_ended_ = !request;
     if (request) admit(*request);
   }
 }

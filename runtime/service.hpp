@@ -92,7 +92,7 @@ class Service {
   std::atomic<uint64_t>& turns_;
   CompletionBuilder builder_;
   RunSummary summary_;
-  bool dry_ = false;  // the source has ended
+  bool source_ended_ = false;  // the source has ended
   // Since the last report:
   Clock::time_point reported_ = Clock::now();
   size_t prompt_tokens_ = 0;

@@ -15,13 +15,13 @@ constexpr int split_size = 256;  // attention_split
 constexpr int warps = 4;
 constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
-constexpr int most_tiles = split_size / tile_keys / warps;  // of a warp in a split
+constexpr int max_tiles = split_size / tile_keys / warps;  // of a warp in a split
 
 // Each warp of a block has a ring of tiles, keys and values in turn.
 template <int dims>
 struct Ring {
   static constexpr int tile = tile_keys * dims;  // elements
-  static constexpr int depth = std::min(2 * most_tiles, (16 << 10) / (2 * tile));
+  static constexpr int depth = std::min(2 * max_tiles, (16 << 10) / (2 * tile));
 };
 
 // Splits [first_split, last_split) of a sequence for one KV head and `rows` of its query heads.
@@ -210,7 +210,7 @@ class Decode {
     const int split_end = (split + 1) * split_size;
     const int end = part.context < split_end ? part.context : split_end;
     const int tiles = (end - first + warps * tile_keys - 1) / (warps * tile_keys);  // none where negative
-    const int mine = first + lane_index() % most_tiles * warps * tile_keys;
+    const int mine = first + lane_index() % max_tiles * warps * tile_keys;
     const int page = mine < end ? block_table(a_, part.sequence)[mine / a_.block_size] : 0;
     const auto fetch = [&](int step) {
       if (step < 2 * tiles)

@@ -13,7 +13,7 @@ using namespace device;
 namespace {
 
 constexpr int warps = 4;
-constexpr int most_dims = 256 / 32;  // of a lane
+constexpr int max_dims = 256 / 32;  // of a lane
 
 // Shared memory of one warp.
 struct Scratch {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   for (int i = lane; i < a.head_dim; i += 32)
     scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[item * a.head_dim + i]) * a.scale;
 
-  float maximum = -INFINITY, total = 0, sums[most_dims] = {};
+  float maximum = -INFINITY, total = 0, sums[max_dims] = {};
   for (int begin = 0; begin < length; begin += 32) {
     synchronize_warp();  // the query is written, the weights of the last round are read
     float score = -INFINITY;
@@ -86,13 +86,13 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     for (float& sum : sums) sum *= shrink;
     for (int p = begin; p < begin + 32 && p < length; ++p) {
       const T* const value = pages.value(p);
-      for (int d = 0; d < most_dims; ++d)
+      for (int d = 0; d < max_dims; ++d)
         if (lane + 32 * d < a.head_dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
     }
   }
   total = warp_sum(total);
-  for (int d = 0; d < most_dims; ++d)
+  for (int d = 0; d < max_dims; ++d)
     if (lane + 32 * d < a.head_dim)
       static_cast<T*>(a.out)[item * a.head_dim + lane + 32 * d] = static_cast<T>(sums[d] / total);
 }

@@ -15,9 +15,9 @@ namespace maniple::cuda {
 
 namespace {
 
-constexpr int64_t most_biased_columns = int64_t{1} << 18;
+constexpr int64_t max_biased_columns = int64_t{1} << 18;
 constexpr int64_t decode_slots_floats = int64_t{16} << 20;  // 64 MiB: 8000 splits of 16 heads of 128
-constexpr int64_t most_decode_arrivals = int64_t{1} << 17;  // sequences * query heads
+constexpr int64_t max_decode_arrivals = int64_t{1} << 17;   // sequences * query heads
 
 int narrow(int64_t number) {
   require(0 <= number && number <= std::numeric_limits<int>::max(),
@@ -69,10 +69,10 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
     : device_(device),
       stream_(stream),
       gemm_(std::move(gemm)),
-      bias_(device, DType::bf16, {most_biased_columns}),
-      partial_candidates_(device, DType::uint8, {most_partial_candidates * sizeof(Candidate)}),
+      bias_(device, DType::bf16, {max_biased_columns}),
+      partial_candidates_(device, DType::uint8, {max_partial_candidates * sizeof(Candidate)}),
       decode_slots_(device, DType::fp32, {decode_slots_floats}),
-      decode_arrivals_(zero_counters(device, most_decode_arrivals)),
+      decode_arrivals_(zero_counters(device, max_decode_arrivals)),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
 
@@ -93,7 +93,7 @@ void CudaOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
 // cuBLASLt wants a bias of the result's type.
 ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
   if (bias.empty() || dtype == DType::fp32) return bias;
-  require(bias.shape[0] <= most_biased_columns, "columns of a biased product");
+  require(bias.shape[0] <= max_biased_columns, "columns of a biased product");
   round_to(stream_, dtype, bias.as<float>(), bias_.view().data, narrow(bias.shape[0]));
   return {bias_.view().data, dtype, bias.shape};
 }
@@ -307,7 +307,7 @@ void CudaOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
 
 void CudaOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                              std::span<TokenLogit> out) {
-  require(static_cast<int64_t>(out.size()) <= vocabulary_size && out.size() <= most_largest_logits &&
+  require(static_cast<int64_t>(out.size()) <= vocabulary_size && out.size() <= max_largest_logits &&
               row < gathered.shape[1],
           "more logits asked for than there are");
   if (out.empty()) return;

@@ -9,7 +9,7 @@ using namespace device;
 namespace {
 
 constexpr int threads = 256;
-constexpr int most_steps = 2;  // of a warp through half a head: 2 * 64 pairs
+constexpr int max_steps = 2;  // of a warp through half a head: 2 * 64 pairs
 
 template <typename T>
 struct alignas(2 * sizeof(T)) Pair {
@@ -27,14 +27,14 @@ __device__ void store_two(T* to, const float (&values)[2]) {
 
 // A lane's share of a head: for each step two neighbours of the first half and their partners of the second.
 struct Head {
-  float low[most_steps][2];
-  float high[most_steps][2];
+  float low[max_steps][2];
+  float high[max_steps][2];
 };
 
 // Calls f(step, index of the first neighbour).
 template <typename F>
 __device__ void for_pairs(int half, F f) {
-  for (int step = 0; step < most_steps; ++step)
+  for (int step = 0; step < max_steps; ++step)
     if (const int i = 64 * step + 2 * lane_index(); i < half) f(step, i);
 }
 

@@ -12,10 +12,10 @@ using namespace device;
 
 namespace {
 
-constexpr int most_threads = 512;
-constexpr int most_warps = most_threads / 32;
+constexpr int max_threads = 512;
+constexpr int max_warps = max_threads / 32;
 
-int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, most_threads); }
+int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, max_threads); }
 
 // NaN never wins. -0 becomes +0, because equal logits must have equal keys.
 __device__ float nan_to_lowest(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
@@ -55,7 +55,7 @@ __device__ Part part_of(int count) {
   return {begin, begin + size < count ? begin + size : count};
 }
 
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     best_of_part(ShardLogits logits, const SamplingRow* how, Candidate* out) {
   const int row = block_index().y;
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(32) best_of_partial(const Candidate* partial, 
   if (lane_index() == 0) out[row] = best;
 }
 
-__global__ void __launch_bounds__(most_threads) maximum_of_row(ShardLogits logits, float* maxima) {
+__global__ void __launch_bounds__(max_threads) maximum_of_row(ShardLogits logits, float* maxima) {
   const int row = block_index().x;
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
   float maximum = -INFINITY;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(most_threads) maximum_of_row(ShardLogits logit
 }
 
 // The chunk's width alone decides the number of threads, and so the order of the sum.
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     exp_sum_of_chunk(ShardLogits logits, const float* maxima, int shards, float* sums) {
   const int row = block_index().y, size = logits.width / grid_size().x, begin = block_index().x * size;
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
@@ -127,9 +127,9 @@ constexpr int bin_copies = 16;
 struct FilterScratch {
   unsigned long long bins[256][bin_copies];
   unsigned long long totals[256];
-  unsigned long long sums[most_warps];
-  Candidate candidates[most_warps];
-  float maxima[most_warps];
+  unsigned long long sums[max_warps];
+  Candidate candidates[max_warps];
+  float maxima[max_warps];
   uint64_t chosen;             // prefix of a key
   unsigned long long reached;  // sum of what lies above
 };
@@ -265,7 +265,7 @@ class Filter {
 };
 
 // One row per block.
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     draw_filtered(GatheredLogits logits, const SamplingRow* how, Candidate* out) {
   FilterScratch& scratch = *reinterpret_cast<FilterScratch*>(shared_memory());
   const int index = block_index().x;
@@ -283,12 +283,12 @@ __global__ void __launch_bounds__(most_threads)
 
 struct LargestScratch {
   FilterScratch filter;
-  uint64_t keys[most_largest_logits];
+  uint64_t keys[max_largest_logits];
   int found;
 };
 
 // One block: collects the keys from the count-th on. The number of larger keys gives the place of each.
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(max_threads)
     largest_of_row(GatheredLogits logits, int row, int count, TokenLogit* out) {
   LargestScratch& scratch = *reinterpret_cast<LargestScratch*>(shared_memory());
   const GatheredRow entries(logits, row, scratch.filter);
@@ -312,21 +312,21 @@ void best_candidates(Stream stream, const ShardLogits& logits, const SamplingRow
                      Candidate* out) {
   constexpr int columns_of_a_part = 4096;  // per block: fewer do not pay
   const int parts = std::clamp(
-      std::min(logits.count / columns_of_a_part, most_partial_candidates / std::max(logits.rows, 1)), 1, 64);
-  launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts),
-         most_warps * sizeof(Candidate), stream, logits, how, parts > 1 ? partial : out);
+      std::min(logits.count / columns_of_a_part, max_partial_candidates / std::max(logits.rows, 1)), 1, 64);
+  launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts), max_warps * sizeof(Candidate),
+         stream, logits, how, parts > 1 ? partial : out);
   if (parts > 1) launch(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
 }
 
 void row_maxima(Stream stream, const ShardLogits& logits, float* maxima) {
-  launch(maximum_of_row, {logits.rows}, threads_for(logits.count), most_warps * sizeof(float), stream, logits,
+  launch(maximum_of_row, {logits.rows}, threads_for(logits.count), max_warps * sizeof(float), stream, logits,
          maxima);
 }
 
 void exp_sums(Stream stream, const ShardLogits& logits, const float* maxima, int shards, int chunks,
               float* sums) {
   launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks),
-         most_warps * sizeof(float), stream, logits, maxima, shards, sums);
+         max_warps * sizeof(float), stream, logits, maxima, shards, sums);
 }
 
 void sample_filtered(Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,

@@ -26,7 +26,7 @@ struct GatheredLogits {
 };
 
 // The most partial candidates of best_candidates.
-inline constexpr int most_partial_candidates = 1024;
+inline constexpr int max_partial_candidates = 1024;
 
 void best_candidates(device::Stream stream, const ShardLogits& logits, const SamplingRow* how,
                      Candidate* partial, Candidate* out);
@@ -37,7 +37,7 @@ void exp_sums(device::Stream stream, const ShardLogits& logits, const float* max
 // For the first `rows` rows.
 void sample_filtered(device::Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,
                      Candidate* out);
-inline constexpr int most_largest_logits = 1024;
+inline constexpr int max_largest_logits = 1024;
 void largest_logits(device::Stream stream, const GatheredLogits& logits, int row, int count, TokenLogit* out);
 
 }  // namespace maniple::cuda

@@ -239,7 +239,7 @@ void launch_skinny(Stream stream, const SkinnyGemmArguments& a, const SkinnyGemm
 }  // namespace
 
 bool skinny_gemm(Stream stream, const SkinnyGemmArguments& arguments, const SkinnyGemmWorkspace& workspace) {
-  if (arguments.m > most_skinny_rows || (arguments.dtype != DType::bf16 && arguments.dtype != DType::fp16))
+  if (arguments.m > max_skinny_rows || (arguments.dtype != DType::bf16 && arguments.dtype != DType::fp16))
     return false;
   if (arguments.dtype == DType::bf16)
     launch_skinny<bf16>(stream, arguments, workspace);

@@ -12,7 +12,7 @@
 
 namespace maniple::cuda {
 
-inline constexpr int most_skinny_rows = 64;
+inline constexpr int max_skinny_rows = 64;
 
 struct SkinnyGemmArguments {
   DType dtype;         // of x and weight
@@ -28,7 +28,7 @@ struct SkinnyGemmArguments {
 };
 
 // Holds the sums of slices of k until the last slice of their columns.
-inline constexpr int skinny_partial_floats = 256 * 32 * most_skinny_rows;
+inline constexpr int skinny_partial_floats = 256 * 32 * max_skinny_rows;
 inline constexpr int skinny_arrivals = 256;
 struct SkinnyGemmWorkspace {
   float* partials;    // skinny_partial_floats

@@ -34,7 +34,8 @@ std::string checks_text(const std::vector<CheckResult>& results) {
   return text;
 }
 
-// Checks output, input and run directory as generate does, except stdin and pipes, which can be read only once.
+// Checks output, input and run directory as generate does, except stdin and pipes, which can be read only
+// once.
 std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
   std::string text;
   if (options.out) {
@@ -73,18 +74,18 @@ Backend backend_of(const World& world, const EngineOptions& engine, const CpuSha
   return make_backend(options);
 }
 
-void measure_and_judge(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
+void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
   Backend backend;
   collective_phase(world, [&] { backend = backend_of(world, options.engine, share); });
-  const std::vector<Series> measured = measure(world, options, plan, backend);
+  const std::vector<Measurement> measured = measure(world, options, plan, backend);
   if (world.rank() != 0) return;
   print('\n' + measurements_text(measured, world.locations()));
-  const std::vector<Finding> findings = judge(measured, world.locations());
+  const std::vector<Finding> findings = find_outliers(measured, world.locations());
   for (const Finding& finding : findings) print(finding_block(finding));
   if (findings.empty()) print("nothing measured looks wrong\n");
 }
 
-ExitCode examine(World& world, const DoctorOptions& asked) {
+ExitCode diagnose(World& world, const DoctorOptions& asked) {
   JobOptions options = asked;
   options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
   if (options.engine.backend.cpu_path == CpuPath::automatic)
@@ -111,7 +112,7 @@ ExitCode examine(World& world, const DoctorOptions& asked) {
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
   if (options.run_dir) options.run_dir = preflight.job.ranks[0].run_dir.path;
-  if (!asked.quick) measure_and_judge(world, options, plan, preflight.share);
+  if (!asked.quick) measure_and_report(world, options, plan, preflight.share);
   return ExitCode::complete;
 }
 
@@ -122,7 +123,7 @@ ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters&
                        [&](const FaultReport& fault) { reporters.faults.report(fault); });
   reporters.start.reset();
   try {
-    return examine(world, options);
+    return diagnose(world, options);
   } catch (const CollectiveError& error) {
     health.report_known_to_all(error, error.rank());
     throw;

@@ -101,7 +101,7 @@ RunSummary run_requests(Engine& engine, const World& world, const GenerateOption
 
 // Launchers also send SIGTERM after the death of a rank. It counts as a stop only
 // if every rank has a peer on its node that would have reported its death first.
-bool deaths_are_told(const World& world) {
+bool peers_report_deaths(const World& world) {
   return world.size() == 1 || std::ranges::all_of(world.locations(), [](const RankLocation& location) {
            return location.local_size > 1;
          });
@@ -115,7 +115,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   RunSummary summary;
   size_t done = 0, failed = 0;
   {
-    Results results(job.open_store(deaths_are_told(world)), engine.model().tokenizer(), is_bare(options),
+    Results results(job.open_store(peers_report_deaths(world)), engine.model().tokenizer(), is_bare(options),
                     &activity.disk);
     summary = run_requests(engine, world, options, job, results, reporters.clock);
     done = results.done();
@@ -127,8 +127,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
       close_results(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
   tell(options,
        summary_text(summary, done, failed, plan.max_model_len, world.locations()) + job.outcome_text(code));
-  reporters.log.write(fmt::format("exit {}", static_cast<int>(job.shown(code))));
-  return job.shown(code);
+  reporters.log.write(fmt::format("exit {}", static_cast<int>(job.process_exit_code(code))));
+  return job.process_exit_code(code);
 }
 
 ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobPlan& plan, SharedModel model,
@@ -146,12 +146,12 @@ ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobP
 
 // Throws the first refusal.
 void report_preflight(const Preflight& preflight, const GenerateOptions& options, const GenerateJob& job) {
-  constexpr size_t most_lines = 16;
+  constexpr size_t max_lines = 16;
   tell(options, job.start_note());
   say(preflight_text(preflight.results, options.quiet));
   refuse(preflight.results);
-  if (preflight.job.size() > 1) tell(options, rank_table(preflight.job, most_lines));
-  job.keep("topology.txt", rank_table(preflight.job));
+  if (preflight.job.size() > 1) tell(options, rank_table(preflight.job, max_lines));
+  job.write_job_file("topology.txt", rank_table(preflight.job));
 }
 
 // Rank 0 alone knows the folder of this job in the run directory.
@@ -170,10 +170,10 @@ void share_folder(World& world, const std::optional<GenerateJob>& job, const Rep
 void arm_stopped_marker(std::optional<StoppedMarker>& marker, const GenerateJob& job, const World& world,
                         RankActivity& activity) {
   const std::filesystem::path folder = job.folder();
-  if (folder.empty() || !deaths_are_told(world)) return;
-  job.keep(stopped_marker_name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
+  if (folder.empty() || !peers_report_deaths(world)) return;
+  job.write_job_file(stopped_marker_name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
   marker.emplace(folder / stopped_marker_name, folder.parent_path().parent_path() / status_name,
-                 folder / fault_record_name, activity.phase, job.shown(ExitCode::stopped));
+                 folder / fault_record_name, activity.phase, job.process_exit_code(ExitCode::stopped));
 }
 
 std::string start_text(const World& world) {

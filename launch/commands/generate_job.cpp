@@ -178,13 +178,13 @@ uint64_t GenerateJob::expected_bytes() const {
   return run_ ? lines * tokens * token_bytes : 0;
 }
 
-void GenerateJob::keep(const char* name, const std::string& text) const {
+void GenerateJob::write_job_file(const char* name, const std::string& text) const {
   const DiskWait wait(&disk_);
   if (run_) replace_file(run_->job_folder() / name, text);
 }
 
-ResultStore& GenerateJob::open_store(bool deaths_are_told) {
-  if (run_) return run_store_.emplace(*run_, deaths_are_told);
+ResultStore& GenerateJob::open_store(bool peers_report_deaths) {
+  if (run_) return run_store_.emplace(*run_, peers_report_deaths);
   output_->clear();
   return ordered_.emplace(*output_, options_.shard);
 }
@@ -238,7 +238,7 @@ std::string GenerateJob::outcome_text(ExitCode code) const {
   const std::string results = (run_->path() / results_name).string();
   return fmt::format("maniple: {}: {} of {} done, {} failed{}; exit {}; {}\n", run_->path().string(),
                      ledger.done(), counted(ledger.requests(), "request"), ledger.failed(),
-                     ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(shown(code)),
+                     ledger.failed() > 0 ? " (errors.jsonl)" : "", static_cast<int>(process_exit_code(code)),
                      code == ExitCode::stopped ? "the same command again does the rest, into " + results
                                                : "results: " + results);
 }
@@ -252,7 +252,7 @@ std::string GenerateJob::out_text(ExitCode code) const {
       *options_.out);
 }
 
-ExitCode GenerateJob::shown(ExitCode code) const {
+ExitCode GenerateJob::process_exit_code(ExitCode code) const {
   return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
 }
 

@@ -35,10 +35,10 @@ class GenerateJob {
   // Estimate of what this job will write into the run directory; 0 without one.
   uint64_t expected_bytes() const;
   // Writes a file into this job's folder; does nothing without a run directory.
-  void keep(const char* name, const std::string& text) const;
+  void write_job_file(const char* name, const std::string& text) const;
 
-  // Call when the model is loaded: empties the file of --out. deaths_are_told: see RunStore.
-  ResultStore& open_store(bool deaths_are_told);
+  // Call when the model is loaded: empties the file of --out. peers_report_deaths: see RunStore.
+  ResultStore& open_store(bool peers_report_deaths);
   RequestReader::Lines lines();
   RequestReader::Options reader_options(const RankModel& model) const;
 
@@ -47,7 +47,7 @@ class GenerateJob {
   ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
   // The state of the run after close(), and where the results are; empty if they went to stdout.
   std::string outcome_text(ExitCode code) const;
-  ExitCode shown(ExitCode code) const;  // the exit code of the process
+  ExitCode process_exit_code(ExitCode code) const;  // the exit code of the process
   // Keeps what was stored, and ignores errors: the caller reports the error that ends the job.
   void give_up(ExitCode code);
 

@@ -1,5 +1,5 @@
 #include <launch/commands/run_identity.hpp>
-#include <runtime/checkpoint/file_print.hpp>
+#include <runtime/checkpoint/file_fingerprint.hpp>
 #include <runtime/collective_phase.hpp>
 
 #include <fmt/ranges.h>

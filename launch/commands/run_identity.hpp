@@ -31,12 +31,12 @@ std::string instruction_path_of(const BackendOptions& backend);  // "avx512", "r
 std::string level_of(const JobPlan& plan);
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
 
-// Fails (input) where run_dir holds a run that a job with these options and this input would not go on with.
+// Fails (input) where run_dir holds another run: a job with these options and this input could not resume it.
 void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& options, const JobPlan& plan,
                    uint64_t input_hash);
 
-// Collective: what the job computes in, by rank 0. Where no type was asked for, that of the checkpoint if it
-// is fp16 and the job is on GPUs, else bf16; also where its run directory was begun in bf16.
+// Collective. The type that the job computes in, decided by rank 0: the requested one; else
+// fp16 for an fp16 checkpoint on GPUs, unless the run directory was begun in bf16; else bf16.
 DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config);
 
 // Exit code of a run with this many failed requests.

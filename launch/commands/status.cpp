@@ -110,7 +110,7 @@ json record_of(const fs::path& directory, const RunStatus& status, const RunProg
                      {"host", owner->host},
                      {"process", owner->pid},
                      {"silent_seconds", silence_of(*owner)}};
-  const std::string fault = read_if_there(folders.back() / fault_record_name).value_or("");
+  const std::string fault = read_optional_file(folders.back() / fault_record_name).value_or("");
   if (json told = json::parse(fault, nullptr, /*allow_exceptions=*/false); told.is_object())
     record["fault"] = std::move(told);
   return record;

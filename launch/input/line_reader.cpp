@@ -59,7 +59,7 @@ void refuse_changed(const std::string& name) {
               "put the old content back, then run the same command again (with --overwrite for --out)");
 }
 
-LineReader::LineReader(const std::vector<std::string>& paths, FromText from_text)
+LineReader::LineReader(const std::vector<std::string>& paths, JsonOfText from_text)
     : from_text_(std::move(from_text)) {
   for (const std::string& path : paths) {
     const std::string name = path == "-" ? "stdin" : path;

@@ -30,11 +30,11 @@ class LineReader {
     std::string where = fmt::format("line {}", number);  // for messages
   };
   // Makes the line of JSON for a line of a text file.
-  using FromText = std::function<std::string(const Line&)>;
+  using JsonOfText = std::function<std::string(const Line&)>;
 
   // Both fail (input) if a file cannot be opened. Without from_text, text files must hold JSON lines too.
   explicit LineReader(const std::string& path) : LineReader(std::vector{path}) {}
-  explicit LineReader(const std::vector<std::string>& paths, FromText from_text = {});
+  explicit LineReader(const std::vector<std::string>& paths, JsonOfText from_text = {});
 
   const std::string& name() const { return name_; }  // of all files, for messages
   // Of the bytes on the disk (packed files stay packed). Reads them once.
@@ -62,7 +62,7 @@ class LineReader {
   void look_at_beginning();
   void check_unchanged() const;
 
-  FromText from_text_;
+  JsonOfText from_text_;
   std::string name_;
   std::optional<uint64_t> hash_;
   bool has_text_ = false;

@@ -66,8 +66,8 @@ bool RequestReader::is_wanted(RequestId request) const {
 // False if the thread must stop.
 bool RequestReader::put(PreparedRequest prepared, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  const bool room =
-      changed_.wait(lock, stop, [this] { return queue_.size() < most_requests && tokens_ < most_tokens; });
+  const bool room = changed_.wait(
+      lock, stop, [this] { return queue_.size() < max_requests && tokens_ < max_queued_tokens; });
   if (!room) return false;
   tokens_ += prepared.request.prompt.size();
   queue_.push_back(std::move(prepared));

@@ -52,8 +52,8 @@ class RequestReader {
   uint64_t lines_read() const { return lines_read_; }
 
  private:
-  static constexpr size_t most_requests = 4096;
-  static constexpr size_t most_tokens = size_t{1} << 20;  // of prompts
+  static constexpr size_t max_requests = 4096;
+  static constexpr size_t max_queued_tokens = size_t{1} << 20;  // of prompts
 
   void read(const std::stop_token& stop);
   bool is_wanted(RequestId request) const;

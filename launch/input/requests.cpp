@@ -51,23 +51,22 @@ uint64_t mixed(uint64_t x) {  // the finaliser of splitmix64
 }
 
 // Collects the errors of an input: the first ten as text, the others as a count.
-class Complaints {
+class InputErrors {
  public:
   void add(const std::string& complaint) {
-    if (++count_ <= most_shown) text_ += fmt::format("\n    {}", complaint);
+    if (++count_ <= max_shown) text_ += fmt::format("\n    {}", complaint);
   }
 
   void raise(const std::string& name) const {
     if (count_ == 0) return;
-    const std::string others =
-        count_ > most_shown ? fmt::format("\n    and {} more", count_ - most_shown) : "";
+    const std::string others = count_ > max_shown ? fmt::format("\n    and {} more", count_ - max_shown) : "";
     throw Error(ExitCode::input,
                 fmt::format("{} has {}:{}{}", name, counted(count_, "bad line"), text_, others),
                 "the whole input is checked before anything is loaded or computed", "correct these lines");
   }
 
  private:
-  static constexpr size_t most_shown = 10;
+  static constexpr size_t max_shown = 10;
   size_t count_ = 0;
   std::string text_;
 };
@@ -201,7 +200,7 @@ std::string request_of_text(const LineReader::Line& text, bool chat,
 
 InputSummary validate_requests(LineReader& reader) {
   InputSummary summary;
-  Complaints complaints;
+  InputErrors complaints;
   std::unordered_map<uint64_t, uint64_t> lines;  // line of each hashed id
   std::optional<RequestLabel> first_batch;
   while (const std::optional<LineReader::Line> line = reader.next()) {

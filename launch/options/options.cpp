@@ -100,8 +100,8 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
 
 // Sets the fields that follow from the options of the ranks.
 void settle(JobOptions& options) {
-  options.any_backend = options.engine.backend.kind == BackendKind::automatic;
-  options.any_cpu_path = options.engine.backend.cpu_path == CpuPath::automatic;
+  options.backend_is_auto = options.engine.backend.kind == BackendKind::automatic;
+  options.cpu_path_is_auto = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
 }

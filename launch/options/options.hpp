@@ -27,11 +27,11 @@ struct FailOn {
 
 // Options of every command that runs on all ranks.
 struct JobOptions {
-  EngineOptions engine;        // preflight sets threads and CPUs, job_dtype the type in force
-  std::optional<DType> dtype;  // absent (--dtype auto): job_dtype (run_identity) decides
-  std::optional<int> threads;  // absent: from the CPUs of the rank
-  bool any_backend = false;    // --backend auto
-  bool any_cpu_path = false;   // --cpu-path auto
+  EngineOptions engine;           // preflight sets threads and CPUs, job_dtype the type in force
+  std::optional<DType> dtype;     // absent (--dtype auto): job_dtype (run_identity) decides
+  std::optional<int> threads;     // absent: from the CPUs of the rank
+  bool backend_is_auto = false;   // --backend auto
+  bool cpu_path_is_auto = false;  // --cpu-path auto
   GpuTransport transport = GpuTransport::automatic;
   bool allow_cross_node_tp = false;
   std::chrono::milliseconds start_deadline{};  // for the ranks to find each other

@@ -36,12 +36,12 @@ class OrderedFile : public ResultStore {
 
   void finished(RequestId request, bool failed, std::string line) override;
   void begun(std::string_view part) override { file_.write(part); }
-  bool has_room() const override { return held_bytes_ < most_held_bytes; }
+  bool has_room() const override { return held_bytes_ < max_held_bytes; }
   // Call after the last result: writes the lines that still wait for an earlier one.
   void write_held();
 
  private:
-  static constexpr size_t most_held_bytes = size_t{64} << 20;
+  static constexpr size_t max_held_bytes = size_t{64} << 20;
 
   OutputFile& file_;
   Shard shard_;
@@ -52,8 +52,8 @@ class OrderedFile : public ResultStore {
 
 class RunStore : public ResultStore {
  public:
-  // deaths_are_told: the ranks report a death before the launcher's SIGTERM arrives.
-  RunStore(RunDirectory& run, bool deaths_are_told) : run_(run), deaths_are_told_(deaths_are_told) {}
+  // peers_report_deaths: the ranks report a death before the launcher's SIGTERM arrives.
+  RunStore(RunDirectory& run, bool peers_report_deaths) : run_(run), deaths_are_told_(peers_report_deaths) {}
 
   void started(RequestId request, bool alone) override;
   void stopping() override { run_.stopping(deaths_are_told_); }
@@ -78,7 +78,7 @@ class Results : public CompletionSink, public RequestOrder {
   void start_alone(RequestId request) override;
   size_t unfinished() const override { return labels_.size(); }
   bool has_room() const override {
-    return writer_.waiting() < most_waiting && waiting_bytes_ < most_waiting_bytes && store_.has_room();
+    return writer_.waiting() < max_waiting && waiting_bytes_ < max_waiting_bytes && store_.has_room();
   }
   void started(RequestId request) override;
   void generated(RequestId request, std::string_view text) override;  // only for a single bare request
@@ -94,8 +94,8 @@ class Results : public CompletionSink, public RequestOrder {
   const std::string& last_error() const { return last_error_; }
 
  private:
-  static constexpr size_t most_waiting = 4096;
-  static constexpr size_t most_waiting_bytes = size_t{32} << 20;
+  static constexpr size_t max_waiting = 4096;
+  static constexpr size_t max_waiting_bytes = size_t{32} << 20;
 
   void store(const RequestLabel& label, Completion completion);
 

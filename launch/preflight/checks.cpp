@@ -277,7 +277,7 @@ bool with_threads(const JobFacts& s) { return s.options.threads.has_value(); }
 bool on_cpus(const JobFacts& s) { return !s.on_gpus(); }
 bool on_cpu_backend(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
 bool on_cpus_beside_gpus(const JobFacts& s) {
-  return on_cpus(s) && s.options.any_backend &&
+  return on_cpus(s) && s.options.backend_is_auto &&
          std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
 }
 bool in_fp16_on_cpus(const JobFacts& s) { return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16; }

@@ -37,12 +37,12 @@ namespace {
 
 // The kernel refuses a set smaller than its own; machines beyond the default's 1024 CPUs exist.
 std::vector<int> own_mask() {
-  constexpr size_t most_cpus = 1 << 16;
-  std::vector<cpu_set_t> set(most_cpus / CPU_SETSIZE);
+  constexpr size_t max_cpus = 1 << 16;
+  std::vector<cpu_set_t> set(max_cpus / CPU_SETSIZE);
   const size_t bytes = set.size() * sizeof(cpu_set_t);
   std::vector<int> cpus;
   if (::sched_getaffinity(0, bytes, set.data()) != 0) return {0};
-  for (size_t cpu = 0; cpu < most_cpus; ++cpu)
+  for (size_t cpu = 0; cpu < max_cpus; ++cpu)
     if (CPU_ISSET_S(cpu, bytes, set.data())) cpus.push_back(static_cast<int>(cpu));
   return cpus;
 }

@@ -66,7 +66,7 @@ std::optional<Finding> check_processors(const JobFacts& s) {
   std::map<std::string, std::vector<int>> ranks_of;
   for (size_t rank = 0; rank < s.size(); ++rank)
     ranks_of[s.ranks[rank].cpu_paths[0]].push_back(static_cast<int>(rank));
-  if (!s.options.any_cpu_path || ranks_of.size() == 1) return std::nullopt;
+  if (!s.options.cpu_path_is_auto || ranks_of.size() == 1) return std::nullopt;
   std::string types;
   for (const auto& [best, ranks] : ranks_of)
     types += fmt::format("{}{} on {} ({})", types.empty() ? "" : ", ", best, ranks_text(ranks),

@@ -46,11 +46,11 @@ std::vector<int> all_ranks(const World& world) {
 
 // Half of the round trip from rank 0, one rank after the other, through the host:
 // MPI's own latency. Pairs inside a node and pairs between nodes are not comparable.
-std::vector<Series> measure_latency(World& world, Communicator& everyone) {
+std::vector<Measurement> measure_latency(World& world, Communicator& everyone) {
   constexpr int times = 50;
   const auto size = static_cast<size_t>(world.size());
-  Series inside{"latency from rank 0, same node", "us", false, 5, std::vector<double>(size)};
-  Series between{"latency from rank 0, other nodes", "us", false, 5, std::vector<double>(size)};
+  Measurement inside{"latency from rank 0, same node", "us", false, 5, std::vector<double>(size)};
+  Measurement between{"latency from rank 0, other nodes", "us", false, 5, std::vector<double>(size)};
   float word = 0;
   const TensorView message = view_of(&word, DType::fp32, {1});
   for (int other = 1; other < world.size(); ++other) {
@@ -72,10 +72,10 @@ std::vector<Series> measure_latency(World& world, Communicator& everyone) {
 }
 
 // Groups work at the same time, as they do in a run.
-std::vector<Series> sweep_all_reduce(World& world, const char* name, std::span<const int> ranks,
-                                     Backend& backend) {
+std::vector<Measurement> sweep_all_reduce(World& world, const char* name, std::span<const int> ranks,
+                                          Backend& backend) {
   const std::unique_ptr<Communicator> group = world.make_group(ranks, *backend.ops);
-  std::vector<Series> sweep;
+  std::vector<Measurement> sweep;
   for (size_t bytes = size_t{4} << 10; bytes <= size_t{16} << 20; bytes *= 4) {
     Tensor values(*backend.device, DType::fp32, {1, static_cast<int64_t>(bytes / sizeof(float))});
     const int times = bytes < size_t{1} << 20 ? 25 : 5;  // short ones are easily disturbed
@@ -91,7 +91,7 @@ std::vector<Series> sweep_all_reduce(World& world, const char* name, std::span<c
 }
 
 // Adds arrays far larger than the caches, on all ranks at the same time: reads two, writes one.
-Series measure_memory(World& world, Backend& backend) {
+Measurement measure_memory(World& world, Backend& backend) {
   constexpr int times = 3;
   const Shape shape{1024, 16 * 1024};
   Device& device = *backend.device;
@@ -127,7 +127,7 @@ double read_speed(const ModelFiles& files) {
 }
 
 // The first rank of each node, at the same time.
-Series measure_storage(World& world, const fs::path& model) {
+Measurement measure_storage(World& world, const fs::path& model) {
   double speed = 0;
   collective_phase(world, [&] {
     const bool reads = world.locations()[static_cast<size_t>(world.rank())].local_rank == 0;
@@ -137,7 +137,7 @@ Series measure_storage(World& world, const fs::path& model) {
 }
 
 // Rank 0: time until 64 KiB are on disk, in an unlinked file, which no failure leaves behind.
-Series measure_sync(World& world, const std::optional<fs::path>& folder) {
+Measurement measure_sync(World& world, const std::optional<fs::path>& folder) {
   constexpr int times = 10;
   constexpr size_t bytes = size_t{64} << 10;
   double seconds = 0;
@@ -160,7 +160,7 @@ std::string number_text(double value) {
 }
 
 // Ranks that measured, the best first.
-std::vector<size_t> ranking(const Series& series) {
+std::vector<size_t> ranking(const Measurement& series) {
   std::vector<size_t> ranks;
   for (size_t rank = 0; rank < series.by_rank.size(); ++rank)
     if (series.by_rank[rank] > 0) ranks.push_back(rank);
@@ -172,15 +172,16 @@ std::vector<size_t> ranking(const Series& series) {
 }
 
 // Of two middle ranks the better one.
-double median_of(const Series& series, const std::vector<size_t>& ranking) {
+double median_of(const Measurement& series, const std::vector<size_t>& ranking) {
   return series.by_rank[ranking[(ranking.size() - 1) / 2]];
 }
 
 }  // namespace
 
-std::vector<Series> measure(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend) {
-  std::vector<Series> measured;
-  const auto add = [&](std::vector<Series> series) {
+std::vector<Measurement> measure(World& world, const JobOptions& options, const JobPlan& plan,
+                                 Backend& backend) {
+  std::vector<Measurement> measured;
+  const auto add = [&](std::vector<Measurement> series) {
     measured.insert(measured.end(), series.begin(), series.end());
   };
   const std::vector<int> everyone = all_ranks(world), group = plan.rank(world.rank()).groups.tensor;
@@ -193,10 +194,10 @@ std::vector<Series> measure(World& world, const JobOptions& options, const JobPl
   return measured;
 }
 
-std::string measurements_text(const std::vector<Series>& measured,
+std::string measurements_text(const std::vector<Measurement>& measured,
                               const std::vector<RankLocation>& locations) {
   std::string text;
-  for (const Series& series : measured) {
+  for (const Measurement& series : measured) {
     const std::vector<size_t> ranks = ranking(series);
     if (ranks.empty()) continue;
     const auto one = [&](size_t rank) {
@@ -210,9 +211,10 @@ std::string measurements_text(const std::vector<Series>& measured,
   return text;
 }
 
-std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<RankLocation>& locations) {
+std::vector<Finding> find_outliers(const std::vector<Measurement>& measured,
+                                   const std::vector<RankLocation>& locations) {
   std::vector<Finding> findings;
-  for (const Series& series : measured) {
+  for (const Measurement& series : measured) {
     const std::vector<size_t> ranks = ranking(series);
     if (ranks.empty()) continue;
     const double usual = median_of(series, ranks);

@@ -11,7 +11,7 @@
 namespace maniple {
 
 // One quantity, measured by all or some ranks.
-struct Series {
+struct Measurement {
   std::string name;
   std::string unit;
   bool more_is_better = false;
@@ -20,12 +20,14 @@ struct Series {
 };
 
 // Collective. Reads the model and writes into the run directory (which must exist) if the options name them.
-std::vector<Series> measure(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend);
+std::vector<Measurement> measure(World& world, const JobOptions& options, const JobPlan& plan,
+                                 Backend& backend);
 
 // Median, best and worst of each, with their ranks.
-std::string measurements_text(const std::vector<Series>& measured,
+std::string measurements_text(const std::vector<Measurement>& measured,
                               const std::vector<RankLocation>& locations);
 // A warning for each series in which ranks are far from the median.
-std::vector<Finding> judge(const std::vector<Series>& measured, const std::vector<RankLocation>& locations);
+std::vector<Finding> find_outliers(const std::vector<Measurement>& measured,
+                                   const std::vector<RankLocation>& locations);
 
 }  // namespace maniple

@@ -110,7 +110,7 @@ Launch detect_launch(const Environment& lookup) {
   launch.settle = time_to_settle(lookup);
   read_place(launch, lookup);
   read_launcher(launch, lookup);
-  launch.by_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
+  launch.under_mpi = lookup("OMPI_COMM_WORLD_SIZE") || lookup("PMIX_RANK") || lookup("PMI_RANK");
   if (launch.launcher == &open_mpi) return launch;
   if (const auto rank = lookup("PMIX_RANK"))
     launch.rank = number_or(rank, 0);

@@ -18,8 +18,8 @@ struct Launcher {
 };
 
 struct Launch {
-  bool by_mpi = false;  // MPI_Init will find the other ranks
-  int rank = 0;         // good enough to decide who prints
+  bool under_mpi = false;  // MPI_Init will find the other ranks
+  int rank = 0;            // good enough to decide who prints
   // If the launcher tells: of the job step, a name that no other step on a node has at this time.
   std::string step;
   int ranks = 0;

@@ -32,12 +32,12 @@ void note_time_of(int number) {
 }
 
 // A warning does not replace an earlier signal.
-void note_warning(int number) {
+void note_stop_warning(int number) {
   int nothing = 0;
   noted_signal.compare_exchange_strong(nothing, number);
 }
 
-void note_order(int number) {
+void note_stop_request(int number) {
   note_time_of(number);
   const int before = noted_signal.exchange(number);
   if (before == SIGINT || before == SIGTERM) ::_exit(128 + number);
@@ -75,7 +75,7 @@ void handle(std::initializer_list<int> signals, void (*handler)(int)) {
 
 void prepare_for_stops(int rank) {
   if (rank == 0) {
-    handle({SIGUSR1}, note_warning);
+    handle({SIGUSR1}, note_stop_warning);
     handle({SIGTERM}, end_after_a_moment);
   } else {
     handle({SIGINT, SIGUSR1}, SIG_IGN);
@@ -92,13 +92,13 @@ bool sigterm_is_older_than(std::chrono::milliseconds age) {
   return sigterm_at != 0 && now_ms() - sigterm_at > age.count();
 }
 
-InterruptScope::InterruptScope() { handle({SIGINT, SIGTERM}, note_order); }
+InterruptScope::InterruptScope() { handle({SIGINT, SIGTERM}, note_stop_request); }
 InterruptScope::~InterruptScope() {
   handle({SIGINT}, SIG_DFL);
   handle({SIGTERM}, end_after_a_moment);
 }
 const std::atomic<int>& InterruptScope::flag() { return noted_signal; }
-void InterruptScope::stop_by_clock() { note_warning(SIGALRM); }
+void InterruptScope::stop_by_clock() { note_stop_warning(SIGALRM); }
 
 std::string InterruptScope::cause() {
   const int number = noted_signal;

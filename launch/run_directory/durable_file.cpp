@@ -116,7 +116,7 @@ void sync_directory(const fs::path& folder) {
   if (::fsync(descriptor.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail_to("sync", folder, errno);
 }
 
-std::optional<std::string> read_if_there(const fs::path& path) {
+std::optional<std::string> read_optional_file(const fs::path& path) {
   const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!descriptor && errno == ENOENT) return std::nullopt;
   if (!descriptor) fail_to("open", path, errno);

@@ -47,6 +47,6 @@ void remove_unfinished_files(const std::filesystem::path& folder);
 void sync_directory(const std::filesystem::path& folder);
 
 // Nothing if there is no such file.
-std::optional<std::string> read_if_there(const std::filesystem::path& path);
+std::optional<std::string> read_optional_file(const std::filesystem::path& path);
 
 }  // namespace maniple

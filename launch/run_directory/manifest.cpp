@@ -37,7 +37,7 @@ std::string remedy_of(const std::string& field, const std::string& there, const 
 }  // namespace
 
 std::optional<Manifest> Manifest::read(const fs::path& directory) {
-  const std::optional<std::string> text = read_if_there(directory / file_name);
+  const std::optional<std::string> text = read_optional_file(directory / file_name);
   if (!text) return std::nullopt;
   const ordered_json object = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) refuse(directory, "is not a JSON object");

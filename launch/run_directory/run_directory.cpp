@@ -65,7 +65,7 @@ RunDirectory::RunDirectory(const Options& settings, const DiskWait& wait)
 // Ranks of a node report each other's death. So no record with several logs means that
 // the whole job was killed at once. A rank that was alone may have died of a request.
 JobEnd end_of(const fs::path& job) {
-  const std::optional<std::string> record = read_if_there(job / fault_record_name);
+  const std::optional<std::string> record = read_optional_file(job / fault_record_name);
   std::error_code ignored;
   const auto logs = std::distance(fs::directory_iterator(job / logs_name, ignored), {});
   if (!record) return logs > 1 ? JobEnd::outside : JobEnd::untold;

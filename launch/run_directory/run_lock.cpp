@@ -83,13 +83,14 @@ bool has_ended(const fs::path& folder) {
 void wait_for_silence(const fs::path& directory, const fs::path& folder, const LockTiming& timing,
                       const DiskWait& wait) {
   if (has_ended(folder)) return;
-  const std::optional<std::string> first = read_if_there(folder / owner_name);
-  fmt::print(stderr,
-             "maniple: warning: an earlier job in {} has not ended; waiting up to {:.0f} s for a sign of life\n",
-             directory.string(), std::chrono::duration<double>(timing.silence).count());
+  const std::optional<std::string> first = read_optional_file(folder / owner_name);
+  fmt::print(
+      stderr,
+      "maniple: warning: an earlier job in {} has not ended; waiting up to {:.0f} s for a sign of life\n",
+      directory.string(), std::chrono::duration<double>(timing.silence).count());
   const Clock::time_point deadline = Clock::now() + timing.silence;
   while (Clock::now() < deadline && !has_ended(folder)) {
-    if (read_if_there(folder / owner_name) != first) refuse_second(directory, folder);
+    if (read_optional_file(folder / owner_name) != first) refuse_second(directory, folder);
     wait.moved();
     std::this_thread::sleep_for(timing.beat / 10);
   }
@@ -131,7 +132,7 @@ std::vector<fs::path> job_folders(const fs::path& directory) {
 }
 
 std::optional<JobOwner> owner_of(const fs::path& job_folder) try {
-  const std::optional<std::string> text = read_if_there(job_folder / owner_name);
+  const std::optional<std::string> text = read_optional_file(job_folder / owner_name);
   return text ? std::optional(json::parse(*text).get<JobOwner>()) : std::nullopt;
 } catch (const json::exception&) {
   return std::nullopt;

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 4> state_names = {"running", "complete", 
 std::string_view name_of(RunState state) { return state_names[static_cast<size_t>(state)]; }
 
 std::optional<RunStatus> read_status(const fs::path& directory) {
-  std::istringstream text(read_if_there(directory / status_name).value_or(""));
+  std::istringstream text(read_optional_file(directory / status_name).value_or(""));
   std::string name;
   RunStatus status;
   text >> name >> status.exit_code;
@@ -42,7 +42,7 @@ void write_status(const fs::path& directory, const RunStatus& status) {
 }
 
 std::optional<RunProgress> read_progress(const fs::path& directory) try {
-  const json object = json::parse(read_if_there(directory / "progress.json").value_or(""));
+  const json object = json::parse(read_optional_file(directory / "progress.json").value_or(""));
   auto progress = object.get<RunProgress>();
   if (object.contains("seconds_left")) progress.seconds_left = object["seconds_left"].get<double>();
   if (object.contains("seconds_to_limit"))

@@ -144,7 +144,7 @@ std::string FaultReporter::name_of_rank(int rank) const {
 }
 
 std::optional<std::string> read_fault(const fs::path& folder) try {
-  const std::optional<std::string> text = read_if_there(folder / fault_record_name);
+  const std::optional<std::string> text = read_optional_file(folder / fault_record_name);
   if (!text) return std::nullopt;
   const auto fault = nlohmann::json::parse(*text);
   return fmt::format("rank {} on {}, in phase {}, step {}: {}", fault.at("rank").get<int>(),

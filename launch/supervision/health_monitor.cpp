@@ -62,8 +62,8 @@ void HealthMonitor::send_heartbeats() {
   const Heartbeat now = activity().heartbeat();
   const std::span<const std::byte> bytes = std::as_bytes(std::span(&now, 1));
   channel_.leaf->try_send(0, bytes);
-  if (!channel_.center) return;
-  for (int rank = 0; rank < world_.size(); ++rank) channel_.center->try_send(rank, bytes);
+  if (!channel_.root) return;
+  for (int rank = 0; rank < world_.size(); ++rank) channel_.root->try_send(rank, bytes);
 }
 
 void HealthMonitor::receive_heartbeats() {
@@ -78,10 +78,10 @@ void HealthMonitor::receive_heartbeats() {
       health.last = heartbeat;
     }
   };
-  if (!channel_.center) return receive(*channel_.leaf);
+  if (!channel_.root) return receive(*channel_.leaf);
   while (channel_.leaf->try_receive()) {  // rank 0's heartbeats to itself
   }
-  receive(*channel_.center);
+  receive(*channel_.root);
 }
 
 void HealthMonitor::check_all() {

@@ -18,7 +18,7 @@
 namespace maniple {
 namespace {
 
-constexpr int most_entries = 1024;
+constexpr int max_entries = 1024;
 constexpr int64_t long_before = 60;  // seconds; all ranks of a job start within this time
 
 // A clock that all processes of a node share.
@@ -58,7 +58,7 @@ RollCall::RollCall(const Launch& launch, const std::filesystem::path& folder)
     : launch_(launch),
       index_(launch.local_rank.value_or(launch.rank)),
       path_(folder / fmt::format("maniple-start-{}-{}", ::getuid(), launch.step)) {
-  if (launch.step.empty() || index_ >= most_entries) return;
+  if (launch.step.empty() || index_ >= max_entries) return;
   remove_forgotten(folder, fmt::format("maniple-start-{}-", ::getuid()));
   file_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file_) return;
@@ -114,7 +114,7 @@ std::string RollCall::text() const {
     return "  this node: nothing is known of its ranks: the launcher names no job step, or there is no "
            "shared memory\n";
   const bool all_here = launch_.local_size == launch_.ranks;  // then a rank's entry is its number
-  const int count = launch_.local_size > 0 ? std::min(launch_.local_size, most_entries) : most_entries;
+  const int count = launch_.local_size > 0 ? std::min(launch_.local_size, max_entries) : max_entries;
   std::map<State, std::vector<std::string>> names;
   for (int index = 0; index < count; ++index) {
     const Entry its = entry(index);

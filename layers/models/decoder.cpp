@@ -17,10 +17,10 @@ Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
       own_(plan.layers.value_or(IndexRange{0, config.num_layers})),
       vocabulary_(vocabulary_shard(config.vocab_size, plan.tensor().size, plan.tensor().rank)) {
   const std::string table = "model.embed_tokens";
-  if (plan.embeds()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
+  if (plan.is_first_stage()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
   for (int64_t layer = own_.begin; layer < own_.end; ++layer)
     layers_.emplace_back("model.layers." + std::to_string(layer), config, plan.tensor());
-  if (!plan.samples()) return;
+  if (!plan.is_last_stage()) return;
   final_norm_.emplace("model.norm", config.hidden_size, static_cast<float>(config.rms_norm_eps));
   if (config.tie_word_embeddings && embedding_)
     lm_head_.emplace(*embedding_);
@@ -31,15 +31,15 @@ Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
 
 Parameters Decoder::parameters() {
   Parameters parameters;
-  if (embedding_) embedding_->list(parameters);
+  if (embedding_) embedding_->append_parameters(parameters);
   for (Layer& layer : layers_) {
-    layer.input_norm.list(parameters);
-    layer.attention.list(parameters);
-    layer.post_attention_norm.list(parameters);
-    layer.mlp.list(parameters);
+    layer.input_norm.append_parameters(parameters);
+    layer.attention.append_parameters(parameters);
+    layer.post_attention_norm.append_parameters(parameters);
+    layer.mlp.append_parameters(parameters);
   }
-  if (final_norm_) final_norm_->list(parameters);
-  if (lm_head_) lm_head_->list(parameters);
+  if (final_norm_) final_norm_->append_parameters(parameters);
+  if (lm_head_) lm_head_->append_parameters(parameters);
   return parameters;
 }
 

@@ -10,7 +10,7 @@ namespace maniple {
 namespace {
 
 constexpr int tag = 0;
-constexpr size_t most_tested = 64;  // requests per call, however many peers there are
+constexpr size_t max_tested = 64;  // requests per call, however many peers there are
 
 }  // namespace
 
@@ -79,14 +79,14 @@ bool MpiMailbox::flushed() {
   return busy_.empty() && (!own_ || own_->flushed());
 }
 
-// Tests the oldest message of up to most_tested peers, again while any of them has left. The next call tests
+// Tests the oldest message of up to max_tested peers, again while any of them has left. The next call tests
 // other peers. The cost of a call does not grow with the number of messages in flight.
 void MpiMailbox::drop_sent() {
   for (int done = 1; done > 0 && !busy_.empty();) {
     if (window_ >= busy_.size()) window_ = 0;
-    const size_t count = std::min(most_tested, busy_.size() - window_);
-    std::array<int, most_tested> which{};
-    std::array<MPI_Status, most_tested> statuses{};
+    const size_t count = std::min(max_tested, busy_.size() - window_);
+    std::array<int, max_tested> which{};
+    std::array<MPI_Status, max_tested> statuses{};
     check_mpi(MPI_Testsome(static_cast<int>(count), &oldest_[window_], &done, which.data(), statuses.data()),
               "MPI_Testsome", statuses);
     for (int i = 0; i < done; ++i) {
@@ -101,7 +101,7 @@ void MpiMailbox::drop_sent() {
       std::erase(oldest_, MPI_REQUEST_NULL);
     }
   }
-  window_ += most_tested;
+  window_ += max_tested;
 }
 
 // A matched probe reserves the message for this receive: its size is known before memory is allocated.

@@ -10,7 +10,7 @@ namespace maniple {
 
 class MpiMailbox : public Mailbox {
  public:
-  // comm: must outlive this. own: on rank 0, carries the messages between the center and the leaf of this
+  // comm: must outlive this. own: on rank 0, carries the messages between the root and the leaf of this
   // process; null elsewhere.
   MpiMailbox(MPI_Comm comm, std::unique_ptr<Mailbox> own);
   // Waits at most a second for messages in flight, then leaves their memory to MPI.

@@ -143,7 +143,7 @@ Channel MpiWorld::make_channel() {
   const MPI_Comm comm = channels_.emplace_back(duplicate(control_.comm())).get();
   if (rank() != 0) return {nullptr, std::make_unique<MpiMailbox>(comm, nullptr)};
   MemoryChannel own = make_memory_channel(1);
-  return {std::make_unique<MpiMailbox>(comm, std::move(own.center)), std::move(own.leaves[0])};
+  return {std::make_unique<MpiMailbox>(comm, std::move(own.root)), std::move(own.leaves[0])};
 }
 
 void MpiWorld::abort(int exit_code) {

@@ -7,13 +7,13 @@
 
 namespace maniple {
 
-NcclGroup::NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration patience)
-    : api_(api), name_(std::move(name)), patience_(patience), rank_(members.rank()), size_(members.size()) {
+NcclGroup::NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout)
+    : api_(api), name_(std::move(name)), timeout_(timeout), rank_(members.rank()), size_(members.size()) {
   NcclId id{};
   if (rank_ == 0) checked("ncclGetUniqueId", api_.draw_id(id));
   broadcast(members, id, 0);
   const auto join = [&](NcclComm) { return api_.comm_init(comm_, size_, id, rank_); };
-  finish("ncclCommInitRankConfig", checked("ncclCommInitRankConfig", join(comm_)), Clock::now() + patience_);
+  finish("ncclCommInitRankConfig", checked("ncclCommInitRankConfig", join(comm_)), Clock::now() + timeout_);
 }
 
 void NcclGroup::run(const char* name, const Call& call, Clock::time_point deadline) {
@@ -27,7 +27,7 @@ void NcclGroup::finish(const char* name, NcclResult result, Clock::time_point de
       abort();
       throw Error(ExitCode::fault,
                   fmt::format("rank {} of the NCCL group of {}: {} did not finish within {:.1f} s", rank_,
-                              name_, name, std::chrono::duration<double>(patience_).count()),
+                              name_, name, std::chrono::duration<double>(timeout_).count()),
                   "a rank of the group is missing, or NCCL cannot reach it",
                   "NCCL_DEBUG=INFO shows what NCCL tried; `transport` host goes without it");
     }
@@ -90,7 +90,7 @@ void NcclGroup::close() noexcept {
   try {
     run(
         "ncclCommFinalize", [this](NcclComm comm) { return api_.comm_finalize(comm); },
-        Clock::now() + patience_);
+        Clock::now() + timeout_);
     locked("ncclCommDestroy", [this](NcclComm) { return api_.comm_destroy(std::exchange(comm_, nullptr)); });
   } catch (const Error&) {  // the communicator was aborted: nothing is left to close
   }

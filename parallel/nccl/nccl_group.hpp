@@ -19,8 +19,8 @@ class NcclGroup {
 
   // Collective over `members`, whose rank 0 draws an id and broadcasts it over `members`. `name` is for
   // messages: "world ranks 0, 2". Throws Error (fault) when NCCL fails, or a rank has not joined within
-  // `patience`, which is also the limit of close().
-  NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration patience);
+  // `timeout`, which is also the limit of close().
+  NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout);
   ~NcclGroup() { close(); }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
@@ -56,7 +56,7 @@ class NcclGroup {
 
   NcclApi& api_;
   const std::string name_;
-  const Clock::duration patience_;
+  const Clock::duration timeout_;
   const int rank_;
   const int size_;
   // NCCL lets two threads use a communicator one after the other; each call under it is short.

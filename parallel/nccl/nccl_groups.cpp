@@ -11,7 +11,7 @@ namespace maniple {
 namespace {
 
 // Long enough to load the library from a cold file system, short enough for a user who waits.
-constexpr std::chrono::minutes patience{2};
+constexpr std::chrono::minutes timeout{2};
 
 std::string version_text(int version) {
   return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -29,7 +29,7 @@ std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<con
   }
   description_ = version_text(api_->version());
   const auto group = std::make_shared<NcclGroup>(
-      *api_, members, fmt::format("world ranks {}", fmt::join(ranks, ", ")), patience);
+      *api_, members, fmt::format("world ranks {}", fmt::join(ranks, ", ")), timeout);
   {
     const std::lock_guard lock(mutex_);
     groups_.push_back(group);

@@ -38,13 +38,13 @@ std::optional<Message> MemoryMailbox::try_receive() {
 
 MemoryChannel make_memory_channel(int leaves) {
   MemoryChannel channel;
-  std::vector<MemoryMailbox::Link> center;
+  std::vector<MemoryMailbox::Link> root;
   for (int i = 0; i < leaves; ++i) {
     const auto down = std::make_shared<MessageQueue>(), up = std::make_shared<MessageQueue>();
-    center.push_back({down, up});
+    root.push_back({down, up});
     channel.leaves.push_back(std::make_unique<MemoryMailbox>(std::vector<MemoryMailbox::Link>{{up, down}}));
   }
-  channel.center = std::make_unique<MemoryMailbox>(std::move(center));
+  channel.root = std::make_unique<MemoryMailbox>(std::move(root));
   return channel;
 }
 

@@ -21,7 +21,7 @@ class MessageQueue {
   size_t bytes_ = 0;
 };
 
-// One end. Peers are ranks 0..n-1 for a center, rank 0 alone for a leaf.
+// One end. Peers are ranks 0..n-1 for a root, rank 0 alone for a leaf.
 class MemoryMailbox : public Mailbox {
  public:
   struct Link {
@@ -40,7 +40,7 @@ class MemoryMailbox : public Mailbox {
 };
 
 struct MemoryChannel {
-  std::unique_ptr<Mailbox> center;
+  std::unique_ptr<Mailbox> root;
   std::vector<std::unique_ptr<Mailbox>> leaves;
 };
 MemoryChannel make_memory_channel(int leaves);

@@ -21,7 +21,7 @@ std::unique_ptr<Communicator> SelfWorld::make_group(std::span<const int> ranks, 
 
 Channel SelfWorld::make_channel() {
   MemoryChannel channel = make_memory_channel(1);
-  return {std::move(channel.center), std::move(channel.leaves[0])};
+  return {std::move(channel.root), std::move(channel.leaves[0])};
 }
 
 }  // namespace maniple

@@ -35,9 +35,8 @@ Number number(const Token& token) {
 }  // namespace
 
 Expression ExpressionParser::make(std::function<Value(Frame&)> action) {
-  constexpr int most_in_a_tag = 2000;
-  if (++made_in_tag_ > most_in_a_tag)
-    refuse(fmt::format("a tag with more than {} operations", most_in_a_tag));
+  constexpr int max_in_a_tag = 2000;
+  if (++made_in_tag_ > max_in_a_tag) refuse(fmt::format("a tag with more than {} operations", max_in_a_tag));
   return {line(), std::move(action)};
 }
 

@@ -187,7 +187,7 @@ Value attribute(const Value& value, const std::string& name) {
                      fmt::format("{} has no attribute {}, or none that is supported", value.type(), name)};
 }
 
-std::map<std::string, Value, std::less<>> globals(std::int64_t now) {
+std::map<std::string, Value, std::less<>> globals(int64_t now) {
   return {{"range", Function{range}},
           {"raise_exception", Function{raise_exception}},
           {"dict", Function{[](Arguments& arguments, Frame&) -> Value { return taken_entries(arguments); }}},

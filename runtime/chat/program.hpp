@@ -96,6 +96,6 @@ Test test_named(std::string_view name);
 Value call(const Value& callee, Arguments& arguments, Frame& frame);
 
 // The global functions of every template: range, dict, namespace, raise_exception, strftime_now.
-std::map<std::string, Value, std::less<>> globals(std::int64_t now);
+std::map<std::string, Value, std::less<>> globals(int64_t now);
 
 }  // namespace maniple::jinja

@@ -30,9 +30,9 @@ InputFile::InputFile(std::filesystem::path path)
 }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
-  constexpr size_t most_per_call = size_t{1} << 30;  // Linux reads at most 2 GiB at once
+  constexpr size_t max_per_call = size_t{1} << 30;  // Linux reads at most 2 GiB at once
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), most_per_call),
+    const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), max_per_call),
                                 static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)

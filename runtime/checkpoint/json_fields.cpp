@@ -15,7 +15,7 @@ namespace {
 // Refuses input while it is parsed, before it is stored. The parser itself needs no stack for nesting.
 class NestingGuard {
  public:
-  NestingGuard(std::string_view where, size_t most_keys) : where_(where), most_keys_(most_keys) {}
+  NestingGuard(std::string_view where, size_t max_keys) : where_(where), max_keys_(max_keys) {}
 
   template <typename Json>
   void operator()(typename Json::parse_event_t event, const Json& parsed) {
@@ -32,8 +32,8 @@ class NestingGuard {
       case Event::key:
         if (!keys_.back().insert(parsed.template get_ref<const std::string&>()).second)
           fail(ExitCode::input, "{}: the key {} is given twice", where_, shown(json(parsed)));
-        if (keys_.back().size() > most_keys_)
-          fail(ExitCode::input, "{}: an object has more than {} fields", where_, most_keys_);
+        if (keys_.back().size() > max_keys_)
+          fail(ExitCode::input, "{}: an object has more than {} fields", where_, max_keys_);
         break;
       case Event::value:
         break;
@@ -50,13 +50,13 @@ class NestingGuard {
   }
 
   std::string_view where_;
-  size_t most_keys_;                         // of one object
+  size_t max_keys_;                          // of one object
   std::vector<std::set<std::string>> keys_;  // of each open object or array
 };
 
 template <typename Json>
-Json parse_guarded(std::string_view text, std::string_view where, size_t most_keys) {
-  NestingGuard guard(where, most_keys);
+Json parse_guarded(std::string_view text, std::string_view where, size_t max_keys) {
+  NestingGuard guard(where, max_keys);
   try {
     return Json::parse(text, [&guard](int, typename Json::parse_event_t event, Json& parsed) {
       guard(event, parsed);

@@ -111,7 +111,7 @@ std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const Weig
     unit.reader = reader_of(unit, read);
     read[unit.reader] += unit.bytes();
     if (add_held(unit, held) > round_bytes || rounds.empty()) {
-      rounds.push_back({static_cast<int>(rounds.size()) % std::min(replicas, most_reading_replicas), {}});
+      rounds.push_back({static_cast<int>(rounds.size()) % std::min(replicas, max_reading_replicas), {}});
       held.assign(needs.size(), 0);
       add_held(unit, held);
     }

@@ -39,7 +39,7 @@ struct ReadRound {
 };
 
 // Enough storage clients for a large job; more would only wait for each other.
-constexpr int most_reading_replicas = 16;
+constexpr int max_reading_replicas = 16;
 
 // needs: by member. Every needed row is in one unit of one round: a job reads it once. Within a round no rank
 // holds more than round_bytes, unless a single row is longer. Replicas read in turn, as do members that need

@@ -17,7 +17,7 @@ StoredTensors open_file(WeightIndex& index, const ModelFiles& files, std::string
   const InputFile file = files.open(name);
   StoredTensors tensors = read_safetensors_header(file);
   for (auto& [tensor, stored] : tensors) stored.file = static_cast<uint32_t>(index.files.size());
-  index.files.push_back({file.path(), print_of(file)});
+  index.files.push_back({file.path(), fingerprint_of(file)});
   return tensors;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
-#include <runtime/checkpoint/file_print.hpp>
+#include <runtime/checkpoint/file_fingerprint.hpp>
 #include <runtime/checkpoint/model_files.hpp>
 
 #include <map>

@@ -81,7 +81,7 @@ class Loader {
       member_ = static_cast<int>(me - replicas[replica].begin());
       ranks_ = replicas[replica];
     }
-    for (const std::vector<int>& ranks : replicas) alike_.push_back(ranks.at(member_));
+    for (const std::vector<int>& ranks : replicas) data_group_.push_back(ranks.at(member_));
     name_as_stored(model, index);
     for (Parameter* parameter : model.parameters())
       for (const WeightPiece& piece : parameter->spec.pieces)
@@ -90,7 +90,7 @@ class Loader {
 
   // While one round travels, this replica reads its next one.
   void run(std::span<const ReadRound> plan) {
-    SubsetTransport alike(transport_, alike_);
+    SubsetTransport data_group(transport_, data_group_);
     Slices now, next;
     std::future<void> reading;
     auto coming = plan.begin();
@@ -110,7 +110,7 @@ class Loader {
       } else {
         lay_out(round, now);
       }
-      broadcast(alike, std::span(now.bytes).first(now.kept), round.replica);
+      broadcast(data_group, std::span(now.bytes).first(now.kept), round.replica);
       if (!failure_) attempt([&] { store(now); });
     }
     if (failure_) std::rethrow_exception(failure_);
@@ -209,7 +209,7 @@ class Loader {
   Transport& transport_;
   std::atomic<uint32_t>& blocks_;
   int replica_ = 0, member_ = 0;
-  std::vector<int> ranks_, alike_;  // of this replica; of this member in all replicas
+  std::vector<int> ranks_, data_group_;  // of this replica; of this member in all replicas
   std::multimap<const IndexedTensor*, std::pair<Parameter*, const WeightPiece*>> pieces_;
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
@@ -268,7 +268,7 @@ void check_names(Model& model, const WeightIndex& index) {
 
 Readers readers_of(Model& whole, int replicas) {
   Readers readers;
-  std::vector<int64_t> elements(static_cast<size_t>(std::min(replicas, most_reading_replicas)));
+  std::vector<int64_t> elements(static_cast<size_t>(std::min(replicas, max_reading_replicas)));
   for (const Parameter* parameter : whole.parameters()) {
     const WeightSpec& spec = parameter->spec;
     const auto shared = std::ranges::find_if(
@@ -341,11 +341,12 @@ void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<co
   Loader(model, ops, index, transport, replicas, blocks).run(plan);
 }
 
-void share_weights(Model& model, Communicator& alike, const Readers& readers, std::atomic<uint32_t>& blocks) {
+void share_weights(Model& model, Communicator& data_group, const Readers& readers,
+                   std::atomic<uint32_t>& blocks) {
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
     Tensor& values = spec.role == WeightRole::matrix ? parameter->matrix.packed : parameter->vector;
-    alike.broadcast(values.view(), readers.at(spec.pieces.at(0).source));
+    data_group.broadcast(values.view(), readers.at(spec.pieces.at(0).source));
     ++blocks;
   }
 }

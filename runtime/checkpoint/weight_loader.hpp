@@ -43,7 +43,9 @@ void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<co
                   Transport& transport, std::span<const std::vector<int>> replicas,
                   std::atomic<uint32_t>& blocks);
 
-// Sends what each replica has loaded to the others. Collective over `alike`: the same member in all replicas.
-void share_weights(Model& model, Communicator& alike, const Readers& readers, std::atomic<uint32_t>& blocks);
+// Sends what each replica has loaded to the others. Collective over `data_group`: the same member in all
+// replicas.
+void share_weights(Model& model, Communicator& data_group, const Readers& readers,
+                   std::atomic<uint32_t>& blocks);
 
 }  // namespace maniple

@@ -19,7 +19,7 @@ Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const Scheduler
     own.replica = static_cast<uint32_t>(data);
     own.num_blocks = num_blocks[static_cast<size_t>(data)];
     own.fewest_blocks = *std::ranges::min_element(num_blocks);
-    replicas_.emplace_back(own, replica_of(grid, data));
+    replicas_.emplace_back(own, ranks_of_replica(grid, data));
   }
 }
 

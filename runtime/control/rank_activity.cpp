@@ -10,7 +10,7 @@ const char* name_of(Phase phase) {
 }
 
 std::vector<uint64_t> Heartbeat::requests() const {
-  const size_t shown = phase == Phase::step ? std::min<size_t>(running, most_requests) : 0;
+  const size_t shown = phase == Phase::step ? std::min<size_t>(running, max_requests) : 0;
   return {first.begin(), first.begin() + static_cast<std::ptrdiff_t>(shown)};
 }
 

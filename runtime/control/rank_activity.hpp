@@ -15,14 +15,14 @@ const char* name_of(Phase phase);
 
 // A copy of a RankActivity at one moment, sent between ranks as plain bytes.
 struct Heartbeat {
-  static constexpr size_t most_requests = 8;
+  static constexpr size_t max_requests = 8;
 
   uint64_t step = 0;
   uint32_t layer = 0;
   Phase phase = Phase::start;
-  bool waits = false;                              // for other ranks of its tensor group
-  uint32_t running = 0;                            // number of requests in the step
-  std::array<uint64_t, most_requests> first = {};  // the first of them, by their index in the input
+  bool waits = false;                             // for other ranks of its tensor group
+  uint32_t running = 0;                           // number of requests in the step
+  std::array<uint64_t, max_requests> first = {};  // the first of them, by their index in the input
 
   std::vector<uint64_t> requests() const;  // the valid part of `first`; empty outside of steps
   bool operator==(const Heartbeat&) const = default;
@@ -35,7 +35,7 @@ struct RankActivity {
   std::atomic<uint32_t> layer = 0;
   std::atomic<bool> waits = false;
   std::atomic<uint32_t> running = 0;
-  std::array<std::atomic<uint64_t>, Heartbeat::most_requests> first = {};
+  std::array<std::atomic<uint64_t>, Heartbeat::max_requests> first = {};
   // Odd while a thread waits for the disk. Grows when a wait begins or ends, and with progress.
   std::atomic<uint32_t> disk = 0;
   // Turns of rank 0's loop that reads requests and plans steps; 0 while it is not running.

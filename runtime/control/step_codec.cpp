@@ -69,7 +69,7 @@ class Writer {
     if (message_.size() > max_message_bytes)
       fail(ExitCode::internal, "a step message of {} bytes exceeds the limit of {}", message_.size(),
            max_message_bytes);
-    seal(message_);
+    write_checksum(message_);
     return std::move(message_);
   }
 
@@ -265,7 +265,7 @@ StepResult decode_result(std::span<const std::byte> message) {
   return result;
 }
 
-void seal(std::span<std::byte> message) {
+void write_checksum(std::span<std::byte> message) {
   const size_t body = message.size() - hash_bytes;
   const uint64_t hash = hash_of(message.first(body));
   std::memcpy(message.data() + body, &hash, hash_bytes);

@@ -25,6 +25,6 @@ StepPlan decode_plan(std::span<const std::byte> message);
 StepResult decode_result(std::span<const std::byte> message);
 
 // Writes the hash of all bytes before the last eight into these eight.
-void seal(std::span<std::byte> message);
+void write_checksum(std::span<std::byte> message);
 
 }  // namespace maniple

@@ -27,8 +27,8 @@ double prompt_share(const StepPlan& plan) {
 
 class Worker {
  public:
-  Worker(Mailbox& mailbox, bool reports, const StepRunner& runner, RankActivity& activity)
-      : mailbox_(mailbox), reports_(reports), runner_(runner), activity_(activity) {}
+  Worker(Mailbox& mailbox, bool sends_results, const StepRunner& runner, RankActivity& activity)
+      : mailbox_(mailbox), sends_results_(sends_results), runner_(runner), activity_(activity) {}
 
   WorkerTimes run() {
     Backoff backoff;
@@ -78,7 +78,7 @@ class Worker {
   // Time that two steps in flight share counts for the older one.
   void collect() {
     const StepResult result = runner_.collect();
-    if (reports_) answer(mailbox_, result);
+    if (sends_results_) answer(mailbox_, result);
     const double share = prompt_shares_.front(), seconds = elapsed();
     prompt_shares_.pop_front();
     times_.prefill += share * seconds;
@@ -92,7 +92,7 @@ class Worker {
   }
 
   Mailbox& mailbox_;
-  bool reports_;
+  bool sends_results_;
   const StepRunner& runner_;
   RankActivity& activity_;
   std::vector<uint64_t> requests_;    // by seat
@@ -103,10 +103,10 @@ class Worker {
 
 }  // namespace
 
-WorkerTimes run_worker_loop(Mailbox& mailbox, bool reports, const StepRunner& runner,
+WorkerTimes run_worker_loop(Mailbox& mailbox, bool sends_results, const StepRunner& runner,
                             RankActivity& activity) {
   activity.phase = Phase::idle;
-  return Worker(mailbox, reports, runner, activity).run();
+  return Worker(mailbox, sends_results, runner, activity).run();
 }
 
 }  // namespace maniple

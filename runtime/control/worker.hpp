@@ -1,5 +1,5 @@
 // A rank's side of a step, on rank 0 too: receive a plan, launch it, collect its result, send the result to
-// rank 0 if this rank reports for its replica.
+// rank 0 if this rank sends_results for its replica.
 #pragma once
 
 #include <parallel/mailbox.hpp>
@@ -26,6 +26,7 @@ struct StepRunner {
 
 // Runs plans until rank 0 sends the stop command. Launches a plan that has arrived before it collects the
 // result of the previous one; rank 0 limits the number in flight.
-WorkerTimes run_worker_loop(Mailbox& mailbox, bool reports, const StepRunner& runner, RankActivity& activity);
+WorkerTimes run_worker_loop(Mailbox& mailbox, bool sends_results, const StepRunner& runner,
+                            RankActivity& activity);
 
 }  // namespace maniple

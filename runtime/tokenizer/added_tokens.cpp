@@ -18,32 +18,32 @@ bool is_word(char32_t character) {
 }
 bool is_space(char32_t character) { return u_isUWhiteSpace(static_cast<UChar32>(character)); }
 
-std::size_t start_of_last_character(std::string_view text) {
-  std::size_t start = text.size() - 1;
+size_t start_of_last_character(std::string_view text) {
+  size_t start = text.size() - 1;
   while ((static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
   return start;
 }
 
 char32_t first_character(std::string_view text) {
-  std::size_t position = 0;
+  size_t position = 0;
   return next_code_point(text, position);
 }
 char32_t last_character(std::string_view text) {
   return first_character(text.substr(start_of_last_character(text)));
 }
 
-bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
+bool stands_alone(std::string_view text, size_t begin, size_t end) {
   return (begin == 0 || !is_word(last_character(text.substr(0, begin)))) &&
          (end == text.size() || !is_word(first_character(text.substr(end))));
 }
 
-std::size_t without_space_before(std::string_view text, std::size_t begin, std::size_t limit) {
+size_t without_space_before(std::string_view text, size_t begin, size_t limit) {
   while (begin > limit && is_space(last_character(text.substr(0, begin))))
     begin = start_of_last_character(text.substr(0, begin));
   return begin;
 }
 
-std::size_t without_space_after(std::string_view text, std::size_t end) {
+size_t without_space_after(std::string_view text, size_t end) {
   while (end < text.size() && is_space(first_character(text.substr(end)))) next_code_point(text, end);
   return end;
 }
@@ -57,8 +57,8 @@ void AddedTokenFinder::add(const std::string& pattern, const AddedToken& token) 
 }
 
 const AddedTokenFinder::Patterns::value_type* AddedTokenFinder::longest_at(std::string_view text,
-                                                                           std::size_t position) const {
-  for (const std::size_t length : lengths_[static_cast<unsigned char>(text[position])])
+                                                                           size_t position) const {
+  for (const size_t length : lengths_[static_cast<unsigned char>(text[position])])
     if (const auto found = patterns_.find(text.substr(position, length)); found != patterns_.end())
       return &*found;
   return nullptr;
@@ -66,11 +66,11 @@ const AddedTokenFinder::Patterns::value_type* AddedTokenFinder::longest_at(std::
 
 std::vector<Section> AddedTokenFinder::split(std::string_view text) const {
   std::vector<Section> sections;
-  std::size_t covered = 0;
-  const auto emit = [&](std::size_t begin, std::size_t end, std::optional<std::int32_t> id) {
+  size_t covered = 0;
+  const auto emit = [&](size_t begin, size_t end, std::optional<int32_t> id) {
     sections.push_back({text.substr(begin, end - begin), begin, id});
   };
-  for (std::size_t position = 0; position < text.size();) {
+  for (size_t position = 0; position < text.size();) {
     const auto* match = longest_at(text, position);
     if (match == nullptr) {
       ++position;
@@ -92,7 +92,7 @@ std::vector<Section> AddedTokenFinder::split(std::string_view text) const {
 }
 
 AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer) {
-  std::map<std::int32_t, AddedToken> last_of_id;
+  std::map<int32_t, AddedToken> last_of_id;
   std::set<std::string, std::less<>> special;
   for (const auto& token : tokens) {
     last_of_id.insert_or_assign(token.id, token);
@@ -106,17 +106,17 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer
   }
 }
 
-std::optional<std::int32_t> AddedTokens::find(std::string_view content) const {
+std::optional<int32_t> AddedTokens::find(std::string_view content) const {
   const auto found = by_content_.find(content);
   return found == by_content_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<std::string_view> AddedTokens::text(std::int32_t id) const {
+std::optional<std::string_view> AddedTokens::text(int32_t id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? std::nullopt : std::optional<std::string_view>(found->second.text);
 }
 
-bool AddedTokens::is_special(std::int32_t id) const {
+bool AddedTokens::is_special(int32_t id) const {
   const auto found = by_id_.find(id);
   return found != by_id_.end() && found->second.is_special;
 }

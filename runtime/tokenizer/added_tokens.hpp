@@ -18,7 +18,7 @@ namespace maniple {
 
 struct AddedToken {
   std::string content;
-  std::int32_t id;
+  int32_t id;
   bool is_single_word;  // only where no word character touches it
   bool strips_left;     // takes the white space on its left with it
   bool strips_right;
@@ -29,8 +29,8 @@ struct AddedToken {
 // A part of a text: an added token, or text between them.
 struct Section {
   std::string_view text;
-  std::size_t begin;  // offset of `text` in the text that was split, in bytes
-  std::optional<std::int32_t> id;
+  size_t begin;  // offset of `text` in the text that was split, in bytes
+  std::optional<int32_t> id;
 };
 
 // Finds the leftmost token, and the longest of several that start there.
@@ -43,10 +43,10 @@ class AddedTokenFinder {
 
  private:
   using Patterns = std::map<std::string, AddedToken, std::less<>>;
-  const Patterns::value_type* longest_at(std::string_view text, std::size_t position) const;
+  const Patterns::value_type* longest_at(std::string_view text, size_t position) const;
 
   Patterns patterns_;
-  std::array<std::set<std::size_t, std::greater<>>, 256> lengths_;  // of the patterns that start with a byte
+  std::array<std::set<size_t, std::greater<>>, 256> lengths_;  // of the patterns that start with a byte
 };
 
 class AddedTokens {
@@ -56,19 +56,19 @@ class AddedTokens {
   const AddedTokenFinder& in_raw_text() const { return in_raw_text_; }
   const AddedTokenFinder& in_normalized_text() const { return in_normalized_text_; }
 
-  std::optional<std::int32_t> find(std::string_view content) const;
+  std::optional<int32_t> find(std::string_view content) const;
   // The text for decoding: normalised for tokens that are searched in normalised text.
-  std::optional<std::string_view> text(std::int32_t id) const;
-  bool is_special(std::int32_t id) const;
-  std::int32_t id_end() const { return by_id_.empty() ? 0 : by_id_.rbegin()->first + 1; }
+  std::optional<std::string_view> text(int32_t id) const;
+  bool is_special(int32_t id) const;
+  int32_t id_end() const { return by_id_.empty() ? 0 : by_id_.rbegin()->first + 1; }
 
  private:
   struct Entry {
     std::string text;
     bool is_special;
   };
-  std::map<std::int32_t, Entry> by_id_;
-  std::map<std::string, std::int32_t, std::less<>> by_content_;
+  std::map<int32_t, Entry> by_id_;
+  std::map<std::string, int32_t, std::less<>> by_content_;
   AddedTokenFinder in_raw_text_, in_normalized_text_;
 };
 

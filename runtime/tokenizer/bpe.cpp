@@ -7,8 +7,8 @@
 namespace maniple {
 namespace {
 
-std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+uint64_t pair_key(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
 }
 
 // The heap's top is the lowest rank, then the leftmost position. A lambda, because it is then inlined.
@@ -16,15 +16,15 @@ constexpr auto is_later = [](const Bpe::Scratch::Candidate& a, const Bpe::Scratc
   return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
 };
 
-void append_symbol(Bpe::Scratch& scratch, std::int32_t id) {
-  const auto index = static_cast<std::int32_t>(scratch.symbols.size());
+void append_symbol(Bpe::Scratch& scratch, int32_t id) {
+  const auto index = static_cast<int32_t>(scratch.symbols.size());
   scratch.symbols.push_back({id, index - 1, index + 1, false});
 }
 
 }  // namespace
 
-std::size_t Bpe::PairHash::operator()(std::uint64_t pair) const {
-  return static_cast<std::size_t>((pair ^ pair >> 32) * 0x9E3779B97F4A7C15U >> 20);
+size_t Bpe::PairHash::operator()(uint64_t pair) const {
+  return static_cast<size_t>((pair ^ pair >> 32) * 0x9E3779B97F4A7C15U >> 20);
 }
 
 Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options)
@@ -33,11 +33,10 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
     for (int byte = 0; byte < 256; ++byte)
       byte_ids_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
   merges_.reserve(merges.size());
-  for (std::size_t rank = 0; rank < merges.size(); ++rank)
-    add_merge(merges[rank], static_cast<std::int32_t>(rank));
+  for (size_t rank = 0; rank < merges.size(); ++rank) add_merge(merges[rank], static_cast<int32_t>(rank));
 }
 
-void Bpe::add_merge(const Merge& merge, std::int32_t rank) {
+void Bpe::add_merge(const Merge& merge, int32_t rank) {
   const auto id_of = [&](std::string_view token) {
     const auto id = vocabulary_.find(token);
     if (!id)
@@ -50,28 +49,28 @@ void Bpe::add_merge(const Merge& merge, std::int32_t rank) {
   merges_.insert_or_assign(pair_key(id_of(merge.first), id_of(merge.second)), RankedMerge{rank, result});
 }
 
-const Bpe::RankedMerge* Bpe::find_merge(std::int32_t left, std::int32_t right) const {
+const Bpe::RankedMerge* Bpe::find_merge(int32_t left, int32_t right) const {
   const auto found = merges_.find(pair_key(left, right));
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
   if (options_.ignore_merges)
     if (const auto id = vocabulary_.find(piece)) return ids.push_back(*id);
   start_symbols(piece, scratch);
   if (scratch.symbols.empty()) return;
   scratch.symbols.back().next = -1;
   merge_symbols(scratch);
-  for (std::int32_t i = 0; i >= 0; i = scratch.symbols[static_cast<std::size_t>(i)].next)
-    ids.push_back(scratch.symbols[static_cast<std::size_t>(i)].id);
+  for (int32_t i = 0; i >= 0; i = scratch.symbols[static_cast<size_t>(i)].next)
+    ids.push_back(scratch.symbols[static_cast<size_t>(i)].id);
 }
 
 // An unknown token is appended before the next known character, and so after byte tokens in between, as in
 // Hugging Face's library.
 void Bpe::start_symbols(std::string_view piece, Scratch& scratch) const {
   scratch.symbols.clear();
-  std::optional<std::int32_t> unknown;
-  for (std::size_t position = 0; position < piece.size();) {
+  std::optional<int32_t> unknown;
+  for (size_t position = 0; position < piece.size();) {
     const auto character = piece.substr(position, utf8_sequence(piece, position).length);
     position += character.size();
     const auto id = vocabulary_.find(character);
@@ -91,24 +90,24 @@ bool Bpe::add_bytes(std::string_view character, Scratch& scratch) const {
   return true;
 }
 
-std::int32_t Bpe::unk_id() const {
+int32_t Bpe::unk_id() const {
   const auto id = vocabulary_.find(*options_.unk_token);
   if (!id)
     fail(ExitCode::input, "tokenizer: the unknown token '{}' is not in the vocabulary", *options_.unk_token);
   return *id;
 }
 
-void Bpe::offer_merge(std::int32_t left, Scratch& scratch) const {
-  const auto& symbol = scratch.symbols[static_cast<std::size_t>(left)];
+void Bpe::offer_merge(int32_t left, Scratch& scratch) const {
+  const auto& symbol = scratch.symbols[static_cast<size_t>(left)];
   if (symbol.next < 0) return;
-  if (const auto* merge = find_merge(symbol.id, scratch.symbols[static_cast<std::size_t>(symbol.next)].id))
+  if (const auto* merge = find_merge(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id))
     scratch.candidates.push_back({merge->rank, left, merge->id});
 }
 
 void Bpe::merge_symbols(Scratch& scratch) const {
   auto& heap = scratch.candidates;
   heap.clear();
-  for (std::size_t i = 0; i < scratch.symbols.size(); ++i) offer_merge(static_cast<std::int32_t>(i), scratch);
+  for (size_t i = 0; i < scratch.symbols.size(); ++i) offer_merge(static_cast<int32_t>(i), scratch);
   std::ranges::make_heap(heap, is_later);
   while (!heap.empty()) {
     std::ranges::pop_heap(heap, is_later);
@@ -120,10 +119,10 @@ void Bpe::merge_symbols(Scratch& scratch) const {
 
 // A candidate may be out of date: another merge may have used its symbols.
 void Bpe::merge_candidate(const Scratch::Candidate& candidate, Scratch& scratch) const {
-  const auto symbol_at = [&](std::int32_t index) -> Scratch::Symbol& {
-    return scratch.symbols[static_cast<std::size_t>(index)];
+  const auto symbol_at = [&](int32_t index) -> Scratch::Symbol& {
+    return scratch.symbols[static_cast<size_t>(index)];
   };
-  const auto offer = [&](std::int32_t left) {
+  const auto offer = [&](int32_t left) {
     const auto count = scratch.candidates.size();
     offer_merge(left, scratch);
     if (scratch.candidates.size() > count) std::ranges::push_heap(scratch.candidates, is_later);

@@ -33,42 +33,42 @@ class Bpe {
   // Memory that encode() reuses for the pieces of one text.
   struct Scratch {
     struct Symbol {
-      std::int32_t id, previous, next;  // neighbours in the list; -1: none
+      int32_t id, previous, next;  // neighbours in the list; -1: none
       bool is_merged_away;
     };
     struct Candidate {
-      std::int32_t rank, position, id;  // of the merge, of its left symbol, of its result
+      int32_t rank, position, id;  // of the merge, of its left symbol, of its result
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> candidates;
   };
 
   // Appends the ids of a piece (valid UTF-8, not empty, less than 2 GiB).
-  void encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
   struct RankedMerge {
-    std::int32_t rank, id;
+    int32_t rank, id;
   };
   struct PairHash {
-    std::size_t operator()(std::uint64_t pair) const;
+    size_t operator()(uint64_t pair) const;
   };
 
-  void add_merge(const Merge& merge, std::int32_t rank);
-  const RankedMerge* find_merge(std::int32_t left, std::int32_t right) const;
+  void add_merge(const Merge& merge, int32_t rank);
+  const RankedMerge* find_merge(int32_t left, int32_t right) const;
   void start_symbols(std::string_view piece, Scratch& scratch) const;
   bool add_bytes(std::string_view character, Scratch& scratch) const;
-  std::int32_t unk_id() const;
-  void offer_merge(std::int32_t left, Scratch& scratch) const;
+  int32_t unk_id() const;
+  void offer_merge(int32_t left, Scratch& scratch) const;
   void merge_symbols(Scratch& scratch) const;
   void merge_candidate(const Scratch::Candidate& candidate, Scratch& scratch) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;
-  std::array<std::optional<std::int32_t>, 256> byte_ids_;
-  std::unordered_map<std::uint64_t, RankedMerge, PairHash> merges_;  // by the ids of both halves
+  std::array<std::optional<int32_t>, 256> byte_ids_;
+  std::unordered_map<uint64_t, RankedMerge, PairHash> merges_;  // by the ids of both halves
 };
 
 }  // namespace maniple

@@ -10,7 +10,7 @@ ByteAlphabet::ByteAlphabet() {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
     const char32_t character = printable ? static_cast<char32_t>(byte) : next++;
     append_utf8(character_of_byte_[byte], character);
-    byte_of_character_[character] = static_cast<std::int16_t>(byte);
+    byte_of_character_[character] = static_cast<int16_t>(byte);
   }
 }
 
@@ -23,7 +23,7 @@ std::string ByteAlphabet::to_characters(std::string_view bytes) const {
 
 std::string ByteAlphabet::to_bytes(std::string_view characters) const {
   std::string bytes;
-  for (std::size_t position = 0; position < characters.size();) {
+  for (size_t position = 0; position < characters.size();) {
     const char32_t character = next_code_point(characters, position);
     if (character >= byte_of_character_.size() || byte_of_character_[character] < 0)
       return std::string(characters);

@@ -19,7 +19,7 @@ class ByteAlphabet {
 
  private:
   std::array<std::string, 256> character_of_byte_;
-  std::array<std::int16_t, 0x144> byte_of_character_;  // -1: not in the alphabet
+  std::array<int16_t, 0x144> byte_of_character_;  // -1: not in the alphabet
 };
 
 }  // namespace maniple

@@ -95,7 +95,7 @@ class ByteFallbackStage final : public WholeTokenStage {
     const auto run = std::exchange(run_, {});
     if (run.empty()) return;
     if (first_invalid_utf8(run) == std::string::npos) return pass_on(run);
-    for (std::size_t i = 0; i < run.size(); ++i) pass_on(replacement_character);
+    for (size_t i = 0; i < run.size(); ++i) pass_on(replacement_character);
   }
 
   std::string run_;
@@ -122,11 +122,11 @@ class ReplaceStage final : public WholeTokenStage {
 
 class StripStage final : public Stage {
  public:
-  StripStage(TokenSink& next, std::string character, std::size_t start, std::size_t stop)
+  StripStage(TokenSink& next, std::string character, size_t start, size_t stop)
       : Stage(next), character_(std::move(character)), start_(start), stop_(stop) {}
 
   void text(std::string_view part) override {
-    for (std::size_t position = 0; position < part.size();) {
+    for (size_t position = 0; position < part.size();) {
       const auto character = part.substr(position, utf8_sequence(part, position).length);
       position += character.size();
       take(character);
@@ -151,13 +151,13 @@ class StripStage final : public Stage {
       next_.text(character);
     }
   }
-  void release(std::size_t count) {
+  void release(size_t count) {
     for (; count > 0; --count) next_.text(character_);
   }
 
   std::string character_;
-  std::size_t start_, stop_;
-  std::size_t removed_ = 0, held_ = 0;  // of this token: removed at its front; held back, maybe its end
+  size_t start_, stop_;
+  size_t removed_ = 0, held_ = 0;  // of this token: removed at its front; held back, maybe its end
   bool is_at_front_ = true;
 };
 
@@ -209,7 +209,7 @@ DecoderStage byte_level_decoder() { return opener<ByteLevelStage>(); }
 DecoderStage byte_fallback_decoder() { return opener<ByteFallbackStage>(); }
 DecoderStage fuse_decoder() { return opener<FuseStage>(); }
 DecoderStage replace_decoder(Replace replace) { return opener<ReplaceStage>(std::move(replace)); }
-DecoderStage strip_decoder(std::string character, std::size_t start, std::size_t stop) {
+DecoderStage strip_decoder(std::string character, size_t start, size_t stop) {
   return opener<StripStage>(std::move(character), start, stop);
 }
 DecoderStage metaspace_decoder(std::string replacement, bool is_prepended) {

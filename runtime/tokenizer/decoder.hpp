@@ -32,7 +32,7 @@ DecoderStage byte_fallback_decoder();
 DecoderStage fuse_decoder();  // all tokens become one
 DecoderStage replace_decoder(Replace replace);
 // Removes up to `start` such characters from the front and up to `stop` from the end of each token.
-DecoderStage strip_decoder(std::string character, std::size_t start, std::size_t stop);
+DecoderStage strip_decoder(std::string character, size_t start, size_t stop);
 // Visible spaces become spaces; those of the first token vanish where one is prepended when encoding.
 DecoderStage metaspace_decoder(std::string replacement, bool is_prepended);
 DecoderStage space_between_decoder();  // for files without a decoder

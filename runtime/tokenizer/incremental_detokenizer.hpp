@@ -21,7 +21,7 @@ class IncrementalDetokenizer {
   // Returns the text that this token completes: whole characters that no later token can change. Holds back
   // incomplete characters. With byte tokens (<0x0A>) it holds back a run of them until another token ends it,
   // since one broken byte turns the whole run into U+FFFD.
-  std::string push(std::int32_t id) {
+  std::string push(int32_t id) {
     const auto token = tokenizer_->token_text(id);
     const bool is_silent = !token || (skip_special_tokens_ && tokenizer_->is_special(id));
     return is_silent ? std::string() : decoder_.push(*token);

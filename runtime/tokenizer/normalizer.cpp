@@ -36,7 +36,7 @@ icu::UnicodeSet assigned_in_unicode_9() {
 
 std::string lowercase(std::string_view text) {
   std::string lower;
-  for (std::size_t position = 0; position < text.size();) {
+  for (size_t position = 0; position < text.size();) {
     const char32_t character = next_code_point(text, position);
     append_utf8(lower, static_cast<char32_t>(u_tolower(static_cast<UChar32>(character))));
     if (character == 0x130) append_utf8(lower, 0x307);  // the one character whose lower case is two

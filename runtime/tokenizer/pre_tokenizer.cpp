@@ -73,7 +73,7 @@ void apply(const VisibleSpace& space, std::string_view text, bool opens_input, c
 
 }  // namespace
 
-void PreTokenizer::run(std::size_t step, std::string_view text, bool opens_input, const Sink& sink) const {
+void PreTokenizer::run(size_t step, std::string_view text, bool opens_input, const Sink& sink) const {
   if (text.empty()) return;
   if (step == steps_.size()) return sink(text);
   const auto next = [&](std::string_view piece, bool opens) { run(step + 1, piece, opens, sink); };

@@ -50,7 +50,7 @@ class PreTokenizer {
   }
 
  private:
-  void run(std::size_t step, std::string_view text, bool opens_input, const Sink& sink) const;
+  void run(size_t step, std::string_view text, bool opens_input, const Sink& sink) const;
 
   std::vector<PreTokenizerStep> steps_;
 };

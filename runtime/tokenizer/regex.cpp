@@ -34,7 +34,7 @@ class Translator {
   }
 
   bool at(std::string_view text) const { return pattern_.substr(position_).starts_with(text); }
-  void copy(std::size_t count) {
+  void copy(size_t count) {
     result_ += pattern_.substr(position_, count);
     position_ = std::min(position_ + count, pattern_.size());
   }
@@ -118,14 +118,14 @@ class Translator {
 
   std::string_view pattern_;
   std::string result_;
-  std::size_t position_ = 0;
+  size_t position_ = 0;
   bool in_class_ = false;
 };
 
 std::string message_of(int code) {
   unsigned char buffer[256];
   const int length = pcre2_get_error_message(code, buffer, sizeof buffer);
-  return {reinterpret_cast<const char*>(buffer), static_cast<std::size_t>(std::max(length, 0))};
+  return {reinterpret_cast<const char*>(buffer), static_cast<size_t>(std::max(length, 0))};
 }
 
 struct Free {
@@ -135,7 +135,7 @@ struct Free {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
 
-constexpr std::uint32_t heap_limit_kib = 256 * 1024;
+constexpr uint32_t heap_limit_kib = 256 * 1024;
 
 }  // namespace
 
@@ -144,11 +144,11 @@ struct Regex::Program {
   std::unique_ptr<pcre2_code, Free> code;
   std::unique_ptr<pcre2_match_context, Free> limits{pcre2_match_context_create(nullptr)};
 
-  Program(std::string_view source, const std::string& translated, std::uint32_t options) : pattern(source) {
+  Program(std::string_view source, const std::string& translated, uint32_t options) : pattern(source) {
     const std::unique_ptr<pcre2_compile_context, Free> context(pcre2_compile_context_create(nullptr));
     pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
     int error = 0;
-    std::size_t offset = 0;
+    size_t offset = 0;
     code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                              options | PCRE2_UTF, &error, &offset, context.get()));
     if (!code) fail(ExitCode::input, "tokenizer: regular expression '{}': {}", pattern, message_of(error));
@@ -157,8 +157,8 @@ struct Regex::Program {
     pcre2_set_heap_limit(limits.get(), heap_limit_kib);
   }
 
-  std::optional<Span> find(std::string_view text, std::size_t start, pcre2_match_data* data) const {
-    const auto match = [&](std::uint32_t options) {
+  std::optional<Span> find(std::string_view text, size_t start, pcre2_match_data* data) const {
+    const auto match = [&](uint32_t options) {
       return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, options,
                          data, limits.get());
     };
@@ -168,7 +168,7 @@ struct Regex::Program {
     if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
     if (result < 0)
       fail(ExitCode::input, "tokenizer: regular expression '{}' gave up: {}", pattern, message_of(result));
-    const std::size_t* bounds = pcre2_get_ovector_pointer(data);
+    const size_t* bounds = pcre2_get_ovector_pointer(data);
     return Span{bounds[0], bounds[1], true};
   }
 };
@@ -186,8 +186,8 @@ Regex Regex::from_literal(std::string_view text) {
 std::vector<Span> Regex::spans(std::string_view text) const {
   const std::unique_ptr<pcre2_match_data, Free> data(pcre2_match_data_create(1, nullptr));
   std::vector<Span> spans;
-  std::size_t covered = 0, start = 0;
-  std::optional<std::size_t> last_match_end;
+  size_t covered = 0, start = 0;
+  std::optional<size_t> last_match_end;
   while (!text.empty() && start <= text.size()) {
     const auto match = program_->find(text, start, data.get());
     if (!match) break;

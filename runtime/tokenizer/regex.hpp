@@ -13,7 +13,7 @@ namespace maniple {
 
 // A part of a text, in bytes.
 struct Span {
-  std::size_t begin, end;
+  size_t begin, end;
   bool is_match;
 };
 

@@ -8,15 +8,14 @@
 namespace maniple {
 namespace {
 
-std::size_t advance(const std::string& text, const std::vector<std::size_t>& fallback, std::size_t matched,
-                    char byte) {
+size_t advance(const std::string& text, const std::vector<size_t>& fallback, size_t matched, char byte) {
   while (matched > 0 && (matched == text.size() || text[matched] != byte)) matched = fallback[matched];
   return text[matched] == byte ? matched + 1 : 0;
 }
 
-std::vector<std::size_t> fallback_of(const std::string& text) {
-  std::vector<std::size_t> fallback(text.size() + 1, 0);
-  for (std::size_t length = 2; length <= text.size(); ++length)
+std::vector<size_t> fallback_of(const std::string& text) {
+  std::vector<size_t> fallback(text.size() + 1, 0);
+  for (size_t length = 2; length <= text.size(); ++length)
     fallback[length] = advance(text, fallback, fallback[length - 1], text[length - 1]);
   return fallback;
 }
@@ -44,9 +43,9 @@ void StopStringMatcher::take(char byte) {
 
 std::string StopStringMatcher::push(std::string_view text) {
   if (stopped()) return {};
-  for (std::size_t i = 0; i < text.size() && !stopped(); ++i) take(text[i]);
+  for (size_t i = 0; i < text.size() && !stopped(); ++i) take(text[i]);
   if (stopped()) return std::exchange(held_, {});
-  std::size_t possible = 0;
+  size_t possible = 0;
   for (const Stop& stop : stops_) possible = std::max(possible, stop.matched);
   std::string released = held_.substr(0, held_.size() - possible);
   held_.erase(0, released.size());

@@ -25,8 +25,8 @@ class StopStringMatcher {
  private:
   struct Stop {
     std::string text;
-    std::vector<std::size_t> fallback;  // by length of a matched prefix: the next shorter one that also fits
-    std::size_t matched = 0;            // how much of it the text now ends with
+    std::vector<size_t> fallback;  // by length of a matched prefix: the next shorter one that also fits
+    size_t matched = 0;            // how much of it the text now ends with
   };
   void take(char byte);
 

@@ -21,15 +21,15 @@ Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) tr
   throw Error(error.code(), fmt::format("{} (in '{}')", error.what(), where), error.why(), error.remedy());
 }
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   // Normalisation and the byte alphabet lengthen text; positions within a piece are 32 bits.
-  constexpr std::size_t longest_text = std::numeric_limits<std::int32_t>::max() / 32;
+  constexpr size_t longest_text = std::numeric_limits<int32_t>::max() / 32;
   if (text.size() > longest_text)
     fail(ExitCode::input, "tokenizer: text of {} bytes; the longest allowed has {}", text.size(),
          longest_text);
   if (const auto invalid = first_invalid_utf8(text); invalid != std::string_view::npos)
     fail(ExitCode::input, "tokenizer: invalid UTF-8 at byte {}", invalid);
-  std::vector<std::int32_t> ids;
+  std::vector<int32_t> ids;
   if (add_special_tokens) ids = parts_->special_tokens.before;
   for (const auto& section : parts_->added_tokens.in_raw_text().split(text)) {
     if (section.id)
@@ -42,8 +42,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_spec
   return ids;
 }
 
-void Tokenizer::encode_section(std::string_view text, bool opens_input,
-                               std::vector<std::int32_t>& ids) const {
+void Tokenizer::encode_section(std::string_view text, bool opens_input, std::vector<int32_t>& ids) const {
   const auto normal = parts_->normalizer.normalize(std::string(text));
   Bpe::Scratch scratch;
   const auto encode_piece = [&](std::string_view piece) { parts_->model.encode(piece, scratch, ids); };
@@ -55,26 +54,25 @@ void Tokenizer::encode_section(std::string_view text, bool opens_input,
   }
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   IncrementalDetokenizer detokenizer(*this, skip_special_tokens);
   std::string text;
   for (const auto id : ids) text += detokenizer.push(id);
   return text + detokenizer.finish();
 }
 
-std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
+std::optional<int32_t> Tokenizer::token_id(std::string_view token) const {
   const auto added = parts_->added_tokens.find(token);
   return added ? added : parts_->model.vocabulary().find(token);
 }
 
-std::size_t Tokenizer::vocab_size() const {
-  return static_cast<std::size_t>(
-      std::max(parts_->model.vocabulary().id_end(), parts_->added_tokens.id_end()));
+size_t Tokenizer::vocab_size() const {
+  return static_cast<size_t>(std::max(parts_->model.vocabulary().id_end(), parts_->added_tokens.id_end()));
 }
 
-bool Tokenizer::is_special(std::int32_t id) const { return parts_->added_tokens.is_special(id); }
+bool Tokenizer::is_special(int32_t id) const { return parts_->added_tokens.is_special(id); }
 
-std::optional<std::string_view> Tokenizer::token_text(std::int32_t id) const {
+std::optional<std::string_view> Tokenizer::token_text(int32_t id) const {
   const auto added = parts_->added_tokens.text(id);
   return added ? added : parts_->model.vocabulary().text(id);
 }

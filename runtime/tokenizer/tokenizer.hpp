@@ -29,22 +29,22 @@ class Tokenizer {
 
   // add_special_tokens: apply the file's template (for Llama 3, <|begin_of_text|> comes first). Added tokens
   // in the text are recognised in any case. Throws Error (input) on text that is not UTF-8.
-  std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
   // Skips ids without a token; broken UTF-8 becomes U+FFFD.
-  std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
-  std::optional<std::int32_t> token_id(std::string_view token) const;
-  std::size_t vocab_size() const;  // largest id + 1
-  bool is_special(std::int32_t id) const;
+  std::optional<int32_t> token_id(std::string_view token) const;
+  size_t vocab_size() const;  // largest id + 1
+  bool is_special(int32_t id) const;
 
   // For the incremental detokeniser: a token's text in the vocabulary, and a decoder from
   // these texts to text.
-  std::optional<std::string_view> token_text(std::int32_t id) const;
+  std::optional<std::string_view> token_text(int32_t id) const;
   DecoderStream open_decoder() const;
 
  private:
-  void encode_section(std::string_view text, bool opens_input, std::vector<std::int32_t>& ids) const;
+  void encode_section(std::string_view text, bool opens_input, std::vector<int32_t>& ids) const;
 
   std::unique_ptr<const TokenizerComponents> parts_;
 };

@@ -16,7 +16,7 @@ namespace maniple {
 
 // The template of one text: the tokens before it and after it.
 struct SpecialTokens {
-  std::vector<std::int32_t> before, after;
+  std::vector<int32_t> before, after;
 };
 
 struct TokenizerComponents {

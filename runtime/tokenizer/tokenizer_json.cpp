@@ -23,7 +23,7 @@ constexpr int deepest_nesting = 64;
 void check_nesting(std::string_view text) {
   int depth = 0;
   bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < text.size(); ++i) {
     const char byte = text[i];
     if (in_string && byte == '\\') {
       ++i;
@@ -75,15 +75,15 @@ bool boolean(const json& object, std::string_view where, const char* key,
 }
 
 // 64 bits hold what JSON writers write; anything beyond counts as too large.
-std::int64_t as_integer(const json& value, std::string_view where) {
+int64_t as_integer(const json& value, std::string_view where) {
   const bool is_integer =
-      value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() >> 63 != 0);
+      value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() >> 63 != 0);
   if (!is_integer)
     fail(ExitCode::input, "tokenizer: {} is {}, not an integer of 64 bits", where, value.type_name());
-  return value.get<std::int64_t>();
+  return value.get<int64_t>();
 }
 
-std::int64_t count(const json& object, std::string_view where, const char* key) {
+int64_t count(const json& object, std::string_view where, const char* key) {
   const auto value = as_integer(member(object, where, key), fmt::format("'{}' of {}", key, where));
   if (value < 0) fail(ExitCode::input, "tokenizer: '{}' of {} is {}", key, where, value);
   return value;
@@ -210,8 +210,8 @@ std::vector<DecoderStage> parse_decoder(const json& root) {
           stages.push_back(replace_decoder(replace(step, where)));
         else if (type == "Strip")
           stages.push_back(strip_decoder(one_character(step, where, "content"),
-                                         static_cast<std::size_t>(count(step, where, "start")),
-                                         static_cast<std::size_t>(count(step, where, "stop"))));
+                                         static_cast<size_t>(count(step, where, "start")),
+                                         static_cast<size_t>(count(step, where, "stop"))));
         else if (type == "Metaspace")
           stages.push_back(
               metaspace_decoder(parse_visible_space(step, where).replacement,
@@ -223,20 +223,19 @@ std::vector<DecoderStage> parse_decoder(const json& root) {
   return stages;
 }
 
-std::vector<std::int32_t> template_token(const json& special_tokens, const std::string& name,
-                                         std::int32_t id_end) {
-  std::vector<std::int32_t> ids;
+std::vector<int32_t> template_token(const json& special_tokens, const std::string& name, int32_t id_end) {
+  std::vector<int32_t> ids;
   for (const json& value :
        array(member(special_tokens, "'special_tokens'", name.c_str()), "a special token", "ids")) {
     const auto id = as_integer(value, "a template's token id");
     if (id < 0 || id >= id_end)
       fail(ExitCode::input, "tokenizer: template token '{}' has id {}, outside 0..{}", name, id, id_end - 1);
-    ids.push_back(static_cast<std::int32_t>(id));
+    ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
 }
 
-SpecialTokens parse_template(const json& step, std::int32_t id_end) {
+SpecialTokens parse_template(const json& step, int32_t id_end) {
   constexpr auto where = "the template";
   SpecialTokens tokens;
   int sequences = 0;
@@ -255,7 +254,7 @@ SpecialTokens parse_template(const json& step, std::int32_t id_end) {
   return tokens;
 }
 
-SpecialTokens parse_post_processor(const json& root, std::int32_t id_end) {
+SpecialTokens parse_post_processor(const json& root, int32_t id_end) {
   std::optional<SpecialTokens> tokens;
   for_each_step(find(root, "the file", "post_processor"), "the post-processor", "processors",
                 [&](const json& step, const std::string& type) {
@@ -267,10 +266,10 @@ SpecialTokens parse_post_processor(const json& root, std::int32_t id_end) {
   return tokens.value_or(SpecialTokens());
 }
 
-std::vector<std::pair<std::string, std::int64_t>> parse_vocabulary(const json& model) {
+std::vector<std::pair<std::string, int64_t>> parse_vocabulary(const json& model) {
   const json& vocab = member(model, "the model", "vocab");
   if (!vocab.is_object()) unsupported("vocabulary that is", vocab.type_name());
-  std::vector<std::pair<std::string, std::int64_t>> tokens;
+  std::vector<std::pair<std::string, int64_t>> tokens;
   tokens.reserve(vocab.size());
   for (const auto& [token, id] : vocab.items()) {
     if (!id.is_number_integer())
@@ -327,10 +326,10 @@ AddedToken parse_added_token(const json& token) {
   constexpr auto where = "an added token";
   const auto& content = string(token, where, "content");
   const auto id = as_integer(member(token, where, "id"), fmt::format("the id of added token '{}'", content));
-  if (id < 0 || id > std::numeric_limits<std::int32_t>::max())
+  if (id < 0 || id > std::numeric_limits<int32_t>::max())
     fail(ExitCode::input, "tokenizer: added token '{}' has id {}", content, id);
   return {.content = content,
-          .id = static_cast<std::int32_t>(id),
+          .id = static_cast<int32_t>(id),
           .is_single_word = boolean(token, where, "single_word"),
           .strips_left = boolean(token, where, "lstrip"),
           .strips_right = boolean(token, where, "rstrip"),
@@ -343,8 +342,8 @@ AddedToken parse_added_token(const json& token) {
 std::vector<AddedToken> parse_added_tokens(const json& root, const Vocabulary& vocabulary) {
   std::vector<AddedToken> tokens;
   if (find(root, "the file", "added_tokens") == nullptr) return tokens;
-  std::map<std::string, std::int32_t> counted;
-  auto next_id = static_cast<std::int32_t>(vocabulary.token_count());
+  std::map<std::string, int32_t> counted;
+  auto next_id = static_cast<int32_t>(vocabulary.token_count());
   for (const json& value : array(root, "the file", "added_tokens")) {
     auto token = parse_added_token(value);
     if (token.content.empty()) continue;

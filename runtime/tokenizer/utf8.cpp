@@ -6,7 +6,7 @@ namespace maniple {
 namespace {
 
 struct LeadByte {
-  std::size_t length;  // 0: no sequence starts with this byte
+  size_t length;  // 0: no sequence starts with this byte
   unsigned char second_low, second_high;
 };
 
@@ -25,11 +25,11 @@ LeadByte lead_byte(unsigned char byte) {
 
 }  // namespace
 
-Utf8Sequence utf8_sequence(std::string_view text, std::size_t position) {
+Utf8Sequence utf8_sequence(std::string_view text, size_t position) {
   using Kind = Utf8Sequence::Kind;
   const auto lead = lead_byte(static_cast<unsigned char>(text[position]));
   if (lead.length == 0) return {1, Kind::invalid};
-  for (std::size_t i = 1; i < lead.length; ++i) {
+  for (size_t i = 1; i < lead.length; ++i) {
     if (position + i == text.size()) return {i, Kind::truncated};
     const auto byte = static_cast<unsigned char>(text[position + i]);
     const unsigned char low = i == 1 ? lead.second_low : 0x80, high = i == 1 ? lead.second_high : 0xBF;
@@ -38,8 +38,8 @@ Utf8Sequence utf8_sequence(std::string_view text, std::size_t position) {
   return {lead.length, Kind::valid};
 }
 
-std::size_t first_invalid_utf8(std::string_view text) {
-  for (std::size_t position = 0; position < text.size();) {
+size_t first_invalid_utf8(std::string_view text) {
+  for (size_t position = 0; position < text.size();) {
     const auto sequence = utf8_sequence(text, position);
     if (sequence.kind != Utf8Sequence::Kind::valid) return position;
     position += sequence.length;
@@ -47,7 +47,7 @@ std::size_t first_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-char32_t next_code_point(std::string_view text, std::size_t& position) {
+char32_t next_code_point(std::string_view text, size_t& position) {
   const auto lead = static_cast<unsigned char>(text[position++]);
   if (lead < 0x80) return lead;
   const int following = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
@@ -68,7 +68,7 @@ void append_utf8(std::string& text, char32_t code_point) {
 std::string LossyUtf8::push(std::string_view bytes) {
   pending_ += bytes;
   std::string whole;
-  std::size_t position = 0;
+  size_t position = 0;
   while (position < pending_.size()) {
     const auto sequence = utf8_sequence(pending_, position);
     if (sequence.kind == Utf8Sequence::Kind::truncated) break;

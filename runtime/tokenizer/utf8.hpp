@@ -14,16 +14,16 @@ inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 // but the text ends.
 struct Utf8Sequence {
   enum class Kind { valid, invalid, truncated };
-  std::size_t length;
+  size_t length;
   Kind kind;
 };
-Utf8Sequence utf8_sequence(std::string_view text, std::size_t position);
+Utf8Sequence utf8_sequence(std::string_view text, size_t position);
 
 // The offset of the first byte that is not valid UTF-8; npos if there is none.
-std::size_t first_invalid_utf8(std::string_view text);
+size_t first_invalid_utf8(std::string_view text);
 
 // Returns the code point at text[position] and moves position past it. The text must be valid.
-char32_t next_code_point(std::string_view text, std::size_t& position);
+char32_t next_code_point(std::string_view text, size_t& position);
 void append_utf8(std::string& text, char32_t code_point);
 
 // Bytes in, whole characters out; holds back bytes that may still become a character.

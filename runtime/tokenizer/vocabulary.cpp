@@ -5,40 +5,38 @@
 
 namespace maniple {
 
-std::int64_t largest_plausible_id(std::size_t token_count) {
-  return 4 * static_cast<std::int64_t>(token_count) + 65536;
-}
+int64_t largest_plausible_id(size_t token_count) { return 4 * static_cast<int64_t>(token_count) + 65536; }
 
-Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int64_t>>&& tokens) {
+Vocabulary::Vocabulary(std::vector<std::pair<std::string, int64_t>>&& tokens) {
   const auto limit = largest_plausible_id(tokens.size());
-  std::int64_t end = 0;
+  int64_t end = 0;
   for (const auto& [token, id] : tokens) {
     if (id < 0 || id > limit)
       fail(ExitCode::input, "tokenizer: token '{}' has id {}; the ids of {} tokens must lie in 0..{}", token,
            id, tokens.size(), limit);
     end = std::max(end, id + 1);
   }
-  texts_.resize(static_cast<std::size_t>(end));
+  texts_.resize(static_cast<size_t>(end));
   is_used_.resize(texts_.size());
   ids_.reserve(tokens.size());
   for (auto& [token, id] : tokens) {
-    const auto index = static_cast<std::size_t>(id);
+    const auto index = static_cast<size_t>(id);
     if (is_used_[index])
       fail(ExitCode::input, "tokenizer: tokens '{}' and '{}' share the id {}", texts_[index], token, id);
     is_used_[index] = true;
     texts_[index] = std::move(token);
-    ids_.emplace(texts_[index], static_cast<std::int32_t>(id));
+    ids_.emplace(texts_[index], static_cast<int32_t>(id));
   }
 }
 
-std::optional<std::int32_t> Vocabulary::find(std::string_view token) const {
+std::optional<int32_t> Vocabulary::find(std::string_view token) const {
   const auto found = ids_.find(token);
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<std::string_view> Vocabulary::text(std::int32_t id) const {
-  if (id < 0 || id >= id_end() || !is_used_[static_cast<std::size_t>(id)]) return std::nullopt;
-  return texts_[static_cast<std::size_t>(id)];
+std::optional<std::string_view> Vocabulary::text(int32_t id) const {
+  if (id < 0 || id >= id_end() || !is_used_[static_cast<size_t>(id)]) return std::nullopt;
+  return texts_[static_cast<size_t>(id)];
 }
 
 }  // namespace maniple

@@ -44,7 +44,7 @@ void measure(World& world, const std::string& what, int rounds, auto round) {
 
 void serve(Channel& channel, const World& world, int burst, size_t size) {
   const std::vector<std::byte> bytes(size), answer(64);
-  if (!channel.center) {
+  if (!channel.root) {
     for (int received = 0; received < burst;) {
       Backoff backoff(Backoff::Spin::no);
       while (!channel.leaf->try_receive()) backoff.pause();
@@ -57,15 +57,15 @@ void serve(Channel& channel, const World& world, int burst, size_t size) {
   int awaited = burst * (world.size() - 1);
   Backoff backoff(Backoff::Spin::no);
   const auto receive = [&] {
-    if (!channel.center->try_receive()) return backoff.pause();
+    if (!channel.root->try_receive()) return backoff.pause();
     --awaited;
     backoff.reset();
   };
   for (int i = 0; i < burst; ++i)
     for (int rank = 1; rank < world.size(); ++rank)
-      while (!channel.center->try_send(rank, bytes)) receive();
+      while (!channel.root->try_send(rank, bytes)) receive();
   while (awaited > 0) receive();
-  while (!channel.center->flushed()) std::this_thread::yield();
+  while (!channel.root->flushed()) std::this_thread::yield();
 }
 
 }  // namespace

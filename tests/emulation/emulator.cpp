@@ -54,7 +54,7 @@ constexpr size_t stack_bytes = 256 << 10;
 constexpr size_t stack_bytes = 64 << 10;
 #endif
 constexpr size_t page = 4096;
-constexpr int most_threads = 1024;
+constexpr int max_threads = 1024;
 
 // The address sanitizer must know which stack is in use.
 void begin_switch([[maybe_unused]] void** saved, [[maybe_unused]] const void* bottom,
@@ -74,13 +74,13 @@ void end_switch([[maybe_unused]] void* saved, [[maybe_unused]] const void** bott
 class Stacks {
  public:
   Stacks() {
-    void* const memory = mmap(nullptr, most_threads * stack_bytes, PROT_READ | PROT_WRITE,
+    void* const memory = mmap(nullptr, max_threads * stack_bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<std::byte*>(memory);
-    for (int i = 0; i < most_threads; ++i) mprotect(bottom(i), page, PROT_NONE);
+    for (int i = 0; i < max_threads; ++i) mprotect(bottom(i), page, PROT_NONE);
   }
-  ~Stacks() { munmap(memory_, most_threads * stack_bytes); }
+  ~Stacks() { munmap(memory_, max_threads * stack_bytes); }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
@@ -327,7 +327,7 @@ struct AlignedDelete {
 }  // namespace
 
 void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::function<void()>& kernel) {
-  if (threads <= 0 || threads > most_threads || threads % 32 != 0)
+  if (threads <= 0 || threads > max_threads || threads % 32 != 0)
     throw EmulationError(fmt::format("a block of {} threads", threads));
   const uint64_t number = order.seed + order.launches++;
   const std::unique_ptr<std::byte, AlignedDelete> shared(

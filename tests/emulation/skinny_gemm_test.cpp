@@ -157,7 +157,7 @@ TEST_P(SkinnyGemm, LeavesOtherTypesAndMoreRowsToOthers) {
                               {});
   };
   EXPECT_TRUE(refused(DType::fp32, 1));
-  EXPECT_TRUE(refused(DType::bf16, cuda::most_skinny_rows + 1));
+  EXPECT_TRUE(refused(DType::bf16, cuda::max_skinny_rows + 1));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::vector<std::byte> around(std::span<const std::byte> body) {
   message.resize(header_bytes);
   message.insert(message.end(), body.begin(), body.end());
   message.resize(message.size() + hash_bytes);
-  seal(message);
+  write_checksum(message);
   return message;
 }
 

@@ -6,7 +6,7 @@
 
 using namespace maniple;
 
-extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const auto end = input.find('\0');
   const auto text = end == std::string_view::npos ? std::string_view("ab c") : input.substr(end + 1);

@@ -1,5 +1,5 @@
-// golden_requests MODEL_DIR EXPECTED: the golden prompts of a model as request lines on stdout; the tokens that they lead to, one
-// line each, into the file EXPECTED.
+// golden_requests MODEL_DIR EXPECTED: the golden prompts of a model as request lines on stdout; the tokens
+// that they lead to, one line each, into the file EXPECTED.
 #include <support/golden.hpp>
 
 #include <iostream>

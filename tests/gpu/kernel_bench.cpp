@@ -360,7 +360,7 @@ void bench_rows(Bench& bench) {
 }
 
 void bench_sampling(Bench& bench) {
-  Tensor partial(bench.device(), DType::uint8, {cuda::most_partial_candidates * sizeof(Candidate)});
+  Tensor partial(bench.device(), DType::uint8, {cuda::max_partial_candidates * sizeof(Candidate)});
   for (const int most : {1, 32, 256}) {
     const int rows = shrunk(most), vocabulary = shrunk(151936);
     Tensor logits = bench.random(2 * int64_t{rows} * vocabulary, 1),

@@ -16,7 +16,7 @@ class Matmul : public Conformance {
 };
 INSTANTIATE_TEST_SUITE_P(Every, Matmul, ::testing::ValuesIn(all_subjects()), name_of_subject);
 
-constexpr int64_t most_rows = 97;
+constexpr int64_t all_rows = 97;
 
 struct Case {
   int64_t n, k;
@@ -81,14 +81,14 @@ TEST_P(Matmul, AgreesWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
   for (const Case& c : cases(activation_types())) {
     SCOPED_TRACE(
         fmt::format("n {} k {} slices {} {} -> {}", c.n, c.k, c.slices, name_of(c.dtype), name_of(c.out)));
-    const Tensor x = random_tensor(device(), c.dtype, {most_rows, c.k}, 1);
+    const Tensor x = random_tensor(device(), c.dtype, {all_rows, c.k}, 1);
     const Tensor raw = random_tensor(device(), c.dtype, {c.n, c.k}, 2);
     const Tensor bias = c.biased ? random_tensor(device(), DType::fp32, {c.n}, 3) : Tensor();
     const Weight weight = packed(ops(), raw, c.dtype, c.slices);
     const Tensor whole = product(ops(), x, weight, bias, c.out);
     ASSERT_NO_FATAL_FAILURE(expect_close(x, raw, bias, whole));
     for (const int64_t m : row_counts())
-      for (const int64_t first : {int64_t{0}, most_rows - m}) {
+      for (const int64_t first : {int64_t{0}, all_rows - m}) {
         const ConstTensorView rows = x.view().rows(first, m);
         const Tensor part = product(ops(), rows, weight, bias, c.out);
         if (promises_bits())

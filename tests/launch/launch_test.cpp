@@ -29,25 +29,25 @@ std::string no_list() { return ""; }
 
 TEST(Launcher, ByHandThereIsNoMpi) {
   const Launch launch = launched_with({});
-  EXPECT_FALSE(launch.by_mpi);
+  EXPECT_FALSE(launch.under_mpi);
   EXPECT_EQ(launch.rank, 0);
   EXPECT_NO_THROW(check_launch(launch, 1, "", no_list));
 }
 
 TEST(Launcher, InAJobScriptWithoutSrunThereIsNoMpi) {
   const Launch launch = launched_with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}});
-  EXPECT_FALSE(launch.by_mpi);
+  EXPECT_FALSE(launch.under_mpi);
   EXPECT_NO_THROW(check_launch(launch, 1, "", no_list));
 }
 
 TEST(Launcher, MpirunAndPmixAndPmiTellTheRank) {
-  EXPECT_TRUE(launched_with({{"OMPI_COMM_WORLD_SIZE", "4"}}).by_mpi);
+  EXPECT_TRUE(launched_with({{"OMPI_COMM_WORLD_SIZE", "4"}}).under_mpi);
   EXPECT_EQ(launched_with({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}}).rank, 3);
   const Launch pmix =
       launched_with({{"PMIX_RANK", "2"}, {"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}});
-  EXPECT_TRUE(pmix.by_mpi);
+  EXPECT_TRUE(pmix.under_mpi);
   EXPECT_EQ(pmix.rank, 2);
-  EXPECT_TRUE(launched_with({{"PMI_RANK", "1"}}).by_mpi);
+  EXPECT_TRUE(launched_with({{"PMI_RANK", "1"}}).under_mpi);
 }
 
 TEST(Launcher, MpirunAndSrunTellHowManyRanksBelongOnThisNode) {
@@ -92,7 +92,7 @@ TEST(Launcher, NodesUnderSrunMayLeaveMpiInitEarlyUnlessTheirFencesAreRings) {
 
 TEST(Launcher, SrunWithoutPmixIsRefusedWithTheFlagToUse) {
   const Launch launch = launched_with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}});
-  EXPECT_FALSE(launch.by_mpi);
+  EXPECT_FALSE(launch.under_mpi);
   EXPECT_EQ(launch.rank, 5);
   try {
     check_launch(launch, 1, "", no_list);

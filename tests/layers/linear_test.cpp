@@ -52,8 +52,8 @@ TEST(ColumnThenRowParallel, EqualsTheDenseProductWithTheBiasAddedOnce) {
       ColumnParallelLinear up({"up", inner}, hidden, true, rank.place());
       RowParallelLinear down("down", hidden, inner, true, rank.place());
       Parameters parameters;
-      up.list(parameters);
-      down.list(parameters);
+      up.append_parameters(parameters);
+      down.append_parameters(parameters);
       fill(parameters, sources, *rank.backend.ops);
 
       std::vector<float> x = input_tokens();
@@ -75,7 +75,7 @@ TEST(RowParallel, CanLeaveTheSumToItsCaller) {
     ForwardContext context = rank.context();
     RowParallelLinear down("down", hidden, inner, true, rank.place());
     Parameters parameters;
-    down.list(parameters);
+    down.append_parameters(parameters);
     fill(parameters, sources, *rank.backend.ops);
     std::vector<float> part(static_cast<size_t>(tokens * inner / 3), 0.5F);
     const ConstTensorView x = view_of(part.data(), DType::fp32, {tokens, inner / 3});
@@ -94,7 +94,7 @@ TEST(RowParallel, HasTheSameBitsForEveryTensorSizeThatDividesItsSlices) {
       ForwardContext context = rank.context();
       RowParallelLinear down("down", hidden, inner, true, rank.place());
       Parameters parameters;
-      down.list(parameters);
+      down.append_parameters(parameters);
       fill(parameters, sources, *rank.backend.ops);
       std::vector<float> part;  // this rank's columns of the inner activations
       const int64_t width = inner / ranks;
@@ -110,7 +110,7 @@ TEST(RowParallel, HasTheSameBitsForEveryTensorSizeThatDividesItsSlices) {
 // Local rows of a layer as (source row) values, through a source whose value is its row number.
 std::vector<float> local_rows(LinearBase& layer, const Sources& rows_of, Rank& rank) {
   Parameters parameters;
-  layer.list(parameters);
+  layer.append_parameters(parameters);
   fill(parameters, rows_of, *rank.backend.ops);
   ForwardContext context = rank.context();
   std::vector<float> one{1};

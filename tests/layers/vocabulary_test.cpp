@@ -27,7 +27,7 @@ TEST(VocabParallelEmbedding, GivesEveryRankTheRowsOfAllShards) {
       ForwardContext context = rank.context();
       VocabParallelEmbedding embedding("embed", vocabulary, width, rank.place());
       Parameters parameters;
-      embedding.list(parameters);
+      embedding.append_parameters(parameters);
       fill(parameters, sources, *rank.backend.ops);
       const std::vector<int32_t> ids{0, 514, 64, 255, 256, 300, 511, 512};
       const TensorView out = embedding.forward(view_of(ids.data(), DType::int32, {8}), context);

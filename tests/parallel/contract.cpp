@@ -404,13 +404,13 @@ void wait_until_flushed(Mailbox& mailbox) {
   while (!mailbox.flushed()) backoff.pause();
 }
 
-// Runs the leaf of this rank, and on rank 0 the center in a thread of its own.
-void run_channel(World& world, const std::function<void(Mailbox&)>& center,
+// Runs the leaf of this rank, and on rank 0 the root in a thread of its own.
+void run_channel(World& world, const std::function<void(Mailbox&)>& root,
                  const std::function<void(Mailbox&)>& leaf) {
   Channel channel = world.make_channel();
-  EXPECT_EQ(channel.center != nullptr, world.rank() == 0);
+  EXPECT_EQ(channel.root != nullptr, world.rank() == 0);
   std::thread coordinator;
-  if (channel.center) coordinator = std::thread([&] { center(*channel.center); });
+  if (channel.root) coordinator = std::thread([&] { root(*channel.root); });
   leaf(*channel.leaf);
   if (coordinator.joinable()) coordinator.join();
 }
@@ -418,7 +418,7 @@ void run_channel(World& world, const std::function<void(Mailbox&)>& center,
 void messages_keep_their_order_and_sender(World& world) {
   constexpr int count = 500;
   const int size = world.size();
-  const auto center = [&](Mailbox& mailbox) {
+  const auto root = [&](Mailbox& mailbox) {
     std::vector<int> next(size, 0);
     int received = 0;
     const auto receive_one = [&] {
@@ -441,7 +441,7 @@ void messages_keep_their_order_and_sender(World& world) {
     }
     wait_until_flushed(mailbox);
   };
-  run_channel(world, center, leaf);
+  run_channel(world, root, leaf);
 }
 
 void big_and_empty_messages_arrive(World& world) {
@@ -450,7 +450,7 @@ void big_and_empty_messages_arrive(World& world) {
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + rank);
     return bytes;
   };
-  const auto center = [&](Mailbox& mailbox) {
+  const auto root = [&](Mailbox& mailbox) {
     for (int to = 0; to < world.size(); ++to) {
       send_all(mailbox, to, {});
       send_all(mailbox, to, big(to));
@@ -467,7 +467,7 @@ void big_and_empty_messages_arrive(World& world) {
     send_all(mailbox, 0, big(world.rank() + 100));
     wait_until_flushed(mailbox);
   };
-  run_channel(world, center, leaf);
+  run_channel(world, root, leaf);
 }
 
 // A receiver that does not read costs the sender memory: try_send refuses, and no accepted message is lost.
@@ -475,8 +475,8 @@ void a_sender_is_told_to_wait(World& world) {
   Channel channel = world.make_channel();
   const std::vector<std::byte> bytes(20'000);  // too many for MPI to buffer by itself
   int accepted = 0;
-  if (channel.center) {
-    while (accepted < 1000 && channel.center->try_send(world.size() - 1, bytes)) ++accepted;
+  if (channel.root) {
+    while (accepted < 1000 && channel.root->try_send(world.size() - 1, bytes)) ++accepted;
     EXPECT_GT(accepted, 0);
     EXPECT_LT(accepted, 1000);
   }
@@ -486,7 +486,7 @@ void a_sender_is_told_to_wait(World& world) {
   accepted = std::stoi(number);
   if (world.rank() == world.size() - 1)
     for (int received = 0; received < accepted; ++received) wait_for_message(*channel.leaf);
-  if (channel.center) wait_until_flushed(*channel.center);
+  if (channel.root) wait_until_flushed(*channel.root);
 }
 
 void two_channels_do_not_mix(World& world) {
@@ -494,9 +494,9 @@ void two_channels_do_not_mix(World& world) {
   send_all(*second.leaf, 0, text("second"));
   send_all(*first.leaf, 0, text("first"));
   if (world.rank() == 0) {
-    for (int i = 0; i < world.size(); ++i) EXPECT_EQ(wait_for_message(*first.center).bytes, text("first"));
-    for (int i = 0; i < world.size(); ++i) EXPECT_EQ(wait_for_message(*second.center).bytes, text("second"));
-    EXPECT_FALSE(first.center->try_receive());
+    for (int i = 0; i < world.size(); ++i) EXPECT_EQ(wait_for_message(*first.root).bytes, text("first"));
+    for (int i = 0; i < world.size(); ++i) EXPECT_EQ(wait_for_message(*second.root).bytes, text("second"));
+    EXPECT_FALSE(first.root->try_receive());
   }
   wait_until_flushed(*first.leaf);
   wait_until_flushed(*second.leaf);
@@ -506,8 +506,8 @@ void nobody_sends_above_the_size_limit(World& world) {
   Channel channel = world.make_channel();
   const std::vector<std::byte> bytes(Mailbox::max_bytes + 1);
   EXPECT_THROW(channel.leaf->try_send(0, bytes), Error);
-  if (channel.center) {
-    EXPECT_THROW(channel.center->try_send(world.size() - 1, bytes), Error);
+  if (channel.root) {
+    EXPECT_THROW(channel.root->try_send(world.size() - 1, bytes), Error);
   }
 }
 

@@ -20,7 +20,7 @@ TEST(ProcessGrid, FourStagesOfTwoTensorRanks) {
   EXPECT_EQ(groups(grid, &GroupRanks::tensor), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::data), (Groups{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::replica), (Groups{{0, 1, 2, 3, 4, 5, 6, 7}}));
-  EXPECT_EQ(reporter_of(grid, 0), 6);
+  EXPECT_EQ(result_rank_of(grid, 0), 6);
 }
 
 TEST(ProcessGrid, TwoOfEach) {
@@ -28,15 +28,15 @@ TEST(ProcessGrid, TwoOfEach) {
   EXPECT_EQ(groups(grid, &GroupRanks::tensor), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::data), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::replica), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
-  EXPECT_EQ(reporter_of(grid, 0), 2);
-  EXPECT_EQ(reporter_of(grid, 1), 6);
+  EXPECT_EQ(result_rank_of(grid, 0), 2);
+  EXPECT_EQ(result_rank_of(grid, 1), 6);
 }
 
 TEST(ProcessGrid, TwoReplicasOfFourTensorRanks) {
   const GridSize grid{4, 1, 2};
   EXPECT_EQ(groups(grid, &GroupRanks::tensor), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(groups(grid, &GroupRanks::data), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
-  EXPECT_EQ(reporter_of(grid, 1), 4);
+  EXPECT_EQ(result_rank_of(grid, 1), 4);
 }
 
 // For every grid of up to 64 ranks: positions are a bijection in the documented order, and each kind of group

@@ -1,5 +1,5 @@
-// NCCL's C interface over the fake of tests/support, for ranks that are processes of one machine. Its folder is
-// below $STAND_IN_FOLDER (/dev/shm). STAND_IN_LAST_BROADCAST=N kills a rank in its N-th broadcast.
+// NCCL's C interface over the fake of tests/support, for ranks that are processes of one machine. Its folder
+// is below $STAND_IN_FOLDER (/dev/shm). STAND_IN_LAST_BROADCAST=N kills a rank in its N-th broadcast.
 #include <rehearsal/stand_in_cuda.hpp>
 #include <support/fake_nccl.hpp>
 

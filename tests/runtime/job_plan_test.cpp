@@ -63,8 +63,8 @@ TEST(JobPlan, OfEveryGridUpTo64RanksFitsTogether) {
         ASSERT_EQ(mine.groups, groups_of(plan.grid, rank));
         ASSERT_EQ(mine.tensor().rank, rank % tensor);
         ASSERT_EQ(mine.layers, (IndexRange{0, 5}));
-        ASSERT_TRUE(mine.embeds() && mine.samples());
-        ASSERT_EQ(plan.reports(rank), rank % tensor == 0);
+        ASSERT_TRUE(mine.is_first_stage() && mine.is_last_stage());
+        ASSERT_EQ(plan.sends_results(rank), rank % tensor == 0);
       }
     }
   }

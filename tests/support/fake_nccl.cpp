@@ -39,8 +39,9 @@ class FakeNccl::FileExchange {
     return true;
   }
 
-  // A round: each rank posts a message, and reads those of all ranks once they are there. A rank that has read the
-  // messages of one round no longer needs those of the one before. After an abort messages are empty.
+  // A round: each rank posts a message, and reads those of all ranks once they are there. A rank that has
+  // read the messages of one round no longer needs those of the one before. After an abort messages are
+  // empty.
   void begin_round(const Bytes& mine) { post(std::to_string(++rounds_), mine); }
   bool can_end_round() const { return aborted_ || all(std::to_string(rounds_)); }
   std::vector<Bytes> end_round() {

@@ -1,10 +1,11 @@
 // NCCL without GPUs, in one implementation for both kinds of tests: ranks that are threads of one process
 // (unit tests), and ranks that are processes of one machine (tests/rehearsal wraps it into libnccl.so.2).
 // Ranks leave each other files in a folder named after the communicator's id. As with non-blocking
-// communicators, calls answer in_progress and comm_state() tells the rest; a group starts at its end; calls run
-// in the order of the stream or of the graph that recorded them; one that misses a rank waits until it is aborted.
-// Stricter than NCCL: calls that do not match are an error where NCCL would hang, and among threads so is an
-// abort for the other ranks. Sums follow the tree, so that the contract of Communicator holds to the bit.
+// communicators, calls answer in_progress and comm_state() tells the rest; a group starts at its end; calls
+// run in the order of the stream or of the graph that recorded them; one that misses a rank waits until it is
+// aborted. Stricter than NCCL: calls that do not match are an error where NCCL would hang, and among threads
+// so is an abort for the other ranks. Sums follow the tree, so that the contract of Communicator holds to the
+// bit.
 #pragma once
 
 #include <kernels/cpu/cpu_device.hpp>

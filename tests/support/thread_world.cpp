@@ -50,7 +50,7 @@ class Job {
     const std::lock_guard lock(mutex_);
     while (static_cast<int>(channels_.size()) <= number) channels_.push_back(make_memory_channel(ranks_));
     MemoryChannel& channel = channels_[number];
-    return {rank == 0 ? std::move(channel.center) : nullptr, std::move(channel.leaves[rank])};
+    return {rank == 0 ? std::move(channel.root) : nullptr, std::move(channel.leaves[rank])};
   }
 
   void report(std::exception_ptr failure) {

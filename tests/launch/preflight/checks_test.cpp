@@ -12,7 +12,7 @@ namespace {
 JobFacts healthy(int nodes = 1, int ranks_a_node = 2) {
   JobFacts s;
   s.options.engine.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};
-  s.options.any_cpu_path = true;
+  s.options.cpu_path_is_auto = true;
   for (int node = 0; node < nodes; ++node)
     for (int local = 0; local < ranks_a_node; ++local) {
       s.locations.push_back({"nid" + std::to_string(node + 1), node, local, ranks_a_node});
@@ -159,7 +159,7 @@ TEST(Checks, ProcessorsOfSeveralTypesAreNamedUnlessThePathWasChosen) {
             "  why: a later job of this run on better nodes would take another path, and be refused\n"
             "  try: --cpu-path avx2 for all jobs of a run, or nodes of one type: sbatch --constraint=NAME "
             "(sinfo -o \"%N %f\" lists them)\n");
-  s.options.any_cpu_path = false;
+  s.options.cpu_path_is_auto = false;
   EXPECT_EQ(finding_of(s), "");
   s.options.engine.backend.cpu_path = CpuPath::amx;
   EXPECT_EQ(finding_of(s),
@@ -249,7 +249,7 @@ TEST(Checks, NoGpu) {
 
 TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
   JobFacts s = healthy(2, 2);
-  s.options.any_backend = true;
+  s.options.backend_is_auto = true;
   EXPECT_EQ(finding_of(s), "");
   for (RankFacts& facts : s.ranks) facts.gpus_of_node = 4;
   for (size_t rank = 0; rank < 3; ++rank) s.ranks[rank].gpus = {{"GPU-1", "0000:01:00.0", 0, {}}};
@@ -259,7 +259,7 @@ TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
             "  try: --gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant\n");
   s.cuda_build = false;
   EXPECT_NE(finding_of(s).find("why: this build has no CUDA backend\n"), std::string::npos);
-  s.options.any_backend = false;
+  s.options.backend_is_auto = false;
   EXPECT_EQ(finding_of(s), "") << "--backend cpu was asked for";
 }
 

@@ -14,21 +14,22 @@ namespace {
 const std::vector<RankLocation> four_nodes{{"a", 0, 0, 1}, {"b", 1, 0, 1}, {"c", 2, 0, 1}, {"d", 3, 0, 1}};
 
 TEST(Judge, NamesASlowPair) {
-  const Series latency{"latency", "us", false, 5, {0, 2, 11, 2.1}};
-  const std::vector<Finding> findings = judge({latency}, four_nodes);
+  const Measurement latency{"latency", "us", false, 5, {0, 2, 11, 2.1}};
+  const std::vector<Finding> findings = find_outliers({latency}, four_nodes);
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].what, "latency: 11 us at rank 2 on c; the median is 2.1 us");
   EXPECT_NE(findings[0].remedy.find("--exclude=c"), std::string::npos);
 }
 
 TEST(Judge, LeavesWhatIsWithinItsToleranceAlone) {
-  EXPECT_TRUE(judge({{"latency", "us", false, 5, {0, 2, 10, 2.1}}}, four_nodes).empty());
-  EXPECT_TRUE(judge({{"nothing", "us", false, 5, {0, 0, 0, 0}}}, four_nodes).empty());
-  EXPECT_TRUE(judge({{"one", "us", false, 5, {7, 0, 0, 0}}}, four_nodes).empty());
+  EXPECT_TRUE(find_outliers({{"latency", "us", false, 5, {0, 2, 10, 2.1}}}, four_nodes).empty());
+  EXPECT_TRUE(find_outliers({{"nothing", "us", false, 5, {0, 0, 0, 0}}}, four_nodes).empty());
+  EXPECT_TRUE(find_outliers({{"one", "us", false, 5, {7, 0, 0, 0}}}, four_nodes).empty());
 }
 
 TEST(Judge, OfTwoTheSlowOneIsWrong) {
-  const std::vector<Finding> findings = judge({{"storage", "GB/s", true, 3, {4, 1, 0, 0}}}, four_nodes);
+  const std::vector<Finding> findings =
+      find_outliers({{"storage", "GB/s", true, 3, {4, 1, 0, 0}}}, four_nodes);
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].what, "storage: 1 GB/s at rank 1 on b; the median is 4 GB/s");
 }
@@ -48,10 +49,10 @@ TEST(Measure, CoversTheLayoutAtHand) {
   options.run_dir = tree.path();
   run_ranks(4, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
-    const std::vector<Series> measured =
+    const std::vector<Measurement> measured =
         measure(world, options, plan_or_refuse(world.locations(), options.engine), backend);
     std::set<std::string> names;
-    for (const Series& series : measured) {
+    for (const Measurement& series : measured) {
       EXPECT_EQ(series.by_rank.size(), 4u) << series.name;
       names.insert(series.name);
     }
@@ -59,7 +60,7 @@ TEST(Measure, CoversTheLayoutAtHand) {
                              "memory of a rank", "reading the model, each node"})
       EXPECT_TRUE(names.contains(name)) << name;
     if (world.rank() != 0) return;
-    for (const Series& series : measured)
+    for (const Measurement& series : measured)
       if (!series.name.ends_with("other nodes")) {
         EXPECT_GT(series.by_rank[series.name.starts_with("latency") ? 1 : 0], 0) << series.name;
       }

@@ -68,7 +68,7 @@ TEST_F(FaultReporterTest, NamesTheRankItsPlaceAndItsWork) {
             "  why: because\n  try: this\n  where: noticed by rank 1 on nid1\n"
             "  requests in its step: 5, 1, 7, 8, 9, 10, 11, 12 and 1 more\n"
             "  to leave that node out: sbatch --exclude=nid2 ...\n");
-  auto record = nlohmann::json::parse(read_if_there(folder_ / "fault.json").value());
+  auto record = nlohmann::json::parse(read_optional_file(folder_ / "fault.json").value());
   EXPECT_GT(record.at("time"), 0);
   record.erase("time");
   EXPECT_EQ(record, nlohmann::json::parse(R"({"rank": 2, "host": "nid2", "gpu": "GPU-2", "phase": "step",
@@ -80,7 +80,7 @@ TEST_F(FaultReporterTest, NamesTheRankItsPlaceAndItsWork) {
 
 TEST_F(FaultReporterTest, ADeathWithTheLauncherOrWithOthersComesFromOutside) {
   const auto from_outside = [&] {
-    const auto record = nlohmann::json::parse(read_if_there(folder_ / "fault.json").value());
+    const auto record = nlohmann::json::parse(read_optional_file(folder_ / "fault.json").value());
     fs::remove(folder_ / "fault.json");
     return record.at("from_outside").get<bool>();
   };
@@ -126,7 +126,7 @@ TEST_F(FaultReporterTest, TheFirstOneWinsAndTheOthersAreSilent) {
   EXPECT_NE(told(), "");
   fault_.rank = 3;
   EXPECT_EQ(told(), "");
-  EXPECT_EQ(nlohmann::json::parse(read_if_there(folder_ / "fault.json").value()).at("rank"), 2);
+  EXPECT_EQ(nlohmann::json::parse(read_optional_file(folder_ / "fault.json").value()).at("rank"), 2);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "a temporary file is left";
 }
 
@@ -209,7 +209,7 @@ TEST(RankLog, KeepsWholeLinesWithTheirTimeFromBeforeItWasOpened) {
     log.open(file);
     log.write("then");
   }
-  std::string lines = read_if_there(file).value();
+  std::string lines = read_optional_file(file).value();
   std::ranges::replace_if(
       lines, [](char c) { return '0' <= c && c <= '9'; }, '0');
   const std::string time = "0000-00-00T00:00:00.000 ";

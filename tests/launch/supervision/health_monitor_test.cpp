@@ -92,7 +92,7 @@ struct SilentWorld : SelfWorld {
   const std::vector<RankLocation>& locations() const override { return all; }
   Channel make_channel() override {
     channel = make_memory_channel(size());
-    return {std::move(channel.center), std::move(channel.leaves[0])};
+    return {std::move(channel.root), std::move(channel.leaves[0])};
   }
   std::vector<RankLocation> all;
   MemoryChannel channel;

@@ -19,9 +19,9 @@ class Rehearsal {
     plan.command = command;
     send(plan);
   }
-  void send(const StepPlan& plan) { ASSERT_TRUE(channel_.center->try_send(0, encode(plan))); }
+  void send(const StepPlan& plan) { ASSERT_TRUE(channel_.root->try_send(0, encode(plan))); }
 
-  std::string obey(bool reports = true) {
+  std::string obey(bool sends_results = true) {
     const StepRunner runner{[this](const StepPlan& plan) {
                               log_ += "launch " + std::to_string(plan.step) + ", ";
                               launched_.push_back(plan.step);
@@ -34,13 +34,13 @@ class Rehearsal {
                               log_ += "collect " + std::to_string(result.step) + ", ";
                               return result;
                             }};
-    run_worker_loop(*channel_.leaves[0], reports, runner, activity);
+    run_worker_loop(*channel_.leaves[0], sends_results, runner, activity);
     return log_;
   }
 
   std::vector<uint64_t> answers() {
     std::vector<uint64_t> steps;
-    while (const auto message = channel_.center->try_receive())
+    while (const auto message = channel_.root->try_receive())
       steps.push_back(decode_result(message->bytes).step);
     return steps;
   }

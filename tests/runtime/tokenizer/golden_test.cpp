@@ -75,7 +75,7 @@ TEST_P(Golden, EveryPrefixOfIncrementalTextIsAPrefixOfTheDecodedText) {
   for (int round = 0; round < 300; ++round) {
     Ids ids(random() % 20);
     for (auto& id : ids)
-      id = static_cast<std::int32_t>(random() % (random() % 2 ? 260 : tokenizer.vocab_size() + 5));
+      id = static_cast<int32_t>(random() % (random() % 2 ? 260 : tokenizer.vocab_size() + 5));
     const auto whole = tokenizer.decode(ids, false);
     IncrementalDetokenizer detokenizer(tokenizer, false);
     std::string text;
@@ -110,13 +110,13 @@ TEST_P(Golden, ManyThreadsShareOneTokenizer) {
 }
 
 TEST_P(Golden, EveryTokenHasItsIdBack) {
-  for (std::size_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const auto text = tokenizer.token_text(static_cast<std::int32_t>(id));
+  for (size_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const auto text = tokenizer.token_text(static_cast<int32_t>(id));
     ASSERT_TRUE(text.has_value()) << id;
-    EXPECT_EQ(tokenizer.token_id(*text), static_cast<std::int32_t>(id));
+    EXPECT_EQ(tokenizer.token_id(*text), static_cast<int32_t>(id));
   }
   EXPECT_EQ(tokenizer.token_text(-1), std::nullopt);
-  EXPECT_EQ(tokenizer.token_text(static_cast<std::int32_t>(tokenizer.vocab_size())), std::nullopt);
+  EXPECT_EQ(tokenizer.token_text(static_cast<int32_t>(tokenizer.vocab_size())), std::nullopt);
   EXPECT_EQ(tokenizer.token_id("no such token"), std::nullopt);
 }
 

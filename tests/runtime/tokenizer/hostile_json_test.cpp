@@ -97,7 +97,7 @@ TEST(HostileTokenizer, WrongTypesAreNamed) {
 
 TEST(HostileTokenizer, EveryTruncationIsRefused) {
   const auto whole = small_tokenizer().dump();
-  for (std::size_t length = 0; length < whole.size(); ++length)
+  for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_NE(complaint_about(whole.substr(0, length)), "accepted") << length;
   EXPECT_EQ(complaint_about(whole), "accepted");
 }

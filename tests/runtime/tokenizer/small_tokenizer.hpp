@@ -42,6 +42,6 @@ inline nlohmann::json added_token(const std::string& content, int id) {
           {"special", true}};
 }
 
-using Ids = std::vector<std::int32_t>;
+using Ids = std::vector<int32_t>;
 
 }  // namespace maniple::testing

@@ -22,7 +22,7 @@ Outcome feed(const std::vector<std::string>& stops, const std::vector<std::strin
 // The definition, by trial: the shortest prefix of the text that ends with a stop string, and the longest
 // such stop string.
 Outcome expected(const std::vector<std::string>& stops, const std::string& text) {
-  for (std::size_t length = 1; length <= text.size(); ++length) {
+  for (size_t length = 1; length <= text.size(); ++length) {
     std::string longest;
     for (const auto& stop : stops)
       if (text.substr(0, length).ends_with(stop) && stop.size() > longest.size()) longest = stop;
@@ -75,9 +75,9 @@ TEST(StopStrings, MayBeOfManyBytesACharacter) {
 TEST(StopStrings, DoNotDependOnHowTheTextIsCut) {
   std::mt19937 random(3);
   for (int round = 0; round < 5000; ++round) {
-    const auto word = [&](std::size_t longest) {
+    const auto word = [&](size_t longest) {
       std::string text;
-      for (std::size_t n = 1 + random() % longest; n > 0; --n) text += static_cast<char>('a' + random() % 2);
+      for (size_t n = 1 + random() % longest; n > 0; --n) text += static_cast<char>('a' + random() % 2);
       return text;
     };
     std::vector<std::string> stops(random() % 4), parts(random() % 6);

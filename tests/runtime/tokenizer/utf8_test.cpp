@@ -51,7 +51,7 @@ TEST(Utf8, CodePointsSurviveTheRoundTrip) {
     std::string text;
     append_utf8(text, c);
     EXPECT_EQ(first_invalid_utf8(text), std::string::npos);
-    std::size_t position = 0;
+    size_t position = 0;
     EXPECT_EQ(next_code_point(text, position), c);
     EXPECT_EQ(position, text.size());
   }

@@ -7,9 +7,9 @@ namespace maniple {
 
 // Bytes, and hashes (XXH64) of a safetensors file's header and of samples: four of 64 KiB, or one of 4 KiB in
 // a file below 64 MiB.
-struct FilePrint {
+struct FileFingerprint {
   uint64_t size = 0, header = 0, samples = 0;
-  bool operator==(const FilePrint&) const = default;
+  bool operator==(const FileFingerprint&) const = default;
 };
 
 // The size of a safetensors file's header, with the length field before it. For a file of any content; at
@@ -17,12 +17,12 @@ struct FilePrint {
 uint64_t header_bytes(const InputFile& file);
 
 // A file of any content has a print. Throws Error (input) when it cannot be read.
-FilePrint print_of(const InputFile& file);
+FileFingerprint fingerprint_of(const InputFile& file);
 
 // A file as the rank that made the index read it.
 struct IndexedFile {
   std::filesystem::path path;
-  FilePrint print;
+  FileFingerprint print;
   bool operator==(const IndexedFile&) const = default;
 };
 

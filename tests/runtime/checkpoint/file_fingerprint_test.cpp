@@ -1,4 +1,4 @@
-#include <runtime/checkpoint/file_print.hpp>
+#include <runtime/checkpoint/file_fingerprint.hpp>
 
 #include "checkpoint_testing.hpp"
 
@@ -16,11 +16,11 @@ void write(const std::filesystem::path& path, const std::string& header, const s
   file.write(reinterpret_cast<const char*>(&length), sizeof length) << header << data;
 }
 
-class FilePrintTest : public ::testing::Test {
+class FileFingerprintTest : public ::testing::Test {
  protected:
-  FilePrint print(const std::string& header, const std::string& data) {
+  FileFingerprint print(const std::string& header, const std::string& data) {
     write(directory_ / "file", header, data);
-    return print_of(InputFile(directory_ / "file"));
+    return fingerprint_of(InputFile(directory_ / "file"));
   }
   std::string refusal(const IndexedFile& file) {
     try {
@@ -34,15 +34,15 @@ class FilePrintTest : public ::testing::Test {
   TempDirectory directory_;
 };
 
-TEST_F(FilePrintTest, IsTheSameOfTheSameContent) {
+TEST_F(FileFingerprintTest, IsTheSameOfTheSameContent) {
   const std::string data(100'000, 'x');
   EXPECT_EQ(print("{}", data), print("{}", data));
 }
 
-TEST_F(FilePrintTest, TellsSizeHeaderAndValuesApart) {
+TEST_F(FileFingerprintTest, TellsSizeHeaderAndValuesApart) {
   const std::string data(100'000, 'x');
-  const FilePrint first = print("{a}", data), header = print("{b}", data),
-                  values = print("{a}", std::string(100'000, 'y')), size = print("{a}", data + "x");
+  const FileFingerprint first = print("{a}", data), header = print("{b}", data),
+                        values = print("{a}", std::string(100'000, 'y')), size = print("{a}", data + "x");
   EXPECT_NE(first.header, header.header);
   EXPECT_EQ(first.samples, header.samples);
   EXPECT_NE(first.samples, values.samples);
@@ -50,9 +50,9 @@ TEST_F(FilePrintTest, TellsSizeHeaderAndValuesApart) {
   EXPECT_NE(first.size, size.size);
 }
 
-TEST_F(FilePrintTest, SamplesALargeFileInFourPlaces) {
+TEST_F(FileFingerprintTest, SamplesALargeFileInFourPlaces) {
   std::string data(size_t{70} << 20, 'x');
-  const FilePrint first = print("{}", data);
+  const FileFingerprint first = print("{}", data);
   for (size_t i = 1; i <= 4; ++i) {
     std::string other = data;
     std::fill_n(other.begin() + static_cast<std::ptrdiff_t>(data.size() / 5 * i + 100), 8, 'y');
@@ -60,15 +60,15 @@ TEST_F(FilePrintTest, SamplesALargeFileInFourPlaces) {
   }
 }
 
-TEST_F(FilePrintTest, TakesAnyContent) {
+TEST_F(FileFingerprintTest, TakesAnyContent) {
   for (const size_t size : {0, 1, 7, 8, 9, 4095}) print("", std::string(size, '\xff'));
   std::ofstream(directory_ / "short") << "abc";
-  EXPECT_EQ(print_of(InputFile(directory_ / "short")).size, 3u);
+  EXPECT_EQ(fingerprint_of(InputFile(directory_ / "short")).size, 3u);
   std::ofstream(directory_ / "none");
-  EXPECT_EQ(print_of(InputFile(directory_ / "none")).size, 0u);
+  EXPECT_EQ(fingerprint_of(InputFile(directory_ / "none")).size, 0u);
 }
 
-TEST_F(FilePrintTest, RefusesAnotherFileByItsName) {
+TEST_F(FileFingerprintTest, RefusesAnotherFileByItsName) {
   const std::string data(50'000, 'x');
   const IndexedFile listed{directory_ / "file", print("{a}", data)};
   EXPECT_EQ(refusal(listed), "");

@@ -1,6 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <kernels/support/counted.hpp>
-#include <runtime/checkpoint/file_print.hpp>
+#include <runtime/checkpoint/file_fingerprint.hpp>
 
 #include <xxhash.h>
 
@@ -11,7 +11,7 @@ namespace maniple {
 namespace {
 
 constexpr uint64_t large_file = uint64_t{64} << 20;
-constexpr uint64_t most_header_bytes = 100'000'000;  // the parser's limit
+constexpr uint64_t max_header_bytes = 100'000'000;  // the parser's limit
 
 uint64_t hash_of(const InputFile& file, uint64_t offset, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(std::min(size, file.size() - offset));
@@ -25,12 +25,12 @@ uint64_t header_bytes(const InputFile& file) {
   uint64_t length = 0;
   if (file.size() < sizeof length) return file.size();
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
-  return std::min({length, file.size() - sizeof length, most_header_bytes}) + sizeof length;
+  return std::min({length, file.size() - sizeof length, max_header_bytes}) + sizeof length;
 }
 
-FilePrint print_of(const InputFile& file) {
+FileFingerprint fingerprint_of(const InputFile& file) {
   const uint64_t header = header_bytes(file);
-  FilePrint print{file.size(), hash_of(file, 0, header, 0)};
+  FileFingerprint print{file.size(), hash_of(file, 0, header, 0)};
   const uint64_t count = file.size() < large_file ? 1 : 4, bytes = file.size() < large_file ? 4096 : 65536;
   for (uint64_t i = 1; i <= count; ++i)
     print.samples = hash_of(file, header + (file.size() - header) / (count + 1) * i, bytes, print.samples);
@@ -39,7 +39,7 @@ FilePrint print_of(const InputFile& file) {
 
 InputFile open_same(const IndexedFile& file) {
   InputFile mine(file.path);
-  const FilePrint print = print_of(mine);
+  const FileFingerprint print = fingerprint_of(mine);
   if (print == file.print) return mine;
   const auto difference = [&]() -> std::string {
     if (print.size != file.print.size)
