@@ -24,41 +24,35 @@ Backend make_cpu(const BackendOptions& options) {
   return {std::move(device), std::move(ops)};
 }
 
+}  // namespace
+
 #if MANIPLE_CUDA
-constexpr bool built_with_cuda = true;
-int gpus() { return cuda::visible_gpus(); }
-std::vector<GpuIdentity> identities() { return cuda::identify_gpus(); }
-void open_libraries() { cuda::open_libraries(); }
-Backend make_cuda(const BackendOptions& options) { return cuda::make_backend(options.gpu); }
+bool has_cuda_backend() { return true; }
+int visible_gpus() { return cuda::visible_gpus(); }
+std::vector<GpuIdentity> identify_gpus() { return cuda::identify_gpus(); }
+void open_gpu_libraries() { cuda::open_libraries(); }
 #else
-constexpr bool built_with_cuda = false;
-int gpus() { return 0; }
-std::vector<GpuIdentity> identities() { return {}; }
-void open_libraries() {}
-Backend make_cuda(const BackendOptions&) {
+bool has_cuda_backend() { return false; }
+int visible_gpus() { return 0; }
+std::vector<GpuIdentity> identify_gpus() { return {}; }
+void open_gpu_libraries() {}
+Backend cuda::make_backend(int) {
   throw Error(ExitCode::preflight, "this build has no CUDA backend",
               "the build found no CUDA toolkit, or left it out",
               "use `backend` cpu, or build with -DMANIPLE_CUDA=ON where nvcc and cuBLAS are");
 }
 #endif
 
-}  // namespace
-
-bool has_cuda_backend() { return built_with_cuda; }
-int visible_gpus() { return gpus(); }
-std::vector<GpuIdentity> identify_gpus() { return identities(); }
-void open_gpu_libraries() { open_libraries(); }
-
 Backend make_backend(const BackendOptions& options) {
   switch (options.kind) {
     case BackendKind::reference:
       return make_reference();
     case BackendKind::automatic:
-      return gpus() > 0 ? make_cuda(options) : make_cpu(options);
+      return visible_gpus() > 0 ? cuda::make_backend(options.gpu) : make_cpu(options);
     case BackendKind::cpu:
       return make_cpu(options);
     case BackendKind::cuda:
-      return make_cuda(options);
+      return cuda::make_backend(options.gpu);
   }
   fail(ExitCode::internal, "unknown backend kind");
 }

@@ -1,6 +1,7 @@
 // The deadlines of supervision.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace maniple {
@@ -13,7 +14,14 @@ struct Deadlines {
   std::chrono::milliseconds report{5'000};        // from noticing a fault to the end of this process
 
   // Deadlines with which all ranks are gone within `all_gone` after a fault.
-  static Deadlines within(std::chrono::milliseconds all_gone);
+  static Deadlines within(std::chrono::milliseconds all_gone) {
+    Deadlines deadlines;
+    deadlines.silence = all_gone / 3;
+    deadlines.heartbeat = std::min(deadlines.heartbeat, deadlines.silence / 10);
+    deadlines.progress = all_gone * 3 / 4;
+    deadlines.report = std::min(deadlines.report, all_gone / 6);
+    return deadlines;
+  }
 };
 
 }  // namespace maniple
