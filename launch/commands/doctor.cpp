@@ -39,7 +39,7 @@ std::string checks_text(const std::vector<CheckResult>& results) {
 std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
   std::string text;
   if (options.out) {
-    check_output(*options.out, options.overwrite);
+    check_output(*options.out, options.overwrite, nullptr);
     text += fmt::format("ok: results can go to {}\n", *options.out);
   }
   if (options.in.empty()) return text;

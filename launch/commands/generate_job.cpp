@@ -74,12 +74,10 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   }
   seed_ = seed_of(nullptr);
   started_ = std::time(nullptr);
-  check_output(options_.out.value_or("-"), options_.overwrite);  // before an input that may be long
+  // Before the input is read, which may be long.
+  check_output(options_.out.value_or("-"), options_.overwrite, input_ ? &*input_ : nullptr);
   if (!followed_) check_requests();
   output_.emplace(options_.out.value_or("-"));
-  if (input_ && output_->is_one_of(*input_))
-    fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
-         options_.out.value_or("stdout"));
 }
 
 void GenerateJob::check_requests() {

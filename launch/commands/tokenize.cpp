@@ -67,11 +67,8 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   if (options.chat) chat_template = ChatTemplate::load(files);
   const auto convert = options.decode ? decode_line : encode_line;
   LineReader input(options.in);
+  check_output(options.out, options.overwrite, &input);
   OutputFile output(options.out);
-  if (output.is_one_of(input))
-    fail(ExitCode::usage, "--in and --out are the same file, {}; write the results to another one",
-         options.in);
-  check_overwrite(options.out, options.overwrite);
   output.clear();
   while (const std::optional<LineReader::Line> line = input.next()) {
     const std::string where = fmt::format("{} {}", input.name(), line->where);

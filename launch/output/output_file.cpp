@@ -44,12 +44,17 @@ void check_overwrite(const std::filesystem::path& path, const Overwrite& overwri
               "choose another file, or add --overwrite");
 }
 
-void check_output(const std::filesystem::path& path, const Overwrite& overwrite) {
-  if (path == "-") return;
+void check_output(const std::filesystem::path& path, const Overwrite& overwrite, const LineReader* input) {
+  struct stat status {};
+  const bool is_stdout = path == "-";
+  const int unknown = is_stdout ? ::fstat(STDOUT_FILENO, &status) : ::stat(path.c_str(), &status);
+  if (unknown == 0 && input && input->reads(status))
+    fail(ExitCode::usage, "--in and the output are the same file, {}; write the results to another one",
+         is_stdout ? "stdout" : path.string());
+  if (is_stdout) return;
   check_overwrite(path, overwrite);
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const bool there = ::access(path.c_str(), F_OK) == 0;
-  if (::access(there ? path.c_str() : folder.c_str(), W_OK) != 0) fail_to_open(path.string());
+  if (::access(unknown == 0 ? path.c_str() : folder.c_str(), W_OK) != 0) fail_to_open(path.string());
 }
 
 OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
@@ -62,11 +67,6 @@ OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" :
   owned_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!owned_) fail_to_open(name_);
   descriptor_ = owned_.get();
-}
-
-bool OutputFile::is_one_of(const LineReader& input) const {
-  struct stat mine = {};
-  return ::fstat(descriptor_, &mine) == 0 && input.reads(mine);
 }
 
 // Empties only a named file: other programs may append to the file behind stdout.

@@ -18,8 +18,9 @@ namespace maniple {
 // Fails (input) if path is a file whose content must stay.
 // Pipes, terminals, devices and "-" for stdout hold none.
 void check_overwrite(const std::filesystem::path& path, const Overwrite& overwrite);
-// That, and fails (input) where the file cannot be written or made. Makes none.
-void check_output(const std::filesystem::path& path, const Overwrite& overwrite);
+// That, and fails (input) if the file can be neither written nor made, and (usage) if the input (may be null)
+// reads it. Makes no file.
+void check_output(const std::filesystem::path& path, const Overwrite& overwrite, const LineReader* input);
 
 // The exit code if the reader of a pipe leaves before the end,
 // as of a program that SIGPIPE ended. Such an end is silent.
@@ -32,7 +33,6 @@ class OutputFile {
   // "-" for stdout. The old content stays until clear(), so that a run that cannot start loses nothing.
   explicit OutputFile(const std::string& path);
 
-  bool is_one_of(const LineReader& input) const;
   void clear();
   void write(std::string_view text);
   // Makes sure that all of it is on the disk.

@@ -312,8 +312,9 @@ TEST(OutputFile, WithoutAReaderEndsSilently) {
 TEST(OutputFile, KnowsTheFileThatItWouldOverwrite) {
   const OutputPath in, out;
   const LineReader reader(in.path());
-  EXPECT_TRUE(OutputFile(in.path()).is_one_of(reader));
-  EXPECT_FALSE(OutputFile(out.path()).is_one_of(reader));
+  EXPECT_THROW(check_output(in.path(), {.asked = true}, &reader), Error);
+  EXPECT_NO_THROW(check_output(in.path(), {.asked = true}, nullptr));
+  EXPECT_NO_THROW(check_output(out.path(), {}, &reader));
 }
 
 }  // namespace
