@@ -14,6 +14,11 @@ SharedModel share_model(World& world, const std::filesystem::path& path) {
   collective_phase(world, [&] {
     if (world.rank() != 0) return;
     model.files.emplace(path);
+    if (!model.files->has(names[0]))
+      throw Error(ExitCode::input, fmt::format("{} has no {}", model.files->where(), names[0]),
+                  "maniple reads models in the layout of Hugging Face: config.json and safetensors files (no "
+                  "GGUF files, no adapters)",
+                  "look whether the download is complete");
     config = model.files->text(names[0]);
     if (model.files->has(names[1])) generation_config = model.files->text(names[1]);
     parse();

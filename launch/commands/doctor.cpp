@@ -9,6 +9,8 @@
 #include <launch/preflight/measurements.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/supervision/health_monitor.hpp>
+#include <layers/models/model.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/shared_model.hpp>
@@ -64,6 +66,13 @@ std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
                      bytes_text(engine.max_num_seqs * blocks * needs.kv.block_bytes()), engine.max_num_seqs);
 }
 
+// Collective. Compares the headers of the weight files with config.json; reads no weights.
+void check_weights(World& world, const JobOptions& options, const std::optional<SharedModel>& model) {
+  if (!model || options.engine.random_weights) return;
+  const WeightIndex index = share_index(world, *model);
+  collective_phase(world, [&] { check_names(*make_model(model->config, {}), index); });
+}
+
 Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
   BackendOptions options = engine.backend;
   options.threads = share.threads;
@@ -98,6 +107,7 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
   });
+  check_weights(world, options, model);
   std::string files;  // read last, because the input may be long
   collective_phase(world, [&] {
     DoctorOptions settled = asked;

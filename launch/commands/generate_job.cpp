@@ -34,6 +34,15 @@ InputSummary summary_of_prompt(bool chat) {
   return {1, chat ? 1U : 0U, where, chat ? where : nowhere, chat ? nowhere : where};
 }
 
+// Somebody may have moved or removed them; the journals still hold all.
+bool has_final_files(const fs::path& run, const RunProgress& counts) {
+  const auto holds = [&](const char* name) {
+    std::error_code ignored;
+    return fs::file_size(run / name, ignored) > 0 && !ignored;
+  };
+  return (counts.done == counts.failed || holds(results_name)) && (counts.failed == 0 || holds(errors_name));
+}
+
 bool has_chat_template(const ModelFiles& files) {
   try {
     ChatTemplate::load(files);
@@ -111,7 +120,7 @@ SeedReport GenerateJob::seed_of(const Manifest* there) {
 void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
                            const std::string& instruction_path) {
   const fs::path& path = *options_.run_dir;
-  const std::optional<Manifest> there = Manifest::read(path);
+  const std::optional<Manifest> there = binding_manifest(path);
   seed_ = seed_of(there ? &*there : nullptr);
   const uint64_t hash = input_->hash();
   if (!there) check_requests();
@@ -124,7 +133,7 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
     there->check_same(manifest, path);
     const std::optional<RunStatus> status = read_status(path);
     const std::optional<RunProgress> counts = read_progress(path);
-    if (status && counts && status->state == RunState::complete &&
+    if (status && counts && status->state == RunState::complete && has_final_files(path, *counts) &&
         !(options_.retry_errors && counts->failed > 0)) {
       already_over_ = exit_code_of(options_.fail_on, counts->failed, counts->requests);
       return;
@@ -153,8 +162,11 @@ std::string GenerateJob::start_note() const {
 
 std::string GenerateJob::resume_text() const {
   if (already_over_)
-    return fmt::format("maniple: {} is complete; results: {}\n", options_.run_dir->string(),
-                       (*options_.run_dir / results_name).string());
+    return fmt::format("maniple: {} is complete; results: {}{}\n", options_.run_dir->string(),
+                       (*options_.run_dir / results_name).string(),
+                       *already_over_ == ExitCode::some_requests_failed
+                           ? "; some requests failed (errors.jsonl); --retry-errors runs them again"
+                           : "");
   if (!run_ || run_->ledger().done() == 0) return {};
   const std::string dropped =
       run_->dropped_bytes() == 0

@@ -1,4 +1,5 @@
 #include <launch/commands/run_identity.hpp>
+#include <launch/run_directory/run_directory.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
 #include <runtime/collective_phase.hpp>
 
@@ -92,7 +93,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
 
 void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& options, const JobPlan& plan,
                    uint64_t input_hash) {
-  const std::optional<Manifest> there = Manifest::read(run_dir);
+  const std::optional<Manifest> there = binding_manifest(run_dir);
   if (!there) return;
   const uint64_t chats = there->find("unlimited_chats") ? there->number("unlimited_chats") : 0;
   there->check_same(

@@ -33,8 +33,10 @@ std::string counts_text(const RunProgress& progress, const RunStatus& status) {
   std::string text = fmt::format("{} of {} done, {} failed", progress.done,
                                  counted(progress.requests, "request"), progress.failed);
   if (status.state == RunState::stopped)
-    text += fmt::format("; the same command again does the rest (sacct shows exit code {} as FAILED)",
-                        status.exit_code);
+    text += fmt::format(
+        "; the same command again does the rest (sacct shows exit code {} as FAILED; --exit-zero-on-stop "
+        "avoids that)",
+        status.exit_code);
   if (status.state != RunState::running) return text;
   const auto age = static_cast<double>(std::time(nullptr) - progress.updated);
   text += fmt::format("; {:.0f} tok/s (avg {:.0f}), {} running", progress.tokens_per_second,

@@ -25,6 +25,7 @@ std::string encode_line(const Tokenizer& tokenizer, const json& value, std::stri
   const json object = value.is_string() ? json{{"text", value}} : value;
   const JsonFields fields(object, where);
   fields.allow_only({"id", "text", "prompt"});
+  if (fields.find("prompt") && fields.find("text")) fields.refuse("text", "either text or prompt");
   const std::string text = fields.text(fields.find("prompt") ? "prompt" : "text");
   return fmt::format("{{{}\"tokens\":[{}]}}\n", id_part(fields),
                      fmt::join(tokenizer.encode(text, special), ","));

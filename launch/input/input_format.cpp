@@ -60,7 +60,7 @@ bool is_beginning_of_json(std::string_view text) {
   try {
     std::ignore = json::parse(text);
     return false;
-  } catch (const json::parse_error& error) {
+  } catch (const json::exception& error) {
     return std::string_view(error.what()).find("unexpected end of input") != std::string_view::npos;
   }
 }

@@ -16,10 +16,11 @@ void explain_syntax(std::string_view text, std::string_view where) {
   constexpr size_t longest = 200;
   try {
     std::ignore = json::parse(text);
-  } catch (const json::parse_error& error) {
+  } catch (const json::exception& error) {  // a number beyond double is one too
     const std::string_view message = error.what();
-    fail(ExitCode::input, "{}: not valid JSON: {}", where,
-         message.substr(std::min(message.size(), message.find("column ")), longest));
+    const size_t column = message.find("column ");
+    const size_t begin = column == message.npos ? message.find("] ") + 2 : column;
+    fail(ExitCode::input, "{}: not valid JSON: {}", where, message.substr(begin, longest));
   }
 }
 

@@ -84,11 +84,21 @@ class Reader {
     const std::string name =
         option.string_key.starts_with('-') ? option.original_tokens.at(0) : "--" + option.string_key;
     if (option.unregistered)
-      refuse(fmt::format("unknown option {}", name), did_you_mean(name, names(all_, "--"), help_remedy_));
+      refuse(fmt::format("unknown option {}", name),
+             is_of_slurm(option.string_key)
+                 ? "options of sbatch stand before the script's name, those of srun before maniple"
+                 : did_you_mean(name, names(all_, "--"), help_remedy_));
     const bool took_next = option.original_tokens.size() == 2 && option.original_tokens[1].starts_with("--");
     if (took_next && all_.find_nothrow(option.original_tokens[1].substr(2), false))
       refuse(fmt::format("{} needs a value, but {} follows", name, option.original_tokens[1]),
              fmt::format("{}=VALUE takes any text as value", name));
+  }
+
+  static bool is_of_slurm(std::string_view name) {
+    constexpr std::array names = {"nodes",         "ntasks", "ntasks-per-node", "cpus-per-task",
+                                  "gpus-per-node", "gpus",   "partition",       "account",
+                                  "time",          "mem",    "constraint",      "qos"};
+    return std::ranges::find(names, name) != names.end();
   }
 
   [[noreturn]] void refuse_word(const std::string& word) const {
@@ -109,6 +119,7 @@ class Reader {
       if (!content.empty() && content[0] != '#')
         parsed.options.push_back(from_line(content, fmt::format("{} line {}", path, number)));
     }
+    if (file.bad()) fail(ExitCode::input, "cannot read the file {} given by --config", path);
     return parsed;
   }
 

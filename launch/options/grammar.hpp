@@ -78,7 +78,14 @@ Value<std::string> parsed(const char* shown, auto& target, auto parse) {
 }
 
 Value<std::string> text(const char* shown, auto& target) {
-  return parsed(shown, target, [](const std::string&, const std::string& text) { return text; });
+  return parsed(shown, target,
+                [is_path = std::string_view(shown) == "DIR" || std::string_view(shown) == "FILE"](
+                    const std::string& name, const std::string& text) {
+                  if (is_path && text.empty())
+                    refuse(fmt::format("--{} is empty", name),
+                           "is a variable of the shell unset? give a path");
+                  return text;
+                });
 }
 
 Value<std::vector<std::string>> texts(const char* shown, auto& target) {

@@ -180,7 +180,7 @@ void add_generate_options(Grammar& grammar, GenerateOptions& options, const char
   grammar.add("dtype", dtype(options.dtype),
               "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
               "checkpoint is and GPUs are used");
-  grammar.add("max-model-len", number(engine.max_model_len, 1, most),
+  grammar.add("max-model-len", number(engine.max_model_len, 2, most),
               "most tokens of prompt and completion [default: the model's]");
   add_request_options(grammar, options);
   add_run_options(grammar, options);

@@ -37,6 +37,10 @@ std::string remedy_of(const std::string& field, const std::string& there, const 
 }  // namespace
 
 std::optional<Manifest> Manifest::read(const fs::path& directory) {
+  std::error_code ignored;
+  if (fs::exists(directory, ignored) && !fs::is_directory(directory, ignored))
+    throw Error(ExitCode::input, fmt::format("{} is not a directory", directory.string()),
+                "a run directory holds the results of a run", "give --run-dir a directory, or a new name");
   const std::optional<std::string> text = read_optional_file(directory / file_name);
   if (!text) return std::nullopt;
   const ordered_json object = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);

@@ -3,6 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <ctime>
 #include <iterator>
@@ -19,16 +23,34 @@ constexpr const char* journal_name = "journal";
 
 const fs::path& made(const fs::path& directory) {
   std::error_code error;
-  fs::create_directories(directory / "jobs", error);
+  const fs::path jobs = directory / "jobs";
+  fs::create_directories(jobs, error);
+  if (!error && ::access(jobs.c_str(), W_OK) != 0) error = {errno, std::generic_category()};
   if (error)
-    throw Error(ExitCode::input, fmt::format("cannot create {}: {}", directory.string(), error.message()),
+    throw Error(ExitCode::input, fmt::format("cannot write into {}: {}", directory.string(), error.message()),
                 "nothing was loaded or computed yet", "give --run-dir a place where you may write");
   return directory;
 }
 
+bool has_begun(const fs::path& job) {
+  return !fs::exists(job / job_record_name) ||
+         (fs::exists(job / journal_name) && JournalReader(job / journal_name).next());
+}
+
+}  // namespace
+
+std::optional<Manifest> binding_manifest(const fs::path& directory, const fs::path& except) {
+  std::optional<Manifest> manifest = Manifest::read(directory);
+  if (!manifest) return std::nullopt;
+  const auto binds = [&](const fs::path& job) { return job != except && has_begun(job); };
+  return std::ranges::any_of(job_folders(directory), binds) ? manifest : std::nullopt;
+}
+
+namespace {
+
 // Under the lock: two first starts of different runs cannot both write it.
-void check_or_write(const Manifest& manifest, const fs::path& directory) {
-  if (const std::optional<Manifest> there = Manifest::read(directory))
+void check_or_write(const Manifest& manifest, const fs::path& directory, const fs::path& job) {
+  if (const std::optional<Manifest> there = binding_manifest(directory, job))
     return there->check_same(manifest, directory, {"started"});
   manifest.write(directory);
   sync_directory(fs::absolute(directory).parent_path());
@@ -46,7 +68,7 @@ RunDirectory::RunDirectory(const Options& settings, const DiskWait& wait)
       last_sync_(std::chrono::steady_clock::now()) {
   try {
     as_owner([&] {
-      check_or_write(settings.manifest, path_);
+      check_or_write(settings.manifest, path_, lock_.folder());
       remove_unfinished_files(path_);
       dropped_bytes_ = replay_journals(path_, ledger_, lock_.folder(), wait);
       ledger_.open(lock_.folder() / journal_name);
@@ -168,10 +190,10 @@ void RunDirectory::write_final_files(const DiskWait& wait) {
   wait.moved();
   if (ledger_.failed() == 0) {
     std::error_code ignored;
-    fs::remove(path_ / "errors.jsonl", ignored);
+    fs::remove(path_ / errors_name, ignored);
     return sync_directory(path_);
   }
-  replace_file(path_ / "errors.jsonl", [&](DurableFile& file) { ledger_.write_lines(file, true, wait); });
+  replace_file(path_ / errors_name, [&](DurableFile& file) { ledger_.write_lines(file, true, wait); });
 }
 
 RunProgress RunDirectory::counted(RunProgress progress) const {

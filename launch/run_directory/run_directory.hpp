@@ -16,10 +16,15 @@ uint64_t replay_journals(const std::filesystem::path& directory, Ledger& ledger,
                          const std::filesystem::path& until = {}, const DiskWait& wait = DiskWait(nullptr));
 
 // The final file, there when the run is complete.
-inline constexpr const char* results_name = "results.jsonl";
+inline constexpr const char *results_name = "results.jsonl", *errors_name = "errors.jsonl";
 
 // From the manifest of the directory; fails (input) if it names none.
 Shard shard_of(const Manifest& manifest, const std::filesystem::path& directory);
+
+// What the directory is bound to: the manifest of its run. Nothing if no job has begun a request, and all have ended.
+// except: the folder of this job, if there is one.
+std::optional<Manifest> binding_manifest(const std::filesystem::path& directory,
+                                         const std::filesystem::path& except = {});
 
 class RunDirectory {
  public:

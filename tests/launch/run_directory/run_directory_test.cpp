@@ -91,7 +91,7 @@ TEST(RunDirectory, WhatRefusesTheStartIsToldThoughTheRefusalCannotBeRecorded) {
   const std::jthread other([&] {
     std::ofstream pipe(manifest);  // opened when the job, with a folder of its own, reads it
     std::filesystem::create_directory(scratch.path() / "jobs" / "1" / job_record_name);
-    pipe << R"({"requests": "5"})";
+    pipe << "[]";
   });
   try {
     RunDirectory(settings_of(scratch.path(), 4));
