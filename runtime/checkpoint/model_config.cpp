@@ -106,7 +106,7 @@ void set_sizes(ModelConfig& config, const JsonFields& fields) {
   config.hidden_size = fields.integer("hidden_size", 1, most);
   config.intermediate_size = fields.integer("intermediate_size", 1, most);
   config.num_layers = fields.integer("num_hidden_layers", 1, 10'000);
-  config.num_heads = fields.integer("num_attention_heads", 1, most);
+  config.num_heads = fields.integer("num_attention_heads", 1, 1 << 16);
   config.num_kv_heads = fields.integer_or("num_key_value_heads", config.num_heads, 1, config.num_heads);
   config.vocab_size = fields.integer("vocab_size", 1, most);
   config.max_position_embeddings = fields.integer("max_position_embeddings", 1, 1 << 30);
@@ -119,9 +119,10 @@ void set_sizes(ModelConfig& config, const JsonFields& fields) {
                   fmt::format("a number, as hidden_size ({}) is not a multiple of num_attention_heads ({})",
                               config.hidden_size, config.num_heads));
   config.head_dim = fields.integer_or("head_dim", config.hidden_size / config.num_heads, 2, 1 << 16);
-  if (config.head_dim % 2 != 0)
-    fields.refuse("head_dim", fmt::format("an even head size (hidden_size / num_attention_heads is {})",
-                                          config.hidden_size / config.num_heads));
+  if (config.head_dim % 16 != 0 || config.head_dim > 1024)  // what the kernels have
+    fields.refuse("head_dim",
+                  fmt::format("multiples of 16 up to 1024 (hidden_size / num_attention_heads is {})",
+                              config.hidden_size / config.num_heads));
 }
 
 constexpr double largest_theta = 1e15;
