@@ -45,7 +45,9 @@ says "1 chat without max_tokens ended where the KV cache ends; for more: --kv-me
 say "a run that began when chats had 64 tokens ends with them"
 on 1 generate --model "$model" --in "$work/one.jsonl" --seed 1 --max-model-len 150 --run-dir "$work/run" 2>"$work/err" || bad "$(cat "$work/err")"
 grep -q '"unlimited_chats": "1"' "$work/run/manifest.json" || bad "$(cat "$work/run/manifest.json")"
-mkdir "$work/before"
+mkdir -p "$work/before/jobs/1"
+echo null >"$work/before/jobs/1/record.json"
+head -c 24 "$work/run/jobs/1/journal" >"$work/before/jobs/1/journal" # the request has begun
 grep -v unlimited_chats "$work/run/manifest.json" | tr -d '\n' | sed 's/,\s*}/}/' >"$work/before/manifest.json"
 on 1 generate --model "$model" --in "$work/one.jsonl" --seed 1 --max-model-len 150 --run-dir "$work/before" 2>"$work/err" || bad "$(cat "$work/err")"
 grep -q '"completion_tokens":64}' "$work/before/results.jsonl" || bad "$(cat "$work/before/results.jsonl")"
