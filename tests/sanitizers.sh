@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # The unit tests under the address and undefined sanitizers, then groups, supervision and what else has threads under the thread
-# sanitizer. usage: tests/sanitizers.sh [asan] [tsan]
+# sanitizer. usage: tests/sanitizers.sh [--quick] [asan] [tsan]
+#   --quick (CI): without the tests that take minutes: kernels, emulated kernels, steps and whole models
 set -euo pipefail
 cd "$(dirname "$0")/.."
+asan_tests=(parallel_test layers_test scheduling_test control_test checkpoint_test tokenizer_test chat_test run_directory_test launch_test supervision_test)
+tsan_tests=(parallel_test control_test supervision_test run_directory_test)
+if [ "${1:-}" = --quick ]; then
+  shift
+else
+  asan_tests+=(kernels_test emulation_test cuda_kernels_test amx_emulation_test execution_test model_test engine_test)
+  tsan_tests+=(checkpoint_test engine_test kernels_test)
+fi
 presets=("$@")
 ((${#presets[@]} > 0)) || presets=(asan tsan)
-asan_tests=(kernels_test emulation_test cuda_kernels_test amx_emulation_test parallel_test layers_test scheduling_test control_test checkpoint_test
-  tokenizer_test chat_test execution_test model_test engine_test run_directory_test launch_test supervision_test)
-tsan_tests=(parallel_test control_test supervision_test run_directory_test checkpoint_test engine_test kernels_test)
 
 run_test() {  # PRESET TEST
   # The reference backend under a sanitizer takes minutes a grid, and it has no threads. Of the kernels the pool alone has threads.
