@@ -8,7 +8,7 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> options = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
@@ -46,7 +46,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> options =
 }  // namespace
 
 std::string with_option_names(std::string text) {
-  for (const auto& [field, option] : options)
+  for (const auto& [field, option] : option_of_field)
     for (size_t at = 0; (at = text.find(field, at)) != std::string::npos; at += option.size())
       text.replace(at, field.size(), option);
   return text;

@@ -33,7 +33,8 @@ void compare(const GivenOptions& mine, const GivenOptions& of_rank_0) {
   std::erase_if(names, [&](const auto& name) { return shown(mine, name) == shown(of_rank_0, name); });
   if (names.contains("command")) names = {"command"};
   std::vector<std::string> here, there;
-  for (const std::string& name : names | std::views::take(most)) {
+  for (const std::string& name : names) {
+    if (here.size() == most) break;
     here.push_back(shown(mine, name));
     there.push_back(shown(of_rank_0, name));
   }

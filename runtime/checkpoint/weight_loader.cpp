@@ -196,11 +196,12 @@ class Loader {
         const ConstTensorView raw = view_of(slices.of.at(&delivery).data(), *unit.tensor->info.dtype,
                                             {unit.rows.size(), delivery.columns.size()});
         const auto [begin, end] = pieces_.equal_range(unit.tensor);
-        for (const auto& [parameter, piece] : std::ranges::subrange(begin, end) | std::views::values)
-          if (piece->columns == delivery.columns && piece->rows.contains(unit.rows.begin)) {
-            maniple::store(ops_, *parameter, *piece, unit.rows.begin, raw);
-            ++blocks_;
-          }
+        for (auto entry = begin; entry != end; ++entry) {
+          const auto& [parameter, piece] = entry->second;
+          if (piece->columns != delivery.columns || !piece->rows.contains(unit.rows.begin)) continue;
+          maniple::store(ops_, *parameter, *piece, unit.rows.begin, raw);
+          ++blocks_;
+        }
       }
   }
 
