@@ -2,6 +2,7 @@
 // into one message and one exit code.
 #include <launch/commands/commands.hpp>
 #include <launch/options/same_options.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/output/rank_log.hpp>
 #include <launch/output/report.hpp>
 #include <launch/process/command_output.hpp>
@@ -150,7 +151,8 @@ int run(CommandLine command, const Launch& launch) {
     return static_cast<int>(run_status(*options));
   if (const auto* options = std::get_if<MergeOptions>(&command)) return static_cast<int>(run_merge(*options));
   std::fputs(std::get<Notice>(command).text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::fault);
+  flush_stdout();
+  return 0;
 }
 
 std::variant<CommandLine, Error> read_command_line(const std::vector<std::string>& args) {

@@ -15,6 +15,7 @@
 #include <runtime/device_choice.hpp>
 #include <runtime/shared_model.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -39,20 +40,25 @@ std::string checks_text(const std::vector<CheckResult>& results) {
 // Checks output, input and run directory as generate does, except stdin and pipes, which can be read only
 // once.
 std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
+  const auto once = std::ranges::find_if(options.in, [](const std::string& path) {
+    return path == "-" || (fs::exists(path) && !fs::is_regular_file(path) && !fs::is_directory(path));
+  });
+  std::optional<LineReader> input;
+  if (!options.in.empty() && once == options.in.end())
+    input.emplace(options.in, [](const LineReader::Line& line) { return request_of_text(line); });
   std::string text;
   if (options.out) {
-    check_output(*options.out, options.overwrite, nullptr);
-    text += fmt::format("ok: results can go to {}\n", *options.out);
+    check_output(*options.out, options.overwrite, input ? &*input : nullptr);
+    text = fmt::format("ok: results can go to {}\n", *options.out);
   }
-  if (options.in.empty()) return text;
-  for (const std::string& path : options.in)
-    if (path == "-" || (fs::exists(path) && !fs::is_regular_file(path) && !fs::is_directory(path)))
-      return text + fmt::format("not checked: --in {}, which can be read only once\n", path);
-  LineReader input(options.in, [](const LineReader::Line& line) { return request_of_text(line); });
+  if (!input)
+    return text + (options.in.empty()
+                       ? ""
+                       : fmt::format("not checked: --in {}, which can be read only once\n", *once));
   if (options.run_dir && !options.engine.model.empty())
-    check_goes_on(*options.run_dir, options, plan, input.hash());
-  const uint64_t requests = validate_requests(input).requests;
-  return text + fmt::format("ok: {} in {}\n", counted(requests, "request"), input.name());
+    check_goes_on(*options.run_dir, options, plan, input->hash());
+  return text +
+         fmt::format("ok: {} in {}\n", counted(validate_requests(*input).requests, "request"), input->name());
 }
 
 // The memory that one rank needs for weights and for requests of full length.
@@ -66,11 +72,15 @@ std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
                      bytes_text(engine.max_num_seqs * blocks * needs.kv.block_bytes()), engine.max_num_seqs);
 }
 
-// Collective. Compares the headers of the weight files with config.json; reads no weights.
-void check_weights(World& world, const JobOptions& options, const std::optional<SharedModel>& model) {
-  if (!model || options.engine.random_weights) return;
-  const WeightIndex index = share_index(world, *model);
-  collective_phase(world, [&] { check_names(*make_model(model->config, {}), index); });
+// Collective. Reads the tokenizer, and compares the headers of the weight files with config.json; reads no
+// weights.
+void check_model(World& world, const JobOptions& options, const SharedModel& model) {
+  collective_phase(world, [&] {
+    if (model.files && model.files->has("tokenizer.json")) read_tokenizer(*model.files);
+  });
+  if (options.engine.random_weights) return;
+  const WeightIndex index = share_index(world, model);
+  collective_phase(world, [&] { check_names(*make_model(model.config, {}), index); });
 }
 
 Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
@@ -107,7 +117,7 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
   });
-  check_weights(world, options, model);
+  if (model) check_model(world, options, *model);
   std::string files;  // read last, because the input may be long
   collective_phase(world, [&] {
     DoctorOptions settled = asked;

@@ -107,8 +107,8 @@ ExitCode run_merge(const MergeOptions& options) {
     throw Error(ExitCode::usage, fmt::format("OUT is missing: {} is a directory", options.out.string()),
                 "OUT, the file for the results, comes before the run directories",
                 fmt::format("maniple merge results.jsonl {} ...", options.out.string()));
-  for (const char* suffix : {"", ".errors"})
-    check_overwrite(options.out.string() + suffix, options.overwrite);
+  check_output(options.out, options.overwrite, nullptr);
+  if (!is_stream(options.out)) check_output(options.out.string() + ".errors", options.overwrite, nullptr);
   const std::map<uint64_t, Part> parts = open_parts(options.run_dirs);
   uint64_t failed = 0;
   for (const auto& [index, part] : parts) failed += part.ledger.failed();

@@ -110,7 +110,7 @@ DType job_dtype(World& world, const JobOptions& options, const ModelConfig& conf
     if (world.rank() != 0 || options.dtype) return;
     const bool fp16 = config.dtype == DType::fp16 && options.engine.backend.kind == BackendKind::cuda;
     const std::optional<Manifest> there =
-        fp16 && options.run_dir ? Manifest::read(*options.run_dir) : std::nullopt;
+        fp16 && options.run_dir ? binding_manifest(*options.run_dir) : std::nullopt;
     const std::string* begun = there ? there->find("dtype") : nullptr;
     type = fp16 && !(begun && *begun == name_of(DType::bf16)) ? DType::fp16 : DType::bf16;
   });

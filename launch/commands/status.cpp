@@ -1,5 +1,6 @@
 #include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/output/progress.hpp>
 #include <launch/output/report.hpp>
 #include <launch/run_directory/run_directory.hpp>
@@ -164,7 +165,7 @@ Survey show(const StatusOptions& options) {
       survey.unreadable = true;
       say(error_block(error));
     }
-  std::fflush(stdout);
+  flush_stdout();
   return survey;
 }
 

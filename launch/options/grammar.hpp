@@ -78,14 +78,27 @@ Value<std::string> parsed(const char* shown, auto& target, auto parse) {
 }
 
 Value<std::string> text(const char* shown, auto& target) {
-  return parsed(shown, target,
-                [is_path = std::string_view(shown) == "DIR" || std::string_view(shown) == "FILE"](
-                    const std::string& name, const std::string& text) {
-                  if (is_path && text.empty())
-                    refuse(fmt::format("--{} is empty", name),
-                           "is a variable of the shell unset? give a path");
-                  return text;
-                });
+  return parsed(shown, target, [](const std::string&, const std::string& text) { return text; });
+}
+
+inline void refuse_empty_path(const std::string& name, const std::string& path) {
+  if (path.empty())
+    refuse(fmt::format("--{} is empty", name), "is a variable of the shell unset? give a path");
+}
+
+Value<std::string> path(const char* shown, auto& target) {
+  return parsed(shown, target, [](const std::string& name, const std::string& path) {
+    refuse_empty_path(name, path);
+    return path;
+  });
+}
+
+Value<std::vector<std::string>> paths(const char* shown, auto& target) {
+  return {po::value<std::vector<std::string>>()->value_name(shown),
+          [&target](const std::string& name, const std::vector<std::string>& paths) {
+            for (const std::string& path : paths) refuse_empty_path(name, path);
+            target = paths;
+          }};
 }
 
 Value<std::vector<std::string>> texts(const char* shown, auto& target) {

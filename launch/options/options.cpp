@@ -116,7 +116,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
               "JSON lines, or FILE.txt with a prompt a line; also packed (gzip, zstd); - for stdin");
   grammar.add("follow", on(options.follow),
               "serve the lines of --in, stdin or a FIFO, as they come, until it ends");
-  grammar.add("out", text("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
+  grammar.add("out", path("FILE", options.out), "JSON lines in the order of the input [default: stdout]");
   grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
@@ -127,7 +127,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
 
 void add_run_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Resumable runs");
-  grammar.add("run-dir", text("DIR", options.run_dir),
+  grammar.add("run-dir", path("DIR", options.run_dir),
               "keep results here, instead of --out; the same command again resumes");
   grammar.add("sync-interval", duration(options.sync_interval).by_default("5s"),
               "finished requests are safe on the disk after this time");
@@ -173,7 +173,7 @@ void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
 void add_generate_options(Grammar& grammar, GenerateOptions& options, const char* if_no_model) {
   EngineOptions& engine = options.engine;
   grammar.group("Model");
-  grammar.add("model", text("DIR", engine.model).or_refuse(if_no_model),
+  grammar.add("model", path("DIR", engine.model).or_refuse(if_no_model),
               "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
@@ -276,10 +276,10 @@ CommandLine parse_tokenize(std::span<const std::string> args) {
   Grammar grammar("tokenize", tokenize_usage);
   grammar.group("Tokenize");
   grammar.add("model",
-              text("DIR", options.model).or_refuse("--model DIR, the directory that holds tokenizer.json"),
+              path("DIR", options.model).or_refuse("--model DIR, the directory that holds tokenizer.json"),
               "directory that holds tokenizer.json");
-  grammar.add("in", text("FILE", options.in).by_default("-"), "JSON lines; - for stdin");
-  grammar.add("out", text("FILE", options.out).by_default("-"), "JSON lines; - for stdout");
+  grammar.add("in", path("FILE", options.in).by_default("-"), "JSON lines; - for stdin");
+  grammar.add("out", path("FILE", options.out).by_default("-"), "JSON lines; - for stdout");
   grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("decode", on(options.decode), "the other way: token ids to text");
   grammar.add("chat", on(options.chat), "chat requests to their prompts and token ids");
@@ -299,7 +299,7 @@ CommandLine parse_status(std::span<const std::string> args) {
   grammar.take_words(words);
   grammar.group("Status");
   std::optional<std::string> run_dir;
-  grammar.add("run-dir", text("DIR", run_dir), "the same as the word DIR");
+  grammar.add("run-dir", path("DIR", run_dir), "the same as the word DIR");
   grammar.add("rc", on(options.rc), "exit with the code of the run's last job; of several runs, the worst");
   grammar.add("watch", on(options.watch), "a line every two seconds until the job ends");
   grammar.add("json", on(options.json), "a JSON object a line");

@@ -21,7 +21,7 @@ std::string reason_of(int error) { return std::generic_category().message(error)
 [[noreturn]] void fail_to_open(const std::string& name) {
   throw Error(ExitCode::input, fmt::format("cannot write {}: {}", name, reason_of(errno)),
               "nothing was loaded or computed yet",
-              "give --out a file in a folder that exists and where you may write");
+              "choose a file in a folder that exists and where you may write");
 }
 
 }  // namespace
@@ -57,11 +57,15 @@ void check_output(const std::filesystem::path& path, const Overwrite& overwrite,
   if (::access(unknown == 0 ? path.c_str() : folder.c_str(), W_OK) != 0) fail_to_open(path.string());
 }
 
+void flush_stdout() {
+  if (std::fflush(stdout) != 0) fail(ExitCode::fault, "cannot write to stdout: {}", reason_of(errno));
+}
+
 OutputFile::OutputFile(const std::string& path) : name_(path == "-" ? "stdout" : path) {
   if (path == "-") {
     const int flags = ::fcntl(descriptor_, F_GETFL);
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
-      fail(ExitCode::input, "stdout is closed; give --out FILE");
+      fail(ExitCode::input, "stdout is closed; write to a file instead");
     return;
   }
   owned_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
@@ -88,6 +92,10 @@ void OutputFile::write(std::string_view text) {
 }
 
 void OutputFile::close() {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 0)
+    throw Error(ExitCode::fault, fmt::format("{} was removed while maniple wrote it", name_),
+                "the results are lost", "run the same command again");
   constexpr std::array not_a_disk = {EINVAL, EROFS, EBADF, ENOTSUP};
   if (::fsync(descriptor_) != 0 && std::ranges::find(not_a_disk, errno) == not_a_disk.end()) fail_to_write();
   owned_.reset();
@@ -100,7 +108,7 @@ void OutputFile::fail_to_write() const {
   const bool full = error == ENOSPC || error == EDQUOT;
   throw Error(ExitCode::fault, fmt::format("cannot write results to {}: {}", name_, reason_of(error)),
               "the results written before are whole lines, the others are lost",
-              fmt::format("{}choose another file with --out",
+              fmt::format("{}choose another file",
                           full ? "make room and run the same command again with --overwrite, or " : ""));
 }
 

@@ -22,6 +22,9 @@ void check_overwrite(const std::filesystem::path& path, const Overwrite& overwri
 // reads it. Makes no file.
 void check_output(const std::filesystem::path& path, const Overwrite& overwrite, const LineReader* input);
 
+// What was printed is written, or fails (fault).
+void flush_stdout();
+
 // The exit code if the reader of a pipe leaves before the end,
 // as of a program that SIGPIPE ended. Such an end is silent.
 inline constexpr ExitCode closed_pipe{128 + SIGPIPE};

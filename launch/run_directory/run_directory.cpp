@@ -37,17 +37,6 @@ bool has_begun(const fs::path& job) {
          (fs::exists(job / journal_name) && JournalReader(job / journal_name).next());
 }
 
-}  // namespace
-
-std::optional<Manifest> binding_manifest(const fs::path& directory, const fs::path& except) {
-  std::optional<Manifest> manifest = Manifest::read(directory);
-  if (!manifest) return std::nullopt;
-  const auto binds = [&](const fs::path& job) { return job != except && has_begun(job); };
-  return std::ranges::any_of(job_folders(directory), binds) ? manifest : std::nullopt;
-}
-
-namespace {
-
 // Under the lock: two first starts of different runs cannot both write it.
 void check_or_write(const Manifest& manifest, const fs::path& directory, const fs::path& job) {
   if (const std::optional<Manifest> there = binding_manifest(directory, job))
@@ -57,6 +46,13 @@ void check_or_write(const Manifest& manifest, const fs::path& directory, const f
 }
 
 }  // namespace
+
+std::optional<Manifest> binding_manifest(const fs::path& directory, const fs::path& except) {
+  std::optional<Manifest> manifest = Manifest::read(directory);
+  if (!manifest) return std::nullopt;
+  const auto binds = [&](const fs::path& job) { return job != except && has_begun(job); };
+  return std::ranges::any_of(job_folders(directory), binds) ? manifest : std::nullopt;
+}
 
 RunDirectory::RunDirectory(const Options& settings, const DiskWait& wait)
     : path_(settings.path),

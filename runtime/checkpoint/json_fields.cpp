@@ -63,7 +63,8 @@ Json parse_guarded(std::string_view text, std::string_view where, size_t max_key
       return true;
     });
   } catch (const json::exception& error) {
-    fail(ExitCode::input, "{}: not valid JSON: {}", where, shown(error.what()));
+    const std::string_view what = error.what();
+    fail(ExitCode::input, "{}: not valid JSON: {}", where, shown(what.substr(what.find("] ") + 2)));
   }
 }
 

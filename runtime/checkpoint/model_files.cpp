@@ -32,6 +32,21 @@ bool ModelFiles::has(std::string_view name) const {
   return fs::status(path(name), ignored).type() != fs::file_type::not_found;
 }
 
+InputFile ModelFiles::open(std::string_view name) const {
+  InputFile file(path(name));
+  std::string begin(std::min<uint64_t>(file.size(), 32), '\0');
+  file.read(0, std::as_writable_bytes(std::span(begin)));
+  if (begin.starts_with("version https://git-lfs"))
+    throw Error(ExitCode::input, fmt::format("{} is a pointer of git-lfs, not the file itself", where(name)),
+                "the model was cloned without git-lfs",
+                fmt::format("git -C {} lfs pull", directory_.string()));
+  if (begin.starts_with('<'))
+    throw Error(ExitCode::input, fmt::format("{} is a web page, not the file itself", where(name)),
+                "a download was answered with a page, as for a model that asks for a login",
+                "hf auth login, then hf download ORGANISATION/MODEL --local-dir DIRECTORY");
+  return file;
+}
+
 std::string ModelFiles::text(std::string_view name, uint64_t most) const {
   const InputFile file = open(name);
   if (file.size() > most)

@@ -23,7 +23,8 @@ class ModelFiles {
   std::vector<std::string> names() const;  // sorted
   // True also for a file that cannot be reached: open() then reports why.
   bool has(std::string_view name) const;
-  InputFile open(std::string_view name) const { return InputFile(path(name)); }
+  // Refuses what an unfinished download leaves in a file's place: a git-lfs pointer, a web page.
+  InputFile open(std::string_view name) const;
   // The content of a file. Fails if it has more than `most` bytes.
   std::string text(std::string_view name, uint64_t most = uint64_t{16} << 20) const;
 

@@ -57,9 +57,16 @@ says '^note: --kv-memory has room for [0-9]+ tokens at once, and --max-model-len
 printf '{"prompt":"a"}' | "$MANIPLE" doctor --quick --model "$model" --in - >"$work/out" 2>&1 || bad "doctor --in -: $(cat "$work/out")"
 says '^not checked: --in -'
 doctor 2 65 --quick --model "$model" --in "$work/nowhere.jsonl"
-doctor 2 65 --quick --model "$model" --in "$work/in" --out "$work/in"
+echo results >"$work/full"
+doctor 2 65 --quick --model "$model" --in "$work/in" --out "$work/full"
 grep -q 'is there already' "$work/err" || bad "an output that holds something: $(cat "$work/err")"
 doctor 2 65 --quick --model "$model" --in "$work/in" --out "$work/nowhere/results"
+doctor 1 64 --quick --model "$model" --in "$work/in" --out "$work/in" --overwrite
+mkdir "$work/half"
+cp "$model"/*.json "$work/half"
+head -c 100000 "$model/model.safetensors" >"$work/half/model.safetensors"
+doctor 2 65 --quick --model "$work/half"
+grep -q 'is the file complete' "$work/err" || bad "half a file of weights: $(cat "$work/err")"
 on 1 generate --model "$model" --in "$work/in" --run-dir "$work/run" --seed 7 --quiet || bad "no run to compare with"
 doctor 2 0 --quick --model "$model" --in "$work/in" --run-dir "$work/run" --seed 7
 doctor 2 65 --quick --model "$model" --in "$work/in" --run-dir "$work/run" --seed 8

@@ -77,6 +77,11 @@ generate 64 "both --prompt and --in" --model "$model" --prompt a --in "$work/in"
 printf '# ours\nmax-tokens = 3\ntemprature = 0\n' >"$work/config"
 generate 64 "config line 3: unknown option \"temprature\"|did you mean temperature?" --model "$model" --prompt a --config "$work/config"
 generate 65 "cannot open|nowhere.conf" --model "$model" --prompt a --config "$work/nowhere.conf"
+generate 65 "cannot read|given by --config" --model "$model" --prompt a --config "$work"
+generate 64 "--run-dir is empty|variable of the shell" --model "$model" --in "$work/in" --run-dir ""
+generate 65 "is not a directory|--run-dir" --model "$model" --in "$work/in" --run-dir "$work/in"
+generate 64 "unknown option --nodes|options of sbatch" --nodes 4
+bad_lines "line 1|number overflow" '{"tokens":[5],"temperature":1e400}'
 
 generate 64 "belongs to no option|did you mean --in $work/in?" --model "$model" "$work/in"
 generate 64 "did you mean --model $model?" --prompt a "$model"
@@ -127,6 +132,7 @@ generate 65 'GemmaForCausalLM' --model "$work/architecture" --in "$work/no-lines
 bad_config rotary 's/"rope_type": "default"/"rope_type": "yarn"/' 'rope_type|yarn|llama3'
 bad_config quantised 's/"hidden_act"/"quantization_config": {"bits": 4}, &/' 'quantization_config'
 bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'
+bad_config head_size 's/"head_dim": 32/"head_dim": 24/' 'head_dim|24|multiples of 16'
 bad_config layers 's/"num_hidden_layers": 3/"num_hidden_layers": 4/' 'lacks|model.layers.3.'
 bad_config half '$d' 'config.json|not valid JSON'
 generate 65 "sliding_window|48" --model "$DATA/models/tiny-mistral" --in "$work/in"
@@ -220,7 +226,31 @@ for mib in 60 90 140 190 300 600; do
 done
 say "1 ranks, 65: stdout is closed"
 "$MANIPLE" generate --model "$model" --prompt a >&- 2>"$work/err"
-(($? == 65)) && grep -Fq 'stdout is closed; give --out FILE' "$work/err" || bad "a closed stdout: $(cat "$work/err")"
+(($? == 65)) && grep -Fq 'stdout is closed; write to a file' "$work/err" || bad "a closed stdout: $(cat "$work/err")"
+
+say "what cannot be printed is a fault"
+limited 1 generate --model "$model" --in "$work/in" --run-dir "$work/whole" 2>"$work/err" || bad "no run: $(cat "$work/err")"
+for command in --version --help "status $work/whole"; do
+  "$MANIPLE" $command >/dev/full 2>"$work/err"
+  (($? == 76)) && grep -q 'cannot write to stdout: No space left' "$work/err" || bad "$command to a full disk: $(cat "$work/err")"
+done
+mkdir "$work/removed"
+{ sleep 2; rm "$work/removed/out"; echo '{"tokens":[5]}'; } | "$MANIPLE" generate --model "$model" --follow --in - --out "$work/removed/out" --quiet 2>"$work/err"
+((PIPESTATUS[1] == 76)) && grep -q 'was removed while maniple wrote it' "$work/err" || bad "an output that somebody removed: $(cat "$work/err")"
+say "merge into a folder that is not there"
+"$MANIPLE" merge "$work/nowhere/out" "$work/whole" 2>"$work/err"
+(($? == 65)) && grep -q 'nowhere/out: No such file' "$work/err" || bad "merge: $(cat "$work/err")"
+
+say "what an unfinished download left in a file's place"
+for file in config.json model.safetensors tokenizer.json; do
+  damaged "lfs.$file"
+  rm -f "$work/lfs.$file/$file"
+  printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 494\n' >"$work/lfs.$file/$file"
+  expect 1 65 "$file is a pointer of git-lfs|lfs pull" doctor --quick --model "$work/lfs.$file"
+done
+rm "$work/lfs.tokenizer.json/tokenizer.json"
+printf '<!DOCTYPE html><html>Log in</html>' >"$work/lfs.tokenizer.json/tokenizer.json"
+generate 65 "tokenizer.json is a web page|hf auth login" --model "$work/lfs.tokenizer.json" --prompt a
 
 # tokenize, and a damaged tokenizer
 printf '"a"\n{"txt":"b"}\n' >"$work/texts"

@@ -63,6 +63,9 @@ for name in prompts.txt prompts.txt.gz; do
 done
 on 1 doctor --model "$model" --in "$work/prompts.txt" --quick >"$work/doctor" 2>&1
 grep -Fq "ok: 2 requests in" "$work/doctor" || bad "doctor: $(cat "$work/doctor")"
+cp "$work/prompts.jsonl" "$work/lines.txt"
+served --in "$work/lines.txt" --chat --seed 1 --max-tokens 5
+says "--chat changes nothing"
 served --in "$work/prompts.txt" --chat --seed 1 --max-tokens 5
 cmp -s "$work/out" "$work/expected" && bad "--chat changed nothing"
 if command -v zstd >"$work/null"; then

@@ -1,6 +1,7 @@
 #include <launch/commands/run_identity.hpp>
 
 #include <gtest/gtest.h>
+#include <launch/run_directory/run_directory.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
 
@@ -156,9 +157,12 @@ TEST(RunIdentity, KeepsTheTensorSizeWhereItDecidesBits) {
 
 TEST(JobDtype, IsFp16ForSuchACheckpointOnGpusUnlessTheRunWasBegunInBf16) {
   const TempDirectory fresh, begun;
-  Manifest manifest;
-  manifest.set("dtype", "bf16");
-  manifest.write(begun.path());
+  RunDirectory::Options settings;
+  settings.path = begun.path();
+  settings.me = this_process("here", "");
+  settings.manifest.set("dtype", "bf16");
+  settings.manifest.set("requests", "1");
+  RunDirectory(settings).record({JournalRecord::Kind::started, 0, {}});
   const auto type_of = [](const JobOptions& options, DType stored) {
     DType type{};
     run_ranks(2, [&](World& world) {

@@ -101,6 +101,18 @@ TEST(RunDirectory, WhatRefusesTheStartIsToldThoughTheRefusalCannotBeRecorded) {
   }
 }
 
+TEST(RunDirectory, AStartThatBeganNoRequestBindsNothing) {
+  const Scratch scratch;
+  RunDirectory(settings_of(scratch.path(), 4)).finish({RunState::fault, 65}, "null");
+  EXPECT_FALSE(binding_manifest(scratch.path()));
+  RunDirectory other(settings_of(scratch.path(), 5));
+  EXPECT_TRUE(binding_manifest(scratch.path()));  // it may be at work
+  other.record({Kind::started, 0});
+  other.finish({RunState::fault, 76}, "null");
+  EXPECT_EQ(binding_manifest(scratch.path())->number("requests"), 5);
+  EXPECT_THROW(RunDirectory(settings_of(scratch.path(), 4)), Error);
+}
+
 TEST(RunDirectory, AJobThatWasTakenOverStopsAndHarmsNothing) {
   const Scratch scratch;
   RunDirectory zombie(settings_of(scratch.path(), 2));
