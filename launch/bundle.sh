@@ -37,7 +37,7 @@ done
 # The licences of the program and of the Debian packages in the bundle.
 mkdir "$bundle/licences"
 cp LICENSE "$bundle/licences/maniple"
-{ echo openmpi-bin openmpi-common libopenmpi3 libpmix2 | tr ' ' '\n'
+{ echo openmpi-bin openmpi-common libopenmpi3 libpmix2 libhdf5-dev | tr ' ' '\n'
   find "$libraries" -maxdepth 2 -name '*.so*' -printf '*/x86_64-linux-gnu/%f\n' | xargs dpkg -S 2>/dev/null | cut -d: -f1 || true; } | sort -u |
   while read -r package; do [ ! -e "/usr/share/doc/$package/copyright" ] || cp "/usr/share/doc/$package/copyright" "$bundle/licences/$package"; done
 glibc=$({ find "$bundle/usr" -type f -exec objdump -T {} + 2>/dev/null || true; } | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)

@@ -17,6 +17,8 @@
 #include <parallel/self/self_world.hpp>
 #include <runtime/collective_phase.hpp>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -194,7 +196,8 @@ int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
 }  // namespace maniple
 
 int main(int count, char** arguments) {
-  const maniple::Launch launch = maniple::detect_launch(maniple::environment);
+  maniple::Launch launch = maniple::detect_launch(maniple::environment);
+  for (char** variable = environ; *variable; ++variable) launch.environment.emplace_back(*variable);
   maniple::prepare_for_stops(launch.rank);
   maniple::protect_standard_streams();
   return maniple::guarded_main({arguments + 1, arguments + count}, launch);

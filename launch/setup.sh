@@ -8,7 +8,7 @@ preset=${1:-release}
 shift $(($# > 0 ? 1 : 0))
 
 launch/install.sh g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libboost-program-options-dev nlohmann-json3-dev \
-  libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libzstd-dev libfmt-dev libgtest-dev libgmock-dev
+  libpcre2-dev libicu-dev libxxhash-dev libhdf5-dev zlib1g-dev libzstd-dev libfmt-dev libgtest-dev libgmock-dev
 
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1  # one object serves several build folders
 cmake --preset "$preset" -DMANIPLE_TESTS="$([ "$*" = maniple ] && echo OFF || echo ON)" \

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <kernels/tensor/tensor_view.hpp>
+#include <parallel/collective_counts.hpp>
 
 #include <cstdint>
 #include <span>
@@ -19,6 +20,7 @@ class Communicator {
   virtual bool captures() const = 0;
   // Time spent in calls so far; 0 unless measured (TimedCommunicator).
   virtual double seconds() const { return 0; }
+  virtual CollectiveCounts counts() const { return {}; }  // of the calls so far; none unless measured
 
   // Sums x over the ranks, in place, with the same bits on all. Outside NCCL the order of additions is a
   // contract: the binary tree over ranks ((0+1)+(2+3))+..., where an odd rank passes up and each addition is

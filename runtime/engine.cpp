@@ -2,10 +2,30 @@
 #include <runtime/collective_phase.hpp>
 #include <runtime/engine.hpp>
 
+#include <sys/resource.h>
+
+#include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
 namespace maniple {
+namespace {
+
+uint64_t peak_resident_bytes() {
+  struct rusage usage {};
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<uint64_t>(usage.ru_maxrss) << 10 : 0;
+}
+
+std::vector<CollectiveUse> uses_of(const CollectiveCounts& counts) {
+  std::vector<CollectiveUse> uses;
+  for (uint32_t op = 0; op < counts.by_op.size(); ++op)
+    for (uint32_t size = 0; size < CollectiveCounts::num_sizes; ++size)
+      if (counts.by_op[op][size].calls > 0) uses.push_back({op, size, counts.by_op[op][size]});
+  return uses;
+}
+
+}  // namespace
 
 Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
                RankActivity& activity)
@@ -29,14 +49,16 @@ SchedulerConfig Engine::scheduler_config() const {
 }
 
 RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProgress& on_progress,
-                       const std::atomic<int>& interrupt) {
+                       const std::atomic<int>& interrupt, RunObserver* observer) {
   RunSummary summary;
   std::optional<Error> failure;
   std::atomic<bool> worker_failed = false;
-  Coordinator coordinator(model_.root(), plan_.grid, scheduler_config(), model_.blocks_of_replicas());
+  Coordinator coordinator(model_.root(), plan_.grid, scheduler_config(), model_.blocks_of_replicas(),
+                          observer);
   std::jthread service([&] {
     try {
-      summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns)
+      summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns,
+                        observer)
                     .run(source, on_progress, interrupt, worker_failed);
     } catch (const Error& error) {
       failure = error;
@@ -54,18 +76,35 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
     throw;
   }
   service.join();
-  const std::vector<RankTimes> ranks = gather_times(times);
+  RunSummary of_ranks = gather_summary(times);
   if (failure) throw CollectiveError(*failure);
-  summary.ranks = ranks;
+  summary.ranks = std::move(of_ranks.ranks);
+  summary.memory = std::move(of_ranks.memory);
+  summary.collectives = std::move(of_ranks.collectives);
   return summary;
 }
 
-RankTimes Engine::run_worker() { return gather_times(model_.work())[static_cast<size_t>(world_.rank())]; }
+RankTimes Engine::run_worker() {
+  return gather_summary(model_.work()).ranks[static_cast<size_t>(world_.rank())];
+}
 
-std::vector<RankTimes> Engine::gather_times(const WorkerTimes& times) {
+RunSummary Engine::gather_summary(const WorkerTimes& times) {
   activity_.phase = Phase::end;
-  return gather_values(world_, RankTimes{model_.info().load_seconds, times.prefill, times.decode,
-                                         model_.communication_seconds(), times.idle});
+  const EngineInfo& info = model_.info();
+  RunSummary summary;
+  summary.ranks = gather_values(world_, RankTimes{info.load_seconds, times.prefill, times.decode,
+                                                  model_.communication_seconds(), times.idle});
+  summary.memory = gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes,
+                                                    info.scratch_bytes, peak_resident_bytes()});
+  const std::vector<CollectiveUse> mine = uses_of(model_.collectives());
+  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()),
+                               mine.size() * sizeof(CollectiveUse));
+  for (const std::string& of_rank : world_.all_gather_bytes(bytes)) {
+    std::vector<CollectiveUse>& uses =
+        summary.collectives.emplace_back(of_rank.size() / sizeof(CollectiveUse));
+    std::memcpy(uses.data(), of_rank.data(), uses.size() * sizeof(CollectiveUse));
+  }
+  return summary;
 }
 
 }  // namespace maniple

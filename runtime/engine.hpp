@@ -18,13 +18,14 @@ class Engine {
 
   // Rank 0 calls run(), which serves the source (Service::run). The other ranks call run_worker(), which
   // returns this rank's times when rank 0 has sent the stop command.
+  // observer: may be null.
   RunSummary run(RequestSource& source, CompletionSink& sink, const OnProgress& on_progress,
-                 const std::atomic<int>& interrupt);
+                 const std::atomic<int>& interrupt, RunObserver* observer = nullptr);
   RankTimes run_worker();
 
  private:
   SchedulerConfig scheduler_config() const;
-  std::vector<RankTimes> gather_times(const WorkerTimes& times);
+  RunSummary gather_summary(const WorkerTimes& times);  // what the ranks know of it
 
   World& world_;
   EngineOptions options_;

@@ -211,6 +211,8 @@ void RankModel::size_kv_cache() {
   info_.num_blocks = *std::ranges::min_element(blocks_of_replicas_);
   collective_phase(world_, [&] {
     sizes.num_blocks = blocks_of_replicas_[static_cast<size_t>(rank_.position.data)];
+    info_.kv_bytes = sizes.num_blocks * sizes.kv.block_bytes();
+    info_.scratch_bytes = sizes.scratch;
     runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, sizes, activity_.layer);
   });
 }

@@ -29,7 +29,9 @@ struct EngineInfo {
   DType dtype = DType::bf16;
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // the smallest count of any rank
-  size_t weight_bytes = 0;  // of this rank
+  size_t weight_bytes = 0;  // of this rank, as the two below
+  size_t kv_bytes = 0;
+  size_t scratch_bytes = 0;
   double load_seconds = 0;
   size_t num_graphs = 0;  // of decode steps, by batch size
   double capture_seconds = 0;
@@ -54,6 +56,7 @@ class RankModel {
   // Runs plans until rank 0 sends the stop command.
   WorkerTimes work();
   double communication_seconds() const { return groups_.seconds(); }
+  CollectiveCounts collectives() const { return runner_->collectives(); }  // of the tensor group
 
  private:
   void read_tokenizer();

@@ -48,10 +48,14 @@ RunSummary Service::run(RequestSource& source, const OnProgress& on_progress,
 void Service::serve(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
                     const std::atomic<bool>& worker_failed) {
   const auto on_token = [this](const TokenEvent& event) { take_token(event); };
-  const auto on_start = [this](RequestId request) { sink_.started(request); };
+  const auto on_start = [this](const Admission& admission, uint32_t replica) {
+    meter_.admitted(admission, replica);
+    sink_.started(admission.request);
+  };
   Backoff backoff;
   while (!interrupt && !worker_failed && (!source_ended_ || coordinator_.has_work())) {
     if (coordinator_.has_work() || source.moved()) ++turns_;
+    meter_.turn();
     take_requests(source, interrupt);
     if (coordinator_.advance(on_token, on_start))
       backoff.reset();
@@ -80,6 +84,7 @@ void Service::admit(const GenerationRequest& request) {
   summary_.prompt_tokens += request.prompt.size();
   prompt_tokens_ += request.prompt.size();
   builder_.open(request);
+  meter_.arrived(request.id, request.prompt.size());
 }
 
 void Service::refuse(const GenerationRequest& request, const std::string& reason) {
@@ -87,14 +92,17 @@ void Service::refuse(const GenerationRequest& request, const std::string& reason
   refused.id = request.id;
   refused.error = reason;
   ++summary_.failed;
+  meter_.refused(request.id, request.prompt.size());
   sink_.finished(std::move(refused));
 }
 
 void Service::take_token(const TokenEvent& event) {
   ++decoded_tokens_;
   ++summary_.completion_tokens;
+  meter_.token(event.request);
   std::optional<Completion> completion = builder_.take(event);
   if (!completion) return;
+  meter_.ended(event.request, completion->reason);
   ++(completion->reason == FinishReason::stop ? summary_.stopped : summary_.reached_length);
   if (event.finish_reason == FinishReason::none) coordinator_.finish(event.request, FinishReason::stop);
   sink_.finished(std::move(*completion));

@@ -2,9 +2,11 @@
 // tokens into completions, and counts.
 #pragma once
 
+#include <parallel/collective_counts.hpp>
 #include <runtime/completion_builder.hpp>
 #include <runtime/control/coordinator.hpp>
 #include <runtime/control/rank_activity.hpp>
+#include <runtime/request_meter.hpp>
 #include <runtime/requests.hpp>
 
 #include <atomic>
@@ -24,6 +26,19 @@ struct RankTimes {
   double idle = 0;           // waiting for plans
 };
 
+struct RankMemory {
+  uint64_t steps = 0;
+  uint64_t weights = 0, kv = 0, scratch = 0;  // bytes
+  uint64_t resident_peak = 0;                 // bytes of host memory of the process
+};
+
+// Calls of one operation in the rank's tensor group, of one class of sizes (CollectiveCounts).
+struct CollectiveUse {
+  uint32_t op = 0;  // CollectiveOp
+  uint32_t log2_bytes = 0;
+  CollectiveCount count;
+};
+
 struct RunSummary {
   size_t requests = 0;
   size_t failed = 0;
@@ -40,6 +55,9 @@ struct RunSummary {
   double seconds = 0;
   bool interrupted = false;
   std::vector<RankTimes> ranks;
+  // By rank, as above.
+  std::vector<RankMemory> memory;
+  std::vector<std::vector<CollectiveUse>> collectives;
 };
 
 struct Progress {
@@ -57,14 +75,15 @@ using OnProgress = std::function<void(const Progress&)>;
 class Service {
  public:
   // The references must outlive it. `turns` counts the turns of its loop that have work or a source that
-  // makes progress; it is 0 after the end.
+  // makes progress; it is 0 after the end. observer: may be null.
   Service(Coordinator& coordinator, int64_t vocabulary_size, const Tokenizer* tokenizer, CompletionSink& sink,
-          std::atomic<uint64_t>& turns)
+          std::atomic<uint64_t>& turns, RunObserver* observer = nullptr)
       : coordinator_(coordinator),
         vocabulary_size_(vocabulary_size),
         tokenizer_(tokenizer),
         sink_(sink),
         turns_(turns),
+        meter_(observer),
         builder_(tokenizer,
                  [&sink](RequestId request, std::string_view text) { sink.generated(request, text); }) {}
 
@@ -90,6 +109,7 @@ class Service {
   const Tokenizer* tokenizer_;
   CompletionSink& sink_;
   std::atomic<uint64_t>& turns_;
+  RequestMeter meter_;
   CompletionBuilder builder_;
   RunSummary summary_;
   bool source_ended_ = false;  // the source has ended

@@ -2,6 +2,7 @@
 #include <launch/commands/commands.hpp>
 #include <launch/commands/generate_job.hpp>
 #include <launch/commands/run_identity.hpp>
+#include <launch/commands/run_recording.hpp>
 #include <launch/options/option_names.hpp>
 #include <launch/output/progress.hpp>
 #include <launch/output/report.hpp>
@@ -61,7 +62,7 @@ std::optional<double> seconds_to_limit(const StopClock* clock) {
 
 // Stores finished results even if it fails.
 RunSummary run_requests(Engine& engine, const World& world, const GenerateOptions& options, GenerateJob& job,
-                        Results& results, const StopClock* clock) {
+                        Results& results, const StopClock* clock, RunObserver* observer) {
   RequestReader::Options reading = job.reader_options(engine.model());
   reading.defaults.stream = streams(options);
   RequestFeed feed(job.lines(), reading, results);
@@ -84,7 +85,7 @@ RunSummary run_requests(Engine& engine, const World& world, const GenerateOption
   std::optional<CollectiveError> failure;
   RunSummary summary;
   try {
-    summary = engine.run(feed, results, on_progress, InterruptScope::flag());
+    summary = engine.run(feed, results, on_progress, InterruptScope::flag(), observer);
   } catch (const CollectiveError& error) {
     failure = error;
   }
@@ -108,7 +109,8 @@ bool peers_report_deaths(const World& world) {
 }
 
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, const JobPlan& plan,
-               RankActivity& activity, GenerateJob& job, const Reporters& reporters) {
+               RankActivity& activity, GenerateJob& job, RunRecording& recording,
+               const Reporters& reporters) {
   tell(options, banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
   for (const std::string& warning : engine.model().generation_config().warnings)
     say(fmt::format("maniple: warning: {}\n", warning));
@@ -117,7 +119,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   {
     Results results(job.open_store(peers_report_deaths(world)), engine.model().tokenizer(), is_bare(options),
                     &activity.disk);
-    summary = run_requests(engine, world, options, job, results, reporters.clock);
+    summary = run_requests(engine, world, options, job, results, reporters.clock, recording.observer());
     done = results.done();
     failed = results.failed();
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
@@ -125,21 +127,33 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   reporters.log.write("end: " + times_text(summary.ranks[0]));
   const ExitCode code =
       close_results(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
+  recording.complete(summary, code);
   tell(options,
        summary_text(summary, done, failed, plan.max_model_len, world.locations()) + job.outcome_text(code));
   reporters.log.write(fmt::format("exit {}", static_cast<int>(job.process_exit_code(code))));
   return job.process_exit_code(code);
 }
 
-ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobPlan& plan, SharedModel model,
-                        RankActivity& activity, std::optional<GenerateJob>& job, const Reporters& reporters) {
+// What this rank shows of itself while it runs.
+struct Vitals {
+  RankActivity& activity;
+  RankSeries& series;
+};
+
+ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobFacts& facts,
+                        SharedModel model, Vitals& vitals, std::optional<GenerateJob>& job,
+                        const Reporters& reporters) {
   reporters.log.write("load");
-  Engine engine(world, options.engine, plan, std::move(model), activity);
+  const JobPlan& plan = facts.plan;
+  Engine engine(world, options.engine, plan, std::move(model), vitals.activity);
   const EngineInfo& info = engine.model().info();
   reporters.faults.set_gpus(info.gpus);
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {}", info.architecture, info.load_seconds,
                                   info.backend, counted(info.num_blocks, "KV block")));
-  if (job) return serve(engine, world, options, plan, activity, *job, reporters);
+  if (job) {
+    RunRecording recording(options, world, plan, facts, engine.model(), *job, vitals.series);
+    return serve(engine, world, options, plan, vitals.activity, *job, recording, reporters);
+  }
   reporters.log.write("end: " + times_text(engine.run_worker()));
   return ExitCode::complete;
 }
@@ -182,7 +196,7 @@ std::string start_text(const World& world) {
                      world.description());
 }
 
-ExitCode generate(World& world, const GenerateOptions& options, RankActivity& activity,
+ExitCode generate(World& world, const GenerateOptions& options, Vitals vitals,
                   std::optional<GenerateJob>& job, const Reporters& reporters) {
   reporters.log.write(start_text(world));
   GenerateOptions settled = options;
@@ -197,7 +211,7 @@ ExitCode generate(World& world, const GenerateOptions& options, RankActivity& ac
     plan = plan_or_refuse(world.locations(), engine, &model.config);
     if (world.rank() == 0)
       job.emplace(settled, plan, world.locations()[0].host, instruction_path_of(engine.backend),
-                  activity.disk);
+                  vitals.activity.disk);
   });
   share_folder(world, job, reporters);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
@@ -205,7 +219,7 @@ ExitCode generate(World& world, const GenerateOptions& options, RankActivity& ac
   if (over) return job ? *job->already_over() : ExitCode::complete;
   std::optional<StoppedMarker> stopped_marker;
   collective_phase(world, [&] {
-    if (job) arm_stopped_marker(stopped_marker, *job, world, activity);
+    if (job) arm_stopped_marker(stopped_marker, *job, world, vitals.activity);
   });
   const Preflight preflight = run_preflight(world, settled, plan, job ? job->expected_bytes() : 0);
   engine.backend.threads = preflight.share.threads;
@@ -216,14 +230,16 @@ ExitCode generate(World& world, const GenerateOptions& options, RankActivity& ac
   collective_phase(world, [&] {
     if (job) report_preflight(preflight, settled, *job);
   });
-  return load_and_serve(world, settled, plan, std::move(model), activity, job, reporters);
+  return load_and_serve(world, settled, preflight.job, std::move(model), vitals, job, reporters);
 }
 
 }  // namespace
 
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters) {
-  HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
-                       [&](const FaultReport& fault) { reporters.faults.report(fault); });
+  RankSeries series(world.locations()[static_cast<size_t>(world.rank())]);
+  HealthMonitor health(
+      world, reporters.peers, Deadlines::within(options.deadline),
+      [&](const FaultReport& fault) { reporters.faults.report(fault); }, &series);
   reporters.start.reset();
   std::optional<GenerateJob> job;  // rank 0
   // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
@@ -232,7 +248,7 @@ ExitCode run_generate(World& world, const GenerateOptions& options, const Report
     world.barrier();
   };
   try {
-    const ExitCode code = generate(world, options, health.activity(), job, reporters);
+    const ExitCode code = generate(world, options, {health.activity(), series}, job, reporters);
     leave_together();
     return code;
   } catch (const SilentExit&) {

@@ -77,6 +77,8 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
     followed_.emplace(options_.in.front());
   else
     input_.emplace(options_.in, from_text);
+  if (options_.record && *options_.record != "off")
+    check_output(*options_.record, options_.overwrite, nullptr);
   if (options_.run_dir) {
     open_run(plan, host, instruction_path);
     return;
@@ -148,6 +150,10 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
                                      &disk_});
   if (done_before() == requests())
     already_over_ = close({}, 0, ExitCode::complete, "null");  // only the final files were missing
+}
+
+std::optional<uint64_t> GenerateJob::input_hash() {
+  return input_ ? std::optional(input_->hash()) : std::nullopt;
 }
 
 fs::path GenerateJob::folder() const { return run_ ? fs::absolute(run_->job_folder()) : fs::path(); }

@@ -24,6 +24,8 @@ class GenerateJob {
   // The exit code if earlier jobs have done all requests. Then nothing needs to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
   const SeedReport& seed() const { return seed_; }
+  // Absent for a prompt, a pipe and stdin.
+  std::optional<uint64_t> input_hash();
   // Of this shard; with --follow the requests that have arrived.
   uint64_t requests() const { return options_.shard.share_of(requests_); }
   uint64_t done_before() const { return run_ ? run_->ledger().done() - retried() : 0; }

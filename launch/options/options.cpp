@@ -149,6 +149,14 @@ void add_run_options(Grammar& grammar, GenerateOptions& options) {
               "the job's time from now on, where Slurm does not tell; also MM:SS, 4h, 90m");
 }
 
+void add_record_options(Grammar& grammar, GenerateOptions& options) {
+  grammar.group("Measuring");
+  grammar.add("record", path("FILE.h5|off", options.record),
+              "keep what is measured of the job here [default: in --run-dir; without it off]");
+  grammar.add("record-limit", bytes(options.record_limit).by_default("1G"),
+              "most bytes of the record while the job runs; near it steps are merged");
+}
+
 void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
   constexpr float any = std::numeric_limits<float>::max();
   SamplingFields& fields = options.sampling;
@@ -184,6 +192,7 @@ void add_generate_options(Grammar& grammar, GenerateOptions& options, const char
               "most tokens of prompt and completion [default: the model's]");
   add_request_options(grammar, options);
   add_run_options(grammar, options);
+  add_record_options(grammar, options);
   add_sampling_options(grammar, options);
   add_rank_options(grammar, options);
   grammar.add(
@@ -236,6 +245,9 @@ void check_places(const GenerateOptions& options) {
   if (options.exit_zero_on_stop && !options.run_dir)
     refuse("--exit-zero-on-stop needs --run-dir",
            "keep the results with --run-dir: without it a stop loses them");
+  if (options.run_dir && options.record && *options.record != "off")
+    refuse("--record FILE does not go with --run-dir", "leave --record out, or give --record off",
+           "the run directory keeps a record of each job");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");

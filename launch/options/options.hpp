@@ -58,6 +58,8 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   bool quiet = false;  // stderr has warnings and errors only
   bool retry_errors = false;
   bool exit_zero_on_stop = false;
+  std::optional<std::string> record;  // a path, or "off"; absent: in the run directory, if there is one
+  size_t record_limit = 0;            // bytes of its log
   std::chrono::milliseconds sync_interval{};
   std::chrono::milliseconds takeover_after{};  // silence of another job in the run directory
 };

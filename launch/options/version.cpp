@@ -1,5 +1,6 @@
 #include <commit.hpp>
 #include <kernels/backend.hpp>
+#include <launch/hdf5/hdf5_calls.hpp>
 #include <launch/options/version.hpp>
 #include <parallel/mpi/mpi_world.hpp>
 
@@ -23,17 +24,20 @@ std::string cpu_paths() {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> build_facts() {
+  return {{"commit", MANIPLE_COMMIT},
+          {"compiler", std::string(compiler)},
+          {"MPI", mpi_library()},
+          {"CUDA", MANIPLE_CUDA_VERSION},
+          {"NCCL", MANIPLE_NCCL_VERSION},
+          {"HDF5", hdf5_version()},
+          {"CPU paths", cpu_paths() + " (of this machine, best first)"}};
+}
+
 std::string version_text() {
-  return fmt::format(
-      "maniple {}\n"
-      "commit:    {}\n"
-      "compiler:  {}\n"
-      "MPI:       {}\n"
-      "CUDA:      {}\n"
-      "NCCL:      {}\n"
-      "CPU paths: {} (of this machine, best first)\n",
-      MANIPLE_VERSION, MANIPLE_COMMIT, compiler, mpi_library(), MANIPLE_CUDA_VERSION, MANIPLE_NCCL_VERSION,
-      cpu_paths());
+  std::string text = fmt::format("maniple {}\n", MANIPLE_VERSION);
+  for (const auto& [name, value] : build_facts()) text += fmt::format("{:<11}{}\n", name + ":", value);
+  return text;
 }
 
 }  // namespace maniple

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace maniple {
 
 // "maniple 0.1.0", and below it commit, compiler, MPI, CUDA, NCCL and CPU paths, a line each.
 std::string version_text();
+// The same as names and values: "commit", "compiler", "MPI", ...
+std::vector<std::pair<std::string, std::string>> build_facts();
 
 }  // namespace maniple

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace maniple {
 
@@ -39,6 +40,7 @@ struct Launch {
   // Tasks of the Slurm allocation, if only the job's own shell or a step of one task started us.
   int allocated_tasks = 1;
   int cpus_per_task = 0;  // as requested for the allocation; 0: not known
+  std::vector<std::string> environment;  // set by main: NAME=value, as it was before MPI_Init
 };
 
 // lookup: the value of an environment variable.

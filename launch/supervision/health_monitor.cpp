@@ -25,13 +25,21 @@ std::string nor_have(std::vector<int> ranks) {
                      fmt::join(ranks, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
 }
 
+// What travels between a rank and rank 0.
+struct Beat {
+  Heartbeat heartbeat;
+  RankVitals vitals;
+};
+
 }  // namespace
 
-HealthMonitor::HealthMonitor(World& world, NodePeers& peers, const Deadlines& deadlines, OnFault on_fault)
+HealthMonitor::HealthMonitor(World& world, NodePeers& peers, const Deadlines& deadlines, OnFault on_fault,
+                             VitalsObserver* vitals)
     : world_(world),
       deadlines_(deadlines),
       on_fault_(std::move(on_fault)),
       peers_(peers),
+      vitals_(vitals),
       channel_(world.make_channel()),
       watchdog_(deadlines.progress, [&world] { world.end_process(static_cast<int>(ExitCode::fault)); }) {
   ranks_.resize(static_cast<size_t>(world.rank() == 0 ? world.size() : 1));
@@ -59,7 +67,7 @@ void HealthMonitor::run(const std::stop_token& stop) try {
 }
 
 void HealthMonitor::send_heartbeats() {
-  const Heartbeat now = activity().heartbeat();
+  const Beat now{activity().heartbeat(), vitals_ ? vitals_->own(activity()) : RankVitals{}};
   const std::span<const std::byte> bytes = std::as_bytes(std::span(&now, 1));
   channel_.leaf->try_send(0, bytes);
   if (!channel_.root) return;
@@ -69,13 +77,14 @@ void HealthMonitor::send_heartbeats() {
 void HealthMonitor::receive_heartbeats() {
   const auto receive = [this](Mailbox& mailbox) {
     while (const std::optional<Message> message = mailbox.try_receive()) {
-      Heartbeat heartbeat;
-      if (message->bytes.size() != sizeof heartbeat) continue;
-      std::memcpy(&heartbeat, message->bytes.data(), sizeof heartbeat);
+      Beat beat;
+      if (message->bytes.size() != sizeof beat) continue;
+      std::memcpy(&beat, message->bytes.data(), sizeof beat);
+      if (vitals_ && world_.rank() == 0) vitals_->heard(message->from, beat.vitals);
       RankHealth& health = ranks_[world_.rank() == 0 ? static_cast<size_t>(message->from) : 0];
       health.heard = Clock::now();
-      if (heartbeat != health.last) health.progressed = health.heard;
-      health.last = heartbeat;
+      if (beat.heartbeat != health.last) health.progressed = health.heard;
+      health.last = beat.heartbeat;
     }
   };
   if (!channel_.root) return receive(*channel_.leaf);

@@ -7,6 +7,7 @@
 #include <kernels/support/check.hpp>
 #include <launch/supervision/deadlines.hpp>
 #include <launch/supervision/node_peers.hpp>
+#include <launch/supervision/rank_vitals.hpp>
 #include <launch/supervision/watchdog.hpp>
 #include <parallel/world.hpp>
 #include <runtime/control/rank_activity.hpp>
@@ -36,7 +37,9 @@ using OnFault = std::function<void(const FaultReport&)>;
 class HealthMonitor {
  public:
   // Collective. Starts the thread; the references must outlive it. After a fault: on_fault, then world.abort.
-  HealthMonitor(World& world, NodePeers& peers, const Deadlines& deadlines, OnFault on_fault);
+  // vitals: on all ranks or none.
+  HealthMonitor(World& world, NodePeers& peers, const Deadlines& deadlines, OnFault on_fault,
+                VitalsObserver* vitals = nullptr);
   ~HealthMonitor();
 
   RankActivity& activity() { return peers_.activity(); }
@@ -70,6 +73,7 @@ class HealthMonitor {
   Deadlines deadlines_;
   OnFault on_fault_;
   NodePeers& peers_;
+  VitalsObserver* vitals_;
   Channel channel_;
   std::vector<RankHealth> ranks_;  // rank 0: all; elsewhere only rank 0's
   uint32_t disk_ = 0;              // RankActivity's at disk_changed_

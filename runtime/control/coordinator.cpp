@@ -2,18 +2,13 @@
 #include <runtime/control/step_codec.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 namespace maniple {
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
-
 Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const SchedulerConfig& config,
-                         const std::vector<uint32_t>& num_blocks)
-    : mailbox_(mailbox), grid_(grid), queue_length_(config.max_num_seqs) {
+                         const std::vector<uint32_t>& num_blocks, RunObserver* observer)
+    : mailbox_(mailbox), grid_(grid), queue_length_(config.max_num_seqs), observer_(observer) {
   for (int data = 0; data < grid.data; ++data) {
     SchedulerConfig own = config;
     own.replica = static_cast<uint32_t>(data);
@@ -73,8 +68,7 @@ std::optional<Stall> Coordinator::stall() const {
                std::chrono::duration<double>(Clock::now() - quietest->active).count()};
 }
 
-bool Coordinator::advance(const std::function<void(const TokenEvent&)>& on_token,
-                          const std::function<void(RequestId)>& on_start) {
+bool Coordinator::advance(const std::function<void(const TokenEvent&)>& on_token, const OnStart& on_start) {
   bool busy = receive(on_token);
   for (Replica& replica : replicas_) {
     busy |= plan(replica, on_start);
@@ -89,7 +83,10 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
     received = true;
     Replica& replica = replicas_[static_cast<size_t>(position_in(grid_, message->from).data)];
     replica.active = Clock::now();
-    for (const TokenEvent& event : replica.scheduler.commit(decode_result(message->bytes))) {
+    const StepResult result = decode_result(message->bytes);
+    const std::vector<TokenEvent> events = replica.scheduler.commit(result);
+    if (observer_) observe_answer(replica, result, message->bytes.size());
+    for (const TokenEvent& event : events) {
       if (event.finish_reason != FinishReason::none) --replica.unfinished;
       on_token(event);
     }
@@ -97,18 +94,65 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   return received;
 }
 
-bool Coordinator::plan(Replica& replica, const std::function<void(RequestId)>& on_start) {
+bool Coordinator::plan(Replica& replica, const OnStart& on_start) {
   if (replica.scheduler.counts().running == 0) replica.active = Clock::now();
+  const Clock::time_point began = observer_ ? Clock::now() : Clock::time_point();
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
   if (!plan) return false;
-  for (const RequestId request : replica.scheduler.admitted()) on_start(request);
-  post(replica, *plan);
+  for (const Admission& admission : plan->admissions) on_start(admission, plan->replica);
+  const size_t bytes = post(replica, *plan);
+  if (observer_) observe_plan(replica, *plan, began, bytes);
   return true;
 }
 
-void Coordinator::post(Replica& replica, const StepPlan& plan) {
+double Coordinator::seconds(Clock::time_point time) const {
+  return std::chrono::duration<double>(time - start_).count();
+}
+
+void Coordinator::observe_plan(Replica& replica, const StepPlan& plan, Clock::time_point began,
+                               size_t bytes) {
+  const SchedulerCounts counts = replica.scheduler.counts();
+  const KvUse kv = replica.scheduler.kv_use();
+  StepRow row{.step = plan.step,
+              .replica = plan.replica,
+              .planned_s = seconds(began),
+              .schedule_s = seconds(Clock::now()) - seconds(began),
+              .sequences = plan.sequences.size(),
+              .prompt_tokens = plan.known_tokens.size(),
+              .context = replica.scheduler.context(),
+              .plan_bytes = bytes,
+              .waiting = counts.waiting,
+              .running = counts.running,
+              .free_blocks = counts.free_blocks,
+              .held_blocks = kv.held_blocks,
+              .kv_tokens = kv.tokens,
+              .preemptions = counts.preemptions};
+  for (const SequenceStep& sequence : plan.sequences) {
+    row.tokens += sequence.query_length;
+    row.sampled += sequence.rows_sampled;
+  }
+  replica.steps.push_back(row);
+}
+
+void Coordinator::observe_answer(Replica& replica, const StepResult& result, size_t bytes) {
+  const auto seconds_of = [](uint32_t microseconds) {
+    return microseconds == StepTimes::unknown ? std::nan("") : microseconds * 1e-6;
+  };
+  StepRow row = replica.steps.front();
+  replica.steps.pop_front();
+  row.answered_s = seconds(replica.active);
+  row.forward_s = seconds_of(result.times.forward);
+  row.sample_s = seconds_of(result.times.sample);
+  row.comm_s = seconds_of(result.times.communication);
+  row.transit_s = row.answered_s - row.planned_s - row.schedule_s - row.forward_s - row.sample_s;
+  row.result_bytes = bytes;
+  observer_->step(row);
+}
+
+size_t Coordinator::post(Replica& replica, const StepPlan& plan) {
   const auto bytes = std::make_shared<const std::vector<std::byte>>(encode(plan));
   for (const int rank : replica.ranks) replica.outbox.push_back({rank, bytes});
+  return bytes->size();
 }
 
 bool Coordinator::flush(Replica& replica) {

@@ -4,6 +4,7 @@
 
 #include <parallel/mailbox.hpp>
 #include <parallel/process_grid.hpp>
+#include <runtime/control/observer.hpp>
 #include <runtime/scheduling/scheduler.hpp>
 
 #include <chrono>
@@ -24,9 +25,9 @@ struct Stall {
 
 class Coordinator {
  public:
-  // `config` is that of every replica; num_blocks holds one entry per replica.
+  // `config` is that of every replica; num_blocks holds one entry per replica. observer: may be null.
   Coordinator(Mailbox& mailbox, const GridSize& grid, const SchedulerConfig& config,
-              const std::vector<uint32_t>& num_blocks);
+              const std::vector<uint32_t>& num_blocks, RunObserver* observer = nullptr);
 
   // Queues the request on the replica with the fewest unfinished ones.
   std::optional<Rejection> add(Request request);
@@ -39,13 +40,14 @@ class Coordinator {
 
   // Sends plans that are due and takes results that have arrived; never blocks. False if there was nothing to
   // do. Calls on_start before it sends a plan with a request's first step (or its first since a preemption).
-  bool advance(const std::function<void(const TokenEvent&)>& on_token,
-               const std::function<void(RequestId)>& on_start);
+  using OnStart = std::function<void(const Admission& admission, uint32_t replica)>;
+  bool advance(const std::function<void(const TokenEvent&)>& on_token, const OnStart& on_start);
   // Sends the stop command: every rank leaves its loop after the steps it has launched. Returns when the
   // messages have left this process.
   void stop();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Outgoing {
     int to;
     std::shared_ptr<const std::vector<std::byte>> bytes;
@@ -57,17 +59,23 @@ class Coordinator {
     std::vector<int> ranks;
     std::deque<Outgoing> outbox;
     size_t unfinished = 0;
-    std::chrono::steady_clock::time_point active;  // the last answer, or the last time when nothing ran
+    Clock::time_point active;   // the last answer, or the last time when nothing ran
+    std::deque<StepRow> steps;  // for the observer: without an answer
   };
 
   bool receive(const std::function<void(const TokenEvent&)>& on_token);
-  bool plan(Replica& replica, const std::function<void(RequestId)>& on_start);
+  bool plan(Replica& replica, const OnStart& on_start);
   bool flush(Replica& replica);
-  void post(Replica& replica, const StepPlan& plan);
+  size_t post(Replica& replica, const StepPlan& plan);
+  void observe_plan(Replica& replica, const StepPlan& plan, Clock::time_point began, size_t bytes);
+  void observe_answer(Replica& replica, const StepResult& result, size_t bytes);
+  double seconds(Clock::time_point time) const;  // since the start
 
   Mailbox& mailbox_;
   GridSize grid_;
   size_t queue_length_;
+  RunObserver* observer_;
+  Clock::time_point start_ = Clock::now();
   std::deque<Replica> replicas_;
 };
 

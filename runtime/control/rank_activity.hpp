@@ -29,6 +29,16 @@ struct Heartbeat {
 };
 static_assert(std::is_trivially_copyable_v<Heartbeat>);
 
+// What a rank has done since it began to serve, in sums; times in microseconds.
+struct RankTotals {
+  uint64_t steps = 0;
+  uint64_t prefill = 0;  // a mixed step counts by its share of prompt tokens
+  uint64_t decode = 0;
+  uint64_t communication = 0;  // within both: in collectives
+  uint64_t idle = 0;           // waiting for plans
+};
+static_assert(std::is_trivially_copyable_v<RankTotals>);
+
 struct RankActivity {
   std::atomic<Phase> phase = Phase::start;
   std::atomic<uint64_t> step = 0;
@@ -36,6 +46,8 @@ struct RankActivity {
   std::atomic<bool> waits = false;
   std::atomic<uint32_t> running = 0;
   std::array<std::atomic<uint64_t>, Heartbeat::max_requests> first = {};
+  // RankTotals'.
+  std::atomic<uint64_t> steps = 0, prefill = 0, decode = 0, communication = 0, idle = 0;
   // Odd while a thread waits for the disk. Grows when a wait begins or ends, and with progress.
   std::atomic<uint32_t> disk = 0;
   // Turns of rank 0's loop that reads requests and plans steps; 0 while it is not running.
@@ -45,6 +57,7 @@ struct RankActivity {
   std::atomic<int> fault_reporter = nobody;
 
   Heartbeat heartbeat() const;
+  RankTotals totals() const { return {steps, prefill, decode, communication, idle}; }
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared by processes");
 

@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
 constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
-constexpr uint8_t version = 2;
+constexpr uint8_t version = 3;
 constexpr size_t hash_bytes = sizeof(uint64_t);
 
 enum class Kind : uint8_t { plan = 1, result = 2 };
@@ -233,6 +233,9 @@ void transfer_result(Archive& archive, Fields& result) {
     archive.number(alternative.id);
     archive.fixed(alternative.logprob);
   });
+  archive.number(result.times.forward);
+  archive.number(result.times.sample);
+  archive.number(result.times.communication);
 }
 
 }  // namespace

@@ -83,7 +83,18 @@ class Worker {
     prompt_shares_.pop_front();
     times_.prefill += share * seconds;
     times_.decode += (1 - share) * seconds;
+    if (result.times.communication != StepTimes::unknown)
+      activity_.communication += result.times.communication;
+    show_totals();
     if (prompt_shares_.empty()) activity_.phase = Phase::idle;
+  }
+
+  void show_totals() {
+    const auto microseconds = [](double seconds) { return static_cast<uint64_t>(seconds * 1e6); };
+    ++activity_.steps;
+    activity_.prefill = microseconds(times_.prefill);
+    activity_.decode = microseconds(times_.decode);
+    activity_.idle = microseconds(times_.idle);
   }
 
   double elapsed() {

@@ -4,6 +4,13 @@
 #include <algorithm>
 
 namespace maniple {
+namespace {
+
+uint32_t microseconds(std::chrono::duration<double> time) {
+  return static_cast<uint32_t>(std::clamp(time.count() * 1e6, 0.0, 4e9));
+}
+
+}  // namespace
 
 BatchLimits RunnerLimits::batch() const {
   return {max_num_batched_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
@@ -59,7 +66,10 @@ void ModelRunner::capture_decodes() {
       forward(batch);
     }
     DecodeGraph& decode = graphs_[*bucket];
+    const CollectiveCounts before = context_.groups.tensor->counts();
     decode.graph = context_.ops.device().capture([&] { decode.logits = forward(batch); });
+    decode.calls = context_.groups.tensor->counts();
+    decode.calls.add_calls(before, -1);
     decode.workspace = workspace_.used();
   }
 }
@@ -68,7 +78,14 @@ TensorView ModelRunner::forward(const StepBatch& batch) {
   return model_.forward(batch, builder_.token_ids(), cache_.pages(), context_);
 }
 
-TensorView ModelRunner::replay(const DecodeGraph& decode) {
+CollectiveCounts ModelRunner::collectives() const {
+  CollectiveCounts sum = context_.groups.tensor->counts();
+  for (const auto& [bucket, decode] : graphs_) sum.add_calls(decode.calls, decode.replays);
+  return sum;
+}
+
+TensorView ModelRunner::replay(DecodeGraph& decode) {
+  ++decode.replays;
   workspace_.take(DType::uint8, {static_cast<int64_t>(decode.workspace)});
   decode.graph->replay();
   return decode.logits;
@@ -87,9 +104,21 @@ void ModelRunner::launch(const StepPlan& plan) {
   const auto captured = decodes ? graphs_.lower_bound(sequences.size()) : graphs_.end();
   const bool eager = captured == graphs_.end();
   const StepBatch batch = builder_.build(sequences, eager ? 0 : captured->first);
+  const double waited = context_.groups.seconds();
   const TensorView logits = eager ? forward(batch) : replay(captured->second);
+  const Clock::time_point forwarded = Clock::now();
   const SamplerBatch& rows = builder_.sampler_batch();
   step.rows = sampler_.launch(logits.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_);
+  step.times = {microseconds(forwarded - step.began), microseconds(Clock::now() - forwarded),
+                eager ? microseconds(std::chrono::duration<double>(context_.groups.seconds() - waited))
+                      : StepTimes::unknown};
+}
+
+// Work of a device that runs beside the host ends when its rows arrive, after that of the step before.
+StepTimes ModelRunner::times_of(const Launched& step) {
+  const Clock::time_point began = std::max(step.began, std::exchange(collected_, Clock::now()));
+  if (context_.ops.device().shares_host_memory()) return step.times;
+  return {microseconds(collected_ - began), 0, step.times.communication};
 }
 
 StepResult ModelRunner::collect() {
@@ -103,6 +132,7 @@ StepResult ModelRunner::collect() {
     for (const TokenLogit& alternative : row.alternatives)
       result.alternatives.push_back({alternative.id, alternative.logit});
   }
+  result.times = times_of(step);
   launched_.pop_front();
   return result;
 }

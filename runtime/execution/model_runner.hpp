@@ -9,6 +9,7 @@
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 
@@ -57,13 +58,19 @@ class ModelRunner {
   void launch(const StepPlan& plan);
   // The result of the oldest plan that was launched and not collected; waits for it if it is not ready.
   StepResult collect();
+  // The calls of the groups so far, those of captured graphs counted by their replays.
+  CollectiveCounts collectives() const;
   bool ready() const { return launched_.front().rows.ready(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Launched {
     uint64_t number = 0;
     std::vector<uint32_t> counts;
     PendingRows rows;
+    Clock::time_point began = Clock::now();
+    StepTimes times;
   };
 
   // A decode step up to its logits.
@@ -71,10 +78,13 @@ class ModelRunner {
     std::unique_ptr<Graph> graph;
     TensorView logits;
     size_t workspace;  // bytes that the graph uses
+    CollectiveCounts calls;
+    int64_t replays = 0;
   };
 
+  StepTimes times_of(const Launched& step);
   TensorView forward(const StepBatch& batch);
-  TensorView replay(const DecodeGraph& decode);
+  TensorView replay(DecodeGraph& decode);
 
   size_t max_num_seqs_;
   Model& model_;
@@ -85,6 +95,7 @@ class ModelRunner {
   Workspace workspace_;
   ForwardContext context_;
   std::deque<Launched> launched_;
+  Clock::time_point collected_;           // when the last result was
   std::map<size_t, DecodeGraph> graphs_;  // by bucket
 };
 

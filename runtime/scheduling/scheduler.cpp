@@ -87,9 +87,9 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
 }
 
 std::optional<StepPlan> Scheduler::schedule() {
-  admitted_.clear();
   if (in_flight_.size() >= config_.steps_in_flight || (!in_flight_.empty() && decodes_lack_blocks()))
     return std::nullopt;
+  context_ = 0;
   Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
   if (config_.policy == Policy::mixed) plan_decodes(draft);
   plan_chunks(draft);
@@ -158,7 +158,6 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   sequence->seat = free_seats_.back();
   free_seats_.pop_back();
   running_.push_back(sequence);
-  admitted_.push_back(sequence->id);
   cached_tokens_ += sequence->num_computed;
   const auto blocks = sequence->blocks.ids();
   draft.plan.admissions.push_back({.seat = sequence->seat,
@@ -180,6 +179,7 @@ void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_l
                                   .known = known ? query_length : 0,
                                   .rows_sampled = end == sequence->planned_tokens() ? 1U : 0U});
   draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
+  context_ += start;
   draft.budget -= query_length;
   draft.sequences.push_back(sequence);
   sequence->num_computing += query_length;
@@ -310,6 +310,15 @@ SchedulerCounts Scheduler::counts() const {
           .clipped = clipped_,
           .ended_by_context = ended_by_context_,
           .ended_by_cache = ended_by_cache_};
+}
+
+// Sequences share whole blocks only, so no slot is counted twice.
+KvUse Scheduler::kv_use() const {
+  const size_t held = blocks_.num_blocks() - blocks_.num_free() - blocks_.num_pending();
+  size_t empty = 0;
+  for (const SequencePtr& sequence : running_)
+    empty += sequence->blocks.size() * config_.block_size - sequence->planned_computed();
+  return {held, held * config_.block_size - empty};
 }
 
 const Sequence* Scheduler::find(RequestId request) const {

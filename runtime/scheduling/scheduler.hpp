@@ -64,6 +64,12 @@ struct SchedulerCounts {
   uint64_t ended_by_cache = 0;  // only requests without a limit
 };
 
+// The KV cache of a replica: blocks that running sequences hold, and tokens in them, computed or planned.
+struct KvUse {
+  size_t held_blocks = 0;
+  size_t tokens = 0;
+};
+
 class Scheduler {
  public:
   // Throws Error (usage) for a configuration that could not serve a single request.
@@ -77,8 +83,9 @@ class Scheduler {
   // token that follows the end of its sequence.
   std::optional<StepPlan> schedule();
 
-  // The requests whose first step, or first step since a preemption, is in the last plan.
-  const std::vector<RequestId>& admitted() const { return admitted_; }
+  // Of the last plan: the sum of its sequences' lengths before it.
+  uint64_t context() const { return context_; }
+  KvUse kv_use() const;
 
   // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
   std::vector<TokenEvent> commit(const StepResult& result);
@@ -134,7 +141,7 @@ class Scheduler {
   std::vector<SequencePtr> running_;  // oldest admission first
   std::vector<Seat> free_seats_;      // taken from the back
   std::vector<Seat> released_;        // since the last plan
-  std::vector<RequestId> admitted_;
+  uint64_t context_ = 0;              // of the last plan
   std::deque<InFlight> in_flight_;
   uint64_t last_step_ = 0;
   uint64_t preemptions_ = 0;

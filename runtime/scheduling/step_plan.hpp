@@ -95,12 +95,24 @@ struct SampledToken {
   bool operator==(const SampledToken&) const = default;
 };
 
+// Where the time of a step went on the rank that answers, in microseconds.
+struct StepTimes {
+  static constexpr uint32_t unknown = UINT32_MAX;
+  uint32_t forward = 0;  // to the logits; on GPUs, which work beside the host, to the tokens
+  uint32_t sample = 0;   // from logits to tokens; on GPUs 0
+  uint32_t communication =
+      0;  // within both, in collectives; unknown where a GPU runs them in a captured graph
+
+  bool operator==(const StepTimes&) const = default;
+};
+
 // The answer to every plan with Command::run, also if it samples nothing.
 struct StepResult {
   uint64_t step = 0;
   std::vector<uint32_t> counts;            // tokens of each of the plan's sequences: their rows_sampled
   std::vector<SampledToken> tokens;        // concatenated in batch order
   std::vector<TokenLogprob> alternatives;  // concatenated in the order of tokens, most likely first
+  StepTimes times;
 
   bool operator==(const StepResult&) const = default;
 };

@@ -1,8 +1,8 @@
 # without_root.sh runs this as a user, in an empty home with the tarball and the commands.
 mkdir debs libraries
 packages=$(apt-cache depends --recurse --no-{recommends,suggests,conflicts,breaks,replaces,enhances} libopenmpi-dev libboost-program-options-dev \
-  nlohmann-json3-dev libpcre2-dev libicu-dev libxxhash-dev zlib1g-dev libzstd-dev libfmt-dev | sort -u |
-  grep -E '^(libopenmpi|openmpi-|libpmix|libhwloc15|libevent-|libboost.*(-dev|program-options.*)$|nlohmann-json3|libpcre2-(dev|8)|libicu|libxxhash|zlib1g|libzstd|libfmt)')
+  nlohmann-json3-dev libpcre2-dev libicu-dev libxxhash-dev libhdf5-dev zlib1g-dev libzstd-dev libfmt-dev | sort -u |
+  grep -E '^(libopenmpi|openmpi-|libpmix|libhwloc15|libevent-|libboost.*(-dev|program-options.*)$|nlohmann-json3|libpcre2-(dev|8)|libicu|libxxhash|libhdf5-dev|zlib1g|libzstd|libfmt)')
 # shellcheck disable=SC2086
 (cd debs && apt-get -qq download $packages)
 for package in debs/*.deb; do dpkg -x "$package" libraries; done

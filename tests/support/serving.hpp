@@ -67,7 +67,7 @@ inline void follow(World& world, const EngineOptions& options) {
 
 // options_of: the options of each rank; they may differ in fields about the rank's own machine.
 inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& options_of,
-                    const std::vector<GenerationRequest>& requests) {
+                    const std::vector<GenerationRequest>& requests, RunObserver* observer = nullptr) {
   Served served;
   run_ranks(ranks, [&](World& world) {
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
@@ -78,7 +78,7 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     MapSink sink;
     const std::atomic<int> interrupt = 0;
     served.summary = engine.run(
-        source, sink, [](const Progress&) {}, interrupt);
+        source, sink, [](const Progress&) {}, interrupt, observer);
     served.completions = std::move(sink.completions);
     served.pieces = std::move(sink.pieces);
     if (const Tokenizer* tokenizer = engine.model().tokenizer())
@@ -89,9 +89,10 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
   return served;
 }
 
-inline Served serve(int ranks, const EngineOptions& options, const std::vector<GenerationRequest>& requests) {
+inline Served serve(int ranks, const EngineOptions& options, const std::vector<GenerationRequest>& requests,
+                    RunObserver* observer = nullptr) {
   return serve(
-      ranks, [&](int) { return options; }, requests);
+      ranks, [&](int) { return options; }, requests, observer);
 }
 
 }  // namespace maniple::testing

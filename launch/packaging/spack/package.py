@@ -30,6 +30,7 @@ class Maniple(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3.10:")
     depends_on("pcre2@10.40: +jit")
     depends_on("xxhash@0.8:")
+    depends_on("hdf5@1.10.5:")
     depends_on("zlib-api")
     depends_on("zstd@1.4:")
     depends_on("cuda@@CUDA@:", when="+cuda")

@@ -66,6 +66,7 @@ StepResult random_result(Random& r) {
   result.alternatives = r.some<TokenLogprob>([&] {
     return TokenLogprob{static_cast<int32_t>(r.number()), -r.real()};
   });
+  result.times = {r.number(), r.number(), r.number()};
   return result;
 }
 
@@ -185,12 +186,12 @@ TEST(StepCodec, AHostileBodyWithARightHashIsRefusedOrMeansWhatEncodeWouldWrite) 
   EXPECT_LT(accepted, 19900U);
 }
 
-// A result without tokens: header, step, three counts, hash.
+// A result without tokens: header, step, three counts, three times, hash.
 std::vector<std::byte> result_with_count(std::initializer_list<uint8_t> count) {
   auto message = encode(StepResult{});
   message.resize(header_bytes + 1);
   for (const uint8_t byte : count) message.push_back(std::byte{byte});
-  message.resize(message.size() + 2 + hash_bytes);
+  message.resize(message.size() + 5 + hash_bytes);
   return sealed(message);
 }
 

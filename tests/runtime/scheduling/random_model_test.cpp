@@ -48,7 +48,7 @@ class FakeRank {
   // `busy` gets the slots that the plan reads or writes; `written` those that it writes anew.
   StepResult run(const StepPlan& plan, const std::vector<Surplus>& surplus, std::set<size_t>& busy,
                  std::set<size_t>& written) {
-    StepResult result{.step = plan.step, .counts = {}, .tokens = {}, .alternatives = {}};
+    StepResult result{.step = plan.step, .counts = {}, .tokens = {}, .alternatives = {}, .times = {}};
     const auto views = table_.apply(plan);
     for (const SequenceView& view : views) {
       std::copy(view.blocks.begin() + view.seen_blocks, view.blocks.end(),

@@ -492,7 +492,8 @@ TEST(Scheduler, LogProbabilitiesReachTheEventOfTheirToken) {
   const StepResult result{.step = plan.step,
                           .counts = {1, 1},
                           .tokens = {{5, -0.5F, 1}, {6, -0.25F, 2}},
-                          .alternatives = {{8, -1.0F}, {9, -2.0F}, {10, -3.0F}}};
+                          .alternatives = {{8, -1.0F}, {9, -2.0F}, {10, -3.0F}},
+                          .times = {}};
   const auto events = scheduler.commit(result);
   EXPECT_EQ(events.at(0).alternatives, (std::vector<TokenLogprob>{{8, -1.0F}}));
   EXPECT_EQ(events.at(1).logprob, -0.25F);

@@ -1,0 +1,86 @@
+#include <runtime/request_meter.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
+
+void set_reason(RequestRow& row, std::string_view reason) { reason.copy(row.reason, sizeof row.reason - 1); }
+
+// The value that a share of the gaps does not exceed; the gaps are in ascending order.
+double quantile(const std::vector<float>& gaps, double share) {
+  if (gaps.empty()) return not_known;
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(gaps.size())));
+  return gaps[std::clamp<size_t>(rank, 1, gaps.size()) - 1];
+}
+
+}  // namespace
+
+void RequestMeter::arrived(RequestId request, size_t prompt_tokens) {
+  if (!observer_) return;
+  RequestRow& row = open_[request].row;
+  row.id = request;
+  row.prompt = prompt_tokens;
+  row.arrival_s = now_;
+}
+
+void RequestMeter::admitted(const Admission& admission, uint32_t replica) {
+  const auto found = open_.find(admission.request);
+  if (found == open_.end()) return;
+  RequestRow& row = found->second.row;
+  if (row.admitted_s > 0) {
+    ++row.preemptions;
+    return;
+  }
+  row.replica = replica;
+  row.cached = admission.cached_length;
+  row.admitted_s = now_;
+}
+
+void RequestMeter::token(RequestId request) {
+  const auto found = open_.find(request);
+  if (found == open_.end()) return;
+  auto& [row, last, gaps] = found->second;
+  if (row.output++ == 0)
+    row.first_s = now_;
+  else
+    gaps.push_back(static_cast<float>(now_ - last));
+  last = now_;
+}
+
+void RequestMeter::ended(RequestId request, FinishReason reason) {
+  const auto found = open_.find(request);
+  if (found == open_.end()) return;
+  auto [row, last, gaps] = std::move(found->second);
+  open_.erase(found);
+  std::ranges::sort(gaps);
+  set_reason(row, reason == FinishReason::stop ? "stop" : "length");
+  row.done_s = last;
+  row.queue_s = row.admitted_s - row.arrival_s;
+  row.ttft_s = row.first_s - row.admitted_s;
+  row.tpot_s = row.output > 1 ? (row.done_s - row.first_s) / static_cast<double>(row.output - 1) : not_known;
+  row.itl_p50_s = quantile(gaps, 0.5);
+  row.itl_p90_s = quantile(gaps, 0.9);
+  row.itl_p99_s = quantile(gaps, 0.99);
+  row.itl_max_s = quantile(gaps, 1);
+  row.e2e_s = row.done_s - row.arrival_s;
+  observer_->request(row);
+}
+
+void RequestMeter::refused(RequestId request, size_t prompt_tokens) {
+  if (!observer_) return;
+  RequestRow row{.id = request, .prompt = prompt_tokens, .arrival_s = now_};
+  set_reason(row, "error");
+  row.done_s = row.arrival_s;
+  row.admitted_s = row.first_s = row.queue_s = row.ttft_s = row.tpot_s = row.e2e_s = not_known;
+  row.itl_p50_s = row.itl_p90_s = row.itl_p99_s = row.itl_max_s = not_known;
+  observer_->request(row);
+}
+
+}  // namespace maniple
