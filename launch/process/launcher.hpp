@@ -39,7 +39,7 @@ struct Launch {
   const Launcher* launcher = nullptr;
   // Tasks of the Slurm allocation, if only the job's own shell or a step of one task started us.
   int allocated_tasks = 1;
-  int cpus_per_task = 0;  // as requested for the allocation; 0: not known
+  int cpus_per_task = 0;                 // as requested for the allocation; 0: not known
   std::vector<std::string> environment;  // set by main: NAME=value, as it was before MPI_Init
 };
 
