@@ -73,12 +73,16 @@ void stop_before_the_end(WallClock::time_point end, bool quiet) {
 }
 
 // Call after MPI_Init, which changes the environment that squeue inherits.
-std::optional<StopClock> start_clock(const GenerateOptions& options) {
-  if (options.launch.rank != 0) return std::nullopt;
-  const auto stop = [quiet = options.quiet](WallClock::time_point end) { stop_before_the_end(end, quiet); };
-  return std::optional<StopClock>(std::in_place, options.time_limit, stop);
+template <typename Options>
+std::optional<StopClock> start_clock(const Options& options) {
+  if constexpr (requires { options.quiet; }) {  // a command with work to stop
+    if (options.launch.rank != 0) return std::nullopt;
+    const auto stop = [quiet = options.quiet](WallClock::time_point end) { stop_before_the_end(end, quiet); };
+    return std::optional<StopClock>(std::in_place, options.time_limit, stop);
+  } else {
+    return std::nullopt;
+  }
 }
-std::optional<StopClock> start_clock(const JobOptions&) { return std::nullopt; }
 
 // No health monitor runs yet, so rank 0 reports a difference itself.
 void compare_options(World& world, const JobOptions& options) {
@@ -145,13 +149,19 @@ int run(CommandLine command, const Launch& launch) {
     return on_all_ranks(*options, launch, run_generate);
   if (const auto* options = std::get_if<DoctorOptions>(&command))
     return on_all_ranks(*options, launch, run_doctor);
+  if (const auto* options = std::get_if<BenchOptions>(&command))
+    return on_all_ranks(*options, launch, run_bench);
   if (launch.rank != 0) return 0;
   end_on_closed_pipe();
   if (const auto* options = std::get_if<TokenizeOptions>(&command))
     return static_cast<int>(run_tokenize(*options));
+  if (const auto* options = std::get_if<ConvertOptions>(&command))
+    return static_cast<int>(run_convert(*options));
   if (const auto* options = std::get_if<StatusOptions>(&command))
     return static_cast<int>(run_status(*options));
   if (const auto* options = std::get_if<MergeOptions>(&command)) return static_cast<int>(run_merge(*options));
+  if (const auto* options = std::get_if<ReportOptions>(&command))
+    return static_cast<int>(run_report(*options));
   std::fputs(std::get<Notice>(command).text.c_str(), stdout);
   flush_stdout();
   return 0;

@@ -94,8 +94,9 @@ RunSummary Engine::gather_summary(const WorkerTimes& times) {
   RunSummary summary;
   summary.ranks = gather_values(world_, RankTimes{info.load_seconds, times.prefill, times.decode,
                                                   model_.communication_seconds(), times.idle});
-  summary.memory = gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes,
-                                                    info.scratch_bytes, peak_resident_bytes()});
+  summary.memory =
+      gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes, info.scratch_bytes,
+                                       peak_resident_bytes(), info.fitting_blocks});
   const std::vector<CollectiveUse> mine = uses_of(model_.collectives());
   const std::string_view bytes(reinterpret_cast<const char*>(mine.data()),
                                mine.size() * sizeof(CollectiveUse));

@@ -124,7 +124,8 @@ void RankModel::load_checkpoint() {
     info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
   });
   collective_phase(world_, [&] {
-    load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, activity_.layer);
+    info_.bytes_read =
+        load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, activity_.layer);
   });
   if (!data_group) return;
   share_weights(*model_, *data_group, readers, activity_.layer);
@@ -203,6 +204,7 @@ void RankModel::size_kv_cache() {
     mine = affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
   });
   blocks_of_replicas_.assign(static_cast<size_t>(plan_.grid.data), UINT32_MAX);
+  info_.fitting_blocks = mine;
   const std::vector<uint32_t> all = gather_values(world_, mine);
   for (int rank = 0; rank < world_.size(); ++rank) {
     uint32_t& smallest = blocks_of_replicas_[static_cast<size_t>(position_in(plan_.grid, rank).data)];

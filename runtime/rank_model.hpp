@@ -29,11 +29,13 @@ struct EngineInfo {
   DType dtype = DType::bf16;
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // the smallest count of any rank
-  size_t weight_bytes = 0;  // of this rank, as the two below
+  size_t weight_bytes = 0;  // of this rank, as the three below
   size_t kv_bytes = 0;
   size_t scratch_bytes = 0;
+  uint32_t fitting_blocks = 0;  // that its memory has room for
   double load_seconds = 0;
-  size_t num_graphs = 0;  // of decode steps, by batch size
+  uint64_t bytes_read = 0;  // of the weight files, by this rank
+  size_t num_graphs = 0;    // of decode steps, by batch size
   double capture_seconds = 0;
 };
 

@@ -30,6 +30,7 @@ struct RankMemory {
   uint64_t steps = 0;
   uint64_t weights = 0, kv = 0, scratch = 0;  // bytes
   uint64_t resident_peak = 0;                 // bytes of host memory of the process
+  uint64_t fitting_blocks = 0;                // KV blocks that its memory has room for
 };
 
 // Calls of one operation in the rank's tensor group, of one class of sizes (CollectiveCounts).

@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MANIPLE_WERROR=ON
 
-launch/install.sh hdf5-tools python3-h5py
+launch/install.sh hdf5-tools python3-h5py gnuplot-nox
 launch/setup.sh release
 ctest --test-dir build/release -j "$(nproc)" --output-on-failure "$@"

@@ -29,10 +29,13 @@ struct Reporters {
 ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters);
 // Collective, as run_generate.
 ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters);
+ExitCode run_bench(World& world, const BenchOptions& options, const Reporters& reporters);
 
 // One process, no weights, no MPI.
 ExitCode run_tokenize(const TokenizeOptions& options);
+ExitCode run_convert(const ConvertOptions& options);
 ExitCode run_status(const StatusOptions& options);
 ExitCode run_merge(const MergeOptions& options);
+ExitCode run_report(const ReportOptions& options);
 
 }  // namespace maniple

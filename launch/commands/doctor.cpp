@@ -1,4 +1,3 @@
-#include <kernels/factory/make_backend.hpp>
 #include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/commands/run_identity.hpp>
@@ -81,16 +80,6 @@ void check_model(World& world, const JobOptions& options, const SharedModel& mod
   if (options.engine.random_weights) return;
   const WeightIndex index = share_index(world, model);
   collective_phase(world, [&] { check_names(*make_model(model.config, {}), index); });
-}
-
-Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
-  BackendOptions options = engine.backend;
-  options.threads = share.threads;
-  options.cpus = share.cpus;
-  const RankLocation& location = world.locations()[static_cast<size_t>(world.rank())];
-  if (options.kind == BackendKind::cuda)
-    options.gpu = choose_gpu(visible_gpus(), location, engine.share_gpus);
-  return make_backend(options);
 }
 
 void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {

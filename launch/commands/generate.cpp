@@ -14,7 +14,6 @@
 
 #include <fmt/ranges.h>
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,13 +23,6 @@
 
 namespace maniple {
 namespace {
-
-std::optional<size_t> terminal_columns() {
-  struct winsize size {};
-  if (::isatty(STDERR_FILENO) == 0) return std::nullopt;
-  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
 
 // For messages that are neither warnings nor errors.
 void tell(const GenerateOptions& options, const std::string& text) {

@@ -18,10 +18,11 @@ uint64_t bytes_to_hash(const InputFile& file) {
   return file.path().extension() == ".safetensors" ? header_bytes(file) : file.size();
 }
 
-bool belongs_to_model(const std::filesystem::path& path) {
+bool belongs_to_model(const ModelFiles& files, const std::string& name) {
   constexpr std::array endings = {".safetensors", ".json", ".jinja"};
+  const std::filesystem::path path = files.path(name);
   return std::ranges::find(endings, path.extension()) != endings.end() &&
-         std::filesystem::is_regular_file(path);
+         (files.packed() || std::filesystem::is_regular_file(path));
 }
 
 std::string text_of(const SamplingFields& sampling) {
@@ -45,11 +46,11 @@ std::string text_of(const SamplingFields& sampling) {
 uint64_t model_hash(const ModelFiles& files) {
   uint64_t hash = 0;
   for (const std::string& name : files.names()) {
-    if (!belongs_to_model(files.path(name))) continue;
+    if (!belongs_to_model(files, name)) continue;
     const InputFile file = files.open(name);
     std::vector<std::byte> bytes(bytes_to_hash(file));
     file.read(0, bytes);
-    hash = XXH64(bytes.data(), bytes.size(), hash + file.size());
+    hash = XXH64(bytes.data(), bytes.size(), hash + files.size(name));
     hash = XXH64(name.data(), name.size(), hash);
   }
   return hash;

@@ -13,7 +13,7 @@
 namespace maniple {
 
 // Hash of the model's small files as they are, and of the headers, names and sizes of its safetensors files:
-// the weights themselves are not read.
+// the weights themselves are not read. A directory and the packed model made of it have the same.
 uint64_t model_hash(const ModelFiles& files);
 
 // Everything that decides the bytes of the results. Not the layout, which a resume may change.

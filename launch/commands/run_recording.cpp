@@ -102,7 +102,8 @@ std::vector<RankRow> rank_rows(const RunSummary& summary) {
                   .weight_bytes = memory.weights,
                   .kv_bytes = memory.kv,
                   .scratch_bytes = memory.scratch,
-                  .rss_peak_bytes = memory.resident_peak};
+                  .rss_peak_bytes = memory.resident_peak,
+                  .fitting_blocks = memory.fitting_blocks};
   }
   return rows;
 }

@@ -19,6 +19,7 @@ size_t stored_size(const std::string& text) { return std::max<size_t>(text.size(
 
 template <typename Read>
 std::string text_of(const Hdf5Calls& hdf5, hid_t type, Read read) {
+  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0) hdf5.check(-1);  // not ours
   std::string text(std::max<size_t>(H5Tget_size(type), 1), '\0');
   hdf5.check(read(text.data()));
   return text.substr(0, text.find('\0'));

@@ -100,7 +100,7 @@ std::string group_text(const po::options_description& group, std::string_view ca
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> exit_codes = {{
     {"0", "complete"},
-    {"1", "some requests failed"},
+    {"1", "some requests failed; a --require of report was missed, or a required result of bench is INVALID"},
     {"64", "bad command line"},
     {"65", "bad input, model or output path, or the run directory of another run; nothing was computed"},
     {"69", "the launch or the machine does not fit the job, or another job is at work in the run directory"},
@@ -148,8 +148,12 @@ std::string Grammar::completion() const {
   for (const auto& [kind, of_kind] :
        {std::pair("directory", directories), std::pair("file", files), std::pair("text", texts)})
     if (!of_kind.empty()) cases += fmt::format("        {}) kind={} ;;\n", fmt::join(of_kind, "|"), kind);
+  const std::string words = !words_ ? ""
+                            : completed_words_.empty()
+                                ? "      words=yes\n"
+                                : fmt::format("      words='{}'\n", fmt::join(completed_words_, " "));
   return fmt::format("    {})\n      options='{}'\n{}      case $previous in\n{}      esac ;;\n", command_,
-                     fmt::join(options, " "), words_ ? "      words=yes\n" : "", cases);
+                     fmt::join(options, " "), words, cases);
 }
 
 std::string completion_script(std::span<const std::string> commands,
@@ -164,7 +168,9 @@ _maniple() {{
   [[ $previous == '=' ]] && previous=${{COMP_WORDS[COMP_CWORD - 2]}}
   ((COMP_CWORD == 1)) || case ${{COMP_WORDS[1]}} in
 {}  esac
-  [[ -z $kind$values && -n $words && $current != -* ]] && kind=file
+  if [[ -z $kind$values && -n $words && $current != -* ]]; then
+    if [[ $words == yes ]]; then kind=file; else values=$words; fi
+  fi
   case $kind in
     text) COMPREPLY=() ;;
     directory | file)

@@ -38,7 +38,7 @@ std::string unquoted(const std::string& text) {
 // The option that a stray path may be meant for; empty: none.
 std::string option_for_path(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (std::filesystem::exists(path / "config.json", ignored)) return "model";
+  if (path.extension() == ".h5" || std::filesystem::exists(path / "config.json", ignored)) return "model";
   const bool is_input = path.extension() == ".jsonl" || std::filesystem::is_regular_file(path, ignored);
   return is_input ? "in" : "";
 }

@@ -182,8 +182,11 @@ class Grammar {
         });
   }
 
-  // Stores the words that belong to no option in `words`.
-  void take_words(std::vector<std::string>& words) { words_ = &words; }
+  // Stores the words that belong to no option in `words`. completed: the words to choose from; none: files.
+  void take_words(std::vector<std::string>& words, std::vector<std::string> completed = {}) {
+    words_ = &words;
+    completed_words_ = std::move(completed);
+  }
 
   // Stores all values in the order of their declarations. Returns the text to print instead, if one
   // is asked for: help or version, or (given alone, not shown in the help) --man and --completion.
@@ -206,6 +209,7 @@ class Grammar {
   std::map<std::string, std::vector<std::string>> choices_;
   GivenOptions given_;
   std::vector<std::string>* words_ = nullptr;
+  std::vector<std::string> completed_words_;
 };
 
 }  // namespace maniple

@@ -1,6 +1,7 @@
 #include <launch/input/input_format.hpp>
 #include <launch/options/documents.hpp>
 #include <launch/options/grammar.hpp>
+#include <launch/options/job_options.hpp>
 #include <launch/options/options.hpp>
 #include <launch/options/usages.hpp>
 #include <launch/options/version.hpp>
@@ -17,14 +18,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const std::vector<std::string> commands = {"generate", "doctor", "tokenize", "status", "merge"};
+const std::vector<std::string> commands = {"generate", "doctor", "bench", "tokenize",
+                                           "convert",  "status", "merge", "report"};
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
-
-Value<std::string> dtype(std::optional<DType>& target) {
-  return choice("TYPE", target,
-                {{"auto", {}}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
-}
 
 Value<std::string> deadline(std::chrono::milliseconds& target) {
   return duration(target, 3s, "give a longer one; a busy machine needs time too");
@@ -61,7 +58,13 @@ FailOn parse_fail_on(const std::string& name, const std::string& given) {
   return {percent};
 }
 
-// The caller may add more options to the group.
+}  // namespace
+
+Value<std::string> dtype(std::optional<DType>& target) {
+  return choice("TYPE", target,
+                {{"auto", {}}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+}
+
 void add_rank_options(Grammar& grammar, JobOptions& options) {
   EngineOptions& engine = options.engine;
   grammar.group("Ranks and processors");
@@ -98,13 +101,24 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
       "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
 }
 
-// Sets the fields that follow from the options of the ranks.
+void add_stop_options(Grammar& grammar, JobOptions& options) {
+  grammar.group("Stopping before the job's time is over");
+  grammar.add("stop-before", duration(options.time_limit.stop_before),
+              "stop so long before it [default: 180s, at most half of the time]");
+  grammar.add("walltime",
+              parsed("[D-]HH:MM:SS", options.time_limit.walltime,
+                     [](const std::string&, const std::string& given) { return parse_walltime(given); }),
+              "the job's time from now on, where Slurm does not tell; also MM:SS, 4h, 90m");
+}
+
 void settle(JobOptions& options) {
   options.backend_is_auto = options.engine.backend.kind == BackendKind::automatic;
   options.cpu_path_is_auto = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
 }
+
+namespace {
 
 void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Requests (one of --prompt and --in)");
@@ -140,13 +154,7 @@ void add_run_options(Grammar& grammar, GenerateOptions& options) {
                        "a job that is alive, and heard of every 2 s, would be taken for gone")
                   .by_default("30s"),
               "silence after which another job in DIR counts as gone; 4s or more");
-  grammar.group("Stopping before the job's time is over");
-  grammar.add("stop-before", duration(options.time_limit.stop_before),
-              "stop so long before it [default: 180s, at most half of the time]");
-  grammar.add("walltime",
-              parsed("[D-]HH:MM:SS", options.time_limit.walltime,
-                     [](const std::string&, const std::string& given) { return parse_walltime(given); }),
-              "the job's time from now on, where Slurm does not tell; also MM:SS, 4h, 90m");
+  add_stop_options(grammar, options);
 }
 
 void add_record_options(Grammar& grammar, GenerateOptions& options) {
@@ -182,7 +190,8 @@ void add_generate_options(Grammar& grammar, GenerateOptions& options, const char
   EngineOptions& engine = options.engine;
   grammar.group("Model");
   grammar.add("model", path("DIR", engine.model).or_refuse(if_no_model),
-              "Hugging Face directory: config.json, *.safetensors, tokenizer.json");
+              "Hugging Face directory: config.json, *.safetensors, tokenizer.json; or the file that convert "
+              "made of it");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
   grammar.add("dtype", dtype(options.dtype),
@@ -338,6 +347,12 @@ CommandLine parse_merge(std::span<const std::string> args) {
   return options;
 }
 
+CommandLine parse_report(std::span<const std::string> args) {
+  ReportOptions options;
+  if (const auto help = read_report_options(args, options)) return Notice{*help};
+  return options;
+}
+
 }  // namespace
 
 CommandLine parse_arguments(std::span<const std::string> args) {
@@ -351,9 +366,12 @@ CommandLine parse_arguments(std::span<const std::string> args) {
     })};
   if (first == "generate") return parse_generate(args.subspan(1));
   if (first == "doctor") return parse_doctor(args.subspan(1));
+  if (first == "bench") return parse_bench(args.subspan(1));
   if (first == "tokenize") return parse_tokenize(args.subspan(1));
+  if (first == "convert") return parse_convert(args.subspan(1));
   if (first == "status") return parse_status(args.subspan(1));
   if (first == "merge") return parse_merge(args.subspan(1));
+  if (first == "report") return parse_report(args.subspan(1));
   const std::string list =
       fmt::format("maniple {} ...; maniple --help says more", fmt::join(commands, " ..., maniple "));
   if (first.empty() || first.starts_with("-")) refuse("the first word must be a command", list);

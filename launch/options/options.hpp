@@ -3,6 +3,7 @@
 
 #include <launch/input/sampling_fields.hpp>
 #include <launch/options/overwrite.hpp>
+#include <launch/options/report_options.hpp>
 #include <launch/options/same_options.hpp>
 #include <launch/process/launcher.hpp>
 #include <launch/process/stop_clock.hpp>
@@ -68,6 +69,44 @@ struct DoctorOptions : GenerateOptions {  // the model (else an empty path) and 
   bool quick = false;                     // no measurements
 };
 
+// What `bench` measures; for comm, by which operations of which of the job's groups.
+enum class BenchKind : uint8_t { comm, load };
+enum class CommOp : uint8_t { all_reduce, all_gather, reduce_scatter, broadcast, sendrecv };
+enum class GroupAxis : uint8_t { tensor, data, world };
+
+constexpr std::string_view name_of(BenchKind kind) {
+  constexpr std::string_view names[] = {"comm", "load"};
+  return names[static_cast<size_t>(kind)];
+}
+constexpr std::string_view name_of(CommOp op) {
+  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                        "sendrecv"};
+  return names[static_cast<size_t>(op)];
+}
+constexpr std::string_view name_of(GroupAxis axis) {
+  constexpr std::string_view names[] = {"tensor", "data", "world"};
+  return names[static_cast<size_t>(axis)];
+}
+
+struct BenchOptions : JobOptions {  // without a model its path is empty
+  BenchKind bench = BenchKind::comm;
+  int warmup = 1;  // repeats that do not count
+  int repeats = 6;
+  std::optional<std::string> json;  // a path, or "-" for stdout
+  Overwrite overwrite;
+  bool require_valid = false;  // an invalid result is a failure
+  bool quiet = false;
+  // comm; bytes
+  std::vector<CommOp> ops{CommOp::all_reduce, CommOp::all_gather, CommOp::reduce_scatter, CommOp::broadcast,
+                          CommOp::sendrecv};
+  std::vector<GroupAxis> groups{GroupAxis::tensor, GroupAxis::data, GroupAxis::world};
+  size_t begin = 8, end = size_t{128} << 20;
+  size_t factor = 2;  // from one size to the next
+  bool check = true;  // count wrong values
+  // load
+  bool cold = false;  // not from the page cache
+};
+
 struct StatusOptions {
   std::vector<std::filesystem::path> run_dirs;
   bool rc = false;     // exit with the worst code of the runs
@@ -91,13 +130,24 @@ struct TokenizeOptions {
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text
 };
 
+struct ConvertOptions {
+  std::filesystem::path from,
+      to;  // a directory and a file of a packed model, or the other way; with check no `to`
+  Overwrite overwrite;
+  bool check = false;
+  bool verify = false;
+  int shards = 8;
+  size_t align = 4096;
+  unsigned threads = 0;  // 0: of the machine
+};
+
 // Text to print on stdout: help or version.
 struct Notice {
   std::string text;
 };
 
-using CommandLine =
-    std::variant<Notice, GenerateOptions, DoctorOptions, TokenizeOptions, StatusOptions, MergeOptions>;
+using CommandLine = std::variant<Notice, GenerateOptions, DoctorOptions, BenchOptions, TokenizeOptions,
+                                 ConvertOptions, StatusOptions, MergeOptions, ReportOptions>;
 
 // args: without the program's name. Reads the file of --config; fails (input) if it cannot be opened.
 CommandLine parse_arguments(std::span<const std::string> args);

@@ -17,9 +17,12 @@ inline constexpr std::string_view overview =
 Commands (each has its own --help):
   generate    continue prompts with a model from a Hugging Face directory
   doctor      checks and measures what a job would run on
+  bench       measures communication and loading, with intervals and a verdict
   tokenize    texts to token ids, or back with --decode
+  convert     a model's directory to one HDF5 file, and back
   status      how a run directory stands
   merge       the results of several shards as one file
+  report      what was recorded of a run: numbers, comparisons, plots
 
   -h, --help      this text
   -V, --version   the version, what it was built with, and the CPU paths of this machine
@@ -50,6 +53,29 @@ Give it what `generate` will be given: it takes all its options, and no requests
 launch and the machines alone. Exit code 69 where `generate` would refuse to start.
 )";
 
+inline constexpr std::string_view bench_usage =
+    R"(maniple bench WHAT: measures what a job runs on; WHAT is comm or load
+
+  mpirun -n 4 maniple bench comm --tp 2 --json comm.json
+  mpirun -n 4 maniple bench comm --tp 2 --op all_reduce,broadcast --group tensor --begin 1K --end 16M
+  srun --mpi=pmix maniple bench load --model DIR --tp 4 --cold
+
+`comm` measures the collective operations in the groups that a job of this layout has; `load` reads a model as `generate` does.
+Every number is a median over the repeats, with the 95 % interval of this median. The last line is RESULT VALID, NOISY (an
+interval is wide) or INVALID, with the reason. Exit code 0 whatever it says; 1 for INVALID with --require-valid.
+)";
+
+inline constexpr std::string_view convert_usage =
+    R"(maniple convert: a model's directory to one HDF5 file, and back
+
+  maniple convert DIR model.h5
+  maniple convert model.h5 DIR
+  maniple convert --check model.h5
+
+--model takes the file in place of the directory. h5dump and h5py show its tensors; each part of a tensor has a checksum. The way
+back gives every file as it was, byte for byte. Killed at any time, the same command goes on.
+)";
+
 inline constexpr std::string_view status_usage =
     R"(maniple status DIR...: how the runs in these directories stand, a line each
 
@@ -62,6 +88,16 @@ inline constexpr std::string_view merge_usage =
     R"(maniple merge OUT DIR...: the results of all shards of a run, in the order of its input
 
   maniple merge results.jsonl runs/r1.*        errors, if there are any, go to results.jsonl.errors
+)";
+
+inline constexpr std::string_view report_usage =
+    R"(maniple report RUN...: what was recorded of runs; RUN is a run directory, the folder of a job, or a record (.h5 or .log)
+
+  maniple report runs/r1 --ranks
+  maniple report --compare a.h5 b.h5 --require 'out_tok_per_s>=0.98x'
+  maniple report runs/r1 --svg plots
+
+The log of a job that runs or was killed is read as far as it goes; --pack makes record.h5 of it.
 )";
 
 inline constexpr std::string_view tokenize_usage =

@@ -33,6 +33,7 @@ std::vector<std::pair<std::string, std::string>> build_facts() {
           {"HDF5", hdf5_version()},
           {"CPU paths", cpu_paths() + " (of this machine, best first)"}};
 }
+std::string commit() { return MANIPLE_COMMIT; }
 
 std::string version_text() {
   std::string text = fmt::format("maniple {}\n", MANIPLE_VERSION);

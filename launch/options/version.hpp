@@ -11,5 +11,7 @@ namespace maniple {
 std::string version_text();
 // The same as names and values: "commit", "compiler", "MPI", ...
 std::vector<std::pair<std::string, std::string>> build_facts();
+// The commit of this build; "unknown" without a repository.
+std::string commit();
 
 }  // namespace maniple

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -60,17 +63,29 @@ std::string clock_text(double seconds) {
 }
 
 std::string ProgressLine::update(JobProgress progress, Clock::time_point now) {
-  if (columns_) return fmt::format("\r{:.{}}\x1b[K", text_of(progress), *columns_ - 1);
   prefill_rates_ += progress.prefill_tokens_per_second;
   decode_rates_ += progress.tokens_per_second;
   ++updates_;
-  if (now - last_line_ < between_log_lines) return {};
+  if (!columns_ && is_due(now)) {
+    const auto count = static_cast<double>(std::exchange(updates_, 0));
+    progress.prefill_tokens_per_second = std::exchange(prefill_rates_, 0) / count;
+    progress.tokens_per_second = std::exchange(decode_rates_, 0) / count;
+  }
+  return show(text_of(progress), now);
+}
+
+std::string ProgressLine::show(std::string_view text, Clock::time_point now) {
+  if (columns_) return fmt::format("\r{:.{}}\x1b[K", text, *columns_ - 1);
+  if (!is_due(now)) return {};
   last_line_ = now;
-  const auto count = static_cast<double>(std::exchange(updates_, 0));
-  progress.prefill_tokens_per_second = std::exchange(prefill_rates_, 0) / count;
-  progress.tokens_per_second = std::exchange(decode_rates_, 0) / count;
-  return fmt::format("[{}] {}\n", clock_text(std::chrono::duration<double>(now - start_).count()),
-                     text_of(progress));
+  return fmt::format("[{}] {}\n", clock_text(std::chrono::duration<double>(now - start_).count()), text);
+}
+
+std::optional<size_t> terminal_columns() {
+  struct winsize size {};
+  if (::isatty(STDERR_FILENO) == 0) return std::nullopt;
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
 }
 
 }  // namespace maniple

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace maniple {
@@ -34,6 +35,9 @@ JobProgress job_progress(const Progress& engine, const JobCounts& counts, double
 // "01:02:03"
 std::string clock_text(double seconds);
 
+// Of the terminal behind stderr; absent: stderr is none.
+std::optional<size_t> terminal_columns();
+
 class ProgressLine {
  public:
   using Clock = std::chrono::steady_clock;
@@ -45,11 +49,15 @@ class ProgressLine {
   // The text to write now, may be empty. Called about twice
   // a second. A log's rates are means since its last line.
   std::string update(JobProgress progress, Clock::time_point now);
+  // The same for any line of text.
+  std::string show(std::string_view text, Clock::time_point now);
   // Makes room for other text.
   std::string clear() const { return columns_ ? "\r\x1b[K" : ""; }
 
  private:
   static constexpr std::chrono::seconds between_log_lines{30};
+
+  bool is_due(Clock::time_point now) const { return now - last_line_ >= between_log_lines; }
 
   std::optional<size_t> columns_;
   Clock::time_point start_;

@@ -2,6 +2,7 @@
 #include <kernels/support/counted.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <runtime/collective_phase.hpp>
+#include <runtime/device_choice.hpp>
 
 #include <fmt/format.h>
 
@@ -85,6 +86,16 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
   job.seconds_left = seconds_left(options.time_limit);
   preflight.results = run_checks(job);
   return preflight;
+}
+
+Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
+  BackendOptions options = engine.backend;
+  options.threads = share.threads;
+  options.cpus = share.cpus;
+  const RankLocation& location = world.locations()[static_cast<size_t>(world.rank())];
+  if (options.kind == BackendKind::cuda)
+    options.gpu = choose_gpu(visible_gpus(), location, engine.share_gpus);
+  return make_backend(options);
 }
 
 std::string rank_table(const JobFacts& job, size_t most) {

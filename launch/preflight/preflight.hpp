@@ -1,6 +1,7 @@
 // Before anything is loaded: gathers the facts of all ranks, checks the launch and reports findings.
 #pragma once
 
+#include <kernels/backend.hpp>
 #include <launch/preflight/checks.hpp>
 
 #include <string>
@@ -29,6 +30,9 @@ struct Preflight {
 // Collective. results_bytes: rank 0's.
 Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& plan,
                         uint64_t results_bytes = 0);
+
+// This rank's backend on its share. Throws Error (preflight) if there is no GPU for it.
+Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share);
 
 // Rank, node, device, CPUs and place in the grid, one line per rank; only the first `most` ranks.
 std::string rank_table(const JobFacts& job, size_t most = SIZE_MAX);

@@ -115,18 +115,19 @@ RecordField field_of(const Hdf5Calls& hdf5, hid_t row, unsigned index) {
   const Hdf5Handle type = hdf5.own(H5Tget_member_type(row, index), H5Tclose);
   field.type = field_type(type.get());
   field.offset = static_cast<uint32_t>(H5Tget_member_offset(row, index));
-  field.bytes = static_cast<uint32_t>(H5Tget_size(type.get()));
+  field.bytes = H5Tis_variable_str(type.get()) > 0 ? 0 : static_cast<uint32_t>(H5Tget_size(type.get()));
   return field;
 }
 
-StoredTable read_table(const Hdf5Calls& hdf5, hid_t file, const std::string& name) {
+StoredTable read_table(const Hdf5Calls& hdf5, hid_t file, const std::string& name, std::string_view where) {
   const Hdf5Handle dataset = hdf5.own(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
   const Hdf5Handle type = hdf5.own(H5Dget_type(dataset.get()), H5Tclose);
   const Hdf5Handle space = hdf5.own(H5Dget_space(dataset.get()), H5Sclose);
   StoredTable stored;
   stored.table = {name, static_cast<uint32_t>(H5Tget_size(type.get())), {}};
   for (int index = 0; index < H5Tget_nmembers(type.get()); ++index)
-    stored.table.fields.push_back(field_of(hdf5, type.get(), static_cast<unsigned>(index)));
+    check_field(stored.table.fields.emplace_back(field_of(hdf5, type.get(), static_cast<unsigned>(index))),
+                stored.table, where);
   const hssize_t rows = std::max<hssize_t>(H5Sget_simple_extent_npoints(space.get()), 0);
   stored.rows.resize(static_cast<size_t>(rows) * stored.table.row_bytes);
   if (!stored.rows.empty())
@@ -144,7 +145,7 @@ Record read_hdf5(const fs::path& path) {
   check_record_version(record.version, path);
   record.complete = hdf5.read_attribute(file.get(), "complete") == "1";
   for (const std::string& name : hdf5.names_in(file.get()))
-    if (name != "provenance") record.tables.push_back(read_table(hdf5, file.get(), name));
+    if (name != "provenance") record.tables.push_back(read_table(hdf5, file.get(), name, path.string()));
   const Hdf5Handle provenance = hdf5.own(H5Gopen2(file.get(), "provenance", H5P_DEFAULT), H5Gclose);
   for (const std::string& name : hdf5.names_in(provenance.get()))
     record.texts[name] = hdf5.read_text(provenance.get(), name);

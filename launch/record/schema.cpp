@@ -79,7 +79,7 @@ RecordTable ranks_table() {
           sizeof(Row),
           {FIELD(rank, ""), FIELD(steps, ""), FIELD(load_s, "s"), FIELD(prefill_s, "s"), FIELD(decode_s, "s"),
            FIELD(comm_s, "s"), FIELD(idle_s, "s"), FIELD(weight_bytes, "B"), FIELD(kv_bytes, "B"),
-           FIELD(scratch_bytes, "B"), FIELD(rss_peak_bytes, "B")}};
+           FIELD(scratch_bytes, "B"), FIELD(rss_peak_bytes, "B"), FIELD(fitting_blocks, "blocks")}};
 }
 
 RecordTable rank_series_table() {
@@ -147,6 +147,13 @@ std::string schema_json(const std::vector<RecordTable>& tables) {
   return list.dump();
 }
 
+void check_field(const RecordField& field, const RecordTable& table, std::string_view where) {
+  const auto type = static_cast<size_t>(field.type);
+  const bool has_its_size = type >= type_bytes.size() ? field.bytes > 0 : field.bytes == type_bytes[type];
+  if (!has_its_size || uint64_t{field.offset} + field.bytes > table.row_bytes)
+    fail(ExitCode::input, "{}: field {} of table {} does not lie in its row", where, field.name, table.name);
+}
+
 std::vector<RecordTable> parse_schema(std::string_view json, std::string_view where) try {
   std::vector<RecordTable> tables;
   for (const nlohmann::json& table : nlohmann::json::parse(json)) {
@@ -159,12 +166,8 @@ std::vector<RecordTable> parse_schema(std::string_view json, std::string_view wh
       const RecordField& added =
           parsed.fields.emplace_back(RecordField{field.at("name"), static_cast<FieldType>(index),
                                                  field.at("offset"), field.at("bytes"), field.at("unit")});
-      const bool fits = type != type_names.end() &&
-                        (index >= type_bytes.size() || added.bytes == type_bytes[index]) && added.bytes > 0 &&
-                        uint64_t{added.offset} + added.bytes <= parsed.row_bytes;
-      if (!fits)
-        fail(ExitCode::input, "{}: field {} of table {} does not lie in its row", where, added.name,
-             parsed.name);
+      if (type == type_names.end()) fail(ExitCode::input, "{}: field {} has no type", where, added.name);
+      check_field(added, parsed, where);
     }
   }
   return tables;

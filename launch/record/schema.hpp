@@ -45,6 +45,7 @@ struct RankRow {
   uint32_t steps = 0;
   double load_s = 0, prefill_s = 0, decode_s = 0, comm_s = 0, idle_s = 0;
   uint64_t weight_bytes = 0, kv_bytes = 0, scratch_bytes = 0, rss_peak_bytes = 0;
+  uint64_t fitting_blocks = 0;  // KV blocks that its memory has room for
 };
 // What a rank had in sum when its heartbeat arrived. node_j: the node's energy since the start, from the first rank of
 // each node; NaN elsewhere, and where no counter can be read.
@@ -83,6 +84,8 @@ struct SummaryRow {
 const std::vector<RecordTable>& record_tables();
 enum class TableId : uint32_t { topology, steps, requests, ranks, rank_series, groups, samples, summary };
 
+// Throws Error (input) on a field that has not the bytes of its type, or leaves the row.
+void check_field(const RecordField& field, const RecordTable& table, std::string_view where);
 // As JSON, and back. Throws Error (input) on a schema that cannot be understood: a row's fields must lie in the row.
 std::string schema_json(const std::vector<RecordTable>& tables);
 std::vector<RecordTable> parse_schema(std::string_view json, std::string_view where);

@@ -1,10 +1,12 @@
 #include <kernels/support/check.hpp>
 #include <kernels/support/counted.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
+#include <runtime/checkpoint/packed_index.hpp>
 
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 namespace maniple {
@@ -25,6 +27,7 @@ uint64_t header_bytes(const InputFile& file) {
   uint64_t length = 0;
   if (file.size() < sizeof length) return file.size();
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length == std::bit_cast<uint64_t>(packed_magic)) return std::min(user_block_bytes, file.size());
   return std::min({length, file.size() - sizeof length, max_header_bytes}) + sizeof length;
 }
 

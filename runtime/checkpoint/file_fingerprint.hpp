@@ -5,15 +5,15 @@
 
 namespace maniple {
 
-// Bytes, and hashes (XXH64) of a safetensors file's header and of samples: four of 64 KiB, or one of 4 KiB in
+// Bytes, and hashes (XXH64) of a safetensors file's header (of a packed model's user block) and of samples: four of 64 KiB, or one of 4 KiB in
 // a file below 64 MiB.
 struct FileFingerprint {
   uint64_t size = 0, header = 0, samples = 0;
   bool operator==(const FileFingerprint&) const = default;
 };
 
-// The size of a safetensors file's header, with the length field before it. For a file of any content; at
-// most the file's size, and at most what the format allows.
+// The size of a safetensors file's header, with the length field before it; of a packed model's user block. For a file of
+// any content; at most the file's size, and at most what the format allows.
 uint64_t header_bytes(const InputFile& file);
 
 // A file of any content has a print. Throws Error (input) when it cannot be read.

@@ -29,11 +29,18 @@ InputFile::InputFile(std::filesystem::path path)
   size_ = static_cast<uint64_t>(status.st_size);
 }
 
+InputFile::InputFile(std::filesystem::path path, std::filesystem::path shown, uint64_t begin, uint64_t size)
+    : InputFile(std::move(path)) {
+  path_ = std::move(shown);
+  begin_ = begin;
+  size_ = size;
+}
+
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   constexpr size_t max_per_call = size_t{1} << 30;  // Linux reads at most 2 GiB at once
   while (!out.empty()) {
     const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), max_per_call),
-                                static_cast<off_t>(offset));
+                                static_cast<off_t>(begin_ + offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       fail(ExitCode::input, "cannot read {} at byte {}: {}", path_.string(), offset, reason_of(errno));

@@ -16,6 +16,8 @@ namespace maniple {
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
+  // A range of it, as a file: offsets count from `begin`. shown: its path, in messages.
+  InputFile(std::filesystem::path path, std::filesystem::path shown, uint64_t begin, uint64_t size);
 
   const std::filesystem::path& path() const { return path_; }
   uint64_t size() const { return size_; }  // bytes, when it was opened
@@ -24,7 +26,7 @@ class InputFile {
  private:
   std::filesystem::path path_;
   FileDescriptor descriptor_;
-  uint64_t size_ = 0;
+  uint64_t begin_ = 0, size_ = 0;
 };
 
 }  // namespace maniple

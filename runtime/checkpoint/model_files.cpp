@@ -1,18 +1,23 @@
 #include <kernels/support/check.hpp>
 #include <runtime/checkpoint/model_files.hpp>
 
+#include <xxhash.h>
+
 #include <algorithm>
 
 namespace maniple {
 
 namespace fs = std::filesystem;
 
-ModelFiles::ModelFiles(fs::path directory) : directory_(std::move(directory)) {
+ModelFiles::ModelFiles(fs::path path) : path_(std::move(path)) {
   std::error_code ignored;
-  if (fs::is_directory(directory_, ignored)) return;
-  const bool exists = fs::exists(directory_, ignored);
+  if (fs::is_directory(path_, ignored)) return;
+  if (fs::exists(path_, ignored)) {
+    packed_ = std::make_shared<PackedIndex>(read_packed_index(InputFile(path_)));
+    return;
+  }
   throw Error(
-      ExitCode::input, fmt::format("{} {}", where(), exists ? "is not a directory" : "does not exist"),
+      ExitCode::input, fmt::format("{} does not exist", where()),
       "maniple reads local directories with config.json and safetensors files; it downloads nothing by name",
       "give the model's directory; download one with: hf download ORGANISATION/MODEL --local-dir DIRECTORY");
 }
@@ -20,7 +25,13 @@ ModelFiles::ModelFiles(fs::path directory) : directory_(std::move(directory)) {
 std::vector<std::string> ModelFiles::names() const {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(directory_, error), end; !error && entry != end; entry.increment(error))
+  if (packed_) {
+    for (const auto& [name, bytes] : packed_->files) names.push_back(name);
+    for (const auto& [name, tensors] : packed_->safetensors) names.push_back(name);
+    std::ranges::sort(names);
+    return names;
+  }
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename().string());
   if (error) fail(ExitCode::input, "cannot list {}: {}", where(), error.message());
   std::ranges::sort(names);
@@ -28,18 +39,32 @@ std::vector<std::string> ModelFiles::names() const {
 }
 
 bool ModelFiles::has(std::string_view name) const {
+  if (packed_) return packed_->files.contains(name) || packed_->safetensors.contains(name);
   std::error_code ignored;
   return fs::status(path(name), ignored).type() != fs::file_type::not_found;
 }
 
+const PackedBytes& ModelFiles::place(std::string_view name) const {
+  if (const auto file = packed_->files.find(name); file != packed_->files.end()) return file->second;
+  const auto tensors = packed_->safetensors.find(name);
+  if (tensors == packed_->safetensors.end()) fail(ExitCode::input, "{} holds no {}", where(), name);
+  return tensors->second.header;
+}
+
+uint64_t ModelFiles::size(std::string_view name) const {
+  if (!packed_) return InputFile(path(name)).size();
+  const auto tensors = packed_->safetensors.find(name);
+  return tensors == packed_->safetensors.end() ? place(name).size : tensors->second.size;
+}
+
 InputFile ModelFiles::open(std::string_view name) const {
-  InputFile file(path(name));
+  InputFile file =
+      packed_ ? InputFile(path_, path(name), place(name).offset, place(name).size) : InputFile(path(name));
   std::string begin(std::min<uint64_t>(file.size(), 32), '\0');
   file.read(0, std::as_writable_bytes(std::span(begin)));
   if (begin.starts_with("version https://git-lfs"))
     throw Error(ExitCode::input, fmt::format("{} is a pointer of git-lfs, not the file itself", where(name)),
-                "the model was cloned without git-lfs",
-                fmt::format("git -C {} lfs pull", directory_.string()));
+                "the model was cloned without git-lfs", fmt::format("git -C {} lfs pull", where()));
   if (begin.starts_with('<'))
     throw Error(ExitCode::input, fmt::format("{} is a web page, not the file itself", where(name)),
                 "a download was answered with a page, as for a model that asks for a login",
@@ -53,6 +78,8 @@ std::string ModelFiles::text(std::string_view name, uint64_t most) const {
     fail(ExitCode::input, "{} has {} bytes; such a file has at most {}", where(name), file.size(), most);
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
+  if (packed_ && XXH64(text.data(), text.size(), 0) != place(name).hash)
+    refuse_checksum(where(), std::string(name));
   return text;
 }
 

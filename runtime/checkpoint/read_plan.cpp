@@ -24,7 +24,7 @@ std::map<StoragePlace, NeededTensor> by_tensor(std::span<const WeightNeeds> need
     for (const StoredBox& box : needs[member]) {
       if (box.rows.size() == 0 || box.columns.size() == 0) continue;
       const IndexedTensor& tensor = index.tensors.at(box.tensor);
-      NeededTensor& needed = tensors[{tensor.file, tensor.offset}];
+      NeededTensor& needed = tensors[{tensor.extents[0].file, tensor.extents[0].offset}];
       needed.tensor = &tensor;
       needed.needs.push_back({static_cast<int>(member), box.rows, box.columns});
     }
@@ -42,24 +42,53 @@ std::vector<Delivery> deliveries_of(const std::vector<Need>& needs, int64_t row)
 }
 
 // At most a quarter of a round, and multiples of 32 where possible: whole panels pack fastest.
-int64_t rows_of_unit(const IndexedTensor& tensor, uint64_t round_bytes) {
-  const auto row_bytes = static_cast<int64_t>(tensor.info.byte_size) / tensor.info.shape[0];
-  const int64_t rows = static_cast<int64_t>(round_bytes / 4) / row_bytes;
+int64_t rows_of_unit(const ReadUnit& unit, uint64_t round_bytes) {
+  const auto rows = static_cast<int64_t>(round_bytes / 4 / unit.row_bytes());
   return rows >= 32 ? rows / 32 * 32 : std::max<int64_t>(rows, 1);
 }
 
-// Cuts where the needs of any member begin or end: each member needs all rows of a unit or none.
+// The extents that hold a row, by columns.
+std::span<const Extent> extents_at(const IndexedTensor& tensor, int64_t row) {
+  const auto first =
+      std::ranges::find_if(tensor.extents, [&](const Extent& e) { return e.rows.contains(row); });
+  const auto last =
+      std::find_if_not(first, tensor.extents.end(), [&](const Extent& e) { return e.rows.contains(row); });
+  return {first, last};
+}
+
+// One unit for the deliveries that share extents, so that each extent is in one unit at most.
+std::vector<ReadUnit> side_by_side(const IndexedTensor& tensor, IndexRange rows,
+                                   const std::vector<Delivery>& deliveries) {
+  std::vector<ReadUnit> units;
+  const std::span<const Extent> extents = extents_at(tensor, rows.begin);
+  for (size_t first = 0, last = 0; last < extents.size(); first = ++last) {
+    const auto passes_end = [&](const Delivery& d) {
+      return d.columns.begin < extents[last].columns.end && extents[last].columns.end < d.columns.end;
+    };
+    while (std::ranges::any_of(deliveries, passes_end)) ++last;
+    ReadUnit unit{&tensor, extents.subspan(first, last + 1 - first), rows, 0, {}};
+    const IndexRange columns{extents[first].columns.begin, extents[last].columns.end};
+    std::ranges::copy_if(deliveries, std::back_inserter(unit.deliveries),
+                         [&](const Delivery& d) { return columns.contains(d.columns.begin); });
+    if (!unit.deliveries.empty()) units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+// Cuts where the needs of any member begin or end, and between extents: each member needs all rows of a unit or none.
 std::vector<ReadUnit> cut(const NeededTensor& needed, uint64_t round_bytes) {
   std::set<int64_t> cuts;
   for (const Need& need : needed.needs) cuts.insert({need.rows.begin, need.rows.end});
-  const int64_t most = rows_of_unit(*needed.tensor, round_bytes);
+  for (const Extent& extent : needed.tensor->extents) cuts.insert(extent.rows.begin);
   std::vector<ReadUnit> units;
-  for (auto begin = cuts.begin(), end = std::next(begin); end != cuts.end(); ++begin, ++end) {
-    const std::vector<Delivery> deliveries = deliveries_of(needed.needs, *begin);
-    if (deliveries.empty()) continue;
-    for (int64_t row = *begin; row < *end; row += most)
-      units.push_back({needed.tensor, {row, std::min(row + most, *end)}, 0, deliveries});
-  }
+  for (auto begin = cuts.begin(), end = std::next(begin); end != cuts.end(); ++begin, ++end)
+    for (ReadUnit& unit : side_by_side(*needed.tensor, {*begin, *end}, deliveries_of(needed.needs, *begin))) {
+      const int64_t most = rows_of_unit(unit, round_bytes);
+      for (int64_t row = *begin; row < *end; row += most) {
+        unit.rows = {row, std::min(row + most, *end)};
+        units.push_back(unit);
+      }
+    }
   return units;
 }
 

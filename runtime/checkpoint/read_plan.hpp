@@ -4,6 +4,8 @@
 #include <kernels/tensor/shape.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
 
+#include <span>
+
 namespace maniple {
 
 // A rectangle of a stored tensor; a vector has one column.
@@ -18,14 +20,19 @@ struct Delivery {
   IndexRange columns;
   std::vector<int> to;  // members
 };
-// Whole rows of a tensor that one member reads for all of its replica.
+// Rows of a tensor that one member reads for all of its replica: whole rows of the extents, which lie side by side.
 struct ReadUnit {
   const IndexedTensor* tensor = nullptr;  // of the index
+  std::span<const Extent> extents;        // of the tensor
   IndexRange rows;
   int reader = 0;                    // one of the members in deliveries
   std::vector<Delivery> deliveries;  // no two of the same columns
 
-  size_t row_bytes() const { return tensor->info.byte_size / static_cast<uint64_t>(tensor->info.shape[0]); }
+  size_t row_bytes() const {
+    int64_t bytes = 0;
+    for (const Extent& extent : extents) bytes += extent.row_bytes;
+    return static_cast<size_t>(bytes);
+  }
   size_t bytes() const { return static_cast<size_t>(rows.size()) * row_bytes(); }  // that are read
   size_t bytes(IndexRange columns) const {
     return static_cast<size_t>(rows.size() * columns.size()) * size_of(*tensor->info.dtype);

@@ -57,8 +57,8 @@ void check_size(const TensorInfo& info, const JsonFields& entry) {
                                              type->name, info.shape));
 }
 
-IndexedTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
-  IndexedTensor tensor;
+StoredTensor parse_entry(const JsonFields& entry, uint64_t data_bytes) {
+  StoredTensor tensor;
   tensor.info.stored_type = entry.text("dtype");
   tensor.info.shape = entry.sizes("shape");
   const std::vector<int64_t> range = entry.sizes("data_offsets");
@@ -122,11 +122,15 @@ StoredTensors parse_safetensors_header(std::string_view header, uint64_t data_by
   return tensors;
 }
 
-StoredTensors read_safetensors_header(const InputFile& file) {
+StoredTensors read_safetensors_header(const InputFile& file, std::optional<uint64_t> size) {
   std::string header(header_length(file), '\0');
   file.read(length_bytes, std::as_writable_bytes(std::span(header)));
   const uint64_t data_begin = length_bytes + header.size();
-  StoredTensors tensors = parse_safetensors_header(header, file.size() - data_begin, file.path().string());
+  const uint64_t end = size.value_or(file.size());
+  if (end < data_begin)
+    fail(ExitCode::input, "{}: the header has {}, the file {}", file.path().string(),
+         counted(data_begin, "byte"), end);
+  StoredTensors tensors = parse_safetensors_header(header, end - data_begin, file.path().string());
   for (auto& [name, tensor] : tensors) tensor.offset += data_begin;
   return tensors;
 }
@@ -134,6 +138,11 @@ StoredTensors read_safetensors_header(const InputFile& file) {
 std::optional<DType> dtype_of(std::string_view stored_type) {
   const StoredType* type = find_type(stored_type);
   return type ? type->dtype : std::nullopt;
+}
+
+std::optional<uint64_t> item_bytes_of(std::string_view stored_type) {
+  const StoredType* type = find_type(stored_type);
+  return type ? std::optional(type->item_bytes) : std::nullopt;
 }
 
 }  // namespace maniple

@@ -1,7 +1,10 @@
 #include <kernels/support/check.hpp>
+#include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/safetensors.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
+
+#include <xxhash.h>
 
 namespace maniple {
 
@@ -12,20 +15,34 @@ namespace {
 constexpr std::string_view index_name = "model.safetensors.index.json";
 constexpr uint64_t max_index_bytes = 100'000'000;
 
-// Adds a file to the index and returns its tensors.
-StoredTensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
+using Tensors = std::map<std::string, IndexedTensor, std::less<>>;
+
+// Adds a file to the index, a packed model once, and returns the tensors of the safetensors file `name`.
+Tensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
+  if (files.packed()) {
+    const InputFile packed(files.where());
+    if (index.files.empty()) index.files.push_back({packed.path(), fingerprint_of(packed)});
+    return packed_tensors(files, name, packed.size());
+  }
   const InputFile file = files.open(name);
-  StoredTensors tensors = read_safetensors_header(file);
-  for (auto& [tensor, stored] : tensors) stored.file = static_cast<uint32_t>(index.files.size());
+  Tensors tensors;
+  for (auto& [tensor, stored] : read_safetensors_header(file)) {
+    std::vector<Extent> extents =
+        whole_extent(stored.info, static_cast<uint32_t>(index.files.size()), stored.offset);
+    tensors.emplace_hint(tensors.end(), tensor, IndexedTensor{stored.info, std::move(extents)});
+  }
   index.files.push_back({file.path(), fingerprint_of(file)});
   return tensors;
 }
 
-void add_tensor(WeightIndex& index, const StoredTensors::value_type& tensor) {
+// first: for each tensor, the file that holds it.
+void add_tensor(WeightIndex& index, const Tensors::value_type& tensor,
+                std::map<std::string_view, std::string>& first, const std::string& where) {
   const auto [entry, added] = index.tensors.insert(tensor);
   if (!added)
     fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose", shown(tensor.first),
-         index.files[entry->second.file].path.string(), index.files.back().path.string(), index_name);
+         first.at(entry->first), where, index_name);
+  first.emplace(entry->first, where);
 }
 
 // Returns the name of a file in the model's directory: an index must not lead elsewhere.
@@ -53,13 +70,13 @@ WeightIndex read_listed(const ModelFiles& files) {
     if (!files.has(shard))
       fail(ExitCode::input, "{} names {}, which is not there; is the download complete?", where,
            shown(shard));
-    const StoredTensors stored = open_file(index, files, shard);
+    const Tensors stored = open_file(index, files, shard);
     for (const std::string& tensor : tensors) {
       const auto found = stored.find(tensor);
       if (found == stored.end())
         fail(ExitCode::input, "{} says that tensor {} is in {}, but it is not", where, shown(tensor),
              shown(shard));
-      add_tensor(index, *found);
+      index.tensors.insert(*found);
     }
   }
   return index;
@@ -81,16 +98,61 @@ std::vector<std::string> names_ending_in(const ModelFiles& files, std::string_vi
   fail(ExitCode::input, "{} has no *.safetensors file; is the download complete?", files.where());
 }
 
-}  // namespace
+json to_json(const std::vector<Extent>& extents) {
+  json list = json::array();
+  for (const Extent& e : extents)
+    list.push_back({e.rows.begin, e.rows.end, e.columns.begin, e.columns.end, e.row_bytes, e.file, e.offset,
+                    e.hash ? json(*e.hash) : json()});
+  return list;
+}
 
-WeightIndex read_index(const ModelFiles& files) {
-  if (files.has(index_name)) return read_listed(files);
+std::vector<Extent> extents_from(const json& list) {
+  std::vector<Extent> extents;
+  for (const json& e : list) {
+    const std::optional<uint64_t> hash = e[7].is_null() ? std::nullopt : std::optional(e[7].get<uint64_t>());
+    extents.push_back({{e[0], e[1]}, {e[2], e[3]}, e[4], e[5], e[6], hash});
+  }
+  return extents;
+}
+
+WeightIndex read_all(const ModelFiles& files) {
   std::vector<std::string> names{"model.safetensors"};
   if (!files.has(names[0])) names = names_ending_in(files, ".safetensors");
   if (names.empty()) refuse_without_safetensors(files);
   WeightIndex index;
+  std::map<std::string_view, std::string> first;
   for (const std::string& file : names)
-    for (const auto& tensor : open_file(index, files, file)) add_tensor(index, tensor);
+    for (const auto& tensor : open_file(index, files, file))
+      add_tensor(index, tensor, first, files.where(file));
+  return index;
+}
+
+}  // namespace
+
+std::map<std::string, IndexedTensor, std::less<>> packed_tensors(const ModelFiles& files,
+                                                                 std::string_view name, uint64_t file_size) {
+  const auto packed = files.packed()->safetensors.find(name);
+  if (packed == files.packed()->safetensors.end())
+    fail(ExitCode::input, "{} holds no tensors of {}", files.where(), name);
+  const InputFile file = files.open(name);
+  std::string header(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(header)));
+  if (XXH64(header.data(), header.size(), 0) != packed->second.header.hash)
+    refuse_checksum(files.where(), "header of " + std::string(name));
+  Tensors tensors;
+  for (auto& [tensor, stored] : read_safetensors_header(file, files.size(name))) {
+    const std::string where = fmt::format("{}: tensor {}", files.where(), shown(tensor));
+    const auto found = packed->second.tensors.find(tensor);
+    if (found == packed->second.tensors.end()) fail(ExitCode::input, "{} is not in the index", where);
+    std::vector<Extent> extents = extents_of(stored.info, found->second, 0, file_size, where);
+    tensors.emplace_hint(tensors.end(), tensor, IndexedTensor{stored.info, std::move(extents)});
+  }
+  return tensors;
+}
+
+WeightIndex read_index(const ModelFiles& files) {
+  WeightIndex index = files.has(index_name) ? read_listed(files) : read_all(files);
+  if (files.packed()) check_apart(index, *files.packed(), files.where());
   return index;
 }
 
@@ -100,8 +162,8 @@ std::string to_bytes(const WeightIndex& index) {
     files.push_back({json::binary({path.native().begin(), path.native().end()}), print.size, print.header,
                      print.samples});
   for (const auto& [name, tensor] : index.tensors)
-    tensors.push_back({name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, tensor.file,
-                       tensor.offset});
+    tensors.push_back(
+        {name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, to_json(tensor.extents)});
   std::string bytes;
   json::to_cbor(json{files, tensors}, bytes);
   return bytes;
@@ -118,8 +180,7 @@ WeightIndex index_from(std::string_view bytes) {
     fields[1].get_to(tensor.info.stored_type);
     fields[2].get_to(tensor.info.shape);
     fields[3].get_to(tensor.info.byte_size);
-    fields[4].get_to(tensor.file);
-    fields[5].get_to(tensor.offset);
+    tensor.extents = extents_from(fields[4]);
     tensor.info.dtype = dtype_of(tensor.info.stored_type);
     index.tensors.emplace_hint(index.tensors.end(), fields[0].get<std::string>(), std::move(tensor));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
+#include <kernels/tensor/shape.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
 #include <runtime/checkpoint/model_files.hpp>
 
@@ -17,22 +18,35 @@ struct TensorInfo {
   uint64_t byte_size = 0;
 };
 
-struct IndexedTensor {
-  TensorInfo info;
-  uint32_t file = 0;    // of the index's files
-  uint64_t offset = 0;  // of its first byte in the file: row major, dense
+// Rows and columns of a tensor (matrix_of) that lie in one piece: row by row, whole rows row_bytes apart.
+struct Extent {
+  IndexRange rows, columns;
+  int64_t row_bytes = 0;         // more than its columns have, where a chunk passes the tensor's edge
+  uint32_t file = 0;             // of the index's files
+  uint64_t offset = 0;           // of its first byte in the file
+  std::optional<uint64_t> hash;  // XXH64 of its bytes
+
+  uint64_t bytes() const { return static_cast<uint64_t>(rows.size() * row_bytes); }
+  bool operator==(const Extent&) const = default;
 };
 
-using StoredTensors = std::map<std::string, IndexedTensor, std::less<>>;  // by name
+struct IndexedTensor {
+  TensorInfo info;
+  std::vector<Extent> extents;  // tile the tensor, by rows, then columns; one unless the model is packed
+};
 
 struct WeightIndex {
   std::vector<IndexedFile> files;
-  StoredTensors tensors;
+  std::map<std::string, IndexedTensor, std::less<>> tensors;
 };
 
 // The files that model.safetensors.index.json names, else model.safetensors, else every *.safetensors. Checks
 // all headers; fails with ExitCode::input.
 WeightIndex read_index(const ModelFiles& files);
+
+// The tensors of one safetensors file of a packed model of file_size bytes; their file is 0. Checked like a header.
+std::map<std::string, IndexedTensor, std::less<>> packed_tensors(const ModelFiles& files,
+                                                                 std::string_view name, uint64_t file_size);
 
 // For the broadcast to the other ranks.
 std::string to_bytes(const WeightIndex& index);

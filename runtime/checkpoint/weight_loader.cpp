@@ -3,6 +3,7 @@
 #include <kernels/support/counted.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
+#include <runtime/checkpoint/stream_hash.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 
 #include <fmt/format.h>
@@ -116,6 +117,8 @@ class Loader {
     if (failure_) std::rethrow_exception(failure_);
   }
 
+  uint64_t bytes_read() const { return bytes_read_; }
+
  private:
   // After a failure nothing more is read or stored, but other ranks still wait for bytes, of any content.
   void attempt(const std::function<void()>& work) {
@@ -151,26 +154,59 @@ class Loader {
   void read(Slices& slices) {
     for (const ReadUnit& unit : slices.round->units) {
       if (unit.reader != member_) continue;
-      const uint64_t begin = unit.tensor->offset + static_cast<uint64_t>(unit.rows.begin) * unit.row_bytes();
-      std::optional<InputFile>& file = files_[unit.tensor->file];
-      if (!file) file.emplace(open_same(index_.files[unit.tensor->file]));
+      bytes_read_ += unit.bytes();
       const std::span<std::byte> first = slices.of.at(&unit.deliveries[0]);
-      if (unit.deliveries.size() == 1 && first.size() == unit.bytes()) {
-        file->read(begin, first);
+      if (unit.extents.size() == 1 && unit.deliveries.size() == 1 && first.size() == unit.bytes()) {
+        read_rows(unit, unit.extents[0], first);
         continue;
       }
-      whole_rows_.resize(unit.bytes());
-      file->read(begin, whole_rows_);
-      for (const Delivery& delivery : unit.deliveries)
-        cut_columns(unit, delivery.columns, slices.of.at(&delivery));
+      for (const Extent& extent : unit.extents) {
+        whole_rows_.resize(static_cast<size_t>(unit.rows.size() * extent.row_bytes));
+        read_rows(unit, extent, whole_rows_);
+        for (const Delivery& delivery : unit.deliveries)
+          cut_columns(unit, extent, delivery.columns, slices.of.at(&delivery));
+      }
     }
   }
 
-  void cut_columns(const ReadUnit& unit, IndexRange columns, std::span<std::byte> out) const {
-    const size_t rows = static_cast<size_t>(unit.rows.size()), length = out.size() / rows;
-    const size_t skipped = static_cast<size_t>(columns.begin) * size_of(*unit.tensor->info.dtype);
+  void read_rows(const ReadUnit& unit, const Extent& extent, std::span<std::byte> out) {
+    std::optional<InputFile>& file = files_[extent.file];
+    if (!file) file.emplace(open_same(index_.files[extent.file]));
+    file->read(
+        extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes), out);
+    if (extent.hash) check(unit, extent, out);
+  }
+
+  // A rank that reads all rows of an extent, in their order, checks its hash at the last one.
+  void check(const ReadUnit& unit, const Extent& extent, std::span<const std::byte> bytes) {
+    if (unit.rows.begin == extent.rows.begin) checks_[&extent].next = unit.rows.begin;
+    const auto found = checks_.find(&extent);
+    if (found == checks_.end() || found->second.next != unit.rows.begin) return;
+    found->second.hash.add(bytes);
+    found->second.next = unit.rows.end;
+    if (unit.rows.end != extent.rows.end) return;
+    const bool same = found->second.hash.value() == *extent.hash;
+    checks_.erase(found);
+    if (same) return;
+    const auto tensor =
+        std::ranges::find_if(index_.tensors, [&](const auto& entry) { return &entry.second == unit.tensor; });
+    refuse_checksum(index_.files[extent.file].path.string(),
+                    fmt::format("tensor {}, chunk {}", tensor->first, &extent - unit.tensor->extents.data()));
+  }
+
+  // whole_rows_: of the extent.
+  void cut_columns(const ReadUnit& unit, const Extent& extent, IndexRange columns,
+                   std::span<std::byte> out) const {
+    const size_t rows = static_cast<size_t>(unit.rows.size()), item = size_of(*unit.tensor->info.dtype);
+    const int64_t begin = std::max(columns.begin, extent.columns.begin),
+                  end = std::min(columns.end, extent.columns.end);
+    if (begin >= end) return;
+    const size_t to = static_cast<size_t>(begin - columns.begin) * item, length = out.size() / rows;
+    const size_t from = static_cast<size_t>(begin - extent.columns.begin) * item,
+                 stored = static_cast<size_t>(extent.row_bytes);
     for (size_t row = 0; row < rows; ++row)
-      std::memcpy(&out[row * length], &whole_rows_[row * unit.row_bytes() + skipped], length);
+      std::memcpy(&out[row * length + to], &whole_rows_[row * stored + from],
+                  static_cast<size_t>(end - begin) * item);
   }
 
   // Exchanges the slices inside the replica.
@@ -214,6 +250,13 @@ class Loader {
   std::multimap<const IndexedTensor*, std::pair<Parameter*, const WeightPiece*>> pieces_;
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
+  uint64_t bytes_read_ = 0;
+  struct Check {
+    int64_t next = 0;  // row
+    StreamHash hash;
+  };
+  std::map<const Extent*, Check>
+      checks_;  // of extents of which this rank has read the first rows, and no others yet
   std::exception_ptr failure_;
 };
 
@@ -336,10 +379,12 @@ void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_
     }
 }
 
-void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
-                  Transport& transport, std::span<const std::vector<int>> replicas,
-                  std::atomic<uint32_t>& blocks) {
-  Loader(model, ops, index, transport, replicas, blocks).run(plan);
+uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
+                      Transport& transport, std::span<const std::vector<int>> replicas,
+                      std::atomic<uint32_t>& blocks) {
+  Loader loader(model, ops, index, transport, replicas, blocks);
+  loader.run(plan);
+  return loader.bytes_read();
 }
 
 void share_weights(Model& model, Communicator& data_group, const Readers& readers,

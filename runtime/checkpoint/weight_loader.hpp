@@ -36,12 +36,12 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type);
 // `blocks` grows with each stored slice, as a sign of progress.
 void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_t>& blocks);
 
-// Fills allocated weights from a checkpoint. Collective over the ranks of `replicas`: ranks of `transport`,
-// by replica and member. If this rank fails to read or store, it throws after it has served the others; the
-// caller must then let all ranks know.
-void load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
-                  Transport& transport, std::span<const std::vector<int>> replicas,
-                  std::atomic<uint32_t>& blocks);
+// Fills allocated weights from a checkpoint; returns the bytes that this rank read. Collective over the ranks
+// of `replicas`: ranks of `transport`, by replica and member. If this rank fails to read or store, it throws
+// after it has served the others; the caller must then let all ranks know.
+uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
+                      Transport& transport, std::span<const std::vector<int>> replicas,
+                      std::atomic<uint32_t>& blocks);
 
 // Sends what each replica has loaded to the others. Collective over `data_group`: the same member in all
 // replicas.

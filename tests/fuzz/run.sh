@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}
 targets=("${@:2}")
-[ ${#targets[@]} -gt 0 ] || targets=(chat_template_fuzz model_config_fuzz requests_fuzz safetensors_fuzz step_codec_fuzz tokenizer_fuzz)
+[ ${#targets[@]} -gt 0 ] || targets=(chat_template_fuzz model_config_fuzz packed_index_fuzz requests_fuzz safetensors_fuzz step_codec_fuzz tokenizer_fuzz)
 
 launch/install.sh clang libclang-rt-14-dev
 launch/setup.sh fuzz fuzz

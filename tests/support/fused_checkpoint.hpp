@@ -14,7 +14,8 @@ inline void write_fused(const ModelFiles& model, const std::filesystem::path& to
   std::map<std::string, TensorToWrite> tensors;
   const auto append = [&](const std::string& name, const IndexedTensor& tensor) {
     std::vector<std::byte> bytes(tensor.info.byte_size);
-    InputFile(index.files[tensor.file].path).read(tensor.offset, bytes);
+    const Extent& extent = tensor.extents.at(0);
+    InputFile(index.files[extent.file].path).read(extent.offset, bytes);
     const TensorToWrite empty{name, tensor.info.stored_type, tensor.info.shape, {}};
     const auto [entry, added] = tensors.emplace(name, empty);
     if (!added) entry->second.shape[0] += tensor.info.shape[0];

@@ -24,7 +24,7 @@ class Maniple(CMakePackage, CudaPackage):
     depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("mpi@3:")
-    depends_on("boost@1.74: +program_options")
+    depends_on("boost@1.74: +program_options +math +random")
     depends_on("fmt@8.1.1:")
     depends_on("icu4c@67:")
     depends_on("nlohmann-json@3.10:")

@@ -1,6 +1,7 @@
 #include <launch/commands/run_identity.hpp>
 
 #include <gtest/gtest.h>
+#include <launch/convert/model_writer.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
@@ -64,6 +65,15 @@ TEST(ModelHash, SeesEveryFileAndHeaderButReadsNoWeights) {
   const ModelCopy noted;
   std::ofstream(noted.path() / "notes.txt") << "nothing that matters";
   EXPECT_EQ(model_hash(noted.path()), original);
+}
+
+TEST(ModelHash, IsTheSameOfAPackedModel) {
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1"}) {
+    const TempDirectory folder;
+    const ModelFiles files(fs::path(MANIPLE_TEST_DATA "/models") / name);
+    pack_model(files, folder / "m.h5", 1, {});
+    EXPECT_EQ(model_hash(folder / "m.h5"), model_hash(files));
+  }
 }
 
 TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {

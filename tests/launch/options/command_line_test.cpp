@@ -26,7 +26,8 @@ class Files : public testing::Test {
 };
 
 TEST(CommandLine, HelpAndVersionAreThereForEveryCommandInBothSpellings) {
-  for (const char* command : {"generate", "doctor", "tokenize", "status", "merge"}) {
+  for (const char* command :
+       {"generate", "doctor", "bench", "tokenize", "convert", "status", "merge", "report"}) {
     EXPECT_EQ(printed({command, "-h"}), printed({command, "--help"}));
     EXPECT_EQ(printed({command, "-V"}), printed({"--version"}));
     EXPECT_EQ(printed({command, "--version"}), printed({"-V"}));

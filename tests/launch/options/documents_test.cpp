@@ -27,7 +27,9 @@ Names found(const std::string& text, const char* pattern) {
 
 class Documents : public testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Of, Documents, testing::Values("generate", "doctor", "tokenize", "status", "merge"),
+INSTANTIATE_TEST_SUITE_P(Of, Documents,
+                         testing::Values("generate", "doctor", "bench", "tokenize", "convert", "status",
+                                         "merge", "report"),
                          [](const auto& of) { return of.param; });
 
 TEST_P(Documents, HaveTheOptionsOfTheHelp) {
@@ -54,11 +56,12 @@ TEST(CompletionScript, KnowsChoicesAndPlaces) {
                            "--schedule) values='mixed prefill-first' ;;"})
     EXPECT_THAT(script, HasSubstr(part));
   EXPECT_THAT(printed({"status", "--completion"}), HasSubstr("words=yes"));
+  EXPECT_THAT(printed({"bench", "--completion"}), HasSubstr("words='comm load'"));
 }
 
 TEST(OverviewPage, LeadsToThoseOfTheCommands) {
   const std::string page = printed({"--man"});
-  for (const char* part : {".TH MANIPLE 1", "maniple\\-generate (1),", "maniple\\-merge (1)\n", ".B 75"})
+  for (const char* part : {".TH MANIPLE 1", "maniple\\-generate (1),", "maniple\\-report (1)\n", ".B 75"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 

@@ -2,6 +2,7 @@
 
 #include "checkpoint_testing.hpp"
 
+#include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <support/rank_plans.hpp>
@@ -40,24 +41,30 @@ std::vector<uint64_t> held_in(const ReadRound& round, size_t members) {
 }
 
 // Every element that a member needs reaches it once, in a slice of the requested
-// columns. Every row that any member needs is read once, and no other row.
+// columns. Every row of an extent of which any member needs a part is read once, and no other row.
 void expect_complete(const std::vector<ReadRound>& plan, const std::vector<WeightNeeds>& needs,
                      const WeightIndex& index) {
   using Columns = std::pair<int64_t, int64_t>;
-  std::set<std::tuple<const IndexedTensor*, int64_t>> needed_rows, read_rows;
+  std::set<std::tuple<const Extent*, int64_t>> needed_rows, read_rows;
   std::set<std::tuple<const IndexedTensor*, int64_t, Columns, int>> needed, got;
   for (size_t member = 0; member < needs.size(); ++member)
     for (const auto& [name, rows, columns] : needs[member])
       for (int64_t row = rows.begin; row < rows.end && columns.size() > 0; ++row) {
         const IndexedTensor* tensor = &index.tensors.at(name);
-        needed_rows.emplace(tensor, row);
+        for (const Extent& extent : tensor->extents)
+          if (extent.rows.contains(row) && columns.begin < extent.columns.end &&
+              extent.columns.begin < columns.end)
+            needed_rows.emplace(&extent, row);
         needed.emplace(tensor, row, Columns{columns.begin, columns.end}, static_cast<int>(member));
       }
   for (const ReadRound& round : plan)
     for (const ReadUnit& unit : round.units) {
       bool reader_needs_it = false;
       for (int64_t row = unit.rows.begin; row < unit.rows.end; ++row) {
-        EXPECT_TRUE(read_rows.emplace(unit.tensor, row).second) << "row " << row << " is read twice";
+        for (const Extent& extent : unit.extents) {
+          EXPECT_TRUE(extent.rows.contains(row));
+          EXPECT_TRUE(read_rows.emplace(&extent, row).second) << "row " << row << " is read twice";
+        }
         for (const auto& [columns, to] : unit.deliveries)
           for (const int member : to) {
             EXPECT_TRUE(got.emplace(unit.tensor, row, Columns{columns.begin, columns.end}, member).second);
@@ -96,7 +103,8 @@ WeightIndex index_of(const std::vector<std::vector<int64_t>>& shapes) {
   for (size_t i = 0; i < shapes.size(); ++i) {
     uint64_t bytes = 2;
     for (const int64_t size : shapes[i]) bytes *= static_cast<uint64_t>(size);
-    index.tensors[fmt::format("t{}", i)] = {{"BF16", DType::bf16, shapes[i], bytes}, 0, end};
+    const TensorInfo info{"BF16", DType::bf16, shapes[i], bytes};
+    index.tensors[fmt::format("t{}", i)] = {info, whole_extent(info, 0, end)};
     end += bytes;
   }
   return index;
@@ -124,6 +132,62 @@ TEST(ReadPlan, ServesAnyBoxesWithinItsLimits) {
       const uint64_t most = std::ranges::max(held_in(round, needs.size()));
       EXPECT_TRUE(most <= 2000 || (round.units.size() == 1 && round.units[0].rows.size() == 1)) << most;
     }
+  }
+}
+
+// Chunks of rows or of columns, some wider than what is left for the last one.
+WeightIndex cut_index_of(const std::vector<std::vector<int64_t>>& shapes, int64_t parts) {
+  WeightIndex index = index_of(shapes);
+  uint64_t end = user_block_bytes;
+  bool by_rows = false;
+  for (auto& [name, tensor] : index.tensors) {
+    const StoredMatrix matrix = matrix_of(tensor.info);
+    by_rows = !by_rows;
+    PackedTensor packed{matrix.rows, matrix.columns, {}, {}};
+    int64_t& cut = by_rows ? packed.chunk_rows : packed.chunk_columns;
+    const int64_t size = cut;
+    cut = (size + parts - 1) / parts;
+    for (int64_t at = 0; at < size; at += cut) {
+      packed.offsets.push_back(static_cast<int64_t>(end));
+      packed.hashes.push_back(0);
+      end += static_cast<uint64_t>(packed.chunk_rows * packed.chunk_columns) * matrix.item_bytes;
+    }
+    tensor.extents = extents_of(tensor.info, packed, 0, end, name);
+  }
+  return index;
+}
+
+TEST(ReadPlan, ServesAnyBoxesOfTensorsInChunks) {
+  std::mt19937 random(2);
+  for (int trial = 0; trial < 200; ++trial) {
+    const WeightIndex index =
+        cut_index_of({{40, 30}, {64, 7}, {300, 5}, {3, 2000}, {64, 64}}, 1 + random() % 9);
+    std::vector<WeightNeeds> needs(1 + random() % 6);
+    for (WeightNeeds& boxes : needs)
+      for (const auto& [name, tensor] : index.tensors)
+        for (uint32_t count = random() % 4; count > 0; --count)
+          boxes.push_back(
+              {name, random_part(tensor.info.shape[0], random), random_part(tensor.info.shape[1], random)});
+    expect_complete(plan_reads(needs, index, 3, 2000), needs, index);
+  }
+}
+
+TEST(ReadPlan, GivesEachTensorRankUnitsOfItsOwnChunks) {
+  const WeightIndex index = cut_index_of({{64, 64}, {64, 64}}, 8);  // by rows; by columns
+  for (const int ranks : {1, 2, 4, 8}) {
+    std::vector<WeightNeeds> needs;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const IndexRange part{rank * 64 / ranks, (rank + 1) * 64 / ranks};
+      needs.push_back({{"t0", part, {0, 64}}, {"t1", {0, 64}, part}});
+    }
+    const std::vector<ReadRound> plan = plan_reads(needs, index, 1);
+    expect_complete(plan, needs, index);
+    for (const ReadRound& round : plan)
+      for (const ReadUnit& unit : round.units) {
+        ASSERT_EQ(unit.deliveries.size(), 1u);
+        EXPECT_EQ(unit.bytes(), unit.bytes(unit.deliveries[0].columns))
+            << "bytes are read that it does not need";
+      }
   }
 }
 

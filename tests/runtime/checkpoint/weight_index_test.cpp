@@ -15,9 +15,9 @@ TensorToWrite one_byte(const std::string& name, int value) {
 }
 
 int byte_of(const WeightIndex& index, std::string_view name) {
-  const IndexedTensor& tensor = index.tensors.find(name)->second;
+  const Extent& extent = index.tensors.find(name)->second.extents.at(0);
   std::byte value{};
-  InputFile(index.files[tensor.file].path).read(tensor.offset, {&value, 1});
+  InputFile(index.files[extent.file].path).read(extent.offset, {&value, 1});
   return std::to_integer<int>(value);
 }
 
@@ -61,8 +61,7 @@ TEST(WeightIndex, IsTheSameOnTheRanksThatGetItsBytes) {
     EXPECT_EQ(other.info.dtype, tensor.info.dtype);
     EXPECT_EQ(other.info.shape, tensor.info.shape);
     EXPECT_EQ(other.info.byte_size, tensor.info.byte_size);
-    EXPECT_EQ(other.file, tensor.file);
-    EXPECT_EQ(other.offset, tensor.offset);
+    EXPECT_EQ(other.extents, tensor.extents);
   }
   EXPECT_EQ(byte_of(copy, "scalar"), 42);
 }
@@ -132,7 +131,7 @@ TEST(WeightIndex, ExplainsADirectoryWithoutSafetensors) {
   expect_contains(refusal_of(directory.path()), "model.gguf");
   write_file(directory / "pytorch_model.bin", "x");
   expect_contains(refusal_of(directory.path()), "pytorch_model.bin");
-  expect_contains(refusal_of(directory / "model.gguf"), "is not a directory");
+  expect_contains(refusal_of(directory / "model.gguf"), "model.gguf is no model file: it is text");
   expect_contains(refusal_of("Qwen/Qwen3-0.6B"), "does not exist");
 }
 

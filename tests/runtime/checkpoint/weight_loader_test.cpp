@@ -36,7 +36,8 @@ float stored_value(const WeightIndex& index, const std::vector<std::string>& fil
   const IndexedTensor& tensor = index.tensors.at(piece.source);
   const int64_t width = tensor.info.shape.size() > 1 ? tensor.info.shape[1] : 1;
   const size_t item = size_of(*tensor.info.dtype);
-  const char* at = &files[tensor.file][tensor.offset + static_cast<size_t>(row * width + column) * item];
+  const char* at = &files[tensor.extents.at(0).file]
+                         [tensor.extents[0].offset + static_cast<size_t>(row * width + column) * item];
   if (tensor.info.dtype == DType::fp32) {
     float value = 0;
     std::memcpy(&value, at, sizeof value);

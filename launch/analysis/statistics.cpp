@@ -1,0 +1,99 @@
+#include <launch/analysis/statistics.hpp>
+
+#include <boost/math/distributions/binomial.hpp>
+#include <boost/random/mersenne_twister.hpp>
+#include <boost/random/uniform_int_distribution.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+constexpr double tail = 0.025;  // of each side
+constexpr size_t resamples = 10'000, fewest_for_an_interval = 6;
+
+std::vector<double> sorted(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  std::ranges::sort(values);
+  return values;
+}
+
+// values: sorted.
+double quantile_of(const std::vector<double>& values, double p) {
+  if (values.empty()) return none;
+  const double place = p * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+// Boost's generators and distributions, because those of the standard libraries differ.
+double median_of_resample(const std::vector<double>& values, boost::random::mt19937& bits) {
+  boost::random::uniform_int_distribution<uint32_t> index(0, static_cast<uint32_t>(values.size() - 1));
+  std::vector<double> drawn(values.size());
+  std::ranges::generate(drawn, [&] { return values[index(bits)]; });
+  std::ranges::sort(drawn);
+  return quantile_of(drawn, 0.5);
+}
+
+}  // namespace
+
+double quantile(std::vector<double> values, double p) { return quantile_of(sorted(std::move(values)), p); }
+
+double quantile(const std::vector<double>& values, const std::vector<double>& weights, double p) {
+  std::vector<std::pair<double, double>> ordered;  // value, values up to and with it
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isnan(values[i]) && weights[i] > 0) ordered.emplace_back(values[i], weights[i]);
+  if (ordered.empty()) return none;
+  std::ranges::sort(ordered);
+  for (size_t i = 1; i < ordered.size(); ++i) ordered[i].second += ordered[i - 1].second;
+  const auto at = [&](double index) {
+    const auto found = std::ranges::upper_bound(ordered, index, {}, &std::pair<double, double>::second);
+    return found == ordered.end() ? ordered.back().first : found->first;
+  };
+  const double last = ordered.back().second - 1, place = p * last, below = std::floor(place);
+  return at(below) + (place - below) * (at(std::min(below + 1, last)) - at(below));
+}
+
+Interval median_interval(std::vector<double> given) {
+  const std::vector<double> values = sorted(std::move(given));
+  const double median = quantile_of(values, 0.5);
+  if (values.size() < fewest_for_an_interval) return {median, none, none};
+  // The largest k such that fewer than k + 1 values lie below the median with at most this probability.
+  const boost::math::binomial half(static_cast<double>(values.size()), 0.5);
+  const auto k = static_cast<size_t>(boost::math::quantile(half, tail));
+  return {median, values[k], values[values.size() - 1 - k]};
+}
+
+Interval ratio_interval(const std::vector<double>& given_a, const std::vector<double>& given_b) {
+  const std::vector<double> a = sorted(given_a), b = sorted(given_b);
+  const double median = quantile_of(b, 0.5) / quantile_of(a, 0.5);
+  if (a.size() < 2 || b.size() < 2) return {median, none, none};
+  boost::random::mt19937 bits;
+  std::vector<double> ratios(resamples);
+  for (double& ratio : ratios) {
+    const double below = median_of_resample(a, bits);
+    ratio = median_of_resample(b, bits) / below;
+  }
+  ratios = sorted(std::move(ratios));
+  return {median, quantile_of(ratios, tail), quantile_of(ratios, 1 - tail)};
+}
+
+double karp_flatt(double speedup, double p) { return p > 1 ? (1 / speedup - 1 / p) / (1 - 1 / p) : none; }
+
+double amdahl_serial_fraction(const std::vector<double>& p, const std::vector<double>& speedup) {
+  double products = 0, squares = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double parallel = 1 - 1 / p[i];
+    products += parallel * (1 / speedup[i] - 1 / p[i]);
+    squares += parallel * parallel;
+  }
+  return squares > 0 ? products / squares : none;
+}
+
+}  // namespace maniple

@@ -1,0 +1,250 @@
+#include <launch/analysis/recorded_run.hpp>
+#include <launch/analysis/statistics.hpp>
+#include <launch/analysis/stragglers.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+constexpr double threshold = 1.1, none = std::numeric_limits<double>::quiet_NaN();
+constexpr int fewest_windows = 5;
+constexpr double window_s = 2;  // between heartbeats
+
+// How much longer somebody took in a window; NaN where that says nothing.
+struct Window {
+  double begin_s, end_s, ratio;
+};
+
+// The longest series above the threshold. Windows without a ratio neither count nor end one.
+Straggler longest_series(const std::vector<Window>& windows) {
+  Straggler longest, now;
+  std::vector<double> ratios;
+  for (const Window& window : windows) {
+    if (std::isnan(window.ratio)) continue;
+    if (window.ratio <= threshold) {
+      now = {};
+      ratios.clear();
+      continue;
+    }
+    if (ratios.empty()) now.from_s = window.begin_s;
+    ratios.push_back(window.ratio);
+    now.to_s = window.end_s;
+    now.windows = static_cast<int>(ratios.size());
+    now.ratio = quantile(ratios, 0.5);
+    if (now.windows > longest.windows) longest = now;
+  }
+  return longest;
+}
+
+// What a rank had done in sum by each of its heartbeats.
+struct Totals {
+  std::vector<double> time_s, steps, own_s;
+
+  double at(const std::vector<double>& totals, double time) const {
+    const auto after = std::ranges::lower_bound(time_s, time);
+    if (after == time_s.end() || (after == time_s.begin() && *after > time)) return none;
+    const auto i = static_cast<size_t>(after - time_s.begin());
+    if (time_s[i] == time) return totals[i];
+    const double share = (time - time_s[i - 1]) / (time_s[i] - time_s[i - 1]);
+    return totals[i - 1] + share * (totals[i] - totals[i - 1]);
+  }
+  // NaN where no step was computed.
+  double own_per_step(double begin, double end) const {
+    const double count = at(steps, end) - at(steps, begin);
+    return count > 0 ? (at(own_s, end) - at(own_s, begin)) / count : none;
+  }
+};
+
+std::map<int, Totals> totals_of(const Record& record) {
+  const auto of = [&](const char* field) { return column(record, "rank_series", field); };
+  const std::vector<double> rank = of("rank"), time = of("t_s"), steps = of("steps"),
+                            prefill = of("prefill_s"), decode = of("decode_s"), comm = of("comm_s");
+  std::map<int, Totals> ranks;
+  for (size_t row = 0; row < rank.size(); ++row) {
+    if (!(rank[row] >= 0 && rank[row] < INT32_MAX)) continue;
+    Totals& totals = ranks[static_cast<int>(rank[row])];
+    const bool later = totals.time_s.empty() || time[row] > totals.time_s.back();
+    if (!later || !std::isfinite(time[row])) continue;
+    totals.time_s.push_back(time[row]);
+    totals.steps.push_back(steps[row]);
+    totals.own_s.push_back(prefill[row] + decode[row] - comm[row]);
+  }
+  return ranks;
+}
+
+// Windows in which all of a group sent heartbeats, on one grid: the ranks' own heartbeats lie beside each other.
+std::vector<std::pair<double, double>> windows_of(const std::vector<const Totals*>& group) {
+  double begin = 0, end = std::numeric_limits<double>::infinity(), step = window_s;
+  for (const Totals* totals : group) {
+    if (totals->time_s.size() < 2) return {};
+    const double first = totals->time_s.front(), last = totals->time_s.back();
+    begin = std::max(begin, first);
+    end = std::min(end, last);
+    step = std::max(step, (last - first) / static_cast<double>(totals->time_s.size() - 1));  // merged rows
+  }
+  std::vector<std::pair<double, double>> windows;
+  for (int i = 1; begin + i * step <= end + 0.01 * step; ++i)
+    windows.emplace_back(begin + (i - 1) * step, std::min(begin + i * step, end));
+  return windows;
+}
+
+std::vector<Window> against_the_others(size_t mine, const std::vector<const Totals*>& group) {
+  std::vector<Window> windows;
+  for (const auto& [begin, end] : windows_of(group)) {
+    std::vector<double> others;
+    for (size_t i = 0; i < group.size(); ++i)
+      if (i != mine) others.push_back(group[i]->own_per_step(begin, end));
+    windows.push_back({begin, end, group[mine]->own_per_step(begin, end) / quantile(others, 0.5)});
+  }
+  return windows;
+}
+
+using Features = std::array<double, 3>;  // steps, tokens, context
+
+// Work and own time of a replica in a window.
+struct Work {
+  Features features{};
+  double own_s = 0;
+};
+
+// The normal equations of own time = weights . features. They can be subtracted: what one replica gave is taken out.
+struct Fit {
+  std::array<Features, 3> products{};
+  Features targets{};
+
+  void add(const Work& work, double sign = 1) {
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 3; ++j) products[i][j] += sign * work.features[i] * work.features[j];
+      targets[i] += sign * work.features[i] * work.own_s;
+    }
+  }
+  // By Gauss with a ridge, because features of even work lie on a line.
+  Features weights() const {
+    auto rows = products;
+    Features solution = targets;
+    for (size_t i = 0; i < 3; ++i) rows[i][i] += 1e-9 * products[i][i] + 1e-30;
+    for (size_t i = 0; i < 3; ++i)
+      for (size_t j = 0; j < 3; ++j) {
+        if (i == j) continue;
+        const double factor = rows[j][i] / rows[i][i];
+        for (size_t k = 0; k < 3; ++k) rows[j][k] -= factor * rows[i][k];
+        solution[j] -= factor * solution[i];
+      }
+    for (size_t i = 0; i < 3; ++i) solution[i] /= rows[i][i];
+    return solution;
+  }
+};
+
+using Works = std::map<int64_t, Work>;  // by window
+
+// Tokens and context are scaled: the fit needs features of about one size.
+std::map<int, Works> works_of(const Record& record) {
+  const auto of = [&](const char* field) { return column(record, "steps", field); };
+  const std::vector<double> replica = of("replica"), answered = of("answered_s"), weight = of("weight"),
+                            tokens = of("tokens"), context = of("context"), forward = of("forward_s"),
+                            sample = of("sample_s"), comm = of("comm_s");
+  std::map<int, Works> replicas;
+  for (size_t row = 0; row < replica.size(); ++row) {
+    const double own = forward[row] + sample[row] - comm[row];
+    if (std::isnan(own) || !(replica[row] < INT32_MAX) || !(std::abs(answered[row]) < 1e15)) continue;
+    Work& work = replicas[static_cast<int>(replica[row])][static_cast<int64_t>(answered[row] / window_s)];
+    work.features[0] += weight[row];
+    work.features[1] += tokens[row] * 1e-2;
+    work.features[2] += context[row] * 1e-4;
+    work.own_s += own;
+  }
+  return replicas;
+}
+
+// The smallest and largest work per step of replicas.
+struct Range {
+  Features least{1e300, 1e300, 1e300}, most{};
+
+  void add(const Range& other) {
+    for (size_t i = 0; i < 3; ++i) {
+      least[i] = std::min(least[i], other.least[i]);
+      most[i] = std::max(most[i], other.most[i]);
+    }
+  }
+  void add(const Work& work) {
+    Features per_step = work.features;
+    for (double& feature : per_step) feature /= work.features[0];
+    add(Range{per_step, per_step});
+  }
+  // A line says little about work that nobody else had.
+  bool covers(const Work& work) const {
+    constexpr double slack = 1.25;
+    for (size_t i = 1; i < 3; ++i) {
+      const double value = work.features[i] / work.features[0];
+      if (value * slack < least[i] || value > most[i] * slack) return false;
+    }
+    return true;
+  }
+};
+
+std::vector<Window> against_the_fit(const Works& works, const Fit& fit, const Range& range) {
+  const Features weights = fit.weights();
+  std::vector<Window> windows;
+  for (const auto& [window, work] : works) {
+    double expected = 0;
+    for (size_t i = 0; i < 3; ++i) expected += weights[i] * work.features[i];
+    const double begin = static_cast<double>(window) * window_s;
+    const bool says_something = expected > 0 && range.covers(work);
+    windows.push_back({begin, begin + window_s, says_something ? work.own_s / expected : none});
+  }
+  return windows;
+}
+
+}  // namespace
+
+std::vector<Straggler> slow_ranks(const Record& record) {
+  const std::map<int, Totals> totals = totals_of(record);
+  std::map<std::pair<int, int>, std::vector<int>> groups;
+  for (const RecordedRank& rank : recorded_ranks(record))
+    if (totals.contains(rank.rank)) groups[{rank.data, rank.pipeline}].push_back(rank.rank);
+  std::vector<Straggler> stragglers;
+  for (const auto& [place, ranks] : groups) {
+    std::vector<const Totals*> group;
+    for (const int rank : ranks) group.push_back(&totals.at(rank));
+    for (size_t i = 0; group.size() > 1 && i < group.size(); ++i) {
+      Straggler found = longest_series(against_the_others(i, group));
+      if (found.windows < fewest_windows) continue;
+      found.ranks = {ranks[i]};
+      stragglers.push_back(found);
+    }
+  }
+  return stragglers;
+}
+
+std::vector<Straggler> slow_replicas(const Record& record) {
+  const std::map<int, Works> replicas = works_of(record);
+  Fit all;
+  std::map<int, Range> ranges;
+  for (const auto& [replica, works] : replicas)
+    for (const auto& [window, work] : works) all.add(work), ranges[replica].add(work);
+  const std::vector<RecordedRank> ranks = recorded_ranks(record);
+  std::vector<Straggler> stragglers;
+  for (const auto& [replica, works] : replicas) {
+    Fit others = all;
+    for (const auto& [window, work] : works) others.add(work, -1);
+    Range range;
+    for (const auto& [other, of_other] : ranges)
+      if (other != replica) range.add(of_other);
+    Straggler found = longest_series(against_the_fit(works, others, range));
+    if (replicas.size() < 2 || found.windows < fewest_windows) continue;
+    found.replica = replica;
+    for (const RecordedRank& rank : ranks)
+      if (rank.data == replica) found.ranks.push_back(rank.rank);
+    stragglers.push_back(found);
+  }
+  return stragglers;
+}
+
+}  // namespace maniple

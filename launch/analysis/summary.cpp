@@ -1,0 +1,222 @@
+#include <launch/analysis/statistics.hpp>
+#include <launch/analysis/summary.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+// The rows of all jobs.
+std::vector<double> column_of(const RecordedRun& run, std::string_view table, std::string_view field) {
+  std::vector<double> all;
+  for (const RecordedJob& job : run.jobs) {
+    const std::vector<double> of_job = column(job.record, table, field);
+    all.insert(all.end(), of_job.begin(), of_job.end());
+  }
+  return all;
+}
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0,
+                         [](double sum, double value) { return sum + (std::isnan(value) ? 0 : value); });
+}
+
+uint64_t count_in(const RecordedRun& run, std::string_view table, std::string_view field) {
+  return static_cast<uint64_t>(std::clamp(sum_of(column_of(run, table, field)), 0.0, 1e18));
+}
+
+double mean_of(const std::vector<double>& values) {
+  const auto known = std::ranges::count_if(values, [](double value) { return !std::isnan(value); });
+  return known > 0 ? sum_of(values) / static_cast<double>(known) : none;
+}
+
+Quantiles in_ms(std::vector<double> seconds) {
+  for (double& value : seconds) value *= 1e3;
+  return {mean_of(seconds), quantile(seconds, 0.5), quantile(seconds, 0.9), quantile(seconds, 0.99),
+          quantile(seconds, 1)};
+}
+
+std::vector<double> differences(std::vector<double> later, const std::vector<double>& earlier) {
+  for (size_t i = 0; i < later.size(); ++i) later[i] -= earlier[i];
+  return later;
+}
+
+// What each step added to the time of its replica: from its plan, or from the answer before it if that came later, to its
+// answer. With two steps in flight their own times overlap. A row of several steps stands for that many equal ones.
+void add_step_times(const Record& record, std::vector<double>& seconds, std::vector<double>& weights) {
+  const std::vector<double> replica = column(record, "steps", "replica"),
+                            weight = column(record, "steps", "weight"),
+                            planned = column(record, "steps", "planned_s"),
+                            answered = column(record, "steps", "answered_s");
+  std::map<double, double> last_answer;
+  for (size_t row = 0; row < replica.size(); ++row) {
+    const auto [last, first] = last_answer.try_emplace(replica[row], planned[row]);
+    seconds.push_back((answered[row] - std::max(planned[row], last->second)) / weight[row]);
+    weights.push_back(weight[row]);
+    last->second = answered[row];
+  }
+}
+
+Quantiles step_times(const RecordedRun& run) {
+  std::vector<double> seconds, weights;
+  for (const RecordedJob& job : run.jobs) add_step_times(job.record, seconds, weights);
+  for (double& value : seconds) value *= 1e3;
+  double sum = 0, count = 0;
+  for (size_t row = 0; row < seconds.size(); ++row)
+    if (!std::isnan(seconds[row])) sum += seconds[row] * weights[row], count += weights[row];
+  const auto at = [&](double p) { return quantile(seconds, weights, p); };
+  return {count > 0 ? sum / count : none, at(0.5), at(0.9), at(0.99), at(1)};
+}
+
+// From the first plan to the last answer, of each job.
+double serving_seconds(const RecordedRun& run) {
+  double seconds = 0;
+  for (const RecordedJob& job : run.jobs) {
+    const double first = quantile(column(job.record, "steps", "planned_s"), 0);
+    if (!std::isnan(first)) seconds += quantile(column(job.record, "steps", "answered_s"), 1) - first;
+  }
+  return seconds;
+}
+
+// Gaps between tokens. Each request has the quantiles of its own: p50, p90 and p99 are the medians of these. The mean is
+// that of all gaps.
+Quantiles token_gaps(const RecordedRun& run) {
+  const auto median_ms = [&](const char* field) {
+    return quantile(column_of(run, "requests", field), 0.5) * 1e3;
+  };
+  const std::vector<double> output = column_of(run, "requests", "output");
+  const std::vector<double> tpot = column_of(run, "requests", "tpot_s");
+  double seconds = 0, gaps = 0;
+  for (size_t row = 0; row < output.size(); ++row)
+    if (output[row] > 1 && !std::isnan(tpot[row])) {
+      seconds += tpot[row] * (output[row] - 1);
+      gaps += output[row] - 1;
+    }
+  return {gaps > 0 ? seconds / gaps * 1e3 : none, median_ms("itl_p50_s"), median_ms("itl_p90_s"),
+          median_ms("itl_p99_s"), quantile(column_of(run, "requests", "itl_max_s"), 1) * 1e3};
+}
+
+// Tokens of a KV block; NaN if the options do not say.
+double block_size_of(const Record& record) {
+  const auto options = nlohmann::json::parse(text_of(record, "options"), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json::json_pointer place("/in_force/block_size");
+  return options.contains(place) && options[place].is_number() ? options[place].get<double>() : none;
+}
+
+// A row of several steps has the blocks of the last one.
+double empty_slots_of(const RecordedRun& run) {
+  double slots = 0, tokens = 0;
+  for (const RecordedJob& job : run.jobs) {
+    const std::vector<double> weight = column(job.record, "steps", "weight"),
+                              held = column(job.record, "steps", "held_blocks"),
+                              held_tokens = column(job.record, "steps", "kv_tokens");
+    const double block_size = block_size_of(job.record);
+    for (size_t row = 0; row < weight.size(); ++row) {
+      slots += weight[row] * held[row] * block_size;
+      tokens += weight[row] * held_tokens[row];
+    }
+  }
+  return slots > 0 ? 1 - tokens / slots : none;
+}
+
+Energy energy_of_jobs(const RecordedRun& run) {
+  Energy sum;
+  for (const RecordedJob& job : run.jobs) {
+    const Energy of_job = energy_of(recorded_ranks(job.record));
+    const int missing = sum.nodes - sum.readable;
+    if (&job == run.jobs.data() || of_job.nodes - of_job.readable > missing)
+      sum.nodes = of_job.nodes, sum.readable = of_job.readable;
+    sum.joules += of_job.joules;
+  }
+  return sum;
+}
+
+// What a bench measured, a value for each repetition.
+std::vector<Metric> sampled_metrics(const RecordedRun& run) {
+  std::vector<Metric> metrics;
+  for (const RecordedJob& job : run.jobs) {
+    const StoredTable* const samples = job.record.find("samples");
+    const std::vector<double> values = column(job.record, "samples", "value");
+    for (size_t row = 0; row < values.size(); ++row) {
+      const std::string name = samples->text_at("metric", row);
+      auto metric = std::ranges::find(metrics, name, &Metric::name);
+      if (metric == metrics.end()) metric = metrics.insert(metric, {name, samples->text_at("unit", row), {}});
+      metric->values.push_back(values[row]);
+    }
+  }
+  return metrics;
+}
+
+void add_metrics(Summary& summary) {
+  const auto add = [&](const std::string& name, const char* unit, double value) {
+    if (!std::isnan(value) && !summary.find(name)) summary.metrics.push_back({name, unit, {value}});
+  };
+  const double seconds = summary.seconds > 0 ? summary.seconds : none;
+  const auto tokens = static_cast<double>(summary.output_tokens);
+  add("out_tok_per_s", "tok/s", tokens / seconds);
+  add("total_tok_per_s", "tok/s", (tokens + static_cast<double>(summary.prompt_tokens)) / seconds);
+  add("req_per_s", "req/s", static_cast<double>(summary.requests - summary.failed) / seconds);
+  add("elapsed_s", "s", seconds);
+  for (const auto& [name, times] : {std::pair("step", summary.step_ms),
+                                    {"ttft", summary.ttft_ms},
+                                    {"tpot", summary.tpot_ms},
+                                    {"itl", summary.itl_ms},
+                                    {"e2e", summary.e2e_ms}}) {
+    add(std::string(name) + "_p50_ms", "ms", times.p50);
+    add(std::string(name) + "_p99_ms", "ms", times.p99);
+  }
+  add("empty_slots", "", summary.empty_slots);
+  add("joules_per_token", "J/token", summary.joules_per_token());
+}
+
+}  // namespace
+
+double Metric::median() const { return quantile(values, 0.5); }
+
+const Metric* Summary::find(std::string_view metric) const {
+  const auto found = std::ranges::find(metrics, metric, &Metric::name);
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+double Summary::joules_per_token() const {
+  const bool known = energy.nodes > 0 && energy.readable == energy.nodes && output_tokens > 0;
+  return known ? energy.joules / static_cast<double>(output_tokens) : none;
+}
+
+Summary summarize(const RecordedRun& run) {
+  Summary summary;
+  const std::vector<double> outputs = column_of(run, "requests", "output");
+  summary.requests = outputs.size();
+  summary.failed = static_cast<uint64_t>(std::ranges::count(outputs, 0));
+  summary.preemptions = count_in(run, "requests", "preemptions");
+  summary.prompt_tokens = count_in(run, "requests", "prompt");
+  summary.cached_tokens = count_in(run, "requests", "cached");
+  // Steps have those of unfinished requests too; a record that has reached its limit may lack steps.
+  summary.output_tokens = std::max(count_in(run, "steps", "sampled"), count_in(run, "requests", "output"));
+  summary.steps = count_in(run, "steps", "weight");
+  summary.seconds = serving_seconds(run);
+  summary.step_ms = step_times(run);
+  summary.queue_ms =
+      in_ms(differences(column_of(run, "requests", "admitted_s"), column_of(run, "requests", "arrival_s")));
+  summary.ttft_ms = in_ms(column_of(run, "requests", "ttft_s"));
+  summary.tpot_ms = in_ms(column_of(run, "requests", "tpot_s"));
+  summary.itl_ms = token_gaps(run);
+  summary.e2e_ms = in_ms(column_of(run, "requests", "e2e_s"));
+  summary.empty_slots = empty_slots_of(run);
+  summary.ranks = recorded_ranks(run.jobs.back().record);
+  summary.energy = energy_of_jobs(run);
+  summary.metrics = sampled_metrics(run);
+  add_metrics(summary);
+  return summary;
+}
+
+}  // namespace maniple

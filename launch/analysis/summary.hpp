@@ -1,0 +1,41 @@
+// The numbers of a run. README.md says what each one means. NaN: not recorded.
+#pragma once
+
+#include <launch/analysis/recorded_ranks.hpp>
+#include <launch/analysis/recorded_run.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace maniple {
+
+struct Quantiles {
+  double mean, p50, p90, p99, max;
+};
+
+// A number that can be compared or required: one value for a run, or one for each repetition.
+struct Metric {
+  std::string name, unit;
+  std::vector<double> values;
+  double median() const;
+};
+
+struct Summary {
+  uint64_t requests = 0, failed = 0, preemptions = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0, steps = 0;
+  double seconds = 0;  // of serving, of all jobs
+  Quantiles step_ms, queue_ms, ttft_ms, tpot_ms, itl_ms, e2e_ms;
+  double empty_slots;               // the share of held KV slots without a token
+  std::vector<RecordedRank> ranks;  // of the last job
+  Energy energy;                    // of all jobs; nodes of the job that could read the fewest
+  std::vector<Metric> metrics;      // what a bench measured, then what follows from the rows
+
+  const Metric* find(std::string_view metric) const;
+  double joules_per_token() const;  // NaN unless every node could be read
+};
+
+Summary summarize(const RecordedRun& run);
+
+}  // namespace maniple

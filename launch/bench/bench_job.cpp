@@ -1,0 +1,99 @@
+#include <launch/bench/bench_job.hpp>
+#include <launch/output/report.hpp>
+#include <launch/process/signals.hpp>
+#include <launch/run_directory/disk_wait.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <runtime/collective_phase.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+namespace maniple {
+namespace {
+
+// A file is whole or not there; pipes and devices are written as they are.
+void write_result(const std::filesystem::path& path, const std::string& text) {
+  std::error_code none;
+  const bool is_place = std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none);
+  if (!is_place) return replace_file(path, text);
+  OutputFile place(path);
+  place.write(text);
+}
+
+}  // namespace
+
+BenchJob::BenchJob(World& world, const BenchOptions& options, RankActivity& activity)
+    : world_(world), options_(options), activity_(activity) {
+  collective_phase(world, [&] {
+    if (world.rank() != 0) return;
+    if (options.json) maniple::check_output(*options.json, options.overwrite, nullptr);
+    stdout_.emplace("-");
+    if (!options.quiet) line_.emplace(terminal_columns(), ProgressLine::Clock::now());
+  });
+}
+
+bool BenchJob::goes_on() {
+  ++activity_.step;
+  const bool stops = world_.rank() == 0 && (InterruptScope::flag() != 0 || failure_);
+  std::string word = stops ? "stop" : "go on";
+  world_.broadcast_bytes(word, 0);
+  world_.barrier();
+  return word != "stop";
+}
+
+std::optional<std::vector<double>> BenchJob::repeat(const std::function<double()>& once) {
+  std::vector<double> seconds;
+  for (int turn = -options_.warmup; turn < options_.repeats; ++turn) {
+    if (!goes_on()) return std::nullopt;
+    const double mine = once();
+    if (turn >= 0) seconds.push_back(slowest(mine));
+  }
+  return seconds;
+}
+
+double BenchJob::slowest(double seconds) { return std::ranges::max(gather_values(world_, seconds)); }
+
+uint64_t BenchJob::sum(uint64_t mine) {
+  const std::vector<uint64_t> all = gather_values(world_, mine);
+  return std::accumulate(all.begin(), all.end(), uint64_t{0});
+}
+
+void BenchJob::print(const std::string& lines) {
+  if (world_.rank() != 0 || failure_) return;
+  if (line_) say(line_->clear());
+  if (options_.json == "-") return say(lines);
+  try {
+    stdout_->write(lines);
+  } catch (const Error& error) {
+    failure_ = error;
+  }
+}
+
+void BenchJob::progress(size_t done, size_t all, const std::string& what) {
+  if (line_)
+    say(line_->show(
+        fmt::format("{:.1f}% {}/{} | {}", 100.0 * static_cast<double>(done) / static_cast<double>(all), done,
+                    all, what),
+        ProgressLine::Clock::now()));
+}
+
+void BenchJob::check_output() const {
+  if (failure_) throw CollectiveError(*failure_);
+}
+
+void BenchJob::write_json(const nlohmann::ordered_json& json) {
+  if (!options_.json) return;
+  const DiskWait wait(&activity_.disk);
+  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  try {
+    if (*options_.json == "-")
+      stdout_->write(text);
+    else
+      write_result(*options_.json, text);
+  } catch (const Error& error) {
+    throw CollectiveError(error);
+  }
+}
+
+}  // namespace maniple

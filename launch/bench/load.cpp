@@ -1,0 +1,95 @@
+#include <kernels/support/counted.hpp>
+#include <launch/bench/load.hpp>
+#include <runtime/collective_phase.hpp>
+#include <runtime/rank_model.hpp>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace maniple {
+namespace {
+
+// The system keeps pages that it still has to write, or that a program has mapped.
+void drop_from_page_cache(const WeightIndex& index) {
+  for (const IndexedFile& file : index.files) {
+    const FileDescriptor descriptor(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (descriptor) ::posix_fadvise(descriptor.get(), 0, 0, POSIX_FADV_DONTNEED);
+  }
+}
+
+uint64_t bytes_of(const WeightIndex& index) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : index.tensors) bytes += tensor.info.byte_size;
+  return bytes;
+}
+
+std::string seconds_text(double seconds) {
+  return std::isnan(seconds) ? "-" : fmt::format("{:.4g}", seconds);
+}
+
+}  // namespace
+
+void serve_nothing(EngineOptions& engine) {
+  engine.max_num_seqs = 1;
+  engine.max_num_batched_tokens = 16;
+  engine.eager = true;
+}
+
+void shrink_cache(EngineOptions& engine, const JobPlan& plan) {
+  size_t block = 0;
+  for (const RankNeeds& needs : plan.needs) block = std::max(block, needs.kv.block_bytes());
+  engine.kv_memory = block;
+}
+
+std::optional<BenchResult> bench_load(BenchJob& job, const JobPlan& plan, const EngineOptions& engine,
+                                      const SharedModel& model) {
+  World& world = job.world();
+  const WeightIndex index = share_index(world, model);
+  const bool drops =
+      job.options().cold && world.locations()[static_cast<size_t>(world.rank())].local_rank == 0;
+  size_t turn = 0;
+  uint64_t mine = 0;
+  const auto load = [&] {
+    job.progress(turn++, static_cast<size_t>(job.options().warmup + job.options().repeats),
+                 "load " + engine.model.string());
+    if (drops) drop_from_page_cache(index);
+    world.barrier();
+    const EngineInfo info = RankModel(world, engine, plan, model, job.activity()).info();
+    mine = info.bytes_read;
+    return info.load_seconds;
+  };
+  const std::optional<std::vector<double>> times = job.repeat(load);
+  if (!times) return std::nullopt;
+  const Interval seconds = median_interval(*times);
+  const uint64_t bytes = job.sum(mine), size = bytes_of(index);
+  const double factor = static_cast<double>(bytes) / static_cast<double>(size);
+  const double speed = static_cast<double>(bytes) / seconds.median / 1e9;
+  job.print(fmt::format(
+      "# load {}: {} bytes in {}, {}, page cache {}; times of the slowest rank; {}, median [95 % CI]\n"
+      "#{:>14} {:>7} {:>9}  {:20} {:>7}\n"
+      "{:>15} {:>7.3f} {:>9}  {:20} {:>7.3f}\n",
+      engine.model.string(), size, counted(index.files.size(), "file"),
+      counted(static_cast<uint64_t>(world.size()), "rank"), job.options().cold ? "dropped" : "warm",
+      counted(static_cast<uint64_t>(job.options().repeats), "repeat"), "bytes", "factor", "time(s)", "[CI]",
+      "GB/s", bytes, factor, seconds_text(seconds.median),
+      fmt::format("[{}, {}]", seconds_text(seconds.low), seconds_text(seconds.high)), speed));
+  BenchResult result;
+  result.numbers = {{"model", engine.model.string()},
+                    {"model_bytes", size},
+                    {"files", index.files.size()},
+                    {"cold", job.options().cold},
+                    {"bytes", bytes},
+                    {"factor", factor},
+                    {"time_s", seconds.median},
+                    {"ci_low_s", seconds.low},
+                    {"ci_high_s", seconds.high},
+                    {"gb_s", speed},
+                    {"fom", {{"metric", "load"}, {"value", speed}, {"unit", "GB/s"}}}};
+  result.last_line = fmt::format("# fom: load = {:.3f} GB/s\n", speed);
+  result.evidence.results = {{"load", seconds}};
+  return result;
+}
+
+}  // namespace maniple

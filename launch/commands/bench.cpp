@@ -1,0 +1,172 @@
+#include <launch/bench/comm.hpp>
+#include <launch/bench/load.hpp>
+#include <launch/commands/commands.hpp>
+#include <launch/commands/run_identity.hpp>
+#include <launch/options/option_names.hpp>
+#include <launch/options/version.hpp>
+#include <launch/output/report.hpp>
+#include <launch/preflight/preflight.hpp>
+#include <launch/process/signals.hpp>
+#include <launch/supervision/health_monitor.hpp>
+#include <runtime/collective_phase.hpp>
+#include <runtime/device_choice.hpp>
+
+#include <algorithm>
+#include <csignal>
+
+namespace maniple {
+namespace {
+
+// What every rank knows before anything is measured.
+struct Prepared {
+  JobOptions options;  // with what the ranks have agreed on
+  std::optional<SharedModel> model;
+  JobPlan plan;
+  Preflight preflight;
+};
+
+// Collective. Throws the first refusal.
+Prepared prepare(World& world, const BenchOptions& asked) {
+  Prepared job;
+  job.options = asked;
+  EngineOptions& engine = job.options.engine;
+  engine.backend.kind = common_backend(world, engine.backend.kind);
+  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
+  collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
+  serve_nothing(engine);
+  if (!engine.model.empty()) job.model = share_model(world, engine.model);
+  if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
+  collective_phase(world, [&] {
+    job.plan = plan_or_refuse(world.locations(), engine, job.model ? &job.model->config : nullptr);
+  });
+  if (job.model) shrink_cache(engine, job.plan);
+  job.preflight = run_preflight(world, job.options, job.plan);
+  engine.backend.threads = job.preflight.share.threads;
+  engine.backend.cpus = job.preflight.share.cpus;
+  collective_phase(world, [&] {
+    if (world.rank() != 0) return;
+    say(preflight_text(job.preflight.results, asked.quiet));
+    refuse(job.preflight.results);
+  });
+  return job;
+}
+
+// The processors of each rank: "cpu 0-3", "gpu 0000:41:00.0".
+std::vector<std::string> places_of(const JobFacts& job) {
+  std::vector<std::vector<int>> masks;
+  for (const RankFacts& facts : job.ranks) masks.push_back(facts.cpus);
+  std::vector<std::string> places;
+  for (size_t rank = 0; rank < job.size(); ++rank) {
+    const GpuFacts* gpu = job.on_gpus() ? job.gpu_of(rank) : nullptr;
+    const CpuShare share = share_cpus(masks, job.locations, static_cast<int>(rank), job.options.threads);
+    places.push_back(gpu ? "gpu " + gpu->bus
+                         : "cpu " + ranges_text(share.cpus.empty() ? masks[rank] : share.cpus));
+  }
+  return places;
+}
+
+std::string header(const World& world, const std::vector<std::string>& places) {
+  constexpr size_t most = 64;
+  std::string line = fmt::format("# maniple {} git {} | {}", MANIPLE_VERSION, commit(), world.description());
+  for (size_t rank = 0; rank < std::min(places.size(), most); ++rank)
+    line += fmt::format(" | rank {} {} {}", rank, world.locations()[rank].host, places[rank]);
+  return line + (places.size() > most ? fmt::format(" | {} more\n", places.size() - most) : "\n");
+}
+
+nlohmann::ordered_json provenance(const World& world, const BenchOptions& options, const JobFacts& job,
+                                  const std::vector<std::string>& places) {
+  nlohmann::ordered_json json;
+  json["bench"] = name_of(options.bench);
+  json["version"] = MANIPLE_VERSION;
+  json["commit"] = commit();
+  json["mpi"] = world.description();
+  json["tensor"] = job.plan.grid.tensor;
+  json["data"] = job.plan.grid.data;
+  json["options"] = options.given;
+  for (size_t rank = 0; rank < places.size(); ++rank)
+    json["ranks"].push_back(
+        {{"rank", rank}, {"host", world.locations()[rank].host}, {"processors", places[rank]}});
+  return json;
+}
+
+std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job) {
+  if (bench.options().bench == BenchKind::load)
+    return bench_load(bench, job.plan, job.options.engine, *job.model);
+  Backend backend;
+  collective_phase(bench.world(),
+                   [&] { backend = backend_of(bench.world(), job.options.engine, job.preflight.share); });
+  try {
+    return bench_comm(bench, job.plan, backend);
+  } catch (...) {
+    bench.world().abort_groups();  // before the memory that they use is freed
+    throw;
+  }
+}
+
+// Rank 0, after a stop.
+ExitCode stopped(const BenchOptions& options) {
+  if (!options.quiet) say(fmt::format("maniple: stopped by {}; nothing was kept\n", InterruptScope::cause()));
+  return InterruptScope::flag() == SIGALRM ? ExitCode::stopped : InterruptScope::interrupted_code();
+}
+
+// Rank 0, while no other rank waits for it.
+ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult& result) {
+  const BenchOptions& options = bench.options();
+  const Verdict verdict = judge(result.evidence);
+  bench.print(result.last_line + result_line(verdict));
+  bench.check_output();
+  json.update(result.numbers);
+  json["verdict"] = name_of(verdict.quality);
+  json["reason"] = verdict.reason;
+  bench.write_json(json);
+  const ExitCode code = exit_code_of(verdict, options.require_valid);
+  if (code != ExitCode::complete)
+    say(error_block(Error(code, "the result is INVALID: " + verdict.reason,
+                          "--require-valid was given: numbers that may be wrong are a failure",
+                          "look at the table, and run it again on machines without other work")));
+  return code;
+}
+
+ExitCode bench(World& world, const BenchOptions& options, RankActivity& activity) {
+  BenchJob bench(world, options, activity);
+  const Prepared job = prepare(world, options);
+  std::optional<InterruptScope> interrupts;
+  if (world.rank() == 0) interrupts.emplace();
+  const JobFacts& facts = job.preflight.job;
+  const std::vector<std::string> places = world.rank() == 0 ? places_of(facts) : std::vector<std::string>();
+  bench.print(header(world, places));
+  const std::optional<BenchResult> result = measure(bench, job);
+  activity.phase = Phase::end;
+  if (world.rank() != 0) return ExitCode::complete;
+  bench.check_output();
+  return result ? report(bench, provenance(world, options, facts, places), *result) : stopped(options);
+}
+
+}  // namespace
+
+ExitCode run_bench(World& world, const BenchOptions& options, const Reporters& reporters) {
+  HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
+                       [&](const FaultReport& fault) { reporters.faults.report(fault); });
+  reporters.start.reset();
+  // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
+  const auto leave_together = [&] {
+    health.activity().phase = Phase::end;
+    world.barrier();
+  };
+  try {
+    const ExitCode code = bench(world, options, health.activity());
+    leave_together();
+    return code;
+  } catch (const SilentExit&) {
+    leave_together();
+    throw;
+  } catch (const CollectiveError& error) {
+    health.report_known_to_all(error, error.rank());
+    leave_together();
+    throw;
+  } catch (const std::exception& exception) {
+    health.report_and_end_job(error_of(exception));
+  }
+}
+
+}  // namespace maniple

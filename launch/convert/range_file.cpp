@@ -1,0 +1,79 @@
+#include <kernels/support/check.hpp>
+#include <launch/convert/range_file.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace maniple {
+namespace {
+
+[[noreturn]] void fail_to(const char* what, const std::filesystem::path& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw Error(
+      ExitCode::fault,
+      full ? fmt::format("no space left for {}: the same command goes on", path.string())
+           : fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(error)),
+      "what is written stays, and the target does not exist before all of it is written",
+      full ? "make room (df, quota), then run the same command again"
+           : "look at that file system, then run the same command again");
+}
+
+}  // namespace
+
+RangeFile::RangeFile(std::filesystem::path path, How how)
+    : path_(std::move(path)),
+      descriptor_(
+          ::open(path_.c_str(), O_RDWR | O_CLOEXEC | (how == How::create ? O_CREAT | O_TRUNC : 0), 0666)) {
+  if (!descriptor_) fail_to("open", path_, errno);
+}
+
+void RangeFile::resize(uint64_t bytes) const {
+  if (::ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) fail_to("write", path_, errno);
+}
+
+void RangeFile::write(uint64_t offset, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_to("write", path_, errno);
+    offset += static_cast<uint64_t>(written);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void RangeFile::sync() const {
+  if (::fsync(descriptor_.get()) != 0) fail_to("write", path_, errno);
+}
+
+// Some network file systems have no locks.
+bool RangeFile::lock() const {
+  return ::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+uint64_t RangeFile::allocated_bytes() const {
+  struct stat status {};
+  return ::fstat(descriptor_.get(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
+}
+
+void check_room(const std::filesystem::path& path, uint64_t bytes) {
+  const std::filesystem::path folder = path.parent_path().empty() ? "." : path.parent_path();
+  struct statvfs system {};
+  if (::statvfs(folder.c_str(), &system) != 0)
+    fail(ExitCode::input, "cannot write into {}: {}", folder.string(),
+         std::generic_category().message(errno));
+  const uint64_t free = uint64_t{system.f_bavail} * system.f_frsize;
+  if (free >= bytes) return;
+  throw Error(ExitCode::preflight,
+              fmt::format("no room for {}: it needs {} bytes, and {} are free", path.string(), bytes, free),
+              "the conversion would fail in its middle",
+              "make room (df), or give a path on another file system");
+}
+
+}  // namespace maniple

@@ -1,0 +1,16 @@
+// A packed model back to its files, and its check.
+#pragma once
+
+#include <runtime/checkpoint/model_files.hpp>
+
+namespace maniple {
+
+// Writes the folder `to`.part, then replaces `to` by it. Every file has the bytes that it had. After a kill the same call
+// starts over. Fails (input) at the first checksum that differs.
+void unpack_model(const ModelFiles& files, const std::filesystem::path& to, unsigned threads);
+
+// Reads all of a packed model, and looks whether the HDF5 library finds each chunk where the index says. Prints a line for
+// each difference and then fails (input).
+void check_packed(const std::filesystem::path& path, unsigned threads);
+
+}  // namespace maniple

@@ -1,0 +1,19 @@
+// Declarations of options that several commands share. The caller may add more options to the last group.
+#pragma once
+
+#include <launch/options/grammar.hpp>
+#include <launch/options/options.hpp>
+
+namespace maniple {
+
+Value<std::string> dtype(std::optional<DType>& target);
+void add_rank_options(Grammar& grammar, JobOptions& options);
+void add_stop_options(Grammar& grammar, JobOptions& options);
+// After parsing: sets the fields that follow from the options of the ranks.
+void settle(JobOptions& options);
+
+// launch/options/bench_options.cpp, convert_options.cpp
+CommandLine parse_bench(std::span<const std::string> args);
+CommandLine parse_convert(std::span<const std::string> args);
+
+}  // namespace maniple

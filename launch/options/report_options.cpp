@@ -1,0 +1,59 @@
+#include <launch/options/grammar.hpp>
+#include <launch/options/report_options.hpp>
+#include <launch/options/usages.hpp>
+
+#include <algorithm>
+#include <regex>
+
+namespace maniple {
+namespace {
+
+void check_together(const ReportOptions& options) {
+  if (options.runs.empty()) refuse("report takes runs", "maniple report RUN..., or --compare A B");
+  if (options.force && !options.compare) refuse("--force needs --compare", "--compare A B --force");
+  for (const Requirement& requirement : options.requirements)
+    if (requirement.relative && !options.compare)
+      refuse(fmt::format("--require {} is relative, and there is no other run", requirement.text),
+             "--compare A B, or a number without x");
+}
+
+}  // namespace
+
+Requirement parse_requirement(const std::string& text) {
+  static const std::regex form(R"(\s*([\w.:-]+)\s*([<>]=)\s*([0-9.eE+-]+)\s*(x?)\s*)");
+  std::smatch parts;
+  if (!std::regex_match(text, parts, form))
+    refuse(fmt::format("--require ({}) must be a metric, >= or <=, and a number", text),
+           "'out_tok_per_s>=250', or relative to A: --compare A B --require 'out_tok_per_s>=0.98x'");
+  constexpr double any = 1e300;
+  return {text, parts.str(1), parts.str(2) == ">=", parse_number<double>("require", parts.str(3), -any, any),
+          parts.length(4) > 0};
+}
+
+std::optional<std::string> read_report_options(std::span<const std::string> args, ReportOptions& options) {
+  std::vector<std::string> compared, requirements;
+  Grammar grammar("report", report_usage);
+  grammar.take_words(options.runs);
+  grammar.group("Report");
+  grammar.add("ranks", on(options.ranks), "phases and memory by rank, who set the KV blocks, who is slow");
+  grammar.add("compare", paths("FILE FILE", compared).repeated(),
+              "A and B: ratios of medians, with intervals and verdicts");
+  grammar.add("force", on(options.force), "compare runs of different models, inputs or types");
+  grammar.add("require", texts("M>=X", requirements),
+              "exit with 1 unless this metric is so; 0.98x: of A's; <= too; may be given several times");
+  grammar.add("json", path("FILE", options.json), "an object a run; - for stdout, instead of the text");
+  grammar.add("csv", path("DIR", options.csv), "a CSV file a table");
+  grammar.add("svg", path("DIR", options.svg), "CSV files, scripts of gnuplot, and their plots");
+  grammar.add("pack", on(options.pack), "make record.h5 of the log of a job that did not end");
+  grammar.add("overwrite", on(options.overwrite.asked), "FILE and DIR may hold something");
+  if (auto text = grammar.parse(args)) return text;
+  if (!compared.empty() && (compared.size() != 2 || !options.runs.empty()))
+    refuse("--compare takes two runs", "maniple report --compare A B");
+  options.compare = !compared.empty();
+  if (options.compare) options.runs = compared;
+  std::ranges::transform(requirements, std::back_inserter(options.requirements), parse_requirement);
+  check_together(options);
+  return std::nullopt;
+}
+
+}  // namespace maniple

@@ -1,0 +1,40 @@
+// The options of `report`.
+#pragma once
+
+#include <launch/options/overwrite.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// A number that must hold of a run: "out_tok_per_s>=250", or "out_tok_per_s>=0.98x" of the run that it is compared with.
+struct Requirement {
+  std::string text, metric;
+  bool at_least = true;  // else at most
+  double bound = 0;
+  bool relative = false;
+};
+
+struct ReportOptions {
+  std::vector<std::string> runs;  // run directories, folders of jobs, records; with compare: A and B
+  bool compare = false;
+  bool force = false;  // compare what is not comparable
+  bool ranks = false;
+  bool pack = false;
+  std::optional<std::string> json;  // a path, or "-" for stdout
+  std::optional<std::filesystem::path> csv, svg;
+  std::vector<Requirement> requirements;
+  Overwrite overwrite;
+};
+
+// Fails (usage) on anything but METRIC>=NUMBER and METRIC<=NUMBER, with an x behind the number where it is relative.
+Requirement parse_requirement(const std::string& text);
+
+// Returns the text to print instead: help or version.
+std::optional<std::string> read_report_options(std::span<const std::string> args, ReportOptions& options);
+
+}  // namespace maniple

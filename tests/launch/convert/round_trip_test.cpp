@@ -1,0 +1,248 @@
+#include <launch/convert/model_writer.hpp>
+#include <launch/convert/round_trip.hpp>
+#include <launch/convert/tensor_copy.hpp>
+
+#include <gtest/gtest.h>
+#include <runtime/checkpoint/extents.hpp>
+#include <support/safetensors_writer.hpp>
+#include <support/temp_directory.hpp>
+#include <support/test_data.hpp>
+
+#include <xxhash.h>
+
+#include <cctype>
+#include <cstring>
+#include <random>
+#include <set>
+
+namespace maniple {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void expect_same_files(const fs::path& one, const fs::path& other) {
+  std::set<std::string> names, others;
+  for (const auto& entry : fs::directory_iterator(one)) names.insert(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(other)) others.insert(entry.path().filename());
+  EXPECT_EQ(names, others);
+  for (const std::string& name : names)
+    EXPECT_TRUE(content_of(one / name) == content_of(other / name)) << name;
+}
+
+void pack(const fs::path& from, const fs::path& to, const PackOptions& options = {}) {
+  pack_model(ModelFiles(from), to, 1, options);
+}
+
+std::string refusal_of(const auto& action, ExitCode code = ExitCode::input) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(RoundTrip, GivesEveryFileAsItWasForAllModels) {
+  for (const char* name :
+       {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "tiny-mistral", "shakespeare"})
+    for (const int shards : {1, 8, 7}) {
+      SCOPED_TRACE(fmt::format("{} in {} shards", name, shards));
+      const TempDirectory folder;
+      const fs::path model = test_data() / "models" / name, packed = folder / "m.h5";
+      pack(model, packed, {shards, 4096, 2, true});
+      unpack_model(ModelFiles(packed), folder / "back", 2);
+      expect_same_files(model, folder / "back");
+      EXPECT_FALSE(fs::exists(folder / "m.h5.part") || fs::exists(folder / "m.h5.progress"));
+    }
+}
+
+// Of tensors of all kinds, in two files, one of them named by no index; the model cannot be run.
+TEST(RoundTrip, KeepsWhatNoModelNeeds) {
+  const TempDirectory folder;
+  const fs::path model = folder / "model";
+  fs::create_directory(model);
+  const auto bytes = [](size_t count) { return std::vector<std::byte>(count, std::byte{7}); };
+  write_safetensors(model / "a.safetensors", {{"scalar", "U8", {}, bytes(1)},
+                                              {"a/b", "F32", {2, 3}, bytes(24)},
+                                              {"..", "I64", {3}, bytes(24)},
+                                              {"empty", "BF16", {0, 9}, {}},
+                                              {"f8", "F8_E4M3", {2, 5}, bytes(10)},
+                                              {"cube", "BF16", {2, 3, 4}, bytes(48)},
+                                              {"new", "F3", {9}, bytes(4)}});
+  write_safetensors(model / "b.safetensors",
+                    {{"scalar", "U8", {}, bytes(1)}, {"more", "F16", {5}, bytes(10)}});
+  write_safetensors(model / "c.safetensors", {{"other", "U8", {}, bytes(1)}});
+  folder.write("model/config.json", "{\"architectures\": [\"Unheard\"]}");
+  folder.write("model/model.safetensors.index.json",
+               R"({"weight_map": {"scalar": "a.safetensors", "more": "b.safetensors"}})");
+  folder.write("model/empty.txt", "");
+  pack(model, folder / "m.h5", {.verify = true});
+  unpack_model(ModelFiles(folder / "m.h5"), folder / "back", 0);
+  expect_same_files(model, folder / "back");
+}
+
+TEST(RoundTrip, CutsWhatTensorRanksShareAndNothingElse) {
+  const ModelFiles files = test_data() / "models" / "tiny-qwen3";
+  const Packing packing = packing_of(files, 8);
+  const auto& tensors = packing.index.safetensors.at("model.safetensors").tensors;
+  EXPECT_EQ(packing.note, "");
+  const auto chunks = [&](const char* name) { return tensors.find(name)->second.offsets.size(); };
+  EXPECT_EQ(chunks("model.norm.weight"), 1u);
+  EXPECT_EQ(chunks("model.layers.0.self_attn.q_proj.weight"), 8u);
+  const PackedTensor& down = tensors.find("model.layers.0.mlp.down_proj.weight")->second;
+  EXPECT_EQ(down.offsets.size(), 8u);
+  EXPECT_LT(down.chunk_columns, down.chunk_rows * 8);
+}
+
+// Any chunks on both sides, by rows or by columns, that do not divide the tensor.
+TEST(TensorCopy, MovesBetweenAnyLayouts) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 100; ++trial) {
+    const TempDirectory folder;
+    const auto rows = static_cast<int64_t>(1 + random() % 40),
+               columns = static_cast<int64_t>(1 + random() % 40);
+    const TensorInfo info{"BF16", DType::bf16, {rows, columns}, static_cast<uint64_t>(rows * columns * 2)};
+    const auto cut = [&] {
+      PackedTensor packed{
+          1 + static_cast<int64_t>(random()) % rows, 1 + static_cast<int64_t>(random()) % columns, {}, {}};
+      const auto parts = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
+      const int64_t count = parts(rows, packed.chunk_rows) * parts(columns, packed.chunk_columns);
+      for (int64_t i = 0; i < count; ++i)
+        packed.offsets.push_back(4096 + i * packed.chunk_rows * packed.chunk_columns * 2);
+      packed.hashes.resize(packed.offsets.size());
+      return extents_of(info, packed, 0, uint64_t{1} << 30, "t");
+    };
+    std::string values(info.byte_size, '\0');
+    for (char& value : values) value = static_cast<char>(random());
+    folder.write("dense", values);
+    const std::vector<Extent> dense = whole_extent(info, 0, 0), first = cut(), second = cut();
+    const auto out = [&](const char* name) {
+      RangeFile file(folder / name, RangeFile::How::create);
+      file.resize(1 << 20);
+      return file;
+    };
+    const RangeFile one = out("one"), two = out("two"), back = out("back");
+    const InputFile source(folder / "dense");
+    const CopiedHashes written = copy_tensor(info, {&source, dense}, {&one, first});
+    const InputFile from_one(folder / "one"), from_two(folder / "two");
+    EXPECT_EQ(copy_tensor(info, {&from_one, first}, {&two, second}).from, written.to);
+    copy_tensor(info, {&from_two, second}, {&back, dense});
+    EXPECT_TRUE(content_of(folder / "back").starts_with(values));
+  }
+}
+
+class DamagedModel : public ::testing::Test {
+ protected:
+  DamagedModel() { pack(model_, path_); }
+
+  void flip(uint64_t at) const {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 1));
+  }
+
+  TempDirectory folder_;
+  fs::path model_ = test_data() / "models" / "tiny-qwen3", path_ = folder_ / "m.h5";
+};
+
+TEST_F(DamagedModel, IsRefusedWithTensorAndChunk) {
+  const ModelFiles files(path_);
+  const auto& tensors = files.packed()->safetensors.at("model.safetensors").tensors;
+  flip(static_cast<uint64_t>(tensors.find("model.layers.1.mlp.up_proj.weight")->second.offsets.at(3)));
+  const std::string says = "m.h5: tensor model.layers.1.mlp.up_proj.weight, chunk 3: the checksum differs";
+  EXPECT_NE(refusal_of([&] { unpack_model(files, folder_ / "back", 1); }).find(says), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_ / "back"));
+  EXPECT_NE(refusal_of([&] { check_packed(path_, 1); }).find(says), std::string::npos);
+}
+
+TEST_F(DamagedModel, IsRefusedWithTheNameOfASmallFile) {
+  const ModelFiles files(path_);
+  flip(files.packed()->files.at("config.json").offset + 5);
+  EXPECT_NE(refusal_of([&] { files.text("config.json"); }).find("m.h5: config.json: the checksum differs"),
+            std::string::npos);
+}
+
+// Digits and other characters of the index change, its hash does not tell: all that it says is checked.
+TEST_F(DamagedModel, IsRefusedOrIsAModelWhateverItsIndexSays) {
+  const std::string whole = content_of(path_);
+  uint64_t offset = 0, size = 0;
+  std::memcpy(&offset, &whole[24], sizeof offset);
+  std::memcpy(&size, &whole[32], sizeof size);
+  std::mt19937 random(4);
+  int refused = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    std::string text = whole.substr(offset, size);
+    for (int change = 0; change < 3; ++change) {
+      const size_t at = random() % text.size();
+      text[at] = std::isdigit(text[at]) ? static_cast<char>('0' + random() % 10)
+                                        : static_cast<char>(' ' + random() % 90);
+    }
+    const RangeFile file(path_, RangeFile::How::open);
+    file.write(offset, text);
+    file.write(0, user_block_of(whole.size(), {offset, size, XXH64(text.data(), text.size(), 0)}));
+    try {
+      read_index(ModelFiles(path_));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::input) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
+}
+
+// A conversion that ends before its last step: a folder has the name of the target.
+class InterruptedWriter : public ::testing::Test {
+ protected:
+  InterruptedWriter() {
+    fs::copy(test_data() / "models" / "tiny-qwen3-kv1", model_);
+    fs::create_directories(packed_ / "in the way");
+    EXPECT_ANY_THROW(pack(model_, packed_));
+    fs::remove_all(packed_);
+  }
+
+  TempDirectory folder_;
+  fs::path model_ = folder_ / "model", packed_ = folder_ / "m.h5", part_ = folder_ / "m.h5.part";
+};
+
+TEST_F(InterruptedWriter, GoesOnWithWhatIsMissing) {
+  pack(model_, folder_ / "whole");
+  const auto written = fs::last_write_time(part_);
+  fs::resize_file(folder_ / "m.h5.progress", fs::file_size(folder_ / "m.h5.progress") - 1);
+  pack(model_, packed_);
+  EXPECT_TRUE(content_of(packed_) == content_of(folder_ / "whole"));
+  EXPECT_GE(fs::last_write_time(packed_), written);
+  check_packed(packed_, 1);
+}
+
+TEST_F(InterruptedWriter, DoesNotWriteAgainWhatIsWritten) {
+  std::string content = content_of(part_);
+  const PackedIndex index = ModelFiles(part_).packed() ? *ModelFiles(part_).packed() : PackedIndex{};
+  const auto at =
+      static_cast<size_t>(index.safetensors.begin()->second.tensors.begin()->second.offsets.at(0));
+  content[at] = static_cast<char>(content[at] ^ 1);
+  folder_.write("m.h5.part", content);
+  pack(model_, packed_);
+  EXPECT_NE(refusal_of([&] { check_packed(packed_, 1); }).find("the checksum differs"), std::string::npos);
+}
+
+TEST_F(InterruptedWriter, RefusesASourceThatHasChanged) {
+  std::ofstream(model_ / "config.json", std::ios::app) << ' ';
+  EXPECT_NE(refusal_of([&] { pack(model_, packed_); }).find("has changed since"), std::string::npos);
+  EXPECT_TRUE(fs::exists(part_));
+}
+
+TEST_F(InterruptedWriter, StartsOverWithAnotherLayout) {
+  pack(model_, packed_, {.shards = 4});
+  check_packed(packed_, 1);
+}
+
+}  // namespace
+}  // namespace maniple
