@@ -52,7 +52,8 @@ std::optional<BenchResult> bench_load(BenchJob& job, const JobPlan& plan, const 
   size_t turn = 0;
   uint64_t mine = 0;
   const auto load = [&] {
-    job.progress(turn++, static_cast<size_t>(job.options().warmup + job.options().repeats),
+    job.progress(turn++,
+                 static_cast<size_t>(job.options().warmup) + static_cast<size_t>(job.options().repeats),
                  "load " + engine.model.string());
     if (drops) drop_from_page_cache(index);
     world.barrier();

@@ -41,8 +41,8 @@ class Writer {
         source_(source),
         options_(options),
         packing_(packing_of(files, options.shards)) {
-    for (auto& [name, bytes] : packing_.index.files) blobs_.push_back({name, &bytes});
-    for (auto& [name, tensors] : packing_.index.safetensors) blobs_.push_back({name, &tensors.header});
+    for (auto& [name, bytes] : packing_.index.files) blobs_.emplace_back(name, &bytes);
+    for (auto& [name, tensors] : packing_.index.safetensors) blobs_.emplace_back(name, &tensors.header);
     for (const auto& [name, bytes] : blobs_) sources_.emplace(name, InputFile(files.path(name)));
   }
 

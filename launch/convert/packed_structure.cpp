@@ -199,7 +199,9 @@ std::vector<std::string> differences_of_structure(const fs::path& path, const Pa
     if (bytes.size > 0) compare(name, H5Dget_offset(open("files/" + name).get()), bytes.offset);
   for (const auto& [name, packed_file] : index.safetensors) {
     compare("header of " + name, H5Dget_offset(open("safetensors/" + name).get()), packed_file.header.offset);
-    for (const auto& [tensor, packed] : packed_file.tensors) {
+    for (const auto& stored : packed_file.tensors) {
+      const std::string& tensor = stored.first;
+      const PackedTensor& packed = stored.second;
       const StoredMatrix matrix = matrix_of(tensors.at(name).at(tensor).info);
       const std::string listed = link_of(name, tensor, true), unlisted = link_of(name, tensor, false);
       const bool in_unlisted =
@@ -219,7 +221,7 @@ std::vector<std::string> differences_of_structure(const fs::path& path, const Pa
       });
     }
   }
-  if (bases.size() > 1) lines.push_back("the HDF5 library counts the addresses of chunks in two ways");
+  if (bases.size() > 1) lines.emplace_back("the HDF5 library counts the addresses of chunks in two ways");
   return lines;
 }
 

@@ -16,7 +16,7 @@ namespace {
 // All of a packed model, in pieces: small files, headers, tensors.
 class Pieces {
  public:
-  explicit Pieces(const ModelFiles& files) : files_(files), packed_(files.where()) {
+  explicit Pieces(const ModelFiles& files) : packed_(files.where()) {
     if (!files.packed()) fail(ExitCode::input, "{} is a directory and no packed model", files.where());
     const PackedIndex& index = *files.packed();
     WeightIndex all;  // of all safetensors files, to find overlaps
@@ -26,7 +26,7 @@ class Pieces {
       stored_[name] = read_safetensors_header(files.open(name), tensors.size);
       for (auto& [tensor, indexed] : packed_tensors(files, name, packed_.size())) {
         pieces_.push_back({name, nullptr, tensor, indexed});
-        all.tensors[name + ": " + tensor] = std::move(indexed);
+        all.tensors[fmt::format("{}: {}", name, tensor)] = std::move(indexed);
       }
     }
     check_apart(all, index, files.where());
@@ -74,7 +74,6 @@ class Pieces {
         wrong(fmt::format("tensor {}, chunk {}", piece.tensor, i));
   }
 
-  const ModelFiles& files_;
   InputFile packed_;
   std::map<std::string, StoredTensors> stored_;  // by file
   std::vector<Piece> pieces_;

@@ -202,14 +202,15 @@ std::string to_json(const PackedIndex& index) {
   return json{{"files", std::move(files)}, {"safetensors", std::move(safetensors)}}.dump();
 }
 
-uint64_t longest_json(PackedIndex index) {
+uint64_t longest_json(const PackedIndex& index) {
   constexpr int64_t most = std::numeric_limits<int64_t>::max();
-  for (auto& [name, bytes] : index.files) bytes.offset = most;
-  for (auto& [name, file] : index.safetensors) {
+  PackedIndex longest = index;
+  for (auto& [name, bytes] : longest.files) bytes.offset = most;
+  for (auto& [name, file] : longest.safetensors) {
     file.header.offset = most;
     for (auto& [tensor, stored] : file.tensors) std::ranges::fill(stored.offsets, most);
   }
-  return to_json(index).size();
+  return to_json(longest).size();
 }
 
 std::string user_block_of(uint64_t file_size, const PackedBytes& text) {

@@ -45,7 +45,7 @@ PackedIndex read_packed_index(const InputFile& file);
 
 // For the writer. A text of the same index with other offsets and hashes has at most longest_json bytes.
 std::string to_json(const PackedIndex& index);
-uint64_t longest_json(PackedIndex index);
+uint64_t longest_json(const PackedIndex& index);
 PackedIndex packed_index_from(std::string_view json, std::string_view where, uint64_t file_size);
 std::string user_block_of(uint64_t file_size, const PackedBytes& json);
 
