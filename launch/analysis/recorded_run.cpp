@@ -53,7 +53,7 @@ fs::path record_in(const fs::path& folder) {
 
 RecordedRun read_run(const fs::path& path) {
   RecordedRun run{path.string(), {}};
-  const fs::path log = fs::path(path).replace_extension(".log");
+  const fs::path log = path.string() + ".log";
   if (!fs::is_directory(path)) {
     run.jobs.push_back(read_job(fs::exists(path) || !fs::exists(log) ? path : log, path.string()));
   } else if (has_record(path)) {

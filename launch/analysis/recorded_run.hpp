@@ -23,7 +23,7 @@ struct RecordedRun {
   std::vector<RecordedJob> jobs;
 };
 
-// path: a run directory, the folder of a job, or a record; for a.h5 that is not there, the log a.log of a job that has not
+// path: a run directory, the folder of a job, or a record; for a.h5 that is not there, the log a.h5.log of a job that has not
 // ended. Jobs of a run directory that recorded nothing are left out.
 // Throws Error (input) where nothing was recorded.
 RecordedRun read_run(const std::filesystem::path& path);

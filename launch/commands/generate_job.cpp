@@ -3,6 +3,7 @@
 #include <launch/commands/run_identity.hpp>
 #include <launch/input/chat_prompt.hpp>
 #include <launch/input/json_line.hpp>
+#include <launch/record/record_log.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
 #include <fmt/format.h>
@@ -78,7 +79,8 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   else
     input_.emplace(options_.in, from_text);
   if (options_.record && *options_.record != "off")
-    check_output(*options_.record, options_.overwrite, nullptr);
+    for (const fs::path& path : {record_files()->record, record_files()->log})
+      check_output(path, options_.overwrite, input_ ? &*input_ : nullptr);
   if (options_.run_dir) {
     open_run(plan, host, instruction_path);
     return;
@@ -88,6 +90,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   // Before the input is read, which may be long.
   check_output(options_.out.value_or("-"), options_.overwrite, input_ ? &*input_ : nullptr);
   if (!followed_) check_requests();
+  if (record_files() && input_) input_->hash();  // of a long input, before all ranks are ready
   output_.emplace(options_.out.value_or("-"));
 }
 
@@ -150,6 +153,13 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
                                      &disk_});
   if (done_before() == requests())
     already_over_ = close({}, 0, ExitCode::complete, "null");  // only the final files were missing
+}
+
+std::optional<RecordFiles> GenerateJob::record_files() const {
+  if (options_.record == "off") return std::nullopt;
+  if (options_.record) return RecordFiles{*options_.record, *options_.record + ".log"};
+  if (!run_) return std::nullopt;
+  return RecordFiles{folder() / record_file_name, folder() / record_log_name};
 }
 
 std::optional<uint64_t> GenerateJob::input_hash() {

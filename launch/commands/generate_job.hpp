@@ -14,6 +14,10 @@
 
 namespace maniple {
 
+struct RecordFiles {
+  std::filesystem::path record, log;
+};
+
 class GenerateJob {
  public:
   // Throws on everything that is wrong with files and options, before anything
@@ -24,6 +28,8 @@ class GenerateJob {
   // The exit code if earlier jobs have done all requests. Then nothing needs to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
   const SeedReport& seed() const { return seed_; }
+  // Where the job is recorded: --record, else in folder(), else nowhere.
+  std::optional<RecordFiles> record_files() const;
   // Absent for a prompt, a pipe and stdin.
   std::optional<uint64_t> input_hash();
   // Of this shard; with --follow the requests that have arrived.

@@ -33,7 +33,8 @@ void pack(const RecordedJob& job, const Overwrite& overwrite) {
   if (job.running)
     throw Error(ExitCode::preflight, fmt::format("{} is running", job.name),
                 "its own record follows when it ends", "report without --pack reads the log as it is");
-  const fs::path packed = fs::path(job.file).replace_extension(".h5");
+  fs::path packed = fs::path(job.file).replace_extension();  // of record.log or a.h5.log
+  if (packed.extension() != ".h5") packed += ".h5";
   check_overwrite(packed, overwrite);
   write_record_file(job.record, packed);
   say(fmt::format("maniple: {} is packed into {}\n", job.file.string(), packed.string()));

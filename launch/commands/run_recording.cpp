@@ -151,21 +151,17 @@ std::vector<SummaryRow> summary_rows(const RunSummary& summary) {
 
 }  // namespace
 
-std::optional<fs::path> record_path(const GenerateOptions& options, const fs::path& job_folder) {
-  if (options.record == "off") return std::nullopt;
-  if (options.record) return fs::path(*options.record);
-  return job_folder.empty() ? std::nullopt : std::optional(job_folder / record_file_name);
-}
-
 RunRecording::RunRecording(const GenerateOptions& options, const World& world, const JobPlan& plan,
                            const JobFacts& facts, const RankModel& model, GenerateJob& job,
                            RankSeries& series) {
-  const std::optional<fs::path> path = record_path(options, job.folder());
-  if (!path) return;
-  recorder_.emplace(Recorder::Options{*path, options.record_limit, options.sync_interval}, series);
+  const std::optional<RecordFiles> files = job.record_files();
+  if (!files) return;
+  recorder_.emplace(Recorder::Options{files->record, files->log, options.record_limit, options.sync_interval},
+                    series);
   for (const auto& [name, text] : provenance_of(options, world, plan, model, job))
     recorder_->text(name, text);
   recorder_->rows(TableId::topology, topology_of(plan, facts, model.info()));
+  recorder_->start();
 }
 
 void RunRecording::complete(const RunSummary& summary, ExitCode code) {

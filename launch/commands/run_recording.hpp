@@ -24,9 +24,4 @@ class RunRecording {
   std::optional<Recorder> recorder_;
 };
 
-// Where a job with these options records: --record, else in the folder of a run directory, else nowhere.
-// job_folder: empty without a run directory.
-std::optional<std::filesystem::path> record_path(const GenerateOptions& options,
-                                                 const std::filesystem::path& job_folder);
-
 }  // namespace maniple

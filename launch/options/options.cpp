@@ -257,6 +257,10 @@ void check_places(const GenerateOptions& options) {
   if (options.run_dir && options.record && *options.record != "off")
     refuse("--record FILE does not go with --run-dir", "leave --record out, or give --record off",
            "the run directory keeps a record of each job");
+  if (options.record && options.out &&
+      std::filesystem::path(*options.record).lexically_normal() ==
+          std::filesystem::path(*options.out).lexically_normal())
+    refuse("--record and --out are the same file", "give the record a name of its own");
   if (options.run_dir && (options.prompt || options.out))
     refuse(fmt::format("--run-dir does not go with --{}", options.prompt ? "prompt" : "out"),
            "give the requests with --in; the results will be in the run directory's results.jsonl");

@@ -111,9 +111,8 @@ double read_speed(const ModelFiles& files) {
   std::vector<std::byte> bytes(part);
   uint64_t done = 0;
   const double seconds = seconds_of([&] {
-    for (const std::string& name : files.packed() ? std::vector<std::string>{""} : files.names()) {
-      if (!files.packed() && !name.ends_with(".safetensors")) continue;
-      const InputFile file = files.packed() ? InputFile(files.where()) : files.open(name);
+    for (const std::filesystem::path& path : files.weight_files()) {
+      const InputFile file(path);
       const FileDescriptor cached(::open(file.path().c_str(), O_RDONLY | O_CLOEXEC));
       ::posix_fadvise(cached.get(), 0, 0, POSIX_FADV_DONTNEED);
       for (uint64_t at = 0; at < file.size() && done < most; at += part) {

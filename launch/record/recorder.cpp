@@ -24,12 +24,15 @@ constexpr size_t rows_at_once = 256;
 Recorder::Recorder(const Options& options, RankSeries& series)
     : options_(options), series_(series), compact_at_(options.limit / 2) {
   try {
-    fs::remove(log_of(options_.file));
-    log_.emplace(log_of(options_.file), options_.limit);
+    fs::remove(options_.log);
+    log_.emplace(options_.log, options_.limit);
     log_->flush();
   } catch (const std::exception& error) {
     warn(options_.file, error.what());
   }
+}
+
+void Recorder::start() {
   series_.keep(Clock::now());
   writer_.emplace([this] { append(); });
 }
@@ -101,9 +104,8 @@ void Recorder::complete() {
   attempt([&] {
     log_->complete();
     log_->sync();
-    const fs::path log = log_of(options_.file);
-    write_record_file(read_record_log(log), options_.file);
-    fs::remove(log);
+    write_record_file(read_record_log(options_.log), options_.file);
+    fs::remove(options_.log);
   });
 }
 

@@ -20,17 +20,20 @@ namespace maniple {
 class Recorder : public RunObserver {
  public:
   struct Options {
-    std::filesystem::path file;          // record.h5; its log lies beside it until the end
+    std::filesystem::path file;          // record.h5
+    std::filesystem::path log;           // replaced if it is there; removed when the file is
     uint64_t limit = uint64_t{1} << 30;  // bytes of the log
     std::chrono::milliseconds sync_interval{5000};
   };
   // series: of this rank, must outlive it.
   Recorder(const Options& options, RankSeries& series);
+  // From here on rows of steps, requests and the series are written, on a thread of their own.
+  void start();
 
   // These return at once.
   void step(const StepRow& row) override;
   void request(const RequestRow& row) override;
-  // Before the first row or after the last: written by the caller's thread.
+  // Before start() or after drain(): written by the caller's thread.
   void text(const std::string& name, const std::string& text);
   template <typename Row>
   void rows(TableId table, const std::vector<Row>& rows) {
@@ -47,8 +50,6 @@ class Recorder : public RunObserver {
     std::vector<StepRow> steps;
     std::vector<RequestRow> requests;
   };
-  static std::filesystem::path log_of(std::filesystem::path file) { return file.replace_extension(".log"); }
-
   void append();  // what has come since the last call
   void attempt(const std::function<void()>& write);
   void append_steps(std::span<const StepRow> rows);

@@ -44,6 +44,14 @@ bool ModelFiles::has(std::string_view name) const {
   return fs::status(path(name), ignored).type() != fs::file_type::not_found;
 }
 
+std::vector<fs::path> ModelFiles::weight_files() const {
+  if (packed_) return {path_};
+  std::vector<fs::path> files;
+  for (const std::string& name : names())
+    if (name.ends_with(".safetensors")) files.push_back(path(name));
+  return files;
+}
+
 const PackedBytes& ModelFiles::place(std::string_view name) const {
   if (const auto file = packed_->files.find(name); file != packed_->files.end()) return file->second;
   const auto tensors = packed_->safetensors.find(name);

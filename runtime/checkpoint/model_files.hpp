@@ -21,6 +21,7 @@ class ModelFiles {
   std::string where() const { return path_.string(); }
   std::string where(std::string_view name) const { return path(name).string(); }
   std::filesystem::path path(std::string_view name) const { return path_ / name; }
+  std::vector<std::filesystem::path> weight_files() const;  // on the disk: *.safetensors, or the packed model
   const PackedIndex* packed() const { return packed_.get(); }  // null for a directory
 
   std::vector<std::string> names() const;  // sorted

@@ -99,9 +99,10 @@ bool Coordinator::plan(Replica& replica, const OnStart& on_start) {
   const Clock::time_point began = observer_ ? Clock::now() : Clock::time_point();
   const std::optional<StepPlan> plan = replica.scheduler.schedule();
   if (!plan) return false;
+  const Clock::time_point scheduled = observer_ ? Clock::now() : Clock::time_point();
   for (const Admission& admission : plan->admissions) on_start(admission, plan->replica);
   const size_t bytes = post(replica, *plan);
-  if (observer_) observe_plan(replica, *plan, began, bytes);
+  if (observer_) observe_plan(replica, *plan, {began, scheduled}, bytes);
   return true;
 }
 
@@ -109,14 +110,14 @@ double Coordinator::seconds(Clock::time_point time) const {
   return std::chrono::duration<double>(time - start_).count();
 }
 
-void Coordinator::observe_plan(Replica& replica, const StepPlan& plan, Clock::time_point began,
-                               size_t bytes) {
+void Coordinator::observe_plan(Replica& replica, const StepPlan& plan,
+                               std::pair<Clock::time_point, Clock::time_point> times, size_t bytes) {
   const SchedulerCounts counts = replica.scheduler.counts();
   const KvUse kv = replica.scheduler.kv_use();
   StepRow row{.step = plan.step,
               .replica = plan.replica,
-              .planned_s = seconds(began),
-              .schedule_s = seconds(Clock::now()) - seconds(began),
+              .planned_s = seconds(times.first),
+              .schedule_s = seconds(times.second) - seconds(times.first),
               .sequences = plan.sequences.size(),
               .prompt_tokens = plan.known_tokens.size(),
               .context = replica.scheduler.context(),

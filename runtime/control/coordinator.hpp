@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace maniple {
@@ -67,7 +68,9 @@ class Coordinator {
   bool plan(Replica& replica, const OnStart& on_start);
   bool flush(Replica& replica);
   size_t post(Replica& replica, const StepPlan& plan);
-  void observe_plan(Replica& replica, const StepPlan& plan, Clock::time_point began, size_t bytes);
+  // times: when the scheduler began and had ended. bytes: of the plan's message.
+  void observe_plan(Replica& replica, const StepPlan& plan,
+                    std::pair<Clock::time_point, Clock::time_point> times, size_t bytes);
   void observe_answer(Replica& replica, const StepResult& result, size_t bytes);
   double seconds(Clock::time_point time) const;  // since the start
 

@@ -42,6 +42,7 @@ on 4 "${usual[@]}" --tp 2 --run-dir "$work/off" --record off --quiet
 cmp "$work/r1/results.jsonl" "$work/off/results.jsonl" || bad "recording changes the results"
 
 say "without a run directory only where it is asked for"
+echo mine >"$work/one.log"
 HF_TOKEN=abc SLURM_JWT=abcdef OMP_DYNAMIC=false on 1 "${usual[@]}" --out "$work/out" --record "$work/one.h5" --quiet
 h5py "$work/one.h5" "
 e = f['provenance']['environment'][()].decode()
@@ -49,6 +50,12 @@ assert 'OMP_DYNAMIC=false' in e and 'abc' not in e
 assert len(f['requests']) == $requests"
 on 1 "${usual[@]}" --out "$work/out2" --record "$work/one.h5" 2>"$work/err"
 (($? == 65)) && grep -q 'one.h5 is there already' "$work/err" || bad "an existing record: $(cat "$work/err")"
+[[ $(cat "$work/one.log") == mine ]] || bad "another file of a similar name is gone"
+echo old >"$work/two.h5.log"
+on 1 "${usual[@]}" --out "$work/out2" --record "$work/two.h5" 2>"$work/err"
+(($? == 65)) && grep -q 'two.h5.log is there already' "$work/err" && [[ $(cat "$work/two.h5.log") == old ]] || bad "an existing log: $(cat "$work/err")"
+on 1 "${usual[@]}" --out "$work/out2" --record "$work/./out2" 2>"$work/err"
+(($? == 64)) && grep -q -- '--record and --out are the same file' "$work/err" || bad "the record in the results: $(cat "$work/err")"
 on 1 "${usual[@]}" --out "$work/out2" --record "$work/nowhere/one.h5" 2>"$work/err"
 (($? == 65)) && grep -q 'nowhere' "$work/err" || bad "a record in no folder: $(cat "$work/err")"
 on 1 "${usual[@]}" --run-dir "$work/r2" --record "$work/two.h5" 2>"$work/err"

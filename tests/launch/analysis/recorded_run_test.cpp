@@ -56,7 +56,7 @@ TEST(RecordedRun, IsTheSameFromTheFolderOfAJobAndFromItsFile) {
 
 TEST(RecordedRun, OfAFileThatIsNotThereYetIsItsLog) {
   const TempDirectory scratch;
-  write_log(made_job({.complete = false}), scratch / "a.log");
+  write_log(made_job({.complete = false}), scratch / "a.h5.log");
   EXPECT_TRUE(is_log(read_run(scratch / "a.h5").jobs.at(0)));
 }
 

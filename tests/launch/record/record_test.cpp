@@ -166,6 +166,13 @@ TEST(Record, OfALaterMinorVersionKeepsItsOtherFields) {
   EXPECT_TRUE(std::isnan(record.find("steps")->column("of_no_version")[0]));
 }
 
+Recorder::Options options_in(const fs::path& folder) {
+  Recorder::Options options;
+  options.file = folder / "record.h5";
+  options.log = folder / "record.log";
+  return options;
+}
+
 class RecorderTest : public ::testing::Test {
  protected:
   TempDirectory folder_;
@@ -175,7 +182,8 @@ class RecorderTest : public ::testing::Test {
 TEST_F(RecorderTest, WritesTheFileAndRemovesTheLog) {
   RankActivity activity;
   activity.steps = 7;
-  Recorder recorder({.file = folder_ / "record.h5"}, series_);
+  Recorder recorder(options_in(folder_.path()), series_);
+  recorder.start();
   for (uint64_t i = 0; i < 1000; ++i) recorder.step(step_row(i, i % 2));
   recorder.request(request_row(5));
   series_.heard(1, series_.own(activity));
@@ -194,7 +202,8 @@ TEST_F(RecorderTest, WritesTheFileAndRemovesTheLog) {
 }
 
 TEST_F(RecorderTest, LeavesALogThatCanBeReadWhileItWrites) {
-  Recorder recorder({.file = folder_ / "record.h5"}, series_);
+  Recorder recorder(options_in(folder_.path()), series_);
+  recorder.start();
   recorder.step(step_row(1));
   const auto steps = [&] {
     const Record record = read_record(folder_ / "record.log");
@@ -208,7 +217,10 @@ TEST_F(RecorderTest, LeavesALogThatCanBeReadWhileItWrites) {
 
 TEST_F(RecorderTest, MergesStepsNearItsLimitAndKeepsTheirSums) {
   constexpr uint64_t limit = 200'000, steps = 20'000;
-  Recorder recorder({.file = folder_ / "record.h5", .limit = limit}, series_);
+  Recorder::Options options = options_in(folder_.path());
+  options.limit = limit;
+  Recorder recorder(options, series_);
+  recorder.start();
   for (uint64_t i = 0; i < steps; ++i) recorder.step(step_row(i, i % 3));
   recorder.drain();
   EXPECT_LT(fs::file_size(folder_ / "record.log"), limit);
@@ -223,7 +235,8 @@ TEST_F(RecorderTest, MergesStepsNearItsLimitAndKeepsTheirSums) {
 
 TEST_F(RecorderTest, EndsWhereTheDiskTakesNoMore) {
   testing::internal::CaptureStderr();
-  Recorder recorder({.file = folder_ / "nowhere" / "record.h5"}, series_);
+  Recorder recorder(options_in(folder_ / "nowhere"), series_);
+  recorder.start();
   recorder.step(step_row(1));
   recorder.drain();
   recorder.complete();
