@@ -143,7 +143,9 @@ ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobF
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {}", info.architecture, info.load_seconds,
                                   info.backend, counted(info.num_blocks, "KV block")));
   if (job) {
-    RunRecording recording(options, world, plan, facts, engine.model(), *job, vitals.series);
+    const JobOnRecord on_record{"generate",        options,          world, facts, info.dtype, &info,
+                                job->input_hash(), job->seed().value};
+    RunRecording recording(job->recording(), on_record, vitals.series);
     return serve(engine, world, options, plan, vitals.activity, *job, recording, reporters);
   }
   reporters.log.write("end: " + times_text(engine.run_worker()));
