@@ -148,25 +148,7 @@ ExitCode run_bench(World& world, const BenchOptions& options, const Reporters& r
   HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
                        [&](const FaultReport& fault) { reporters.faults.report(fault); });
   reporters.start.reset();
-  // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
-  const auto leave_together = [&] {
-    health.activity().phase = Phase::end;
-    world.barrier();
-  };
-  try {
-    const ExitCode code = bench(world, options, health.activity());
-    leave_together();
-    return code;
-  } catch (const SilentExit&) {
-    leave_together();
-    throw;
-  } catch (const CollectiveError& error) {
-    health.report_known_to_all(error, error.rank());
-    leave_together();
-    throw;
-  } catch (const std::exception& exception) {
-    health.report_and_end_job(error_of(exception));
-  }
+  return health.supervise([&] { return bench(world, options, health.activity()); });
 }
 
 }  // namespace maniple
