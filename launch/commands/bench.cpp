@@ -9,6 +9,7 @@
 #include <launch/output/report.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/process/signals.hpp>
+#include <launch/run_directory/disk_wait.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
@@ -101,11 +102,16 @@ nlohmann::ordered_json provenance(const World& world, const BenchOptions& option
   return json;
 }
 
-// What the job leaves in --record, on rank 0.
+// What the job leaves in --record, on rank 0: nothing unless it completes.
 class Recording {
  public:
   Recording(const BenchOptions& options, const World& world, const Prepared& job, RankSeries& series)
       : options_(options), world_(world), job_(job), series_(series) {}
+  ~Recording() {
+    if (recording_) recording_->discard();
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
 
   // engine: null without one. The observer may be null.
   RunObserver* start(const EngineInfo* engine) {
@@ -122,9 +128,7 @@ class Recording {
   }
   void complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {
     if (recording_) recording_->complete(result, verdict, code);
-  }
-  void discard() {
-    if (recording_) recording_->discard();
+    recording_.reset();
   }
 
  private:
@@ -184,7 +188,10 @@ ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult&
   for (const Metric& metric : result.samples) json["samples"][metric.name] = samples_json(metric);
   bench.write_json(json);
   const ExitCode code = exit_code_of(verdict, options.require_valid);
-  recording.complete(result, verdict, code);
+  {
+    const DiskWait wait(&bench.activity().disk);
+    recording.complete(result, verdict, code);
+  }
   if (code != ExitCode::complete)
     say(error_block(Error(code, "the result is INVALID: " + verdict.reason,
                           "--require-valid was given: numbers that may be wrong are a failure",
@@ -205,9 +212,8 @@ ExitCode bench(World& world, const BenchOptions& options, RankActivity& activity
   activity.phase = Phase::end;
   if (world.rank() != 0) return ExitCode::complete;
   bench.check_output();
-  if (result) return report(bench, provenance(world, options, facts, places), *result, recording);
-  recording.discard();
-  return stopped(options);
+  return result ? report(bench, provenance(world, options, facts, places), *result, recording)
+                : stopped(options);
 }
 
 }  // namespace
@@ -218,25 +224,7 @@ ExitCode run_bench(World& world, const BenchOptions& options, const Reporters& r
       world, reporters.peers, Deadlines::within(options.deadline),
       [&](const FaultReport& fault) { reporters.faults.report(fault); }, &series);
   reporters.start.reset();
-  // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
-  const auto leave_together = [&] {
-    health.activity().phase = Phase::end;
-    world.barrier();
-  };
-  try {
-    const ExitCode code = bench(world, options, health.activity(), series);
-    leave_together();
-    return code;
-  } catch (const SilentExit&) {
-    leave_together();
-    throw;
-  } catch (const CollectiveError& error) {
-    health.report_known_to_all(error, error.rank());
-    leave_together();
-    throw;
-  } catch (const std::exception& exception) {
-    health.report_and_end_job(error_of(exception));
-  }
+  return health.supervise([&] { return bench(world, options, health.activity(), series); });
 }
 
 }  // namespace maniple
