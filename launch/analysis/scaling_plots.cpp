@@ -1,0 +1,100 @@
+#include <launch/analysis/gnuplot.hpp>
+#include <launch/analysis/scaling_text.hpp>
+#include <launch/run_directory/durable_file.hpp>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace maniple {
+namespace {
+
+constexpr const char* common = R"(set xlabel 'ranks'
+set logscale x 2
+set xtics ({ticks})
+set xrange [{first} / 1.25:{last} * 1.25]
+set mxtics 1
+set key top left reverse Left opaque box lc rgb '#cccccc' spacing 1.2
+set border 3
+set tics nomirror out
+set style line 1 lc rgb '#0060ad' lw 2 pt 7 ps 0.9
+set style line 2 lc rgb '#888888' lw 2 dt 2
+set style line 3 lc rgb '#dd7711' lw 2
+)";
+
+std::string title_of(const Study& study) {
+  const bool over_tensor = study.over_tensor();
+  const StudyPoint& first = study.points.front();
+  return fmt::format("{} scaling over {} ({} {}): {}, {} prompts{}, {}",
+                     study.mode == ScalingMode::strong ? "Strong" : "Weak", over_tensor ? "tp" : "dp",
+                     over_tensor ? "dp" : "tp", over_tensor ? first.data : first.tensor,
+                     study.model.filename().string(), study.num_prompts,
+                     study.mode == ScalingMode::weak ? " a rank" : "", study.workload.at("lengths"));
+}
+
+bool all_have_intervals(const ScalingResult& result) {
+  return std::ranges::none_of(result.rows, [](const ScalingRow& row) {
+    return !row.tokens_per_s.empty() && std::isnan(row.rate.low);
+  });
+}
+
+std::string bars_text(const ScalingResult& result) {
+  const int n = result.study.rounds;
+  if (all_have_intervals(result)) return fmt::format("median of {} launches, 95 % interval", n);
+  return n == 1 ? "one launch" : fmt::format("median of {} launches, smallest to largest", n);
+}
+
+std::string axes(const ScalingResult& result) {
+  std::vector<int> ranks;
+  for (const ScalingRow& row : result.rows) ranks.push_back(row.point.ranks());
+  return fmt::format(fmt::runtime(common), fmt::arg("ticks", fmt::join(ranks, ", ")),
+                     fmt::arg("first", ranks.front()), fmt::arg("last", ranks.back()));
+}
+
+// The points, with bars: of a number that is proportional to the rate.
+std::string measured(const ScalingResult& result, const char* number) {
+  const auto [low, high] =
+      all_have_intervals(result) ? std::pair("low", "high") : std::pair("smallest", "largest");
+  const std::string scaled = fmt::format("column('{}') / column('tok_per_s')", number);
+  return fmt::format(
+      "'scaling.csv' using 'ranks':'{0}':({1} * column('{2}')):({1} * column('{3}')) with yerrorbars ls 1 "
+      "title {4}, \\\n"
+      "     '' using 'ranks':'{0}' with lines ls 1 notitle\n",
+      number, scaled, low, high, gnuplot_text(bars_text(result)));
+}
+
+std::string speed_up_script(const ScalingResult& result) {
+  const int first = result.rows.front().point.ranks();
+  const double f = result.serial_fraction;
+  std::string script = fmt::format(
+      "set ylabel '{}speed-up over {} {}'\nset logscale y 2\nideal(ranks) = ranks / {}.0\n",
+      result.study.mode == ScalingMode::weak ? "scaled " : "", first, first == 1 ? "rank" : "ranks", first);
+  script += "plot ideal(x) with lines ls 2 title 'ideal', \\\n     ";
+  if (f > 0)
+    script += fmt::format("1 / ({0} + (1 - {0}) / ideal(x)) with lines ls 3 title {1}, \\\n     ", f,
+                          gnuplot_text(fmt::format("Amdahl's law, serial fraction {:.3f}", f)));
+  return script + measured(result, "speed_up");
+}
+
+std::string efficiency_script(const ScalingResult& result) {
+  return "set ylabel 'efficiency'\nset yrange [0:*<1.2]\nset key bottom left\nplot 1 with lines ls 2 title "
+         "'ideal', \\\n     " +
+         measured(result, "efficiency");
+}
+
+}  // namespace
+
+std::vector<std::string> write_scaling_scripts(const ScalingResult& result,
+                                               const std::filesystem::path& folder) {
+  const auto write = [&](const std::string& name, const std::string& commands) {
+    replace_file(folder / (name + ".gp"),
+                 script_head(name, title_of(result.study)) + axes(result) + commands);
+  };
+  write("speed_up", speed_up_script(result));
+  write("efficiency", efficiency_script(result));
+  return {"speed_up", "efficiency"};
+}
+
+}  // namespace maniple
