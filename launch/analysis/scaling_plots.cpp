@@ -16,10 +16,10 @@ set logscale x 2
 set xtics ({ticks})
 set xrange [{first} / 1.25:{last} * 1.25]
 set mxtics 1
-set key top left reverse Left opaque box lc rgb '#cccccc' spacing 1.2
+set key inside top left reverse Left opaque box lc rgb '#cccccc' spacing 1.2
 set border 3
 set tics nomirror out
-set style line 1 lc rgb '#0060ad' lw 2 pt 7 ps 0.9
+set style line 1 lc rgb '#0060ad' lw 1.5 pt 7 ps 1
 set style line 2 lc rgb '#888888' lw 2 dt 2
 set style line 3 lc rgb '#dd7711' lw 2
 )";
@@ -41,16 +41,37 @@ bool all_have_intervals(const ScalingResult& result) {
 }
 
 std::string bars_text(const ScalingResult& result) {
-  const int n = result.study.rounds;
-  if (all_have_intervals(result)) return fmt::format("median of {} launches, 95 % interval", n);
-  return n == 1 ? "one launch" : fmt::format("median of {} launches, smallest to largest", n);
+  size_t fewest = SIZE_MAX, most = 0;
+  for (const ScalingRow& row : result.rows)
+    if (const size_t n = row.tokens_per_s.size(); n > 0)
+      fewest = std::min(fewest, n), most = std::max(most, n);
+  if (most == 1) return "one launch";
+  const std::string number = fewest < most ? fmt::format("{} to {}", fewest, most) : fmt::format("{}", most);
+  return fmt::format("median of {} launches, {}", number,
+                     all_have_intervals(result) ? "95 % interval" : "smallest to largest");
+}
+
+// A tick at each point; no label where it would touch the one before.
+std::string ticks_of(const std::vector<ScalingRow>& rows) {
+  constexpr double room = 14;  // labels on the axis
+  const int first = rows.front().point.ranks(), last = rows.back().point.ranks();
+  const double octaves = std::log2(static_cast<double>(last) / first) + 2 * std::log2(1.25);
+  std::string ticks;
+  double labelled = -HUGE_VAL;
+  for (const ScalingRow& row : rows) {
+    const int ranks = row.point.ranks();
+    const bool has_room = std::log2(ranks) - labelled > octaves / room;
+    if (has_room) labelled = std::log2(ranks);
+    ticks +=
+        fmt::format("{}'{}' {}", ticks.empty() ? "" : ", ", has_room ? fmt::format("{}", ranks) : "", ranks);
+  }
+  return ticks;
 }
 
 std::string axes(const ScalingResult& result) {
-  std::vector<int> ranks;
-  for (const ScalingRow& row : result.rows) ranks.push_back(row.point.ranks());
-  return fmt::format(fmt::runtime(common), fmt::arg("ticks", fmt::join(ranks, ", ")),
-                     fmt::arg("first", ranks.front()), fmt::arg("last", ranks.back()));
+  return fmt::format(fmt::runtime(common), fmt::arg("ticks", ticks_of(result.rows)),
+                     fmt::arg("first", result.rows.front().point.ranks()),
+                     fmt::arg("last", result.rows.back().point.ranks()));
 }
 
 // The points, with bars: of a number that is proportional to the rate.
@@ -69,7 +90,7 @@ std::string speed_up_script(const ScalingResult& result) {
   const int first = result.rows.front().point.ranks();
   const double f = result.serial_fraction;
   std::string script = fmt::format(
-      "set ylabel '{}speed-up over {} {}'\nset logscale y 2\nideal(ranks) = ranks / {}.0\n",
+      "set ylabel '{}speed-up over {} {}'\nset logscale y 2\nset mytics 1\nideal(ranks) = ranks / {}.0\n",
       result.study.mode == ScalingMode::weak ? "scaled " : "", first, first == 1 ? "rank" : "ranks", first);
   script += "plot ideal(x) with lines ls 2 title 'ideal', \\\n     ";
   if (f > 0)
@@ -79,7 +100,8 @@ std::string speed_up_script(const ScalingResult& result) {
 }
 
 std::string efficiency_script(const ScalingResult& result) {
-  return "set ylabel 'efficiency'\nset yrange [0:*<1.2]\nset key bottom left\nplot 1 with lines ls 2 title "
+  return "set ylabel 'efficiency'\nset yrange [0:1.05<*] noextend\nset key inside bottom left\nplot 1 with "
+         "lines ls 2 title "
          "'ideal', \\\n     " +
          measured(result, "efficiency");
 }

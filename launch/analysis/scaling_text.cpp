@@ -36,8 +36,10 @@ std::string fit_text(const ScalingResult& result) {
   const char* const axis = result.study.over_tensor() ? "tp" : "dp";
   const std::string only = fmt::format("over {} only: tp and dp are never on one line\n", axis);
   if (std::isnan(f)) return {};
-  if (f <= 0) return fmt::format("# Amdahl fit: no serial fraction ({:.3f}); {}", f, only);
-  return fmt::format("# Amdahl fit: serial fraction {:.3f}, at most {:.1f}x; {}", f, 1 / f, only);
+  const std::string fit = fmt::format("# Amdahl fit: serial fraction {:.3f}", f);
+  if (f <= 0) return fmt::format("{}, better than ideal; {}", fit, only);
+  if (f >= 1) return fmt::format("{}: more ranks make it slower; {}", fit, only);
+  return fmt::format("{}, at most {:.1f}x; {}", fit, 1 / f, only);
 }
 
 std::string missing_text(const ScalingResult& result) {

@@ -61,6 +61,20 @@ void check_launcher(const StudySettings& settings) {
            "--ranks-per-node 8, the ranks of a full node");
 }
 
+// What follows -- is for bench throughput: --max-num-seqs 64 --no-prefix-cache.
+void take_further_options(std::span<const std::string> words, std::map<std::string, std::string>& workload) {
+  std::string* value = nullptr;
+  for (const std::string& word : words) {
+    if (word.starts_with("--"))
+      value = &workload[word.substr(2)];
+    else if (value && value->empty())
+      *value = word;
+    else
+      refuse(fmt::format("\"{}\" belongs to no option", word),
+             "maniple scaling plan DIR ... -- --max-num-seqs 64: behind -- are options of bench throughput");
+  }
+}
+
 void check_words(const std::vector<std::string>& words, ScalingOptions& options) {
   const std::vector<std::string> known = {"plan", "next"};
   const std::string forms =
@@ -68,7 +82,7 @@ void check_words(const std::vector<std::string>& words, ScalingOptions& options)
   if (words.empty()) refuse("scaling takes what to do", forms);
   if (std::ranges::find(known, words[0]) == known.end())
     refuse(fmt::format("scaling does not know {}", words[0]), did_you_mean(words[0], known, forms));
-  if (words.size() != 2) refuse(fmt::format("scaling {} takes one folder, the study's", words[0]), forms);
+  if (words.size() < 2) refuse(fmt::format("scaling {} takes a folder, that of the study", words[0]), forms);
   options.plan = words[0] == "plan";
   options.study = words[1];
   if (options.study.filename().empty()) options.study = options.study.parent_path();  // study/
@@ -107,15 +121,19 @@ std::optional<std::string> read_scaling_options(std::span<const std::string> arg
             "tokens of prompt and output: fixed:128/128, uniform:64-512/16-256, sharegpt, or a CSV file",
             "fixed:128/128");
   passed_on("seed", "N", "of lengths and prompts", "0");
+  passed_on("warmup", "N", "repeats that do not count", "1");
   passed_on("repeats", "N", "in a launch; it counts with their median", "3");
   passed_on("dtype", "TYPE", "of weights", nullptr);
   passed_on("threads", "N", "of a rank", nullptr);
   if (auto text = grammar.parse(args)) return text;
   std::erase_if(study.workload, [](const auto& option) { return option.second.empty(); });
   check_words(words, options);
+  take_further_options(std::span(words).subspan(2), study.workload);
   if (!options.plan) return std::nullopt;
   if (study.model.empty()) refuse("no model was given", "--model DIR, the directory that holds config.json");
   study.points = points_of(tensor, data);
+  if (std::string& lengths = study.workload["lengths"]; lengths.ends_with(".csv"))
+    lengths = std::filesystem::absolute(lengths).lexically_normal().string();
   check_launcher(study);
   return std::nullopt;
 }

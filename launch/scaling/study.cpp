@@ -1,5 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <launch/options/option_names.hpp>
+#include <launch/options/options.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/scaling/study.hpp>
 
@@ -58,18 +59,14 @@ Study parse_study(const std::string& text, const fs::path& file) try {
               "plan the study again in another folder");
 }
 
-// Sizes that the model refuses must not come up in the middle of a study. Locations do not matter for them.
-void check_point(const Study& study, const StudyPoint& point, const ModelConfig& config) {
-  EngineOptions engine;
+// Nothing must come up in the middle of a study. Where the ranks are does not matter here.
+void check_point(const Study& study, const StudyPoint& point, const ModelConfig& config) try {
+  EngineOptions engine = std::get<BenchOptions>(parse_arguments(bench_of(study, point))).engine;
   engine.backend.kind = BackendKind::reference;
-  engine.tensor_size = point.tensor;
-  const std::vector<RankLocation> locations(static_cast<size_t>(point.ranks()));
-  try {
-    plan_or_refuse(locations, engine, &config);
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", study.model.string(), error.what()),
-                "every point of a study must be able to run", error.remedy());
-  }
+  plan_or_refuse(std::vector<RankLocation>(static_cast<size_t>(point.ranks())), engine, &config);
+} catch (const Error& error) {
+  throw Error(error.code(), fmt::format("tp {}, dp {}: {}", point.tensor, point.data, error.what()),
+              "every point of a study must be able to run", error.remedy());
 }
 
 std::string shell_word(const std::string& word) {
@@ -141,24 +138,23 @@ fs::path place_of(const StudyPoint& point, int round) {
          fmt::format("round-{}", round);
 }
 
+std::vector<std::string> bench_of(const Study& study, const StudyPoint& point) {
+  std::vector<std::string> words = {"bench",         "throughput",
+                                    "--model",       study.model.string(),
+                                    "--tp",          std::to_string(point.tensor),
+                                    "--num-prompts", std::to_string(study.prompts_of(point))};
+  for (const auto& [name, value] : study.workload) {
+    words.push_back("--" + name);
+    if (!value.empty()) words.push_back(value);  // else a switch
+  }
+  return words;
+}
+
 std::string command_of(const Study& study, const StudyPoint& point, const std::string& program,
                        const fs::path& record) {
-  std::vector<std::string> words = {program,
-                                    "bench",
-                                    "throughput",
-                                    "--model",
-                                    study.model.string(),
-                                    "--tp",
-                                    std::to_string(point.tensor),
-                                    "--num-prompts",
-                                    std::to_string(study.prompts_of(point)),
-                                    "--warmup",
-                                    "1"};
-  for (const auto& [name, value] : study.workload) words.insert(words.end(), {"--" + name, value});
-  words.insert(words.end(), {"--record", record.string(), "--overwrite", "--quiet"});
-  std::string line = launcher_of(study, point);
-  for (const std::string& word : words) line += ' ' + shell_word(word);
-  return line;
+  std::string line = launcher_of(study, point) + ' ' + shell_word(program);
+  for (const std::string& word : bench_of(study, point)) line += ' ' + shell_word(word);
+  return line + " --record " + shell_word(record.string()) + " --overwrite --quiet";
 }
 
 }  // namespace maniple

@@ -23,7 +23,7 @@ struct Study : StudySettings {
   }
 };
 
-// Throws Error (usage, input) where the model cannot run at a point.
+// Throws Error (usage, input) where a point cannot run: by the options of bench throughput, or by the model's sizes.
 Study make_study(const StudySettings& settings, std::string model_hash, const ModelConfig& config);
 
 // Makes the folder. False if it holds this study already; throws Error (input) if it holds anything else.
@@ -35,6 +35,8 @@ Study read_study(const std::filesystem::path& folder);
 // Where a launch keeps what it leaves, below the study's folder: "points/tp1-dp4/round-2".
 std::filesystem::path place_of(const StudyPoint& point, int round);
 
+// The words behind `maniple`, without those of the record.
+std::vector<std::string> bench_of(const Study& study, const StudyPoint& point);
 // A line for the shell. program: how maniple is started.
 std::string command_of(const Study& study, const StudyPoint& point, const std::string& program,
                        const std::filesystem::path& record);
