@@ -37,7 +37,7 @@ std::string script_head(const std::string& name, const std::string& title) {
       "# gnuplot {0}.gp, in this folder\nset terminal svg size 800,500 dynamic background 'white' font "
       "'sans-serif,14'\nset output '{0}.svg'\nset datafile separator ','\nset datafile missing NaN\n"
       "set title {1} noenhanced\nset grid\nset rmargin 5\n",
-      name, gnuplot_text(title));
+      name, title);
 }
 
 void draw(const std::vector<std::pair<fs::path, std::string>>& scripts, const fs::path& root) {

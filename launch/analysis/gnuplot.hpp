@@ -10,7 +10,7 @@ namespace maniple {
 
 // In single quotes.
 std::string gnuplot_text(const std::string& text);
-// The first lines of a script: reads CSV files, writes NAME.svg beside itself.
+// The first lines of a script that reads CSV files and writes NAME.svg beside itself. title: a text of gnuplot.
 std::string script_head(const std::string& name, const std::string& title);
 
 // folder/NAME.gp becomes folder/NAME.svg. Throws Error (preflight) where there is no gnuplot: CSV and scripts are in `root`

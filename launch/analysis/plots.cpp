@@ -84,7 +84,7 @@ std::string script_of(const Plot& plot, const Record& record, const std::string&
   constexpr size_t most_points = 4000, most_labels = 16;
   const double seconds = last_row_s(record), bar = bar_seconds(seconds);
   const size_t rows = record.find(plot.table)->size();
-  return script_head(plot.name, title) + "set key above\nset offsets 0, 0, graph 0.05, 0\n" +
+  return script_head(plot.name, gnuplot_text(title)) + "set key above\nset offsets 0, 0, graph 0.05, 0\n" +
          fmt::format(fmt::runtime(plot.commands), bar, std::floor(seconds / bar) * bar,
                      rows / most_points + 1, rows / most_labels + 1);
 }

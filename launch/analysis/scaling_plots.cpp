@@ -16,7 +16,7 @@ set logscale x 2
 set xtics ({ticks})
 set xrange [{first} / 1.25:{last} * 1.25]
 set mxtics 1
-set key inside top left reverse Left opaque box lc rgb '#cccccc' spacing 1.2
+set key below left reverse Left
 set border 3
 set tics nomirror out
 set style line 1 lc rgb '#0060ad' lw 1.5 pt 7 ps 1
@@ -24,14 +24,16 @@ set style line 2 lc rgb '#888888' lw 2 dt 2
 set style line 3 lc rgb '#dd7711' lw 2
 )";
 
+// Two lines.
 std::string title_of(const Study& study) {
-  const bool over_tensor = study.over_tensor();
+  const bool over_tensor = study.over_tensor(), weak = study.mode == ScalingMode::weak;
   const StudyPoint& first = study.points.front();
-  return fmt::format("{} scaling over {} ({} {}): {}, {} prompts{}, {}",
-                     study.mode == ScalingMode::strong ? "Strong" : "Weak", over_tensor ? "tp" : "dp",
-                     over_tensor ? "dp" : "tp", over_tensor ? first.data : first.tensor,
-                     study.model.filename().string(), study.num_prompts,
-                     study.mode == ScalingMode::weak ? " a rank" : "", study.workload.at("lengths"));
+  const std::string what =
+      fmt::format("{} scaling over {} ({} {})", weak ? "Weak" : "Strong", over_tensor ? "tp" : "dp",
+                  over_tensor ? "dp" : "tp", over_tensor ? first.data : first.tensor);
+  const std::string work = fmt::format("{}, {} prompts{}, {}", study.model.filename().string(),
+                                       study.num_prompts, weak ? " a rank" : "", lengths_of(study));
+  return gnuplot_text(what) + " . \"\\n\" . " + gnuplot_text(work);
 }
 
 bool all_have_intervals(const ScalingResult& result) {
@@ -80,30 +82,34 @@ std::string measured(const ScalingResult& result, const char* number) {
       all_have_intervals(result) ? std::pair("low", "high") : std::pair("smallest", "largest");
   const std::string scaled = fmt::format("column('{}') / column('tok_per_s')", number);
   return fmt::format(
-      "'scaling.csv' using 'ranks':'{0}':({1} * column('{2}')):({1} * column('{3}')) with yerrorbars ls 1 "
-      "title {4}, \\\n"
-      "     '' using 'ranks':'{0}' with lines ls 1 notitle\n",
+      "'scaling.csv' using 'ranks':'{0}':({1} * column('{2}')):({1} * column('{3}')) \\\n"
+      "       with yerrorbars ls 1 title {4}",
       number, scaled, low, high, gnuplot_text(bars_text(result)));
+}
+
+std::string joined(const char* number) {
+  return fmt::format(", \\\n     '' using 'ranks':'{}' with lines ls 1 notitle", number);
 }
 
 std::string speed_up_script(const ScalingResult& result) {
   const int first = result.rows.front().point.ranks();
   const double f = result.serial_fraction;
   std::string script = fmt::format(
-      "set ylabel '{}speed-up over {} {}'\nset logscale y 2\nset mytics 1\nideal(ranks) = ranks / {}.0\n",
+      "set ylabel '{}speed-up over {} {}'\nset logscale y 2\nset mytics 1\nset yrange [*:*] "
+      "noextend\nideal(ranks) = ranks / {}.0\n",
       result.study.mode == ScalingMode::weak ? "scaled " : "", first, first == 1 ? "rank" : "ranks", first);
   script += "plot ideal(x) with lines ls 2 title 'ideal', \\\n     ";
   if (f > 0)
     script += fmt::format("1 / ({0} + (1 - {0}) / ideal(x)) with lines ls 3 title {1}, \\\n     ", f,
                           gnuplot_text(fmt::format("Amdahl's law, serial fraction {:.3f}", f)));
-  return script + measured(result, "speed_up");
+  return script + measured(result, "speed_up") + (f > 0 ? "" : joined("speed_up"));
 }
 
 std::string efficiency_script(const ScalingResult& result) {
-  return "set ylabel 'efficiency'\nset yrange [0:1.05<*] noextend\nset key inside bottom left\nplot 1 with "
+  return "set ylabel 'efficiency'\nset yrange [0:1.05<*] noextend\nplot 1 with "
          "lines ls 2 title "
          "'ideal', \\\n     " +
-         measured(result, "efficiency");
+         measured(result, "efficiency") + joined("efficiency");
 }
 
 }  // namespace
@@ -112,7 +118,7 @@ std::vector<std::string> write_scaling_scripts(const ScalingResult& result,
                                                const std::filesystem::path& folder) {
   const auto write = [&](const std::string& name, const std::string& commands) {
     replace_file(folder / (name + ".gp"),
-                 script_head(name, title_of(result.study)) + axes(result) + commands);
+                 script_head(name, title_of(result.study)) + axes(result) + commands + '\n');
   };
   write("speed_up", speed_up_script(result));
   write("efficiency", efficiency_script(result));

@@ -71,8 +71,7 @@ std::string scaling_text(const ScalingResult& result) {
                   counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"), study.rounds,
                   study.rounds == 1 ? "launch" : "launches");
   text += fmt::format("# {} ({}), {} prompts{}, lengths {}\n", study.model.string(), study.model_hash,
-                      study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "",
-                      study.workload.at("lengths"));
+                      study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "", lengths_of(study));
   text += fmt::format("# {:>5} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", "ranks", "nodes", "tp",
                       "dp", "tok/s [CI]", "speed-up", "eff", "Karp-Flatt", "verdict");
   for (const ScalingRow& row : result.rows) text += row_text(row, study.rounds);

@@ -133,6 +133,12 @@ Study read_study(const fs::path& folder) {
   return parse_study(*text, file);
 }
 
+std::string lengths_of(const Study& study) {
+  const auto given = study.workload.find("lengths");
+  if (given == study.workload.end()) return {};
+  return given->second.ends_with(".csv") ? fs::path(given->second).filename().string() : given->second;
+}
+
 fs::path place_of(const StudyPoint& point, int round) {
   return fs::path("points") / fmt::format("tp{}-dp{}", point.tensor, point.data) /
          fmt::format("round-{}", round);

@@ -45,6 +45,7 @@ offers "" maniple generate --tp ""
 offers "folder" maniple status fol
 offers "comm load" maniple bench ""
 offers "load" maniple bench lo
+offers "next plan" maniple scaling ""
 offers "--rc --run-dir" maniple status --r
 
 say "a tarball has no commit, nor that of a repository around it"
