@@ -162,6 +162,8 @@ int run(CommandLine command, const Launch& launch) {
   if (const auto* options = std::get_if<MergeOptions>(&command)) return static_cast<int>(run_merge(*options));
   if (const auto* options = std::get_if<ReportOptions>(&command))
     return static_cast<int>(run_report(*options));
+  if (const auto* options = std::get_if<ScalingOptions>(&command))
+    return static_cast<int>(run_scaling(*options));
   std::fputs(std::get<Notice>(command).text.c_str(), stdout);
   flush_stdout();
   return 0;

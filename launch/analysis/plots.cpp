@@ -1,3 +1,4 @@
+#include <launch/analysis/gnuplot.hpp>
 #include <launch/analysis/plots.hpp>
 #include <launch/analysis/recorded_run.hpp>
 #include <launch/run_directory/durable_file.hpp>
@@ -71,13 +72,6 @@ plot 'ranks.csv' using (column('prefill_s') + column('decode_s') - column('comm_
 )"},
 }};
 
-// Single quotes are doubled in gnuplot's texts; a line's end would end the command.
-std::string quoted(const std::string& text) {
-  std::string inside;
-  for (const char c : text) inside += c == '\'' ? std::string("''") : std::string(1, c == '\n' ? ' ' : c);
-  return '\'' + inside + '\'';
-}
-
 // A bar of 1, 2 or 5 times a power of ten seconds, about a hundred of them.
 double bar_seconds(double all) {
   const double least = std::max(all, 1e-3) / 100, power = std::pow(10, std::floor(std::log10(least)));
@@ -90,13 +84,7 @@ std::string script_of(const Plot& plot, const Record& record, const std::string&
   constexpr size_t most_points = 4000, most_labels = 16;
   const double seconds = last_row_s(record), bar = bar_seconds(seconds);
   const size_t rows = record.find(plot.table)->size();
-  return fmt::format(
-             "# gnuplot {0}.gp, in this folder\nset terminal svg size 800,500 dynamic background 'white' "
-             "font "
-             "'sans-serif,14'\nset output '{0}.svg'\nset datafile separator ','\nset datafile missing "
-             "NaN\nset title {1} "
-             "noenhanced\nset grid\nset key above\nset rmargin 5\nset offsets 0, 0, graph 0.05, 0\n",
-             plot.name, quoted(title)) +
+  return script_head(plot.name, gnuplot_text(title)) + "set key above\nset offsets 0, 0, graph 0.05, 0\n" +
          fmt::format(fmt::runtime(plot.commands), bar, std::floor(seconds / bar) * bar,
                      rows / most_points + 1, rows / most_labels + 1);
 }

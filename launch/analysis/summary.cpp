@@ -50,25 +50,12 @@ std::vector<double> differences(std::vector<double> later, const std::vector<dou
   return later;
 }
 
-// What each step added to the time of its replica: from its plan, or from the answer before it if that came later, to its
-// answer. With two steps in flight their own times overlap. A row of several steps stands for that many equal ones.
-void add_step_times(const Record& record, std::vector<double>& seconds, std::vector<double>& weights) {
-  const std::vector<double> replica = column(record, "steps", "replica"),
-                            weight = column(record, "steps", "weight"),
-                            planned = column(record, "steps", "planned_s"),
-                            answered = column(record, "steps", "answered_s");
-  std::map<double, double> last_answer;
-  for (size_t row = 0; row < replica.size(); ++row) {
-    const auto [last, first] = last_answer.try_emplace(replica[row], planned[row]);
-    seconds.push_back((answered[row] - std::max(planned[row], last->second)) / weight[row]);
-    weights.push_back(weight[row]);
-    last->second = answered[row];
-  }
-}
-
 Quantiles step_times(const RecordedRun& run) {
   std::vector<double> seconds, weights;
-  for (const RecordedJob& job : run.jobs) add_step_times(job.record, seconds, weights);
+  for (const RecordedJob& job : run.jobs) {
+    std::ranges::copy(step_seconds(job.record), std::back_inserter(seconds));
+    std::ranges::copy(column(job.record, "steps", "weight"), std::back_inserter(weights));
+  }
   for (double& value : seconds) value *= 1e3;
   double sum = 0, count = 0;
   for (size_t row = 0; row < seconds.size(); ++row)
@@ -103,13 +90,6 @@ Quantiles token_gaps(const RecordedRun& run) {
     }
   return {gaps > 0 ? seconds / gaps * 1e3 : none, median_ms("itl_p50_s"), median_ms("itl_p90_s"),
           median_ms("itl_p99_s"), quantile(column_of(run, "requests", "itl_max_s"), 1) * 1e3};
-}
-
-// Tokens of a KV block; NaN if the options do not say.
-double block_size_of(const Record& record) {
-  const auto options = nlohmann::json::parse(text_of(record, "options"), nullptr, /*allow_exceptions=*/false);
-  const nlohmann::json::json_pointer place("/in_force/block_size");
-  return options.contains(place) && options[place].is_number() ? options[place].get<double>() : none;
 }
 
 // A row of several steps has the blocks of the last one.
@@ -179,6 +159,28 @@ void add_metrics(Summary& summary) {
 }
 
 }  // namespace
+
+// With two steps in flight their own times overlap. A row of several steps stands for that many equal ones.
+std::vector<double> step_seconds(const Record& record) {
+  const std::vector<double> replica = column(record, "steps", "replica"),
+                            weight = column(record, "steps", "weight"),
+                            planned = column(record, "steps", "planned_s"),
+                            answered = column(record, "steps", "answered_s");
+  std::vector<double> seconds;
+  std::map<double, double> last_answer;
+  for (size_t row = 0; row < replica.size(); ++row) {
+    const auto [last, first] = last_answer.try_emplace(replica[row], planned[row]);
+    seconds.push_back((answered[row] - std::max(planned[row], last->second)) / weight[row]);
+    last->second = answered[row];
+  }
+  return seconds;
+}
+
+double block_size_of(const Record& record) {
+  const auto options = nlohmann::json::parse(text_of(record, "options"), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json::json_pointer place("/in_force/block_size");
+  return options.contains(place) && options[place].is_number() ? options[place].get<double>() : none;
+}
 
 double Metric::median() const { return quantile(values, 0.5); }
 

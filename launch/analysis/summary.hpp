@@ -38,4 +38,10 @@ struct Summary {
 
 Summary summarize(const RecordedRun& run);
 
+// What each step added to the time of its replica, by row of /steps: from its plan, or from the answer before it if that came
+// later, to its answer.
+std::vector<double> step_seconds(const Record& record);
+// Tokens of a KV block; NaN if the options do not say.
+double block_size_of(const Record& record);
+
 }  // namespace maniple

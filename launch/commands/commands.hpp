@@ -37,5 +37,6 @@ ExitCode run_convert(const ConvertOptions& options);
 ExitCode run_status(const StatusOptions& options);
 ExitCode run_merge(const MergeOptions& options);
 ExitCode run_report(const ReportOptions& options);
+ExitCode run_scaling(const ScalingOptions& options);
 
 }  // namespace maniple

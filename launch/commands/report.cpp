@@ -1,32 +1,26 @@
 #include <launch/analysis/compare.hpp>
 #include <launch/analysis/csv.hpp>
+#include <launch/analysis/gnuplot.hpp>
 #include <launch/analysis/plots.hpp>
 #include <launch/analysis/rank_table.hpp>
 #include <launch/analysis/requirement.hpp>
+#include <launch/analysis/row_tables.hpp>
 #include <launch/analysis/summary_text.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/commands/report_output.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/output/report.hpp>
-#include <launch/process/command_output.hpp>
+#include <launch/scaling/study.hpp>
 
 #include <fmt/ranges.h>
 
-#include <cstdio>
+#include <algorithm>
 
 namespace maniple {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-void check_outputs(const ReportOptions& options) {
-  if (options.json) check_overwrite(*options.json, options.overwrite);
-  for (const std::optional<fs::path>& folder : {options.csv, options.svg})
-    if (std::error_code none;
-        folder && !options.overwrite.asked && fs::exists(*folder) && !fs::is_empty(*folder, none))
-      throw Error(ExitCode::input, fmt::format("{} is not empty", folder->string()),
-                  "its files would be replaced", "give another folder, or --overwrite");
-}
 
 void pack(const RecordedJob& job, const Overwrite& overwrite) {
   if (!is_log(job)) return;
@@ -54,10 +48,6 @@ std::string forced_text(const Side& a, const Side& b) {
   return text;
 }
 
-struct Output {
-  std::string text, json;
-};
-
 Output comparison_of(const Side& a, const Side& b) {
   const std::vector<Comparison> rows = compare(a.summary, b.summary);
   std::string text = fmt::format("# A: {}\n# B: {}\n", a.run.name, b.run.name) + forced_text(a, b);
@@ -84,16 +74,6 @@ std::string rank_tables_of(const std::vector<Side>& sides) {
   return text;
 }
 
-void print(const Output& output, const std::optional<std::string>& json) {
-  if (json != "-") fmt::print("{}", output.text);
-  flush_stdout();
-  if (!json) return;
-  OutputFile file(*json);
-  file.clear();
-  file.write(output.json);
-  file.close();
-}
-
 struct Export {
   const Record& record;
   fs::path folder;
@@ -114,10 +94,13 @@ std::vector<Export> exports_of(const std::vector<Side>& sides, const fs::path& f
   return exports;
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ExitCode::input, "cannot make the folder {}: {}", folder.string(), error.message());
+std::string further_tables_of(const Side& side, const ReportOptions& options) {
+  std::string text;
+  if (options.steps) text += fmt::format("\n# {}\n{}", side.run.name, step_table_text(side.run));
+  if (options.requests)
+    text += fmt::format("\n# {}\n{}", side.run.name, request_table_text(side.run, side.summary));
+  if (options.fom) text += fom_text(side.summary);
+  return text;
 }
 
 void export_csv(const std::vector<Side>& sides, const fs::path& folder) {
@@ -127,37 +110,13 @@ void export_csv(const std::vector<Side>& sides, const fs::path& folder) {
   }
 }
 
-bool has_gnuplot() {
-  return !output_of({"gnuplot", "--version"}, std::chrono::seconds(10)).value_or("").empty();
-}
-
-// In a text of gnuplot a single quote is doubled.
-std::string change_to(const fs::path& folder) {
-  std::string text;
-  for (const char c : folder.string()) text += c == '\'' ? std::string("''") : std::string(1, c);
-  return "cd '" + text + "'";
-}
-
-void plot(const fs::path& folder, const std::string& name) {
-  const fs::path picture = folder / (name + ".svg");
-  fs::remove(picture);
-  output_of({"gnuplot", "-e", change_to(folder), name + ".gp"}, std::chrono::minutes(5));
-  if (!fs::exists(picture) || fs::is_empty(picture))
-    throw Error(ExitCode::preflight, fmt::format("gnuplot made no {}", picture.string()), "",
-                fmt::format("cd {} && gnuplot {}.gp shows why", folder.string(), name));
-}
-
 void export_plots(const std::vector<Side>& sides, const fs::path& folder) {
   export_csv(sides, folder);
-  const bool can_plot = has_gnuplot();
+  std::vector<std::pair<fs::path, std::string>> scripts;
   for (const Export& part : exports_of(sides, folder))
     for (const std::string& name : write_plot_scripts(part.record, part.folder, part.title))
-      if (can_plot) plot(part.folder, name);
-  if (!can_plot)
-    throw Error(
-        ExitCode::preflight, fmt::format("CSV and scripts are in {}", folder.string()),
-        "there is no gnuplot here to draw them",
-        fmt::format("install gnuplot (Debian: gnuplot-nox), then cd {} && gnuplot *.gp", folder.string()));
+      scripts.emplace_back(part.folder, name);
+  draw(scripts, folder);
 }
 
 void check_requirements(const std::vector<Side>& sides, const ReportOptions& options) {
@@ -173,6 +132,7 @@ void check_requirements(const std::vector<Side>& sides, const ReportOptions& opt
 
 ExitCode run_report(const ReportOptions& options) {
   check_outputs(options);
+  if (std::ranges::any_of(options.runs, is_study)) return report_study(options), ExitCode::complete;
   std::vector<Side> sides;
   for (const std::string& path : options.runs) {
     RecordedRun run = read_run(path);
@@ -185,7 +145,8 @@ ExitCode run_report(const ReportOptions& options) {
   if (options.compare && !options.force) refuse_incomparable(sides[0], sides[1]);
   Output output = options.compare ? comparison_of(sides[0], sides[1]) : summaries_of(sides);
   if (options.ranks) output.text += rank_tables_of(sides);
-  print(output, options.json);
+  for (const Side& side : sides) output.text += further_tables_of(side, options);
+  print(output, options);
   if (options.csv) export_csv(sides, *options.csv);
   check_requirements(sides, options);
   if (options.svg) export_plots(sides, *options.svg);

@@ -16,7 +16,7 @@ namespace maniple {
 namespace {
 
 const std::vector<std::string> commands = {"generate", "doctor", "bench", "tokenize",
-                                           "convert",  "status", "merge", "report"};
+                                           "convert",  "status", "merge", "report", "scaling"};
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
 
@@ -250,6 +250,12 @@ CommandLine parse_report(std::span<const std::string> args) {
   return options;
 }
 
+CommandLine parse_scaling(std::span<const std::string> args) {
+  ScalingOptions options;
+  if (const auto help = read_scaling_options(args, options)) return Notice{*help};
+  return options;
+}
+
 }  // namespace
 
 CommandLine parse_arguments(std::span<const std::string> args) {
@@ -269,6 +275,7 @@ CommandLine parse_arguments(std::span<const std::string> args) {
   if (first == "status") return parse_status(args.subspan(1));
   if (first == "merge") return parse_merge(args.subspan(1));
   if (first == "report") return parse_report(args.subspan(1));
+  if (first == "scaling") return parse_scaling(args.subspan(1));
   const std::string list =
       fmt::format("maniple {} ...; maniple --help says more", fmt::join(commands, " ..., maniple "));
   if (first.empty() || first.starts_with("-")) refuse("the first word must be a command", list);

@@ -6,6 +6,7 @@
 #include <launch/options/overwrite.hpp>
 #include <launch/options/report_options.hpp>
 #include <launch/options/same_options.hpp>
+#include <launch/options/scaling_options.hpp>
 #include <launch/process/launcher.hpp>
 #include <launch/process/stop_clock.hpp>
 #include <launch/run_directory/ledger.hpp>
@@ -156,7 +157,7 @@ struct Notice {
 };
 
 using CommandLine = std::variant<Notice, GenerateOptions, DoctorOptions, BenchOptions, TokenizeOptions,
-                                 ConvertOptions, StatusOptions, MergeOptions, ReportOptions>;
+                                 ConvertOptions, StatusOptions, MergeOptions, ReportOptions, ScalingOptions>;
 
 // args: without the program's name. Reads the file of --config; fails (input) if it cannot be opened.
 CommandLine parse_arguments(std::span<const std::string> args);

@@ -36,6 +36,9 @@ std::optional<std::string> read_report_options(std::span<const std::string> args
   grammar.take_words(options.runs);
   grammar.group("Report");
   grammar.add("ranks", on(options.ranks), "phases and memory by rank, who set the KV blocks, who is slow");
+  grammar.add("steps", on(options.steps), "time and shares of the steps, by the number of sequences");
+  grammar.add("requests", on(options.requests), "quantiles of the requests, and the slowest ten");
+  grammar.add("fom", on(options.fom), "a last line for test suites: fom: out_tok_per_s = 250.3 tokens/s");
   grammar.add("compare", paths("FILE FILE", compared).repeated(),
               "A and B: ratios of medians, with intervals and verdicts");
   grammar.add("force", on(options.force), "compare runs of different models, inputs or types");

@@ -20,10 +20,12 @@ struct Requirement {
 };
 
 struct ReportOptions {
-  std::vector<std::string> runs;  // run directories, folders of jobs, records; with compare: A and B
+  std::vector<std::string>
+      runs;  // run directories, folders of jobs, records, or a study; with compare: A and B
   bool compare = false;
-  bool force = false;  // compare what is not comparable
-  bool ranks = false;
+  bool force = false;                                   // compare what is not comparable
+  bool ranks = false, steps = false, requests = false;  // further tables
+  bool fom = false;
   bool pack = false;
   std::optional<std::string> json;  // a path, or "-" for stdout
   std::optional<std::filesystem::path> csv, svg;

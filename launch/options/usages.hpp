@@ -23,6 +23,7 @@ Commands (each has its own --help):
   status      how a run directory stands
   merge       the results of several shards as one file
   report      what was recorded of a run: numbers, comparisons, plots
+  scaling     plans a scaling study, and says what to run next
 
   -h, --help      this text
   -V, --version   the version, what it was built with, and the CPU paths of this machine
@@ -93,13 +94,26 @@ inline constexpr std::string_view merge_usage =
 )";
 
 inline constexpr std::string_view report_usage =
-    R"(maniple report RUN...: what was recorded of runs; RUN is a run directory, the folder of a job, or a record (.h5 or .log)
+    R"(maniple report RUN...: what was recorded of runs; RUN is a run directory, the folder of a job, a record (.h5 or .log), or a scaling study
 
   maniple report runs/r1 --ranks
   maniple report --compare a.h5 b.h5 --require 'out_tok_per_s>=0.98x'
   maniple report runs/r1 --svg plots
 
 The log of a job that runs or was killed is read as far as it goes; --pack makes record.h5 of it.
+)";
+
+inline constexpr std::string_view scaling_usage =
+    R"(maniple scaling plan|next DIR: a scaling study of `bench throughput`, which is kept in DIR
+
+  maniple scaling plan study --model M --mode strong --dp 1,2,4 --launcher 'mpirun -n {ranks}'
+  maniple scaling plan study --model M --mode weak --tp 4 --dp 1,2,4 --ranks-per-node 8 --launcher 'srun --mpi=pmix -N {nodes} -n {ranks}'
+  cluster/scaling/run study
+  maniple report study
+
+`next` prints the command line to run next, and nothing when all is done. A study goes over --tp or over --dp, never over both. It may be
+stopped or killed at any time: what is measured stays. The options below are those of `plan`. Further ones of bench throughput may follow behind --:
+`-- --max-num-seqs 64 --load random`.
 )";
 
 inline constexpr std::string_view tokenize_usage =

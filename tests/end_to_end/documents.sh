@@ -3,7 +3,7 @@
 share=$(dirname "$MANIPLE")/share
 
 say "manual pages"
-pages=("$share"/man/man1/maniple.1 "$share"/man/man1/maniple-{generate,doctor,bench,tokenize,convert,status,merge,report}.1)
+pages=("$share"/man/man1/maniple.1 "$share"/man/man1/maniple-{generate,doctor,bench,tokenize,convert,status,merge,report,scaling}.1)
 for page in "${pages[@]}"; do
   [[ -s $page ]] || bad "$page is missing"
   if command -v groff >/dev/null; then
@@ -32,7 +32,7 @@ offers() {  # EXPECTED WORD...
   [[ $got == "$expected" ]] || bad "after \"$*\": $got, not $expected"
 }
 cd "$work" && mkdir folder && touch file.jsonl
-offers "--help --version bench convert doctor generate merge report status tokenize" maniple ""
+offers "--help --version bench convert doctor generate merge report scaling status tokenize" maniple ""
 offers "doctor" maniple d
 offers "--max-model-len --max-num-batched-tokens --max-num-seqs --max-tokens" maniple generate --max
 offers "auto bf16 fp16 fp32" maniple generate --dtype ""
@@ -45,6 +45,7 @@ offers "" maniple generate --tp ""
 offers "folder" maniple status fol
 offers "comm latency load throughput" maniple bench ""
 offers "load" maniple bench lo
+offers "next plan" maniple scaling ""
 offers "--rc --run-dir" maniple status --r
 
 say "a tarball has no commit, nor that of a repository around it"

@@ -45,6 +45,11 @@ grep -q "B is slower" out || bad "no table where a requirement is missed"
 wrong 64 "--require (speed)" --require speed a.h5
 wrong 64 "relative" --require 'out_tok_per_s>=0.9x' a.h5
 
+say "steps, requests, a figure of merit"
+reported "8-15|16-31|comm is in forward" --steps a.h5
+reported "TTFT (ms)              195.0|# slowest" --requests a.h5
+reported "fom: out_tok_per_s = 251.2 tokens/s" --fom a.h5
+
 say "ranks"
 reported "slow: rank 3 on n2: own time 1.2|from 10 s to 30 s|--exclude=n2|KV blocks: rank 2 on n2|max/mean" --ranks slow.h5
 reported "slow: none" --ranks a.h5

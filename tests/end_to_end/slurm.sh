@@ -1,9 +1,9 @@
-# The scripts of cluster/slurm on a real Slurm of four virtual nodes, each job on 2 nodes x 2 ranks: started by srun and by mpirun, stopped and
+# The scripts of cluster/slurm and cluster/scaling on a real Slurm of four virtual nodes, each job on 2 nodes x 2 ranks: started by srun and by mpirun, stopped and
 # resumed, as an array, as a chain, requeued, and with a node that is cut off. Skipped (77) where namespaces are not allowed.
 . "$HERE/lib.sh"
 testbed=$HERE/../../cluster/testbed
 scripts=$HERE/../../cluster/slurm
-for script in "$scripts"/* "$scripts"/../containers/*.sbatch; do
+for script in "$scripts"/* "$scripts"/../scaling/{run,study.sbatch} "$scripts"/../containers/*.sbatch; do
   bash -n "$script" || bad "$script"
   ! grep -q -- --job-name "$script" || bad "$script: all runs of a user would have one name"
 done
@@ -198,4 +198,23 @@ echo 'stopped 75' >"$work/requeue/STATUS"
 submit refused "$scripts/requeue.sbatch" "$work/requeue" "${run[@]}" --temperature 9
 ended refused 60 75
 (($(job "$id" Restarts) == 0)) || bad "refused: it came back, though it had done nothing"
+
+say "a scaling study: stopped, killed with its script, and the rest"
+"$MANIPLE" scaling plan "$work/study" --model "$model" --dp 2,4 --rounds 1 --repeats 2 --num-prompts 64 --lengths fixed:16/64 --threads 1 \
+  --ranks-per-node 2 --launcher 'srun --mpi=pmix --kill-on-bad-exit=1 --wait=60 -N {nodes} -n {ranks}' 2>"$work/err" || bad "no study: $(cat "$work/err")"
+launched() { [[ -s $work/study/points/tp1-dp2/round-1/out ]]; }
+submit study-stopped "$scripts/../scaling/study.sbatch" "$work/study"
+until_true 60 launched || bad "study: no launch: $(cat "$work/study-stopped.log")"
+cluster scancel --batch --signal=USR1 "$id"
+ended study-stopped 60 75
+rm -f "$work/study/points/tp1-dp2/round-1/out"
+submit study-killed "$scripts/../scaling/study.sbatch" "$work/study"
+until_true 60 launched || bad "study: no launch: $(cat "$work/study-killed.log")"
+cluster scancel --batch --signal=KILL "$id"
+ended study-killed 60 "0 any"
+[[ ! -e $work/study/points/tp1-dp2/round-1/attempts ]] || bad "a stop counts as an attempt"
+submit study "$scripts/../scaling/study.sbatch" "$work/study"
+ended study 90 0
+says study '^points/tp1-dp4/round-1: exit code 0 '
+"$MANIPLE" report "$work/study" >"$work/out" && grep -q '^ *4 * 2 * 1 * 4 .*\(VALID\|NOISY\)$' "$work/out" || bad "study: $(cat "$work/out")"
 judge

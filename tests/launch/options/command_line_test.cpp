@@ -27,7 +27,7 @@ class Files : public testing::Test {
 
 TEST(CommandLine, HelpAndVersionAreThereForEveryCommandInBothSpellings) {
   for (const char* command :
-       {"generate", "doctor", "bench", "tokenize", "convert", "status", "merge", "report"}) {
+       {"generate", "doctor", "bench", "tokenize", "convert", "status", "merge", "report", "scaling"}) {
     EXPECT_EQ(printed({command, "-h"}), printed({command, "--help"}));
     EXPECT_EQ(printed({command, "-V"}), printed({"--version"}));
     EXPECT_EQ(printed({command, "--version"}), printed({"-V"}));

@@ -29,7 +29,7 @@ class Documents : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Of, Documents,
                          testing::Values("generate", "doctor", "bench", "tokenize", "convert", "status",
-                                         "merge", "report"),
+                                         "merge", "report", "scaling"),
                          [](const auto& of) { return of.param; });
 
 TEST_P(Documents, HaveTheOptionsOfTheHelp) {

@@ -1,0 +1,152 @@
+#include <launch/analysis/row_tables.hpp>
+#include <launch/analysis/statistics.hpp>
+#include <launch/analysis/summary_text.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+
+namespace maniple {
+namespace {
+
+// Steps with about as many sequences; sums but for the times.
+struct StepGroup {
+  std::vector<double> ms, weights;
+  double steps = 0, tokens = 0, seconds = 0, forward = 0, comm = 0, sample = 0, schedule = 0, transit = 0,
+         slots = 0, kv_tokens = 0;
+};
+
+// By the power of two that a step's sequences reach. A row of several steps has their sums, and the blocks of the last one.
+using StepGroups = std::map<uint64_t, StepGroup>;
+
+void add_steps(const Record& record, StepGroups& groups) {
+  const std::vector<double> seconds = step_seconds(record);
+  const auto of = [&](const char* field) { return column(record, "steps", field); };
+  const std::vector<double> weight = of("weight"), sequences = of("sequences"), tokens = of("tokens"),
+                            planned = of("planned_s"), answered = of("answered_s"), forward = of("forward_s"),
+                            comm = of("comm_s"), sample = of("sample_s"), schedule = of("schedule_s"),
+                            transit = of("transit_s"), held = of("held_blocks"), kv = of("kv_tokens");
+  const double block_size = block_size_of(record);
+  for (size_t row = 0; row < seconds.size(); ++row) {
+    if (!(weight[row] >= 1)) continue;
+    StepGroup& group =
+        groups[std::bit_floor(static_cast<uint64_t>(std::clamp(sequences[row] / weight[row], 0.0, 1e15)))];
+    group.ms.push_back(1e3 * seconds[row]);
+    group.weights.push_back(weight[row]);
+    group.steps += weight[row];
+    group.tokens += tokens[row];
+    group.seconds += answered[row] - planned[row];
+    group.forward += forward[row];
+    group.comm += comm[row];
+    group.sample += sample[row];
+    group.schedule += schedule[row];
+    group.transit += transit[row];
+    group.slots += weight[row] * held[row] * block_size;
+    group.kv_tokens += weight[row] * kv[row];
+  }
+}
+
+std::string percent(double part, double whole) {
+  return std::isnan(part / whole) ? "-" : fmt::format("{:.1f}", 100 * part / whole);
+}
+
+std::string row_of(uint64_t from, const StepGroup& group) {
+  const auto at = [&](double p) { return number_text(quantile(group.ms, group.weights, p)); };
+  const std::string sequences = from < 2 ? fmt::format("{}", from) : fmt::format("{}-{}", from, 2 * from - 1);
+  return fmt::format("{:>13} {:>8.0f} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+                     sequences, group.steps, at(0.5), at(0.9), at(0.99),
+                     number_text(group.tokens / group.steps), percent(group.forward, group.seconds),
+                     percent(group.comm, group.seconds), percent(group.sample, group.seconds),
+                     percent(group.schedule, group.seconds), percent(group.transit, group.seconds),
+                     percent(group.slots - group.kv_tokens, group.slots));
+}
+
+std::string quantile_row(const char* name, const Quantiles& values) {
+  return fmt::format("{:<18} {:>9} {:>9} {:>9} {:>9}\n", name, number_text(values.p50),
+                     number_text(values.p90), number_text(values.p99), number_text(values.max));
+}
+
+std::vector<double> of_all_jobs(const RecordedRun& run, const char* field) {
+  std::vector<double> all;
+  for (const RecordedJob& job : run.jobs) {
+    const std::vector<double> of_job = column(job.record, "requests", field);
+    all.insert(all.end(), of_job.begin(), of_job.end());
+  }
+  return all;
+}
+
+Quantiles quantiles_of(const RecordedRun& run, const char* field) {
+  const std::vector<double> values = of_all_jobs(run, field);
+  return {std::nan(""), quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99),
+          quantile(values, 1)};
+}
+
+std::string slowest_text(const RecordedRun& run) {
+  constexpr size_t most = 10;
+  constexpr std::array counts = {"id", "replica", "prompt", "output", "preemptions"};
+  constexpr std::array times = {"queue_s", "ttft_s", "tpot_s", "e2e_s"};
+  std::map<std::string, std::vector<double>> columns;
+  for (const auto& names : {std::span<const char* const>(counts), std::span<const char* const>(times)})
+    for (const char* const name : names) columns[name] = of_all_jobs(run, name);
+  const std::vector<double>& e2e = columns["e2e_s"];
+  std::vector<size_t> rows;
+  for (size_t row = 0; row < e2e.size(); ++row)
+    if (!std::isnan(e2e[row])) rows.push_back(row);
+  std::ranges::stable_sort(rows, std::greater{}, [&](size_t row) { return e2e[row]; });
+  rows.resize(std::min(rows.size(), most));
+  std::string text =
+      fmt::format("# slowest {:>6} {:>7} {:>7} {:>7} {:>11} {:>9} {:>9} {:>9} {:>9}   (s)\n", "id", "replica",
+                  "prompt", "output", "preemptions", "queue", "TTFT", "TPOT", "e2e");
+  for (const size_t row : rows) {
+    text += fmt::format("{:>16.0f} {:>7.0f} {:>7.0f} {:>7.0f} {:>11.0f}", columns["id"][row],
+                        columns["replica"][row], columns["prompt"][row], columns["output"][row],
+                        columns["preemptions"][row]);
+    for (const char* const name : times) text += fmt::format(" {:>9}", number_text(columns[name][row]));
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string step_table_text(const RecordedRun& run) {
+  StepGroups groups;
+  for (const RecordedJob& job : run.jobs) add_steps(job.record, groups);
+  if (groups.empty()) return fmt::format("{}: no steps were recorded\n", run.name);
+  std::string text = fmt::format(
+      "# {:>11} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}   (ms; % of plan to "
+      "answer, comm is in forward; % of slots)\n",
+      "sequences", "steps", "p50", "p90", "p99", "tokens", "forward", "comm", "sample", "schedule", "transit",
+      "empty");
+  for (const auto& [from, group] : groups) text += row_of(from, group);
+  return text;
+}
+
+std::string request_table_text(const RecordedRun& run, const Summary& summary) {
+  if (summary.requests == 0) return fmt::format("{}: no requests were recorded\n", run.name);
+  std::string text =
+      fmt::format("# {:<16} {:>9} {:>9} {:>9} {:>9}\n", "requests", "p50", "p90", "p99", "max");
+  for (const auto& [name, times] : {std::pair("queue (ms)", summary.queue_ms),
+                                    {"TTFT (ms)", summary.ttft_ms},
+                                    {"TPOT (ms)", summary.tpot_ms},
+                                    {"ITL (ms)", summary.itl_ms},
+                                    {"end-to-end (ms)", summary.e2e_ms}})
+    text += quantile_row(name, times);
+  text += quantile_row("prompt (tokens)", quantiles_of(run, "prompt"));
+  text += quantile_row("output (tokens)", quantiles_of(run, "output"));
+  return text + slowest_text(run);
+}
+
+std::string fom_text(const Summary& summary) {
+  const Metric* metric = summary.find("out_tok_per_s");
+  if (!metric && !summary.metrics.empty()) metric = &summary.metrics.front();
+  if (!metric) return {};
+  const std::string unit = metric->unit == "tok/s" ? "tokens/s" : metric->unit;
+  return fmt::format("fom: {} = {}{}{}\n", metric->name, number_text(metric->median()),
+                     unit.empty() ? "" : " ", unit);
+}
+
+}  // namespace maniple

@@ -1,0 +1,37 @@
+// What a scaling study says. README.md has the formulas. NaN: not measured.
+#pragma once
+
+#include <launch/analysis/statistics.hpp>
+#include <launch/scaling/study_launches.hpp>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+struct ScalingRow {
+  static constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+  StudyPoint point;
+  int nodes = 0;
+  std::vector<double> tokens_per_s = {};   // output, of each launch: the median of its repeats
+  Interval rate = {none, none, none};      // of the launches
+  double smallest = none, largest = none;  // launch
+  double speed_up = none, efficiency = none;
+  double karp_flatt = none;
+  std::string verdict = {};  // VALID, NOISY or INVALID; empty without launches
+};
+
+struct ScalingResult {
+  Study study;
+  std::vector<ScalingRow> rows;          // by point; the first one is the reference
+  double serial_fraction;                // of Amdahl's law; NaN for weak scaling
+  std::vector<StudyLaunch> missing;      // launches without a record
+  std::vector<std::string> differences;  // between the launches: of version or type
+};
+
+// launches: of the study.
+ScalingResult scaling_of(const Study& study, std::vector<StudyLaunch> launches);
+
+}  // namespace maniple

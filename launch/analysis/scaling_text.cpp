@@ -1,0 +1,131 @@
+#include <kernels/support/counted.hpp>
+#include <launch/analysis/scaling_text.hpp>
+#include <launch/analysis/summary_text.hpp>
+#include <launch/run_directory/durable_file.hpp>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <map>
+
+namespace maniple {
+
+using json = nlohmann::ordered_json;
+
+namespace {
+
+std::string digits(double number, int digits) {
+  return std::isnan(number) ? "-" : fmt::format("{:.{}f}", number, digits);
+}
+
+std::string row_text(const ScalingRow& row, int rounds) {
+  const size_t launches = row.tokens_per_s.size();
+  const std::string verdict =
+      launches == static_cast<size_t>(rounds)
+          ? row.verdict
+          : fmt::format("{}{}{} of {} rounds", row.verdict, launches ? ", " : "", launches, rounds);
+  return fmt::format("{:>7} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", row.point.ranks(),
+                     row.nodes > 0 ? fmt::format("{}", row.nodes) : "-", row.point.tensor, row.point.data,
+                     interval_text(row.rate), digits(row.speed_up, 2), digits(row.efficiency, 3),
+                     digits(row.karp_flatt, 3), verdict);
+}
+
+std::string fit_text(const ScalingResult& result) {
+  const double f = result.serial_fraction;
+  const char* const axis = result.study.over_tensor() ? "tp" : "dp";
+  const std::string only = fmt::format("over {} only: tp and dp are never on one line\n", axis);
+  if (std::isnan(f)) return {};
+  const std::string fit = fmt::format("# Amdahl fit: serial fraction {:.3f}", f);
+  if (f <= 0) return fmt::format("{}, better than ideal; {}", fit, only);
+  if (f >= 1) return fmt::format("{}: more ranks make it slower; {}", fit, only);
+  return fmt::format("{}, at most {:.1f}x; {}", fit, 1 / f, only);
+}
+
+std::string missing_text(const ScalingResult& result) {
+  std::map<StudyPoint, std::vector<int>> waiting;
+  std::string text;
+  for (const StudyLaunch& launch : result.missing)
+    if (launch.waits())
+      waiting[launch.point].push_back(launch.round);
+    else
+      text += fmt::format("# failed {} times (exit codes {}), and skipped: {}\n", launch.attempts.size(),
+                          fmt::join(launch.attempts, ", "), launch.folder.string());
+  for (const auto& [point, rounds] : waiting)
+    text += fmt::format("# missing: tp {} dp {}, {} {}\n", point.tensor, point.data,
+                        rounds.size() == 1 ? "round" : "rounds", fmt::join(rounds, ", "));
+  return text;
+}
+
+std::string cell(double number) { return std::isnan(number) ? "" : fmt::format("{}", number); }
+
+}  // namespace
+
+std::string scaling_text(const ScalingResult& result) {
+  const Study& study = result.study;
+  const bool over_tensor = study.over_tensor();
+  std::string text =
+      fmt::format("# {} scaling over {} ({} {}), reference {}, {} {} a point, median [95 % CI]\n",
+                  name_of(study.mode), over_tensor ? "tp" : "dp", over_tensor ? "dp" : "tp",
+                  over_tensor ? study.points.front().data : study.points.front().tensor,
+                  counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"), study.rounds,
+                  study.rounds == 1 ? "launch" : "launches");
+  text += fmt::format("# {} ({}), {} prompts{}, lengths {}\n", study.model.string(), study.model_hash,
+                      study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "", lengths_of(study));
+  text += fmt::format("# {:>5} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", "ranks", "nodes", "tp",
+                      "dp", "tok/s [CI]", "speed-up", "eff", "Karp-Flatt", "verdict");
+  for (const ScalingRow& row : result.rows) text += row_text(row, study.rounds);
+  text += fit_text(result);
+  for (const std::string& difference : result.differences) text += fmt::format("# {}\n", difference);
+  return text + missing_text(result);
+}
+
+std::string scaling_json(const ScalingResult& result, const std::string& name) {
+  const Study& study = result.study;
+  json points = json::array(), missing = json::array();
+  for (const ScalingRow& row : result.rows)
+    points.push_back({{"ranks", row.point.ranks()},
+                      {"nodes", row.nodes},
+                      {"tp", row.point.tensor},
+                      {"dp", row.point.data},
+                      {"launches", row.tokens_per_s},
+                      {"output_throughput", row.rate.median},
+                      {"low", row.rate.low},
+                      {"high", row.rate.high},
+                      {"speed_up", row.speed_up},
+                      {"efficiency", row.efficiency},
+                      {"karp_flatt", row.karp_flatt},
+                      {"verdict", row.verdict}});
+  for (const StudyLaunch& launch : result.missing)
+    missing.push_back({{"tp", launch.point.tensor},
+                       {"dp", launch.point.data},
+                       {"round", launch.round},
+                       {"attempts", launch.attempts},
+                       {"skipped", launch.skipped()}});
+  const json object = {{"study", name},
+                       {"mode", name_of(study.mode)},
+                       {"axis", study.over_tensor() ? "tp" : "dp"},
+                       {"model", study.model.string()},
+                       {"model_hash", study.model_hash},
+                       {"num_prompts", study.num_prompts},
+                       {"workload", study.workload},
+                       {"rounds", study.rounds},
+                       {"serial_fraction", result.serial_fraction},
+                       {"points", points},
+                       {"missing", missing}};
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void write_scaling_csv(const ScalingResult& result, const std::filesystem::path& folder) {
+  std::string text =
+      "ranks,nodes,tp,dp,launches,tok_per_s,low,high,speed_up,efficiency,karp_flatt,verdict,smallest,"
+      "largest\n";
+  for (const ScalingRow& row : result.rows)
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(), row.nodes,
+                        row.point.tensor, row.point.data, row.tokens_per_s.size(), cell(row.rate.median),
+                        cell(row.rate.low), cell(row.rate.high), cell(row.speed_up), cell(row.efficiency),
+                        cell(row.karp_flatt), row.verdict, cell(row.smallest), cell(row.largest));
+  replace_file(folder / "scaling.csv", text);
+}
+
+}  // namespace maniple

@@ -1,0 +1,47 @@
+// The options of `scaling`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace maniple {
+
+// strong: every point has the same work; weak: every rank has.
+enum class ScalingMode : uint8_t { strong, weak };
+constexpr std::string_view name_of(ScalingMode mode) {
+  return mode == ScalingMode::strong ? "strong" : "weak";
+}
+
+// A size of the job.
+struct StudyPoint {
+  int tensor = 1, data = 1;
+  int ranks() const { return tensor * data; }
+  auto operator<=>(const StudyPoint&) const = default;
+};
+
+struct StudySettings {
+  ScalingMode mode = ScalingMode::strong;
+  std::filesystem::path model;
+  std::vector<StudyPoint> points;  // ascending, over one of tensor and data
+  int rounds = 3;                  // launches of each point
+  std::string launcher;    // a line of the shell with {ranks}, perhaps {nodes}, {ranks_per_node}, {tp}, {dp}
+  int ranks_per_node = 0;  // 0: not known, and {nodes} does not occur
+  int num_prompts = 100;   // weak: of each rank
+  std::map<std::string, std::string> workload;  // further options of bench throughput, without dashes
+};
+
+struct ScalingOptions {
+  bool plan = false;  // else next
+  std::filesystem::path study;
+  StudySettings settings;  // of plan
+};
+
+// Returns the text to print instead: help or version.
+std::optional<std::string> read_scaling_options(std::span<const std::string> args, ScalingOptions& options);
+
+}  // namespace maniple

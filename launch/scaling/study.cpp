@@ -1,0 +1,166 @@
+#include <kernels/support/check.hpp>
+#include <launch/options/option_names.hpp>
+#include <launch/options/options.hpp>
+#include <launch/run_directory/durable_file.hpp>
+#include <launch/scaling/study.hpp>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <regex>
+
+namespace maniple {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* schema = "maniple-study 1";
+
+json in_json(const Study& study) {
+  json points = json::array();
+  for (const StudyPoint& point : study.points) points.push_back({{"tp", point.tensor}, {"dp", point.data}});
+  return {{"schema", schema},
+          {"mode", name_of(study.mode)},
+          {"model", study.model.string()},
+          {"model_hash", study.model_hash},
+          {"points", points},
+          {"rounds", study.rounds},
+          {"launcher", study.launcher},
+          {"ranks_per_node", study.ranks_per_node},
+          {"num_prompts", study.num_prompts},
+          {"workload", study.workload}};
+}
+
+Study parse_study(const std::string& text, const fs::path& file) try {
+  const json stored = json::parse(text);
+  if (stored.at("schema") != schema)
+    throw Error(
+        ExitCode::input, fmt::format("{} has the schema {}", file.string(), stored.at("schema").dump()),
+        fmt::format("this version understands \"{}\"", schema), "use the version that planned the study");
+  Study study;
+  study.mode = stored.at("mode") == "weak" ? ScalingMode::weak : ScalingMode::strong;
+  study.model = stored.at("model").get<std::string>();
+  study.model_hash = stored.at("model_hash");
+  for (const json& point : stored.at("points")) study.points.push_back({point.at("tp"), point.at("dp")});
+  study.rounds = stored.at("rounds");
+  study.launcher = stored.at("launcher");
+  study.ranks_per_node = stored.at("ranks_per_node");
+  study.num_prompts = stored.at("num_prompts");
+  study.workload = stored.at("workload").get<std::map<std::string, std::string>>();
+  const bool has_sizes =
+      std::ranges::all_of(study.points, [](const StudyPoint& at) { return at.tensor > 0 && at.data > 0; });
+  if (study.points.empty() || !has_sizes)
+    fail(ExitCode::input, "{} has no points, or points without ranks", file.string());
+  return study;
+} catch (const nlohmann::json::exception& error) {
+  throw Error(ExitCode::input, fmt::format("{} cannot be understood: {}", file.string(), error.what()), "",
+              "plan the study again in another folder");
+}
+
+// Nothing must come up in the middle of a study. Where the ranks are does not matter here.
+void check_point(const Study& study, const StudyPoint& point, const ModelConfig& config) try {
+  EngineOptions engine = std::get<BenchOptions>(parse_arguments(bench_of(study, point))).engine;
+  engine.backend.kind = BackendKind::reference;
+  plan_or_refuse(std::vector<RankLocation>(static_cast<size_t>(point.ranks())), engine, &config);
+} catch (const Error& error) {
+  throw Error(error.code(), fmt::format("tp {}, dp {}: {}", point.tensor, point.data, error.what()),
+              "every point of a study must be able to run", error.remedy());
+}
+
+std::string shell_word(const std::string& word) {
+  static const std::regex plain("[A-Za-z0-9_@%+=:,./-]+");
+  return std::regex_match(word, plain) ? word
+                                       : '\'' + std::regex_replace(word, std::regex("'"), R"('\'')") + '\'';
+}
+
+std::string launcher_of(const Study& study, const StudyPoint& point) {
+  std::string line = study.launcher;
+  const auto fill = [&](const std::string& name, int value) {
+    line = std::regex_replace(line, std::regex("\\{" + name + "\\}"), std::to_string(value));
+  };
+  fill("ranks", point.ranks());
+  fill("tp", point.tensor);
+  fill("dp", point.data);
+  if (study.ranks_per_node == 0) return line;
+  fill("nodes", study.nodes_of(point));
+  fill("ranks_per_node", std::min(study.ranks_per_node, point.ranks()));
+  return line;
+}
+
+}  // namespace
+
+Study make_study(const StudySettings& settings, std::string model_hash, const ModelConfig& config) {
+  Study study{settings, std::move(model_hash)};
+  study.model = fs::absolute(settings.model).lexically_normal();
+  for (const StudyPoint& point : study.points) check_point(study, point, config);
+  return study;
+}
+
+bool write_study(const Study& study, const fs::path& folder) {
+  if (is_study(folder)) {
+    const json there = in_json(read_study(folder)), here = in_json(study);
+    for (const auto& [name, value] : here.items())
+      if (there.at(name) != value)
+        throw Error(ExitCode::input,
+                    fmt::format("{} holds another study: its {} is {}, not {}", folder.string(), name,
+                                there.at(name).dump(), value.dump()),
+                    "records of two studies must not lie on one line",
+                    "give another folder, or the settings of that study");
+    return false;
+  }
+  std::error_code error;
+  remove_unfinished_files(folder);
+  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder, error)))
+    throw Error(ExitCode::input, fmt::format("{} exists, and is no study", folder.string()),
+                "its files are no records of this study", "give another folder");
+  fs::create_directories(folder, error);
+  if (error) fail(ExitCode::input, "cannot make the folder {}: {}", folder.string(), error.message());
+  replace_file(folder / study_file_name, in_json(study).dump(2) + '\n');
+  return true;
+}
+
+bool is_study(const fs::path& folder) { return fs::exists(folder / study_file_name); }
+
+Study read_study(const fs::path& folder) {
+  const fs::path file = folder / study_file_name;
+  const std::optional<std::string> text = read_optional_file(file);
+  if (!text)
+    throw Error(ExitCode::input, fmt::format("there is no study in {}", folder.string()),
+                fmt::format("it has no {}", study_file_name),
+                fmt::format("maniple scaling plan {} ... makes one", folder.string()));
+  return parse_study(*text, file);
+}
+
+std::string lengths_of(const Study& study) {
+  const auto given = study.workload.find("lengths");
+  if (given == study.workload.end()) return {};
+  return given->second.ends_with(".csv") ? fs::path(given->second).filename().string() : given->second;
+}
+
+fs::path place_of(const StudyPoint& point, int round) {
+  return fs::path("points") / fmt::format("tp{}-dp{}", point.tensor, point.data) /
+         fmt::format("round-{}", round);
+}
+
+std::vector<std::string> bench_of(const Study& study, const StudyPoint& point) {
+  std::vector<std::string> words = {"bench",         "throughput",
+                                    "--model",       study.model.string(),
+                                    "--tp",          std::to_string(point.tensor),
+                                    "--num-prompts", std::to_string(study.prompts_of(point))};
+  for (const auto& [name, value] : study.workload) {
+    words.push_back("--" + name);
+    if (!value.empty()) words.push_back(value);  // else a switch
+  }
+  return words;
+}
+
+std::string command_of(const Study& study, const StudyPoint& point, const std::string& program,
+                       const fs::path& record) {
+  std::string line = launcher_of(study, point) + ' ' + shell_word(program);
+  for (const std::string& word : bench_of(study, point)) line += ' ' + shell_word(word);
+  return line + " --record " + shell_word(record.string()) + " --overwrite --quiet";
+}
+
+}  // namespace maniple
