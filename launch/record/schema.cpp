@@ -52,6 +52,7 @@ RecordTable steps_table() {
            FIELD(prompt_tokens, "tokens"),
            FIELD(sampled, "tokens"),
            FIELD(context, "tokens"),
+           FIELD(attended, "positions"),
            FIELD(plan_bytes, "B"),
            FIELD(result_bytes, "B"),
            FIELD(waiting, "requests"),
