@@ -1,6 +1,7 @@
 // What all benches share: repeats that all ranks make together, where the numbers go, and how the job stops.
 #pragma once
 
+#include <kernels/tensor/device.hpp>
 #include <launch/bench/verdict.hpp>
 #include <launch/options/options.hpp>
 #include <launch/output/output_file.hpp>
@@ -39,8 +40,20 @@ class BenchJob {
   // Collective. Warm-up and repeats of `once`, which returns the seconds of this rank. The seconds of the
   // slowest rank in each repeat that counts; nothing after a stop.
   std::optional<std::vector<double>> repeat(const std::function<double()>& once);
+  // Collective. The same for something short: a repeat makes so many calls that it takes about 10 ms. seconds_of(n): of one of
+  // n calls in a row, on this rank.
+  struct Calls {
+    int count = 1;
+    Interval seconds{};  // of a call
+  };
+  std::optional<Calls> time_calls(const std::function<double(int)>& seconds_of);
   double slowest(double seconds);  // collective: the largest of all ranks
   uint64_t sum(uint64_t mine);     // collective
+
+  // Throws Error (preflight) where the ranks of this node cannot have so much memory each: the system overcommits it, and would
+  // kill them where they touch it. what: "messages of 1 GiB".
+  void refuse_too_large(const Device& device, uint64_t bytes_of_a_rank, const std::string& what,
+                        const std::string& why, const std::string& remedy) const;
 
   // Rank 0 writes, the others do nothing. Lines of the table go to stdout, or to stderr where stdout gets the
   // JSON.
@@ -59,5 +72,9 @@ class BenchJob {
   std::optional<Error> failure_;      // of stdout
   std::optional<ProgressLine> line_;  // rank 0, unless quiet
 };
+
+// In a table: "12.34", "[12.10, 12.51]"; "-" for NaN.
+std::string microseconds(double seconds);
+std::string microseconds(const Interval& seconds);
 
 }  // namespace maniple
