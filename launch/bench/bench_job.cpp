@@ -30,6 +30,9 @@ BenchJob::BenchJob(World& world, const BenchOptions& options, RankActivity& acti
   collective_phase(world, [&] {
     if (world.rank() != 0) return;
     if (options.json) maniple::check_output(*options.json, options.overwrite, nullptr);
+    if (options.record)
+      for (const std::string& file : {*options.record, *options.record + ".log"})
+        maniple::check_output(file, options.overwrite, nullptr);
     stdout_.emplace("-");
     if (!options.quiet) line_.emplace(terminal_columns(), ProgressLine::Clock::now());
   });
@@ -103,6 +106,12 @@ void BenchJob::progress(size_t done, size_t all, const std::string& what) {
         fmt::format("{:.1f}% {}/{} | {}", 100.0 * static_cast<double>(done) / static_cast<double>(all), done,
                     all, what),
         ProgressLine::Clock::now()));
+}
+
+void BenchJob::progress(const Progress& engine, const JobCounts& counts, double seconds) {
+  if (line_)
+    say(line_->update(job_progress(engine, counts, seconds, std::nullopt, world_.locations()),
+                      ProgressLine::Clock::now()));
 }
 
 void BenchJob::check_output() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/tensor/device.hpp>
+#include <launch/analysis/summary.hpp>
 #include <launch/bench/verdict.hpp>
 #include <launch/options/options.hpp>
 #include <launch/output/output_file.hpp>
@@ -23,6 +24,8 @@ struct BenchResult {
   nlohmann::ordered_json numbers;  // an object
   std::string last_line;           // of the table, with a line end
   Evidence evidence;
+  std::vector<Metric> samples{};  // a value for each repeat
+  RunSummary run{};               // of a bench that serves requests
 };
 
 class BenchJob {
@@ -59,6 +62,8 @@ class BenchJob {
   // JSON.
   void print(const std::string& lines);
   void progress(size_t done, size_t all, const std::string& what);
+  // As in generate. seconds: since the engine began to serve.
+  void progress(const Progress& engine, const JobCounts& counts, double seconds);
   // Rank 0. Throws CollectiveError if this or an earlier print() failed: call it when no rank waits for rank
   // 0.
   void write_json(const nlohmann::ordered_json& json);

@@ -1,12 +1,15 @@
 #include <launch/bench/comm.hpp>
 #include <launch/bench/load.hpp>
+#include <launch/bench/serving.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/commands/run_identity.hpp>
+#include <launch/commands/run_recording.hpp>
 #include <launch/options/option_names.hpp>
 #include <launch/options/version.hpp>
 #include <launch/output/report.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/process/signals.hpp>
+#include <launch/run_directory/disk_wait.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
@@ -22,8 +25,13 @@ struct Prepared {
   JobOptions options;  // with what the ranks have agreed on
   std::optional<SharedModel> model;
   JobPlan plan;
+  Workload workload;  // rank 0, of a bench that serves requests
   Preflight preflight;
 };
+
+bool serves(const BenchOptions& options) {
+  return options.bench == BenchKind::throughput || options.bench == BenchKind::latency;
+}
 
 // Collective. Throws the first refusal.
 Prepared prepare(World& world, const BenchOptions& asked) {
@@ -33,13 +41,18 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
-  serve_nothing(engine);
+  if (!serves(asked)) serve_nothing(engine);
   if (!engine.model.empty()) job.model = share_model(world, engine.model);
   if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
     job.plan = plan_or_refuse(world.locations(), engine, job.model ? &job.model->config : nullptr);
   });
-  if (job.model) shrink_cache(engine, job.plan);
+  if (job.model && !serves(asked)) shrink_cache(engine, job.plan);
+  collective_phase(world, [&] {
+    if (world.rank() == 0 && serves(asked))
+      job.workload =
+          make_workload(asked, *job.model->files, job.model->config.vocab_size, job.plan.max_model_len);
+  });
   job.preflight = run_preflight(world, job.options, job.plan);
   engine.backend.threads = job.preflight.share.threads;
   engine.backend.cpus = job.preflight.share.cpus;
@@ -89,16 +102,60 @@ nlohmann::ordered_json provenance(const World& world, const BenchOptions& option
   return json;
 }
 
-std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job) {
-  if (bench.options().bench == BenchKind::load)
-    return bench_load(bench, job.plan, job.options.engine, *job.model);
+// What the job leaves in --record, on rank 0: nothing unless it completes.
+class Recording {
+ public:
+  Recording(const BenchOptions& options, const World& world, const Prepared& job, RankSeries& series)
+      : options_(options), world_(world), job_(job), series_(series) {}
+  ~Recording() {
+    if (recording_) recording_->discard();
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  // engine: null without one. The observer may be null.
+  RunObserver* start(const EngineInfo* engine) {
+    if (world_.rank() != 0 || !options_.record) return nullptr;
+    const EngineOptions& in_force = job_.options.engine;
+    JobOnRecord job{fmt::format("bench {}", name_of(options_.bench)), job_.options, world_,
+                    job_.preflight.job};
+    job.dtype = options_.bench == BenchKind::comm ? options_.dtype.value_or(DType::fp32) : in_force.dtype;
+    job.engine = engine;
+    if (serves(options_)) job.input_hash = job_.workload.hash();
+    if (serves(options_)) job.seed = options_.seed;
+    recording_.emplace(Recorder::Options{*options_.record, *options_.record + ".log"}, job, series_);
+    return recording_->observer();
+  }
+  void complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {
+    if (recording_) recording_->complete(result, verdict, code);
+    recording_.reset();
+  }
+
+ private:
+  const BenchOptions& options_;
+  const World& world_;
+  const Prepared& job_;
+  RankSeries& series_;
+  std::optional<RunRecording> recording_;
+};
+
+std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job, Recording& recording) {
+  World& world = bench.world();
+  const EngineOptions& options = job.options.engine;
+  if (serves(bench.options())) {
+    Engine engine(world, options, job.plan, *job.model, bench.activity());
+    const ServingBench serving{bench, engine, job.plan, job.workload,
+                               recording.start(&engine.model().info())};
+    return bench.options().bench == BenchKind::latency ? bench_latency(serving) : bench_throughput(serving);
+  }
+  recording.start(nullptr);
+  if (bench.options().bench == BenchKind::load) return bench_load(bench, job.plan, options, *job.model);
   Backend backend;
-  collective_phase(bench.world(),
-                   [&] { backend = backend_of(bench.world(), job.options.engine, job.preflight.share); });
+  collective_phase(world, [&] { backend = backend_of(world, options, job.preflight.share); });
   try {
     return bench_comm(bench, job.plan, backend);
   } catch (...) {
-    bench.world().abort_groups();  // before the memory that they use is freed
+    world.abort_groups();  // before the memory that they use is freed
     throw;
   }
 }
@@ -109,8 +166,18 @@ ExitCode stopped(const BenchOptions& options) {
   return InterruptScope::flag() == SIGALRM ? ExitCode::stopped : InterruptScope::interrupted_code();
 }
 
+nlohmann::ordered_json samples_json(const Metric& metric) {
+  const Interval interval = median_interval(metric.values);
+  return {{"unit", metric.unit},
+          {"values", metric.values},
+          {"median", interval.median},
+          {"low", interval.low},
+          {"high", interval.high}};
+}
+
 // Rank 0, while no other rank waits for it.
-ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult& result) {
+ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult& result,
+                Recording& recording) {
   const BenchOptions& options = bench.options();
   const Verdict verdict = judge(result.evidence);
   bench.print(result.last_line + result_line(verdict));
@@ -118,8 +185,13 @@ ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult&
   json.update(result.numbers);
   json["verdict"] = name_of(verdict.quality);
   json["reason"] = verdict.reason;
+  for (const Metric& metric : result.samples) json["samples"][metric.name] = samples_json(metric);
   bench.write_json(json);
   const ExitCode code = exit_code_of(verdict, options.require_valid);
+  {
+    const DiskWait wait(&bench.activity().disk);
+    recording.complete(result, verdict, code);
+  }
   if (code != ExitCode::complete)
     say(error_block(Error(code, "the result is INVALID: " + verdict.reason,
                           "--require-valid was given: numbers that may be wrong are a failure",
@@ -127,7 +199,7 @@ ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult&
   return code;
 }
 
-ExitCode bench(World& world, const BenchOptions& options, RankActivity& activity) {
+ExitCode bench(World& world, const BenchOptions& options, RankActivity& activity, RankSeries& series) {
   BenchJob bench(world, options, activity);
   const Prepared job = prepare(world, options);
   std::optional<InterruptScope> interrupts;
@@ -135,38 +207,24 @@ ExitCode bench(World& world, const BenchOptions& options, RankActivity& activity
   const JobFacts& facts = job.preflight.job;
   const std::vector<std::string> places = world.rank() == 0 ? places_of(facts) : std::vector<std::string>();
   bench.print(header(world, places));
-  const std::optional<BenchResult> result = measure(bench, job);
+  Recording recording(options, world, job, series);
+  const std::optional<BenchResult> result = measure(bench, job, recording);
   activity.phase = Phase::end;
   if (world.rank() != 0) return ExitCode::complete;
   bench.check_output();
-  return result ? report(bench, provenance(world, options, facts, places), *result) : stopped(options);
+  return result ? report(bench, provenance(world, options, facts, places), *result, recording)
+                : stopped(options);
 }
 
 }  // namespace
 
 ExitCode run_bench(World& world, const BenchOptions& options, const Reporters& reporters) {
-  HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
-                       [&](const FaultReport& fault) { reporters.faults.report(fault); });
+  RankSeries series(world.locations()[static_cast<size_t>(world.rank())]);
+  HealthMonitor health(
+      world, reporters.peers, Deadlines::within(options.deadline),
+      [&](const FaultReport& fault) { reporters.faults.report(fault); }, &series);
   reporters.start.reset();
-  // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
-  const auto leave_together = [&] {
-    health.activity().phase = Phase::end;
-    world.barrier();
-  };
-  try {
-    const ExitCode code = bench(world, options, health.activity());
-    leave_together();
-    return code;
-  } catch (const SilentExit&) {
-    leave_together();
-    throw;
-  } catch (const CollectiveError& error) {
-    health.report_known_to_all(error, error.rank());
-    leave_together();
-    throw;
-  } catch (const std::exception& exception) {
-    health.report_and_end_job(error_of(exception));
-  }
+  return health.supervise([&] { return bench(world, options, health.activity(), series); });
 }
 
 }  // namespace maniple

@@ -131,12 +131,7 @@ ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters&
   HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
                        [&](const FaultReport& fault) { reporters.faults.report(fault); });
   reporters.start.reset();
-  try {
-    return diagnose(world, options);
-  } catch (const CollectiveError& error) {
-    health.report_known_to_all(error, error.rank());
-    throw;
-  }
+  return health.supervise([&] { return diagnose(world, options); });
 }
 
 }  // namespace maniple

@@ -8,6 +8,7 @@
 #include <launch/output/report.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <launch/process/signals.hpp>
+#include <launch/run_directory/disk_wait.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
@@ -119,7 +120,10 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   reporters.log.write("end: " + times_text(summary.ranks[0]));
   const ExitCode code =
       close_results(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
-  recording.complete(summary, code);
+  {
+    const DiskWait wait(&activity.disk);
+    recording.complete(summary, code);
+  }
   tell(options,
        summary_text(summary, done, failed, plan.max_model_len, world.locations()) + job.outcome_text(code));
   reporters.log.write(fmt::format("exit {}", static_cast<int>(job.process_exit_code(code))));
@@ -143,7 +147,9 @@ ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobF
   reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {}", info.architecture, info.load_seconds,
                                   info.backend, counted(info.num_blocks, "KV block")));
   if (job) {
-    RunRecording recording(options, world, plan, facts, engine.model(), *job, vitals.series);
+    const JobOnRecord on_record{"generate",        options,          world, facts, info.dtype, &info,
+                                job->input_hash(), job->seed().value};
+    RunRecording recording(job->recording(), on_record, vitals.series);
     return serve(engine, world, options, plan, vitals.activity, *job, recording, reporters);
   }
   reporters.log.write("end: " + times_text(engine.run_worker()));
@@ -233,29 +239,14 @@ ExitCode run_generate(World& world, const GenerateOptions& options, const Report
       world, reporters.peers, Deadlines::within(options.deadline),
       [&](const FaultReport& fault) { reporters.faults.report(fault); }, &series);
   reporters.start.reset();
-  std::optional<GenerateJob> job;  // rank 0
-  // For every end that all ranks know of: the health monitors watch until rank 0 has closed its files.
-  const auto leave_together = [&] {
-    health.activity().phase = Phase::end;
-    world.barrier();
-  };
-  try {
-    const ExitCode code = generate(world, options, {health.activity(), series}, job, reporters);
-    leave_together();
-    return code;
-  } catch (const SilentExit&) {
-    leave_together();
-    throw;
-  } catch (const CollectiveError& error) {
-    if (job) job->give_up(error.code());
-    health.report_known_to_all(error, error.rank());
-    leave_together();
-    throw;
-  } catch (const std::exception& exception) {
-    const Error error = error_of(exception);
-    if (job) job->give_up(error.code());
-    health.report_and_end_job(error);
-  }
+  std::optional<GenerateJob> job;  // rank 0; after the monitor, which watches while it closes its files
+  return health.supervise(
+      [&] {
+        return generate(world, options, {health.activity(), series}, job, reporters);
+      },
+      [&](ExitCode code) {
+        if (job) job->give_up(code);
+      });
 }
 
 }  // namespace maniple

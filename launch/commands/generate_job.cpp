@@ -79,7 +79,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   else
     input_.emplace(options_.in, from_text);
   if (options_.record && *options_.record != "off")
-    for (const fs::path& path : {record_files()->record, record_files()->log})
+    for (const fs::path& path : {recording()->file, recording()->log})
       check_output(path, options_.overwrite, input_ ? &*input_ : nullptr);
   if (options_.run_dir) {
     open_run(plan, host, instruction_path);
@@ -90,7 +90,7 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
   // Before the input is read, which may be long.
   check_output(options_.out.value_or("-"), options_.overwrite, input_ ? &*input_ : nullptr);
   if (!followed_) check_requests();
-  if (record_files() && input_) input_->hash();  // of a long input, before all ranks are ready
+  if (recording() && input_) input_->hash();  // of a long input, before all ranks are ready
   output_.emplace(options_.out.value_or("-"));
 }
 
@@ -155,11 +155,11 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
     already_over_ = close({}, 0, ExitCode::complete, "null");  // only the final files were missing
 }
 
-std::optional<RecordFiles> GenerateJob::record_files() const {
-  if (options_.record == "off") return std::nullopt;
-  if (options_.record) return RecordFiles{*options_.record, *options_.record + ".log"};
-  if (!run_) return std::nullopt;
-  return RecordFiles{folder() / record_file_name, folder() / record_log_name};
+std::optional<Recorder::Options> GenerateJob::recording() const {
+  if (options_.record == "off" || (!options_.record && !run_)) return std::nullopt;
+  const fs::path file = options_.record ? fs::path(*options_.record) : folder() / record_file_name,
+                 log = options_.record ? fs::path(*options_.record + ".log") : folder() / record_log_name;
+  return Recorder::Options{file, log, options_.record_limit, options_.sync_interval};
 }
 
 std::optional<uint64_t> GenerateJob::input_hash() {

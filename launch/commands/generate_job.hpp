@@ -6,6 +6,7 @@
 #include <launch/options/options.hpp>
 #include <launch/output/report.hpp>
 #include <launch/output/results.hpp>
+#include <launch/record/recorder.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <runtime/checkpoint/model_files.hpp>
 
@@ -13,10 +14,6 @@
 #include <string>
 
 namespace maniple {
-
-struct RecordFiles {
-  std::filesystem::path record, log;
-};
 
 class GenerateJob {
  public:
@@ -29,7 +26,7 @@ class GenerateJob {
   const std::optional<ExitCode>& already_over() const { return already_over_; }
   const SeedReport& seed() const { return seed_; }
   // Where the job is recorded: --record, else in folder(), else nowhere.
-  std::optional<RecordFiles> record_files() const;
+  std::optional<Recorder::Options> recording() const;
   // Absent for a prompt, a pipe and stdin.
   std::optional<uint64_t> input_hash();
   // Of this shard; with --follow the requests that have arrived.

@@ -22,58 +22,60 @@ void copy_text(std::string_view text, char (&to)[Size]) {
   text.copy(to, Size - 1);
 }
 
-nlohmann::ordered_json options_json(const GenerateOptions& options, const JobPlan& plan,
-                                    const EngineInfo& info) {
-  const EngineOptions& engine = options.engine;
-  return {{"given", options.given},
-          {"in_force",
-           {{"ranks", plan.grid.replica_ranks() * plan.grid.data},
-            {"tp", plan.grid.tensor},
-            {"data", plan.grid.data},
-            {"backend", info.backend},
-            {"dtype", name_of(info.dtype)},
-            {"threads", engine.backend.threads},
-            {"block_size", info.block_size},
-            {"kv_blocks", info.num_blocks},
-            {"max_model_len", plan.max_model_len},
-            {"max_num_seqs", engine.max_num_seqs},
-            {"max_num_batched_tokens", engine.max_num_batched_tokens},
-            {"steps_in_flight", plan.steps_in_flight},
-            {"prefix_cache", engine.prefix_cache},
-            {"schedule", engine.schedule == Policy::mixed ? "mixed" : "prefill-first"},
-            {"weights", engine.random_weights ? "random" : "of the model"}}}};
+nlohmann::ordered_json options_json(const JobOnRecord& job) {
+  const EngineOptions& engine = job.options.engine;
+  const JobPlan& plan = job.facts.plan;
+  nlohmann::ordered_json in_force = {{"ranks", plan.grid.replica_ranks() * plan.grid.data},
+                                     {"tp", plan.grid.tensor},
+                                     {"data", plan.grid.data},
+                                     {"dtype", name_of(job.dtype)},
+                                     {"threads", engine.backend.threads}};
+  if (const EngineInfo* const info = job.engine)
+    in_force.update({{"backend", info->backend},
+                     {"block_size", info->block_size},
+                     {"kv_blocks", info->num_blocks},
+                     {"max_model_len", plan.max_model_len},
+                     {"max_num_seqs", engine.max_num_seqs},
+                     {"max_num_batched_tokens", engine.max_num_batched_tokens},
+                     {"steps_in_flight", plan.steps_in_flight},
+                     {"prefix_cache", engine.prefix_cache},
+                     {"schedule", engine.schedule == Policy::mixed ? "mixed" : "prefill-first"},
+                     {"weights", engine.random_weights ? "random" : "of the model"}});
+  return {{"given", job.options.given}, {"in_force", in_force}};
 }
 
-Texts provenance_of(const GenerateOptions& options, const World& world, const JobPlan& plan,
-                    const RankModel& model, GenerateJob& job) {
-  Texts texts = machine_provenance(options.launch.environment);
-  const EngineOptions& engine = options.engine;
+std::string hash_text(std::optional<uint64_t> hash) { return hash ? fmt::format("{:016x}", *hash) : ""; }
+
+Texts provenance_of(const JobOnRecord& job) {
+  Texts texts = machine_provenance(job.options.launch.environment);
+  const EngineOptions& engine = job.options.engine;
   std::set<std::string> hosts;
-  for (const RankLocation& location : world.locations()) hosts.insert(location.host);
-  const ModelFiles files(engine.model);
-  texts["command"] = "generate";
-  texts["mpi"] = world.description();
+  for (const RankLocation& location : job.world.locations()) hosts.insert(location.host);
+  texts["command"] = job.command;
+  texts["mpi"] = job.world.description();
   texts["cpu_path"] = instruction_path_of(engine.backend);
-  texts["options"] = options_json(options, plan, model.info()).dump();
-  texts["model_path"] = engine.model.string();
-  texts["model_hash"] = fmt::format("{:016x}", model_hash(files));
-  texts["config_json"] = files.text("config.json");
-  const std::optional<uint64_t> input = job.input_hash();
-  texts["input_hash"] = input ? fmt::format("{:016x}", *input) : "";
-  texts["dtype"] = name_of(model.info().dtype);
-  texts["repro_level"] = level_of(plan);
-  texts["seed"] = fmt::format("{}", job.seed().value);
-  texts["job"] = options.launch.job;
+  texts["options"] = options_json(job).dump();
+  if (!engine.model.empty()) {
+    const ModelFiles files(engine.model);
+    texts["model_path"] = engine.model.string();
+    texts["model_hash"] = hash_text(model_hash(files));
+    texts["config_json"] = files.text("config.json");
+  }
+  texts["input_hash"] = hash_text(job.input_hash);
+  texts["dtype"] = name_of(job.dtype);
+  texts["repro_level"] = level_of(job.facts.plan);
+  texts["seed"] = job.seed ? fmt::format("{}", *job.seed) : "";
+  texts["job"] = job.options.launch.job;
   texts["hosts"] = fmt::format("{}", fmt::join(hosts, " "));
   texts["started_utc"] = utc_now();
   return texts;
 }
 
-std::vector<TopologyRow> topology_of(const JobPlan& plan, const JobFacts& facts, const EngineInfo& info) {
+std::vector<TopologyRow> topology_of(const JobFacts& facts, const EngineInfo* engine) {
   std::vector<TopologyRow> rows(facts.ranks.size());
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     const RankLocation& location = facts.locations[rank];
-    const GridPosition position = position_in(plan.grid, static_cast<int>(rank));
+    const GridPosition position = position_in(facts.plan.grid, static_cast<int>(rank));
     TopologyRow& row = rows[rank];
     row.rank = static_cast<int32_t>(rank);
     row.node = location.node;
@@ -82,7 +84,7 @@ std::vector<TopologyRow> topology_of(const JobPlan& plan, const JobFacts& facts,
     row.data = position.data;
     copy_text(location.host, row.host);
     copy_text(ranges_text(facts.ranks[rank].cpus), row.cpus);
-    copy_text(info.gpus[rank], row.gpu_uuid);
+    if (engine) copy_text(engine->gpus[rank], row.gpu_uuid);
   }
   return rows;
 }
@@ -125,13 +127,15 @@ std::vector<GroupRow> group_rows(const RunSummary& summary) {
   return rows;
 }
 
-SummaryRow summary_row(const char* metric, const char* unit, double value) {
-  SummaryRow row;
+SummaryRow summary_row(std::string_view metric, std::string_view unit, const Interval& interval, uint64_t n) {
+  SummaryRow row{.n = n, .median = interval.median, .low = interval.low, .high = interval.high};
   copy_text(metric, row.metric);
   copy_text(unit, row.unit);
-  row.median = value;
-  row.low = row.high = std::nan("");
   return row;
+}
+
+SummaryRow summary_row(const char* metric, const char* unit, double value) {
+  return summary_row(metric, unit, {value, std::nan(""), std::nan("")}, 1);
 }
 
 std::vector<SummaryRow> summary_rows(const RunSummary& summary) {
@@ -149,30 +153,61 @@ std::vector<SummaryRow> summary_rows(const RunSummary& summary) {
       summary_row("total_tok_per_s", "tokens/s", rate(summary.prompt_tokens + summary.completion_tokens))};
 }
 
+std::vector<SampleRow> sample_rows(const std::vector<Metric>& metrics) {
+  std::vector<SampleRow> rows;
+  for (const Metric& metric : metrics)
+    for (size_t repeat = 0; repeat < metric.values.size(); ++repeat) {
+      SampleRow& row = rows.emplace_back(SampleRow{.repeat = repeat, .value = metric.values[repeat]});
+      copy_text(metric.name, row.metric);
+      copy_text(metric.unit, row.unit);
+    }
+  return rows;
+}
+
+std::vector<SummaryRow> summary_rows(const std::vector<Metric>& metrics) {
+  std::vector<SummaryRow> rows;
+  for (const Metric& metric : metrics)
+    rows.push_back(
+        summary_row(metric.name, metric.unit, median_interval(metric.values), metric.values.size()));
+  return rows;
+}
+
 }  // namespace
 
-RunRecording::RunRecording(const GenerateOptions& options, const World& world, const JobPlan& plan,
-                           const JobFacts& facts, const RankModel& model, GenerateJob& job,
+RunRecording::RunRecording(const std::optional<Recorder::Options>& files, const JobOnRecord& job,
                            RankSeries& series) {
-  const std::optional<RecordFiles> files = job.record_files();
   if (!files) return;
-  recorder_.emplace(Recorder::Options{files->record, files->log, options.record_limit, options.sync_interval},
-                    series);
-  for (const auto& [name, text] : provenance_of(options, world, plan, model, job))
-    recorder_->text(name, text);
-  recorder_->rows(TableId::topology, topology_of(plan, facts, model.info()));
+  recorder_.emplace(*files, series);
+  for (const auto& [name, text] : provenance_of(job)) recorder_->text(name, text);
+  recorder_->rows(TableId::topology, topology_of(job.facts, job.engine));
   recorder_->start();
 }
 
 void RunRecording::complete(const RunSummary& summary, ExitCode code) {
+  complete(summary, code, {}, summary_rows(summary), {});
+}
+
+void RunRecording::complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {
+  complete(result.run, code, sample_rows(result.samples), summary_rows(result.samples),
+           {{"verdict", std::string(name_of(verdict.quality))}, {"verdict_reason", verdict.reason}});
+}
+
+void RunRecording::complete(const RunSummary& summary, ExitCode code, const std::vector<SampleRow>& samples,
+                            const std::vector<SummaryRow>& medians, Texts texts) {
   if (!recorder_) return;
   recorder_->drain();
-  recorder_->text("ended_utc", utc_now());
-  recorder_->text("exit_code", fmt::format("{}", static_cast<int>(code)));
+  texts["ended_utc"] = utc_now();
+  texts["exit_code"] = fmt::format("{}", static_cast<int>(code));
+  for (const auto& [name, text] : texts) recorder_->text(name, text);
   recorder_->rows(TableId::ranks, rank_rows(summary));
   recorder_->rows(TableId::groups, group_rows(summary));
-  recorder_->rows(TableId::summary, summary_rows(summary));
+  recorder_->rows(TableId::samples, samples);
+  recorder_->rows(TableId::summary, medians);
   recorder_->complete();
+}
+
+void RunRecording::discard() {
+  if (recorder_) recorder_->discard();
 }
 
 }  // namespace maniple

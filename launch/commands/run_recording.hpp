@@ -1,8 +1,9 @@
-// The record of a generate job: what it says of the job, before and after the requests are served. On rank 0.
+// The record of a job: what it says of the job, before and after its work. On rank 0.
 #pragma once
 
-#include <launch/commands/generate_job.hpp>
+#include <launch/bench/bench_job.hpp>
 #include <launch/preflight/job_facts.hpp>
+#include <launch/record/provenance.hpp>
 #include <launch/record/recorder.hpp>
 #include <runtime/engine.hpp>
 
@@ -10,17 +11,33 @@
 
 namespace maniple {
 
+// What a record says of a job before its work.
+struct JobOnRecord {
+  std::string command;        // "bench load"
+  const JobOptions& options;  // in force
+  const World& world;
+  const JobFacts& facts;
+  DType dtype = DType::bf16;
+  const EngineInfo* engine = nullptr;  // null: no engine serves
+  std::optional<uint64_t> input_hash{};
+  std::optional<uint64_t> seed{};
+};
+
 class RunRecording {
  public:
-  // Records nothing where the options say so. The references must outlive it.
-  RunRecording(const GenerateOptions& options, const World& world, const JobPlan& plan, const JobFacts& facts,
-               const RankModel& model, GenerateJob& job, RankSeries& series);
+  // Records nothing without files. The series must outlive it.
+  RunRecording(const std::optional<Recorder::Options>& files, const JobOnRecord& job, RankSeries& series);
 
   RunObserver* observer() { return recorder_ ? &*recorder_ : nullptr; }  // null: nothing is recorded
   // The job has ended by itself, after its results were stored.
   void complete(const RunSummary& summary, ExitCode code);
+  void complete(const BenchResult& result, const Verdict& verdict, ExitCode code);
+  void discard();  // leaves no file
 
  private:
+  void complete(const RunSummary& summary, ExitCode code, const std::vector<SampleRow>& samples,
+                const std::vector<SummaryRow>& medians, Texts texts);
+
   std::optional<Recorder> recorder_;
 };
 

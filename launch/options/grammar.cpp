@@ -214,6 +214,8 @@ std::optional<std::string> Grammar::parse(std::span<const std::string> args) {
   if (values.count("words") != 0) *words_ = values["words"].as<std::vector<std::string>>();
   given_ = {{"command", command_}};
   for (const auto& store : stores_) store(values, given_);
+  for (const auto& [name, value] : values)
+    if (!value.defaulted()) written_.insert(name);
   return std::nullopt;
 }
 

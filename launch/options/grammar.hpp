@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -195,6 +196,8 @@ class Grammar {
   static po::options_description general();
   // After parse(): the options as text, with the command.
   const GivenOptions& given() const { return given_; }
+  // Of these, the options that somebody wrote: no defaults.
+  bool wrote(const std::string& name) const { return written_.contains(name); }
 
  private:
   std::string help() const;
@@ -208,6 +211,7 @@ class Grammar {
   std::vector<std::function<void(const po::variables_map&, GivenOptions&)>> stores_;
   std::map<std::string, std::vector<std::string>> choices_;
   GivenOptions given_;
+  std::set<std::string> written_;
   std::vector<std::string>* words_ = nullptr;
   std::vector<std::string> completed_words_;
 };

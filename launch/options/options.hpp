@@ -2,6 +2,7 @@
 #pragma once
 
 #include <launch/input/sampling_fields.hpp>
+#include <launch/options/lengths.hpp>
 #include <launch/options/overwrite.hpp>
 #include <launch/options/report_options.hpp>
 #include <launch/options/same_options.hpp>
@@ -70,12 +71,12 @@ struct DoctorOptions : GenerateOptions {  // the model (else an empty path) and 
 };
 
 // What `bench` measures; for comm, by which operations of which of the job's groups.
-enum class BenchKind : uint8_t { comm, load };
+enum class BenchKind : uint8_t { throughput, latency, comm, load, kernels };
 enum class CommOp : uint8_t { all_reduce, all_gather, reduce_scatter, broadcast, sendrecv };
 enum class GroupAxis : uint8_t { tensor, data, world };
 
 constexpr std::string_view name_of(BenchKind kind) {
-  constexpr std::string_view names[] = {"comm", "load"};
+  constexpr std::string_view names[] = {"throughput", "latency", "comm", "load", "kernels"};
   return names[static_cast<size_t>(kind)];
 }
 constexpr std::string_view name_of(CommOp op) {
@@ -92,10 +93,18 @@ struct BenchOptions : JobOptions {  // without a model its path is empty
   BenchKind bench = BenchKind::comm;
   int warmup = 1;  // repeats that do not count
   int repeats = 6;
-  std::optional<std::string> json;  // a path, or "-" for stdout
+  std::optional<std::string> json;    // a path, or "-" for stdout
+  std::optional<std::string> record;  // a path
   Overwrite overwrite;
   bool require_valid = false;  // an invalid result is a failure
   bool quiet = false;
+  // throughput, latency
+  Lengths lengths;
+  std::vector<std::string> in;           // files with requests, or "-" for stdin; then the lengths are theirs
+  uint32_t prefix = 0;                   // tokens that all prompts begin with
+  uint64_t seed = 0;                     // of lengths, prompts and random weights
+  std::optional<uint32_t> num_prompts;   // of throughput; absent: 1000, or all of a file
+  std::vector<uint32_t> batch_sizes{8};  // of latency
   // comm; bytes
   std::vector<CommOp> ops{CommOp::all_reduce, CommOp::all_gather, CommOp::reduce_scatter, CommOp::broadcast,
                           CommOp::sendrecv};
@@ -105,6 +114,8 @@ struct BenchOptions : JobOptions {  // without a model its path is empty
   bool check = true;  // count wrong values
   // load
   bool cold = false;  // not from the page cache
+  // kernels
+  std::vector<uint32_t> shapes_of_tp;  // empty: --tp
 };
 
 struct StatusOptions {

@@ -109,4 +109,11 @@ void Recorder::complete() {
   });
 }
 
+void Recorder::discard() {
+  writer_.reset();
+  log_.reset();
+  std::error_code ignored;
+  fs::remove(options_.log, ignored);
+}
+
 }  // namespace maniple

@@ -44,6 +44,7 @@ class Recorder : public RunObserver {
   void drain();
   // The job has ended by itself: makes the HDF5 file and removes the log.
   void complete();
+  void discard();  // removes the log
 
  private:
   struct Rows {

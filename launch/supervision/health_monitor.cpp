@@ -1,4 +1,6 @@
+#include <launch/output/report.hpp>
 #include <launch/supervision/health_monitor.hpp>
+#include <runtime/collective_phase.hpp>
 
 #include <fmt/format.h>
 
@@ -213,6 +215,32 @@ bool HealthMonitor::node_is_gone(int rank) const {
     if (locations[other].node == node && checked_ - ranks_[other].heard < deadlines_.silence / 2)
       return false;
   return true;
+}
+
+void HealthMonitor::leave_together() {
+  activity().phase = Phase::end;
+  world_.barrier();
+}
+
+ExitCode HealthMonitor::supervise(const std::function<ExitCode()>& work,
+                                  const std::function<void(ExitCode)>& give_up) {
+  try {
+    const ExitCode code = work();
+    leave_together();
+    return code;
+  } catch (const SilentExit&) {
+    leave_together();
+    throw;
+  } catch (const CollectiveError& error) {
+    give_up(error.code());
+    report_known_to_all(error, error.rank());
+    leave_together();
+    throw;
+  } catch (const std::exception& exception) {
+    const Error error = error_of(exception);
+    give_up(error.code());
+    report_and_end_job(error);
+  }
 }
 
 void HealthMonitor::report_known_to_all(const Error& error, int rank) {

@@ -43,10 +43,11 @@ class HealthMonitor {
   ~HealthMonitor();
 
   RankActivity& activity() { return peers_.activity(); }
-  // For an error of this rank. The first returns: all ranks know
-  // of the error and end together. The second ends the job.
-  void report_known_to_all(const Error& error, int rank);
-  [[noreturn]] void report_and_end_job(const Error& error);
+  // Collective. Runs the job's work, and returns or throws what it does where all ranks know of its end: then the
+  // monitors watch until rank 0 has closed its files. Any other exception ends the job. Before a failure is
+  // reported, give_up gets its code.
+  ExitCode supervise(
+      const std::function<ExitCode()>& work, const std::function<void(ExitCode)>& give_up = [](ExitCode) {});
 
  private:
   // What rank 0 last heard of a rank.
@@ -64,6 +65,9 @@ class HealthMonitor {
   void check_disk();
   void check_coordinator();
   void restart_deadlines();
+  void leave_together();
+  void report_known_to_all(const Error& error, int rank);
+  [[noreturn]] void report_and_end_job(const Error& error);
   [[noreturn]] void report_dead(int rank);
   [[noreturn]] void report_suspect(int rank, const std::string& what);
   bool node_is_gone(int rank) const;

@@ -170,7 +170,7 @@ TEST(HealthMonitorDeathTest, ACoordinatorThatStandsStillIsAFaultThoughAllAreIdle
 
 TEST(HealthMonitorDeathTest, AnErrorOfOneRankEndsTheJob) {
   expect_fault("rank 0 in start 0: out of luck; noticed by 0", [](HealthMonitor& health) {
-    health.report_and_end_job({ExitCode::fault, "out of luck"});
+    health.supervise([]() -> ExitCode { throw Error(ExitCode::fault, "out of luck"); });
   });
 }
 
