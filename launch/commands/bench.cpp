@@ -102,53 +102,31 @@ nlohmann::ordered_json provenance(const World& world, const BenchOptions& option
   return json;
 }
 
-// What the job leaves in --record, on rank 0: nothing unless it completes.
-class Recording {
- public:
-  Recording(const BenchOptions& options, const World& world, const Prepared& job, RankSeries& series)
-      : options_(options), world_(world), job_(job), series_(series) {}
-  ~Recording() {
-    if (recording_) recording_->discard();
-  }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+// What the record says of the job. engine: null without one.
+JobOnRecord on_record(const World& world, const BenchOptions& options, const Prepared& prepared,
+                      const EngineInfo* engine) {
+  const bool comm = options.bench == BenchKind::comm;
+  JobOnRecord job{fmt::format("bench {}", name_of(options.bench)), prepared.options, world,
+                  prepared.preflight.job};
+  job.dtype = comm ? options.dtype.value_or(DType::fp32) : prepared.options.engine.dtype;
+  job.engine = engine;
+  if (!serves(options)) return job;
+  job.input_hash = prepared.workload.hash();
+  job.seed = options.seed;
+  return job;
+}
 
-  // engine: null without one. The observer may be null.
-  RunObserver* start(const EngineInfo* engine) {
-    if (world_.rank() != 0 || !options_.record) return nullptr;
-    const EngineOptions& in_force = job_.options.engine;
-    JobOnRecord job{fmt::format("bench {}", name_of(options_.bench)), job_.options, world_,
-                    job_.preflight.job};
-    job.dtype = options_.bench == BenchKind::comm ? options_.dtype.value_or(DType::fp32) : in_force.dtype;
-    job.engine = engine;
-    if (serves(options_)) job.input_hash = job_.workload.hash();
-    if (serves(options_)) job.seed = options_.seed;
-    recording_.emplace(Recorder::Options{*options_.record, *options_.record + ".log"}, job, series_);
-    return recording_->observer();
-  }
-  void complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {
-    if (recording_) recording_->complete(result, verdict, code);
-    recording_.reset();
-  }
-
- private:
-  const BenchOptions& options_;
-  const World& world_;
-  const Prepared& job_;
-  RankSeries& series_;
-  std::optional<RunRecording> recording_;
-};
-
-std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job, Recording& recording) {
+// record: begins the record when the engine, if there is one, is ready. Its observer may be null.
+std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job,
+                                   const std::function<RunObserver*(const EngineInfo* engine)>& record) {
   World& world = bench.world();
   const EngineOptions& options = job.options.engine;
   if (serves(bench.options())) {
     Engine engine(world, options, job.plan, *job.model, bench.activity());
-    const ServingBench serving{bench, engine, job.plan, job.workload,
-                               recording.start(&engine.model().info())};
+    const ServingBench serving{bench, engine, job.plan, job.workload, record(&engine.model().info())};
     return bench.options().bench == BenchKind::latency ? bench_latency(serving) : bench_throughput(serving);
   }
-  recording.start(nullptr);
+  record(nullptr);
   if (bench.options().bench == BenchKind::load) return bench_load(bench, job.plan, options, *job.model);
   Backend backend;
   collective_phase(world, [&] { backend = backend_of(world, options, job.preflight.share); });
@@ -177,7 +155,7 @@ nlohmann::ordered_json samples_json(const Metric& metric) {
 
 // Rank 0, while no other rank waits for it.
 ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult& result,
-                Recording& recording) {
+                std::optional<RunRecording>& recording) {
   const BenchOptions& options = bench.options();
   const Verdict verdict = judge(result.evidence);
   bench.print(result.last_line + result_line(verdict));
@@ -188,9 +166,9 @@ ExitCode report(BenchJob& bench, nlohmann::ordered_json json, const BenchResult&
   for (const Metric& metric : result.samples) json["samples"][metric.name] = samples_json(metric);
   bench.write_json(json);
   const ExitCode code = exit_code_of(verdict, options.require_valid);
-  {
+  if (recording) {
     const DiskWait wait(&bench.activity().disk);
-    recording.complete(result, verdict, code);
+    recording->complete(result, verdict, code);
   }
   if (code != ExitCode::complete)
     say(error_block(Error(code, "the result is INVALID: " + verdict.reason,
@@ -207,8 +185,14 @@ ExitCode bench(World& world, const BenchOptions& options, RankActivity& activity
   const JobFacts& facts = job.preflight.job;
   const std::vector<std::string> places = world.rank() == 0 ? places_of(facts) : std::vector<std::string>();
   bench.print(header(world, places));
-  Recording recording(options, world, job, series);
-  const std::optional<BenchResult> result = measure(bench, job, recording);
+  std::optional<RunRecording> recording;
+  const auto record = [&](const EngineInfo* engine) -> RunObserver* {
+    if (world.rank() != 0 || !options.record) return nullptr;
+    const Recorder::Options files{
+        .file = *options.record, .log = *options.record + ".log", .keeps_unfinished = false};
+    return recording.emplace(files, on_record(world, options, job, engine), series).observer();
+  };
+  const std::optional<BenchResult> result = measure(bench, job, record);
   activity.phase = Phase::end;
   if (world.rank() != 0) return ExitCode::complete;
   bench.check_output();

@@ -206,8 +206,4 @@ void RunRecording::complete(const RunSummary& summary, ExitCode code, const std:
   recorder_->complete();
 }
 
-void RunRecording::discard() {
-  if (recorder_) recorder_->discard();
-}
-
 }  // namespace maniple

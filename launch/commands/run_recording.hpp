@@ -32,7 +32,6 @@ class RunRecording {
   // The job has ended by itself, after its results were stored.
   void complete(const RunSummary& summary, ExitCode code);
   void complete(const BenchResult& result, const Verdict& verdict, ExitCode code);
-  void discard();  // leaves no file
 
  private:
   void complete(const RunSummary& summary, ExitCode code, const std::vector<SampleRow>& samples,

@@ -32,6 +32,12 @@ Recorder::Recorder(const Options& options, RankSeries& series)
   }
 }
 
+Recorder::~Recorder() {
+  writer_.reset();
+  std::error_code ignored;
+  if (!options_.keeps_unfinished) fs::remove(options_.log, ignored);
+}
+
 void Recorder::start() {
   series_.keep(Clock::now());
   writer_.emplace([this] { append(); });
@@ -101,19 +107,13 @@ void Recorder::drain() {
 }
 
 void Recorder::complete() {
+  options_.keeps_unfinished = true;  // also if it cannot be made a file
   attempt([&] {
     log_->complete();
     log_->sync();
     write_record_file(read_record_log(options_.log), options_.file);
     fs::remove(options_.log);
   });
-}
-
-void Recorder::discard() {
-  writer_.reset();
-  log_.reset();
-  std::error_code ignored;
-  fs::remove(options_.log, ignored);
 }
 
 }  // namespace maniple

@@ -24,9 +24,13 @@ class Recorder : public RunObserver {
     std::filesystem::path log;           // replaced if it is there; removed when the file is
     uint64_t limit = uint64_t{1} << 30;  // bytes of the log
     std::chrono::milliseconds sync_interval{5000};
+    bool keeps_unfinished = true;  // the log stays if the job is stopped or fails
   };
   // series: of this rank, must outlive it.
   Recorder(const Options& options, RankSeries& series);
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
   // From here on rows of steps, requests and the series are written, on a thread of their own.
   void start();
 
@@ -44,7 +48,6 @@ class Recorder : public RunObserver {
   void drain();
   // The job has ended by itself: makes the HDF5 file and removes the log.
   void complete();
-  void discard();  // removes the log
 
  private:
   struct Rows {
