@@ -82,11 +82,13 @@ void BenchJob::refuse_too_large(const Device& device, uint64_t bytes_of_a_rank, 
                                 const std::string& why, const std::string& remedy) const {
   if (!device.shares_host_memory()) return;
   const RankLocation& here = world_.locations()[static_cast<size_t>(world_.rank())];
-  const uint64_t needed = bytes_of_a_rank * static_cast<uint64_t>(here.local_size), free = device.free_memory();
+  const uint64_t needed = bytes_of_a_rank * static_cast<uint64_t>(here.local_size),
+                 free = device.free_memory();
   if (needed > free)
-    throw Error(ExitCode::preflight,
-                fmt::format("{} need {} on {}, {} are free", what, bytes_text(needed), here.host, bytes_text(free)), why,
-                remedy);
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("{} need {} on {}, {} are free", what, bytes_text(needed), here.host, bytes_text(free)),
+        why, remedy);
 }
 
 void BenchJob::print(const std::string& lines) {

@@ -7,6 +7,8 @@
 #include <launch/options/options.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/output/progress.hpp>
+#include <launch/record/schema.hpp>
+#include <layers/models/cost.hpp>
 #include <parallel/world.hpp>
 #include <runtime/control/rank_activity.hpp>
 
@@ -19,13 +21,22 @@
 
 namespace maniple {
 
+// What was computed in a repeat, and in which time.
+struct TimedWork {
+  StepWork work;
+  double seconds = 0;
+};
+
 // What a bench has measured.
 struct BenchResult {
   nlohmann::ordered_json numbers;  // an object
   std::string last_line;           // of the table, with a line end
   Evidence evidence;
   std::vector<Metric> samples{};  // a value for each repeat
-  RunSummary run{};               // of a bench that serves requests
+  RunSummary run{};               // of a bench that serves requests, like `work`: of its repeats
+  std::vector<TimedWork> work{};
+  std::vector<KernelRow> kernels{};
+  std::vector<RooflineRow> roofline{};
 };
 
 class BenchJob {

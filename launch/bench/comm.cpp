@@ -131,11 +131,10 @@ double bus_factor(CommOp op, int ranks) {
 }
 
 std::string table_line(const CommRow& row) {
-  return fmt::format(
-      "{:>13} {:>10} {:8} {:14} {:>9}  {:20} {:>7} {:>7}  {}\n", row.bytes, row.bytes / size_of(row.type),
-      type_name(row.type), name_of(row.op), microseconds(row.seconds.median),
-      microseconds(row.seconds),
-      bandwidth(row.algbw()), bandwidth(row.busbw()), row.wrong ? fmt::format("{}", *row.wrong) : "N/A");
+  return fmt::format("{:>13} {:>10} {:8} {:14} {:>9}  {:20} {:>7} {:>7}  {}\n", row.bytes,
+                     row.bytes / size_of(row.type), type_name(row.type), name_of(row.op),
+                     microseconds(row.seconds.median), microseconds(row.seconds), bandwidth(row.algbw()),
+                     bandwidth(row.busbw()), row.wrong ? fmt::format("{}", *row.wrong) : "N/A");
 }
 
 // NaN becomes null.
@@ -157,7 +156,8 @@ nlohmann::ordered_json json_of(const CommRow& row) {
 
 std::optional<CommRow> measure_row(BenchJob& job, Messages& messages, GroupAxis axis, CommOp op,
                                    int64_t count) {
-  const auto calls = job.time_calls([&](int count_of_calls) { return messages.time(op, count, count_of_calls); });
+  const auto calls =
+      job.time_calls([&](int count_of_calls) { return messages.time(op, count, count_of_calls); });
   if (!calls) return std::nullopt;
   CommRow row{.axis = axis,
               .op = op,

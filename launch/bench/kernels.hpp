@@ -25,9 +25,9 @@ struct KernelCase {
 std::vector<KernelCase> kernel_cases(int64_t max_positions);
 
 struct Kernel : KernelCase {
-  int tensor = 1;           // ranks that share the model
-  int64_t layers = 1;       // measured, one after the other; times are those of one
-  Interval seconds{};       // of the slowest rank
+  int tensor = 1;               // ranks that share the model
+  int64_t layers = 1;           // measured, one after the other; times are those of one
+  Interval seconds{};           // of the slowest rank
   double flops = 0, bytes = 0;  // that it computes and moves
 
   double flop_rate() const { return flops / seconds.median; }
@@ -37,8 +37,10 @@ struct Kernel : KernelCase {
 std::string table_line(const Kernel& kernel, const Ceilings& ceilings);
 nlohmann::ordered_json json_of(const Kernel& kernel, const Ceilings& ceilings);
 
+KernelRow row_of(const Kernel& kernel);
+
 // Collective. Nothing after a stop. engine: with the threads of this rank.
-std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& engine, const ModelConfig& config,
-                                         Backend& backend);
+std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& engine,
+                                         const ModelConfig& config, Backend& backend);
 
 }  // namespace maniple

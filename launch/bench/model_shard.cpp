@@ -22,20 +22,33 @@ RankPlan stage(TensorRank place, int index, IndexRange layers) {
   return plan;
 }
 
+ModelConfig cut(ModelConfig config, TensorRank place, DType type, uint64_t memory) {
+  const uint64_t layer = cost_of(*make_model(config, stage(place, 1, {0, 1})), type).weight_bytes;
+  const auto enough = static_cast<int64_t>(std::max(memory / layer + 1, uint64_t{2}));
+  config.num_layers = std::min(config.num_layers, enough);
+  return config;
+}
+
 }  // namespace
 
 ModelShard::ModelShard(const ModelConfig& config, TensorRank place, const EngineOptions& engine,
-                       Backend& backend, std::atomic<uint32_t>& progress)
-    : config_(config),
-      engine_(engine),
+                       uint64_t memory, Backend& backend, std::atomic<uint32_t>& progress)
+    : engine_(engine),
+      memory_(memory),
+      config_(cut(config, place, engine.dtype, memory)),
       device_(*backend.device),
       ops_(*backend.ops),
       groups_{.tensor = std::make_unique<DryCommunicator>(place)},
-      layers_(make_model(config, stage(place, 1, {0, config.num_layers}))),
-      head_(make_model(config, stage(place, 2, {config.num_layers, config.num_layers}))),
+      layers_(make_model(config, stage(place, 1, {0, config_.num_layers}))),
+      head_(make_model(config, stage(place, 2, {0, 0}))),
       cost_of_layers_(cost_of(*layers_, engine.dtype)),
       cost_of_head_(cost_of(*head_, engine.dtype)),
       context_{ops_, workspace_, groups_, engine.dtype, progress} {}
+
+uint64_t ModelShard::bytes_needed(int64_t longest) const {
+  return cost_of_layers_.weight_bytes + cost_of_head_.weight_bytes +
+         std::max(memory_, static_cast<uint64_t>(longest) * cost_of_layers_.kv_bytes);
+}
 
 void ModelShard::load() {
   for (Model* model : {layers_.get(), head_.get()}) {
@@ -101,13 +114,13 @@ ModelShard::Pass ModelShard::head(int64_t rows) {
   };
 }
 
-ModelShard::Pass ModelShard::attention(int64_t sequences, int64_t query, int64_t past, uint64_t memory) {
+ModelShard::Pass ModelShard::attention(int64_t sequences, int64_t query, int64_t past) {
   const HeadLayout heads = layers_->heads();
   const KvLayout layout = kv_layout(engine_.block_size);
   const int64_t each = parts(past + query, layout.block_size),
-                fitting = static_cast<int64_t>(memory / layout.block_bytes()) / num_layers();
-  const StepBatch batch = batch_of(sequences * query, query, past, layout,
-                                   std::min(sequences * each, std::max(each, fitting)));
+                fitting = static_cast<int64_t>(memory_ / layout.block_bytes()) / num_layers();
+  const StepBatch batch =
+      batch_of(sequences * query, query, past, layout, std::min(sequences * each, std::max(each, fitting)));
   for (const KvPages& pages : cache_->pages()) touch(device_, pages.bytes);
   input_ = touched(device_, engine_.dtype, {sequences * query, heads.query_width()});
   output_ = Tensor(device_, engine_.dtype, input_.shape());

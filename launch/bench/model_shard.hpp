@@ -16,10 +16,13 @@ namespace maniple {
 
 class ModelShard {
  public:
-  // config: cut to the layers that are to be made. progress: grows while the shard is loaded, and shows the layer that runs.
-  ModelShard(const ModelConfig& config, TensorRank place, const EngineOptions& engine, Backend& backend,
-             std::atomic<uint32_t>& progress);
-  // Makes the weights. Until then only their cost is known.
+  // memory: bytes that weights and KV cache should not stay below, where the model has so many; so they are read from memory
+  // here if they are in a job. At least two layers. progress: grows during load(), and shows the layer that runs.
+  ModelShard(const ModelConfig& config, TensorRank place, const EngineOptions& engine, uint64_t memory,
+             Backend& backend, std::atomic<uint32_t>& progress);
+  // longest: tokens of a sequence.
+  uint64_t bytes_needed(int64_t longest) const;
+  // Makes the weights.
   void load();
   int64_t num_layers() const { return layers_->num_layers(); }
   const ModelCost& cost_of_layers() const { return cost_of_layers_; }  // of all of them
@@ -31,17 +34,18 @@ class ModelShard {
   Pass layers(int64_t tokens);
   // Logits of so many rows, and the best token of each.
   Pass head(int64_t rows);
-  // Attention of all layers: `past` tokens of each sequence are in the KV cache, and `query` follow. The cache has at most
-  // `memory` bytes, but room for a sequence; where that is too little, sequences share its blocks.
-  Pass attention(int64_t sequences, int64_t query, int64_t past, uint64_t memory);
+  // Attention of all layers: `past` tokens of each sequence are in the KV cache, and `query` follow. Sequences share blocks
+  // where the cache would be larger than `memory`.
+  Pass attention(int64_t sequences, int64_t query, int64_t past);
 
  private:
   KvLayout kv_layout(int64_t block_size) const;
   // Tokens in sequences that compute `query` each. Makes the cache.
   StepBatch batch_of(int64_t tokens, int64_t query, int64_t past, const KvLayout& layout, int64_t num_blocks);
 
-  const ModelConfig config_;
   const EngineOptions& engine_;
+  const uint64_t memory_;
+  const ModelConfig config_;  // with fewer layers
   Device& device_;
   Ops& ops_;
   Groups groups_;

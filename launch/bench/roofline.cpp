@@ -1,7 +1,6 @@
+#include <launch/analysis/summary_text.hpp>
 #include <launch/bench/roofline.hpp>
 #include <runtime/collective_phase.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -158,6 +157,48 @@ double drift(const Roofline& before, const Roofline& after) {
   const Ceilings first = before.sum(), last = after.sum();
   const double flops = last.flops / first.flops - 1, read_bytes = last.read_bytes / first.read_bytes - 1;
   return std::abs(flops) > std::abs(read_bytes) ? flops : read_bytes;
+}
+
+void add_probes(BenchResult& result, const Roofline& before, const Roofline& after) {
+  result.numbers["gemm_tflop_s"] = before.sum().flops / 1e12;
+  result.numbers["read_gb_s"] = before.sum().read_bytes / 1e9;
+  result.numbers["probe_drift"] = drift(before, after);
+  result.evidence.probe_drift = drift(before, after);
+  for (const auto& [when, probe] : {std::pair("before", &before), std::pair("after", &after)})
+    for (size_t rank = 0; rank < probe->ranks.size(); ++rank) {
+      const Ceilings& ceilings = probe->ranks[rank];
+      RooflineRow& row = result.roofline.emplace_back();
+      copy_text(when, row.when);
+      row.rank = static_cast<int32_t>(rank);
+      row.flops_per_s = ceilings.flops;
+      row.read_bytes_per_s = ceilings.read_bytes;
+    }
+}
+
+Utilisation utilisation_of(const ModelCost& cost, const TimedWork& timed, const Ceilings& ceilings) {
+  return {flops(cost, timed.work) / timed.seconds / ceilings.flops,
+          bytes_moved(cost, timed.work) / timed.seconds / ceilings.read_bytes};
+}
+
+void add_utilisation(BenchResult& result, const ModelCost& cost, const Roofline& roofline) {
+  const Ceilings ceilings = roofline.sum();
+  Metric mfu{"mfu", "", {}}, mbu{"mbu", "", {}};
+  for (const TimedWork& timed : result.work) {
+    const Utilisation utilisation = utilisation_of(cost, timed, ceilings);
+    mfu.values.push_back(utilisation.mfu);
+    mbu.values.push_back(utilisation.mbu);
+  }
+  const double flop_share = median_interval(mfu.values).median,
+               byte_share = median_interval(mbu.values).median;
+  result.numbers["mfu"] = flop_share;
+  result.numbers["mbu"] = byte_share;
+  result.samples.push_back(std::move(mfu));
+  result.samples.push_back(std::move(mbu));
+  result.last_line.pop_back();  // the line end
+  result.last_line += fmt::format(" | MFU {} % of {} TFLOP/s  MBU {} % of {} GB/s (probe drift {:.1f} %)\n",
+                                  number_text(100 * flop_share), number_text(ceilings.flops / 1e12),
+                                  number_text(100 * byte_share), number_text(ceilings.read_bytes / 1e9),
+                                  100 * result.evidence.probe_drift.value_or(0));
 }
 
 uint64_t beyond_caches(const World& world, const EngineOptions& engine) {

@@ -29,6 +29,17 @@ struct Roofline {
 // Collective, about a second. engine: with the threads of this rank. Nothing after a stop.
 std::optional<Roofline> probe_roofline(BenchJob& job, Backend& backend, const EngineOptions& engine);
 
+// The shares of the ceilings that some steps reached in so many seconds: model FLOP and bandwidth utilisation.
+struct Utilisation {
+  double mfu = 0, mbu = 0;
+};
+Utilisation utilisation_of(const ModelCost& cost, const TimedWork& timed, const Ceilings& ceilings);
+// Into a result with the work of its repeats, after add_probes(): samples, medians, and words on its last line. cost: of the whole
+// model.
+void add_utilisation(BenchResult& result, const ModelCost& cost, const Roofline& roofline);
+
+// Into a result: the first probe's sums, the drift as evidence, a row for each rank.
+void add_probes(BenchResult& result, const Roofline& before, const Roofline& after);
 // By how much the ranks' sums changed, as a share of the first; the one that changed more.
 double drift(const Roofline& before, const Roofline& after);
 

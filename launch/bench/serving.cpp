@@ -104,7 +104,10 @@ std::optional<BenchResult> bench_throughput(const ServingBench& bench) {
       {"metric", out.metric.name}, {"value", per_second.median}, {"unit", out.metric.unit}};
   add_samples(result, figures);
   result.evidence.results = {{out.metric.name, per_second}};
-  for (const Round& round : served->repeats) result.evidence.seconds += round.seconds;
+  for (const Round& round : served->repeats) {
+    result.work.push_back({round.steps, round.seconds});
+    result.evidence.seconds += round.seconds;
+  }
   result.evidence.least_seconds = least_seconds;
   return result;
 }

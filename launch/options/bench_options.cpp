@@ -19,7 +19,7 @@ std::vector<std::string> names_of(const std::array<T, N>& values) {
 }
 
 constexpr std::array benches = {BenchKind::throughput, BenchKind::latency, BenchKind::comm, BenchKind::load,
- BenchKind::kernels};
+                                BenchKind::kernels};
 constexpr std::array ops = {CommOp::all_reduce, CommOp::all_gather, CommOp::reduce_scatter, CommOp::broadcast,
                             CommOp::sendrecv};
 constexpr std::array axes = {GroupAxis::tensor, GroupAxis::data, GroupAxis::world};
