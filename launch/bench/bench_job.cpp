@@ -64,10 +64,10 @@ std::optional<BenchJob::Calls> BenchJob::time_calls(const std::function<double(i
   seconds_of(1);
   if (!goes_on()) return std::nullopt;
   const double guess = std::max(slowest(seconds_of(1)), 1e-9);
-  Calls calls{static_cast<int>(std::clamp(std::ceil(repeat_seconds / guess), 1.0, most_calls))};
-  const auto seconds = repeat([&] { return seconds_of(calls.count); });
+  Calls calls{static_cast<int>(std::clamp(std::ceil(repeat_seconds / guess), 1.0, most_calls)), {}};
+  std::optional<std::vector<double>> seconds = repeat([&] { return seconds_of(calls.count); });
   if (!seconds) return std::nullopt;
-  calls.seconds = median_interval(*seconds);
+  calls.seconds = std::move(*seconds);
   return calls;
 }
 

@@ -58,7 +58,7 @@ class BenchJob {
   // n calls in a row, on this rank.
   struct Calls {
     int count = 1;
-    Interval seconds{};  // of a call
+    std::vector<double> seconds;  // of a call, in each repeat
   };
   std::optional<Calls> time_calls(const std::function<double(int)>& seconds_of);
   double slowest(double seconds);  // collective: the largest of all ranks

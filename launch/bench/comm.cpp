@@ -81,6 +81,20 @@ std::string caption(const BenchJob& job, const Axis& axis, int ranks) {
       "time(us)", "[CI]", "algbw", "busbw", "#wrong");
 }
 
+// Names as that of the figure of merit: "busbw_tensor_all_reduce_1MiB".
+std::string metric_name(std::string_view what, const CommRow& row) {
+  return fmt::format("{}_{}_{}_{}", what, name_of(row.axis), name_of(row.op), size_name(row.bytes));
+}
+
+void add_samples(BenchResult& result, const CommRow& row) {
+  Metric time{metric_name("time", row), "us", {}}, speed{metric_name("busbw", row), "GB/s", {}};
+  for (const double seconds : row.repeats) {
+    time.values.push_back(seconds * 1e6);
+    speed.values.push_back(algorithm_bandwidth(row.bytes, seconds) * bus_factor(row.op, row.ranks));
+  }
+  result.samples.insert(result.samples.end(), {std::move(time), std::move(speed)});
+}
+
 // The largest message of the first operation stands for all.
 BenchResult result_of(const std::vector<CommRow>& rows, bool check) {
   BenchResult result;
@@ -89,6 +103,7 @@ BenchResult result_of(const std::vector<CommRow>& rows, bool check) {
   for (const CommRow& row : rows) {
     result.numbers["rows"].push_back(json_of(row));
     result.evidence.results.push_back({name_of(row), row.seconds});
+    add_samples(result, row);
     wrong += row.wrong.value_or(0);
   }
   result.evidence.wrong = wrong;
@@ -98,8 +113,7 @@ BenchResult result_of(const std::vector<CommRow>& rows, bool check) {
     const auto other = std::ranges::find_if(
         rows, [&](const CommRow& row) { return row.axis != rows[0].axis || row.op != rows[0].op; });
     const CommRow& last = *std::prev(other);
-    const std::string metric =
-        fmt::format("busbw_{}_{}_{}", name_of(last.axis), name_of(last.op), size_name(last.bytes));
+    const std::string metric = metric_name("busbw", last);
     result.numbers["fom"] = {{"metric", metric}, {"value", last.busbw()}, {"unit", "GB/s"}};
     result.last_line += fmt::format("     fom: {} = {} GB/s", metric, bandwidth(last.busbw()));
   } else {
@@ -165,7 +179,8 @@ std::optional<CommRow> measure_row(BenchJob& job, Messages& messages, GroupAxis 
               .ranks = messages.ranks(),
               .bytes = static_cast<uint64_t>(count) * size_of(messages.type()),
               .calls = calls->count,
-              .seconds = calls->seconds};
+              .seconds = median_interval(calls->seconds),
+              .repeats = calls->seconds};
   if (job.options().check) row.wrong = job.sum(messages.count_wrong(op, count));
   return row;
 }

@@ -24,6 +24,7 @@ struct CommRow {
   uint64_t bytes = 0;
   int calls = 1;                                 // in a repeat
   Interval seconds{};                            // of a call, of the slowest rank
+  std::vector<double> repeats{};                 // the same of each repeat
   std::optional<uint64_t> wrong = std::nullopt;  // values that arrived, of all ranks; absent: not checked
 
   double algbw() const { return algorithm_bandwidth(bytes, seconds.median); }

@@ -79,8 +79,8 @@ std::vector<Figure> figures_of(std::span<const Round> repeats, const std::string
   return figures;
 }
 
-const Figure& find(const std::vector<Figure>& figures, std::string_view key) {
-  return *std::ranges::find(figures, key, &Figure::key);
+const Figure& find(const std::vector<Figure>& figures, std::string_view name) {
+  return *std::ranges::find_if(figures, [&](const Figure& figure) { return figure.metric.name == name; });
 }
 
 }  // namespace maniple

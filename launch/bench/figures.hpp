@@ -25,7 +25,7 @@ Tokens tokens_of(const Round& round);
 
 // suffix: of the metrics' names.
 std::vector<Figure> figures_of(std::span<const Round> repeats, const std::string& suffix = {});
-// By its key, which must be there.
-const Figure& find(const std::vector<Figure>& figures, std::string_view key);
+// By the name of its metric, which must be there.
+const Figure& find(const std::vector<Figure>& figures, std::string_view name);
 
 }  // namespace maniple

@@ -74,8 +74,8 @@ std::optional<Kernel> measure(BenchJob& job, ModelShard& shard, Device& device, 
   kernel.layers = one.part == KernelPart::head ? 1 : shard.num_layers();
   const auto layers = static_cast<double>(kernel.layers);
   const ModelCost& cost = one.part == KernelPart::head ? shard.cost_of_head() : shard.cost_of_layers();
-  kernel.seconds = {calls->seconds.median / layers, calls->seconds.low / layers,
-                    calls->seconds.high / layers};
+  const Interval seconds = median_interval(calls->seconds);
+  kernel.seconds = {seconds.median / layers, seconds.low / layers, seconds.high / layers};
   kernel.flops = flops(cost, work_of(one)) / layers;
   kernel.bytes = bytes_moved(cost, work_of(one)) / layers;
   return kernel;

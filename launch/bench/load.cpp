@@ -90,6 +90,9 @@ std::optional<BenchResult> bench_load(BenchJob& job, const JobPlan& plan, const 
                     {"fom", {{"metric", "load"}, {"value", speed}, {"unit", "GB/s"}}}};
   result.last_line = fmt::format("# fom: load = {:.3f} GB/s\n", speed);
   result.evidence.results = {{"load", seconds}};
+  result.samples = {{"load_s", "s", *times}, {"load_gb_per_s", "GB/s", {}}};
+  for (const double time : *times)
+    result.samples[1].values.push_back(static_cast<double>(bytes) / time / 1e9);
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <launch/bench/serving.hpp>
 #include <launch/process/signals.hpp>
 
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -13,6 +14,7 @@ using json = nlohmann::ordered_json;
 
 namespace {
 
+constexpr std::array times = {"ttft", "tpot", "itl", "e2e"};
 constexpr double least_seconds = 10;  // of throughput, in all repeats that count
 
 struct Served {
@@ -58,7 +60,13 @@ std::string limits_text(const Interval& interval) {
 
 std::string cell(const Figure& figure) {
   const Interval interval = figure.interval();
-  return fmt::format(" {:>10}  {:18}", number_text(interval.median), limits_text(interval));
+  return fmt::format(" {:>10}  {:17}", number_text(interval.median), limits_text(interval));
+}
+
+// A line of a table, without blanks at its end.
+void print_row(BenchJob& job, std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  job.print(line + '\n');
 }
 
 BenchResult start_result(const ServingBench& bench, Served& served) {
@@ -66,6 +74,10 @@ BenchResult start_result(const ServingBench& bench, Served& served) {
   result.numbers = {{"model", bench.job.options().engine.model.string()}, {"workload", bench.workload.name}};
   result.run = std::move(served.summary);
   return result;
+}
+
+json fom_of(const Figure& figure) {
+  return {{"metric", figure.metric.name}, {"value", figure.interval().median}, {"unit", figure.metric.unit}};
 }
 
 void add_medians(json& numbers, const std::vector<Figure>& figures) {
@@ -86,22 +98,21 @@ std::optional<BenchResult> bench_throughput(const ServingBench& bench) {
   const Tokens tokens = tokens_of(served->repeats.front());
   bench.job.print(caption(bench, fmt::format("{} at once, {} tokens in, {} out", counted(requests, "request"),
                                              tokens.prompt, tokens.output)));
-  bench.job.print(fmt::format("#     {:>10}  {:18} {:>10}  {:18}\n", "p50(ms)", "[CI]", "p99(ms)", "[CI]"));
-  for (const char* time : {"ttft", "tpot", "itl", "e2el"})
-    bench.job.print(fmt::format("{:5}{}{}\n", time, cell(find(figures, fmt::format("median_{}_ms", time))),
-                                cell(find(figures, fmt::format("p99_{}_ms", time)))));
-  const Figure& out = find(figures, "output_throughput");
+  print_row(bench.job, fmt::format("#    {:>11}  {:17} {:>10}  {}", "p50(ms)", "[CI]", "p99(ms)", "[CI]"));
+  for (const char* time : times)
+    print_row(bench.job, fmt::format("{:5}{}{}", time, cell(find(figures, fmt::format("{}_p50_ms", time))),
+                                     cell(find(figures, fmt::format("{}_p99_ms", time)))));
+  const Figure& out = find(figures, "out_tok_per_s");
   const Interval per_second = out.interval();
   BenchResult result = start_result(bench, *served);
   result.last_line =
       fmt::format("throughput  out {} tok/s {}  total {} tok/s  {}\n", number_text(per_second.median),
-                  limits_text(per_second), number_text(find(figures, "tokens_per_second").interval().median),
+                  limits_text(per_second), number_text(find(figures, "total_tok_per_s").interval().median),
                   counted(served->repeats.size(), "repeat"));
   add_medians(result.numbers, figures);
   result.numbers["num_requests"] = requests;
   result.numbers["total_num_tokens"] = tokens.prompt + tokens.output;
-  result.numbers["fom"] = {
-      {"metric", out.metric.name}, {"value", per_second.median}, {"unit", out.metric.unit}};
+  result.numbers["fom"] = fom_of(out);
   add_samples(result, figures);
   result.evidence.results = {{out.metric.name, per_second}};
   for (const Round& round : served->repeats) {
@@ -117,22 +128,24 @@ std::optional<BenchResult> bench_latency(const ServingBench& bench) {
   std::optional<Served> served = serve(bench, {sizes.begin(), sizes.end()});
   if (!served) return std::nullopt;
   bench.job.print(caption(bench, "batches of requests at once; medians of the requests"));
-  bench.job.print(fmt::format("#  batch {:>10}  {:18} {:>10}  {:18} {:>10}  {:18} {:>10}  {:18}\n",
-                              "ttft(ms)", "[CI]", "tpot(ms)", "[CI]", "itl(ms)", "[CI]", "e2e(ms)", "[CI]"));
+  std::string heads = "#  batch";
+  for (const char* time : times) heads += fmt::format(" {:>10}  {:17}", fmt::format("{}(ms)", time), "[CI]");
+  print_row(bench.job, heads);
   const auto repeats = static_cast<size_t>(bench.job.options().repeats);
   BenchResult result = start_result(bench, *served);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const std::vector<Figure> figures = figures_of(std::span(served->repeats).subspan(i * repeats, repeats),
-                                                   fmt::format("_batch_{}", sizes[i]));
+    const std::string suffix = fmt::format("_batch_{}", sizes[i]);
+    const std::vector<Figure> figures =
+        figures_of(std::span(served->repeats).subspan(i * repeats, repeats), suffix);
     std::string line = fmt::format("{:8}", sizes[i]);
-    for (const char* time : {"ttft", "tpot", "itl", "e2el"}) {
-      const Figure& figure = find(figures, fmt::format("median_{}_ms", time));
+    for (const char* time : times) {
+      const Figure& figure = find(figures, fmt::format("{}_p50_ms{}", time, suffix));
       line += cell(figure);
-      if (const Interval interval = figure.interval(); !std::isnan(interval.median))
-        result.evidence.results.push_back({figure.metric.name, interval});
+      const bool measured = !std::isnan(figure.interval().median);  // an output of one token has no TPOT
+      if (measured) result.evidence.results.push_back({figure.metric.name, figure.interval()});
     }
-    bench.job.print(line + '\n');
-    const std::vector<double>& seconds = find(figures, "elapsed_time").metric.values;
+    print_row(bench.job, line);
+    const std::vector<double>& seconds = find(figures, "elapsed_s" + suffix).metric.values;
     json row = {
         {"batch_size", sizes[i]},
         {"avg_latency", std::reduce(seconds.begin(), seconds.end()) / static_cast<double>(seconds.size())},
@@ -140,6 +153,10 @@ std::optional<BenchResult> bench_latency(const ServingBench& bench) {
     add_medians(row, figures);
     result.numbers["rows"].push_back(row);
     add_samples(result, figures);
+    const Figure& end_to_end = find(figures, "e2e_p50_ms" + suffix);
+    result.numbers["fom"] = fom_of(end_to_end);
+    result.last_line =
+        fmt::format("# fom: {} = {} ms\n", end_to_end.metric.name, number_text(end_to_end.interval().median));
   }
   return result;
 }

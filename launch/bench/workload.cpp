@@ -17,6 +17,9 @@
 namespace maniple {
 namespace {
 
+constexpr const char* all_or_none =
+    "a bench serves all of its requests, and each output has exactly its tokens";
+
 // Distributions are Boost's, because those of the standard libraries differ.
 using Bits = boost::random::mt19937_64;
 
@@ -106,12 +109,15 @@ void read_requests(Workload& workload, const BenchOptions& options, const ModelF
   RequestReader reader([&] { return input.next(); }, reading);
   for (reader.wait(); workload.requests.size() < most && !reader.dry(); reader.wait()) {
     std::optional<PreparedRequest> read = reader.take();
-    const std::string where = fmt::format("{}, request {}", input.name(), workload.requests.size() + 1);
-    if (!read->error.empty()) fail(ExitCode::input, "{}: {}", where, read->error);
+    std::string reason = read->error;
     for (const int32_t token : read->request.prompt)
       if (token < 0 || token >= workload.vocabulary)
-        fail(ExitCode::input, "{}: token id {} is not in the vocabulary (0 to {})", where, token,
-             workload.vocabulary - 1);
+        reason =
+            fmt::format("token id {} is not in the vocabulary (0 to {})", token, workload.vocabulary - 1);
+    if (!reason.empty())
+      throw Error(ExitCode::input,
+                  fmt::format("{}, request {}: {}", input.name(), workload.requests.size() + 1, reason),
+                  all_or_none, "take it out of the file");
     workload.requests.push_back({std::move(read->request.prompt), read->request.sampling.max_tokens});
   }
 }
@@ -125,8 +131,7 @@ void refuse_unfit(const Workload& workload, uint32_t max_model_len) {
                     counted(uint64_t{output}, "output token"));
     throw Error(ExitCode::input,
                 prompt.empty() ? what : fmt::format("{}, the model takes {} in sum", what, max_model_len),
-                "a bench gives each output exactly its tokens",
-                "other --lengths, or where the model allows a larger --max-model-len");
+                all_or_none, "other --lengths, or where the model allows a larger --max-model-len");
   }
 }
 

@@ -44,6 +44,10 @@ holds "$work/out" 'len(j["rows"]) == 2 and j["rows"][0]["wrong"] is None and j["
 says '^RESULT ' err
 says 'out of bounds values: not checked' err
 
+bench 2 0 comm --op all_reduce --begin 64K --end 128K --record "$work/comm.h5"
+"$MANIPLE" report "$work/comm.h5" >"$work/out" || bad "report of bench comm"
+says '^.*comm.h5: bench comm, 2 ranks on 1 node .*, fp32'
+says '^ +busbw_data_all_reduce_128KiB +[0-9.e-]+ \[[0-9.e-]+, [0-9.e-]+\] GB/s +\(6 repeats'
 bench 2 69 comm --begin 1T --end 1T
 says 'maniple: error: messages of 1\.0 TiB need 6\.0 TiB on .* are free' err
 
@@ -54,9 +58,11 @@ for layout in "1 1" "2 2" "4 2"; do
   says '^ +[0-9]+ +1\.000 +[0-9.e-]+ +\[-, -\] +[0-9.]+$'
   holds "$work/load.json" 'j["bytes"] == j["model_bytes"] and j["gb_s"] > 0 and abs(j["gb_s"] * j["time_s"] * 1e9 / j["bytes"] - 1) < 1e-9'
 done
-bench 2 0 load --model "$model" --cold --dtype fp32
+bench 2 0 load --model "$model" --cold --dtype fp32 --record "$work/load.h5"
 says 'page cache dropped'
 says '^RESULT (VALID|NOISY)'
+"$MANIPLE" report "$work/load.h5" >"$work/out" || bad "report of bench load"
+says '^ +load_gb_per_s .* GB/s +\(6 repeats'
 
 say "bad input: one message, nothing measured"
 # no RANKS CODE "words|of the message" options...
@@ -68,8 +74,8 @@ no() {
   refused $rc "$code" "$words" "bench $*"
 }
 no 1 64 'bench takes what to measure|maniple bench comm'
-no 2 64 'unknown bench throughput|maniple bench comm, or maniple bench load' throughput
-no 1 64 'unknown option --record' comm --record r.h5
+no 2 64 'unknown bench troughput|did you mean throughput?' troughput
+no 1 64 '--record and --json are the same file' comm --record r.h5 --json r.h5
 no 2 64 '--op (all_reduse) must be some of|did you mean all_reduce?' comm --op all_reduse
 no 1 64 '--group (pipeline) must be some of: tensor, data, world' comm --group pipeline
 no 1 64 '--begin: "8X" is not a number of bytes' comm --begin 8X

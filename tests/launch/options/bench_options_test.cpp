@@ -52,10 +52,12 @@ TEST(BenchOptions, TakeListsAndSizes) {
 }
 
 TEST(BenchOptions, AnUnknownBenchNamesWhatIsPossible) {
-  EXPECT_STREQ(bench_refusal({"throughput"}).what(), "unknown bench throughput");
-  EXPECT_EQ(bench_refusal({"throughput"}).remedy(), "maniple bench comm, or maniple bench load");
+  const std::string all =
+      "maniple bench throughput, or maniple bench latency, or maniple bench comm, or maniple bench load";
+  EXPECT_STREQ(bench_refusal({"speed"}).what(), "unknown bench speed");
+  EXPECT_EQ(bench_refusal({"speed"}).remedy(), all);
   EXPECT_EQ(bench_refusal({"com"}).remedy(), "did you mean comm?");
-  EXPECT_EQ(bench_refusal({}).remedy(), "maniple bench comm, or maniple bench load");
+  EXPECT_EQ(bench_refusal({}).remedy(), all);
   EXPECT_THAT(bench_refusal({"comm", "load"}).what(), HasSubstr("\"load\" follows comm"));
 }
 
@@ -86,6 +88,98 @@ TEST(BenchOptions, EachBenchRefusesThoseOfTheOther) {
   EXPECT_STREQ(bench_refusal({"comm", "--model", "m"}).what(), "--model does not go with bench comm");
   EXPECT_EQ(bench_refusal({"comm", "--cold"}).remedy(), "leave it out: it belongs to bench load");
   EXPECT_STREQ(bench_refusal({"load"}).what(), "no model was given");
+}
+
+TEST(BenchOptions, ServingOnesTakeWhatGenerateTakes) {
+  const BenchOptions options = bench({"throughput",
+                                      "--model",
+                                      "m",
+                                      "--lengths",
+                                      "uniform:64-512/16-256",
+                                      "--num-prompts",
+                                      "20",
+                                      "--prefix",
+                                      "32",
+                                      "--seed",
+                                      "7",
+                                      "--load",
+                                      "random",
+                                      "--max-num-seqs",
+                                      "16",
+                                      "--max-num-batched-tokens",
+                                      "64",
+                                      "--max-model-len",
+                                      "128",
+                                      "--kv-memory",
+                                      "1G",
+                                      "--no-prefix-cache",
+                                      "--schedule",
+                                      "prefill-first",
+                                      "--record",
+                                      "r.h5",
+                                      "--json",
+                                      "r.json"});
+  EXPECT_EQ(options.lengths.prompt.low, 64u);
+  EXPECT_EQ(options.lengths.prompt.high, 512u);
+  EXPECT_EQ(options.lengths.output.low, 16u);
+  EXPECT_EQ(options.lengths.output.high, 256u);
+  EXPECT_EQ(options.num_prompts, 20u);
+  EXPECT_EQ(options.prefix, 32u);
+  EXPECT_EQ(options.engine.seed, 7u);
+  EXPECT_TRUE(options.engine.random_weights);
+  EXPECT_EQ(options.engine.max_num_seqs, 16u);
+  EXPECT_EQ(options.engine.max_model_len, 128u);
+  EXPECT_FALSE(options.engine.prefix_cache);
+  EXPECT_EQ(options.record, "r.h5");
+  EXPECT_THAT(bench({"latency", "--model", "m", "--batch-size", "1,8,32,8"}).batch_sizes,
+              ElementsAre(1u, 8u, 32u));
+  EXPECT_EQ(bench({"latency", "--model", "m", "--lengths", "sharegpt"}).lengths.kind,
+            Lengths::Kind::sharegpt);
+  EXPECT_EQ(bench({"latency", "--model", "m", "--lengths", "a/b:c.csv"}).lengths.file, "a/b:c.csv");
+}
+
+TEST(BenchOptions, BadLengthsSayWhatIsPossible) {
+  for (const char* text :
+       {"fixed:0/1", "fixed:1/0", "fixed:1", "fixed:1-2/3", "fixed:/", "fixed:1/2/3", "uniform:9-3/1-1",
+        "uniform:0-3/1-1", "uniform:1-2-3/1-1", "fixed:-1/1", "fixed:1/999999999999", "", "128/128"}) {
+    const Error error = bench_refusal({"throughput", "--model", "m", "--lengths", text});
+    EXPECT_EQ(error.what(),
+              fmt::format("--lengths ({}) must be fixed:128/128, uniform:64-512/16-256, sharegpt or FILE.csv",
+                          text));
+  }
+  EXPECT_EQ(bench_refusal({"throughput", "--model", "m", "--lengths", "fixd:1/1"}).remedy(),
+            "did you mean fixed?");
+  EXPECT_EQ(bench_refusal({"throughput", "--model", "m", "--lengths", "fixed:0/1"}).remedy(),
+            "--lengths fixed:128/128: tokens of each prompt and output, 1 or more");
+}
+
+TEST(BenchOptions, AnOptionOfSeveralBenchesNamesThemAll) {
+  EXPECT_EQ(bench_refusal({"comm", "--lengths", "fixed:1/1"}).remedy(),
+            "leave it out: it belongs to bench throughput, latency");
+  EXPECT_STREQ(bench_refusal({"throughput", "--model", "m", "--batch-size", "1"}).what(),
+               "--batch-size does not go with bench throughput");
+  EXPECT_STREQ(bench_refusal({"latency", "--model", "m", "--num-prompts", "1"}).what(),
+               "--num-prompts does not go with bench latency");
+  EXPECT_STREQ(bench_refusal({"load", "--model", "m", "--max-num-seqs", "256"}).what(),
+               "--max-num-seqs does not go with bench load");
+  EXPECT_STREQ(bench_refusal({"latency", "--model", "m", "--batch-size", "1,0"}).what(),
+               "--batch-size (0) must be a whole number from 1 to 1000000");
+}
+
+TEST(BenchOptions, ThoseOfOtherBenchesAreNotAmongTheGivenOnes) {
+  const GivenOptions given = bench({"comm"}).given;
+  EXPECT_FALSE(given.contains("lengths") || given.contains("max-num-seqs"));
+  EXPECT_EQ(bench({"latency", "--model", "m"}).given.at("lengths"), "fixed:128/128");
+}
+
+TEST(BenchOptions, PlacesThatContradictEachOtherAreRefused) {
+  EXPECT_STREQ(bench_refusal({"throughput", "--model", "m", "--in", "a", "--lengths", "fixed:1/1"}).what(),
+               "both --lengths and --in were given");
+  EXPECT_STREQ(bench_refusal({"throughput", "--model", "m", "--in", "a", "--prefix", "1"}).what(),
+               "--prefix does not go with --in");
+  EXPECT_STREQ(bench_refusal({"comm", "--record", "./a", "--json", "a"}).what(),
+               "--record and --json are the same file");
+  EXPECT_STREQ(bench_refusal({"throughput"}).what(), "no model was given");
 }
 
 }  // namespace
