@@ -81,13 +81,6 @@ std::optional<Kernel> measure(BenchJob& job, ModelShard& shard, Device& device, 
   return kernel;
 }
 
-// As the ranks of a group of that size would refuse it.
-void check_shape(const EngineOptions& engine, const ModelConfig& config, int tensor) {
-  EngineOptions as_if = engine;
-  as_if.tensor_size = tensor;
-  plan_or_refuse(std::vector<RankLocation>(static_cast<size_t>(tensor)), as_if, &config);
-}
-
 // Of one rank, on average.
 Ceilings share_of(const Roofline& roofline) {
   const Ceilings sum = roofline.sum();
@@ -117,6 +110,18 @@ Bound bound_of(const Kernel& kernel, const Ceilings& ceilings) {
 }
 
 }  // namespace
+
+std::vector<int> tensor_sizes(const std::vector<uint32_t>& asked, const EngineOptions& engine,
+                              const ModelConfig& config) {
+  if (asked.empty()) return {engine.tensor_size};
+  std::vector<int> sizes(asked.begin(), asked.end());
+  for (const int size : sizes) {
+    EngineOptions as_if = engine;
+    as_if.tensor_size = size;
+    plan_or_refuse(std::vector<RankLocation>(static_cast<size_t>(size)), as_if, &config);
+  }
+  return sizes;
+}
 
 std::vector<KernelCase> kernel_cases(int64_t max_positions) {
   std::vector<KernelCase> cases;
@@ -173,11 +178,7 @@ KernelRow row_of(const Kernel& kernel) {
 std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& engine,
                                          const ModelConfig& config, Backend& backend) {
   World& world = job.world();
-  std::vector<uint32_t> sizes = job.options().shapes_of_tp;
-  if (sizes.empty()) sizes = {static_cast<uint32_t>(engine.tensor_size)};
-  collective_phase(world, [&] {
-    for (const uint32_t tensor : sizes) check_shape(engine, config, static_cast<int>(tensor));
-  });
+  const std::vector<int> sizes = tensor_sizes(job.options().shapes_of_tp, engine, config);
   const std::optional<Roofline> before = probe_roofline(job, backend, engine);
   if (!before) return std::nullopt;
   const Ceilings ceilings = share_of(*before);
@@ -185,8 +186,7 @@ std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& eng
                         ceilings.flops / 1e9, ceilings.read_bytes / 1e9));
   const std::vector<KernelCase> cases = kernel_cases(config.max_position_embeddings);
   BenchResult result;
-  for (const uint32_t size : sizes) {
-    const auto tensor = static_cast<int>(size);
+  for (const int tensor : sizes) {
     std::optional<ModelShard> shard;
     collective_phase(world, [&] {
       shard.emplace(config, TensorRank{world.rank() % tensor, tensor}, engine, beyond_caches(world, engine),

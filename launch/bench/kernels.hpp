@@ -21,6 +21,9 @@ struct KernelCase {
   KernelPart part = KernelPart::layer;
   int64_t tokens = 1, context = 0;
 };
+// Those to measure. Throws Error (usage) on one that does not divide the model, as the ranks of such a group would.
+std::vector<int> tensor_sizes(const std::vector<uint32_t>& asked, const EngineOptions& engine,
+                              const ModelConfig& config);
 // Those that a model with so many positions can have.
 std::vector<KernelCase> kernel_cases(int64_t max_positions);
 

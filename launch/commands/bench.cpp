@@ -46,9 +46,11 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   if (!engine.model.empty()) job.model = share_model(world, engine.model);
   if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
-    const bool makes_parts = asked.bench == BenchKind::kernels;  // and looks at their memory itself
-    job.plan =
-        plan_or_refuse(world.locations(), engine, job.model && !makes_parts ? &job.model->config : nullptr);
+    const ModelConfig* config = job.model ? &job.model->config : nullptr;
+    job.plan = plan_or_refuse(world.locations(), engine, config);
+    if (asked.bench != BenchKind::kernels) return;
+    tensor_sizes(asked.shapes_of_tp, engine, *config);
+    job.plan.needs.clear();  // of whole models
   });
   if (asked.bench == BenchKind::load) shrink_cache(engine, job.plan);
   collective_phase(world, [&] {
