@@ -1,4 +1,3 @@
-#include <launch/analysis/summary_text.hpp>
 #include <launch/bench/roofline.hpp>
 #include <runtime/collective_phase.hpp>
 
@@ -109,6 +108,12 @@ std::optional<std::vector<double>> best_try(BenchJob& job, Backend& backend, Arg
   return best;
 }
 
+// "0.0527", "7.18", "208"
+std::string three_digits(double value) {
+  const double magnitude = std::floor(std::log10(std::clamp(value, 1e-9, 1e9)));
+  return fmt::format("{:.{}f}", value, std::max(2 - static_cast<int>(magnitude), 0));
+}
+
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -196,8 +201,8 @@ void add_utilisation(BenchResult& result, const ModelCost& cost, const Roofline&
   result.samples.push_back(std::move(mbu));
   result.last_line.pop_back();  // the line end
   result.last_line += fmt::format(" | MFU {} % of {} TFLOP/s  MBU {} % of {} GB/s (probe drift {:.1f} %)\n",
-                                  number_text(100 * flop_share), number_text(ceilings.flops / 1e12),
-                                  number_text(100 * byte_share), number_text(ceilings.read_bytes / 1e9),
+                                  three_digits(100 * flop_share), three_digits(ceilings.flops / 1e12),
+                                  three_digits(100 * byte_share), three_digits(ceilings.read_bytes / 1e9),
                                   100 * result.evidence.probe_drift.value_or(0));
 }
 

@@ -74,7 +74,7 @@ no 1 64 'no model was given' kernels
 no 1 64 '--shapes-of-tp (0)' kernels --model "$model" --shapes-of-tp 0
 no 1 64 'both --tp and --shapes-of-tp were given' kernels --model "$model" --tp 2 --shapes-of-tp 2
 no 1 64 '--shapes-of-tp does not go with bench comm|bench kernels' comm --shapes-of-tp 2
-no 1 64 '--tp 3' kernels --model "$model" --shapes-of-tp 1,3
+no 1 65 'attention heads (8) do not divide by tensor ranks (3)' kernels --model "$model" --shapes-of-tp 1,3
 no 2 64 'ranks (2) do not divide by --tp 3' kernels --model "$model" --tp 3
 
 say "a stop keeps nothing"
