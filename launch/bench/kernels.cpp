@@ -81,6 +81,24 @@ std::optional<Kernel> measure(BenchJob& job, ModelShard& shard, Device& device, 
   return kernel;
 }
 
+// Collective. Rank r has the part of tensor rank r, as in a job of that tensor size.
+std::unique_ptr<ModelShard> make_shard(BenchJob& job, const EngineOptions& engine, const ModelConfig& config,
+                                       int tensor, Backend& backend) {
+  World& world = job.world();
+  std::unique_ptr<ModelShard> shard;
+  collective_phase(world, [&] {
+    shard = std::make_unique<ModelShard>(config, TensorRank{world.rank() % tensor, tensor}, engine,
+                                         beyond_caches(world, engine), backend, job.activity().layer);
+    job.refuse_too_large(*backend.device,
+                         shard->bytes_needed(std::min(longest, config.max_position_embeddings)),
+                         fmt::format("parts of tp {}", tensor),
+                         "so many layers are made that their weights do not fit in the caches",
+                         "a larger size with --shapes-of-tp, or fewer ranks on a node");
+    shard->load();
+  });
+  return shard;
+}
+
 // Of one rank, on average.
 Ceilings share_of(const Roofline& roofline) {
   const Ceilings sum = roofline.sum();
@@ -88,13 +106,14 @@ Ceilings share_of(const Roofline& roofline) {
   return {sum.flops / ranks, sum.read_bytes / ranks};
 }
 
-std::string caption(const BenchJob& job, const World& world, const ModelShard& shard,
-                    const ModelConfig& config, int tensor, DType type) {
+std::string caption(BenchJob& job, const ModelShard& shard, const ModelConfig& config, int tensor,
+                    DType type) {
+  const int ranks = job.world().size();
   return fmt::format(
       "# tp {}: {} of {} layers, {}, random weights; {}, times of the slowest; {}, median [95 % CI]\n"
       "#{:>8} {:>7} {:>8} {:>10}  {:20} {:>8} {:>8}  {}\n",
       tensor, shard.num_layers(), config.num_layers, name_of(type),
-      world.size() == 1 ? "1 rank" : fmt::format("{} ranks at the same time", world.size()),
+      ranks == 1 ? "1 rank" : fmt::format("{} ranks at the same time", ranks),
       counted(static_cast<uint64_t>(job.options().repeats), "repeat"), "part", "tokens", "context",
       "time(us)", "[CI]", "GFLOP/s", "GB/s", "of probe");
 }
@@ -177,28 +196,18 @@ KernelRow row_of(const Kernel& kernel) {
 
 std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& engine,
                                          const ModelConfig& config, Backend& backend) {
-  World& world = job.world();
   const std::vector<int> sizes = tensor_sizes(job.options().shapes_of_tp, engine, config);
+  const std::vector<KernelCase> cases = kernel_cases(config.max_position_embeddings);
   const std::optional<Roofline> before = probe_roofline(job, backend, engine);
   if (!before) return std::nullopt;
   const Ceilings ceilings = share_of(*before);
   job.print(fmt::format("# probe: product {:.1f} GFLOP/s, read {:.2f} GB/s, of a rank\n",
                         ceilings.flops / 1e9, ceilings.read_bytes / 1e9));
-  const std::vector<KernelCase> cases = kernel_cases(config.max_position_embeddings);
   BenchResult result;
+  result.numbers = {{"model", engine.model.string()}, {"dtype", name_of(engine.dtype)}};
   for (const int tensor : sizes) {
-    std::optional<ModelShard> shard;
-    collective_phase(world, [&] {
-      shard.emplace(config, TensorRank{world.rank() % tensor, tensor}, engine, beyond_caches(world, engine),
-                    backend, job.activity().layer);
-      job.refuse_too_large(*backend.device,
-                           shard->bytes_needed(std::min(longest, config.max_position_embeddings)),
-                           fmt::format("layers of tp {}", tensor),
-                           "so many are measured that their weights do not fit in the caches",
-                           "a larger tensor size with --shapes-of-tp, or fewer ranks");
-      shard->load();
-    });
-    job.print(caption(job, world, *shard, config, tensor, engine.dtype));
+    const std::unique_ptr<ModelShard> shard = make_shard(job, engine, config, tensor, backend);
+    job.print(caption(job, *shard, config, tensor, engine.dtype));
     for (const KernelCase& one : cases) {
       job.progress(result.kernels.size(), cases.size() * sizes.size(),
                    fmt::format("tp {} {}", tensor, name_of(one.part)));
