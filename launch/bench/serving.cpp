@@ -84,8 +84,12 @@ void add_medians(json& numbers, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures) numbers[figure.key] = figure.interval().median;
 }
 
+// Outputs of one token have no TPOT.
+bool is_known(const Figure& figure) { return !std::isnan(figure.interval().median); }
+
 void add_samples(BenchResult& result, const std::vector<Figure>& figures) {
-  for (const Figure& figure : figures) result.samples.push_back(figure.metric);
+  for (const Figure& figure : figures)
+    if (is_known(figure)) result.samples.push_back(figure.metric);
 }
 
 }  // namespace
@@ -141,8 +145,7 @@ std::optional<BenchResult> bench_latency(const ServingBench& bench) {
     for (const char* time : times) {
       const Figure& figure = find(figures, fmt::format("{}_p50_ms{}", time, suffix));
       line += cell(figure);
-      const bool measured = !std::isnan(figure.interval().median);  // an output of one token has no TPOT
-      if (measured) result.evidence.results.push_back({figure.metric.name, figure.interval()});
+      if (is_known(figure)) result.evidence.results.push_back({figure.metric.name, figure.interval()});
     }
     print_row(bench.job, line);
     const std::vector<double>& seconds = find(figures, "elapsed_s" + suffix).metric.values;

@@ -86,6 +86,10 @@ void RollCall::joined() {
   forget_name();
 }
 
+void RollCall::reported() {
+  if (known_) write(State::reported);
+}
+
 void RollCall::forget_name() const {
   if (file_) ::unlink(path_.c_str());
 }
@@ -95,7 +99,7 @@ RollCall::Entry RollCall::entry(int index) const {
   Entry entry;
   const bool read = ::pread(file_.get(), &entry, sizeof(entry), offset_of(index)) == sizeof(entry);
   if (!read || entry.since < std::max<int64_t>(mine_.since - long_before, 1)) return {};
-  if (index == index_ || entry.state == State::watched) return entry;
+  if (index == index_ || entry.state == State::watched || entry.state == State::reported) return entry;
   if (locks(file_, F_GETLK, index, 1))
     entry.state = State::died;
   else if (is_stopped(entry.process))
@@ -124,8 +128,8 @@ std::string RollCall::text() const {
                                                   : fmt::format("the node's rank {}", index));
   }
   std::string lines;
-  constexpr std::array words = {"not come to MPI_Init", "died",           "stopped", "ready",
-                                "in MPI_Init",          "behind MPI_Init"};
+  constexpr std::array words = {"not come to MPI_Init", "died",         "stopped", "ready", "in MPI_Init",
+                                "behind MPI_Init",      "reported this"};
   for (const auto& [state, ranks] : names)
     lines +=
         fmt::format("  {}: {}: {}\n", host_name(), words[static_cast<size_t>(state)], fmt::join(ranks, ", "));

@@ -24,7 +24,8 @@ class RollCall {
   RollCall(const RollCall&) = delete;
   RollCall& operator=(const RollCall&) = delete;
 
-  void joined();  // this rank is past MPI_Init
+  void joined();    // this rank is past MPI_Init
+  void reported();  // this rank has reported for its node, and ends: nobody takes over
   void forget_name() const;
 
   // Whether this rank reports for its node: the lowest that is alive
@@ -34,8 +35,8 @@ class RollCall {
   std::string text() const;
 
  private:
-  // in_init and joined: alive and not stopped.
-  enum class State : int32_t { absent, died, stopped, watched, in_init, joined };
+  // in_init and joined: alive and not stopped. watched and reported outlast the process.
+  enum class State : int32_t { absent, died, stopped, watched, in_init, joined, reported };
   struct Entry {
     int64_t since = 0;  // 0: no rank came
     int32_t process = 0;

@@ -26,7 +26,7 @@ void report_missing_ranks(const RollCall& ranks, int count, milliseconds limit) 
                   Seconds(until_notice(limit)).count(), ranks.text(), Seconds(limit).count()));
 }
 
-void report_end(const RollCall& ranks, int rank, Seconds limit) {
+void report_end(RollCall& ranks, int rank, Seconds limit) {
   const Error error(ExitCode::fault,
                     fmt::format("the ranks did not find each other within {:g} s", limit.count()),
                     "a rank did not start, stands still, or cannot be reached over the network",
@@ -34,6 +34,7 @@ void report_end(const RollCall& ranks, int rank, Seconds limit) {
   if (!ranks.reports())
     return std::this_thread::sleep_for(std::chrono::seconds(2));  // the first process that ends ends the job
   say(error_block(error, fmt::format("rank {}", rank)) + ranks.text());
+  ranks.reported();
 }
 
 }  // namespace

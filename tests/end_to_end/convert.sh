@@ -143,6 +143,18 @@ fi
 mkfifo "$work/fifo.h5"
 refuses 65 "fifo.h5 is not a regular file" "${generate[@]}" "$work/fifo.h5"
 
+say "a packed model of schema 1.0"
+convert "$DATA/schema-1.0/model.h5" "$work/of-1.0" || bad "schema 1.0: $(cat "$work/err")"
+(cd "$work/of-1.0" && sha256sum --quiet --check) <<'SUMS' || bad "another model came back from schema 1.0"
+135d77c8c150d27a75bddf66595a974a592b5115412a9e5962e82e76efb33255  config.json
+1f72e5f13f8fb35983f538ec39470942fd85f2c04a21fd6fcfa20f75ef106d63  model.safetensors
+SUMS
+printf '{"tokens":[5,6,7],"max_tokens":4}\n' >"$work/one.jsonl"
+for old in "$DATA/schema-1.0/model.h5" "$work/of-1.0"; do
+  "$MANIPLE" generate --model "$old" --in "$work/one.jsonl" --temperature 0 --quiet
+done >"$work/out" || bad "schema 1.0 does not run"
+[[ $(sort -u "$work/out" | wc -l) == 1 && $(wc -l <"$work/out") == 2 ]] || bad "schema 1.0 runs otherwise: $(cat "$work/out")"
+
 say "targets that are refused"
 cp -r "$DATA/models/tiny-qwen3" "$work/mine"
 refuses 65 "tiny-qwen3.h5 exists|--overwrite" convert "$work/mine" "$work/tiny-qwen3.h5"

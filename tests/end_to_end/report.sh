@@ -88,6 +88,10 @@ echo "text" >text.h5
 wrong 65 "text.h5 is no log of a record" text.h5
 wrong 65 "text.h5" --compare a.h5 text.h5
 
+say "records of schema 1.0"
+reported "requests    2, 0 failed|5 prompt tokens|7 output tokens" "$DATA/schema-1.0/record.h5"
+reported "killed.h5.log did not end: read as far as it goes" "$DATA/schema-1.0/killed.h5.log"
+
 say "under a launcher, once"
 on 2 report a.h5 >out 2>err || bad "under mpirun: $(cat err)"
 (($(grep -c "4 ranks on 2 nodes" out) == 1)) || bad "not printed once: $(cat out)"

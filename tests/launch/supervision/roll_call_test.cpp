@@ -28,9 +28,11 @@ Launch of_four(int rank) {
 // Another rank at the point where it stops, dies or waits.
 class OtherRank {
  public:
-  OtherRank(const Launch& launch, const fs::path& folder, int signal) : process_(::fork()) {
+  OtherRank(const Launch& launch, const fs::path& folder, int signal, bool reports = false)
+      : process_(::fork()) {
     if (process_ == 0) {
-      const RollCall call(launch, folder);
+      RollCall call(launch, folder);
+      if (reports) call.reported();
       ::raise(signal);
       ::_exit(0);
     }
@@ -63,6 +65,17 @@ TEST(RollCall, SaysWhoIsWhereAndLeavesNothingBehind) {
     EXPECT_NE(call.text().find("behind MPI_Init: rank 1\n"), std::string::npos) << call.text();
   }
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(RollCall, HasOneRankThatReportsAlsoAfterItsEnd) {
+  const TempDirectory folder;
+  const RollCall call(of_four(1), folder.path());
+  {
+    const OtherRank dead(of_four(0), folder.path(), SIGKILL);
+    EXPECT_TRUE(call.reports());
+  }
+  const OtherRank dead(of_four(0), folder.path(), SIGKILL, true);
+  EXPECT_FALSE(call.reports());
 }
 
 TEST(RollCall, HasNoNameAnyMoreOnceAllHaveComeAndOneOfThemSpeaks) {
