@@ -36,7 +36,7 @@ LmHead::LmHead(const VocabParallelEmbedding& tied) : shard_(tied.shard()), tied_
 
 TensorView LmHead::forward(ConstTensorView hidden, ForwardContext& context) const {
   const TensorView logits = context.workspace.take(DType::fp32, {hidden.shape[0], shard_.padded.size()});
-  context.ops.matmul(hidden, (tied_ ? tied_ : &own_)->matrix, {}, logits);
+  context.ops.matmul(hidden, weight().matrix, {}, logits);
   return logits;
 }
 

@@ -36,6 +36,7 @@ class LmHead {
   void append_parameters(Parameters& parameters) {
     if (!tied_) parameters.push_back(&own_);
   }
+  const Parameter& weight() const { return tied_ ? *tied_ : own_; }
   const VocabularyShard& shard() const { return shard_; }
 
  private:

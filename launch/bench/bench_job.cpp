@@ -1,11 +1,13 @@
 #include <launch/bench/bench_job.hpp>
 #include <launch/output/report.hpp>
+#include <launch/preflight/job_facts.hpp>
 #include <launch/process/signals.hpp>
 #include <launch/run_directory/disk_wait.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <runtime/collective_phase.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 
@@ -55,11 +57,38 @@ std::optional<std::vector<double>> BenchJob::repeat(const std::function<double()
   return seconds;
 }
 
+// The first call makes connections and touches memory; the second one says how many make a repeat.
+std::optional<BenchJob::Calls> BenchJob::time_calls(const std::function<double(int)>& seconds_of) {
+  constexpr double repeat_seconds = 0.01, most_calls = 1000;
+  if (!goes_on()) return std::nullopt;
+  seconds_of(1);
+  if (!goes_on()) return std::nullopt;
+  const double guess = std::max(slowest(seconds_of(1)), 1e-9);
+  Calls calls{static_cast<int>(std::clamp(std::ceil(repeat_seconds / guess), 1.0, most_calls)), {}};
+  std::optional<std::vector<double>> seconds = repeat([&] { return seconds_of(calls.count); });
+  if (!seconds) return std::nullopt;
+  calls.seconds = std::move(*seconds);
+  return calls;
+}
+
 double BenchJob::slowest(double seconds) { return std::ranges::max(gather_values(world_, seconds)); }
 
 uint64_t BenchJob::sum(uint64_t mine) {
   const std::vector<uint64_t> all = gather_values(world_, mine);
   return std::accumulate(all.begin(), all.end(), uint64_t{0});
+}
+
+void BenchJob::refuse_too_large(const Device& device, uint64_t bytes_of_a_rank, const std::string& what,
+                                const std::string& why, const std::string& remedy) const {
+  if (!device.shares_host_memory()) return;
+  const RankLocation& here = world_.locations()[static_cast<size_t>(world_.rank())];
+  const uint64_t needed = bytes_of_a_rank * static_cast<uint64_t>(here.local_size),
+                 free = device.free_memory();
+  if (needed > free)
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("{} need {} on {}, {} are free", what, bytes_text(needed), here.host, bytes_text(free)),
+        why, remedy);
 }
 
 void BenchJob::print(const std::string& lines) {
@@ -103,6 +132,15 @@ void BenchJob::write_json(const nlohmann::ordered_json& json) {
   } catch (const Error& error) {
     throw CollectiveError(error);
   }
+}
+
+std::string microseconds(double seconds) {
+  const double us = seconds * 1e6;
+  return std::isnan(us) ? "-" : us < 100 ? fmt::format("{:.2f}", us) : fmt::format("{:.1f}", us);
+}
+
+std::string microseconds(const Interval& seconds) {
+  return fmt::format("[{}, {}]", microseconds(seconds.low), microseconds(seconds.high));
 }
 
 }  // namespace maniple

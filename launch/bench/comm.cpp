@@ -24,10 +24,6 @@ std::string size_name(uint64_t bytes) {
   return fmt::format("{}{}", bytes, units[unit]);
 }
 
-std::string microseconds(double seconds) {
-  const double us = seconds * 1e6;
-  return std::isnan(us) ? "-" : us < 100 ? fmt::format("{:.2f}", us) : fmt::format("{:.1f}", us);
-}
 std::string bandwidth(double value) {
   return value < 0.1 ? fmt::format("{:.2g}", value) : fmt::format("{:.2f}", value);
 }
@@ -73,19 +69,6 @@ std::vector<Axis> axes_of(BenchJob& job, const JobPlan& plan) {
       axes.push_back({axis, ranks});
   }
   return axes;
-}
-
-// The system overcommits memory: without this the ranks of a node would be killed where they touch it.
-void refuse_too_large(const World& world, Device& device, uint64_t message) {
-  if (!device.shares_host_memory()) return;
-  const RankLocation& here = world.locations()[static_cast<size_t>(world.rank())];
-  const uint64_t needed = 3 * message * static_cast<uint64_t>(here.local_size), free = device.free_memory();
-  if (needed > free)
-    throw Error(ExitCode::preflight,
-                fmt::format("messages of {} need {} on {}, {} are free", bytes_text(message),
-                            bytes_text(needed), here.host, bytes_text(free)),
-                "each rank of the node holds one to send, one to receive, and one to add up in",
-                "a smaller --end");
 }
 
 std::string caption(const BenchJob& job, const Axis& axis, int ranks) {
@@ -162,11 +145,10 @@ double bus_factor(CommOp op, int ranks) {
 }
 
 std::string table_line(const CommRow& row) {
-  return fmt::format(
-      "{:>13} {:>10} {:8} {:14} {:>9}  {:20} {:>7} {:>7}  {}\n", row.bytes, row.bytes / size_of(row.type),
-      type_name(row.type), name_of(row.op), microseconds(row.seconds.median),
-      fmt::format("[{}, {}]", microseconds(row.seconds.low), microseconds(row.seconds.high)),
-      bandwidth(row.algbw()), bandwidth(row.busbw()), row.wrong ? fmt::format("{}", *row.wrong) : "N/A");
+  return fmt::format("{:>13} {:>10} {:8} {:14} {:>9}  {:20} {:>7} {:>7}  {}\n", row.bytes,
+                     row.bytes / size_of(row.type), type_name(row.type), name_of(row.op),
+                     microseconds(row.seconds.median), microseconds(row.seconds), bandwidth(row.algbw()),
+                     bandwidth(row.busbw()), row.wrong ? fmt::format("{}", *row.wrong) : "N/A");
 }
 
 // NaN becomes null.
@@ -186,25 +168,19 @@ nlohmann::ordered_json json_of(const CommRow& row) {
   return json;
 }
 
-// The first call makes connections and touches memory; the second one says how many calls make a repeat of 10
-// ms.
 std::optional<CommRow> measure_row(BenchJob& job, Messages& messages, GroupAxis axis, CommOp op,
                                    int64_t count) {
-  constexpr double repeat_seconds = 0.01, most_calls = 1000;
-  if (!job.goes_on()) return std::nullopt;
-  messages.time(op, count, 1);
-  if (!job.goes_on()) return std::nullopt;
-  const double guess = std::max(job.slowest(messages.time(op, count, 1)), 1e-9);
+  const auto calls =
+      job.time_calls([&](int count_of_calls) { return messages.time(op, count, count_of_calls); });
+  if (!calls) return std::nullopt;
   CommRow row{.axis = axis,
               .op = op,
               .type = messages.type(),
               .ranks = messages.ranks(),
               .bytes = static_cast<uint64_t>(count) * size_of(messages.type()),
-              .calls = static_cast<int>(std::clamp(std::ceil(repeat_seconds / guess), 1.0, most_calls))};
-  const auto seconds = job.repeat([&] { return messages.time(op, count, row.calls); });
-  if (!seconds) return std::nullopt;
-  row.seconds = median_interval(*seconds);
-  row.repeats = *seconds;
+              .calls = calls->count,
+              .seconds = median_interval(calls->seconds),
+              .repeats = calls->seconds};
   if (job.options().check) row.wrong = job.sum(messages.count_wrong(op, count));
   return row;
 }
@@ -221,7 +197,10 @@ std::optional<BenchResult> bench_comm(BenchJob& job, const JobPlan& plan, Backen
                             job.activity().waits);
     std::optional<Messages> messages;
     collective_phase(job.world(), [&] {
-      refuse_too_large(job.world(), *backend.device, static_cast<uint64_t>(counts.back()) * size_of(type));
+      const uint64_t message = static_cast<uint64_t>(counts.back()) * size_of(type);
+      job.refuse_too_large(*backend.device, 3 * message, "messages of " + bytes_text(message),
+                           "each rank of the node holds one to send, one to receive, and one to add up in",
+                           "a smaller --end");
       messages.emplace(group, backend, type, counts.back());
     });
     job.print(caption(job, axis, job.world().size()));

@@ -39,6 +39,7 @@ void Rounds::step(const StepRow& row) {
   sums.tokens += row.tokens;
   sums.sampled += row.sampled;
   sums.context += row.context;
+  sums.attended += row.attended;
   sums.kv_tokens += row.kv_tokens;
   if (record_ && round().counts) record_->step(row);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <launch/bench/workload.hpp>
+#include <layers/models/cost.hpp>
 #include <runtime/control/observer.hpp>
 
 #include <chrono>
@@ -12,8 +13,8 @@
 namespace maniple {
 
 // Sums over the steps of a round, of all replicas; see StepRow.
-struct StepSums {
-  uint64_t steps = 0, tokens = 0, sampled = 0, context = 0, kv_tokens = 0;
+struct StepSums : StepWork {
+  uint64_t kv_tokens = 0;
 };
 
 // The first `requests` of the workload, all at once.

@@ -119,7 +119,10 @@ std::optional<BenchResult> bench_throughput(const ServingBench& bench) {
   result.numbers["fom"] = fom_of(out);
   add_samples(result, figures);
   result.evidence.results = {{out.metric.name, per_second}};
-  for (const Round& round : served->repeats) result.evidence.seconds += round.seconds;
+  for (const Round& round : served->repeats) {
+    result.work.push_back({round.steps, round.seconds});
+    result.evidence.seconds += round.seconds;
+  }
   result.evidence.least_seconds = least_seconds;
   return result;
 }

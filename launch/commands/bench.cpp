@@ -1,4 +1,5 @@
 #include <launch/bench/comm.hpp>
+#include <launch/bench/kernels.hpp>
 #include <launch/bench/load.hpp>
 #include <launch/bench/serving.hpp>
 #include <launch/commands/commands.hpp>
@@ -45,9 +46,13 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   if (!engine.model.empty()) job.model = share_model(world, engine.model);
   if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
-    job.plan = plan_or_refuse(world.locations(), engine, job.model ? &job.model->config : nullptr);
+    const ModelConfig* config = job.model ? &job.model->config : nullptr;
+    job.plan = plan_or_refuse(world.locations(), engine, config);
+    if (asked.bench != BenchKind::kernels) return;
+    tensor_sizes(asked.shapes_of_tp, engine, *config);
+    job.plan.needs.clear();  // of whole models
   });
-  if (job.model && !serves(asked)) shrink_cache(engine, job.plan);
+  if (asked.bench == BenchKind::load) shrink_cache(engine, job.plan);
   collective_phase(world, [&] {
     if (world.rank() == 0 && serves(asked))
       job.workload =
@@ -116,20 +121,43 @@ JobOnRecord on_record(const World& world, const BenchOptions& options, const Pre
   return job;
 }
 
-// record: begins the record when the engine, if there is one, is ready. Its observer may be null.
-std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job,
-                                   const std::function<RunObserver*(const EngineInfo* engine)>& record) {
+// Begins the record when the engine, if there is one, is ready. The observer may be null.
+using StartRecord = std::function<RunObserver*(const EngineInfo* engine)>;
+
+std::optional<BenchResult> serve(BenchJob& bench, const Prepared& job, const StartRecord& record) {
+  Engine engine(bench.world(), job.options.engine, job.plan, *job.model, bench.activity());
+  const ServingBench serving{bench, engine, job.plan, job.workload, record(&engine.model().info())};
+  return bench.options().bench == BenchKind::latency ? bench_latency(serving) : bench_throughput(serving);
+}
+
+// Probes before the engine takes its memory, and after it has given it back.
+std::optional<BenchResult> serve_between_probes(BenchJob& bench, const Prepared& job, Backend& backend,
+                                                const StartRecord& record) {
+  const EngineOptions& options = job.options.engine;
+  const std::optional<Roofline> before = probe_roofline(bench, backend, options);
+  if (!before) return std::nullopt;
+  std::optional<BenchResult> result = serve(bench, job, record);  // on rank 0
+  const std::optional<Roofline> after = probe_roofline(bench, backend, options);
+  if (!after || !result) return std::nullopt;
+  add_probes(*result, *before, *after);
+  add_utilisation(*result, cost_of(*make_model(job.model->config, {}), options.dtype), *before);
+  return result;
+}
+
+std::optional<BenchResult> measure(BenchJob& bench, const Prepared& job, const StartRecord& record) {
   World& world = bench.world();
   const EngineOptions& options = job.options.engine;
-  if (serves(bench.options())) {
-    Engine engine(world, options, job.plan, *job.model, bench.activity());
-    const ServingBench serving{bench, engine, job.plan, job.workload, record(&engine.model().info())};
-    return bench.options().bench == BenchKind::latency ? bench_latency(serving) : bench_throughput(serving);
+  const BenchKind kind = bench.options().bench;
+  if (kind == BenchKind::latency) return serve(bench, job, record);
+  if (kind == BenchKind::load) {
+    record(nullptr);
+    return bench_load(bench, job.plan, options, *job.model);
   }
-  record(nullptr);
-  if (bench.options().bench == BenchKind::load) return bench_load(bench, job.plan, options, *job.model);
   Backend backend;
   collective_phase(world, [&] { backend = backend_of(world, options, job.preflight.share); });
+  if (kind == BenchKind::throughput) return serve_between_probes(bench, job, backend, record);
+  record(nullptr);
+  if (kind == BenchKind::kernels) return bench_kernels(bench, options, job.model->config, backend);
   try {
     return bench_comm(bench, job.plan, backend);
   } catch (...) {

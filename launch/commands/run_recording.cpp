@@ -16,12 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Cut where it does not fit.
-template <size_t Size>
-void copy_text(std::string_view text, char (&to)[Size]) {
-  text.copy(to, Size - 1);
-}
-
 nlohmann::ordered_json options_json(const JobOnRecord& job) {
   const EngineOptions& engine = job.options.engine;
   const JobPlan& plan = job.facts.plan;
@@ -188,6 +182,10 @@ void RunRecording::complete(const RunSummary& summary, ExitCode code) {
 }
 
 void RunRecording::complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {
+  if (!recorder_) return;
+  recorder_->drain();
+  recorder_->rows(TableId::kernels, result.kernels);
+  recorder_->rows(TableId::roofline, result.roofline);
   complete(result.run, code, sample_rows(result.samples), summary_rows(result.samples),
            {{"verdict", std::string(name_of(verdict.quality))}, {"verdict_reason", verdict.reason}});
 }

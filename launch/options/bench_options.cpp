@@ -18,7 +18,8 @@ std::vector<std::string> names_of(const std::array<T, N>& values) {
   return names;
 }
 
-constexpr std::array benches = {BenchKind::throughput, BenchKind::latency, BenchKind::comm, BenchKind::load};
+constexpr std::array benches = {BenchKind::throughput, BenchKind::latency, BenchKind::comm, BenchKind::load,
+                                BenchKind::kernels};
 constexpr std::array ops = {CommOp::all_reduce, CommOp::all_gather, CommOp::reduce_scatter, CommOp::broadcast,
                             CommOp::sendrecv};
 constexpr std::array axes = {GroupAxis::tensor, GroupAxis::data, GroupAxis::world};
@@ -100,12 +101,13 @@ void refuse_options_of_others(const Grammar& grammar, BenchOptions& options) {
       {{throughput}, {"num-prompts"}},
       {{latency}, {"batch-size"}},
       {{throughput, latency},
-       {"lengths", "in", "prefix", "seed", "load", "max-model-len", "repro", "eager", "max-num-seqs",
-        "max-num-batched-tokens", "schedule", "block-size", "kv-memory", "gpu-memory-utilization",
-        "no-prefix-cache"}},
-      {{throughput, latency, load}, {"model"}},
+       {"lengths", "in", "prefix", "load", "max-model-len", "repro", "eager", "max-num-seqs",
+        "max-num-batched-tokens", "schedule", "kv-memory", "gpu-memory-utilization", "no-prefix-cache"}},
+      {{throughput, latency, kernels}, {"seed", "block-size"}},
+      {{throughput, latency, load, kernels}, {"model"}},
       {{comm}, {"op", "group", "begin", "end", "factor", "no-check"}},
-      {{load}, {"cold"}}};
+      {{load}, {"cold"}},
+      {{kernels}, {"shapes-of-tp"}}};
   for (const auto& [owners, names] : owned) {
     if (std::ranges::find(owners, options.bench) != owners.end()) continue;
     std::vector<std::string_view> others;
@@ -156,8 +158,8 @@ void add_bench_options(Grammar& grammar, BenchOptions& options) {
   grammar.add("prefix", number(options.prefix, uint32_t{0}, most).by_default("0"),
               "the first N tokens of all prompts are the same");
   grammar.add("seed", number(options.seed, uint64_t{0}, std::numeric_limits<uint64_t>::max()).by_default("0"),
-              "of lengths, prompts and --load random");
-  grammar.group("Model (throughput, latency; load: --model and --dtype)");
+              "of lengths, prompts and random weights");
+  grammar.group("Model (throughput, latency; load, kernels: --model and --dtype)");
   add_model_options(grammar, options, /*if_no_model=*/nullptr);
   grammar.group("comm (messages are fp32, or --dtype)");
   grammar.add("op", list(options.ops, ops), "operations [default: all]");
@@ -169,6 +171,9 @@ void add_bench_options(Grammar& grammar, BenchOptions& options) {
   grammar.add("no-check", on(options.check, false), "do not look at the values that arrive");
   grammar.group("load");
   grammar.add("cold", on(options.cold), "drop the files from the page cache before each repeat");
+  grammar.group("kernels");
+  grammar.add("shapes-of-tp", numbers(options.shapes_of_tp),
+              "tensor sizes whose parts of the model are measured, on any number of ranks [default: --tp]");
 }
 
 }  // namespace
@@ -194,6 +199,8 @@ CommandLine parse_bench(std::span<const std::string> args) {
            "give a larger --end or a smaller --begin");
   if (options.bench != BenchKind::comm && options.engine.model.empty())
     refuse("no model was given", "--model DIR, the directory that holds config.json");
+  if (!options.shapes_of_tp.empty() && options.engine.tensor_size != 1)
+    refuse("both --tp and --shapes-of-tp were given", "leave one of them out");
   options.engine.seed = options.seed;
   options.overwrite.quiet = options.quiet;
   return options;

@@ -72,12 +72,12 @@ struct DoctorOptions : GenerateOptions {  // the model (else an empty path) and 
 };
 
 // What `bench` measures; for comm, by which operations of which of the job's groups.
-enum class BenchKind : uint8_t { throughput, latency, comm, load };
+enum class BenchKind : uint8_t { throughput, latency, comm, load, kernels };
 enum class CommOp : uint8_t { all_reduce, all_gather, reduce_scatter, broadcast, sendrecv };
 enum class GroupAxis : uint8_t { tensor, data, world };
 
 constexpr std::string_view name_of(BenchKind kind) {
-  constexpr std::string_view names[] = {"throughput", "latency", "comm", "load"};
+  constexpr std::string_view names[] = {"throughput", "latency", "comm", "load", "kernels"};
   return names[static_cast<size_t>(kind)];
 }
 constexpr std::string_view name_of(CommOp op) {
@@ -115,6 +115,8 @@ struct BenchOptions : JobOptions {  // without a model its path is empty
   bool check = true;  // count wrong values
   // load
   bool cold = false;  // not from the page cache
+  // kernels
+  std::vector<uint32_t> shapes_of_tp;  // empty: --tp
 };
 
 struct StatusOptions {

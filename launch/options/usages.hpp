@@ -17,7 +17,7 @@ inline constexpr std::string_view overview =
 Commands (each has its own --help):
   generate    continue prompts with a model from a Hugging Face directory
   doctor      checks and measures what a job would run on
-  bench       measures throughput, latency, communication and loading, with a verdict
+  bench       measures throughput, latency, communication, loading and kernels, with a verdict
   tokenize    texts to token ids, or back with --decode
   convert     a model's directory to one HDF5 file, and back
   status      how a run directory stands
@@ -55,17 +55,19 @@ launch and the machines alone. Exit code 69 where `generate` would refuse to sta
 )";
 
 inline constexpr std::string_view bench_usage =
-    R"(maniple bench WHAT: measures what a job runs on; WHAT is throughput, latency, comm or load
+    R"(maniple bench WHAT: measures what a job runs on; WHAT is throughput, latency, comm, load or kernels
 
   mpirun -n 4 maniple bench throughput --model DIR --tp 2 --lengths uniform:64-512/16-256 --num-prompts 200
   mpirun -n 4 maniple bench latency --model DIR --tp 2 --batch-size 1,8,32 --record latency.h5
   mpirun -n 4 maniple bench comm --tp 2 --op all_reduce,broadcast --group tensor --begin 1K --end 16M --json comm.json
   srun --mpi=pmix maniple bench load --model DIR --tp 4 --cold
+  mpirun -n 2 maniple bench kernels --model DIR --shapes-of-tp 1,2,4,8 --record kernels.h5
 
 `throughput` serves requests that are all there at once, `latency` batches of them; `comm` measures the collective operations in the
-groups that a job of this layout has; `load` reads a model as `generate` does. Every number is a median over the repeats, with the
-95 % interval of this median. The last line is RESULT VALID, NOISY (an interval is wide) or INVALID, with the reason. Exit code 0
-whatever it says; 1 for INVALID with --require-valid. `report` reads and compares what --record keeps.
+groups that a job of this layout has; `load` reads a model as `generate` does; `kernels` times the parts of a step with random
+weights, as a rank of any tensor size has them. Every number is a median over the repeats, with the 95 % interval of this median.
+The last line is RESULT VALID, NOISY (an interval is wide) or INVALID, with the reason. Exit code 0 whatever it says; 1 for
+INVALID with --require-valid. `report` reads and compares what --record keeps.
 )";
 
 inline constexpr std::string_view convert_usage =

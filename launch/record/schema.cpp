@@ -52,6 +52,7 @@ RecordTable steps_table() {
            FIELD(prompt_tokens, "tokens"),
            FIELD(sampled, "tokens"),
            FIELD(context, "tokens"),
+           FIELD(attended, "positions"),
            FIELD(plan_bytes, "B"),
            FIELD(result_bytes, "B"),
            FIELD(waiting, "requests"),
@@ -113,6 +114,22 @@ RecordTable summary_table() {
            FIELD(low, "the metric's"), FIELD(high, "the metric's")}};
 }
 
+RecordTable kernels_table() {
+  using Row = KernelRow;
+  return {"kernels",
+          sizeof(Row),
+          {FIELD(part, ""), FIELD(tensor, "ranks"), FIELD(layers, ""), FIELD(tokens, "tokens"),
+           FIELD(context, "tokens"), FIELD(time_s, "s"), FIELD(low_s, "s"), FIELD(high_s, "s"),
+           FIELD(flops, ""), FIELD(bytes, "B")}};
+}
+
+RecordTable roofline_table() {
+  using Row = RooflineRow;
+  return {"roofline",
+          sizeof(Row),
+          {FIELD(when, ""), FIELD(rank, ""), FIELD(flops_per_s, "1/s"), FIELD(read_bytes_per_s, "B/s")}};
+}
+
 #undef FIELD
 
 constexpr std::array type_names = {"u32", "u64", "i32", "f64", "text"};
@@ -126,9 +143,9 @@ const RecordField* RecordTable::find(std::string_view field) const {
 }
 
 const std::vector<RecordTable>& record_tables() {
-  static const std::vector<RecordTable> tables = {topology_table(), steps_table(),       requests_table(),
-                                                  ranks_table(),    rank_series_table(), groups_table(),
-                                                  samples_table(),  summary_table()};
+  static const std::vector<RecordTable> tables = {
+      topology_table(), steps_table(),   requests_table(), ranks_table(),   rank_series_table(),
+      groups_table(),   samples_table(), summary_table(),  kernels_table(), roofline_table()};
   return tables;
 }
 

@@ -79,10 +79,43 @@ struct SummaryRow {
   uint64_t n = 1;
   double median = 0, low = 0, high = 0;
 };
+// A part of a step of a model (launch/bench/kernels): the median time of the slowest rank, its 95 % interval, and what a rank
+// computes and moves.
+struct KernelRow {
+  char part[16] = {};
+  int32_t tensor = 1;   // ranks that share the model
+  uint32_t layers = 1;  // measured one after the other
+  uint64_t tokens = 0, context = 0;
+  double time_s = 0, low_s = 0, high_s = 0, flops = 0, bytes = 0;
+};
+// What a rank can do at most, before and after what was measured.
+struct RooflineRow {
+  char when[8] = {};  // "before", "after"
+  int32_t rank = 0;
+  uint32_t reserved = 0;
+  double flops_per_s = 0, read_bytes_per_s = 0;
+};
+
+// Cut where it does not fit.
+template <size_t Size>
+void copy_text(std::string_view text, char (&to)[Size]) {
+  text.copy(to, Size - 1);
+}
 
 // The index in this list is the kind of a table's frames in a log, plus first_table_frame.
 const std::vector<RecordTable>& record_tables();
-enum class TableId : uint32_t { topology, steps, requests, ranks, rank_series, groups, samples, summary };
+enum class TableId : uint32_t {
+  topology,
+  steps,
+  requests,
+  ranks,
+  rank_series,
+  groups,
+  samples,
+  summary,
+  kernels,
+  roofline
+};
 
 // Throws Error (input) on a field that has not the bytes of its type, or leaves the row.
 void check_field(const RecordField& field, const RecordTable& table, std::string_view where);

@@ -20,6 +20,7 @@ StepRow sum_of(const StepRow& first, const StepRow& second) {
   sum.prompt_tokens += first.prompt_tokens;
   sum.sampled += first.sampled;
   sum.context += first.context;
+  sum.attended += first.attended;
   sum.plan_bytes += first.plan_bytes;
   sum.result_bytes += first.result_bytes;
   return sum;

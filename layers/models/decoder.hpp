@@ -21,6 +21,8 @@ class Decoder final : public Model {
   int64_t num_layers() const override { return own_.size(); }
   HeadLayout heads() const override { return layers_.front().attention.heads(); }
   VocabularyShard vocabulary() const override { return vocabulary_; }
+  const Parameter* embedding() const override { return embedding_ ? &embedding_->table() : nullptr; }
+  const Parameter* head() const override { return lm_head_ ? &lm_head_->weight() : nullptr; }
   void prepare(Ops& ops, int64_t max_model_len) override;
   TensorView forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
                      ForwardContext& context) override;

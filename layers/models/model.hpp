@@ -27,6 +27,10 @@ class Model {
   virtual int64_t num_layers() const = 0;  // on this rank
   virtual HeadLayout heads() const = 0;    // on this rank
   virtual VocabularyShard vocabulary() const = 0;
+  // The table that token ids look up, and the matrix that makes logits: the same one with tied weights. Null on a rank that
+  // does not embed or does not sample.
+  virtual const Parameter* embedding() const = 0;
+  virtual const Parameter* head() const = 0;
   // Makes the tables that depend on the longest sequence. Call it once, before the first forward.
   virtual void prepare(Ops& ops, int64_t max_model_len) = 0;
 

@@ -24,7 +24,8 @@ struct StepRow {
   uint64_t prompt_tokens =
       0;  // of these, tokens that the plan knew: of prompts, and of what a preemption dropped
   uint64_t sampled = 0;
-  uint64_t context = 0;  // sum of the lengths before the step
+  uint64_t context = 0;   // sum of the lengths before the step
+  uint64_t attended = 0;  // sum over the computed tokens of the positions that each sees, its own included
   uint64_t plan_bytes = 0;
   uint64_t result_bytes = 0;
   uint64_t waiting = 0;  // requests of the replica, when the plan was made

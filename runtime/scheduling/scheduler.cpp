@@ -89,7 +89,7 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
 std::optional<StepPlan> Scheduler::schedule() {
   if (in_flight_.size() >= config_.steps_in_flight || (!in_flight_.empty() && decodes_lack_blocks()))
     return std::nullopt;
-  context_ = 0;
+  context_ = attended_ = 0;
   Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
   if (config_.policy == Policy::mixed) plan_decodes(draft);
   plan_chunks(draft);
@@ -180,6 +180,7 @@ void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_l
                                   .rows_sampled = end == sequence->planned_tokens() ? 1U : 0U});
   draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
   context_ += start;
+  attended_ += uint64_t{query_length} * start + uint64_t{query_length} * (query_length + 1) / 2;
   draft.budget -= query_length;
   draft.sequences.push_back(sequence);
   sequence->num_computing += query_length;

@@ -85,6 +85,8 @@ class Scheduler {
 
   // Of the last plan: the sum of its sequences' lengths before it.
   uint64_t context() const { return context_; }
+  // And the sum over its tokens of the positions that each sees, its own included.
+  uint64_t attended() const { return attended_; }
   KvUse kv_use() const;
 
   // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
@@ -138,10 +140,10 @@ class Scheduler {
   BlockManager blocks_;
   std::unordered_map<RequestId, SequencePtr> sequences_;  // all unfinished
   std::deque<SequencePtr> waiting_;
-  std::vector<SequencePtr> running_;  // oldest admission first
-  std::vector<Seat> free_seats_;      // taken from the back
-  std::vector<Seat> released_;        // since the last plan
-  uint64_t context_ = 0;              // of the last plan
+  std::vector<SequencePtr> running_;     // oldest admission first
+  std::vector<Seat> free_seats_;         // taken from the back
+  std::vector<Seat> released_;           // since the last plan
+  uint64_t context_ = 0, attended_ = 0;  // of the last plan
   std::deque<InFlight> in_flight_;
   uint64_t last_step_ = 0;
   uint64_t preemptions_ = 0;

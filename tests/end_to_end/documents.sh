@@ -43,7 +43,7 @@ offers "" maniple generate --model file
 offers "file.jsonl" maniple generate --in fi
 offers "" maniple generate --tp ""
 offers "folder" maniple status fol
-offers "comm latency load throughput" maniple bench ""
+offers "comm kernels latency load throughput" maniple bench ""
 offers "load" maniple bench lo
 offers "next plan" maniple scaling ""
 offers "--rc --run-dir" maniple status --r

@@ -53,7 +53,7 @@ TEST(RequestMeter, AndCoordinatorShowAnObserverEachRequestAndStep) {
   }
   EXPECT_STREQ(by_id.at(requests.size() - 1).reason, "error");
   std::map<uint32_t, uint64_t> steps;  // by replica
-  size_t computed = 0, known = 0, sampled = 0;
+  size_t computed = 0, known = 0, sampled = 0, attended = 0;
   for (const StepRow& row : rows.steps) {
     EXPECT_EQ(row.step, ++steps[row.replica]);
     EXPECT_LE(row.planned_s, row.answered_s);
@@ -65,7 +65,13 @@ TEST(RequestMeter, AndCoordinatorShowAnObserverEachRequestAndStep) {
     computed += row.tokens;
     known += row.prompt_tokens;
     sampled += row.sampled;
+    attended += row.attended;
   }
+  for (size_t i = 0; i + 1 < requests.size(); ++i) {
+    const size_t length = requests[i].prompt.size() + requests[i].sampling.max_tokens - 1;  // that is computed
+    attended -= length * (length + 1) / 2;
+  }
+  EXPECT_EQ(attended, 0U);
   EXPECT_EQ(steps.size(), 2U);
   EXPECT_EQ(known, prompts);
   EXPECT_EQ(sampled, outputs);

@@ -51,9 +51,22 @@ TEST(BenchOptions, TakeListsAndSizes) {
   EXPECT_EQ(bench({"load", "--model", "m", "--cold"}).engine.model, "m");
 }
 
+TEST(BenchOptions, KernelsTakeTensorSizesInPlaceOfTp) {
+  EXPECT_THAT(bench({"kernels", "--model", "m", "--shapes-of-tp", "1,4,1,2"}).shapes_of_tp,
+              ElementsAre(1u, 4u, 2u));
+  EXPECT_TRUE(bench({"kernels", "--model", "m", "--tp", "2", "--seed", "3"}).shapes_of_tp.empty());
+  EXPECT_STREQ(bench_refusal({"kernels", "--model", "m", "--tp", "2", "--shapes-of-tp", "2"}).what(),
+               "both --tp and --shapes-of-tp were given");
+  EXPECT_STREQ(bench_refusal({"load", "--model", "m", "--shapes-of-tp", "2"}).what(),
+               "--shapes-of-tp does not go with bench load");
+  EXPECT_THAT(bench_refusal({"kernels", "--model", "m", "--shapes-of-tp", "1,x"}).what(),
+              HasSubstr("--shapes-of-tp"));
+}
+
 TEST(BenchOptions, AnUnknownBenchNamesWhatIsPossible) {
   const std::string all =
-      "maniple bench throughput, or maniple bench latency, or maniple bench comm, or maniple bench load";
+      "maniple bench throughput, or maniple bench latency, or maniple bench comm, or maniple bench load, or "
+      "maniple bench kernels";
   EXPECT_STREQ(bench_refusal({"speed"}).what(), "unknown bench speed");
   EXPECT_EQ(bench_refusal({"speed"}).remedy(), all);
   EXPECT_EQ(bench_refusal({"com"}).remedy(), "did you mean comm?");

@@ -56,7 +56,7 @@ TEST(CompletionScript, KnowsChoicesAndPlaces) {
                            "--schedule) values='mixed prefill-first' ;;"})
     EXPECT_THAT(script, HasSubstr(part));
   EXPECT_THAT(printed({"status", "--completion"}), HasSubstr("words=yes"));
-  EXPECT_THAT(printed({"bench", "--completion"}), HasSubstr("words='throughput latency comm load'"));
+  EXPECT_THAT(printed({"bench", "--completion"}), HasSubstr("words='throughput latency comm load kernels'"));
 }
 
 TEST(OverviewPage, LeadsToThoseOfTheCommands) {

@@ -4,6 +4,7 @@
 
 #include <kernels/backend.hpp>
 #include <kernels/factory/make_backend.hpp>
+#include <layers/models/cost.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <support/fake_nccl.hpp>
@@ -114,6 +115,24 @@ TEST(WeightLoader, GivesEveryRankTheStoredValuesOnEveryGrid) {
         SCOPED_TRACE(fmt::format("{} dp {} tp {} rounds of {}", name, data, tensor, round_bytes));
         load_on(grid_of(data, tensor), model_directory(name), round_bytes);
       }
+}
+
+// layers/models/cost counts from specs what the files hold: all but the look-up table, if it is not the head.
+TEST(ModelCost, CountsWhatAModelStores) {
+  for (const char* name : {"tiny-llama3", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-kv1", "shakespeare"}) {
+    const ModelConfig config = read_model_config(model_directory(name));
+    const std::unique_ptr<Model> model = make_model(config, {});
+    uint64_t matrices = 0, vectors = 0;
+    for (const auto& [source, tensor] : read_index(model_directory(name)).tensors) {
+      if (model->ignores(source) || (source == "model.embed_tokens.weight" && !config.tie_word_embeddings))
+        continue;
+      (tensor.info.shape.size() > 1 ? matrices : vectors) +=
+          tensor.info.byte_size / size_of(*tensor.info.dtype);
+    }
+    const ModelCost cost = cost_of(*model, DType::bf16);
+    EXPECT_EQ(cost.layer_parameters + cost.head_parameters, matrices) << name;
+    EXPECT_EQ(cost.weight_bytes, 2 * matrices + 4 * vectors) << name;
+  }
 }
 
 TEST(WeightLoader, GivesEveryRankTheSameValuesFromFusedTensors) {

@@ -1,0 +1,49 @@
+// bench kernels: how long the parts of a step of a model take on a rank, by tensor size.
+#pragma once
+
+#include <kernels/backend.hpp>
+#include <launch/bench/bench_job.hpp>
+#include <launch/bench/roofline.hpp>
+#include <layers/model_config.hpp>
+
+namespace maniple {
+
+// layer: one layer but its attention, on `tokens`. head: logits of `tokens` rows, and the best token of each. decode: attention
+// of one layer, in which `tokens` sequences compute a token each that sees `context` positions. prefill: the same for a single
+// sequence that computes `tokens` after `context` others.
+enum class KernelPart : uint8_t { layer, head, decode, prefill };
+constexpr std::string_view name_of(KernelPart part) {
+  constexpr std::string_view names[] = {"layer", "head", "decode", "prefill"};
+  return names[static_cast<size_t>(part)];
+}
+
+struct KernelCase {
+  KernelPart part = KernelPart::layer;
+  int64_t tokens = 1, context = 0;
+};
+// Those to measure. Throws Error (usage) on one that does not divide the model, as the ranks of such a group would.
+std::vector<int> tensor_sizes(const std::vector<uint32_t>& asked, const EngineOptions& engine,
+                              const ModelConfig& config);
+// Those that a model with so many positions can have.
+std::vector<KernelCase> kernel_cases(int64_t max_positions);
+
+struct Kernel : KernelCase {
+  int tensor = 1;               // ranks that share the model
+  int64_t layers = 1;           // measured, one after the other; times are those of one
+  Interval seconds{};           // of the slowest rank
+  double flops = 0, bytes = 0;  // that it computes and moves
+
+  double flop_rate() const { return flops / seconds.median; }
+  double byte_rate() const { return bytes / seconds.median; }
+};
+// ceilings: of a rank.
+std::string table_line(const Kernel& kernel, const Ceilings& ceilings);
+nlohmann::ordered_json json_of(const Kernel& kernel, const Ceilings& ceilings);
+
+KernelRow row_of(const Kernel& kernel);
+
+// Collective. Nothing after a stop. engine: with the threads of this rank.
+std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& engine,
+                                         const ModelConfig& config, Backend& backend);
+
+}  // namespace maniple

@@ -1,0 +1,47 @@
+#include <layers/models/cost.hpp>
+
+namespace maniple {
+namespace {
+
+uint64_t parameters_of(const WeightSpec& spec) {
+  uint64_t count = 0;
+  for (const WeightPiece& piece : spec.pieces)
+    count += static_cast<uint64_t>(piece.rows.size() * piece.columns.size());
+  return count;
+}
+
+}  // namespace
+
+ModelCost cost_of(Model& model, DType type) {
+  ModelCost cost;
+  for (const Parameter* parameter : model.parameters()) {
+    const uint64_t count = parameters_of(parameter->spec);
+    if (parameter->spec.role == WeightRole::vector)
+      cost.weight_bytes += count * size_of(DType::fp32);
+    else if (parameter == model.head())
+      cost.head_parameters += count;
+    else if (parameter != model.embedding())
+      cost.layer_parameters += count;
+  }
+  cost.weight_bytes += (cost.layer_parameters + cost.head_parameters) * size_of(type);
+  if (model.num_layers() == 0) return cost;
+  const HeadLayout heads = model.heads();
+  const auto layers = static_cast<uint64_t>(model.num_layers());
+  cost.kv_bytes = 2 * layers * static_cast<uint64_t>(heads.kv_width()) * size_of(type);
+  cost.attention_flops =
+      4 * layers * static_cast<uint64_t>(heads.query_width());  // q k^T and the sum of values
+  return cost;
+}
+
+double flops(const ModelCost& cost, const StepWork& work) {
+  const auto product = [](uint64_t a, uint64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
+  return 2 * product(cost.layer_parameters, work.tokens) + 2 * product(cost.head_parameters, work.sampled) +
+         product(cost.attention_flops, work.attended);
+}
+
+double bytes_moved(const ModelCost& cost, const StepWork& work) {
+  return static_cast<double>(work.steps) * static_cast<double>(cost.weight_bytes) +
+         static_cast<double>(cost.kv_bytes) * static_cast<double>(work.context + 2 * work.tokens);
+}
+
+}  // namespace maniple

@@ -1,0 +1,39 @@
+// What steps of a model compute and move, counted from the weights that its layers declare: the numerators of MFU and MBU.
+#pragma once
+
+#include <layers/models/model.hpp>
+
+#include <cstdint>
+
+namespace maniple {
+
+// Of a rank's part, or of the whole model. Padding and what a look-up reads count nothing.
+struct ModelCost {
+  uint64_t layer_parameters = 0;  // of matrices: every token is multiplied with them
+  uint64_t head_parameters = 0;   // every sampled row is multiplied with them
+  uint64_t weight_bytes = 0;      // that a step reads: these matrices, norms and biases
+  uint64_t kv_bytes = 0;          // keys and values of a token in all layers
+  uint64_t attention_flops = 0;   // of a token and a position that it sees, in all layers
+};
+
+// type: of weights and KV cache.
+ModelCost cost_of(Model& model, DType type);
+
+// What some steps do, in sums.
+struct StepWork {
+  uint64_t steps = 0;
+  uint64_t tokens = 0;   // computed
+  uint64_t sampled = 0;  // rows of logits
+  uint64_t context = 0;  // tokens of its sequences that are in the KV cache before a step
+  uint64_t attended =
+      0;  // positions that the computed tokens see, their own included: a sequence with p tokens in
+          // the cache and q computed ones adds q p + q (q + 1) / 2
+};
+
+// A multiplication and an addition are two operations. Norms, activations, rotation and sampling are left out, as usual
+// (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B).
+double flops(const ModelCost& cost, const StepWork& work);
+// At least: each step reads the weights once; a sequence's keys and values are read once a step and written once.
+double bytes_moved(const ModelCost& cost, const StepWork& work);
+
+}  // namespace maniple
