@@ -82,6 +82,11 @@ std::string text_of(const Record& record, const std::string& name) {
   return found == record.texts.end() ? std::string() : found->second;
 }
 
+std::string verdict_of(const Record& record) {
+  const std::string verdict = text_of(record, "verdict"), reason = text_of(record, "verdict_reason");
+  return reason.empty() ? verdict : fmt::format("{}: {}", verdict, reason);
+}
+
 double last_row_s(const Record& record) {
   double last = 0;
   for (const auto& [table, field] :

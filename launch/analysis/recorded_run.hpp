@@ -35,6 +35,8 @@ bool is_log(const RecordedJob& job);
 std::vector<double> column(const Record& record, std::string_view table, std::string_view field);
 // A text of the provenance, empty if there is none.
 std::string text_of(const Record& record, const std::string& name);
+// "INVALID: 3 wrong values", of a bench; else empty.
+std::string verdict_of(const Record& record);
 // The time of the last row, in seconds since the job began to serve; 0 without rows.
 double last_row_s(const Record& record);
 

@@ -49,6 +49,7 @@ std::string head(const RecordedRun& run, const Summary& summary) {
   text = fmt::format("{}: {}\n", run.name, text);
   if (const std::string model = text_of(record, "model_path"); !model.empty())
     text += line("model", fmt::format("{} ({})", model, text_of(record, "model_hash")));
+  if (const std::string verdict = verdict_of(record); !verdict.empty()) text += line("verdict", verdict);
   return text;
 }
 
@@ -203,6 +204,7 @@ std::string summary_json(const RecordedRun& run, const Summary& summary) {
   for (const char* name :
        {"command", "version", "git_commit", "model_path", "model_hash", "input_hash", "dtype", "repro_level"})
     object[name] = text_of(run.jobs.back().record, name);
+  object["verdict"] = verdict_of(run.jobs.back().record);
   object["elapsed_time"] = summary.seconds;
   object["num_requests"] = summary.requests;
   object["completed"] = summary.requests - summary.failed;

@@ -50,7 +50,12 @@ std::string forced_text(const Side& a, const Side& b) {
 
 Output comparison_of(const Side& a, const Side& b) {
   const std::vector<Comparison> rows = compare(a.summary, b.summary);
-  std::string text = fmt::format("# A: {}\n# B: {}\n", a.run.name, b.run.name) + forced_text(a, b);
+  std::string text;
+  for (const auto& [name, side] : {std::pair("A", &a), {"B", &b}}) {
+    const std::string verdict = verdict_of(side->run.jobs.back().record);
+    text += fmt::format("# {}: {}{}{}\n", name, side->run.name, verdict.empty() ? "" : ", ", verdict);
+  }
+  text += forced_text(a, b);
   text += rows.empty() ? "they have no number in common\n" : comparison_text(rows);
   return {text, comparison_json(a, b, rows) + '\n'};
 }

@@ -39,6 +39,7 @@ for layout in "1 1" "2 1" "2 2" "4 2"; do
   holds "$work/t.json" 'all(j[f"{q}_{t}_ms"] > 0 for q in ("mean", "median", "p99") for t in ("ttft", "tpot", "itl", "e2el")) and len(j["samples"]["out_tok_per_s"]["values"]) == 6'
 done
 keeps "$work/r4-2.h5" 'set(f["requests"]["replica"]) == {0, 1}'
+"$MANIPLE" report "$work/r4-2.h5" | grep -q '^  verdict     INVALID: ' || bad "report does not say that the result is INVALID"
 [[ -z $(find "$work" -name '*.log') ]] || bad "a log is left: $(ls "$work")"
 # The elapsed time of a repeat, recomputed from the rows of its requests and of nothing else.
 keeps "$work/r2-2.h5" 'all(abs(max(r["done_s"] for r in f["requests"] if r["id"] // 12 == k) - min(r["arrival_s"] for r in f["requests"] if r["id"] // 12 == k) - e) < 0.002 + 0.02 * e for k, e in enumerate(values("elapsed_s")))'
