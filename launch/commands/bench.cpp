@@ -127,7 +127,17 @@ using StartRecord = std::function<RunObserver*(const EngineInfo* engine)>;
 std::optional<BenchResult> serve(BenchJob& bench, const Prepared& job, const StartRecord& record) {
   Engine engine(bench.world(), job.options.engine, job.plan, *job.model, bench.activity());
   const ServingBench serving{bench, engine, job.plan, job.workload, record(&engine.model().info())};
-  return bench.options().bench == BenchKind::latency ? bench_latency(serving) : bench_throughput(serving);
+  std::optional<BenchResult> result;
+  std::optional<Error> failure;  // on rank 0; the others must know of it before they go on
+  try {
+    result = bench.options().bench == BenchKind::latency ? bench_latency(serving) : bench_throughput(serving);
+  } catch (const CollectiveError& error) {
+    failure = error;
+  }
+  collective_phase(bench.world(), [&] {
+    if (failure) throw Error(*failure);
+  });
+  return result;
 }
 
 // Probes before the engine takes its memory, and after it has given it back.

@@ -79,7 +79,7 @@ no 2 64 'ranks (2) do not divide by --tp 3' kernels --model "$model" --tp 3
 
 say "a stop keeps nothing"
 start stopped 1 bench kernels --model "$model" --repeats 1000 --record "$work/stopped.h5" --json "$work/stopped.json" >"$work/table"
-measuring() { grep -q '^ *layer' "$work/table"; }
+measuring() { grep -q '^# tp 1' "$work/table"; }
 until_true 60 measuring && kill -INT "$job"
 until_true 20 gone "$job" || bad "a stopped bench goes on"
 wait "$job"
