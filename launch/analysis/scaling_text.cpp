@@ -38,7 +38,7 @@ std::string fit_text(const ScalingResult& result) {
   if (std::isnan(f)) return {};
   const std::string fit = fmt::format("# Amdahl fit: serial fraction {:.3f}", f);
   if (f <= 0) return fmt::format("{}, better than ideal; {}", fit, only);
-  if (f >= 1) return fmt::format("{}: more ranks make it slower; {}", fit, only);
+  if (f >= 1) return fmt::format("{}: more ranks do not help; {}", fit, only);
   return fmt::format("{}, at most {:.1f}x; {}", fit, 1 / f, only);
 }
 
@@ -63,15 +63,10 @@ std::string cell(double number) { return std::isnan(number) ? "" : fmt::format("
 
 std::string scaling_text(const ScalingResult& result) {
   const Study& study = result.study;
-  const bool over_tensor = study.over_tensor();
-  std::string text =
-      fmt::format("# {} scaling over {} ({} {}), reference {}, {} {} a point, median [95 % CI]\n",
-                  name_of(study.mode), over_tensor ? "tp" : "dp", over_tensor ? "dp" : "tp",
-                  over_tensor ? study.points.front().data : study.points.front().tensor,
-                  counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"), study.rounds,
-                  study.rounds == 1 ? "launch" : "launches");
-  text += fmt::format("# {} ({}), {} prompts{}, lengths {}\n", study.model.string(), study.model_hash,
-                      study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "", lengths_of(study));
+  std::string text = fmt::format("# {}, reference {}, {} {} a point, median [95 % CI]\n", title_of(study),
+                                 counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"),
+                                 study.rounds, study.rounds == 1 ? "launch" : "launches");
+  text += fmt::format("# {} ({}), {}\n", study.model.string(), study.model_hash, work_of(study));
   text += fmt::format("# {:>5} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", "ranks", "nodes", "tp",
                       "dp", "tok/s [CI]", "speed-up", "eff", "Karp-Flatt", "verdict");
   for (const ScalingRow& row : result.rows) text += row_text(row, study.rounds);
@@ -121,10 +116,11 @@ void write_scaling_csv(const ScalingResult& result, const std::filesystem::path&
       "ranks,nodes,tp,dp,launches,tok_per_s,low,high,speed_up,efficiency,karp_flatt,verdict,smallest,"
       "largest\n";
   for (const ScalingRow& row : result.rows)
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(), row.nodes,
-                        row.point.tensor, row.point.data, row.tokens_per_s.size(), cell(row.rate.median),
-                        cell(row.rate.low), cell(row.rate.high), cell(row.speed_up), cell(row.efficiency),
-                        cell(row.karp_flatt), row.verdict, cell(row.smallest), cell(row.largest));
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(),
+                        row.nodes > 0 ? fmt::format("{}", row.nodes) : "", row.point.tensor, row.point.data,
+                        row.tokens_per_s.size(), cell(row.rate.median), cell(row.rate.low),
+                        cell(row.rate.high), cell(row.speed_up), cell(row.efficiency), cell(row.karp_flatt),
+                        row.verdict, cell(row.smallest), cell(row.largest));
   replace_file(folder / "scaling.csv", text);
 }
 

@@ -133,10 +133,18 @@ Study read_study(const fs::path& folder) {
   return parse_study(*text, file);
 }
 
-std::string lengths_of(const Study& study) {
+std::string title_of(const Study& study) {
+  const StudyPoint& first = study.points.front();
+  const std::string over =
+      study.over_tensor() ? fmt::format("tp (dp {})", first.data) : fmt::format("dp (tp {})", first.tensor);
+  return fmt::format("{} scaling over {}", name_of(study.mode), over);
+}
+
+std::string work_of(const Study& study) {
   const auto given = study.workload.find("lengths");
-  if (given == study.workload.end()) return {};
-  return given->second.ends_with(".csv") ? fs::path(given->second).filename().string() : given->second;
+  const std::string lengths = given == study.workload.end() ? "" : given->second;
+  return fmt::format("{} prompts{}, {}", study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "",
+                     lengths.ends_with(".csv") ? fs::path(lengths).filename().string() : lengths);
 }
 
 fs::path place_of(const StudyPoint& point, int round) {
