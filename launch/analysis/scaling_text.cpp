@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <map>
 
 namespace maniple {
 
@@ -43,17 +42,19 @@ std::string fit_text(const ScalingResult& result) {
 }
 
 std::string missing_text(const ScalingResult& result) {
-  std::map<StudyPoint, std::vector<int>> waiting;
   std::string text;
   for (const StudyLaunch& launch : result.missing)
-    if (launch.waits())
-      waiting[launch.point].push_back(launch.round);
-    else
+    if (launch.skipped())
       text += fmt::format("# failed {} times (exit codes {}), and skipped: {}\n", launch.attempts.size(),
                           fmt::join(launch.attempts, ", "), launch.folder.string());
-  for (const auto& [point, rounds] : waiting)
-    text += fmt::format("# missing: tp {} dp {}, {} {}\n", point.tensor, point.data,
-                        rounds.size() == 1 ? "round" : "rounds", fmt::join(rounds, ", "));
+  for (const StudyPoint& point : result.study.points) {
+    std::vector<int> rounds;
+    for (const StudyLaunch& launch : result.missing)
+      if (launch.point == point && launch.waits()) rounds.push_back(launch.round);
+    if (!rounds.empty())
+      text += fmt::format("# missing: tp {} dp {}, {} {}\n", point.tensor, point.data,
+                          rounds.size() == 1 ? "round" : "rounds", fmt::join(rounds, ", "));
+  }
   return text;
 }
 

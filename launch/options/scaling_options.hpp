@@ -21,7 +21,7 @@ constexpr std::string_view name_of(ScalingMode mode) {
 struct StudyPoint {
   int tensor = 1, data = 1;
   int ranks() const { return tensor * data; }
-  auto operator<=>(const StudyPoint&) const = default;
+  bool operator==(const StudyPoint&) const = default;
 };
 
 struct StudySettings {
