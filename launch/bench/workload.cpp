@@ -73,6 +73,16 @@ std::vector<int32_t> draw_tokens(Bits& bits, size_t count, int32_t vocabulary) {
   return tokens;
 }
 
+// index: from 0.
+void refuse_unfit(size_t index, size_t prompt, uint32_t output, uint32_t max_model_len) {
+  if (prompt > 0 && prompt + output <= max_model_len) return;
+  const std::string what = fmt::format("request {} of the workload has {} and {}", index + 1,
+                                       counted(prompt, "prompt token"), counted(output, "output token"));
+  throw Error(ExitCode::input,
+              prompt == 0 ? what : fmt::format("{}, the model takes {} in sum", what, max_model_len),
+              all_or_none, "other --lengths, or where the model allows a larger --max-model-len");
+}
+
 void draw_requests(Workload& workload, const BenchOptions& options, std::optional<uint32_t> count,
                    uint32_t max_model_len) {
   const std::vector<RequestLength> lengths =
@@ -80,6 +90,7 @@ void draw_requests(Workload& workload, const BenchOptions& options, std::optiona
   Bits bits(options.seed);
   const std::vector<int32_t> prefix = draw_tokens(bits, options.prefix, workload.vocabulary);
   for (const RequestLength& length : lengths) {
+    refuse_unfit(workload.requests.size(), length.prompt, length.output, max_model_len);
     std::vector<int32_t> prompt = draw_tokens(bits, length.prompt, workload.vocabulary);
     std::copy_n(prefix.begin(), std::min<size_t>(options.prefix, length.prompt), prompt.begin());
     workload.requests.push_back({std::move(prompt), length.output});
@@ -93,7 +104,8 @@ void draw_requests(Workload& workload, const BenchOptions& options, std::optiona
 }
 
 // Chat templates see the same date every day.
-void read_requests(Workload& workload, const BenchOptions& options, const ModelFiles& model, size_t most) {
+void read_requests(Workload& workload, const BenchOptions& options, const ModelFiles& model, size_t most,
+                   uint32_t max_model_len) {
   LineReader input(options.in, [](const LineReader::Line& line) { return request_of_text(line); });
   const InputSummary summary = validate_requests(input);
   std::optional<Tokenizer> tokenizer;
@@ -118,20 +130,9 @@ void read_requests(Workload& workload, const BenchOptions& options, const ModelF
       throw Error(ExitCode::input,
                   fmt::format("{}, request {}: {}", input.name(), workload.requests.size() + 1, reason),
                   all_or_none, "take it out of the file");
+    refuse_unfit(workload.requests.size(), read->request.prompt.size(), read->request.sampling.max_tokens,
+                 max_model_len);
     workload.requests.push_back({std::move(read->request.prompt), read->request.sampling.max_tokens});
-  }
-}
-
-void refuse_unfit(const Workload& workload, uint32_t max_model_len) {
-  for (size_t i = 0; i < workload.requests.size(); ++i) {
-    const auto& [prompt, output] = workload.requests[i];
-    if (!prompt.empty() && prompt.size() + output <= max_model_len) continue;
-    const std::string what =
-        fmt::format("request {} of the workload has {} and {}", i + 1, counted(prompt.size(), "prompt token"),
-                    counted(uint64_t{output}, "output token"));
-    throw Error(ExitCode::input,
-                prompt.empty() ? what : fmt::format("{}, the model takes {} in sum", what, max_model_len),
-                all_or_none, "other --lengths, or where the model allows a larger --max-model-len");
   }
 }
 
@@ -184,14 +185,13 @@ Workload make_workload(const BenchOptions& options, const ModelFiles& model, int
   if (options.in.empty())
     draw_requests(workload, options, count, max_model_len);
   else
-    read_requests(workload, options, model, count.value_or(UINT32_MAX));
+    read_requests(workload, options, model, count.value_or(UINT32_MAX), max_model_len);
   if (workload.requests.size() < count.value_or(1))
     throw Error(ExitCode::input,
                 fmt::format("{} has {}, {} wanted",
                             options.in.empty() ? options.lengths.file.string() : workload.name,
                             counted(workload.requests.size(), "request"), count.value_or(1)),
                 "", "more lines, or a smaller --num-prompts or --batch-size");
-  refuse_unfit(workload, max_model_len);
   return workload;
 }
 

@@ -137,6 +137,10 @@ TEST(Workload, ARequestThatDoesNotFitIsRefusedBeforeAnythingIsLoaded) {
       "request 1 of the workload has 60 prompt tokens and 5 output tokens, the model takes 64 in sum");
 }
 
+TEST(Workload, NoTokenIsDrawnForARequestThatDoesNotFit) {
+  EXPECT_EQ(refusal([] { drawn(throughput("fixed:100000000/1", 1'000'000)); }).code(), ExitCode::input);
+}
+
 TEST(Workload, TheLargestBatchDecidesHowManyRequestsThereAre) {
   BenchOptions options = throughput("fixed:4/4", std::nullopt);
   options.bench = BenchKind::latency;
