@@ -18,16 +18,19 @@ std::string digits(double number, int digits) {
   return std::isnan(number) ? "-" : fmt::format("{:.{}f}", number, digits);
 }
 
-std::string row_text(const ScalingRow& row, int rounds) {
+std::string verdict_text(const ScalingRow& row, int rounds) {
   const size_t launches = row.tokens_per_s.size();
-  const std::string verdict =
-      launches == static_cast<size_t>(rounds)
-          ? row.verdict
-          : fmt::format("{}{}{} of {} rounds", row.verdict, launches ? ", " : "", launches, rounds);
+  const std::string counted_rounds = fmt::format("{} of {} rounds", launches, rounds);
+  if (launches == 0) return counted_rounds;
+  const std::string reason = row.reason.empty() ? "" : fmt::format(" ({})", row.reason);
+  return row.verdict + reason + (launches < static_cast<size_t>(rounds) ? ", " + counted_rounds : "");
+}
+
+std::string row_text(const ScalingRow& row, int rounds) {
   return fmt::format("{:>7} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", row.point.ranks(),
                      row.nodes > 0 ? fmt::format("{}", row.nodes) : "-", row.point.tensor, row.point.data,
                      interval_text(row.rate), digits(row.speed_up, 2), digits(row.efficiency, 3),
-                     digits(row.karp_flatt, 3), verdict);
+                     digits(row.karp_flatt, 3), verdict_text(row, rounds));
 }
 
 std::string fit_text(const ScalingResult& result) {

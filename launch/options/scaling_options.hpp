@@ -24,6 +24,8 @@ struct StudyPoint {
   bool operator==(const StudyPoint&) const = default;
 };
 
+inline constexpr int most_ranks = 1'000'000, most_rounds = 1000;
+
 struct StudySettings {
   ScalingMode mode = ScalingMode::strong;
   std::filesystem::path model;

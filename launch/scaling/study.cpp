@@ -49,10 +49,12 @@ Study parse_study(const std::string& text, const fs::path& file) try {
   study.ranks_per_node = stored.at("ranks_per_node");
   study.num_prompts = stored.at("num_prompts");
   study.workload = stored.at("workload").get<std::map<std::string, std::string>>();
-  const bool has_sizes =
-      std::ranges::all_of(study.points, [](const StudyPoint& at) { return at.tensor > 0 && at.data > 0; });
-  if (study.points.empty() || !has_sizes)
-    fail(ExitCode::input, "{} has no points, or points without ranks", file.string());
+  const auto is_sound = [](const StudyPoint& at) {
+    return at.tensor > 0 && at.data > 0 && at.tensor <= most_ranks / at.data;
+  };
+  if (study.points.empty() || !std::ranges::all_of(study.points, is_sound) || study.rounds < 1 ||
+      study.rounds > most_rounds)
+    fail(ExitCode::input, "{} has no points or rounds, or impossible ones", file.string());
   return study;
 } catch (const nlohmann::json::exception& error) {
   throw Error(ExitCode::input, fmt::format("{} cannot be understood: {}", file.string(), error.what()), "",
