@@ -31,18 +31,19 @@ bool is_noisy(const ScalingRow& row) {
 
 ScalingRow row_of(const StudyPoint& point, const std::vector<StudyLaunch>& launches) {
   ScalingRow row{.point = point};
-  bool invalid = false;
   for (const StudyLaunch& launch : launches) {
     if (launch.point != point || !launch.record) continue;
     row.tokens_per_s.push_back(tokens_per_s({{}, {{{}, {}, *launch.record, false, {}}}}));
     row.nodes = static_cast<int>(quantile(column(*launch.record, "topology", "node"), 1)) + 1;
-    invalid = invalid || text_of(*launch.record, "verdict").starts_with("INVALID");
+    if (text_of(*launch.record, "verdict") != "INVALID") continue;
+    row.verdict = "INVALID";
+    row.reason = text_of(*launch.record, "verdict_reason");
   }
   if (row.tokens_per_s.empty()) return row;
   row.rate = median_interval(row.tokens_per_s);
   row.smallest = quantile(row.tokens_per_s, 0);
   row.largest = quantile(row.tokens_per_s, 1);
-  row.verdict = invalid ? "INVALID" : is_noisy(row) ? "NOISY" : "VALID";
+  if (row.verdict.empty()) row.verdict = is_noisy(row) ? "NOISY" : "VALID";
   return row;
 }
 

@@ -21,6 +21,7 @@ struct ScalingRow {
   double speed_up = none, efficiency = none;
   double karp_flatt = none;
   std::string verdict = {};  // VALID, NOISY or INVALID; empty without launches
+  std::string reason = {};   // of INVALID
 };
 
 struct ScalingResult {

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
-#include <optional>
 
 namespace maniple {
 namespace {
@@ -25,14 +25,10 @@ set style line 3 lc rgb '#dd7711' lw 2
 )";
 
 // Two lines.
-std::string title_of(const Study& study) {
-  const bool over_tensor = study.over_tensor(), weak = study.mode == ScalingMode::weak;
-  const StudyPoint& first = study.points.front();
-  const std::string what =
-      fmt::format("{} scaling over {} ({} {})", weak ? "Weak" : "Strong", over_tensor ? "tp" : "dp",
-                  over_tensor ? "dp" : "tp", over_tensor ? first.data : first.tensor);
-  const std::string work = fmt::format("{}, {} prompts{}, {}", study.model.filename().string(),
-                                       study.num_prompts, weak ? " a rank" : "", lengths_of(study));
+std::string caption_of(const Study& study) {
+  std::string what = title_of(study);
+  what[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(what[0])));
+  const std::string work = fmt::format("{}, {}", study.model.filename().string(), work_of(study));
   return gnuplot_text(what) + " . \"\\n\" . " + gnuplot_text(work);
 }
 
@@ -118,7 +114,7 @@ std::vector<std::string> write_scaling_scripts(const ScalingResult& result,
                                                const std::filesystem::path& folder) {
   const auto write = [&](const std::string& name, const std::string& commands) {
     replace_file(folder / (name + ".gp"),
-                 script_head(name, title_of(result.study)) + axes(result) + commands + '\n');
+                 script_head(name, caption_of(result.study)) + axes(result) + commands + '\n');
   };
   write("speed_up", speed_up_script(result));
   write("efficiency", efficiency_script(result));

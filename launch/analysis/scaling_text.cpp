@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <map>
 
 namespace maniple {
 
@@ -19,16 +18,19 @@ std::string digits(double number, int digits) {
   return std::isnan(number) ? "-" : fmt::format("{:.{}f}", number, digits);
 }
 
-std::string row_text(const ScalingRow& row, int rounds) {
+std::string verdict_text(const ScalingRow& row, int rounds) {
   const size_t launches = row.tokens_per_s.size();
-  const std::string verdict =
-      launches == static_cast<size_t>(rounds)
-          ? row.verdict
-          : fmt::format("{}{}{} of {} rounds", row.verdict, launches ? ", " : "", launches, rounds);
+  const std::string counted_rounds = fmt::format("{} of {} rounds", launches, rounds);
+  if (launches == 0) return counted_rounds;
+  const std::string reason = row.reason.empty() ? "" : fmt::format(" ({})", row.reason);
+  return row.verdict + reason + (launches < static_cast<size_t>(rounds) ? ", " + counted_rounds : "");
+}
+
+std::string row_text(const ScalingRow& row, int rounds) {
   return fmt::format("{:>7} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", row.point.ranks(),
                      row.nodes > 0 ? fmt::format("{}", row.nodes) : "-", row.point.tensor, row.point.data,
                      interval_text(row.rate), digits(row.speed_up, 2), digits(row.efficiency, 3),
-                     digits(row.karp_flatt, 3), verdict);
+                     digits(row.karp_flatt, 3), verdict_text(row, rounds));
 }
 
 std::string fit_text(const ScalingResult& result) {
@@ -38,22 +40,24 @@ std::string fit_text(const ScalingResult& result) {
   if (std::isnan(f)) return {};
   const std::string fit = fmt::format("# Amdahl fit: serial fraction {:.3f}", f);
   if (f <= 0) return fmt::format("{}, better than ideal; {}", fit, only);
-  if (f >= 1) return fmt::format("{}: more ranks make it slower; {}", fit, only);
+  if (f >= 1) return fmt::format("{}: more ranks do not help; {}", fit, only);
   return fmt::format("{}, at most {:.1f}x; {}", fit, 1 / f, only);
 }
 
 std::string missing_text(const ScalingResult& result) {
-  std::map<StudyPoint, std::vector<int>> waiting;
   std::string text;
   for (const StudyLaunch& launch : result.missing)
-    if (launch.waits())
-      waiting[launch.point].push_back(launch.round);
-    else
+    if (launch.skipped())
       text += fmt::format("# failed {} times (exit codes {}), and skipped: {}\n", launch.attempts.size(),
                           fmt::join(launch.attempts, ", "), launch.folder.string());
-  for (const auto& [point, rounds] : waiting)
-    text += fmt::format("# missing: tp {} dp {}, {} {}\n", point.tensor, point.data,
-                        rounds.size() == 1 ? "round" : "rounds", fmt::join(rounds, ", "));
+  for (const StudyPoint& point : result.study.points) {
+    std::vector<int> rounds;
+    for (const StudyLaunch& launch : result.missing)
+      if (launch.point == point && launch.waits()) rounds.push_back(launch.round);
+    if (!rounds.empty())
+      text += fmt::format("# missing: tp {} dp {}, {} {}\n", point.tensor, point.data,
+                          rounds.size() == 1 ? "round" : "rounds", fmt::join(rounds, ", "));
+  }
   return text;
 }
 
@@ -63,15 +67,10 @@ std::string cell(double number) { return std::isnan(number) ? "" : fmt::format("
 
 std::string scaling_text(const ScalingResult& result) {
   const Study& study = result.study;
-  const bool over_tensor = study.over_tensor();
-  std::string text =
-      fmt::format("# {} scaling over {} ({} {}), reference {}, {} {} a point, median [95 % CI]\n",
-                  name_of(study.mode), over_tensor ? "tp" : "dp", over_tensor ? "dp" : "tp",
-                  over_tensor ? study.points.front().data : study.points.front().tensor,
-                  counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"), study.rounds,
-                  study.rounds == 1 ? "launch" : "launches");
-  text += fmt::format("# {} ({}), {} prompts{}, lengths {}\n", study.model.string(), study.model_hash,
-                      study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "", lengths_of(study));
+  std::string text = fmt::format("# {}, reference {}, {} {} a point, median [95 % CI]\n", title_of(study),
+                                 counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"),
+                                 study.rounds, study.rounds == 1 ? "launch" : "launches");
+  text += fmt::format("# {} ({}), {}\n", study.model.string(), study.model_hash, work_of(study));
   text += fmt::format("# {:>5} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", "ranks", "nodes", "tp",
                       "dp", "tok/s [CI]", "speed-up", "eff", "Karp-Flatt", "verdict");
   for (const ScalingRow& row : result.rows) text += row_text(row, study.rounds);
@@ -121,10 +120,11 @@ void write_scaling_csv(const ScalingResult& result, const std::filesystem::path&
       "ranks,nodes,tp,dp,launches,tok_per_s,low,high,speed_up,efficiency,karp_flatt,verdict,smallest,"
       "largest\n";
   for (const ScalingRow& row : result.rows)
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(), row.nodes,
-                        row.point.tensor, row.point.data, row.tokens_per_s.size(), cell(row.rate.median),
-                        cell(row.rate.low), cell(row.rate.high), cell(row.speed_up), cell(row.efficiency),
-                        cell(row.karp_flatt), row.verdict, cell(row.smallest), cell(row.largest));
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(),
+                        row.nodes > 0 ? fmt::format("{}", row.nodes) : "", row.point.tensor, row.point.data,
+                        row.tokens_per_s.size(), cell(row.rate.median), cell(row.rate.low),
+                        cell(row.rate.high), cell(row.speed_up), cell(row.efficiency), cell(row.karp_flatt),
+                        row.verdict, cell(row.smallest), cell(row.largest));
   replace_file(folder / "scaling.csv", text);
 }
 

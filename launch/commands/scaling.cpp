@@ -28,10 +28,9 @@ void plan(const ScalingOptions& options) {
   const Study study =
       make_study(options.settings, fmt::format("{:016x}", model_hash(files)), read_model_config(files));
   const bool is_new = write_study(study, options.study);
-  say(fmt::format("maniple: {} {}: {} launches, {} rounds of {} points; cluster/scaling/run {} runs them\n",
+  say(fmt::format("maniple: {} {}: {} points x {} rounds; cluster/scaling/run {} runs them\n",
                   options.study.string(), is_new ? "is planned" : "holds this study already",
-                  study.points.size() * static_cast<size_t>(study.rounds), study.rounds, study.points.size(),
-                  options.study.string()));
+                  study.points.size(), study.rounds, options.study.string()));
 }
 
 void tell_of_skipped(const std::vector<StudyLaunch>& launches) {

@@ -15,8 +15,8 @@ namespace maniple {
 
 namespace {
 
-const std::vector<std::string> commands = {"generate", "doctor", "bench", "tokenize",
-                                           "convert",  "status", "merge", "report", "scaling"};
+const std::vector<std::string> commands = {"generate", "doctor", "bench",  "tokenize", "convert",
+                                           "status",   "merge",  "report", "scaling"};
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
 

@@ -10,8 +10,6 @@
 namespace maniple {
 namespace {
 
-constexpr int most_ranks = 1'000'000;
-
 // "1,2,4": each once, ascending.
 Value<std::string> sizes(std::set<int>& target) {
   return parsed("N,N,...", target, [](const std::string& name, const std::string& text) {
@@ -104,7 +102,7 @@ std::optional<std::string> read_scaling_options(std::span<const std::string> arg
   grammar.add("tp", sizes(tensor),
               "tensor ranks of a replica; several: the study goes over them [default: 1]");
   grammar.add("dp", sizes(data), "replicas; several: the study goes over them [default: 1]");
-  grammar.add("rounds", number(study.rounds, 1, 1000).by_default("3"),
+  grammar.add("rounds", number(study.rounds, 1, most_rounds).by_default("3"),
               "launches of each point, one after the other; an interval needs 6");
   grammar.add("launcher", text("COMMAND", study.launcher).by_default("mpirun -n {ranks}"),
               "starts a point; {ranks}, {nodes}, {ranks_per_node}, {tp} and {dp} become numbers");

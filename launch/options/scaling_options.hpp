@@ -21,8 +21,10 @@ constexpr std::string_view name_of(ScalingMode mode) {
 struct StudyPoint {
   int tensor = 1, data = 1;
   int ranks() const { return tensor * data; }
-  auto operator<=>(const StudyPoint&) const = default;
+  bool operator==(const StudyPoint&) const = default;
 };
+
+inline constexpr int most_ranks = 1'000'000, most_rounds = 1000;
 
 struct StudySettings {
   ScalingMode mode = ScalingMode::strong;

@@ -49,10 +49,12 @@ Study parse_study(const std::string& text, const fs::path& file) try {
   study.ranks_per_node = stored.at("ranks_per_node");
   study.num_prompts = stored.at("num_prompts");
   study.workload = stored.at("workload").get<std::map<std::string, std::string>>();
-  const bool has_sizes =
-      std::ranges::all_of(study.points, [](const StudyPoint& at) { return at.tensor > 0 && at.data > 0; });
-  if (study.points.empty() || !has_sizes)
-    fail(ExitCode::input, "{} has no points, or points without ranks", file.string());
+  const auto is_sound = [](const StudyPoint& at) {
+    return at.tensor > 0 && at.data > 0 && at.tensor <= most_ranks / at.data;
+  };
+  if (study.points.empty() || !std::ranges::all_of(study.points, is_sound) || study.rounds < 1 ||
+      study.rounds > most_rounds)
+    fail(ExitCode::input, "{} has no points or rounds, or impossible ones", file.string());
   return study;
 } catch (const nlohmann::json::exception& error) {
   throw Error(ExitCode::input, fmt::format("{} cannot be understood: {}", file.string(), error.what()), "",
@@ -133,10 +135,18 @@ Study read_study(const fs::path& folder) {
   return parse_study(*text, file);
 }
 
-std::string lengths_of(const Study& study) {
+std::string title_of(const Study& study) {
+  const StudyPoint& first = study.points.front();
+  const std::string over =
+      study.over_tensor() ? fmt::format("tp (dp {})", first.data) : fmt::format("dp (tp {})", first.tensor);
+  return fmt::format("{} scaling over {}", name_of(study.mode), over);
+}
+
+std::string work_of(const Study& study) {
   const auto given = study.workload.find("lengths");
-  if (given == study.workload.end()) return {};
-  return given->second.ends_with(".csv") ? fs::path(given->second).filename().string() : given->second;
+  const std::string lengths = given == study.workload.end() ? "" : given->second;
+  return fmt::format("{} prompts{}, {}", study.num_prompts, study.mode == ScalingMode::weak ? " a rank" : "",
+                     lengths.ends_with(".csv") ? fs::path(lengths).filename().string() : lengths);
 }
 
 fs::path place_of(const StudyPoint& point, int round) {

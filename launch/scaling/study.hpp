@@ -32,8 +32,9 @@ bool is_study(const std::filesystem::path& folder);
 // Throws Error (input) where there is no study, or none that this version understands.
 Study read_study(const std::filesystem::path& folder);
 
-// As bench throughput was given them: "fixed:128/128"; of a file its name.
-std::string lengths_of(const Study& study);
+// For captions: "strong scaling over dp (tp 1)"; "100 prompts a rank, fixed:128/128".
+std::string title_of(const Study& study);
+std::string work_of(const Study& study);
 
 // Where a launch keeps what it leaves, below the study's folder: "points/tp1-dp4/round-2".
 std::filesystem::path place_of(const StudyPoint& point, int round);

@@ -100,9 +100,10 @@ TEST(Scaling, SaysWhereLaunchesDiffer) {
     launches.push_back({point, 1, "f", made_launch(study, point, 10), {}});
   launches[1].record->texts["git_commit"] = "other";
   launches[1].record->texts["verdict"] = "INVALID";
+  launches[1].record->texts["verdict_reason"] = "4.0 s, 10.0 s wanted";
   const ScalingResult result = scaling_of(study, launches);
   EXPECT_THAT(scaling_text(result), HasSubstr("# launches of different versions: 1a2b3c4, other\n"));
-  EXPECT_EQ(result.rows[1].verdict, "INVALID");
+  EXPECT_THAT(scaling_text(result), HasSubstr("  INVALID (4.0 s, 10.0 s wanted)\n"));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(CompletionScript, KnowsChoicesAndPlaces) {
 
 TEST(OverviewPage, LeadsToThoseOfTheCommands) {
   const std::string page = printed({"--man"});
-  for (const char* part : {".TH MANIPLE 1", "maniple\\-generate (1),", "maniple\\-report (1)\n", ".B 75"})
+  for (const char* part : {".TH MANIPLE 1", "maniple\\-generate (1),", "maniple\\-scaling (1)\n", ".B 75"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 
