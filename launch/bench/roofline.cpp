@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <sstream>
 
 namespace maniple {
 namespace {
