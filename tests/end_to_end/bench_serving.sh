@@ -75,7 +75,7 @@ keeps "$work/prefix.h5" 'sorted(f["requests"]["cached"]) == [0, 0] + [32] * 8'
 say "report"
 "$MANIPLE" report "$work/r2-2.h5" >"$work/out" || bad "report of bench throughput"
 says '^.*r2-2.h5: bench throughput, 2 ranks on 1 node \(tp 2, dp 1\), bf16'
-[[ $(sed -n 3p "$work/out") =~ ^\ +out_tok_per_s\ .*\(6\ repeats ]] || bad "samples are not first: $(cat "$work/out")"
+[[ $(sed -n 4p "$work/out") =~ ^\ +out_tok_per_s\ .*\(6\ repeats ]] || bad "samples are not first: $(cat "$work/out")"
 "$MANIPLE" report --compare "$work/r2-1.h5" "$work/r2-2.h5" >"$work/out" || bad "compare"
 says '^out_tok_per_s +A .* B .* B/A [0-9.]+ \[[0-9.]+, [0-9.]+\] +\(n 6, 6\)'
 bench 2 0 "${small[@]}" --seed 1 --tp 2 --record "$work/seed1.h5"

@@ -68,7 +68,8 @@ TEST(RequestMeter, AndCoordinatorShowAnObserverEachRequestAndStep) {
     attended += row.attended;
   }
   for (size_t i = 0; i + 1 < requests.size(); ++i) {
-    const size_t length = requests[i].prompt.size() + requests[i].sampling.max_tokens - 1;  // that is computed
+    const size_t length =
+        requests[i].prompt.size() + requests[i].sampling.max_tokens - 1;  // that is computed
     attended -= length * (length + 1) / 2;
   }
   EXPECT_EQ(attended, 0U);
