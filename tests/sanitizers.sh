@@ -4,7 +4,7 @@
 #   --quick (CI): without the tests that take minutes: kernels, emulated kernels, steps and whole models
 set -euo pipefail
 cd "$(dirname "$0")/.."
-asan_tests=(parallel_test layers_test scheduling_test control_test checkpoint_test tokenizer_test chat_test run_directory_test convert_test record_test analysis_test launch_test supervision_test)
+asan_tests=(parallel_test layers_test scheduling_test control_test checkpoint_test tokenizer_test chat_test run_directory_test convert_test record_test scaling_test analysis_test launch_test supervision_test)
 tsan_tests=(parallel_test control_test supervision_test run_directory_test record_test)
 if [ "${1:-}" = --quick ]; then
   shift
