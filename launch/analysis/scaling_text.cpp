@@ -20,7 +20,7 @@ std::string digits(double number, int digits) {
 
 std::string verdict_text(const ScalingRow& row, int rounds) {
   const size_t launches = row.tokens_per_s.size();
-  const std::string counted_rounds = fmt::format("{} of {} rounds", launches, rounds);
+  std::string counted_rounds = fmt::format("{} of {} rounds", launches, rounds);
   if (launches == 0) return counted_rounds;
   const std::string reason = row.reason.empty() ? "" : fmt::format(" ({})", row.reason);
   return row.verdict + reason + (launches < static_cast<size_t>(rounds) ? ", " + counted_rounds : "");

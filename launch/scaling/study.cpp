@@ -7,7 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <regex>
+#include <algorithm>
+#include <cctype>
 
 namespace maniple {
 
@@ -71,16 +72,25 @@ void check_point(const Study& study, const StudyPoint& point, const ModelConfig&
               "every point of a study must be able to run", error.remedy());
 }
 
-std::string shell_word(const std::string& word) {
-  static const std::regex plain("[A-Za-z0-9_@%+=:,./-]+");
-  return std::regex_match(word, plain) ? word
-                                       : '\'' + std::regex_replace(word, std::regex("'"), R"('\'')") + '\'';
+void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+}
+
+std::string shell_word(std::string word) {
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  replace_all(word, "'", R"('\'')");
+  return fmt::format("'{}'", word);
 }
 
 std::string launcher_of(const Study& study, const StudyPoint& point) {
   std::string line = study.launcher;
   const auto fill = [&](const std::string& name, int value) {
-    line = std::regex_replace(line, std::regex("\\{" + name + "\\}"), std::to_string(value));
+    replace_all(line, fmt::format("{{{}}}", name), std::to_string(value));
   };
   fill("ranks", point.ranks());
   fill("tp", point.tensor);
