@@ -77,9 +77,11 @@ std::vector<double> column(const Record& record, std::string_view table, std::st
   return stored ? stored->column(field) : std::vector<double>();
 }
 
-std::string text_of(const Record& record, const std::string& name) {
-  const auto found = record.texts.find(name);
-  return found == record.texts.end() ? std::string() : found->second;
+std::vector<double> column(const RecordedRun& run, std::string_view table, std::string_view field) {
+  std::vector<double> all;
+  for (const RecordedJob& job : run.jobs)
+    std::ranges::copy(column(job.record, table, field), std::back_inserter(all));
+  return all;
 }
 
 std::string verdict_of(const Record& record) {

@@ -33,8 +33,8 @@ bool is_log(const RecordedJob& job);
 
 // The numbers of a field; none where the record has no such table.
 std::vector<double> column(const Record& record, std::string_view table, std::string_view field);
-// A text of the provenance, empty if there is none.
-std::string text_of(const Record& record, const std::string& name);
+std::vector<double> column(const RecordedRun& run, std::string_view table,
+                           std::string_view field);  // of all jobs
 // "INVALID: 3 wrong values", of a bench; else empty.
 std::string verdict_of(const Record& record);
 // The time of the last row, in seconds since the job began to serve; 0 without rows.

@@ -69,17 +69,8 @@ std::string quantile_row(const char* name, const Quantiles& values) {
                      number_text(values.p90), number_text(values.p99), number_text(values.max));
 }
 
-std::vector<double> of_all_jobs(const RecordedRun& run, const char* field) {
-  std::vector<double> all;
-  for (const RecordedJob& job : run.jobs) {
-    const std::vector<double> of_job = column(job.record, "requests", field);
-    all.insert(all.end(), of_job.begin(), of_job.end());
-  }
-  return all;
-}
-
 Quantiles quantiles_of(const RecordedRun& run, const char* field) {
-  const std::vector<double> values = of_all_jobs(run, field);
+  const std::vector<double> values = column(run, "requests", field);
   return {std::nan(""), quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99),
           quantile(values, 1)};
 }
@@ -90,7 +81,7 @@ std::string slowest_text(const RecordedRun& run) {
   constexpr std::array times = {"queue_s", "ttft_s", "tpot_s", "e2e_s"};
   std::map<std::string, std::vector<double>> columns;
   for (const auto& names : {std::span<const char* const>(counts), std::span<const char* const>(times)})
-    for (const char* const name : names) columns[name] = of_all_jobs(run, name);
+    for (const char* const name : names) columns[name] = column(run, "requests", name);
   const std::vector<double>& e2e = columns["e2e_s"];
   std::vector<size_t> rows;
   for (size_t row = 0; row < e2e.size(); ++row)

@@ -16,22 +16,13 @@ namespace {
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
 // The rows of all jobs.
-std::vector<double> column_of(const RecordedRun& run, std::string_view table, std::string_view field) {
-  std::vector<double> all;
-  for (const RecordedJob& job : run.jobs) {
-    const std::vector<double> of_job = column(job.record, table, field);
-    all.insert(all.end(), of_job.begin(), of_job.end());
-  }
-  return all;
-}
-
 double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0,
                          [](double sum, double value) { return sum + (std::isnan(value) ? 0 : value); });
 }
 
 uint64_t count_in(const RecordedRun& run, std::string_view table, std::string_view field) {
-  return static_cast<uint64_t>(std::clamp(sum_of(column_of(run, table, field)), 0.0, 1e18));
+  return static_cast<uint64_t>(std::clamp(sum_of(column(run, table, field)), 0.0, 1e18));
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -78,10 +69,10 @@ double serving_seconds(const RecordedRun& run) {
 // that of all gaps.
 Quantiles token_gaps(const RecordedRun& run) {
   const auto median_ms = [&](const char* field) {
-    return quantile(column_of(run, "requests", field), 0.5) * 1e3;
+    return quantile(column(run, "requests", field), 0.5) * 1e3;
   };
-  const std::vector<double> output = column_of(run, "requests", "output");
-  const std::vector<double> tpot = column_of(run, "requests", "tpot_s");
+  const std::vector<double> output = column(run, "requests", "output");
+  const std::vector<double> tpot = column(run, "requests", "tpot_s");
   double seconds = 0, gaps = 0;
   for (size_t row = 0; row < output.size(); ++row)
     if (output[row] > 1 && !std::isnan(tpot[row])) {
@@ -89,7 +80,7 @@ Quantiles token_gaps(const RecordedRun& run) {
       gaps += output[row] - 1;
     }
   return {gaps > 0 ? seconds / gaps * 1e3 : none, median_ms("itl_p50_s"), median_ms("itl_p90_s"),
-          median_ms("itl_p99_s"), quantile(column_of(run, "requests", "itl_max_s"), 1) * 1e3};
+          median_ms("itl_p99_s"), quantile(column(run, "requests", "itl_max_s"), 1) * 1e3};
 }
 
 // A row of several steps has the blocks of the last one.
@@ -196,7 +187,7 @@ double Summary::joules_per_token() const {
 
 Summary summarize(const RecordedRun& run) {
   Summary summary;
-  const std::vector<double> outputs = column_of(run, "requests", "output");
+  const std::vector<double> outputs = column(run, "requests", "output");
   summary.requests = outputs.size();
   summary.failed = static_cast<uint64_t>(std::ranges::count(outputs, 0));
   summary.preemptions = count_in(run, "requests", "preemptions");
@@ -208,11 +199,11 @@ Summary summarize(const RecordedRun& run) {
   summary.seconds = serving_seconds(run);
   summary.step_ms = step_times(run);
   summary.queue_ms =
-      in_ms(differences(column_of(run, "requests", "admitted_s"), column_of(run, "requests", "arrival_s")));
-  summary.ttft_ms = in_ms(column_of(run, "requests", "ttft_s"));
-  summary.tpot_ms = in_ms(column_of(run, "requests", "tpot_s"));
+      in_ms(differences(column(run, "requests", "admitted_s"), column(run, "requests", "arrival_s")));
+  summary.ttft_ms = in_ms(column(run, "requests", "ttft_s"));
+  summary.tpot_ms = in_ms(column(run, "requests", "tpot_s"));
   summary.itl_ms = token_gaps(run);
-  summary.e2e_ms = in_ms(column_of(run, "requests", "e2e_s"));
+  summary.e2e_ms = in_ms(column(run, "requests", "e2e_s"));
   summary.empty_slots = empty_slots_of(run);
   summary.ranks = recorded_ranks(run.jobs.back().record);
   summary.energy = energy_of_jobs(run);

@@ -119,6 +119,15 @@ json in_json(const std::string& name, const Quantiles& times) {
           {"max_" + name, times.max}};
 }
 
+// Each request has quantiles of its own gaps, so these keys are not vLLM's.
+json gaps_json(const Quantiles& gaps) {
+  return {{"mean_itl_ms", gaps.mean},
+          {"median_of_p50_itl_ms", gaps.p50},
+          {"median_of_p90_itl_ms", gaps.p90},
+          {"median_of_p99_itl_ms", gaps.p99},
+          {"max_itl_ms", gaps.max}};
+}
+
 json ranks_json(const std::vector<RecordedRank>& ranks) {
   json list = json::array();
   for (const RecordedRank& rank : ranks)
@@ -220,9 +229,9 @@ std::string summary_json(const RecordedRun& run, const Summary& summary) {
                                     {"queue_ms", summary.queue_ms},
                                     {"ttft_ms", summary.ttft_ms},
                                     {"tpot_ms", summary.tpot_ms},
-                                    {"itl_ms", summary.itl_ms},
                                     {"e2el_ms", summary.e2e_ms}})
     object.update(in_json(name, times));
+  object.update(gaps_json(summary.itl_ms));
   object["empty_slots"] = summary.empty_slots;
   object["energy"] = {{"nodes", summary.energy.nodes},
                       {"readable", summary.energy.readable},

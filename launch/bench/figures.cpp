@@ -62,7 +62,7 @@ std::vector<Figure> figures_of(std::span<const Round> repeats, const std::string
     std::string name, key;
     double RequestRow::*p50, RequestRow::*p99;
   };
-  // Each request has quantiles of its own gaps: these are the medians of them.
+  // Each request has quantiles of its own gaps: these are the medians of them, and their keys not vLLM's.
   const Time times[] = {{"ttft", "ttft", &RequestRow::ttft_s, &RequestRow::ttft_s},
                         {"tpot", "tpot", &RequestRow::tpot_s, &RequestRow::tpot_s},
                         {"itl", "itl", &RequestRow::itl_p50_s, &RequestRow::itl_p99_s},
@@ -71,9 +71,9 @@ std::vector<Figure> figures_of(std::span<const Round> repeats, const std::string
     const bool of_gaps = time.p50 != time.p99;
     add(time.name + "_mean_ms", "ms", "mean_" + time.key + "_ms",
         [&](const Round& round) { return 1e3 * (of_gaps ? mean_gap(round) : mean(round, time.p50)); });
-    add(time.name + "_p50_ms", "ms", "median_" + time.key + "_ms",
+    add(time.name + "_p50_ms", "ms", (of_gaps ? "median_of_p50_" : "median_") + time.key + "_ms",
         [&](const Round& round) { return 1e3 * quantile(column_of(round, time.p50), 0.5); });
-    add(time.name + "_p99_ms", "ms", "p99_" + time.key + "_ms",
+    add(time.name + "_p99_ms", "ms", (of_gaps ? "median_of_p99_" : "p99_") + time.key + "_ms",
         [&](const Round& round) { return 1e3 * quantile(column_of(round, time.p99), of_gaps ? 0.5 : 0.99); });
   }
   return figures;

@@ -27,10 +27,4 @@ void print(const Output& output, const ReportOptions& options) {
   file.close();
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ExitCode::input, "cannot make the folder {}: {}", folder.string(), error.message());
-}
-
 }  // namespace maniple

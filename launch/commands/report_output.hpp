@@ -16,7 +16,6 @@ struct Output {
 void check_outputs(const ReportOptions& options);
 // The text to stdout, unless the JSON goes there.
 void print(const Output& output, const ReportOptions& options);
-void make_folder(const std::filesystem::path& folder);  // throws Error (input)
 
 // A study alone: table, JSON, CSV, plots, requirements of every point.
 void report_study(const ReportOptions& options);

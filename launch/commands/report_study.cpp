@@ -3,6 +3,7 @@
 #include <launch/analysis/requirement.hpp>
 #include <launch/analysis/scaling_text.hpp>
 #include <launch/commands/report_output.hpp>
+#include <launch/output/output_file.hpp>
 
 #include <cmath>
 

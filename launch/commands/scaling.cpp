@@ -49,9 +49,7 @@ void print_next(const fs::path& folder) {
   tell_of_skipped(launches);
   const auto next = std::ranges::find_if(launches, &StudyLaunch::waits);
   if (next == launches.end()) return;
-  std::error_code error;
-  fs::create_directories(next->folder, error);
-  if (error) fail(ExitCode::input, "cannot make the folder {}: {}", next->folder.string(), error.message());
+  make_folder(next->folder);
   fmt::print("{}  # {}\n",
              command_of(study, next->point, program(), fs::absolute(next->folder / record_file_name)),
              place_of(next->point, next->round).string());

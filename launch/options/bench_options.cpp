@@ -24,16 +24,6 @@ constexpr std::array ops = {CommOp::all_reduce, CommOp::all_gather, CommOp::redu
                             CommOp::sendrecv};
 constexpr std::array axes = {GroupAxis::tensor, GroupAxis::data, GroupAxis::world};
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
 // Names with commas between them; each counts once.
 template <typename T, size_t N>
 Value<std::string> list(std::vector<T>& target, const std::array<T, N>& values) {
@@ -41,7 +31,7 @@ Value<std::string> list(std::vector<T>& target, const std::array<T, N>& values) 
   Value<std::string> some_of =
       parsed("A,B,...", target, [=](const std::string& name, const std::string& text) {
         std::vector<T> chosen;
-        for (const std::string& word : words_of(text)) {
+        for (const std::string& word : split_at_commas(text)) {
           const auto at = std::ranges::find(known, word);
           if (at == known.end())
             refuse(fmt::format("--{} ({}) must be some of: {}", name, word, fmt::join(known, ", ")),
@@ -58,7 +48,7 @@ Value<std::string> list(std::vector<T>& target, const std::array<T, N>& values) 
 Value<std::string> numbers(std::vector<uint32_t>& target) {
   return parsed("N,N,...", target, [](const std::string& name, const std::string& text) {
     std::vector<uint32_t> values;
-    for (const std::string& word : words_of(text)) {
+    for (const std::string& word : split_at_commas(text)) {
       const auto value = parse_number<uint32_t>(name, word, 1, most);
       if (std::ranges::find(values, value) == values.end()) values.push_back(value);
     }

@@ -147,6 +147,16 @@ void refuse(const std::string& what, const std::string& remedy, const std::strin
   throw Error(ExitCode::usage, what, why, remedy);
 }
 
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
 size_t parse_bytes(const std::string& text) {
   constexpr std::string_view units = "KMGT";
   size_t value = 0;

@@ -43,6 +43,9 @@ T parse_number(const std::string& name, const std::string& text, T smallest, T l
   return value;
 }
 
+// Of "a,b,c".
+std::vector<std::string> split_at_commas(const std::string& text);
+
 // "512", "64K" and "64KiB" (2^10), "64KB" (10^3), up to T. Fails (usage) on anything else.
 size_t parse_bytes(const std::string& text);
 

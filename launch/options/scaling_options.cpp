@@ -14,11 +14,8 @@ namespace {
 Value<std::string> sizes(std::set<int>& target) {
   return parsed("N,N,...", target, [](const std::string& name, const std::string& text) {
     std::set<int> chosen;
-    for (size_t begin = 0; begin <= text.size();) {
-      const size_t end = std::min(text.find(',', begin), text.size());
-      chosen.insert(parse_number(name, text.substr(begin, end - begin), 1, most_ranks));
-      begin = end + 1;
-    }
+    for (const std::string& word : split_at_commas(text))
+      chosen.insert(parse_number(name, word, 1, most_ranks));
     return chosen;
   });
 }

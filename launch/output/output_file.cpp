@@ -57,6 +57,12 @@ void check_output(const std::filesystem::path& path, const Overwrite& overwrite,
   if (::access(unknown == 0 ? path.c_str() : folder.c_str(), W_OK) != 0) fail_to_open(path.string());
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) fail(ExitCode::input, "cannot make the folder {}: {}", folder.string(), error.message());
+}
+
 void flush_stdout() {
   if (std::fflush(stdout) != 0) fail(ExitCode::fault, "cannot write to stdout: {}", reason_of(errno));
 }

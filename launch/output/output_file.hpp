@@ -22,6 +22,8 @@ void check_overwrite(const std::filesystem::path& path, const Overwrite& overwri
 // reads it. Makes no file.
 void check_output(const std::filesystem::path& path, const Overwrite& overwrite, const LineReader* input);
 
+void make_folder(const std::filesystem::path& folder);  // throws Error (input)
+
 // What was printed is written, or fails (fault).
 void flush_stdout();
 

@@ -117,6 +117,11 @@ std::string StoredTable::text_at(std::string_view name, size_t row) const {
   return {text, strnlen(text, field->bytes)};
 }
 
+std::string text_of(const Record& record, const std::string& name) {
+  const auto found = record.texts.find(name);
+  return found == record.texts.end() ? std::string() : found->second;
+}
+
 const StoredTable* Record::find(std::string_view name) const {
   const auto found =
       std::ranges::find(tables, name, [](const StoredTable& stored) { return stored.table.name; });

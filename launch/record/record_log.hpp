@@ -72,6 +72,8 @@ struct Record {
 
   const StoredTable* find(std::string_view table) const;
 };
+// A text of the provenance, empty if there is none.
+std::string text_of(const Record& record, const std::string& name);
 
 // Reads as far as the log is whole. Throws Error (input) on what is no record, or of a version of another number before the dot.
 Record read_record_log(const std::filesystem::path& path);

@@ -1,6 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <launch/options/option_names.hpp>
 #include <launch/options/options.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/scaling/study.hpp>
 
@@ -127,8 +128,7 @@ bool write_study(const Study& study, const fs::path& folder) {
   if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder, error)))
     throw Error(ExitCode::input, fmt::format("{} exists, and is no study", folder.string()),
                 "its files are no records of this study", "give another folder");
-  fs::create_directories(folder, error);
-  if (error) fail(ExitCode::input, "cannot make the folder {}: {}", folder.string(), error.message());
+  make_folder(folder);
   replace_file(folder / study_file_name, in_json(study).dump(2) + '\n');
   return true;
 }

@@ -20,11 +20,6 @@ std::vector<std::string> lines_of(const fs::path& file) {
   return lines;
 }
 
-std::string text_of(const Record& record, const char* name) {
-  const auto found = record.texts.find(name);
-  return found == record.texts.end() ? std::string() : found->second;
-}
-
 // A record that cannot be read is made again.
 std::optional<Record> record_of(const Study& study, const StudyLaunch& launch) try {
   const fs::path file = launch.folder / record_file_name;

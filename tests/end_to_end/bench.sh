@@ -1,18 +1,7 @@
 # bench: tables and JSON on 1, 2 and 4 ranks, hand-computed bandwidths, verdicts, refusals, and that a stopped bench leaves nothing.
 . "$HERE/lib.sh"
+. "$HERE/bench_lib.sh"
 
-# bench RANKS CODE options...: its output goes to $work/out and $work/err.
-bench() {
-  local ranks=$1 code=$2 rc
-  shift 2
-  say "bench: $ranks ranks $*"
-  on "$ranks" bench "$@" >"$work/out" 2>"$work/err"
-  rc=$?
-  ((rc == code)) || bad "bench $*: exit code $rc, not $code: $(cat "$work/out" "$work/err")"
-}
-says() { grep -Eq -- "$1" "$work/${2:-out}" || bad "bench does not say \"$1\": $(cat "$work/out" "$work/err")"; }
-# holds FILE 'python expression of j': about the JSON.
-holds() { python3 -c 'import json, sys; j = json.load(open(sys.argv[1])); assert eval(sys.argv[2]), j' "$@" 2>"$work/why" || bad "$2: $(cat "$work/why")"; }
 short=(--end 256K --factor 32 --repeats 2)
 
 say "comm: the groups of the layout"

@@ -40,6 +40,16 @@ refused() {
   done < <(tr '|' '\n' <<<"$3")
 }
 
+# reported "words|that stdout|holds" ARGUMENTS...: `report` ends with 0. Its output goes to $work/out and $work/err.
+reported() {
+  local words=$1 word
+  shift
+  "$MANIPLE" report "$@" >"$work/out" 2>"$work/err" || bad "report $* ended with $?: $(cat "$work/err")"
+  while read -r word; do
+    grep -Fq -- "$word" "$work/out" || bad "no \"$word\" from report $*: $(cat "$work/out")"
+  done < <(tr '|' '\n' <<<"$words")
+}
+
 # on RANKS arguments...: the program on this many ranks; 1 is without mpirun.
 on() {
   local ranks=$1

@@ -2,15 +2,6 @@
 . "$HERE/lib.sh"
 cd "$work" || exit 1
 
-# reported "words|that stdout|holds" ARGUMENTS...: ends with 0.
-reported() {
-  local words=$1 word
-  shift
-  "$MANIPLE" report "$@" >out 2>err || bad "report $* ended with $?: $(cat err)"
-  while read -r word; do
-    grep -Fq -- "$word" out || bad "no \"$word\" from report $*: $(cat out)"
-  done < <(tr '|' '\n' <<<"$words")
-}
 # wrong CODE "words" ARGUMENTS...: refused with nothing on stdout.
 wrong() {
   local code=$1 words=$2

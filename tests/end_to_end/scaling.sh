@@ -12,14 +12,6 @@ wrong() {
   scaling "$@"
   refused $? "$code" "$words" "scaling $*"
 }
-reported() {  # "words|that stdout|holds" ARGUMENTS...
-  local words=$1 word
-  shift
-  "$MANIPLE" report "$@" >out 2>err || bad "report $* ended with $?: $(cat err)"
-  while read -r word; do
-    grep -Fq -- "$word" out || bad "no \"$word\" from report $*: $(cat out)"
-  done < <(tr '|' '\n' <<<"$words")
-}
 
 say "bad input"
 wrong 64 "--mode (linear)|strong, weak" plan s --model "$model" --mode linear
