@@ -6,4 +6,4 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 MANIPLE_WERROR=
 
 launch/install.sh hdf5-tools python3-h5py gnuplot-nox
 launch/setup.sh release
-ctest --test-dir build/release -j "$(nproc)" --output-on-failure "$@"
+ctest --test-dir build/release -j $((2 * $(nproc))) --output-on-failure "$@"
