@@ -3,6 +3,7 @@
 
 #include <kernels/tensor/dtype.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,23 @@ struct RotaryConfig {
   bool operator==(const RotaryConfig&) const = default;
 };
 
+enum class ExpertNames : uint8_t { qwen, mixtral };  // of their tensors
+
+// The experts of the sparse layers; in these they replace the MLP.
+struct ExpertsConfig {
+  int64_t count = 0;      // of a layer; 0: every layer is dense
+  int64_t per_token = 0;  // chosen for each token
+  int64_t width = 0;      // inner size of one
+  bool normalise = false;  // the weights of a token's experts are divided by their sum
+  int64_t every = 1;       // layers every - 1, 2 every - 1, ... are sparse,
+  std::vector<int64_t> dense_layers;  // except these
+  ExpertNames names = ExpertNames::qwen;
+
+  bool in_layer(int64_t layer) const {
+    return count > 0 && (layer + 1) % every == 0 && std::ranges::count(dense_layers, layer) == 0;
+  }
+};
+
 struct ModelConfig {
   std::string architecture;  // "Qwen3ForCausalLM"
   int64_t hidden_size = 0;
@@ -42,9 +60,18 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;       // RMS norm of each head of q and k, before the rotation
+  ExpertsConfig experts;
   DType dtype = DType::fp32;  // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
+
+  // The layers' heads: kernels work on multiples of 16 lanes.
+  int64_t padded_head_dim() const { return (head_dim + 15) / 16 * 16; }
+  int64_t sparse_layers() const {
+    int64_t sparse = 0;
+    for (int64_t layer = 0; layer < num_layers; ++layer) sparse += experts.in_layer(layer) ? 1 : 0;
+    return sparse;
+  }
 };
 
 }  // namespace maniple

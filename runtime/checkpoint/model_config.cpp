@@ -15,6 +15,8 @@ namespace {
 // Whether the layers of an architecture have a bias, or the config's flag decides.
 enum class Bias : uint8_t { never, always, by_flag };
 
+enum class Experts : uint8_t { none, qwen, mixtral };
+
 struct Architecture {
   std::string_view name;
   Bias qkv;
@@ -22,6 +24,7 @@ struct Architecture {
   Bias mlp;
   bool qk_norm;
   bool window_needs_flag;  // sliding_window counts only where use_sliding_window is true
+  Experts experts = Experts::none;
 };
 
 constexpr Architecture architectures[] = {
@@ -29,6 +32,8 @@ constexpr Architecture architectures[] = {
     {"LlamaForCausalLM", Bias::by_flag, Bias::by_flag, Bias::by_flag, false, false},
     {"Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, true},
     {"MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, false},
+    {"Qwen3MoeForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true, Experts::qwen},
+    {"MixtralForCausalLM", Bias::never, Bias::never, Bias::never, false, false, Experts::mixtral},
 };
 
 // Settings of related models, and the value that leaves the arithmetic as the decoder computes it.
@@ -37,11 +42,13 @@ struct Neutral {
   std::optional<double> value;  // none: it must be absent or null
 };
 
+constexpr std::string_view expert_counts[] = {"num_experts", "num_local_experts"};  // both mean the same
+
 constexpr Neutral neutrals[] = {
-    {"num_experts", 0},
-    {"num_local_experts", 0},
     {"n_routed_experts", 0},
     {"moe_num_experts", 0},
+    {"n_shared_experts", 0},
+    {"shared_expert_intermediate_size", 0},
     {"quantization_config", {}},
     {"compression_config", {}},
     {"partial_rotary_factor", 1},
@@ -56,6 +63,11 @@ constexpr Neutral neutrals[] = {
     {"attn_logit_softcapping", {}},
     {"final_logit_softcapping", {}},
 };
+
+void refuse_quantised_experts(const Architecture& architecture, const JsonFields& fields) {
+  if (architecture.experts != Experts::none && !fields.is_neutral("quantization_config", {}))
+    fields.refuse("quantization_config", "none; experts are read in bf16, fp16, fp32 only");
+}
 
 void check_neutral(const JsonFields& fields, const Neutral& neutral) {
   if (!fields.is_neutral(neutral.name, neutral.value))
@@ -119,10 +131,45 @@ void set_sizes(ModelConfig& config, const JsonFields& fields) {
                   fmt::format("a number, as hidden_size ({}) is not a multiple of num_attention_heads ({})",
                               config.hidden_size, config.num_heads));
   config.head_dim = fields.integer_or("head_dim", config.hidden_size / config.num_heads, 2, 1 << 16);
-  if (config.head_dim % 16 != 0 || config.head_dim > 1024)  // what the kernels have
-    fields.refuse("head_dim",
-                  fmt::format("multiples of 16 up to 1024 (hidden_size / num_attention_heads is {})",
-                              config.hidden_size / config.num_heads));
+  if (config.head_dim % 2 != 0 || config.head_dim > 1024)  // pairs to rotate; what the kernels have
+    fields.refuse("head_dim", fmt::format("even sizes up to 1024 (hidden_size / num_attention_heads is {})",
+                                          config.hidden_size / config.num_heads));
+}
+
+int64_t expert_count(const JsonFields& fields) {
+  constexpr int64_t most = 1 << 16;
+  const auto& [first, second] = expert_counts;
+  if (!fields.find(second)) return fields.integer(first, 0, most);
+  const int64_t count = fields.integer(second, 0, most);
+  if (fields.integer_or(first, count, 0, most) != count)
+    fields.refuse(first, fmt::format("what {} says ({})", second, count));
+  return count;
+}
+
+// The defaults are those of transformers.
+ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architecture,
+                         const JsonFields& fields) {
+  const bool mixtral = architecture.experts == Experts::mixtral;
+  ExpertsConfig experts;
+  experts.names = mixtral ? ExpertNames::mixtral : ExpertNames::qwen;
+  experts.count = expert_count(fields);
+  if (experts.count == 0) {
+    if (mixtral) fields.refuse(fields.find(expert_counts[1]) ? expert_counts[1] : expert_counts[0], "1 or more");
+    return {};
+  }
+  experts.per_token = fields.integer_or("num_experts_per_tok", mixtral ? 2 : 8, 1, 1 << 16);
+  if (experts.per_token > experts.count)
+    fields.refuse("num_experts_per_tok", fmt::format("1 to {}, the number of experts", experts.count));
+  experts.width = mixtral ? config.intermediate_size : fields.integer("moe_intermediate_size", 1, 1 << 24);
+  experts.normalise = mixtral || fields.boolean_or("norm_topk_prob", false);
+  if (mixtral) return experts;
+  experts.every = fields.integer_or("decoder_sparse_step", 1, 1, 1 << 16);
+  if (fields.find("mlp_only_layers")) experts.dense_layers = fields.sizes("mlp_only_layers");
+  if (std::ranges::any_of(experts.dense_layers, [&](int64_t layer) { return layer >= config.num_layers; }))
+    fields.refuse("mlp_only_layers",
+                  fmt::format("layers of 0 to {} (num_hidden_layers is {})", config.num_layers - 1,
+                              config.num_layers));
+  return experts;
 }
 
 constexpr double largest_theta = 1e15;
@@ -193,7 +240,10 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   const json merged = unwrap_text_config(parse_json(text, where), where);
   const JsonFields fields(merged, where);
   const Architecture& architecture = architecture_of(fields);
+  refuse_quantised_experts(architecture, fields);
   for (const Neutral& neutral : neutrals) check_neutral(fields, neutral);
+  if (architecture.experts == Experts::none)
+    for (const std::string_view count : expert_counts) check_neutral(fields, {count, 0});
   if (fields.text_or("hidden_act", "silu") != "silu") fields.refuse("hidden_act", "\"silu\"");
   refuse_sliding_window(architecture, fields);
 
@@ -202,6 +252,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   set_sizes(config, fields);
   set_biases(config, architecture, fields);
   config.qk_norm = architecture.qk_norm;
+  if (architecture.experts != Experts::none) config.experts = experts_of(config, architecture, fields);
   config.rotary = rotary_of(fields);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);

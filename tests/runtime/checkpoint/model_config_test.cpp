@@ -158,6 +158,47 @@ TEST(ModelConfig, AcceptsNeutralValuesOfSettingsItDoesNotCompute) {
                                                   "mlp_bias": false, "hidden_act": "silu"})")));
 }
 
+TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
+  const ModelConfig config = read_model_config(model_directory("tiny-qwen3-moe"));
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.width, 48);
+  EXPECT_TRUE(config.experts.normalise);
+  EXPECT_EQ(config.experts.names, ExpertNames::qwen);
+  EXPECT_EQ(config.sparse_layers(), 3);
+  EXPECT_TRUE(config.qk_norm);
+}
+
+TEST(ModelConfig, ReadsTheExpertsOfMixtralAndItsHeadSizeOfNull) {
+  const ModelConfig config = read_model_config(model_directory("tiny-mixtral"));
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.width, 112);
+  EXPECT_TRUE(config.experts.normalise);
+  EXPECT_EQ(config.experts.names, ExpertNames::mixtral);
+  EXPECT_EQ(config.sparse_layers(), 2);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.padded_head_dim(), 16);
+}
+
+TEST(ModelConfig, CountsExpertsByEitherNameAndFillsInDefaults) {
+  const auto experts = [](std::string_view patch) { return parse(patched("tiny-qwen3-moe", patch)).experts; };
+  EXPECT_EQ(experts(R"({"num_experts": 8})").count, 8);
+  EXPECT_EQ(experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})").per_token, 8);
+  EXPECT_FALSE(experts(R"({"norm_topk_prob": null})").normalise);
+  EXPECT_EQ(experts(R"({"decoder_sparse_step": null, "mlp_only_layers": null})").every, 1);
+  EXPECT_EQ(experts(R"({"num_local_experts": 0})").count, 0);
+}
+
+TEST(ModelConfig, KnowsWhichLayersAreSparse) {
+  const ModelConfig config =
+      parse(patched("tiny-qwen3-moe", R"({"num_hidden_layers": 9, "decoder_sparse_step": 2, "mlp_only_layers": [3, 4]})"));
+  std::vector<int64_t> sparse;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer)
+    if (config.experts.in_layer(layer)) sparse.push_back(layer);
+  EXPECT_EQ(sparse, (std::vector<int64_t>{1, 5, 7}));
+}
+
 struct Refusal {
   std::string_view model;
   std::string_view patch;
@@ -204,6 +245,21 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
       {"tiny-qwen3", R"({"num_experts": 128})", "num_experts", "128"},
       {"tiny-qwen3", R"({"num_local_experts": 8})", "num_local_experts", "8"},
       {"tiny-qwen3", R"({"num_local_experts": "8"})", "num_local_experts", "8"},
+      {"tiny-qwen3-moe", R"({"num_experts_per_tok": 9})", "num_experts_per_tok is 9", "1 to 8"},
+      {"tiny-qwen3-moe", R"({"num_experts_per_tok": 0})", "num_experts_per_tok", "0"},
+      {"tiny-qwen3-moe", R"({"decoder_sparse_step": 0})", "decoder_sparse_step is 0", "from 1"},
+      {"tiny-qwen3-moe", R"({"mlp_only_layers": [99]})", "mlp_only_layers is [99]", "layers of 0 to 2"},
+      {"tiny-qwen3-moe", R"({"mlp_only_layers": [-1]})", "mlp_only_layers", "[-1]"},
+      {"tiny-qwen3-moe", R"({"num_experts": 16})", "num_experts is 16", "num_local_experts says (8)"},
+      {"tiny-qwen3-moe", R"({"num_local_experts": null})", "num_experts", "missing"},
+      {"tiny-qwen3-moe", R"({"moe_intermediate_size": null})", "moe_intermediate_size", "missing"},
+      {"tiny-qwen3-moe", R"({"quantization_config": {"quant_method": "fp8"}})", "quantization_config",
+       "experts are read in bf16, fp16, fp32 only"},
+      {"tiny-qwen3-moe", R"({"shared_expert_intermediate_size": 64})", "shared_expert_intermediate_size", "64"},
+      {"tiny-mixtral", R"({"num_local_experts": 0})", "num_local_experts", "0"},
+      {"tiny-mixtral", R"({"num_experts_per_tok": 9})", "num_experts_per_tok is 9", "1 to 8"},
+      {"tiny-mixtral", R"({"sliding_window": 4096})", "sliding_window", "4096"},
+      {"tiny-mixtral", R"({"head_dim": 7})", "head_dim", "7"},
       {"tiny-qwen3", R"({"quantization_config": {"quant_method": "fp8"}})", "quantization_config", "fp8"},
       {"tiny-llama3", R"({"attention_multiplier": 0.1})", "attention_multiplier", "0.1"},
       {"tiny-llama3", R"({"logit_scale": 0.5})", "logit_scale", "0.5"},
