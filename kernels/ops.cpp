@@ -43,6 +43,21 @@ void Ops::attention(const AttentionCall& call) {
   attend(call);
 }
 
+namespace {
+[[noreturn]] void refuse_experts() { fail(ExitCode::internal, "this backend has no kernels for experts"); }
+}  // namespace
+
+int64_t Ops::route(ConstTensorView, const Router&, Routing&) { refuse_experts(); }
+void Ops::grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
+                                  std::span<const Weight* const>, TensorView) {
+  refuse_experts();
+}
+void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView) {
+  refuse_experts();
+}
+void Ops::combine(ConstTensorView, const Routing&, int64_t, TensorView) { refuse_experts(); }
+void Ops::widen(ConstTensorView, TensorView) { refuse_experts(); }
+
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
   require_every_slot(pages, keys, values);
   std::vector<std::byte> host(pages.bytes.bytes());

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <kernels/attention_batch.hpp>
+#include <kernels/routing.hpp>
 #include <kernels/sampling_batch.hpp>
 #include <kernels/tensor/device.hpp>
 #include <kernels/weight.hpp>
@@ -23,6 +24,7 @@ struct HeadNorms {
   ConstTensorView query;  // fp32 [head_dim]
   ConstTensorView key;    // fp32 [head_dim]
   float epsilon = 0;
+  int64_t size = 0;  // lanes in the mean, where the others are zero padding; 0: all
 };
 
 // Applied to the gate before it multiplies.
@@ -71,6 +73,24 @@ class Ops {
   virtual void add_bias(TensorView x, ConstTensorView bias) = 0;
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
+
+  // --- experts; a backend without them refuses ---
+  // Chooses by fp32 logits [tokens, all experts]: the largest, by (logit descending, id ascending), of softmax weight over all
+  // experts; a NaN counts as -inf. Fills the routing and returns a bound of its rows: on a host their number.
+  virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing);
+  // out[row] = activation(gate) * up of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
+  // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.
+  virtual void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                                       std::span<const Weight* const> weights, TensorView out);
+  // out[row] = x[row] * weight of its expert^T. out is fp32.
+  virtual void grouped_matmul(ConstTensorView x, const Routing& routing,
+                              std::span<const Weight* const> weights, TensorView out);
+  // out[t] = sum of weight * rows[row] over the rows of token t, fp32. A leaf is the rounded product, + 0. The experts of this
+  // rank form `slices` equal slices, a power of two: a chain over each by ascending expert, then the binary tree over slices,
+  // nearest first, without those that have no row.
+  virtual void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out);
+  // out = x in fp32.
+  virtual void widen(ConstTensorView x, TensorView out);
 
   // --- tables on the device by seat: int32 ---
   // out[indices[i]] = values[i]. Indices are distinct and count the elements of out.

@@ -30,11 +30,11 @@ enum class ExpertNames : uint8_t { qwen, mixtral };  // of their tensors
 
 // The experts of the sparse layers; in these they replace the MLP.
 struct ExpertsConfig {
-  int64_t count = 0;      // of a layer; 0: every layer is dense
-  int64_t per_token = 0;  // chosen for each token
-  int64_t width = 0;      // inner size of one
-  bool normalise = false;  // the weights of a token's experts are divided by their sum
-  int64_t every = 1;       // layers every - 1, 2 every - 1, ... are sparse,
+  int64_t count = 0;                  // of a layer; 0: every layer is dense
+  int64_t per_token = 0;              // chosen for each token
+  int64_t width = 0;                  // inner size of one
+  bool normalise = false;             // the weights of a token's experts are divided by their sum
+  int64_t every = 1;                  // layers every - 1, 2 every - 1, ... are sparse,
   std::vector<int64_t> dense_layers;  // except these
   ExpertNames names = ExpertNames::qwen;
 
@@ -59,7 +59,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;       // RMS norm of each head of q and k, before the rotation
+  bool qk_norm = false;  // RMS norm of each head of q and k, before the rotation
   ExpertsConfig experts;
   DType dtype = DType::fp32;  // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;

@@ -5,6 +5,7 @@
 #include <kernels/cpu/path_kernels.hpp>
 #include <kernels/cpu/thread_pool.hpp>
 #include <kernels/reference/host_ops.hpp>
+#include <kernels/reference/routing.hpp>
 
 #include <vector>
 
@@ -40,6 +41,14 @@ class CpuOps : public HostOps {
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
+  int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override;
+  void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                               std::span<const Weight* const> weights, TensorView out) override;
+  void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
+                      TensorView out) override;
+  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
+  void widen(ConstTensorView x, TensorView out) override;
+
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
@@ -57,12 +66,22 @@ class CpuOps : public HostOps {
  private:
   void attend(const AttentionCall& call) override;
 
+  struct GroupedProduct;
+  struct RowBlock {  // rows of one expert whose activations fit a cache, and columns of its product
+    int64_t expert = 0, first_row = 0, rows = 0;
+    int64_t packed = 0;  // where its activations begin
+  };
+  void multiply_grouped(const GroupedProduct& product);
+
   // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 
   std::unique_ptr<ThreadPool> pool_;
   PathKernels path_;
   Tensor matmul_scratch_;
+  std::vector<RowBlock> row_blocks_;  // of one grouped product
+  std::vector<reference::Choice> choices_;
+  std::vector<float> shares_;
   std::vector<FilterScratch> filter_scratch_;  // one per thread
 };
 

@@ -8,6 +8,7 @@ namespace maniple::cpu {
 struct RowKernels {
   void (*rms_norm)(const void* x, const float* weight, float epsilon, int64_t width, void* out);
   void (*silu_mul)(const void* gate, const void* up, int64_t width, void* out);
+  void (*silu_mul_floats)(const float* gate, const float* up, int64_t width, void* out);
   void (*add)(const void* a, const void* b, int64_t count, void* out);
   void (*add_floats)(void* x, const float* b, int64_t count);  // x += b
 };

@@ -113,13 +113,17 @@ void rms_norm(const void* x, const float* weight, float epsilon, int64_t width, 
   });
 }
 
-template <typename Element>
-void silu_mul(const void* gate, const void* up, int64_t width, void* out) {
+template <typename From, typename Element>
+void silu_mul_from(const From* gate, const From* up, int64_t width, void* out) {
   for_vectors(width, [&](int64_t i, int n) {
-    const Floats g = load_part(static_cast<const Element*>(gate) + i, n),
-                 u = load_part(static_cast<const Element*>(up) + i, n);
+    const Floats g = load_part(gate + i, n), u = load_part(up + i, n);
     store_part(static_cast<Element*>(out) + i, g / (1.0f + exp_of(-g)) * u, n);
   });
+}
+
+template <typename Element>
+void silu_mul(const void* gate, const void* up, int64_t width, void* out) {
+  silu_mul_from<Element, Element>(static_cast<const Element*>(gate), static_cast<const Element*>(up), width, out);
 }
 
 template <typename Element>
@@ -140,7 +144,7 @@ void add_floats(void* x, const float* b, int64_t count) {
 
 template <typename Element>
 RowKernels row_kernels() {
-  return {rms_norm<Element>, silu_mul<Element>, add<Element>, add_floats<Element>};
+  return {rms_norm<Element>, silu_mul<Element>, silu_mul_from<float, Element>, add<Element>, add_floats<Element>};
 }
 
 // --- sampling ---

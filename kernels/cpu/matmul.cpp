@@ -1,4 +1,5 @@
 #include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/cpu/packed_rows.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -8,16 +9,9 @@
 namespace maniple::cpu {
 namespace {
 
-int64_t panels_of(int64_t rows) { return (rows + panel_width - 1) / panel_width; }
-
 // [panels, slices, units of a slice of 32 rows, elements of a unit]
 Shape packed_shape(const PanelLayout& layout, int64_t rows, int64_t columns, int slices) {
   return {panels_of(rows), slices, layout.row_units(columns / slices) * panel_width, layout.group};
-}
-
-int64_t panel_units(const Weight& weight) { return weight.packed.shape()[1] * weight.packed.shape()[2]; }
-const uint32_t* units_of(const Weight& weight) {
-  return reinterpret_cast<const uint32_t*>(weight.packed.view().data);
 }
 
 // --- packing ---
@@ -74,72 +68,6 @@ void pack_slice(const PanelRows& rows, const PanelLayout& layout, uint32_t* slic
 }
 
 // --- products ---
-
-// Packs rows of x as the tiles that matmul_kernel.hpp describes. x need not be aligned to units: K may be
-// odd.
-class ActivationPacker {
- public:
-  ActivationPacker(ConstTensorView x, const Weight& weight, const RowTiles& tiles, uint32_t* packed)
-      : x_(x.data),
-        tiles_(tiles),
-        slices_(weight.slices),
-        slice_bytes_(static_cast<size_t>(weight.slice_columns()) * size_of(x.dtype)),
-        row_bytes_(slice_bytes_ * static_cast<size_t>(weight.slices)),
-        slice_units_(weight.packed.shape()[2] / panel_width),
-        packed_(packed) {}
-
-  template <int step>
-  void pack(int64_t tile) const {
-    const int64_t first = tiles_.first_row(tile);
-    const int rows = static_cast<int>(tiles_.first_row(tile + 1) - first);
-    const int padded = (rows + tiles_.row_step - 1) & -tiles_.row_step;
-    uint32_t* to = packed_ + first * slice_units_ * slices_;
-    const std::byte* from = x_ + static_cast<size_t>(first) * row_bytes_;
-    for (int slice = 0; slice < slices_; ++slice, from += slice_bytes_) {
-      size_t at = 0;
-      if constexpr (step == 1)
-        for (; at + 16 <= slice_bytes_; at += 16, to += 4 * rows) transpose(from + at, rows, to);
-      for (; at < slice_bytes_; at += step * 4, to += padded * step)
-        copy_step(from + at, rows, padded, std::min<size_t>(slice_bytes_ - at, step * 4), to, step);
-    }
-  }
-
- private:
-  using Words = uint32_t __attribute__((vector_size(16)));
-
-  // to[4][rows]: four units of every row.
-  void transpose(const std::byte* from, int rows, uint32_t* to) const {
-    int r = 0;
-    for (; r + 4 <= rows; r += 4, from += 4 * row_bytes_) {
-      Words row[4];
-      for (size_t i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * row_bytes_, 16);
-      const Words low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-      const Words low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-      const Words high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-      const Words high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-      const Words units[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
-                              __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
-                              __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
-                              __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
-      for (int u = 0; u < 4; ++u) std::memcpy(to + u * rows + r, &units[u], 16);
-    }
-    for (; r < rows; ++r, from += row_bytes_)
-      for (int u = 0; u < 4; ++u) std::memcpy(to + u * rows + r, from + u * 4, 4);
-  }
-
-  void copy_step(const std::byte* from, int rows, int padded, size_t bytes, uint32_t* to, int step) const {
-    if (rows < padded || bytes < static_cast<size_t>(step) * 4)
-      std::memset(to, 0, static_cast<size_t>(padded * step) * 4);
-    for (int r = 0; r < rows; ++r, from += row_bytes_, to += step) std::memcpy(to, from, bytes);
-  }
-
-  const std::byte* x_;
-  RowTiles tiles_;
-  int slices_;
-  size_t slice_bytes_, row_bytes_;
-  int64_t slice_units_;
-  uint32_t* packed_;
-};
 
 void pack_activations(ThreadPool& pool, const PanelLayout& layout, const ActivationPacker& packer,
                       int64_t tiles, int64_t tile_bytes) {

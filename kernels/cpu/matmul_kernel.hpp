@@ -14,6 +14,7 @@ namespace maniple::cpu {
 
 constexpr int panel_width = 32;
 constexpr int max_slices = 255;
+constexpr int max_tile_rows = 32;  // of any path
 
 // The rows of x as tiles of at most tile_rows and of about equal size: a small tile would leave units idle. A
 // tile starts at a multiple of row_step and is zero-padded to one.

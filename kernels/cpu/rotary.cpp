@@ -36,8 +36,8 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
               rows.keys.data + place, rows.values.data + place, rows.element(0, 1),
               cos_sin.as<float>() + position * head_dim, query_norm, key_norm, norms.epsilon,
-              static_cast<int>(heads.query_heads), static_cast<int>(heads.kv_heads),
-              static_cast<int>(head_dim)});
+              static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
+              static_cast<int>(heads.kv_heads), static_cast<int>(head_dim)});
     }
   });
 }

@@ -17,6 +17,7 @@ struct RotaryToken {
   const float* query_norm;  // null: none
   const float* key_norm;
   float epsilon;
+  int norm_size;  // lanes in the mean of squares: a head without its padding
   int query_heads;
   int kv_heads;
   int head_dim;

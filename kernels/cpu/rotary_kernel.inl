@@ -5,11 +5,12 @@
 namespace maniple::cpu {
 namespace {
 
-inline void normalise(float* head, int head_dim, const float* weight, float epsilon) {
+inline void normalise(float* head, int head_dim, const float* weight, const RotaryToken& token) {
   Floats squares{};
   for (int d = 0; d < head_dim; d += lanes)
     squares = multiply_add(load<Floats>(head + d), load<Floats>(head + d), squares);
-  const float inverse = 1.0f / __builtin_sqrtf(sum_lanes(squares) / static_cast<float>(head_dim) + epsilon);
+  const float mean = sum_lanes(squares) / static_cast<float>(token.norm_size);
+  const float inverse = 1.0f / __builtin_sqrtf(mean + token.epsilon);
   for (int d = 0; d < head_dim; d += lanes)
     store(head + d, load<Floats>(head + d) * inverse * load<Floats>(weight + d));
 }
@@ -37,7 +38,7 @@ template <typename Element>
 inline void rotate_head(const RotaryToken& token, const Element* from, const float* norm, Element* to) {
   float head[max_rotary_head_dim];
   for (int d = 0; d < token.head_dim; d += lanes) store(head + d, load_elements(from + d));
-  if (norm) normalise(head, token.head_dim, norm, token.epsilon);
+  if (norm) normalise(head, token.head_dim, norm, token);
   rotate(head, token.cos_sin, token.head_dim / 2);
   for (int d = 0; d < token.head_dim; d += lanes) store_elements(to + d, load<Floats>(head + d));
 }

@@ -36,6 +36,7 @@ struct RotaryArguments {
   const float* query_norm = nullptr;  // [head_dim] or absent
   const float* key_norm = nullptr;
   float epsilon;
+  int norm_size;             // lanes in the mean of squares: a head without its padding
   const int32_t* positions;  // [tokens]
   const int32_t* slots;
   void* queries;  // [tokens, query_heads, head_dim]

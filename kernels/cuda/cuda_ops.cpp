@@ -222,11 +222,12 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
   require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype),
           "the cache has other heads");
   const PagedRows rows(pages);
-  cuda::rotary_store(stream_, {qkv.dtype, qkv.data, cos_sin.as<float>(), norm_weight(norms.query, dim),
-                               norm_weight(norms.key, dim), norms.epsilon, batch.positions.as<int32_t>(),
-                               batch.slots.as<int32_t>(), queries.data, rows.keys.data, rows.values.data,
-                               narrow(tokens), narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim),
-                               narrow(pages.layout.block_size)});
+  cuda::rotary_store(
+      stream_,
+      {qkv.dtype, qkv.data, cos_sin.as<float>(), norm_weight(norms.query, dim), norm_weight(norms.key, dim),
+       norms.epsilon, narrow(norms.size > 0 ? norms.size : dim), batch.positions.as<int32_t>(),
+       batch.slots.as<int32_t>(), queries.data, rows.keys.data, rows.values.data, narrow(tokens),
+       narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim), narrow(pages.layout.block_size)});
 }
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {

@@ -38,13 +38,13 @@ __device__ void for_pairs(int half, F f) {
     if (const int i = 64 * step + 2 * lane_index(); i < half) f(step, i);
 }
 
-__device__ void normalise(Head& head, int half, const float* weight, float epsilon) {
+__device__ void normalise(Head& head, int half, const float* weight, const RotaryArguments& a) {
   float squares = 0;
   for_pairs(half, [&](int step, int) {
     for (int j = 0; j < 2; ++j)
       squares += head.low[step][j] * head.low[step][j] + head.high[step][j] * head.high[step][j];
   });
-  const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(2 * half) + epsilon);
+  const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.norm_size) + a.epsilon);
   for_pairs(half, [&](int step, int i) {
     for (int j = 0; j < 2; ++j) {
       head.low[step][j] *= scale * weight[i + j];
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
     load_two(from + half + i, head.high[step]);
   });
   if (!is_value) {
-    if (const float* norm = is_query ? a.query_norm : a.key_norm) normalise(head, half, norm, a.epsilon);
+    if (const float* norm = is_query ? a.query_norm : a.key_norm) normalise(head, half, norm, a);
     rotate(head, half, a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim);
   }
   const int64_t slot = a.slots[token];

@@ -12,11 +12,12 @@ using reference::Floats;
 
 namespace {
 
-void normalise(Floats& head, ConstTensorView weight, float epsilon) {
+void normalise(Floats& head, ConstTensorView weight, const HeadNorms& norms) {
   if (weight.empty()) return;
   const auto width = static_cast<int64_t>(head.size());
-  const float mean_square = reference::dot(head.data(), head.data(), width) / static_cast<float>(width);
-  const float scale = 1.0f / std::sqrt(mean_square + epsilon);
+  const auto size = static_cast<float>(norms.size > 0 ? norms.size : width);
+  const float mean_square = reference::dot(head.data(), head.data(), width) / size;
+  const float scale = 1.0f / std::sqrt(mean_square + norms.epsilon);
   for (int64_t i = 0; i < width; ++i)
     head[static_cast<size_t>(i)] = head[static_cast<size_t>(i)] * scale * weight.as<float>()[i];
 }
@@ -113,7 +114,7 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
       const bool is_query = h < heads.query_heads,
                  is_key = !is_query && h < heads.query_heads + heads.kv_heads;
       if (is_query || is_key) {
-        normalise(head, is_query ? norms.query : norms.key, norms.epsilon);
+        normalise(head, is_query ? norms.query : norms.key, norms);
         rotate(head, angles);
       }
       const int64_t slot = batch.slots.as<int32_t>()[t];

@@ -8,18 +8,6 @@ namespace maniple {
 
 using reference::Floats;
 
-namespace {
-
-float activated(GateActivation activation, float gate) {
-  switch (activation) {
-    case GateActivation::silu:
-      return gate / (1.0f + std::exp(-gate));
-  }
-  fail(ExitCode::internal, "unknown activation of a gate");
-}
-
-}  // namespace
-
 void ReferenceOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
   const int64_t tokens = x.shape[0], width = x.shape[1];
   require(out.shape == x.shape && weight.shape == Shape{width}, "shapes of an rms norm");
@@ -50,7 +38,7 @@ void ReferenceOps::gate_mul(GateActivation activation, ConstTensorView gate_up, 
   for (int64_t t = 0; t < tokens; ++t) {
     Floats gate = reference::read(gate_up, 2 * t * width, width);
     const Floats up = reference::read(gate_up, (2 * t + 1) * width, width);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = activated(activation, gate[i]) * up[i];
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = reference::activated(activation, gate[i]) * up[i];
     reference::write(out, t * width, gate);
   }
 }

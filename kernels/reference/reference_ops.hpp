@@ -25,6 +25,14 @@ class ReferenceOps : public HostOps {
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
+  int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override;
+  void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                               std::span<const Weight* const> weights, TensorView out) override;
+  void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
+                      TensorView out) override;
+  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
+  void widen(ConstTensorView x, TensorView out) override;
+
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;

@@ -1,6 +1,7 @@
 #include <kernels/reference/rows.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 namespace maniple::reference {
 
@@ -57,6 +58,14 @@ float dot(const float* a, const float* b, int64_t count) {
     for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
   for (int64_t i = whole; i < count; ++i) sums[i - whole] += a[i] * b[i];
   return tree_sum(sums);
+}
+
+float activated(GateActivation activation, float gate) {
+  switch (activation) {
+    case GateActivation::silu:
+      return gate / (1.0f + std::exp(-gate));
+  }
+  fail(ExitCode::internal, "unknown activation of a gate");
 }
 
 float tree_sum(std::span<float> parts) {

@@ -1,7 +1,7 @@
 // Rows of tensors as fp32, and the one sum of products that the reference uses.
 #pragma once
 
-#include <kernels/tensor/tensor_view.hpp>
+#include <kernels/ops.hpp>
 
 #include <span>
 #include <vector>
@@ -18,6 +18,7 @@ void write(TensorView view, int64_t begin, std::span<const float> values);
 // Sum of a[i] * b[i]: sixteen lanes, lane j adds the elements j, j + 16, ... in order; then a binary tree
 // over the lanes.
 float dot(const float* a, const float* b, int64_t count);
+float activated(GateActivation activation, float gate);
 // Adds neighbours, then pairs of neighbours, ...: the order of all sums over slices and ranks.
 float tree_sum(std::span<float> parts);
 

@@ -154,7 +154,8 @@ ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architec
   experts.names = mixtral ? ExpertNames::mixtral : ExpertNames::qwen;
   experts.count = expert_count(fields);
   if (experts.count == 0) {
-    if (mixtral) fields.refuse(fields.find(expert_counts[1]) ? expert_counts[1] : expert_counts[0], "1 or more");
+    if (mixtral)
+      fields.refuse(fields.find(expert_counts[1]) ? expert_counts[1] : expert_counts[0], "1 or more");
     return {};
   }
   experts.per_token = fields.integer_or("num_experts_per_tok", mixtral ? 2 : 8, 1, 1 << 16);
@@ -166,9 +167,8 @@ ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architec
   experts.every = fields.integer_or("decoder_sparse_step", 1, 1, 1 << 16);
   if (fields.find("mlp_only_layers")) experts.dense_layers = fields.sizes("mlp_only_layers");
   if (std::ranges::any_of(experts.dense_layers, [&](int64_t layer) { return layer >= config.num_layers; }))
-    fields.refuse("mlp_only_layers",
-                  fmt::format("layers of 0 to {} (num_hidden_layers is {})", config.num_layers - 1,
-                              config.num_layers));
+    fields.refuse("mlp_only_layers", fmt::format("layers of 0 to {} (num_hidden_layers is {})",
+                                                 config.num_layers - 1, config.num_layers));
   return experts;
 }
 

@@ -25,6 +25,12 @@ class DryOps final : public Ops {
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
+  int64_t route(ConstTensorView, const Router&, Routing& routing) override { return routing.tokens.shape[0]; }
+  void grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
+                               std::span<const Weight* const>, TensorView) override {}
+  void grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView) override {}
+  void combine(ConstTensorView, const Routing&, int64_t, TensorView) override {}
+  void widen(ConstTensorView, TensorView) override {}
   void scatter(ConstTensorView, ConstTensorView, TensorView) override {}
   void resolve_last_tokens(ConstTensorView, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,

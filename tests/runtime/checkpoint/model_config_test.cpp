@@ -184,15 +184,16 @@ TEST(ModelConfig, ReadsTheExpertsOfMixtralAndItsHeadSizeOfNull) {
 TEST(ModelConfig, CountsExpertsByEitherNameAndFillsInDefaults) {
   const auto experts = [](std::string_view patch) { return parse(patched("tiny-qwen3-moe", patch)).experts; };
   EXPECT_EQ(experts(R"({"num_experts": 8})").count, 8);
-  EXPECT_EQ(experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})").per_token, 8);
+  EXPECT_EQ(
+      experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})").per_token, 8);
   EXPECT_FALSE(experts(R"({"norm_topk_prob": null})").normalise);
   EXPECT_EQ(experts(R"({"decoder_sparse_step": null, "mlp_only_layers": null})").every, 1);
   EXPECT_EQ(experts(R"({"num_local_experts": 0})").count, 0);
 }
 
 TEST(ModelConfig, KnowsWhichLayersAreSparse) {
-  const ModelConfig config =
-      parse(patched("tiny-qwen3-moe", R"({"num_hidden_layers": 9, "decoder_sparse_step": 2, "mlp_only_layers": [3, 4]})"));
+  const ModelConfig config = parse(patched(
+      "tiny-qwen3-moe", R"({"num_hidden_layers": 9, "decoder_sparse_step": 2, "mlp_only_layers": [3, 4]})"));
   std::vector<int64_t> sparse;
   for (int64_t layer = 0; layer < config.num_layers; ++layer)
     if (config.experts.in_layer(layer)) sparse.push_back(layer);
@@ -255,7 +256,8 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
       {"tiny-qwen3-moe", R"({"moe_intermediate_size": null})", "moe_intermediate_size", "missing"},
       {"tiny-qwen3-moe", R"({"quantization_config": {"quant_method": "fp8"}})", "quantization_config",
        "experts are read in bf16, fp16, fp32 only"},
-      {"tiny-qwen3-moe", R"({"shared_expert_intermediate_size": 64})", "shared_expert_intermediate_size", "64"},
+      {"tiny-qwen3-moe", R"({"shared_expert_intermediate_size": 64})", "shared_expert_intermediate_size",
+       "64"},
       {"tiny-mixtral", R"({"num_local_experts": 0})", "num_local_experts", "0"},
       {"tiny-mixtral", R"({"num_experts_per_tok": 9})", "num_experts_per_tok is 9", "1 to 8"},
       {"tiny-mixtral", R"({"sliding_window": 4096})", "sliding_window", "4096"},

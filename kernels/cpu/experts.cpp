@@ -1,0 +1,173 @@
+#include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/cpu/packed_rows.hpp>
+
+#include <algorithm>
+
+namespace maniple::cpu {
+namespace {
+
+constexpr int64_t most_block_rows = 128;    // the sums of a panel pair stay in L1
+constexpr int64_t block_bytes = 512 << 10;  // of activations: a share of L2
+constexpr int64_t least_work = 256 << 10;   // bytes of weights worth a thread, about 10 us
+constexpr int64_t free_rows = 16;           // up to this many cost no more than reading the weights
+
+}  // namespace
+
+// A product over all experts of a routing, panel by panel.
+struct CpuOps::GroupedProduct {
+  ConstTensorView x;
+  const int32_t* index;  // the row of x for each row; null: the same
+  const Routing& routing;
+  std::span<const Weight* const> weights;
+  int64_t panels;        // of each expert
+  int64_t panel_weight;  // panels of weights that one of them reads
+  // Computes panels [first, first + count) of a block of rows from packed activations.
+  FunctionRef<void(const RowBlock&, MatmulBlock, int64_t first, int64_t count)> multiply;
+};
+
+// Rows of one expert form blocks, each packed and divided into tiles on its own; tasks are runs of panels of a block.
+void CpuOps::multiply_grouped(const GroupedProduct& product) {
+  const Weight& shape = *product.weights[0];
+  const PackedMatmul kernel = path_.of(shape.dtype).matmul;
+  const int64_t row_units = panel_units(shape) / panel_width;
+  const int64_t most = std::clamp<int64_t>(block_bytes / (row_units * 4), kernel.tile_rows, most_block_rows);
+  const auto tiles = [&](const RowBlock& block) {
+    return RowTiles{block.rows, kernel.tile_rows, kernel.row_step};
+  };
+  row_blocks_.clear();
+  int64_t units = 0;
+  for (int64_t expert = 0; expert < product.routing.experts.size(); ++expert) {
+    const IndexRange rows = product.routing.rows_of(expert);
+    for (int64_t row = rows.begin; row < rows.end; row += most) {
+      row_blocks_.push_back({expert, row, std::min(most, rows.end - row), units});
+      units += tiles(row_blocks_.back()).padded_rows() * row_units;
+    }
+  }
+  const auto count = static_cast<int64_t>(row_blocks_.size());
+  if (count == 0) return;
+  uint32_t* const packed = matmul_scratch(units);
+  const int64_t rows = product.routing.rows();
+  constexpr int64_t least_packed = 64 << 10;  // bytes worth a thread
+  const int64_t packed_block = std::max<int64_t>(1, rows * row_units * 4 / count);
+  pool_->parallel_ranges(count, (least_packed + packed_block - 1) / packed_block, [&](IndexRange blocks) {
+    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+      const RowBlock& block = row_blocks_[static_cast<size_t>(b)];
+      const RowTiles of_block = tiles(block);
+      const ConstTensorView x = product.index ? product.x : product.x.rows(block.first_row, block.rows);
+      const ActivationPacker packer(x, shape, of_block, packed + block.packed,
+                                    product.index ? product.index + block.first_row : nullptr);
+      for (int64_t tile = 0; tile < of_block.count(); ++tile)
+        kernel.layout.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
+    }
+  });
+
+  const int64_t work =
+      panel_units(shape) * 4 * product.panel_weight * std::max<int64_t>(1, rows / count / free_rows);
+  const int64_t run = std::clamp<int64_t>((least_work + work - 1) / work, 1, product.panels);
+  const int64_t runs = (product.panels + run - 1) / run;
+  pool_->parallel_tasks(count * runs, [&](int64_t task) {
+    const RowBlock& block = row_blocks_[static_cast<size_t>(task / runs)];
+    const RowTiles of_block = tiles(block);
+    const int64_t first = task % runs * run;
+    product.multiply(block,
+                     {.x = packed + block.packed,
+                      .tiles = of_block,
+                      .first_tile = 0,
+                      .end_tile = of_block.count(),
+                      .slices = shape.slices,
+                      .slice_units = row_units / shape.slices,
+                      .panels = nullptr,
+                      .width = 0,
+                      .bias = nullptr,
+                      .out = nullptr,
+                      .out_stride = 0,
+                      .out_is_bf16 = false},
+                     first, std::min(run, product.panels - first));
+  });
+}
+
+void CpuOps::grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
+                            TensorView out) {
+  const int64_t columns = weights[0]->rows;
+  require(x.shape[1] == weights[0]->columns && out.shape[1] == columns && out.dtype == DType::fp32 &&
+              x.dtype == weights[0]->dtype && x.shape[0] >= routing.rows() && out.shape[0] >= routing.rows(),
+          "grouped_matmul: shapes and types agree");
+  const MatmulKernel kernel = path_.of(x.dtype).matmul.run;
+  const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count) {
+    const Weight& weight = *weights[static_cast<size_t>(rows.expert)];
+    block.panels = units_of(weight) + first * panel_units(weight);
+    block.width = std::min(columns - first * panel_width, count * panel_width);
+    block.out = out.as<float>() + rows.first_row * columns + first * panel_width;
+    block.out_stride = columns;
+    kernel(block);
+  };
+  multiply_grouped({x, nullptr, routing, weights, panels_of(columns), 1, multiply});
+}
+
+void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                                     std::span<const Weight* const> weights, TensorView out) {
+  const int64_t width = out.shape[1], half = weights[0]->rows / 2;
+  require(x.shape[1] == weights[0]->columns && half % panel_width == 0 && width <= half &&
+              out.dtype == x.dtype && x.dtype == weights[0]->dtype && out.shape[0] >= routing.rows(),
+          "grouped_matmul_gate_mul: shapes and types agree");
+  require(activation == GateActivation::silu, "experts have a silu gate");
+  const MatmulKernel kernel = path_.of(x.dtype).matmul.run;
+  const RowKernels& elementwise = path_.of(x.dtype).rows;
+  const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count) {
+    const Weight& weight = *weights[static_cast<size_t>(rows.expert)];
+    alignas(64) float sums[2][most_block_rows * panel_width];
+    block.width = block.out_stride = panel_width;
+    for (int64_t panel = first; panel < first + count; ++panel) {
+      for (const int64_t up : {0, 1}) {
+        block.panels = units_of(weight) + (panel + up * half / panel_width) * panel_units(weight);
+        block.out = sums[up];
+        kernel(block);
+      }
+      const int64_t column = panel * panel_width, columns = std::min<int64_t>(panel_width, width - column);
+      for (int64_t row = 0; row < rows.rows; ++row)
+        elementwise.silu_mul_floats(
+            sums[0] + row * panel_width, sums[1] + row * panel_width, columns,
+            out.data + static_cast<size_t>((rows.first_row + row) * width + column) * size_of(out.dtype));
+    }
+  };
+  multiply_grouped({x, routing.tokens.as<int32_t>(), routing, weights, panels_of(width), 2, multiply});
+}
+
+int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
+  const int64_t tokens = logits.shape[0], experts = logits.shape[1];
+  require(
+      logits.dtype == DType::fp32 && router.per_token <= experts && routing.counts.shape == Shape{experts},
+      "route: fp32 logits of all experts");
+  choices_.resize(static_cast<size_t>(tokens * router.per_token));
+  shares_.resize(static_cast<size_t>(tokens * experts));
+  constexpr int64_t grain = 1 << 12;  // logits
+  pool_->parallel_ranges(tokens, std::max<int64_t>(1, grain / experts), [&](IndexRange range) {
+    for (int64_t token = range.begin; token < range.end; ++token) {
+      const float* const row = logits.as<float>() + token * experts;
+      float* const shares = shares_.data() + token * experts;
+      path_.sampling.shares(row, experts, 1.0f, path_.sampling.maximum(row, experts), shares);
+      reference::choose_experts(row, shares, experts, router.normalise,
+                                std::span(choices_).subspan(static_cast<size_t>(token * router.per_token),
+                                                            static_cast<size_t>(router.per_token)));
+    }
+  });
+  return reference::order_by_expert(choices_, tokens, routing);
+}
+
+void CpuOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {
+  constexpr int64_t grain = 1 << 14;  // elements
+  const int64_t width = std::max<int64_t>(1, out.shape[1]);
+  pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / width),
+                         [&](IndexRange tokens) { reference::combine(rows, routing, slices, tokens, out); });
+}
+
+void CpuOps::widen(ConstTensorView x, TensorView out) {
+  require(x.dtype == DType::bf16 && out.dtype == DType::fp32 && x.shape == out.shape, "widen: bf16 to fp32");
+  constexpr int64_t grain = 1 << 15;  // elements
+  pool_->parallel_ranges(x.shape.elements(), grain, [&](IndexRange range) {
+    for (int64_t i = range.begin; i < range.end; ++i)
+      out.as<float>()[i] = static_cast<float>(x.as<BFloat16>()[i]);
+  });
+}
+
+}  // namespace maniple::cpu

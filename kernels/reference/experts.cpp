@@ -1,0 +1,69 @@
+#include <kernels/reference/reference_ops.hpp>
+#include <kernels/reference/routing.hpp>
+#include <kernels/reference/rows.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace maniple {
+
+using reference::Floats;
+
+int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
+  const int64_t tokens = logits.shape[0], experts = logits.shape[1];
+  std::vector<reference::Choice> choices(static_cast<size_t>(tokens * router.per_token));
+  Floats shares(static_cast<size_t>(experts));
+  for (int64_t token = 0; token < tokens; ++token) {
+    const float* const row = logits.as<float>() + token * experts;
+    float largest = reference::router_logit(row[0]);
+    for (int64_t e = 0; e < experts; ++e) largest = std::max(largest, reference::router_logit(row[e]));
+    for (int64_t e = 0; e < experts; ++e) {
+      const float logit = reference::router_logit(row[e]);
+      shares[static_cast<size_t>(e)] = logit == largest ? 1.0f : std::exp(logit - largest);
+    }
+    reference::choose_experts(row, shares.data(), experts, router.normalise,
+                              std::span(choices).subspan(static_cast<size_t>(token * router.per_token),
+                                                         static_cast<size_t>(router.per_token)));
+  }
+  return reference::order_by_expert(choices, tokens, routing);
+}
+
+void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x,
+                                           const Routing& routing, std::span<const Weight* const> weights,
+                                           TensorView out) {
+  const int64_t width = out.shape[1];
+  for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
+    const IndexRange range = routing.rows_of(expert);
+    const Weight& weight = *weights[static_cast<size_t>(expert)];
+    if (range.size() == 0) continue;
+    Tensor inputs(device(), x.dtype, {range.size(), x.shape[1]});
+    gather_rows(x, routing.tokens.rows(range.begin, range.size()), inputs.view());
+    Tensor gate_up(device(), DType::fp32, {range.size(), weight.rows});
+    matmul(inputs.view(), weight, {}, gate_up.view());
+    for (int64_t row = 0; row < range.size(); ++row) {
+      Floats gate = reference::read(gate_up, row * weight.rows, width);
+      const Floats up = reference::read(gate_up, row * weight.rows + weight.rows / 2, width);
+      for (size_t i = 0; i < gate.size(); ++i) gate[i] = reference::activated(activation, gate[i]) * up[i];
+      reference::write(out, (range.begin + row) * width, gate);
+    }
+  }
+}
+
+void ReferenceOps::grouped_matmul(ConstTensorView x, const Routing& routing,
+                                  std::span<const Weight* const> weights, TensorView out) {
+  for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
+    const IndexRange range = routing.rows_of(expert);
+    matmul(x.rows(range.begin, range.size()), *weights[static_cast<size_t>(expert)], {},
+           out.rows(range.begin, range.size()));
+  }
+}
+
+void ReferenceOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {
+  reference::combine(rows, routing, slices, {0, out.shape[0]}, out);
+}
+
+void ReferenceOps::widen(ConstTensorView x, TensorView out) {
+  reference::write(out, 0, reference::read(x, 0, x.shape.elements()));
+}
+
+}  // namespace maniple

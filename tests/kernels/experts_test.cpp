@@ -1,0 +1,319 @@
+// Routing, grouped products and their sum against plain loops and double precision.
+#include <kernels/subjects.hpp>
+
+#include <map>
+#include <numeric>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// A routing and its memory.
+struct Routed {
+  Tensor tokens, weights, offsets, chosen, places, counts;
+  Routing routing;
+  int64_t rows = 0;
+
+  Routed(Ops& ops, ConstTensorView logits, const Router& router, IndexRange experts) {
+    Device& device = ops.device();
+    const int64_t a_token = Routing::experts_a_token(router, experts), most = logits.shape[0] * a_token;
+    tokens = Tensor(device, DType::int32, {most});
+    weights = Tensor(device, DType::fp32, {most});
+    offsets = Tensor(device, DType::int32, {experts.size() + 1});
+    chosen = Tensor(device, DType::int32, {logits.shape[0], a_token});
+    places = Tensor(device, DType::int32, {logits.shape[0], a_token});
+    counts = int_tensor(device, std::vector<int32_t>(static_cast<size_t>(logits.shape[1])));
+    routing = {experts, tokens, weights, offsets, chosen, places, counts};
+    rows = ops.route(logits, router, routing);
+  }
+};
+
+struct Pick {
+  int64_t expert;
+  double weight;
+};
+
+// The contract in plain loops and double precision: a token's choices, best first.
+std::vector<Pick> picks_of(ConstTensorView logits, int64_t token, const Router& router) {
+  const int64_t experts = logits.shape[1];
+  std::vector<double> row;
+  for (int64_t e = 0; e < experts; ++e) {
+    const float logit = logits.as<float>()[token * experts + e];
+    row.push_back(std::isnan(logit) ? -infinity : logit);
+  }
+  std::vector<int64_t> ids(row.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::ranges::stable_sort(ids, [&](int64_t a, int64_t b) { return row[a] > row[b]; });
+  const double largest = row[ids[0]];
+  const auto share = [&](double logit) { return logit == largest ? 1.0 : std::exp(logit - largest); };
+  double total = 0, sum = 0;
+  for (const double logit : row) total += share(logit);
+  std::vector<Pick> picks;
+  for (int64_t i = 0; i < router.per_token; ++i) {
+    picks.push_back({ids[i], share(row[ids[i]]) / total});
+    sum += picks.back().weight;
+  }
+  if (router.normalise)
+    for (Pick& pick : picks) pick.weight /= sum;
+  return picks;
+}
+
+void expect_contract(const Routed& routed, ConstTensorView logits, const Router& router, IndexRange local) {
+  std::map<std::pair<int64_t, int64_t>, double> expected;  // by expert, token
+  std::vector<int32_t> counts(static_cast<size_t>(logits.shape[1]));
+  for (int64_t t = 0; t < logits.shape[0]; ++t)
+    for (const Pick& pick : picks_of(logits, t, router)) {
+      ++counts[static_cast<size_t>(pick.expert)];
+      if (local.contains(pick.expert)) expected[{pick.expert - local.begin, t}] = pick.weight;
+    }
+  ASSERT_EQ(routed.rows, static_cast<int64_t>(expected.size()));
+  int64_t row = 0;
+  for (const auto& [key, weight] : expected) {
+    const auto [expert, token] = key;
+    ASSERT_TRUE(routed.routing.rows_of(expert).contains(row));
+    ASSERT_EQ(routed.routing.tokens.as<int32_t>()[row], token);
+    ASSERT_NEAR(routed.routing.weights.as<float>()[row], weight, 1e-6 * weight + 1e-37);
+    bool found = false;
+    const int64_t width = routed.routing.chosen.shape[1];
+    for (int64_t i = 0; i < width; ++i)
+      found |= routed.routing.chosen.as<int32_t>()[token * width + i] == expert &&
+               routed.routing.places.as<int32_t>()[token * width + i] == row;
+    ASSERT_TRUE(found);
+    ++row;
+  }
+  for (size_t e = 0; e < counts.size(); ++e) ASSERT_EQ(routed.routing.counts.as<int32_t>()[e], counts[e]);
+}
+
+class Experts : public Conformance {
+ protected:
+  void SetUp() override {
+    if (GetParam().kind == BackendKind::cuda) GTEST_SKIP() << "no experts on a GPU yet";
+    Conformance::SetUp();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Every, Experts, ::testing::ValuesIn(all_subjects()), name_of_subject);
+
+TEST_P(Experts, AreChosenBySoftmaxOverAllWhateverTheLogitsAre) {
+  for (const auto& [experts, per_token] : {std::pair{8, 2}, {12, 5}, {5, 5}, {7, 1}, {64, 8}, {1, 1}})
+    for (const int64_t tokens : {0, 1, 37})
+      for (const bool normalise : {false, true})
+        for (const int kind : {0, 1, 2, 3, 4}) {
+          SCOPED_TRACE(fmt::format("{} of {}, {} tokens, kind {}", per_token, experts, tokens, kind));
+          Tensor logits = random_tensor(device(), DType::fp32, {tokens, experts}, 5, 4);
+          for (int64_t i = 0; i < tokens * experts; ++i) {
+            float& logit = logits.view().as<float>()[i];
+            if (kind == 1) logit = std::round(logit);  // ties
+            if (kind == 2) logit = 0;                  // all equal
+            if (kind == 3 && i % 3 == 0) logit = std::nanf("");
+            if (kind == 4) logit = i % 5 == 0 ? -infinity : -infinity;
+          }
+          const Router router{per_token, normalise};
+          for (const IndexRange local :
+               {IndexRange{0, experts}, {0, experts / 2 + 1}, {experts - 1, experts}})
+            ASSERT_NO_FATAL_FAILURE(
+                expect_contract(Routed(ops(), logits, router, local), logits, router, local));
+        }
+}
+
+// The rows of experts in these tests: all numbers, some of them 0.
+Tensor logits_for(Device& device, const std::vector<int64_t>& rows_of_expert) {
+  int64_t tokens = 0;
+  for (const int64_t rows : rows_of_expert) tokens += rows;
+  Tensor logits(device, DType::fp32, {tokens, static_cast<int64_t>(rows_of_expert.size())});
+  fill(logits, 0);
+  // Tokens of an expert are not side by side.
+  std::vector<int64_t> left = rows_of_expert;
+  for (int64_t token = 0, expert = 0; token < tokens; ++expert) {
+    const size_t e = static_cast<size_t>(expert) % left.size();
+    if (left[e] == 0) continue;
+    --left[e];
+    set(logits, token++ * static_cast<int64_t>(left.size()) + static_cast<int64_t>(e), 3);
+  }
+  return logits;
+}
+
+struct Shapes {
+  int64_t hidden, width;
+  int slices;
+};
+
+class Layer {
+ public:
+  Layer(Ops& ops, DType dtype, int64_t experts, const Shapes& shapes) : half_((shapes.width + 31) / 32 * 32) {
+    for (int64_t e = 0; e < experts; ++e) {
+      const auto seed = static_cast<uint64_t>(10 * e);
+      gate.push_back(random_tensor(ops.device(), dtype, {shapes.width, shapes.hidden}, seed + 1));
+      up.push_back(random_tensor(ops.device(), dtype, {shapes.width, shapes.hidden}, seed + 2));
+      down.push_back(random_tensor(ops.device(), dtype, {shapes.hidden, shapes.width}, seed + 3));
+      gate_up_.push_back(ops.make_weight(dtype, 2 * half_, shapes.hidden, 1));
+      ops.pack(gate_up_.back(), 0, gate.back());
+      ops.pack(gate_up_.back(), half_, up.back());
+      down_.push_back(ops.make_weight(dtype, shapes.hidden, shapes.width, shapes.slices));
+      ops.pack(down_.back(), 0, down.back());
+    }
+  }
+  std::vector<const Weight*> gate_up_weights() const { return pointers(gate_up_); }
+  std::vector<const Weight*> down_weights() const { return pointers(down_); }
+  std::vector<Tensor> gate, up, down;
+
+ private:
+  static std::vector<const Weight*> pointers(const std::vector<Weight>& weights) {
+    std::vector<const Weight*> all;
+    for (const Weight& weight : weights) all.push_back(&weight);
+    return all;
+  }
+  int64_t half_;
+  std::vector<Weight> gate_up_, down_;
+};
+
+double dot(ConstTensorView a, int64_t row, ConstTensorView b, int64_t other) {
+  const int64_t width = a.shape[1];
+  double sum = 0;
+  for (int64_t i = 0; i < width; ++i) sum += double{get(a, row * width + i)} * get(b, other * width + i);
+  return sum;
+}
+
+TEST_P(Experts, ProductsAgreeWithDoublePrecisionForAnyNumberOfRows) {
+  for (const DType dtype : activation_types())
+    for (const Shapes& shapes : {Shapes{64, 48, 8}, {40, 112, 8}, {33, 31, 1}, {96, 24, 4}})
+      for (const std::vector<int64_t>& rows :
+           {std::vector<int64_t>{1, 0, 2}, {31, 33, 0}, {0, 0, 1}, {0, 700, 1}}) {
+        SCOPED_TRACE(fmt::format("{} {} x {}", name_of(dtype), shapes.hidden, shapes.width));
+        const Layer layer(ops(), dtype, 3, shapes);
+        const Tensor logits = logits_for(device(), rows);
+        const Routed routed(ops(), logits, {1, false}, {0, 3});
+        const Tensor x = random_tensor(device(), dtype, {logits.shape()[0], shapes.hidden}, 7);
+        GuardedTensor inner(device(), dtype, {routed.rows, shapes.width});
+        GuardedTensor out(device(), DType::fp32, {routed.rows, shapes.hidden});
+        ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), routed.routing,
+                                      layer.gate_up_weights(), inner.view());
+        ops().grouped_matmul(inner.view(), routed.routing, layer.down_weights(), out.view());
+        ASSERT_TRUE(inner.intact() && out.intact());
+        for (size_t e = 0; e < 3; ++e) {
+          const IndexRange of_expert = routed.routing.rows_of(static_cast<int64_t>(e));
+          ASSERT_EQ(of_expert.size(), rows[e]);
+          const int64_t step = std::max<int64_t>(1, of_expert.size() / 40);
+          for (int64_t row = of_expert.begin; row < of_expert.end; row += step) {
+            const int64_t token = routed.routing.tokens.as<int32_t>()[row];
+            for (int64_t i = 0; i < shapes.width; ++i) {
+              const double g = dot(x, token, layer.gate[e], i), u = dot(x, token, layer.up[e], i);
+              const double exact = g / (1 + std::exp(-g)) * u;
+              ASSERT_NEAR(get(inner.view(), row * shapes.width + i), exact,
+                          rounding(dtype) * std::abs(exact) + 3e-5 * (1 + std::abs(u)));
+            }
+            for (int64_t i = 0; i < shapes.hidden; ++i)
+              ASSERT_NEAR(get(out.view(), row * shapes.hidden + i), dot(inner.view(), row, layer.down[e], i),
+                          2e-4);
+          }
+        }
+      }
+}
+
+// All bits of a token's sum, alone and in company of others that are routed otherwise.
+TEST_P(Experts, OfATokenDoNotDependOnTheOtherTokensNorOnThreads) {
+  const Shapes shapes{64, 48, 8};
+  const int64_t experts = 8, tokens = 61;
+  for (const DType dtype : activation_types()) {
+    const Tensor x = random_tensor(device(), dtype, {tokens, shapes.hidden}, 7);
+    const Tensor logits = random_tensor(device(), DType::fp32, {tokens, experts}, 8, 3);
+    const auto run = [&](Ops& some, int64_t first, int64_t count) {
+      const Layer layer(some, dtype, experts, shapes);
+      const Routed routed(some, logits.view().rows(first, count), {3, true}, {0, experts});
+      Tensor inner(some.device(), dtype, {routed.rows, shapes.width}),
+          rows(some.device(), DType::fp32, {routed.rows, shapes.hidden}),
+          out(some.device(), DType::fp32, {count, shapes.hidden});
+      some.grouped_matmul_gate_mul(GateActivation::silu, x.view().rows(first, count), routed.routing,
+                                   layer.gate_up_weights(), inner);
+      some.grouped_matmul(inner, routed.routing, layer.down_weights(), rows);
+      some.combine(rows, routed.routing, 8, out);
+      return floats_of(out);
+    };
+    const std::vector<float> whole = run(ops(), 0, tokens);
+    const Backend other = with_threads(3);
+    EXPECT_EQ(run(*other.ops, 0, tokens), whole);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {17, 1}, {5, 40}, {60, 1}}) {
+      const auto begin = whole.begin() + first * shapes.hidden;
+      EXPECT_EQ(run(ops(), first, count), std::vector<float>(begin, begin + count * shapes.hidden));
+    }
+  }
+}
+
+// Steps 2 to 4 of the order of the sum, in plain loops.
+std::vector<float> combined(const Routed& routed, ConstTensorView rows, int64_t slices, int64_t token) {
+  const int64_t width = rows.shape[1], experts = routed.routing.experts.size();
+  std::vector<float> sums;
+  for (int64_t i = 0; i < width; ++i) {
+    std::vector<std::pair<bool, float>> slice(static_cast<size_t>(slices));
+    for (int64_t e = 0; e < experts; ++e)
+      for (int64_t row = routed.routing.rows_of(e).begin; row < routed.routing.rows_of(e).end; ++row) {
+        if (routed.routing.tokens.as<int32_t>()[row] != token) continue;
+        const float product = routed.routing.weights.as<float>()[row] * rows.as<float>()[row * width + i];
+        auto& [is_there, sum] = slice[static_cast<size_t>(e / (experts / slices))];
+        sum = is_there ? sum + (product + 0.0f) : product + 0.0f;
+        is_there = true;
+      }
+    for (size_t distance = 1; distance < slice.size(); distance *= 2)
+      for (size_t s = 0; s + distance < slice.size(); s += 2 * distance) {
+        auto& [here, sum] = slice[s];
+        const auto& [there, other] = slice[s + distance];
+        sum = here && there ? sum + other : there ? other : sum;
+        here = here || there;
+      }
+    sums.push_back(slice[0].first ? slice[0].second : 0.0f);
+  }
+  return sums;
+}
+
+TEST_P(Experts, AreAddedInTheOrderOfTheContract) {
+  constexpr int64_t width = 300, tokens = 23;
+  for (const auto& [experts, per_token, slices] :
+       {std::tuple{8, 2, 8}, {12, 5, 4}, {5, 5, 1}, {32, 8, 32}, {32, 8, 1}, {60, 7, 4}})
+    for (const IndexRange local : {IndexRange{0, experts}, {experts / 2 / slices * slices, experts}}) {
+      const int64_t of_local = local.size() == experts ? slices : std::gcd<int64_t>(local.size(), slices);
+      const Tensor logits = random_tensor(device(), DType::fp32, {tokens, experts}, 3, 2);
+      const Routed routed(ops(), logits, {per_token, false}, local);
+      Tensor rows = random_tensor(device(), DType::fp32, {std::max<int64_t>(routed.rows, 1), width}, 4);
+      for (int64_t i = 0; i < routed.rows * width; i += 7) rows.view().as<float>()[i] = -0.0f;
+      GuardedTensor out(device(), DType::fp32, {tokens, width});
+      ops().combine(rows, routed.routing, of_local, out.view());
+      EXPECT_TRUE(out.intact());
+      for (int64_t t = 0; t < tokens; ++t) {
+        const std::vector<float> expected = combined(routed, rows, of_local, t);
+        for (int64_t i = 0; i < width; ++i) {
+          const float found = get(out.view(), t * width + i);
+          ASSERT_EQ(found, expected[static_cast<size_t>(i)]) << experts << " experts, token " << t;
+          ASSERT_FALSE(found == 0 && std::signbit(found));
+        }
+      }
+    }
+}
+
+// A broken expert reaches only the tokens that picked it.
+TEST_P(Experts, OfNaNReachOnlyTheTokensThatPickedThem) {
+  const Tensor logits = random_tensor(device(), DType::fp32, {40, 8}, 3, 2);
+  const Routed routed(ops(), logits, {2, true}, {0, 8});
+  Tensor rows = random_tensor(device(), DType::fp32, {routed.rows, 16}, 4),
+         out(device(), DType::fp32, {40, 16});
+  const IndexRange broken = routed.routing.rows_of(3);
+  fill(rows.view().rows(broken.begin, broken.size()), std::nanf(""));
+  ops().combine(rows, routed.routing, 8, out);
+  for (int64_t t = 0; t < 40; ++t) {
+    const std::vector<Pick> picks = picks_of(logits, t, {2, true});
+    const bool picked = std::ranges::any_of(picks, [](const Pick& pick) { return pick.expert == 3; });
+    EXPECT_EQ(std::isnan(get(out, t * 16)), picked);
+  }
+}
+
+TEST_P(Experts, AreChosenByActivationsInFp32) {
+  const Tensor x = random_tensor(device(), DType::bf16, {7, 33}, 1);
+  GuardedTensor wide(device(), DType::fp32, {7, 33});
+  ops().widen(x, wide.view());
+  EXPECT_TRUE(wide.intact());
+  EXPECT_EQ(floats_of(wide.view()), floats_of(x));
+}
+
+}  // namespace
+}  // namespace maniple
