@@ -41,13 +41,15 @@ std::span<std::byte> StageLink::bytes_of(Tensor& slot, int64_t rows) const {
   return {slot.view().data, sizeof(Header) + static_cast<size_t>(rows) * row};
 }
 
-void StageLink::wait_until(const auto& done) {
-  if (done()) return;
+double StageLink::wait_until(const auto& done) {
+  if (done()) return 0;
   const auto start = std::chrono::steady_clock::now();
   waits_ = true;
   for (Backoff backoff(Backoff::Spin::no); !done();) backoff.pause();
   waits_ = false;
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds_ += waited;
+  return waited;
 }
 
 void StageLink::send(const StageStep& step, ConstTensorView rows) {
@@ -55,19 +57,20 @@ void StageLink::send(const StageStep& step, ConstTensorView rows) {
               rows.dtype == rows_.dtype,
           "rows for the next stage");
   const size_t slot = sends_++ % StageTransport::slots;
-  wait_until([&] { return transport_->sent(slot); });
+  const double waited = wait_until([&] { return transport_->sent(slot); });
   const std::span<std::byte> message = bytes_of(out_[slot], rows.shape[0]);
   const Header header{.step = step.step, .rows = rows.shape[0], .state_hash = step.state_hash};
   std::memcpy(message.data(), &header, sizeof header);
   std::memcpy(message.data() + sizeof header, rows.data, rows.bytes());
   transport_->send(slot, message);
-  bytes_sent_ += message.size();
+  counts_.add(CollectiveOp::send, message.size(), waited);
 }
 
 TensorView StageLink::take(const StageStep& step, int64_t rows) {
   const size_t slot = takes_ % StageTransport::slots;
   std::optional<size_t> bytes;
-  wait_until([&] { return (bytes = transport_->received(slot)).has_value(); });
+  const double waited = wait_until([&] { return (bytes = transport_->received(slot)).has_value(); });
+  counts_.add(CollectiveOp::receive, *bytes, waited);
   const std::span<std::byte> expected = bytes_of(in_[slot], rows);
   const Header due{.step = step.step, .rows = rows, .state_hash = step.state_hash};
   Header header{.magic = 0};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <kernels/tensor/tensor.hpp>
+#include <parallel/collective_counts.hpp>
 
 #include <array>
 #include <atomic>
@@ -57,12 +58,13 @@ class StageLink {
   void release();
   // Lets messages move while this rank computes.
   void poll();
-  double seconds() const { return seconds_; }  // waited so far
-  uint64_t bytes_sent() const { return bytes_sent_; }
+  double seconds() const { return seconds_; }                 // waited so far
+  const CollectiveCounts& counts() const { return counts_; }  // send and receive, with the waits
 
  private:
   struct Header;
-  void wait_until(const auto& done);
+  // Returns the seconds.
+  double wait_until(const auto& done);
   std::span<std::byte> bytes_of(Tensor& slot, int64_t rows) const;
 
   std::string name_;
@@ -73,7 +75,7 @@ class StageLink {
   std::unique_ptr<StageTransport> transport_;  // goes before the memory that it uses
   uint64_t sends_ = 0, takes_ = 0;             // so far
   double seconds_ = 0;
-  uint64_t bytes_sent_ = 0;
+  CollectiveCounts counts_;
 };
 
 }  // namespace maniple

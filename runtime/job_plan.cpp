@@ -111,6 +111,12 @@ std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfi
   return stage_layers(costs, head * static_cast<int64_t>(size_of(options.dtype)), options.pipeline_size);
 }
 
+// "3-4"; "3" for a single one.
+std::string numbers_text(const IndexRange& range) {
+  return range.size() == 1 ? fmt::format("{}", range.begin)
+                           : fmt::format("{}-{}", range.begin, range.end - 1);
+}
+
 RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, const ModelConfig& config) {
   const std::unique_ptr<Model> model = make_model(config, rank);
   const HeadLayout heads = model->heads();
@@ -131,13 +137,14 @@ std::string grid_text(const GridSize& grid) {
   return fmt::format("tensor {} x {}data {}", grid.tensor, stages, grid.data);
 }
 
+std::string layers_text(const IndexRange& layers) { return "layers " + numbers_text(layers); }
+
 std::string stages_text(const JobPlan& plan) {
-  std::string text;
-  for (const IndexRange& stage : plan.stages) {
-    text += fmt::format("{}{}", text.empty() ? "layers " : " | ", stage.begin);
-    if (stage.size() > 1) text += fmt::format("-{}", stage.end - 1);
-  }
-  return plan.stages.size() > 1 ? text : "";
+  if (plan.stages.size() < 2) return "";
+  std::string text = layers_text(plan.stages.front());
+  for (size_t stage = 1; stage < plan.stages.size(); ++stage)
+    text += " | " + numbers_text(plan.stages[stage]);
+  return text;
 }
 
 bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tensor_size) {

@@ -73,6 +73,7 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
 // each stage, "layers 0-2 | 3-4", empty for a single stage.
 std::string grid_text(const GridSize& grid);
 std::string stages_text(const JobPlan& plan);
+std::string layers_text(const IndexRange& layers);  // "layers 3-4"
 
 // Whether any tensor group of this size has ranks on several nodes.
 bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tensor_size);

@@ -25,16 +25,18 @@ uint32_t parse_block_size(const std::string& name, const std::string& given) {
   return size;
 }
 
+constexpr const char* layers_remedy = "leave it out: stages then cost about the same";
+
 std::vector<int64_t> parse_layers(const std::string& name, const std::string& given) {
   std::vector<int64_t> layers;
   for (const std::string& stage : split_at_commas(given)) {
     const auto [end, error] =
         std::from_chars(stage.data(), stage.data() + stage.size(), layers.emplace_back());
     if (error != std::errc{} || end != stage.data() + stage.size() || layers.back() < 0)
-      refuse(fmt::format("--{} ({}) must be whole numbers", name, given), "--pp 2 --pp-layers 14,14");
+      refuse(fmt::format("--{} ({}) must be whole numbers", name, given), layers_remedy);
   }
   if (std::ranges::find(layers, 0) != layers.end())
-    refuse(fmt::format("--{} ({}): every stage needs a layer", name, given), "--pp 2 --pp-layers 14,14");
+    refuse(fmt::format("--{} ({}): every stage needs a layer", name, given), layers_remedy);
   return layers;
 }
 

@@ -125,6 +125,8 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
   nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
                                    {"ranks", world.size()},
                                    {"tensor", plan.grid.tensor},
+                                   {"pipeline", plan.grid.pipeline},
+                                   {"stages", stages_text(plan)},
                                    {"data", plan.grid.data},
                                    {"mpi", world.description()},
                                    {"backend", info.backend},

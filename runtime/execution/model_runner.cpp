@@ -89,6 +89,7 @@ TensorView ModelRunner::forward(const StepBatch& batch, const StageStep& step) {
 CollectiveCounts ModelRunner::collectives() const {
   CollectiveCounts sum = context_.groups.tensor->counts();
   for (const auto& [bucket, decode] : graphs_) sum.add_calls(decode.calls, decode.replays);
+  if (context_.groups.stages) sum.add(context_.groups.stages->counts());
   return sum;
 }
 

@@ -75,7 +75,11 @@ TEST(StageLink, ASenderWaitsWhileTwoMessagesAreNotTaken) {
     if (rank == 0) {
       for (uint64_t step = 1; step <= 3; ++step, ++sent) link.send(step_of(step), view(rows_of(step, 2)));
       EXPECT_GT(link.seconds(), 0);
-      EXPECT_EQ(link.bytes_sent(), 3u * (64 + 2 * width * sizeof(float)));
+      const size_t bytes = 64 + 2 * width * sizeof(float), size_class = 8;  // 256 and more
+      const CollectiveCount& sends = link.counts().by_op[static_cast<size_t>(CollectiveOp::send)][size_class];
+      EXPECT_EQ(sends.calls, 3u);
+      EXPECT_EQ(sends.bytes, 3 * bytes);
+      EXPECT_EQ(sends.seconds, link.seconds());
       return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
