@@ -65,6 +65,8 @@ class Ops {
   // width].
   virtual void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                             TensorView out) = 0;
+  // add_rms_norm without the norm: the same bits in residual.
+  virtual void add_residual(ConstTensorView delta, TensorView residual) = 0;
   // out[t, i] = activation(gate_up[t, i]) * gate_up[t, width + i]
   virtual void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) = 0;
   // out = a + b, elementwise, same type; out may be a or b. One step of the reduction tree.

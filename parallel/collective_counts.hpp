@@ -41,6 +41,15 @@ struct CollectiveCounts {
     count.seconds += seconds;
     count.longest = seconds < count.longest ? count.longest : seconds;
   }
+  void add(const CollectiveCounts& other) {
+    for (size_t op = 0; op < by_op.size(); ++op)
+      for (size_t size = 0; size < num_sizes; ++size) {
+        CollectiveCount& count = by_op[op][size];
+        const CollectiveCount& more = other.by_op[op][size];
+        count = {count.calls + more.calls, count.bytes + more.bytes, count.seconds + more.seconds,
+                 std::max(count.longest, more.longest)};
+      }
+  }
   // Adds `times` (which may be negative) as many calls and bytes as `other` has, but no time.
   void add_calls(const CollectiveCounts& other, int64_t times) {
     for (size_t op = 0; op < by_op.size(); ++op)

@@ -3,11 +3,18 @@
 
 namespace maniple {
 
-Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits) {
+Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits,
+                   const StageRows& rows) {
   const auto make = [&](std::span<const int> ranks) {
     return std::make_unique<TimedCommunicator>(world.make_group(ranks, ops), ops.device(), waits);
   };
-  return {.tensor = make(plan.groups.tensor)};
+  Groups groups{.tensor = make(plan.groups.tensor)};
+  if (plan.grid.pipeline > 1)
+    groups.stages = std::make_unique<StageLink>(
+        world.make_stage_transport(plan.groups.previous, plan.groups.next),
+        fmt::format("stage {} of replica {}", plan.position.pipeline, plan.position.data),
+        plan.is_first_stage(), plan.is_last_stage(), rows, ops.device(), waits);
+  return groups;
 }
 
 }  // namespace maniple

@@ -3,6 +3,7 @@
 
 #include <parallel/communicator.hpp>
 #include <parallel/rank_plan.hpp>
+#include <parallel/stage_link.hpp>
 #include <parallel/world.hpp>
 
 #include <atomic>
@@ -13,12 +14,21 @@ namespace maniple {
 struct Groups {
   std::unique_ptr<Communicator> tensor;
 
+  std::unique_ptr<StageLink> stages = {};  // null without a pipeline
+
+  // Lets messages between stages move while this rank computes.
+  void poll() const {
+    if (stages) stages->poll();
+  }
   bool capture() const { return tensor->captures(); }
-  double seconds() const { return tensor->seconds(); }  // spent in calls
+  // Spent in calls, and in waits for the stage before and after.
+  double seconds() const { return tensor->seconds() + (stages ? stages->seconds() : 0); }
 };
 
 // Collective over all ranks. `ops` as for World::make_group. `waits` is true during a call, when this rank
 // may wait for others. Both must outlive the groups.
-Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits);
+// rows: of a step, between stages.
+Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits,
+                   const StageRows& rows);
 
 }  // namespace maniple

@@ -30,9 +30,15 @@ std::vector<int> ranks_of_replica(const GridSize& grid, int data) {
 
 GroupRanks groups_of(const GridSize& grid, int rank) {
   const GridPosition mine = position_in(grid, rank);
+  const auto at_stage = [&](int stage) {
+    const bool exists = 0 <= stage && stage < grid.pipeline;
+    return exists ? std::optional(rank_at(grid, {mine.tensor, stage, mine.data})) : std::nullopt;
+  };
   return {.tensor = every(rank_at(grid, {0, mine.pipeline, mine.data}), 1, grid.tensor),
           .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),
-          .replica = ranks_of_replica(grid, mine.data)};
+          .replica = ranks_of_replica(grid, mine.data),
+          .previous = at_stage(mine.pipeline - 1),
+          .next = at_stage(mine.pipeline + 1)};
 }
 
 int result_rank_of(const GridSize& grid, int data) { return rank_at(grid, {0, grid.pipeline - 1, data}); }

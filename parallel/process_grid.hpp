@@ -2,6 +2,7 @@
 // ((data * pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of consecutive ranks.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 namespace maniple {
@@ -32,6 +33,8 @@ struct GroupRanks {
   std::vector<int> tensor{0};   // one stage of one replica
   std::vector<int> data{0};     // the same part of the model in every replica
   std::vector<int> replica{0};  // all ranks of one copy of the model
+  // The same tensor rank of the stage before and after.
+  std::optional<int> previous = {}, next = {};
 
   bool operator==(const GroupRanks&) const = default;
 };

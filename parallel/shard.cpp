@@ -1,7 +1,9 @@
 #include <parallel/shard.hpp>
 
 #include <algorithm>
+#include <compare>
 #include <numeric>
+#include <utility>
 
 namespace maniple {
 
@@ -48,6 +50,63 @@ int64_t padded_vocabulary(int64_t vocabulary_size, int parts) {
 VocabularyShard vocabulary_shard(int64_t vocabulary_size, int parts, int part) {
   const IndexRange padded = even_shard(padded_vocabulary(vocabulary_size, parts), parts, part, "vocabulary");
   return {padded, {std::min(padded.begin, vocabulary_size), std::min(padded.end, vocabulary_size)}};
+}
+
+namespace {
+
+__extension__ using Wide = __int128;  // the squares of bytes
+
+// The first layers of a model as stages: the number of layers of each, and what the split is judged by.
+struct Split {
+  static constexpr Wide none = Wide{1} << 126;
+  Wide value = none;
+  std::vector<int64_t> layers = {};
+  auto operator<=>(const Split&) const = default;
+};
+
+// The best split of all layers into stages. sums: costs of the first 0, 1, 2, ... layers. judge(value, cost): the
+// value of a split after a stage of this cost is appended; `none` if such a stage may not be.
+template <typename Judge>
+Split best_split(const std::vector<int64_t>& sums, int stages, const Judge& judge) {
+  std::vector<Split> best(sums.size());  // by number of layers
+  best[0].value = 0;
+  for (int stage = 1; stage <= stages; ++stage) {
+    std::vector<Split> longer(sums.size());
+    for (size_t end = 1; end < sums.size(); ++end)
+      for (size_t begin = 0; begin < end; ++begin) {
+        if (best[begin].value == Split::none) continue;
+        const Wide value = judge(best[begin].value, sums[end] - sums[begin]);
+        if (value > longer[end].value || value == Split::none) continue;
+        Split split{value, best[begin].layers};
+        // Of equal splits the first in this order is taken: the last stage, the first, the second, ...
+        split.layers.insert(stage == stages ? split.layers.begin() : split.layers.end(),
+                            static_cast<int64_t>(end - begin));
+        longer[end] = std::min(longer[end], split);
+      }
+    best = std::move(longer);
+  }
+  std::ranges::rotate(best.back().layers, best.back().layers.begin() + 1);
+  return best.back();
+}
+
+}  // namespace
+
+std::vector<IndexRange> stage_layers(std::span<const int64_t> costs, int64_t head, int stages) {
+  require(0 < stages && std::cmp_less_equal(stages, costs.size()), "every stage has a layer");
+  std::vector<int64_t> sums{0};
+  for (const int64_t cost : costs) sums.push_back(sums.back() + cost);
+  sums.back() += head;
+  const auto dearest = [](Wide value, int64_t cost) { return std::max(value, Wide{cost}); };
+  const Wide limit = best_split(sums, stages, dearest).value;
+  const auto squares = [limit](Wide value, int64_t cost) {
+    return cost <= limit ? value + Wide{cost} * cost : Split::none;
+  };
+  std::vector<IndexRange> ranges;
+  for (const int64_t count : best_split(sums, stages, squares).layers) {
+    const int64_t begin = ranges.empty() ? 0 : ranges.back().end;
+    ranges.push_back({begin, begin + count});
+  }
+  return ranges;
 }
 
 ReductionSlices reduction_slices(int64_t columns, int parts) {

@@ -3,6 +3,7 @@
 
 #include <kernels/tensor/shape.hpp>
 
+#include <span>
 #include <vector>
 
 namespace maniple {
@@ -40,6 +41,12 @@ struct VocabularyShard {
 };
 int64_t padded_vocabulary(int64_t vocabulary_size, int parts);
 VocabularyShard vocabulary_shard(int64_t vocabulary_size, int parts, int part);
+
+// The layers of each stage of a pipeline, by what each layer costs; `head` is added to the cost of the last
+// stage. Every stage has a layer, so stages must not exceed the layers. Of all splits the one with the smallest
+// cost of the dearest stage, then the smallest sum of squares, then the fewest layers on the last stage, on the
+// first, on the second, and so on.
+std::vector<IndexRange> stage_layers(std::span<const int64_t> costs, int64_t head, int stages);
 
 // A row-parallel sum over `columns` has `total` reduction slices over all ranks, `local` of them on each.
 // total = gcd(columns, 8) makes the bits independent of the number of ranks. Where `parts` does not divide

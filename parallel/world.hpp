@@ -7,6 +7,7 @@
 #include <parallel/collectives.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/mailbox.hpp>
+#include <parallel/stage_link.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -55,6 +56,10 @@ class World {
   virtual void open_gpu_transport() {}
   // Collective over all ranks.
   virtual Channel make_channel() = 0;
+  // Collective over all ranks of a job with a pipeline. previous, next: world ranks of the stages before and
+  // after; absent at the ends.
+  virtual std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                               std::optional<int> next) = 0;
 
   // Moves host memory between any ranks. Only for start-up: one thread, and no other traffic meanwhile.
   virtual Transport& transport() = 0;

@@ -38,13 +38,14 @@ Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, 
 SchedulerConfig Engine::scheduler_config() const {
   SchedulerConfig scheduler;
   scheduler.max_num_seqs = options_.max_num_seqs;
-  scheduler.max_num_batched_tokens = options_.max_num_batched_tokens;
+  scheduler.max_num_batched_tokens = plan_.step_tokens;
   scheduler.max_model_len = plan_.max_model_len;
   scheduler.block_size = options_.block_size;
   scheduler.prefix_cache = options_.prefix_cache;
   scheduler.eos_token_ids = model_.stop_token_ids();
   scheduler.policy = options_.schedule;
   scheduler.steps_in_flight = plan_.steps_in_flight;
+  scheduler.tokens_in_plan = plan_.grid.pipeline > 1;
   return scheduler;
 }
 

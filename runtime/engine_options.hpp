@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace maniple {
 
@@ -24,7 +25,9 @@ inline std::string_view name_of(Repro repro) {
 struct EngineOptions {
   std::filesystem::path model;
   int tensor_size = 1;
-  DType dtype = DType::bf16;  // of weights, activations and KV cache; fp16 on GPUs only
+  int pipeline_size = 1;
+  std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
+  DType dtype = DType::bf16;             // of weights, activations and KV cache; fp16 on GPUs only
   BackendOptions backend;
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
@@ -38,7 +41,8 @@ struct EngineOptions {
   std::optional<uint32_t> max_model_len;  // absent: the model's
   bool prefix_cache = true;
   Policy schedule = Policy::mixed;
-  // Steps planned and not yet answered; absent: 1 on CPUs, 2 on GPUs, which work while the host plans.
+  // Steps planned and not yet answered; absent: 1 on CPUs, 2 on GPUs, which work while the host plans; with a
+  // pipeline one more than its stages.
   std::optional<uint32_t> steps_in_flight;
   bool eager = false;  // no graphs
   Repro repro = Repro::grid;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace maniple {
 namespace {
@@ -55,6 +56,67 @@ std::optional<PlanRefusal> refuse_sizes(const EngineOptions& options, const Mode
   return std::nullopt;
 }
 
+std::optional<PlanRefusal> refuse_pipeline(int ranks, const EngineOptions& options) {
+  const int stages = options.pipeline_size, left = ranks / options.tensor_size;
+  const auto named = static_cast<int>(options.pipeline_layers.size());
+  if (stages < 1 || left % stages != 0)
+    return PlanRefusal{Field::pipeline_size, stages, "ranks", ranks, false, small_divisors(left)};
+  if (stages > 1 && options.backend.kind == BackendKind::cuda)
+    return PlanRefusal{Field::pipeline_size, stages, "GPUs", 1, false, {1}};
+  if (named != 0 && named != stages)
+    return PlanRefusal{Field::pipeline_layers, named, "stages", stages, false, {stages}};
+  return std::nullopt;
+}
+
+std::optional<PlanRefusal> refuse_layers(int ranks, const EngineOptions& options, const ModelConfig& config) {
+  const int64_t layers = config.num_layers;
+  const auto given =
+      std::accumulate(options.pipeline_layers.begin(), options.pipeline_layers.end(), int64_t{0});
+  std::vector<int> fitting = small_divisors(ranks / options.tensor_size);
+  std::erase_if(fitting, [layers](int stages) { return stages > layers; });
+  if (options.pipeline_size > layers)
+    return PlanRefusal{Field::pipeline_size, options.pipeline_size, "layers", layers, true, fitting};
+  if (!options.pipeline_layers.empty() && given != layers)
+    return PlanRefusal{Field::pipeline_layers, given, "layers", layers, true, {static_cast<int>(layers)}};
+  return std::nullopt;
+}
+
+// Steps of a pipeline are cut alike: a stage is idle while the one before it computes a longer step.
+uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
+  if (plan.grid.pipeline == 1) return options.max_num_batched_tokens;
+  constexpr uint32_t grain = 64;
+  const auto share = [&](uint32_t of) { return (of + plan.steps_in_flight - 1) / plan.steps_in_flight; };
+  const uint32_t alike = (share(options.max_num_batched_tokens) + grain - 1) / grain * grain;
+  return std::min(options.max_num_batched_tokens, std::max(alike, share(options.max_num_seqs)));
+}
+
+// Layers cost what they weigh; the head costs its padded matrix, and the embedding, a look-up, nothing.
+std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfig& config) {
+  if (options.pipeline_size == 1) return {{0, config.num_layers}};
+  if (!options.pipeline_layers.empty()) {
+    std::vector<IndexRange> stages{{0, 0}};
+    for (const int64_t count : options.pipeline_layers)
+      stages.push_back({stages.back().end, stages.back().end + count});
+    return {stages.begin() + 1, stages.end()};
+  }
+  std::vector<int64_t> costs;
+  RankPlan layer;  // neither embeds nor samples
+  layer.grid.pipeline = 3;
+  layer.position.pipeline = 1;
+  for (int64_t index = 0; index < config.num_layers; ++index) {
+    layer.layers = {index, index + 1};
+    costs.push_back(static_cast<int64_t>(weight_bytes(*make_model(config, layer), options.dtype)));
+  }
+  const int64_t head = padded_vocabulary(config.vocab_size, 1) * config.hidden_size;
+  return stage_layers(costs, head * static_cast<int64_t>(size_of(options.dtype)), options.pipeline_size);
+}
+
+// "3-4"; "3" for a single one.
+std::string numbers_text(const IndexRange& range) {
+  return range.size() == 1 ? fmt::format("{}", range.begin)
+                           : fmt::format("{}-{}", range.begin, range.end - 1);
+}
+
 RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, const ModelConfig& config) {
   const std::unique_ptr<Model> model = make_model(config, rank);
   const HeadLayout heads = model->heads();
@@ -70,8 +132,23 @@ RankPlan JobPlan::rank(int rank) const {
   return plan;
 }
 
+std::string grid_text(const GridSize& grid) {
+  const std::string stages = grid.pipeline > 1 ? fmt::format("pipeline {} x ", grid.pipeline) : "";
+  return fmt::format("tensor {} x {}data {}", grid.tensor, stages, grid.data);
+}
+
+std::string layers_text(const IndexRange& layers) { return "layers " + numbers_text(layers); }
+
+std::string stages_text(const JobPlan& plan) {
+  if (plan.stages.size() < 2) return "";
+  std::string text = layers_text(plan.stages.front());
+  for (size_t stage = 1; stage < plan.stages.size(); ++stage)
+    text += " | " + numbers_text(plan.stages[stage]);
+  return text;
+}
+
 bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tensor_size) {
-  const GridSize grid{tensor_size, 1, static_cast<int>(locations.size()) / tensor_size};
+  const GridSize grid{.tensor = tensor_size, .data = static_cast<int>(locations.size()) / tensor_size};
   for (int first = 0; first < grid.ranks(); first += tensor_size)
     for (const int rank : groups_of(grid, first).tensor)
       if (locations[static_cast<size_t>(rank)].node != locations[static_cast<size_t>(first)].node)
@@ -85,16 +162,22 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
   const int ranks = static_cast<int>(locations.size()), tensor = options.tensor_size;
   if (tensor < 1 || ranks % tensor != 0)
     return PlanRefusal{Field::tensor_size, tensor, "ranks", ranks, false, small_divisors(ranks)};
+  if (std::optional<PlanRefusal> refusal = refuse_pipeline(ranks, options)) return std::move(*refusal);
+  const int pipeline = options.pipeline_size;
   JobPlan plan;
-  plan.grid = {.tensor = tensor, .pipeline = 1, .data = ranks / tensor};
+  plan.grid = {.tensor = tensor, .pipeline = pipeline, .data = ranks / (tensor * pipeline)};
   plan.tensor_groups_span_nodes = tensor_groups_span_nodes(locations, tensor);
   const bool beside_host = options.backend.kind == BackendKind::cuda;
-  plan.steps_in_flight = options.steps_in_flight.value_or(beside_host ? 2 : 1);
+  const int steps = pipeline > 1 ? pipeline + 1 : beside_host ? 2 : 1;
+  plan.steps_in_flight = options.steps_in_flight.value_or(static_cast<uint32_t>(steps));
+  if (pipeline > 1) plan.steps_in_flight = std::min(plan.steps_in_flight, options.max_num_seqs);
+  plan.step_tokens = step_tokens_of(options, plan);
   if (!config) return plan;
 
   if (std::optional<PlanRefusal> refusal = refuse_sizes(options, *config)) return std::move(*refusal);
   set_repro(plan, options, *config);
-  plan.stages = {{0, config->num_layers}};
+  if (std::optional<PlanRefusal> refusal = refuse_layers(ranks, options, *config)) return std::move(*refusal);
+  plan.stages = stages_of(options, *config);
   plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config->max_position_embeddings));
   try {
     for (int member = 0; member < plan.grid.replica_ranks(); ++member)

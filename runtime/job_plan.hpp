@@ -27,6 +27,7 @@ struct JobPlan {
   GridSize grid;
   bool tensor_groups_span_nodes = false;
   uint32_t steps_in_flight = 1;  // plans that may be unanswered
+  uint32_t step_tokens = 0;      // most of one step
   // The level in force, and why it is not that of the options; empty if it is. CPUs: always `grid`, or
   // `batch` where a size forbids `grid`. GPUs: `off`.
   Repro repro = Repro::grid;
@@ -47,19 +48,32 @@ struct JobPlan {
 
 // Why there is no plan: a field of EngineOptions does not fit a limit.
 struct PlanRefusal {
-  enum class Field : uint8_t { tensor_size, max_model_len, max_num_batched_tokens };
+  enum class Field : uint8_t {
+    tensor_size,
+    pipeline_size,
+    pipeline_layers,
+    max_model_len,
+    max_num_batched_tokens
+  };
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
-  std::string limit;  // "ranks", "kv heads", "positions", "max_num_seqs"
+  std::string limit;  // "ranks", "layers", "stages", "kv heads", "positions", "max_num_seqs"
   int64_t limit_value = 0;
-  bool of_model = false;     // the limit is the model's
-  std::vector<int> fitting;  // tensor_size: values that would fit; other fields: the limit alone
+  bool of_model = false;  // the limit is the model's
+  std::vector<int>
+      fitting;  // tensor_size, pipeline_size: values that would fit; other fields: the limit alone
 };
 
 // options.backend.kind: not automatic, the same on all ranks. config: null without a model; the plan then
 // holds only what does not depend on one. Throws Error (internal) without ranks.
 std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
                                             const EngineOptions& options, const ModelConfig* config);
+
+// For messages: "tensor 2 x pipeline 2 x data 2", without axes of one rank but tensor and data; the layers of
+// each stage, "layers 0-2 | 3-4", empty for a single stage.
+std::string grid_text(const GridSize& grid);
+std::string stages_text(const JobPlan& plan);
+std::string layers_text(const IndexRange& layers);  // "layers 3-4"
 
 // Whether any tensor group of this size has ranks on several nodes.
 bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tensor_size);

@@ -31,7 +31,7 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
       rank_(plan.rank(world.rank())),
       activity_(activity),
       shared_(std::move(model)),
-      limits_{options.max_num_seqs, options.max_num_batched_tokens, plan.max_model_len, options.block_size} {
+      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size} {
   info_.architecture = shared_.config.architecture;
   info_.dtype = options.dtype;
   info_.block_size = options.block_size;
@@ -84,7 +84,8 @@ void RankModel::make_backend_and_groups() {
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());
   });
-  groups_ = make_groups(world_, rank_, *backend_.ops, activity_.waits);
+  groups_ = make_groups(world_, rank_, *backend_.ops, activity_.waits,
+                        {limits_.step_tokens, shared_.config.hidden_size, options_.dtype});
   channel_ = world_.make_channel();
 }
 
@@ -193,10 +194,10 @@ void RankModel::size_kv_cache() {
   RunnerSizes sizes{.limits = limits_,
                     .kv = plan_.needs_of(world_.rank()).kv,
                     .activation = options_.dtype,
-                    .vocabulary_size = shared_.config.vocab_size};
+                    .vocabulary_size = shared_.config.vocab_size,
+                    .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
-    sizes.scratch =
-        dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config.vocab_size);
+    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config);
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),

@@ -26,6 +26,22 @@ void check_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView out) 
           "a norm weight has one fp32 for each column");
 }
 
+void check_residual(ConstTensorView delta, ConstTensorView residual) {
+  require(delta.shape == residual.shape, "shapes of a residual and what is added");
+  require(delta.dtype == residual.dtype || delta.dtype == DType::fp32,
+          "what is added is fp32 or of the residual's type");
+}
+
+// residual += delta, in one row.
+void add_row(const RowKernels& kernels, ConstTensorView delta, TensorView residual, int64_t row) {
+  const int64_t width = residual.shape[1];
+  std::byte* const sum = element(residual, row * width);
+  if (delta.dtype == DType::fp32)
+    kernels.add_floats(sum, delta.as<float>() + row * width, width);
+  else
+    kernels.add(sum, element(delta, row * width), width, sum);
+}
+
 auto gate_kernel(const RowKernels& kernels, GateActivation activation) {
   switch (activation) {
     case GateActivation::silu:
@@ -50,20 +66,23 @@ void CpuOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, 
 void CpuOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                           TensorView out) {
   check_norm(residual, weight, out);
-  require(delta.shape == residual.shape, "shapes of a residual and what is added");
-  require(delta.dtype == residual.dtype || delta.dtype == DType::fp32,
-          "what is added is fp32 or of the residual's type");
+  check_residual(delta, residual);
   const RowKernels& kernels = path_.of(residual.dtype).rows;
   const int64_t width = residual.shape[1];
   pool_->parallel_ranges(residual.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      std::byte* const sum = element(residual, row * width);
-      if (delta.dtype == DType::fp32)
-        kernels.add_floats(sum, delta.as<float>() + row * width, width);
-      else
-        kernels.add(sum, element(delta, row * width), width, sum);
-      kernels.rms_norm(sum, weight.as<float>(), epsilon, width, element(out, row * width));
+      add_row(kernels, delta, residual, row);
+      kernels.rms_norm(element(residual, row * width), weight.as<float>(), epsilon, width,
+                       element(out, row * width));
     }
+  });
+}
+
+void CpuOps::add_residual(ConstTensorView delta, TensorView residual) {
+  check_residual(delta, residual);
+  const RowKernels& kernels = path_.of(residual.dtype).rows;
+  pool_->parallel_ranges(residual.shape[0], grain_rows(residual.shape[1]), [&](IndexRange rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) add_row(kernels, delta, residual, row);
   });
 }
 

@@ -183,7 +183,15 @@ void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
   require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype &&
               is_activation(a.dtype),
           "operands of an addition");
-  cuda::add(stream_, a.dtype, a.data, b.data, out.data, a.shape.elements());
+  cuda::add(stream_, a.dtype, a.data, b.data, b.dtype, out.data, a.shape.elements());
+}
+
+void CudaOps::add_residual(ConstTensorView delta, TensorView residual) {
+  require(delta.shape == residual.shape && is_activation(residual.dtype) &&
+              (delta.dtype == residual.dtype || delta.dtype == DType::fp32),
+          "shapes of a residual and what is added");
+  cuda::add(stream_, residual.dtype, residual.data, delta.data, delta.dtype, residual.data,
+            residual.shape.elements());
 }
 
 void CudaOps::add_bias(TensorView x, ConstTensorView bias) {

@@ -28,6 +28,7 @@ class CudaOps : public Ops {
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
   void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                     TensorView out) override;
+  void add_residual(ConstTensorView delta, TensorView residual) override;
   void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
   void add_bias(TensorView x, ConstTensorView bias) override;

@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(flat_threads)
   store_chunk<aligned>(out + row * width, at, width, gate);
 }
 
-template <typename T, bool aligned>
-__global__ void __launch_bounds__(flat_threads) add_chunk(const T* a, const T* b, T* out, int64_t count) {
+template <typename T, typename Delta, bool aligned>
+__global__ void __launch_bounds__(flat_threads) add_chunk(const T* a, const Delta* b, T* out, int64_t count) {
   const int64_t at = flat_index() * chunk_size;
   if (at >= count) return;
   Chunk sum = load_chunk<aligned>(a, at, count);
@@ -165,6 +165,15 @@ void launch_norm(Stream stream, const NormArguments& a) {
   });
 }
 
+template <typename T, typename Delta>
+void launch_add(Stream stream, const void* a, const void* b, void* out, int64_t count) {
+  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
+  with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
+    launch(add_chunk<T, Delta, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
+           static_cast<const Delta*>(b), static_cast<T*>(out), count);
+  });
+}
+
 }  // namespace
 
 void norm_rows(Stream stream, const NormArguments& arguments) {
@@ -188,14 +197,13 @@ void silu_mul(Stream stream, DType dtype, const void* gate_up, void* out, int64_
   });
 }
 
-void add(Stream stream, DType dtype, const void* a, const void* b, void* out, int64_t count) {
-  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
+void add(Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out, int64_t count) {
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
-    with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
-      launch(add_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
-             static_cast<const T*>(b), static_cast<T*>(out), count);
-    });
+    if (b_type == dtype)
+      launch_add<T, T>(stream, a, b, out, count);
+    else
+      launch_add<T, float>(stream, a, b, out, count);
   });
 }
 

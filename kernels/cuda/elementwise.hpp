@@ -25,7 +25,9 @@ void norm_rows(device::Stream stream, const NormArguments& arguments);
 
 // gate_up: [rows, 2 * width]
 void silu_mul(device::Stream stream, DType dtype, const void* gate_up, void* out, int64_t rows, int width);
-void add(device::Stream stream, DType dtype, const void* a, const void* b, void* out, int64_t count);
+// out = a + b, rounded once; a and out: dtype, b: dtype or fp32.
+void add(device::Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out,
+         int64_t count);
 void add_bias(device::Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width);
 // out = x, rounded to dtype.
 void round_to(device::Stream stream, DType dtype, const float* x, void* out, int count);

@@ -21,14 +21,18 @@ void ReferenceOps::rms_norm(ConstTensorView x, ConstTensorView weight, float eps
   }
 }
 
-void ReferenceOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight,
-                                float epsilon, TensorView out) {
+void ReferenceOps::add_residual(ConstTensorView delta, TensorView residual) {
   require(delta.shape == residual.shape, "shapes of a residual and what is added");
   const int64_t elements = residual.shape.elements();
   const Floats added = reference::read(delta, 0, elements);
   Floats sums = reference::read(residual, 0, elements);
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += added[i];
   reference::write(residual, 0, sums);
+}
+
+void ReferenceOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight,
+                                float epsilon, TensorView out) {
+  add_residual(delta, residual);
   rms_norm(residual, weight, epsilon, out);
 }
 

@@ -21,6 +21,7 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
   const JobPlan& plan = job.facts.plan;
   nlohmann::ordered_json in_force = {{"ranks", plan.grid.replica_ranks() * plan.grid.data},
                                      {"tp", plan.grid.tensor},
+                                     {"pp", plan.grid.pipeline},
                                      {"data", plan.grid.data},
                                      {"dtype", name_of(job.dtype)},
                                      {"threads", engine.backend.threads}};
@@ -32,6 +33,7 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
                      {"max_num_seqs", engine.max_num_seqs},
                      {"max_num_batched_tokens", engine.max_num_batched_tokens},
                      {"steps_in_flight", plan.steps_in_flight},
+                     {"step_tokens", plan.step_tokens},
                      {"prefix_cache", engine.prefix_cache},
                      {"schedule", engine.schedule == Policy::mixed ? "mixed" : "prefill-first"},
                      {"weights", engine.random_weights ? "random" : "of the model"}});
@@ -57,6 +59,8 @@ Texts provenance_of(const JobOnRecord& job) {
   }
   texts["input_hash"] = hash_text(job.input_hash);
   texts["dtype"] = name_of(job.dtype);
+  texts["pipeline"] = fmt::format("{}", job.facts.plan.grid.pipeline);
+  texts["stages"] = stages_text(job.facts.plan);
   texts["repro_level"] = level_of(job.facts.plan);
   texts["seed"] = job.seed ? fmt::format("{}", *job.seed) : "";
   texts["job"] = job.options.launch.job;
@@ -75,6 +79,7 @@ std::vector<TopologyRow> topology_of(const JobFacts& facts, const EngineInfo* en
     row.node = location.node;
     row.local_rank = location.local_rank;
     row.tensor = position.tensor;
+    row.pipeline = position.pipeline;
     row.data = position.data;
     copy_text(location.host, row.host);
     copy_text(ranges_text(facts.ranks[rank].cpus), row.cpus);
@@ -111,7 +116,9 @@ std::vector<GroupRow> group_rows(const RunSummary& summary) {
       GroupRow& row = rows.emplace_back();
       row.rank = static_cast<int32_t>(rank);
       row.log2_bytes = use.log2_bytes;
-      copy_text("tensor", row.axis);
+      const auto op = static_cast<CollectiveOp>(use.op);
+      const bool between_stages = op == CollectiveOp::send || op == CollectiveOp::receive;
+      copy_text(between_stages ? "pipeline" : "tensor", row.axis);
       copy_text(collective_op_names[use.op], row.op);
       row.calls = use.count.calls;
       row.bytes = use.count.bytes;

@@ -1,6 +1,8 @@
 #include <launch/options/job_options.hpp>
 
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <limits>
 
 namespace maniple {
@@ -23,6 +25,21 @@ uint32_t parse_block_size(const std::string& name, const std::string& given) {
   return size;
 }
 
+constexpr const char* layers_remedy = "leave it out: stages then cost about the same";
+
+std::vector<int64_t> parse_layers(const std::string& name, const std::string& given) {
+  std::vector<int64_t> layers;
+  for (const std::string& stage : split_at_commas(given)) {
+    const auto [end, error] =
+        std::from_chars(stage.data(), stage.data() + stage.size(), layers.emplace_back());
+    if (error != std::errc{} || end != stage.data() + stage.size() || layers.back() < 0)
+      refuse(fmt::format("--{} ({}) must be whole numbers", name, given), layers_remedy);
+  }
+  if (std::ranges::find(layers, 0) != layers.end())
+    refuse(fmt::format("--{} ({}): every stage needs a layer", name, given), layers_remedy);
+  return layers;
+}
+
 }  // namespace
 
 Value<std::string> dtype(std::optional<DType>& target) {
@@ -34,7 +51,13 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
   EngineOptions& engine = options.engine;
   grammar.group("Ranks and processors");
   grammar.add("tp", number(engine.tensor_size, 1, 1 << 20).by_default("1"),
-              "ranks that share one copy of the model; replicas = ranks / N");
+              "ranks that share the layers of a copy of the model; replicas = ranks / (N x --pp)");
+  grammar.add("pp", number(engine.pipeline_size, 1, 1 << 20).by_default("1"),
+              "stages of a pipeline, each --tp ranks with some of the layers");
+  grammar.add("pp-layers", parsed("A,B,...", engine.pipeline_layers, parse_layers),
+              "layers of each stage [default: stages that cost about the same]");
+  grammar.add("pp-steps", number(engine.steps_in_flight, 1, 1024),
+              "steps on their way through the pipeline [default: --pp + 1]");
   grammar.add("allow-cross-node-tp", on(options.allow_cross_node_tp),
               "ranks that share a copy may be on several nodes");
   grammar.add("backend",
@@ -81,6 +104,8 @@ void settle(JobOptions& options) {
   options.cpu_path_is_auto = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
+  if (options.engine.steps_in_flight && options.engine.pipeline_size == 1)
+    refuse("--pp-steps needs --pp 2 or more", "leave it out: without stages one step is computed at a time");
 }
 
 void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_model) {

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/options/option_names.hpp>
 
 #include <fmt/ranges.h>
@@ -8,19 +9,33 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> option_of_field = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
     {"`kv_memory`", "--kv-memory"},
     {"`overwrite`", "--overwrite"},
+    {"`pipeline_size`", "--pp"},
     {"`tensor_size`", "--tp"},
     {"`transport`", "--transport"},
     {"`gpus_a_node`", "--gpus-per-node"},  // srun's
     {"`ranks_a_node`", "--ntasks-per-node"},
 }};
 
-[[noreturn]] void refuse(const PlanRefusal& refusal) {
+[[noreturn]] void refuse_stages(const PlanRefusal& refusal, int tensor_size) {
+  const std::string fitting = alternatives(refusal.fitting);
+  if (refusal.limit == "GPUs")
+    fail(ExitCode::preflight, "--pp {} needs ranks on CPUs: stages on GPUs are not there yet; use --pp 1",
+         refusal.value);
+  if (refusal.of_model)
+    fail(ExitCode::input, "layers ({}) are fewer than pipeline stages ({}); use --pp {}", refusal.limit_value,
+         refusal.value, fitting);
+  fail(ExitCode::usage,
+       "ranks ({}) do not divide by --tp {} times --pp {}; use --pp {}, or start a multiple of {} ranks",
+       refusal.limit_value, tensor_size, refusal.value, fitting, tensor_size * refusal.value);
+}
+
+[[noreturn]] void refuse(const PlanRefusal& refusal, int tensor_ranks) {
   using enum PlanRefusal::Field;
   const std::string fitting = alternatives(refusal.fitting);
   switch (refusal.field) {
@@ -33,6 +48,14 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> option_of
            "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token "
            "a step",
            refusal.value, refusal.limit_value);
+    case pipeline_size:
+      refuse_stages(refusal, tensor_ranks);
+    case pipeline_layers:
+      if (refusal.of_model)
+        fail(ExitCode::input, "--pp-layers adds up to {} and the model has {}",
+             counted(refusal.value, "layer"), refusal.limit_value);
+      fail(ExitCode::usage, "--pp-layers names {} and --pp is {}", counted(refusal.value, "stage"),
+           refusal.limit_value);
     case tensor_size:
       break;
   }
@@ -60,7 +83,7 @@ std::string alternatives(std::span<const int> numbers) {
 JobPlan plan_or_refuse(std::span<const RankLocation> locations, const EngineOptions& options,
                        const ModelConfig* config) {
   std::variant<JobPlan, PlanRefusal> plan = plan_job(locations, options, config);
-  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal);
+  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal, options.tensor_size);
   return std::get<JobPlan>(std::move(plan));
 }
 

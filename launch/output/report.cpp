@@ -103,16 +103,17 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
                                          counted(info.num_graphs, "graph"),
                                          counted(options.max_num_seqs, "sequence"), info.capture_seconds);
   const std::string reason = plan.repro_reason.empty() ? "" : fmt::format(" ({})", plan.repro_reason);
+  const std::string stages = plan.stages.size() > 1 ? fmt::format(" ({})", stages_text(plan)) : "";
   return fmt::format(
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
-      "maniple: {} = tensor {} x data {}; {}; {}; {}{}\n"
+      "maniple: {} = {}{}; {}; {}; {}{}\n"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
       options.random_weights ? "random " : "", info.load_seconds,
-      counted(static_cast<size_t>(world.size()), "rank"), plan.grid.tensor, plan.grid.data,
-      world.description(), info.backend, name_of(info.dtype),
+      counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
+      info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       counted(info.num_blocks, "block"), info.block_size, counted(plan.max_model_len, "token"),
       std::string(name_of(plan.repro)) + reason, seed.value,
@@ -124,6 +125,8 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
   nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
                                    {"ranks", world.size()},
                                    {"tensor", plan.grid.tensor},
+                                   {"pipeline", plan.grid.pipeline},
+                                   {"stages", stages_text(plan)},
                                    {"data", plan.grid.data},
                                    {"mpi", world.description()},
                                    {"backend", info.backend},

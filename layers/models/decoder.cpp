@@ -73,17 +73,18 @@ TensorView Decoder::forward(const StepBatch& batch, TensorView input, std::span<
 void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
                             TensorView hidden, ForwardContext& context) const {
   context.layer = static_cast<uint32_t>(own_.begin) + static_cast<uint32_t>(index);
+  context.groups.poll();
   const Workspace::Scope scope(context.workspace);
   const Layer& layer = layers_[index];
   const TensorView attended = layer.attention.forward(hidden, cos_sin_, batch.attention, pages, context);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
   const TensorView fed_forward = layer.mlp.forward(hidden, context);
-  // After the last layer of a pipeline stage that is not the last, only the sum matters: the next stage
-  // computes its own norm.
-  const RmsNorm& next_norm = index + 1 < layers_.size() ? layers_[index + 1].input_norm
-                             : final_norm_              ? *final_norm_
-                                                        : layer.post_attention_norm;
-  next_norm.forward_adding(fed_forward, residual, hidden, context);
+  if (index + 1 < layers_.size())
+    layers_[index + 1].input_norm.forward_adding(fed_forward, residual, hidden, context);
+  else if (final_norm_)
+    final_norm_->forward_adding(fed_forward, residual, hidden, context);
+  else
+    context.ops.add_residual(fed_forward, residual);  // the next stage begins with its own norm
 }
 
 }  // namespace maniple

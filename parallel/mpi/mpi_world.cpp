@@ -1,4 +1,5 @@
 #include <parallel/mpi/mpi_mailbox.hpp>
+#include <parallel/mpi/mpi_stage_transport.hpp>
 #include <parallel/mpi/mpi_transport.hpp>
 #include <parallel/mpi/mpi_world.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
@@ -72,6 +73,11 @@ class MpiWorld : public World {
     if (nccl_ && size() > 1) nccl_->open();
   }
   Channel make_channel() override;
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override {
+    return std::make_unique<MpiStageTransport>(duplicate(control_.comm()), previous.value_or(-1),
+                                               next.value_or(-1));
+  }
   Transport& transport() override { return control_; }
   std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
   void abort_groups() noexcept override {

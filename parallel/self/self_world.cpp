@@ -19,6 +19,11 @@ std::unique_ptr<Communicator> SelfWorld::make_group(std::span<const int> ranks, 
   return std::make_unique<SelfCommunicator>(ops);
 }
 
+std::unique_ptr<StageTransport> SelfWorld::make_stage_transport(std::optional<int> /*previous*/,
+                                                                std::optional<int> /*next*/) {
+  fail(ExitCode::internal, "a pipeline of a single rank");
+}
+
 Channel SelfWorld::make_channel() {
   MemoryChannel channel = make_memory_channel(1);
   return {std::move(channel.root), std::move(channel.leaves[0])};

@@ -17,6 +17,8 @@ class SelfWorld : public World {
   std::string description() const override { return "one process without MPI"; }
   std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   Channel make_channel() override;
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override;
   Transport& transport() override { return transport_; }
 
  private:

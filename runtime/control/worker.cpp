@@ -19,10 +19,14 @@ void answer(Mailbox& mailbox, const StepResult& result) {
   while (!mailbox.try_send(0, bytes)) backoff.pause();
 }
 
+// A query of one token counts as decoding: the plans of a pipeline do not tell the two apart.
 double prompt_share(const StepPlan& plan) {
-  size_t tokens = 0;
-  for (const SequenceStep& sequence : plan.sequences) tokens += sequence.query_length;
-  return tokens == 0 ? 0 : static_cast<double>(plan.known_tokens.size()) / static_cast<double>(tokens);
+  size_t tokens = 0, of_prompts = 0;
+  for (const SequenceStep& sequence : plan.sequences) {
+    tokens += sequence.query_length;
+    if (sequence.query_length > 1) of_prompts += sequence.query_length;
+  }
+  return tokens == 0 ? 0 : static_cast<double>(of_prompts) / static_cast<double>(tokens);
 }
 
 class Worker {

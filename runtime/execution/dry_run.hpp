@@ -21,6 +21,7 @@ class DryOps final : public Ops {
   void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
   void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
   void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}
+  void add_residual(ConstTensorView, TensorView) override {}
   void gate_mul(GateActivation, ConstTensorView, TensorView) override {}
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}

@@ -13,21 +13,23 @@ uint32_t microseconds(std::chrono::duration<double> time) {
 }  // namespace
 
 BatchLimits RunnerLimits::batch() const {
-  return {max_num_batched_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
+  return {step_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
 }
 
 size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
-               int64_t vocabulary_size) {
+               const ModelConfig& config) {
   DryOps dry(ops);
   const Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
   Workspace workspace;
   std::atomic<uint32_t> layer = 0;
   ForwardContext context{dry, workspace, groups, activation, layer};
   const std::vector<KvPages> pages(static_cast<size_t>(model.num_layers()));
-  const TensorView logits = model.forward(BatchBuilder::largest(limits.batch()),
-                                          BatchBuilder::largest_ids(limits.batch()), pages, context);
-  const std::vector<SamplerRow> rows(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
-  Sampler(vocabulary_size, model.vocabulary()).launch(logits, BatchBuilder::largest(rows), context);
+  const TensorView rows{nullptr, activation, {limits.step_tokens, config.hidden_size}};
+  const TensorView input = model.embedding() ? BatchBuilder::largest_ids(limits.batch()) : rows;
+  const TensorView out = model.forward(BatchBuilder::largest(limits.batch()), input, pages, context);
+  if (!model.head()) return workspace.peak();
+  const std::vector<SamplerRow> samples(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
+  Sampler(config.vocab_size, model.vocabulary()).launch(out, BatchBuilder::largest(samples), context);
   return workspace.peak();
 }
 
@@ -35,7 +37,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
                          std::atomic<uint32_t>& layer)
     : max_num_seqs_(sizes.limits.max_num_seqs),
       model_(model),
-      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_size),
+      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_size, sizes.tokens_in_plan),
       builder_(ops, sizes.limits.batch()),
       cache_(ops.device(), sizes.kv, sizes.num_blocks),
       sampler_(sizes.vocabulary_size, model.vocabulary()),
@@ -74,13 +76,20 @@ void ModelRunner::capture_decodes() {
   }
 }
 
-TensorView ModelRunner::forward(const StepBatch& batch) {
-  return model_.forward(batch, builder_.token_ids(), cache_.pages(), context_);
+TensorView ModelRunner::forward(const StepBatch& batch, const StageStep& step) {
+  StageLink* const stages = context_.groups.stages.get();
+  const TensorView ids = builder_.token_ids();
+  const TensorView input = model_.embedding() ? ids : stages->take(step, ids.shape[0]);
+  const TensorView out = model_.forward(batch, input, cache_.pages(), context_);
+  if (!model_.head()) stages->send(step, out);
+  if (!model_.embedding()) stages->release();
+  return out;
 }
 
 CollectiveCounts ModelRunner::collectives() const {
   CollectiveCounts sum = context_.groups.tensor->counts();
   for (const auto& [bucket, decode] : graphs_) sum.add_calls(decode.calls, decode.replays);
+  if (context_.groups.stages) sum.add(context_.groups.stages->counts());
   return sum;
 }
 
@@ -105,10 +114,11 @@ void ModelRunner::launch(const StepPlan& plan) {
   const bool eager = captured == graphs_.end();
   const StepBatch batch = builder_.build(sequences, eager ? 0 : captured->first);
   const double waited = context_.groups.seconds();
-  const TensorView logits = eager ? forward(batch) : replay(captured->second);
+  const TensorView out = eager ? forward(batch, {plan.step, plan.state_hash}) : replay(captured->second);
   const Clock::time_point forwarded = Clock::now();
   const SamplerBatch& rows = builder_.sampler_batch();
-  step.rows = sampler_.launch(logits.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_);
+  if (model_.head())
+    step.rows = sampler_.launch(out.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_);
   step.times = {microseconds(forwarded - step.began), microseconds(Clock::now() - forwarded),
                 eager ? microseconds(std::chrono::duration<double>(context_.groups.seconds() - waited))
                       : StepTimes::unknown};

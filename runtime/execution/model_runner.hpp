@@ -17,7 +17,7 @@ namespace maniple {
 
 struct RunnerLimits {
   uint32_t max_num_seqs = 0;
-  uint32_t max_num_batched_tokens = 0;
+  uint32_t step_tokens = 0;
   uint32_t max_model_len = 0;
   uint32_t block_size = 0;
 
@@ -26,7 +26,7 @@ struct RunnerLimits {
 
 // Runs the largest step without memory or computation. Prepares its products; returns its scratch in bytes.
 size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
-               int64_t vocabulary_size);
+               const ModelConfig& config);
 
 // The sizes of a runner.
 struct RunnerSizes {
@@ -36,6 +36,7 @@ struct RunnerSizes {
   size_t scratch = 0;  // bytes, from dry_run
   DType activation = DType::bf16;
   int64_t vocabulary_size = 0;
+  bool tokens_in_plan = false;  // a plan that leaves a token out is refused
 };
 
 // The batch sizes of captured decode steps: 1, 2, 4, then in steps that grow from 4 to 32; the last is
@@ -83,7 +84,8 @@ class ModelRunner {
   };
 
   StepTimes times_of(const Launched& step);
-  TensorView forward(const StepBatch& batch);
+  // Logits, or on a stage that is not the last the residual stream, which the next stage gets.
+  TensorView forward(const StepBatch& batch, const StageStep& step = {});
   TensorView replay(DecodeGraph& decode);
 
   size_t max_num_seqs_;

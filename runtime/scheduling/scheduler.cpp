@@ -32,7 +32,8 @@ Scheduler::Scheduler(SchedulerConfig config)
          "sequences at once ({}), block size ({}) and kv blocks ({}) must be at least 1, the maximum length "
          "({}) 2",
          config_.max_num_seqs, config_.block_size, config_.num_blocks, config_.max_model_len);
-  if (config_.max_num_batched_tokens < config_.max_num_seqs)
+  const uint64_t steps = config_.tokens_in_plan ? config_.steps_in_flight : 1;  // that share the decodes
+  if (config_.max_num_batched_tokens * steps < config_.max_num_seqs)
     fail(ExitCode::usage,
          "tokens of a step ({}) must be at least the number of sequences at once ({}), or some would starve",
          config_.max_num_batched_tokens, config_.max_num_seqs);
@@ -89,7 +90,7 @@ std::optional<std::string> Scheduler::reason_to_reject(const Request& request) c
 std::optional<StepPlan> Scheduler::schedule() {
   if (in_flight_.size() >= config_.steps_in_flight || (!in_flight_.empty() && decodes_lack_blocks()))
     return std::nullopt;
-  context_ = attended_ = 0;
+  context_ = attended_ = prompt_tokens_ = 0;
   Draft draft{.plan = {}, .sequences = {}, .budget = config_.max_num_batched_tokens};
   if (config_.policy == Policy::mixed) plan_decodes(draft);
   plan_chunks(draft);
@@ -110,19 +111,34 @@ bool Scheduler::may_continue(const Sequence& sequence) const {
          sequence.planned_tokens() - sequence.num_prompt_tokens < sequence.sampling.max_tokens;
 }
 
+// It has a token to compute that the plan or the device knows.
+bool Scheduler::decodes_next(const Sequence& sequence) const {
+  return sequence.decoding() && may_continue(sequence) &&
+         !(config_.tokens_in_plan && sequence.num_sampling > 0);
+}
+
+// Of a step: sequences that decode.
+size_t Scheduler::share_of_decodes() const {
+  if (!config_.tokens_in_plan) return running_.size();
+  const auto decoding = static_cast<size_t>(
+      std::ranges::count_if(running_, [](const SequencePtr& sequence) { return sequence->decoding(); }));
+  return (decoding + config_.steps_in_flight - 1) / config_.steps_in_flight;
+}
+
 // True: a sequence has to be preempted, which waits until nothing is in flight.
 bool Scheduler::decodes_lack_blocks() const {
   size_t missing = 0;
   for (const SequencePtr& sequence : running_)
-    if (sequence->decoding() && may_continue(*sequence)) missing += blocks_.missing(*sequence);
+    if (decodes_next(*sequence)) missing += blocks_.missing(*sequence);
   return missing > blocks_.num_free();
 }
 
 // make_room() may remove elements from the end of running_ during this loop.
 void Scheduler::plan_decodes(Draft& draft) {
-  for (size_t i = 0; i < running_.size(); ++i) {
+  const size_t most = share_of_decodes();
+  for (size_t i = 0; i < running_.size() && draft.sequences.size() < most; ++i) {
     const SequencePtr sequence = running_[i];
-    if (!sequence->decoding() || !may_continue(*sequence)) continue;
+    if (!decodes_next(*sequence)) continue;
     const size_t had = sequence->blocks.size();
     if (!make_room(draft, sequence)) return;
     if (const auto fresh = sequence->blocks.ids().subspan(had); !fresh.empty())
@@ -170,7 +186,8 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
 void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {
   const uint32_t start = sequence->planned_computed();
   const uint32_t end = start + query_length;
-  const bool known = !sequence->decoding();
+  const bool prompt = !sequence->decoding(), known = prompt || config_.tokens_in_plan;
+  if (prompt) prompt_tokens_ += query_length;
   if (known)
     draft.plan.known_tokens.insert(draft.plan.known_tokens.end(), sequence->tokens.begin() + start,
                                    sequence->tokens.begin() + end);

@@ -30,6 +30,9 @@ struct SchedulerConfig {
   std::vector<int32_t> eos_token_ids;
   Policy policy = Policy::mixed;
   uint32_t steps_in_flight = 1;  // limit of plans without a result; at least 1
+  // For a pipeline, where the ranks that embed do not sample: plans carry all tokens, a sequence waits until its
+  // last one is known, and a step takes its share of the decodes, so that the steps in flight are alike.
+  bool tokens_in_plan = false;
   uint32_t replica = 0;
 };
 
@@ -87,6 +90,7 @@ class Scheduler {
   uint64_t context() const { return context_; }
   // And the sum over its tokens of the positions that each sees, its own included.
   uint64_t attended() const { return attended_; }
+  uint64_t prompt_tokens() const { return prompt_tokens_; }  // and its tokens that were not sampled here
   KvUse kv_use() const;
 
   // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
@@ -127,6 +131,8 @@ class Scheduler {
   void seat(Draft& draft, const SequencePtr& sequence);
   void plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length);
   bool may_continue(const Sequence& sequence) const;
+  bool decodes_next(const Sequence& sequence) const;
+  size_t share_of_decodes() const;
   bool decodes_lack_blocks() const;
   bool make_room(Draft& draft, const SequencePtr& sequence);
   void preempt(const SequencePtr& sequence);
@@ -140,10 +146,10 @@ class Scheduler {
   BlockManager blocks_;
   std::unordered_map<RequestId, SequencePtr> sequences_;  // all unfinished
   std::deque<SequencePtr> waiting_;
-  std::vector<SequencePtr> running_;     // oldest admission first
-  std::vector<Seat> free_seats_;         // taken from the back
-  std::vector<Seat> released_;           // since the last plan
-  uint64_t context_ = 0, attended_ = 0;  // of the last plan
+  std::vector<SequencePtr> running_;                         // oldest admission first
+  std::vector<Seat> free_seats_;                             // taken from the back
+  std::vector<Seat> released_;                               // since the last plan
+  uint64_t context_ = 0, attended_ = 0, prompt_tokens_ = 0;  // of the last plan
   std::deque<InFlight> in_flight_;
   uint64_t last_step_ = 0;
   uint64_t preemptions_ = 0;

@@ -17,8 +17,9 @@ void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace
 
-SequenceTable::SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size)
-    : num_blocks_(num_blocks), block_size_(block_size), rows_(max_num_seqs) {
+SequenceTable::SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size,
+                             bool tokens_in_plan)
+    : num_blocks_(num_blocks), block_size_(block_size), tokens_in_plan_(tokens_in_plan), rows_(max_num_seqs) {
   require(block_size > 0, "a block holds at least one token");
 }
 
@@ -78,7 +79,7 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
         "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, query, past,
         row.blocks.size(), block_size_);
   const uint32_t known = sequence.known;
-  check((known == query || known + 1 == query) && known <= known_tokens.size(),
+  check((known == query || (known + 1 == query && !tokens_in_plan_)) && known <= known_tokens.size(),
         "seat {} computes {} tokens, {} of them known, and the plan holds {}", sequence.seat, query, known,
         known_tokens.size());
   check(sequence.rows_sampled <= query, "seat {} computes {} tokens and samples {}", sequence.seat, query,

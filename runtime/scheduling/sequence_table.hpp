@@ -25,7 +25,8 @@ struct SequenceView {
 
 class SequenceTable {
  public:
-  SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size);
+  // tokens_in_plan: plans that leave the last sampled token to the ranks are refused.
+  SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size, bool tokens_in_plan = false);
 
   // Checks and applies the plan. The views are valid until the next call, while the plan lives. Throws Error
   // (fault), "rank state drifted: ...", when this rank and rank 0 disagree; the table is unusable after that.
@@ -51,6 +52,7 @@ class SequenceTable {
 
   uint32_t num_blocks_;
   uint32_t block_size_;
+  bool tokens_in_plan_;
   uint64_t last_step_ = 0;
   std::vector<Row> rows_;  // [max_num_seqs]
   std::vector<SequenceView> views_;

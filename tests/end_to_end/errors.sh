@@ -119,6 +119,13 @@ PMI_RANK=2 limited 1 doctor --quick >"$work/out" 2>&1 && [[ -s $work/out ]] || b
 expect 3 65 "heads (8) do not divide by tensor ranks (3)|--tp 1, 2, 4 or 8" generate --model "$tiny" --in "$work/in" --tp 3
 expect 3 64 "ranks (3) do not divide by --tp 2" generate --model "$tiny" --in "$work/in" --tp 2
 expect 1 64 "ranks (1) do not divide by --tp 2" generate --model "$tiny" --in "$work/in" --tp 2
+expect 4 64 "ranks (4) do not divide by --tp 1 times --pp 3; use --pp 1, 2 or 4, or start a multiple of 3 ranks" generate --model "$model" --in "$work/in" --pp 3
+expect 8 65 "layers (5) are fewer than pipeline stages (8); use --pp 1, 2 or 4" generate --model "$model" --in "$work/in" --pp 8
+expect 2 65 "--pp-layers adds up to 6 layers and the model has 5" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 3,3
+expect 2 64 "--pp-layers names 1 stage and --pp is 2" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 5
+expect 2 64 "--pp-layers (5,0): every stage needs a layer" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 5,0
+expect 1 64 "--pp-layers (3,x) must be whole numbers" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 3,x
+expect 1 64 "--pp-steps needs --pp 2 or more" generate --model "$model" --in "$work/in" --pp-steps 2
 generate 69 "no block|--kv-memory" --model "$tiny" --in "$work/in" --kv-memory 100
 
 # The model's files

@@ -41,7 +41,7 @@ for ((i = 0; i < 16; i++)); do
 done >"$work/moderate"
 moderate=(generate --model "$model" --in "$work/moderate" --seed 1 --backend reference --threads 1)
 on 1 "${moderate[@]}" --run-dir "$work/expected" 2>"$work/err" || bad "$(cat "$work/err")"
-run() { start "$1" 4 "${moderate[@]}" --tp 2 --run-dir "$work/$1" --deadline 9s; }
+run() { start "$1" 4 "${moderate[@]}" --tp 2 --run-dir "$work/$1" --deadline 9s "${@:2}"; }
 serves() { grep -q serving "$work/$1/jobs/1/logs/rank-0003.log" 2>/dev/null; }
 serving() { until_true 20 serves "$1" || bad "$1: not serving: $(cat "$work/$1.err")"; }
 # in_record NAME RANK: fault.json names the rank, and there is one message.
@@ -76,6 +76,17 @@ for rank in 0 2; do
   in_record "stopped$rank" $rank
   grep -Eq 'has not been heard of for [0-9]+ s \(last seen in (step [1-9]|phase idle)' "$work/stopped$rank.err" || bad "stopped$rank: $(cat "$work/stopped$rank.err")"
   resumes "stopped$rank"
+done
+
+say "ranks of a pipeline that die or stop are named, and another grid does the rest"
+for fault in "KILL 1" "KILL 2" "STOP 0" "STOP 3"; do
+  read -r signal rank <<<"$fault"
+  name=pipeline$rank
+  run "$name" --pp 2
+  find_ranks "$job" 4 && serving "$name" && sleep 0.5 && kill "-$signal" "${ranks[rank]}"
+  ended "$name" 15 "1 76 137"
+  in_record "$name" "$rank"
+  resumes "$name"
 done
 
 say "a job that is suspended for longer than any deadline goes on"

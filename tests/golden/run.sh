@@ -18,7 +18,7 @@ paths=$("$MANIPLE" --version | sed -n 's/^CPU paths: *//p' | sed 's/(.*//; s/,//
 # A factor a line: its name, its values. "-" is the default.
 factors() {
   echo "model ${models[*]}"
-  echo "grid 1x1 2x1 4x1 8x1 1x2 2x2 1x4 4x2"
+  echo "grid 1x1x1 2x1x1 4x1x1 8x1x1 1x1x2 2x1x2 1x1x4 4x1x2 1x2x1 1x3x1 2x2x1 2x2x2"
   echo "path $paths"
   echo "type fp32 bf16"
   echo "blocks - 16"
@@ -75,18 +75,20 @@ reference() {
 
 runs=0
 while read -r model grid path type blocks batching; do
-  tensor=${grid%x*} data=${grid#*x}
+  IFS=x read -r tensor stages data <<<"$grid"
   heads=$(sed -n 's/.*"num_attention_heads": *\([0-9]*\).*/\1/p' "$model/config.json")
   ((heads % tensor == 0)) || continue
   "$(dirname "$MANIPLE")/golden_requests" "$model" "$work/expected" >"$work/requests" || bad "$model: no golden requests"
   reference "$model" "$path" "$type" || continue
-  options=(--model "$model" --tp "$tensor" --cpu-path "$path" --dtype "$type")
+  layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$model/config.json")
+  ((layers >= stages)) || continue
+  options=(--model "$model" --tp "$tensor" --pp "$stages" --cpu-path "$path" --dtype "$type")
   [[ $blocks == - ]] || options+=(--block-size "$blocks")
   case $batching in
     chunks) options+=(--max-num-seqs 3 --max-num-batched-tokens 48) ;;
     alone) options+=(--max-num-seqs 1) ;;
   esac
-  generate_on $((tensor * data)) out "${options[@]}" || continue
+  generate_on $((tensor * stages * data)) out "${options[@]}" || continue
   ((++runs))
   if grep -q 'reproducibility: batch' "$work/err"; then
     # Sums of another grouping: the same greedy tokens, not the same bits.

@@ -78,6 +78,29 @@ TEST_P(Elementwise, AddRmsNormRoundsTheResidualOnceAndNormsWhatItRounded) {
       }
 }
 
+// A pipeline stage that is not the last ends with add_residual, and the next begins with rms_norm.
+TEST_P(Elementwise, AddResidualAndRmsNormHaveTheBitsOfAddRmsNorm) {
+  for (const DType dtype : activation_types())
+    for (const DType delta_type : {dtype, DType::fp32})
+      for (const int64_t width : widths) {
+        SCOPED_TRACE(fmt::format("{} + {} width {}", name_of(dtype), name_of(delta_type), width));
+        const Shape shape{3, width};
+        const Tensor delta = random_tensor(device(), delta_type, shape, 1),
+                     before = random_tensor(device(), dtype, shape, 2),
+                     weight = random_tensor(device(), DType::fp32, {width}, 3);
+        Tensor fused(device(), dtype, shape), norm_of_fused(device(), dtype, shape);
+        GuardedTensor apart(device(), dtype, shape), norm(device(), dtype, shape);
+        std::memcpy(fused.view().data, before.view().data, before.view().bytes());
+        std::memcpy(apart.view().data, before.view().data, before.view().bytes());
+        ops().add_rms_norm(delta, fused, weight, epsilon, norm_of_fused);
+        ops().add_residual(PoisonedRows(device(), delta).view(), apart.view());
+        ops().rms_norm(apart.view(), weight, epsilon, norm.view());
+        EXPECT_TRUE(apart.intact() && norm.intact());
+        EXPECT_TRUE(same_bits(apart.view(), fused));
+        EXPECT_TRUE(same_bits(norm.view(), norm_of_fused));
+      }
+}
+
 // Wider than what the threads of a block hold at once; longer sums have more roundings.
 TEST_P(Elementwise, NormsOfWideRowsAgreeToo) {
   for (const DType dtype : activation_types())

@@ -2,7 +2,10 @@
 #include <parallel/shard.hpp>
 #include <parallel/tree_reduce.hpp>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
+#include <tuple>
 
 namespace maniple {
 
@@ -25,6 +28,83 @@ TEST(Shard, EvenPartsLieSideBySide) {
   EXPECT_EQ(even_shard(12, 3, 2, "heads"), (IndexRange{8, 12}));
   EXPECT_EQ(refusal([] { even_shard(14, 4, 0, "attention heads"); }),
             "attention heads (14) do not divide by tensor ranks (4)");
+}
+
+// Layers of each stage; layers of cost 1, and a head that costs as much as `head` layers.
+Heads stages_of(size_t layers, double head, int stages) {
+  constexpr double unit = 1e8;
+  const std::vector<int64_t> costs(layers, static_cast<int64_t>(unit));
+  Heads counts;
+  int64_t end = 0;
+  for (const IndexRange& stage : stage_layers(costs, static_cast<int64_t>(head * unit), stages)) {
+    EXPECT_EQ(stage.begin, end);
+    end = stage.end;
+    counts.push_back(stage.size());
+  }
+  EXPECT_EQ(end, static_cast<int64_t>(layers));
+  return counts;
+}
+
+TEST(Shard, StagesCostAboutTheSame) {
+  const struct {
+    size_t layers;
+    double head;
+    std::vector<Heads> stages;
+  } models[] = {
+      {28, 9.89, {{19, 9}, {12, 13, 3}, {9, 9, 9, 1}}},  // Qwen3-0.6B, -8B, -32B, -30B-A3B, the demo
+      {36, 3.23, {{20, 16}, {13, 13, 10}, {10, 10, 10, 6}}},
+      {64, 1.60, {{33, 31}, {22, 22, 20}, {16, 16, 17, 15}}},
+      {48, 0.50, {{24, 24}, {16, 16, 16}, {12, 12, 12, 12}}},
+      {5, 0.5, {{3, 2}, {2, 2, 1}, {1, 1, 2, 1}, {1, 1, 1, 1, 1}}},
+      {28, 0, {{14, 14}, {9, 10, 9}, {7, 7, 7, 7}}},
+      {61, 0, {{31, 30}, {20, 21, 20}, {15, 15, 16, 15}}},
+      {40, 0, {{20, 20}, {13, 14, 13}, {10, 10, 10, 10}}}};
+  for (const auto& [layers, head, splits] : models)
+    for (const Heads& split : splits)
+      EXPECT_EQ(stages_of(layers, head, static_cast<int>(split.size())), split)
+          << layers << ", head " << head;
+  EXPECT_EQ(stages_of(3, 100, 1), Heads{3});
+  EXPECT_THROW(stages_of(3, 0, 4), Error);
+}
+
+// Every split of a few layers of uneven cost, judged by the rule as it is written.
+TEST(Shard, NoOtherSplitOfUnevenLayersIsBetter) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<int64_t> costs(static_cast<size_t>(4 + round % 5));
+    for (int64_t& cost : costs) cost = 1000 * (1 + static_cast<int64_t>(random() % 4));
+    const int64_t head = 1000 * static_cast<int64_t>(random() % 5);
+    const int stages = 2 + round % 3;
+    const auto judged = [&](const std::vector<size_t>& begins) {
+      int64_t dearest = 0, squares = 0;
+      std::vector<int64_t> counts;
+      for (size_t stage = 0; stage < begins.size(); ++stage) {
+        const size_t end = stage + 1 < begins.size() ? begins[stage + 1] : costs.size();
+        int64_t cost = end == costs.size() ? head : 0;
+        for (size_t layer = begins[stage]; layer < end; ++layer) cost += costs[layer];
+        dearest = std::max(dearest, cost);
+        squares += cost * cost;
+        counts.push_back(static_cast<int64_t>(end - begins[stage]));
+      }
+      std::rotate(counts.begin(), counts.end() - 1, counts.end());
+      return std::tuple(dearest, squares, counts);
+    };
+    auto best = judged([&] {
+      std::vector<size_t> begins(static_cast<size_t>(stages));
+      std::iota(begins.begin(), begins.end(), 0);
+      return begins;
+    }());
+    for (unsigned cuts = 0; cuts < 1u << (costs.size() - 1); ++cuts) {
+      std::vector<size_t> begins{0};
+      for (size_t layer = 1; layer < costs.size(); ++layer)
+        if (cuts >> (layer - 1) & 1) begins.push_back(layer);
+      if (begins.size() == static_cast<size_t>(stages)) best = std::min(best, judged(begins));
+    }
+    std::vector<size_t> found;
+    for (const IndexRange& stage : stage_layers(costs, head, stages))
+      found.push_back(static_cast<size_t>(stage.begin));
+    EXPECT_EQ(judged(found), best) << "round " << round;
+  }
 }
 
 TEST(Shard, KvHeadsAreSharedWhereRanksOutnumberThem) {

@@ -50,8 +50,16 @@ void expect_golden(const Golden& golden, const Served& served, const std::string
 struct Grid {
   int tensor;
   int data;
+  int pipeline = 1;
+
+  int ranks() const { return tensor * pipeline * data; }
+  void apply_to(EngineOptions& options) const {
+    options.tensor_size = tensor;
+    options.pipeline_size = pipeline;
+  }
 };
-const Grid grids[] = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}};
+const Grid grids[] = {{1, 1}, {2, 1}, {4, 1},    {8, 1},    {1, 2},    {1, 4},
+                      {2, 2}, {4, 2}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 2}};
 
 class GoldenTokens : public ::testing::TestWithParam<std::tuple<const char*, BackendKind>> {};
 
@@ -60,9 +68,9 @@ TEST_P(GoldenTokens, AreTheSameOnEveryGridInFp32) {
   const Golden golden = testing::read_golden(model);
   for (const Grid& grid : grids) {
     EngineOptions options = options_for(model, DType::fp32, kind);
-    options.tensor_size = grid.tensor;
-    const std::string where = fmt::format("tp {} dp {}", grid.tensor, grid.data);
-    expect_golden(golden, serve(grid.tensor * grid.data, options, golden_requests(golden)), where);
+    grid.apply_to(options);
+    const std::string where = fmt::format("tp {} pp {} dp {}", grid.tensor, grid.pipeline, grid.data);
+    expect_golden(golden, serve(grid.ranks(), options, golden_requests(golden)), where);
   }
 }
 
@@ -197,10 +205,11 @@ TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
     const std::string expected = print(serve(1, options, requests));
     ASSERT_NE(expected.find("0x1."), std::string::npos) << "no log-probabilities in the comparison";
     for (const Grid& grid : grids) {
-      options.tensor_size = grid.tensor;
-      EXPECT_EQ(print(serve(grid.tensor * grid.data, options, requests)), expected)
-          << name_of(dtype) << " tp " << grid.tensor << " dp " << grid.data;
+      grid.apply_to(options);
+      EXPECT_EQ(print(serve(grid.ranks(), options, requests)), expected)
+          << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << " dp " << grid.data;
     }
+    options.pipeline_size = 1;
     options.tensor_size = 2;
     options.max_num_seqs = 2;
     options.max_num_batched_tokens = 7;
@@ -294,6 +303,67 @@ TEST(Engine, GivesTheSameBitsForEveryScheduleAndNumberOfStepsInFlight) {
           EXPECT_GT(served.summary.preemptions, 0u);
         }
       }
+}
+
+// Uneven stages, chunks of seven, blocks of 16, forced preemptions, any number of steps in flight; on the demo
+// model, whose tied table lies on two stages.
+TEST(Engine, GivesTheSameBitsOnEveryPipeline) {
+  std::vector<GenerationRequest> requests = varied_requests(24);
+  for (GenerationRequest& request : requests) {
+    request.sampling.max_tokens = 40;
+    for (int32_t token = static_cast<int32_t>(request.id % 7); token < 2048; token += 23)
+      request.sampling.stop_token_ids.push_back(token);
+  }
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    const Served expected = serve(1, options_for("shakespeare", dtype), requests);
+    const struct {
+      Grid grid;
+      std::vector<int64_t> layers;
+      uint32_t steps, tokens, block_size;
+      bool tight;
+    } cases[] = {{{1, 1, 2}, {}, 3, 512, 32, false},     {{1, 1, 5}, {}, 6, 512, 32, false},
+                 {{2, 1, 2}, {1, 4}, 1, 512, 16, true},  {{2, 2, 2}, {4, 1}, 3, 512, 32, false},
+                 {{4, 1, 2}, {}, 2, 64, 16, true},       {{1, 2, 3}, {1, 1, 3}, 4, 7, 16, false},
+                 {{1, 1, 3}, {1, 3, 1}, 9, 24, 16, true}};
+    for (const auto& [grid, layers, steps, tokens, block_size, tight] : cases) {
+      EngineOptions options = options_for("shakespeare", dtype);
+      grid.apply_to(options);
+      options.pipeline_layers = layers;
+      options.steps_in_flight = steps;
+      options.max_num_batched_tokens = tokens;
+      options.max_num_seqs = std::min(tokens, 16U);
+      options.block_size = block_size;
+      options.prefix_cache = !tight;
+      const auto deepest = layers.empty() ? 3 : *std::ranges::max_element(layers);
+      const auto block = 2 * static_cast<size_t>(deepest) * (4 / static_cast<size_t>(grid.tensor)) * 64 * 16 *
+                         size_of(dtype);
+      if (tight) options.kv_memory = 20 * block;
+      const Served served = serve(grid.ranks(), options, requests);
+      EXPECT_EQ(print(served), print(expected))
+          << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << " dp " << grid.data;
+      if (tight) {
+        EXPECT_GT(served.summary.preemptions, 0u);
+      }
+    }
+  }
+}
+
+// Each stored byte is read once, though the first and the last stage both need the tied table.
+TEST(Engine, ReadsATableOfTwoStagesOnce) {
+  EngineOptions options = options_for("shakespeare", DType::bf16);
+  const auto bytes = [&](int ranks) {
+    std::atomic<uint64_t> sum = 0;
+    run_ranks(ranks, [&](World& world) {
+      RankActivity activity;
+      const testing::Planned planned(world, options);
+      sum += RankModel(world, planned.options, planned.plan, planned.model, activity).info().bytes_read;
+    });
+    return sum.load();
+  };
+  const uint64_t alone = bytes(1);
+  options.pipeline_size = 2;
+  EXPECT_EQ(bytes(2), alone);
+  EXPECT_EQ(bytes(4), alone);
 }
 
 TEST(Engine, SizesTheCacheByTheRankWithTheLeastMemory) {

@@ -84,6 +84,56 @@ TEST(JobPlan, SaysWhatARankTakes) {
   EXPECT_GT(plan.needs_of(0).weight_bytes, plan_of(1, options_of(1)).needs_of(0).weight_bytes / 2);
 }
 
+TEST(JobPlan, OfAPipelineHasStagesThatCostAboutTheSame) {
+  EngineOptions options = options_of(2);
+  options.pipeline_size = 2;
+  const ModelConfig config = some_model();
+  const JobPlan plan = plan_of(8, options);
+  EXPECT_EQ(plan.grid, (GridSize{.tensor = 2, .pipeline = 2, .data = 2}));
+  EXPECT_EQ(plan.stages, (std::vector<IndexRange>{{0, 3}, {3, 5}}));
+  EXPECT_EQ(grid_text(plan.grid), "tensor 2 x pipeline 2 x data 2");
+  EXPECT_EQ(stages_text(plan), "layers 0-2 | 3-4");
+  EXPECT_EQ(plan.repro, Repro::grid);
+  for (int rank = 0; rank < 8; ++rank) {
+    const RankPlan mine = plan.rank(rank);
+    const int stage = rank / 2 % 2;
+    EXPECT_EQ(mine.position.pipeline, stage);
+    EXPECT_EQ(mine.layers, plan.stages[static_cast<size_t>(stage)]);
+    EXPECT_EQ(mine.groups.next, stage == 0 ? std::optional(rank + 2) : std::nullopt);
+    EXPECT_EQ(mine.groups.previous, stage == 1 ? std::optional(rank - 2) : std::nullopt);
+    EXPECT_EQ(plan.sends_results(rank), rank == 2 || rank == 6);
+    EXPECT_EQ(plan.needs_of(rank).kv.layers, stage == 0 ? 3 : 2);
+    EXPECT_EQ(plan.needs_of(rank).weight_bytes, weight_bytes(*make_model(config, mine), DType::bf16));
+  }
+  options.pipeline_layers = {1, 4};
+  EXPECT_EQ(stages_text(plan_of(8, options)), "layers 0 | 1-4");
+  EXPECT_EQ(stages_text(plan_of(2, options_of(2))), "");
+}
+
+TEST(JobPlan, CutsTheStepsOfAPipelineAlike) {
+  EngineOptions options = options_of(1);
+  const auto expect = [&](int stages, uint32_t steps, uint32_t tokens) {
+    options.pipeline_size = stages;
+    const JobPlan plan = plan_of(stages, options);
+    EXPECT_EQ(plan.steps_in_flight, steps);
+    EXPECT_EQ(plan.step_tokens, tokens);
+  };
+  expect(1, 1, 2048);
+  expect(2, 3, 704);  // 2048 / 3 = 682.7, rounded up to 64
+  expect(3, 4, 512);
+  options.max_num_batched_tokens = 100;
+  options.max_num_seqs = 100;
+  expect(2, 3, 64);
+  options.max_num_batched_tokens = 7;  // the limit of a step holds
+  options.max_num_seqs = 5;
+  expect(2, 3, 7);
+  options.max_num_seqs = 2;
+  expect(5, 2, 7);
+  options.steps_in_flight = 1;
+  options.max_num_batched_tokens = 2048;
+  expect(2, 1, 2048);
+}
+
 TEST(JobPlan, WithoutAModelHasGridAndGroups) {
   const JobPlan plan = std::get<JobPlan>(plan_job(locations(2, 4), options_of(4), nullptr));
   EXPECT_EQ(plan.grid, (GridSize{4, 1, 2}));
@@ -151,6 +201,18 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(8, options_of(8), &config), Field::tensor_size, 8, "attention heads", 12, true,
          {1, 2, 3, 4, 6, 12});
   expect(refusal_of(3, options_of(3), &config), Field::tensor_size, 3, "kv heads", 4, true, {1, 2, 4});
+  EngineOptions stages = options_of(1);
+  stages.pipeline_size = 3;
+  expect(refusal_of(4, stages), Field::pipeline_size, 3, "ranks", 4, false, {1, 2, 4});
+  stages.pipeline_size = 8;
+  expect(refusal_of(8, stages, &config), Field::pipeline_size, 8, "layers", 5, true, {1, 2, 4});
+  stages.pipeline_size = 2;
+  stages.pipeline_layers = {5};
+  expect(refusal_of(2, stages), Field::pipeline_layers, 1, "stages", 2, false, {2});
+  stages.pipeline_layers = {3, 3};
+  expect(refusal_of(2, stages, &config), Field::pipeline_layers, 6, "layers", 5, true, {5});
+  stages.backend.kind = BackendKind::cuda;
+  expect(refusal_of(2, stages), Field::pipeline_size, 2, "GPUs", 1, false, {1});
   EngineOptions options = options_of(1);
   options.max_model_len = 4097;
   expect(refusal_of(1, options, &config), Field::max_model_len, 4097, "positions", 4096, true, {4096});

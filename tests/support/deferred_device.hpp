@@ -119,6 +119,9 @@ class DeferredOps : public Ops {
                     TensorView out) override {
     device_.defer([=, this] { inner_.add_rms_norm(delta, residual, weight, epsilon, out); });
   }
+  void add_residual(ConstTensorView delta, TensorView residual) override {
+    device_.defer([=, this] { inner_.add_residual(delta, residual); });
+  }
   void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override {
     device_.defer([=, this] { inner_.gate_mul(activation, gate_up, out); });
   }

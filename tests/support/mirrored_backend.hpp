@@ -125,6 +125,9 @@ class MirroredOps : public Ops {
       ops.add_rms_norm(t.in(delta), t.out(residual), t.in(weight), epsilon, t.out(out));
     });
   }
+  void add_residual(ConstTensorView delta, TensorView residual) override {
+    run([&](Ops& ops, Transfer& t) { ops.add_residual(t.in(delta), t.out(residual)); });
+  }
   void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.gate_mul(activation, t.in(gate_up), t.out(out)); });
   }

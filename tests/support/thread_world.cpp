@@ -6,6 +6,7 @@
 #include <support/thread_world.hpp>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -46,6 +47,23 @@ class Job {
     return bytes;
   }
 
+  std::optional<std::vector<std::byte>> try_receive(const Lane& lane) {
+    const std::lock_guard lock(mutex_);
+    if (failure_) fail(ExitCode::fault, "another rank failed");
+    std::deque<std::vector<std::byte>>& messages = lanes_[lane];
+    if (messages.empty()) return std::nullopt;
+    std::vector<std::byte> bytes = std::move(messages.front());
+    messages.pop_front();
+    ++taken_[lane];
+    return bytes;
+  }
+  // Messages that try_receive has returned.
+  uint64_t taken(const Lane& lane) {
+    const std::lock_guard lock(mutex_);
+    if (failure_) fail(ExitCode::fault, "another rank failed");
+    return taken_[lane];
+  }
+
   Channel take_channel(int number, int rank) {
     const std::lock_guard lock(mutex_);
     while (static_cast<int>(channels_.size()) <= number) channels_.push_back(make_memory_channel(ranks_));
@@ -66,6 +84,7 @@ class Job {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Lane, std::deque<std::vector<std::byte>>> lanes_;
+  std::map<Lane, uint64_t> taken_;
   std::vector<MemoryChannel> channels_;
   std::exception_ptr failure_;
 };
@@ -94,6 +113,40 @@ class ThreadTransport : public Transport {
   Job& job_;
   const Job::Group group_;
   const int rank_;
+};
+
+// A lane of its own in each direction; a slot is free when the receiver has taken its message.
+class ThreadStageTransport final : public StageTransport {
+ public:
+  ThreadStageTransport(Job& job, int rank, std::optional<int> previous, std::optional<int> next)
+      : job_(job), in_(stages, previous.value_or(-1), rank), out_(stages, rank, next.value_or(-1)) {}
+
+  void send(size_t slot, std::span<const std::byte> message) override {
+    job_.send(out_, message);
+    sends_[slot] = ++sent_;
+  }
+  bool sent(size_t slot) override { return job_.taken(out_) >= sends_[slot]; }
+  void receive(size_t slot, std::span<std::byte> memory) override {
+    receives_[slot] = {memory, std::nullopt};
+  }
+  std::optional<size_t> received(size_t slot) override {
+    auto& [memory, size] = receives_[slot];
+    if (size) return size;
+    if (const auto bytes = job_.try_receive(in_)) {
+      if (bytes->size() > memory.size()) fail(ExitCode::fault, "a message is larger than its slot");
+      std::ranges::copy(*bytes, memory.begin());
+      size = bytes->size();
+    }
+    return size;
+  }
+
+ private:
+  inline static const Job::Group stages{{}, -2};
+  Job& job_;
+  const Job::Lane in_, out_;
+  std::array<uint64_t, slots> sends_{};
+  uint64_t sent_ = 0;
+  std::array<std::pair<std::span<std::byte>, std::optional<size_t>>, slots> receives_;
 };
 
 std::vector<int> counted(int ranks) {
@@ -125,6 +178,10 @@ class ThreadWorld : public World {
       if (auto made = make_group_(rank(), *transport, ranks, ops)) return made;
     if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
     return make_host_communicator(std::move(transport), ops);
+  }
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override {
+    return std::make_unique<ThreadStageTransport>(job_, rank(), previous, next);
   }
   Channel make_channel() override { return job_.take_channel(channels_made_++, rank()); }
 

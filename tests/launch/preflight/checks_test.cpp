@@ -2,6 +2,8 @@
 #include <launch/options/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/preflight.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <support/test_data.hpp>
 
 #include <gtest/gtest.h>
 
@@ -49,12 +51,16 @@ JobFacts healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
 }
 
 // The messages of all checks.
-std::string finding_of(JobFacts job) {
-  job.plan = plan_or_refuse(job.locations, job.options.engine);
+std::string findings(const JobFacts& job) {
   std::string text;
   for (const auto& [name, finding] : run_checks(job))
     if (finding) text += finding_block(*finding);
   return text;
+}
+// The same, with the plan of the options without a model.
+std::string finding_of(JobFacts job) {
+  job.plan = plan_or_refuse(job.locations, job.options.engine);
+  return findings(job);
 }
 
 TEST(Checks, HaveNothingToSayWhereAllIsWell) {
@@ -356,6 +362,40 @@ TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
             "  why: the kernel would kill the job while it loads\n"
             "  try: more memory for the job (--mem=41G), more nodes with a larger --tp, or a smaller "
             "--kv-memory\n");
+  s.plan.grid = {.tensor = 1, .pipeline = 4, .data = 1};
+  s.plan.stages = {{0, 2}, {2, 4}, {4, 6}, {6, 7}};
+  s.ranks[2].weight_bytes += 1;
+  EXPECT_NE(findings(s).find("(the job's limit: 31 GiB); rank 2 of stage 2 (layers 4-5) has 12 GiB of "
+                             "weights\n"),
+            std::string::npos)
+      << findings(s);
+}
+
+// Sizes that it names have room.
+TEST(Checks, MemoryThatAPipelineWouldHaveIsNamed) {
+  JobFacts s = healthy(4, 1);
+  s.options.engine.model = test_data() / "models/shakespeare";
+  const ModelConfig config = read_model_config(ModelFiles(s.options.engine.model));
+  const auto plan = [&](int stages, std::vector<int64_t> layers = {}) {
+    s.options.engine.pipeline_size = stages;
+    s.options.engine.pipeline_layers = std::move(layers);
+    s.plan = plan_or_refuse(s.locations, s.options.engine, &config);
+    for (size_t rank = 0; rank < s.size(); ++rank) {
+      s.ranks[rank].weight_bytes = s.plan.needs_of(static_cast<int>(rank)).weight_bytes;
+      s.ranks[rank].kv_bytes = s.plan.needs_of(static_cast<int>(rank)).kv.block_bytes();
+    }
+  };
+  plan(2);
+  const uint64_t room = s.ranks[0].weight_bytes + s.ranks[0].kv_bytes;
+  for (RankFacts& facts : s.ranks) facts.free_memory = room;
+  EXPECT_EQ(findings(s), "");
+  plan(1);
+  EXPECT_NE(findings(s).find("larger --tp, or --pp 2\n"), std::string::npos) << findings(s);
+  plan(2, {1, 4});
+  EXPECT_NE(findings(s).find("larger --tp, or --pp 2 without --pp-layers\n"), std::string::npos)
+      << findings(s);
+  for (RankFacts& facts : s.ranks) facts.free_memory = room / 8;
+  EXPECT_EQ(findings(s).find("--pp"), std::string::npos) << findings(s);
 }
 
 TEST(Checks, LockedMemoryMattersWhereThereIsAFabric) {
@@ -472,6 +512,12 @@ TEST(RankTable, HasALineARankUpToSomeNumber) {
             "   1  nid1   1   0  4-7     cpu\n"
             "   2  nid2   0   1  0-3     cpu\n"
             "(1 more)\n");
+  s.plan.grid = {.tensor = 1, .pipeline = 2, .data = 2};
+  EXPECT_TRUE(
+      rank_table(s).starts_with("rank  node  tp  pp  dp  CPUs    device\n"
+                                "   0  nid1   0   0   0  0-3     cpu\n"
+                                "   1  nid1   0   1   0  4-7     cpu\n"))
+      << rank_table(s);
   JobFacts gpus = healthy_gpus();
   gpus.plan.grid = {1, 1, 4};
   EXPECT_NE(rank_table(gpus).find("   3  nid1   0   3  12-15   0000:03:00.0 GPU-3\n"), std::string::npos)

@@ -47,7 +47,7 @@ class TinyRunner {
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{
         limits,      {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
-        num_blocks,  dry_run(*model_, {}, ops, limits, DType::fp32, config_.vocab_size),
+        num_blocks,  dry_run(*model_, {}, ops, limits, DType::fp32, config_),
         DType::fp32, config_.vocab_size};
     runner_.emplace(*model_, ops, groups_, sizes, layer_);
   }
@@ -74,7 +74,7 @@ class Load {
     TinyRunner runner(ops);
     if (graphs) runner->capture_decodes();
     Scheduler scheduler({.max_num_seqs = max_num_seqs,
-                         .max_num_batched_tokens = limits.max_num_batched_tokens,
+                         .max_num_batched_tokens = limits.step_tokens,
                          .max_model_len = limits.max_model_len,
                          .block_size = block_size,
                          .num_blocks = num_blocks,

@@ -40,7 +40,7 @@ class FakeRank {
  public:
   explicit FakeRank(const SchedulerConfig& config)
       : block_size_(config.block_size),
-        table_(config.max_num_seqs, config.num_blocks, config.block_size),
+        table_(config.max_num_seqs, config.num_blocks, config.block_size, config.tokens_in_plan),
         block_tables_(config.max_num_seqs, std::vector<int32_t>(config.max_model_len, -1)),
         kv_(size_t{config.num_blocks} * config.block_size, -1),
         last_token_(config.max_num_seqs, -1) {}
@@ -328,6 +328,7 @@ struct Case {
   Policy policy;
   uint32_t steps_in_flight;
   bool prefix_cache;
+  bool tokens_in_plan = false;
 };
 
 class RandomModel : public testing::TestWithParam<Case> {};
@@ -341,7 +342,8 @@ SchedulerConfig tiny(const Case& chosen, uint64_t seed) {
           .prefix_cache = chosen.prefix_cache,
           .eos_token_ids = {2},
           .policy = chosen.policy,
-          .steps_in_flight = chosen.steps_in_flight};
+          .steps_in_flight = chosen.steps_in_flight,
+          .tokens_in_plan = chosen.tokens_in_plan};
 }
 
 TEST_P(RandomModel, EveryOutputEqualsTheModelRunDirectlyOver10000Steps) {
@@ -370,6 +372,8 @@ TEST_P(RandomModel, EveryOutputEqualsTheModelRunDirectlyOver10000Steps) {
   EXPECT_GT(rows_more, 1000U);
   if (GetParam().steps_in_flight == 1) {
     EXPECT_EQ(ahead, 0U);
+  } else if (GetParam().tokens_in_plan) {
+    EXPECT_GT(ahead, 100U) << "chunks of prompts follow each other";
   } else {
     EXPECT_GT(ahead, 5000U);
     EXPECT_GT(dropped, 50U);
@@ -385,12 +389,16 @@ std::vector<Case> cases() {
   for (const Policy policy : {Policy::mixed, Policy::prefill_first})
     for (const uint32_t steps_in_flight : {1U, 2U, 4U})
       for (const bool prefix_cache : {true, false}) all.push_back({policy, steps_in_flight, prefix_cache});
+  for (const uint32_t steps_in_flight : {1U, 3U, 6U})
+    for (const bool prefix_cache : {true, false})
+      all.push_back({Policy::mixed, steps_in_flight, prefix_cache, /*tokens_in_plan=*/true});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(, RandomModel, testing::ValuesIn(cases()), [](const auto& tested) {
   return std::string(tested.param.policy == Policy::mixed ? "mixed" : "prefill_first") + "_in_flight_" +
-         std::to_string(tested.param.steps_in_flight) + (tested.param.prefix_cache ? "_cached" : "_uncached");
+         std::to_string(tested.param.steps_in_flight) + (tested.param.tokens_in_plan ? "_pipeline" : "") +
+         (tested.param.prefix_cache ? "_cached" : "_uncached");
 });
 
 }  // namespace

@@ -616,5 +616,62 @@ TEST(Scheduler, PrefillFirstPlansTheBenchmarkExactlyAsNanoVllmDoes) {
   expect_all_free(scheduler, 1024);
 }
 
+SchedulerConfig pipeline(uint32_t steps, SchedulerConfig base) {
+  base.tokens_in_plan = true;
+  return in_flight(steps, base);
+}
+
+TEST(SchedulerOfAPipeline, PutsEveryTokenIntoThePlanAndPlansNoSequenceWithOneOnItsWay) {
+  Scheduler scheduler(pipeline(3, config()));
+  add(scheduler, request(1, 5, 4));
+  const StepPlan prompt = next(scheduler);
+  EXPECT_EQ(prompt.known_tokens.size(), 5U);
+  EXPECT_FALSE(scheduler.schedule());  // its token is not known yet
+  scheduler.commit(answer(prompt, 42));
+  const StepPlan decode = next(scheduler);
+  EXPECT_EQ(decode.known_tokens, (std::vector<int32_t>{42}));
+  EXPECT_EQ(decode.sequences[0].known, 1U);
+  EXPECT_EQ(scheduler.prompt_tokens(), 0U);
+  EXPECT_FALSE(scheduler.schedule());
+}
+
+TEST(SchedulerOfAPipeline, ChunksOfAPromptFollowEachOther) {
+  Scheduler scheduler(pipeline(3, config(16)));
+  add(scheduler, request(1, 40, 4));
+  EXPECT_EQ(query_lengths(next(scheduler)), Lengths{16});
+  EXPECT_EQ(query_lengths(next(scheduler)), Lengths{16});
+  const StepPlan last = next(scheduler);
+  EXPECT_EQ(query_lengths(last), Lengths{8});
+  EXPECT_EQ(last.sequences[0].rows_sampled, 1U);
+  EXPECT_FALSE(scheduler.schedule());
+}
+
+TEST(SchedulerOfAPipeline, SharesTheDecodesAmongTheStepsInFlight) {
+  Scheduler scheduler(pipeline(3, config()));
+  for (RequestId id = 1; id <= 10; ++id) add(scheduler, request(id, 3, 100));
+  scheduler.commit(answer(next(scheduler), 42));
+  std::vector<StepPlan> flying;
+  for (const size_t share : {4U, 4U, 2U}) {
+    flying.push_back(next(scheduler));
+    EXPECT_EQ(flying.back().sequences.size(), share);
+  }
+  EXPECT_FALSE(scheduler.schedule());
+  for (int round = 0; round < 20; ++round) {  // and so it goes on
+    scheduler.commit(answer(flying.front(), 42));
+    const size_t share = flying.front().sequences.size();
+    flying.erase(flying.begin());
+    flying.push_back(next(scheduler));
+    EXPECT_EQ(flying.back().sequences.size(), share);
+    scheduler.check_integrity();
+  }
+}
+
+TEST(SchedulerOfAPipeline, NeedsRoomForItsShareOfTheDecodesOnly) {
+  SchedulerConfig small = pipeline(3, config(6));  // 16 sequences
+  Scheduler scheduler(small);
+  small.max_num_batched_tokens = 5;
+  EXPECT_THROW(Scheduler{small}, Error);
+}
+
 }  // namespace
 }  // namespace maniple

@@ -191,5 +191,14 @@ TEST(SequenceTable, AnotherLengthOrOrderOfBlocksIsSeenInTheState) {
   EXPECT_TRUE(drifts([](auto& p) { p.state_hash ^= 1; }));
 }
 
+TEST(SequenceTable, OfAPipelineRefusesAPlanThatLeavesATokenOut) {
+  SequenceTable table(seats, blocks, block_size, /*tokens_in_plan=*/true);
+  table.apply(first_plan());
+  StepPlan decode;
+  decode.step = 2;
+  decode.sequences = {{.seat = 2, .query_length = 1, .known = 0, .rows_sampled = 1}};
+  EXPECT_THROW(table.apply(decode), Error);
+}
+
 }  // namespace
 }  // namespace maniple
