@@ -89,6 +89,10 @@ class GpuWorld : public World {
                                    : world_.make_group(ranks, *backend_.ops);
     return std::make_unique<MirroredCommunicator>(std::move(group), *backend_.device);
   }
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override {
+    return world_.make_stage_transport(previous, next);
+  }
   Channel make_channel() override { return world_.make_channel(); }
   Transport& transport() override { return world_.transport(); }
   std::optional<std::string> fault() override { return world_.fault(); }
