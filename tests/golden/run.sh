@@ -11,8 +11,8 @@ MPIRUN=${MPIRUN:-mpirun --oversubscribe --allow-run-as-root --bind-to none --mca
 . "$here/../end_to_end/lib.sh"
 
 models=("$@")
-# Those that this version serves: windows of attention are refused by name.
-((${#models[@]} > 0)) || mapfile -t models < <(grep -L '"sliding_window": [0-9]' "$DATA"/models/*/config.json | xargs -n 1 dirname)
+# Those that this version serves: windows of attention and experts are refused by name.
+((${#models[@]} > 0)) || mapfile -t models < <(grep -LE '"sliding_window": [0-9]|"num_(local_)?experts"' "$DATA"/models/*/config.json | xargs -n 1 dirname)
 paths=$("$MANIPLE" --version | sed -n 's/^CPU paths: *//p' | sed 's/(.*//; s/,//g')
 
 # A factor a line: its name, its values. "-" is the default.

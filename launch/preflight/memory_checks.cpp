@@ -1,0 +1,113 @@
+#include <launch/options/option_names.hpp>
+#include <launch/preflight/memory_checks.hpp>
+#include <parallel/shard.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace maniple {
+
+using enum Severity;
+
+// The requested cache may be too small for the requested lengths.
+std::optional<Finding> check_cache(const JobFacts& s) {
+  const EngineOptions& engine = s.options.engine;
+  if (!engine.kv_memory || s.plan.needs.empty()) return std::nullopt;
+  size_t block = 0;
+  for (const RankNeeds& needs : s.plan.needs) block = std::max(block, needs.kv.block_bytes());
+  const size_t blocks = *engine.kv_memory / block, tokens = blocks * engine.block_size;
+  if (blocks == 0)
+    return Finding{
+        refusal,
+        fmt::format("the KV cache has room for no block: a block of {} tokens takes {}, --kv-memory gives {}",
+                    engine.block_size, bytes_text(block), bytes_text(*engine.kv_memory)),
+        "no request could be computed", "a larger --kv-memory, or a smaller --block-size"};
+  if (tokens >= s.plan.max_model_len) return std::nullopt;
+  return Finding{
+      note,
+      fmt::format("--kv-memory has room for {} tokens at once, and --max-model-len is {}", tokens,
+                  s.plan.max_model_len),
+      "a longer request gets an error instead of a result",
+      fmt::format("--kv-memory {}, or --max-model-len {}",
+                  (s.plan.max_model_len + engine.block_size - 1) / engine.block_size * block, tokens)};
+}
+
+namespace {
+
+uint64_t free_memory_of(const JobFacts& s, const std::vector<int>& ranks) {
+  uint64_t free = ResourceLimit::unlimited;
+  for (const int rank : ranks) free = std::min(free, facts_of(s, rank).free_memory);
+  return free;
+}
+
+bool has_room(const JobFacts& s, const JobPlan& plan) {
+  return std::ranges::all_of(ranks_by_node(s), [&](const std::vector<int>& ranks) {
+    uint64_t needed = 0;
+    for (const int rank : ranks) {
+      const RankNeeds& needs = plan.needs_of(rank);
+      needed += needs.weight_bytes + s.options.engine.kv_memory.value_or(needs.kv.block_bytes());
+    }
+    return needed <= free_memory_of(s, ranks);
+  });
+}
+
+// The smallest number of stages with which every node has room: ", or --pp 4"; empty if there is none.
+std::string fitting_stages(const JobFacts& s) {
+  EngineOptions options = s.options.engine;
+  if (!std::filesystem::exists(options.model)) return "";
+  const ModelConfig config = read_model_config(ModelFiles(options.model));
+  const bool asked = !std::exchange(options.pipeline_layers, {}).empty();
+  for (const int stages : small_divisors(static_cast<int64_t>(s.size()) / options.tensor_size)) {
+    const bool same = stages == s.plan.grid.pipeline;
+    if (same && !asked) continue;
+    options.pipeline_size = stages;
+    const auto plan = plan_job(s.locations, options, &config);
+    if (std::holds_alternative<JobPlan>(plan) && has_room(s, std::get<JobPlan>(plan)))
+      return fmt::format(", or --pp {}{}", stages, asked ? " without --pp-layers" : "");
+  }
+  return "";
+}
+
+// The rank that needs the most: "; rank 3 of stage 1 (layers 3-4) has 12 GiB of weights".
+std::string largest_stage(const JobFacts& s, const std::vector<int>& ranks) {
+  if (s.plan.stages.size() < 2) return "";
+  const int rank = std::ranges::max(ranks, {}, [&](int any) { return facts_of(s, any).weight_bytes; });
+  const auto stage = static_cast<size_t>(position_in(s.plan.grid, rank).pipeline);
+  return fmt::format("; rank {} of stage {} ({}) has {} of weights", rank, stage,
+                     layers_text(s.plan.stages[stage]), bytes_text(facts_of(s, rank).weight_bytes));
+}
+
+}  // namespace
+
+// The ranks of a node share its memory.
+std::optional<Finding> check_memory(const JobFacts& s) {
+  for (const std::vector<int>& ranks : ranks_by_node(s)) {
+    const uint64_t free = free_memory_of(s, ranks);
+    uint64_t weights = 0, cache = 0;
+    for (const int rank : ranks) {
+      weights += facts_of(s, rank).weight_bytes;
+      cache += facts_of(s, rank).kv_bytes;
+    }
+    if (weights + cache <= free) continue;
+    const uint64_t limit = facts_of(s, ranks[0]).memory_limit;
+    return Finding{
+        refusal,
+        fmt::format(
+            "{} on {} {} {} for weights and {} for the KV cache, but {} are free{}{}",
+            ranks.size() == 1 ? ranks_text(ranks) : "the " + ranks_text(ranks), host_of(s, ranks[0]),
+            ranks.size() == 1 ? "needs" : "need", bytes_text(weights), bytes_text(cache), bytes_text(free),
+            limit == ResourceLimit::unlimited ? "" : fmt::format(" (the job's limit: {})", bytes_text(limit)),
+            largest_stage(s, ranks)),
+        "the kernel would kill the job while it loads",
+        fmt::format("more memory for the job (--mem={}G), more nodes with a larger --tp{}{}",
+                    (weights + cache) * 5 / 4 / (uint64_t{1} << 30) + 1,
+                    s.options.engine.kv_memory ? ", or a smaller --kv-memory" : "", fitting_stages(s))};
+  }
+  return std::nullopt;
+}
+
+}  // namespace maniple
