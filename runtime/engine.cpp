@@ -4,7 +4,6 @@
 
 #include <sys/resource.h>
 
-#include <cstring>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -104,7 +103,7 @@ RunSummary Engine::gather_summary(const WorkerTimes& times) {
   for (const std::string& of_rank : world_.all_gather_bytes(bytes)) {
     std::vector<CollectiveUse>& uses =
         summary.collectives.emplace_back(of_rank.size() / sizeof(CollectiveUse));
-    std::memcpy(uses.data(), of_rank.data(), uses.size() * sizeof(CollectiveUse));
+    of_rank.copy(reinterpret_cast<char*>(uses.data()), of_rank.size());
   }
   return summary;
 }
