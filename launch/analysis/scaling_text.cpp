@@ -27,16 +27,16 @@ std::string verdict_text(const ScalingRow& row, int rounds) {
 }
 
 std::string row_text(const ScalingRow& row, int rounds) {
-  return fmt::format("{:>7} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", row.point.ranks(),
-                     row.nodes > 0 ? fmt::format("{}", row.nodes) : "-", row.point.tensor, row.point.data,
-                     interval_text(row.rate), digits(row.speed_up, 2), digits(row.efficiency, 3),
-                     digits(row.karp_flatt, 3), verdict_text(row, rounds));
+  return fmt::format("{:>7} {:>5} {:>3} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", row.point.ranks(),
+                     row.nodes > 0 ? fmt::format("{}", row.nodes) : "-", row.point.tensor, row.point.pipeline,
+                     row.point.data, interval_text(row.rate), digits(row.speed_up, 2),
+                     digits(row.efficiency, 3), digits(row.karp_flatt, 3), verdict_text(row, rounds));
 }
 
 std::string fit_text(const ScalingResult& result) {
   const double f = result.serial_fraction;
-  const char* const axis = result.study.over_tensor() ? "tp" : "dp";
-  const std::string only = fmt::format("over {} only: tp and dp are never on one line\n", axis);
+  const std::string only =
+      fmt::format("over {} only: two axes are never on one line\n", result.study.axis().name);
   if (std::isnan(f)) return {};
   const std::string fit = fmt::format("# Amdahl fit: serial fraction {:.3f}", f);
   if (f <= 0) return fmt::format("{}, better than ideal; {}", fit, only);
@@ -55,7 +55,7 @@ std::string missing_text(const ScalingResult& result) {
     for (const StudyLaunch& launch : result.missing)
       if (launch.point == point && launch.waits()) rounds.push_back(launch.round);
     if (!rounds.empty())
-      text += fmt::format("# missing: tp {} dp {}, {} {}\n", point.tensor, point.data,
+      text += fmt::format("# missing: {}, {} {}\n", sizes_text(point),
                           rounds.size() == 1 ? "round" : "rounds", fmt::join(rounds, ", "));
   }
   return text;
@@ -71,8 +71,8 @@ std::string scaling_text(const ScalingResult& result) {
                                  counted(static_cast<uint64_t>(study.points.front().ranks()), "rank"),
                                  study.rounds, study.rounds == 1 ? "launch" : "launches");
   text += fmt::format("# {} ({}), {}\n", study.model.string(), study.model_hash, work_of(study));
-  text += fmt::format("# {:>5} {:>5} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", "ranks", "nodes", "tp",
-                      "dp", "tok/s [CI]", "speed-up", "eff", "Karp-Flatt", "verdict");
+  text += fmt::format("# {:>5} {:>5} {:>3} {:>3} {:>3}  {:<26} {:>8} {:>6} {:>11}  {}\n", "ranks", "nodes",
+                      "tp", "pp", "dp", "tok/s [CI]", "speed-up", "eff", "Karp-Flatt", "verdict");
   for (const ScalingRow& row : result.rows) text += row_text(row, study.rounds);
   text += fit_text(result);
   for (const std::string& difference : result.differences) text += fmt::format("# {}\n", difference);
@@ -86,6 +86,7 @@ std::string scaling_json(const ScalingResult& result, const std::string& name) {
     points.push_back({{"ranks", row.point.ranks()},
                       {"nodes", row.nodes},
                       {"tp", row.point.tensor},
+                      {"pp", row.point.pipeline},
                       {"dp", row.point.data},
                       {"launches", row.tokens_per_s},
                       {"output_throughput", row.rate.median},
@@ -97,13 +98,14 @@ std::string scaling_json(const ScalingResult& result, const std::string& name) {
                       {"verdict", row.verdict}});
   for (const StudyLaunch& launch : result.missing)
     missing.push_back({{"tp", launch.point.tensor},
+                       {"pp", launch.point.pipeline},
                        {"dp", launch.point.data},
                        {"round", launch.round},
                        {"attempts", launch.attempts},
                        {"skipped", launch.skipped()}});
   const json object = {{"study", name},
                        {"mode", name_of(study.mode)},
-                       {"axis", study.over_tensor() ? "tp" : "dp"},
+                       {"axis", study.axis().name},
                        {"model", study.model.string()},
                        {"model_hash", study.model_hash},
                        {"num_prompts", study.num_prompts},
@@ -117,14 +119,14 @@ std::string scaling_json(const ScalingResult& result, const std::string& name) {
 
 void write_scaling_csv(const ScalingResult& result, const std::filesystem::path& folder) {
   std::string text =
-      "ranks,nodes,tp,dp,launches,tok_per_s,low,high,speed_up,efficiency,karp_flatt,verdict,smallest,"
+      "ranks,nodes,tp,pp,dp,launches,tok_per_s,low,high,speed_up,efficiency,karp_flatt,verdict,smallest,"
       "largest\n";
   for (const ScalingRow& row : result.rows)
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(),
-                        row.nodes > 0 ? fmt::format("{}", row.nodes) : "", row.point.tensor, row.point.data,
-                        row.tokens_per_s.size(), cell(row.rate.median), cell(row.rate.low),
-                        cell(row.rate.high), cell(row.speed_up), cell(row.efficiency), cell(row.karp_flatt),
-                        row.verdict, cell(row.smallest), cell(row.largest));
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", row.point.ranks(),
+                        row.nodes > 0 ? fmt::format("{}", row.nodes) : "", row.point.tensor,
+                        row.point.pipeline, row.point.data, row.tokens_per_s.size(), cell(row.rate.median),
+                        cell(row.rate.low), cell(row.rate.high), cell(row.speed_up), cell(row.efficiency),
+                        cell(row.karp_flatt), row.verdict, cell(row.smallest), cell(row.largest));
   replace_file(folder / "scaling.csv", text);
 }
 

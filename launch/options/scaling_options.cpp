@@ -20,26 +20,49 @@ Value<std::string> sizes(std::set<int>& target) {
   });
 }
 
-std::vector<StudyPoint> points_of(const std::set<int>& tensor, const std::set<int>& data) {
-  if (tensor.size() > 1 && data.size() > 1)
-    refuse("--tp and --dp both have several sizes",
-           fmt::format("a study for each: --tp {} --dp {}, or --tp {} --dp {}", fmt::join(tensor, ","),
-                       *data.begin(), *tensor.begin(), fmt::join(data, ",")),
-           "a study goes over one of them: a line through both would mix two ways of becoming slower");
-  std::vector<StudyPoint> points;
-  for (const int t : tensor)
-    for (const int d : data) points.push_back({t, d});
-  if (int64_t{points.back().tensor} * points.back().data > most_ranks)
-    refuse(fmt::format("--tp {} with --dp {} has more than {} ranks", points.back().tensor,
-                       points.back().data, most_ranks),
+using AxisSizes = std::array<std::set<int>, study_axes.size()>;
+
+void check_axes(const AxisSizes& sizes) {
+  std::vector<size_t> several;
+  int64_t ranks = 1;
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    if (sizes[axis].size() > 1) several.push_back(axis);
+    ranks = std::min<int64_t>(ranks * *sizes[axis].rbegin(), most_ranks + 1);
+  }
+  if (several.size() > 1) {
+    const char *first = study_axes[several[0]].name, *second = study_axes[several[1]].name;
+    const auto &of_first = sizes[several[0]], &of_second = sizes[several[1]];
+    refuse(
+        fmt::format("--{} and --{} both have several sizes", first, second),
+        fmt::format("a study for each: --{} {} --{} {}, or --{} {} --{} {}", first, fmt::join(of_first, ","),
+                    second, *of_second.begin(), first, *of_first.begin(), second, fmt::join(of_second, ",")),
+        "a study goes over one of them: a line through both would mix two ways of becoming slower");
+  }
+  if (ranks > most_ranks)
+    refuse(fmt::format("--tp {} with --pp {} and --dp {} has more than {} ranks", *sizes[0].rbegin(),
+                       *sizes[1].rbegin(), *sizes[2].rbegin(), most_ranks),
            "give smaller sizes");
+}
+
+std::vector<StudyPoint> points_of(const AxisSizes& sizes) {
+  check_axes(sizes);
+  std::vector<StudyPoint> points{{}};
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    std::vector<StudyPoint> with_axis;
+    for (StudyPoint point : points)
+      for (const int size : sizes[axis]) {
+        point.*study_axes[axis].size = size;
+        with_axis.push_back(point);
+      }
+    points = std::move(with_axis);
+  }
   return points;
 }
 
 // ${NAME} is the shell's.
 void check_launcher(const StudySettings& settings) {
   static const std::regex place(R"((^|[^$])\{(\w*)\})");
-  constexpr std::array<std::string_view, 5> known = {"ranks", "nodes", "ranks_per_node", "tp", "dp"};
+  constexpr std::array<std::string_view, 6> known = {"ranks", "nodes", "ranks_per_node", "tp", "pp", "dp"};
   std::set<std::string> found;
   const std::string& text = settings.launcher;
   for (std::sregex_iterator at(text.begin(), text.end(), place), end; at != end; ++at)
@@ -47,7 +70,7 @@ void check_launcher(const StudySettings& settings) {
   for (const std::string& name : found)
     if (std::ranges::find(known, name) == known.end())
       refuse(fmt::format("--launcher ({}) has the unknown {{{}}}", text, name),
-             "it may have {ranks}, {nodes}, {ranks_per_node}, {tp} and {dp}");
+             "it may have {ranks}, {nodes}, {ranks_per_node}, {tp}, {pp} and {dp}");
   if (!found.contains("ranks"))
     refuse(fmt::format("--launcher ({}) has no {{ranks}}", text), "--launcher 'mpirun -n {ranks}'",
            "every point would have the same number of ranks");
@@ -98,7 +121,7 @@ void check_next(const Grammar& grammar, std::span<const std::string> words) {
 std::optional<std::string> read_scaling_options(std::span<const std::string> args, ScalingOptions& options) {
   StudySettings& study = options.settings;
   std::vector<std::string> words;
-  std::set<int> tensor = {1}, data = {1};
+  AxisSizes axes = {{{1}, {1}, {1}}};
   Grammar grammar("scaling", scaling_usage);
   grammar.take_words(words, {"plan", "next"});
   grammar.group("Plan");
@@ -106,13 +129,14 @@ std::optional<std::string> read_scaling_options(std::span<const std::string> arg
   grammar.add("mode",
               choice("MODE", study.mode, {{"strong", ScalingMode::strong}, {"weak", ScalingMode::weak}}),
               "strong: the same work for any number of ranks; weak: the same for each rank");
-  grammar.add("tp", sizes(tensor),
-              "tensor ranks of a replica; several: the study goes over them [default: 1]");
-  grammar.add("dp", sizes(data), "replicas; several: the study goes over them [default: 1]");
+  grammar.add("tp", sizes(axes[0]),
+              "tensor ranks of a stage; several: the study goes over them [default: 1]");
+  grammar.add("pp", sizes(axes[1]), "stages of a replica; several: the study goes over them [default: 1]");
+  grammar.add("dp", sizes(axes[2]), "replicas; several: the study goes over them [default: 1]");
   grammar.add("rounds", number(study.rounds, 1, most_rounds).by_default("3"),
               "launches of each point, one after the other; an interval needs 6");
   grammar.add("launcher", text("COMMAND", study.launcher).by_default("mpirun -n {ranks}"),
-              "starts a point; {ranks}, {nodes}, {ranks_per_node}, {tp} and {dp} become numbers");
+              "starts a point; {ranks}, {nodes}, {ranks_per_node}, {tp}, {pp} and {dp} become numbers");
   grammar.add("ranks-per-node", number(study.ranks_per_node, 1, 100'000), "of a full node, for {nodes}");
   grammar.group("Work of a launch, as for bench throughput");
   grammar.add("num-prompts", number(study.num_prompts, 1, 100'000'000).by_default("100"),
@@ -136,7 +160,7 @@ std::optional<std::string> read_scaling_options(std::span<const std::string> arg
   if (!options.plan) return check_next(grammar, words), std::nullopt;
   take_further_options(std::span(words).subspan(2), study.workload);
   if (study.model.empty()) refuse("no model was given", "--model DIR, the directory that holds config.json");
-  study.points = points_of(tensor, data);
+  study.points = points_of(axes);
   if (std::string& lengths = study.workload["lengths"]; lengths.ends_with(".csv"))
     lengths = std::filesystem::absolute(lengths).lexically_normal().string();
   check_launcher(study);

@@ -113,7 +113,7 @@ inline constexpr std::string_view scaling_usage =
   cluster/scaling/run study
   maniple report study
 
-`next` prints the command line to run next, and nothing when all is done. A study goes over --tp or over --dp, never over both. It may be
+`next` prints the command line to run next, and nothing when all is done. A study goes over --tp, over --pp or over --dp. It may be
 stopped or killed at any time: what is measured stays. The options below are those of `plan`. Further ones of bench throughput may follow behind --:
 `-- --max-num-seqs 64 --load random`.
 )";

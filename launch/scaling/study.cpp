@@ -20,9 +20,27 @@ namespace {
 
 constexpr const char* schema = "maniple-study 1";
 
+// Studies without stages are written as before there were any.
+bool is_shown(const StudyAxis& axis, const StudyPoint& point) {
+  return axis.size != &StudyPoint::pipeline || point.pipeline > 1;
+}
+
+// "tp1-dp4" or "tp 1, dp 4".
+std::string join_sizes(const StudyPoint& point, const char* after_name, const char* separator) {
+  std::vector<std::string> sizes;
+  for (const StudyAxis& axis : study_axes)
+    if (is_shown(axis, point))
+      sizes.push_back(fmt::format("{}{}{}", axis.name, after_name, point.*axis.size));
+  return fmt::format("{}", fmt::join(sizes, separator));
+}
+
 json in_json(const Study& study) {
   json points = json::array();
-  for (const StudyPoint& point : study.points) points.push_back({{"tp", point.tensor}, {"dp", point.data}});
+  for (const StudyPoint& point : study.points) {
+    json& sizes = points.emplace_back();
+    for (const StudyAxis& axis : study_axes)
+      if (is_shown(axis, point)) sizes[axis.name] = point.*axis.size;
+  }
   return {{"schema", schema},
           {"mode", name_of(study.mode)},
           {"model", study.model.string()},
@@ -45,14 +63,17 @@ Study parse_study(const std::string& text, const fs::path& file) try {
   study.mode = stored.at("mode") == "weak" ? ScalingMode::weak : ScalingMode::strong;
   study.model = stored.at("model").get<std::string>();
   study.model_hash = stored.at("model_hash");
-  for (const json& point : stored.at("points")) study.points.push_back({point.at("tp"), point.at("dp")});
+  for (const json& sizes : stored.at("points")) {
+    StudyPoint& point = study.points.emplace_back();
+    for (const StudyAxis& axis : study_axes) point.*axis.size = sizes.value(axis.name, 1);
+  }
   study.rounds = stored.at("rounds");
   study.launcher = stored.at("launcher");
   study.ranks_per_node = stored.at("ranks_per_node");
   study.num_prompts = stored.at("num_prompts");
   study.workload = stored.at("workload").get<std::map<std::string, std::string>>();
   const auto is_sound = [](const StudyPoint& at) {
-    return at.tensor > 0 && at.data > 0 && at.tensor <= most_ranks / at.data;
+    return at.tensor > 0 && at.pipeline > 0 && at.data > 0 && at.tensor <= most_ranks / at.data / at.pipeline;
   };
   if (study.points.empty() || !std::ranges::all_of(study.points, is_sound) || study.rounds < 1 ||
       study.rounds > most_rounds)
@@ -69,7 +90,7 @@ void check_point(const Study& study, const StudyPoint& point, const ModelConfig&
   engine.backend.kind = BackendKind::reference;
   plan_or_refuse(std::vector<RankLocation>(static_cast<size_t>(point.ranks())), engine, &config);
 } catch (const Error& error) {
-  throw Error(error.code(), fmt::format("tp {}, dp {}: {}", point.tensor, point.data, error.what()),
+  throw Error(error.code(), fmt::format("{}: {}", sizes_text(point), error.what()),
               "every point of a study must be able to run", error.remedy());
 }
 
@@ -94,8 +115,7 @@ std::string launcher_of(const Study& study, const StudyPoint& point) {
     replace_all(line, fmt::format("{{{}}}", name), std::to_string(value));
   };
   fill("ranks", point.ranks());
-  fill("tp", point.tensor);
-  fill("dp", point.data);
+  for (const StudyAxis& axis : study_axes) fill(axis.name, point.*axis.size);
   if (study.ranks_per_node == 0) return line;
   fill("nodes", study.nodes_of(point));
   fill("ranks_per_node", std::min(study.ranks_per_node, point.ranks()));
@@ -145,11 +165,24 @@ Study read_study(const fs::path& folder) {
   return parse_study(*text, file);
 }
 
+const StudyAxis& Study::axis() const {
+  const auto differs = [&](const StudyAxis& axis) {
+    return points.front().*axis.size != points.back().*axis.size;
+  };
+  const auto found = std::ranges::find_if(study_axes, differs);
+  return found == study_axes.end() ? study_axes.back() : *found;
+}
+
+std::string sizes_text(const StudyPoint& point) { return join_sizes(point, " ", ", "); }
+
 std::string title_of(const Study& study) {
   const StudyPoint& first = study.points.front();
-  const std::string over =
-      study.over_tensor() ? fmt::format("tp (dp {})", first.data) : fmt::format("dp (tp {})", first.tensor);
-  return fmt::format("{} scaling over {}", name_of(study.mode), over);
+  std::vector<std::string> fixed;
+  for (const StudyAxis& axis : study_axes)
+    if (axis.name != study.axis().name && is_shown(axis, first))
+      fixed.push_back(fmt::format("{} {}", axis.name, first.*axis.size));
+  return fmt::format("{} scaling over {} ({})", name_of(study.mode), study.axis().name,
+                     fmt::join(fixed, ", "));
 }
 
 std::string work_of(const Study& study) {
@@ -160,8 +193,7 @@ std::string work_of(const Study& study) {
 }
 
 fs::path place_of(const StudyPoint& point, int round) {
-  return fs::path("points") / fmt::format("tp{}-dp{}", point.tensor, point.data) /
-         fmt::format("round-{}", round);
+  return fs::path("points") / join_sizes(point, "", "-") / fmt::format("round-{}", round);
 }
 
 std::vector<std::string> bench_of(const Study& study, const StudyPoint& point) {
@@ -169,6 +201,7 @@ std::vector<std::string> bench_of(const Study& study, const StudyPoint& point) {
                                     "--model",       study.model.string(),
                                     "--tp",          std::to_string(point.tensor),
                                     "--num-prompts", std::to_string(study.prompts_of(point))};
+  if (point.pipeline > 1) words.insert(words.end(), {"--pp", std::to_string(point.pipeline)});
   for (const auto& [name, value] : study.workload) {
     words.push_back("--" + name);
     if (!value.empty()) words.push_back(value);  // else a switch

@@ -14,7 +14,8 @@ inline constexpr const char* study_file_name = "study.json";
 struct Study : StudySettings {
   std::string model_hash;
 
-  bool over_tensor() const { return points.front().tensor != points.back().tensor; }
+  // What the study goes over; with a single point its replicas.
+  const StudyAxis& axis() const;
   int64_t prompts_of(const StudyPoint& point) const {
     return int64_t{num_prompts} * (mode == ScalingMode::weak ? point.ranks() : 1);
   }
@@ -36,6 +37,8 @@ Study read_study(const std::filesystem::path& folder);
 std::string title_of(const Study& study);
 std::string work_of(const Study& study);
 
+// "tp 1, dp 4"; with stages "tp 1, pp 2, dp 4".
+std::string sizes_text(const StudyPoint& point);
 // Where a launch keeps what it leaves, below the study's folder: "points/tp1-dp4/round-2".
 std::filesystem::path place_of(const StudyPoint& point, int round);
 

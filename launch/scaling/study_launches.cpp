@@ -42,6 +42,7 @@ std::string reason_against(const Record& record, const Study& study, const Study
   if (ranks != static_cast<size_t>(point.ranks())) return fmt::format("it has {} ranks", ranks);
   std::map<std::string, std::string> expected = study.workload;
   expected["tp"] = fmt::format("{}", point.tensor);
+  if (point.pipeline > 1) expected["pp"] = fmt::format("{}", point.pipeline);
   expected["num-prompts"] = fmt::format("{}", study.prompts_of(point));
   const auto options = nlohmann::json::parse(text_of(record, "options"), nullptr, /*allow_exceptions=*/false);
   const nlohmann::json given =

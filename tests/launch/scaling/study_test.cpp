@@ -32,6 +32,9 @@ StudySettings settings_of(const std::vector<std::string>& words) {
 TEST(ScalingOptions, PointsAreAscendingAndCountOnce) {
   EXPECT_EQ(settings_of({"--dp", "4,1,2,2"}).points, (std::vector<StudyPoint>{{1, 1}, {1, 2}, {1, 4}}));
   EXPECT_EQ(settings_of({"--tp", "1,2", "--dp", "3"}).points, (std::vector<StudyPoint>{{1, 3}, {2, 3}}));
+  EXPECT_EQ(settings_of({"--tp", "2", "--pp", "4,1", "--dp", "3"}).points,
+            (std::vector<StudyPoint>{{2, 3, 1}, {2, 3, 4}}));
+  EXPECT_THROW(settings_of({"--tp", "1,2", "--pp", "1,2"}), Error);
 }
 
 TEST(ScalingOptions, FurtherOptionsOfTheBenchFollowTwoDashes) {
@@ -47,6 +50,21 @@ TEST(ScalingOptions, VariablesOfTheShellAreNoPlaces) {
   EXPECT_EQ(settings_of({"--launcher", "srun -A ${ACCOUNT} -n {ranks}"}).launcher,
             "srun -A ${ACCOUNT} -n {ranks}");
   EXPECT_THROW(settings_of({"--launcher", "srun -A {ACCOUNT} -n {ranks}"}), Error);
+}
+
+TEST(Study, StagesCountAsRanksAndShowWhereThereAreSeveral) {
+  Study study = made_study({{2, 1, 1}, {2, 1, 3}});
+  EXPECT_EQ(title_of(study), "strong scaling over pp (tp 2, dp 1)");
+  EXPECT_EQ(place_of({2, 1, 1}, 1), "points/tp2-dp1/round-1");
+  EXPECT_EQ(place_of({2, 1, 3}, 1), "points/tp2-pp3-dp1/round-1");
+  study.launcher = "srun -n {ranks} --job-name tp{tp}-pp{pp}";
+  const std::string command = command_of(study, {2, 1, 3}, "maniple", "r.h5");
+  EXPECT_TRUE(command.starts_with("srun -n 6 --job-name tp2-pp3 maniple bench throughput")) << command;
+  EXPECT_NE(command.find("--num-prompts 100 --pp 3 "), std::string::npos) << command;
+  const TempDirectory tree;
+  const std::filesystem::path folder = tree.path() / "study";
+  EXPECT_TRUE(write_study(study, folder));
+  EXPECT_EQ(read_study(folder).points, study.points);
 }
 
 TEST(Study, CommandHasTheWorkOfItsPoint) {
