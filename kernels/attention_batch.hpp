@@ -4,6 +4,9 @@
 
 #include <kernels/tensor/tensor_view.hpp>
 
+#include <algorithm>
+#include <bit>
+
 namespace maniple {
 
 struct HeadLayout {
@@ -81,7 +84,17 @@ struct AttentionCall {
   }
 };
 
-// Attention adds splits of this many absolute positions, so the order of its sums never depends on the batch.
+// Attention adds splits of this many absolute positions, so the order of its sums never depends on the batch:
+// a chain of ascending splits in each class, split % attention_classes, then a tree over the classes, by merge_classes.
 inline constexpr int64_t attention_split = 256;
+inline constexpr int64_t attention_classes = 8;
+
+// Calls merge(from, into) for classes at distance 4, then 2, then 1: the first of `count` then holds the sum of all.
+template <typename Merge>
+void merge_classes(int64_t count, Merge merge) {
+  for (auto distance = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)) / 2); distance > 0;
+       distance /= 2)
+    for (int64_t into = 0; into < distance && into + distance < count; ++into) merge(into + distance, into);
+}
 
 }  // namespace maniple

@@ -96,21 +96,29 @@ size_t kernel_scratch(int64_t head_dim) {
                              attention_tile_rows * attention_split);
 }
 
+// Merges the sums of the classes and writes the tile's output.
+void finish(const AttentionKernel& kernel, const AttentionTile& tile, float* classes, int64_t floats) {
+  merge_classes(std::min(splits_of(tile), attention_classes), [&](int64_t from, int64_t into) {
+    kernel.merge(tile, classes + from * floats, classes + into * floats);
+  });
+  kernel.finish(tile, classes);
+}
+
 // One thread computes all splits of a tile.
 void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];
     const size_t kernel_floats = kernel_scratch(head_dim);
-    const size_t partial_floats = static_cast<size_t>(tiles.max_partial());
-    float* scratch = thread_scratch(kernel_floats + 2 * partial_floats);
-    float* total = scratch + kernel_floats;
-    float* partial = total + partial_floats;
-    kernel.split(tile, 0, scratch, total);
-    for (int64_t split = 1; split < splits_of(tile); ++split) {
-      kernel.split(tile, split, scratch, partial);
-      kernel.merge(tile, partial, total);
+    const int64_t floats = tiles.max_partial(), splits = splits_of(tile);
+    float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((attention_classes + 1) * floats));
+    float* const classes = scratch + kernel_floats;
+    float* const partial = classes + attention_classes * floats;
+    for (int64_t split = 0; split < splits; ++split) {
+      float* const sum = classes + split % attention_classes * floats;
+      kernel.split(tile, split, scratch, split < attention_classes ? sum : partial);
+      if (split >= attention_classes) kernel.merge(tile, partial, sum);
     }
-    kernel.finish(tile, total);
+    finish(kernel, tile, classes, floats);
   });
 }
 
@@ -128,10 +136,10 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
   });
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];
-    float* total = first + index * splits * floats;
-    for (int64_t split = 1; split < splits_of(tile); ++split)
-      kernel.merge(tile, total + split * floats, total);
-    kernel.finish(tile, total);
+    float* const classes = first + index * splits * floats;
+    for (int64_t split = attention_classes; split < splits_of(tile); ++split)
+      kernel.merge(tile, classes + split * floats, classes + split % attention_classes * floats);
+    finish(kernel, tile, classes, floats);
   });
 }
 

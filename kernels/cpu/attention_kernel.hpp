@@ -35,7 +35,7 @@ struct AttentionKernel {
   // scratch: floats, (attention_key_group + attention_tile_rows) * head_dim + attention_tile_rows *
   // attention_split.
   void (*split)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
-  // Merges the partial of the next split into total.
+  // Merges a partial of later splits into total; rows that it is empty for keep theirs.
   void (*merge)(const AttentionTile& tile, const float* partial, float* total);
   // Divides by the sums, rounds and writes tile.out.
   void (*finish)(const AttentionTile& tile, const float* total);

@@ -12,6 +12,7 @@ using namespace device;
 namespace {
 
 constexpr int split_size = 256;  // attention_split
+constexpr int classes = 8;       // attention_classes
 constexpr int warps = 4;
 constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
@@ -24,14 +25,14 @@ struct Ring {
   static constexpr int depth = std::min(2 * max_tiles, (16 << 10) / (2 * tile));
 };
 
-// Splits [first_split, last_split) of a sequence for one KV head and `rows` of its query heads.
+// Splits first_split, first_split + step, ... before `splits` of a sequence for one KV head and `rows` of its query heads.
 struct Part {
   int sequence;
   int kv_head;
   int first_head;
   int rows;
   int context;
-  int first_split, last_split;
+  int first_split, splits, step;
   int slot;            // where the sum of these splits goes
   int first_slot;      // of the sequence
   int sequence_slots;  // consecutive
@@ -42,7 +43,7 @@ struct Exchange {
   Part part;
   float maximum[warps][tile_rows];
   float total[warps][tile_rows];
-  float former[2][2][tile_rows];  // maximum and total of a part's earlier splits, by the parity of the split
+  float former[2][2][tile_rows];  // maximum and total of a part's earlier splits, by the parity of the round
   int scratch[warps];
   int arrival;
 };
@@ -109,7 +110,7 @@ __device__ int row_tiles(const AttentionArguments& a) {
   return (a.query_heads / a.kv_heads + tile_rows - 1) / tile_rows;
 }
 
-// Parts of one slot differ by head. A sequence has one slot per split, or one for all.
+// Parts of one slot differ by head. A sequence has one slot per split, or one per class.
 __device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int index) {
   const int tiles = row_tiles(a), group = a.query_heads / a.kv_heads;
   const int slot = index / (a.kv_heads * tiles), head = index / tiles % a.kv_heads, tile = index % tiles;
@@ -129,7 +130,8 @@ __device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int
           left < tile_rows ? left : tile_rows,
           context_of(a, low),
           split,
-          slots == splits ? split + 1 : splits,
+          splits,
+          slots == splits ? splits : classes,
           slot,
           first_slot,
           slots};
@@ -152,7 +154,7 @@ class Decode {
         running_sums(a_.sequences, slot_ends, exchange_.scratch, [&](int s) { return splits_of(a_, s); });
     if (slots > workspace_.slot_count)
       slots = running_sums(a_.sequences, slot_ends, exchange_.scratch,
-                           [&](int s) { return splits_of(a_, s) > 0 ? 1 : 0; });
+                           [&](int s) { return splits_of(a_, s) < classes ? splits_of(a_, s) : classes; });
     const int parts = slots * a_.kv_heads * row_tiles(a_);
     for (int index = block_index().x; index < parts; index += grid_size().x) {
       synchronize_block();  // the previous part is done
@@ -167,20 +169,19 @@ class Decode {
   static constexpr int vectors = dims / 4;  // of a row
 
   __device__ void attend(const Part& part) {
-    for (int split = part.first_split; split < part.last_split; ++split) {
+    for (int split = part.first_split, round = 0; split < part.splits; split += part.step, ++round) {
       synchronize_block();  // the rings and exchange_ are free again
       WarpAttention<T, dims, 1> attention;
       attend_tiles(part, split, attention);
       exchange_sums(attention);
-      const bool is_last = split == part.last_split - 1;
       for (int v = thread_index(); v < part.rows * vectors; v += block_threads()) {
         Partial partial = sum_of_warps(v);
-        if (split > part.first_split) partial = merged(former(part, split, v), partial);
+        if (round > 0) partial = merged(former(part, round, v), partial);
         if (v % vectors == 0) {
-          exchange_.former[split % 2][0][v / vectors] = partial.maximum;
-          exchange_.former[split % 2][1][v / vectors] = partial.total;
+          exchange_.former[round % 2][0][v / vectors] = partial.maximum;
+          exchange_.former[round % 2][1][v / vectors] = partial.total;
         }
-        if (is_last && part.sequence_slots == 1)
+        if (part.sequence_slots == 1)
           write(part, v, partial);
         else
           store(part, v, partial);
@@ -308,8 +309,8 @@ class Decode {
     const float* const weight = slot_weight(part, slot, v);
     return {weight[0], weight[1], *slot_sum(part, slot, v)};
   }
-  __device__ Partial former(const Part& part, int split, int v) const {
-    const auto& weight = exchange_.former[(split - 1) % 2];
+  __device__ Partial former(const Part& part, int round, int v) const {
+    const auto& weight = exchange_.former[(round - 1) % 2];
     return {weight[0][v / vectors], weight[1][v / vectors], *slot_sum(part, part.slot, v)};
   }
 
@@ -335,14 +336,25 @@ class Decode {
     return exchange_.arrival == part.sequence_slots - 1;
   }
 
+  // The sum of the classes at multiples of `distance` from `first`: a chain over the slots of one class, or the tree of
+  // merge_classes.
+  template <int distance>
+  __device__ Partial sum_of_classes(const Part& part, int first, int v) const {
+    if constexpr (distance == classes) {
+      Partial sum = load(part, part.first_slot + first, v);
+      for (int slot = first + classes; slot < part.sequence_slots; slot += classes)
+        sum = merged(sum, load(part, part.first_slot + slot, v));
+      return sum;
+    } else {
+      const Partial sum = sum_of_classes<2 * distance>(part, first, v);
+      if (first + distance >= part.sequence_slots) return sum;
+      return merged(sum, sum_of_classes<2 * distance>(part, first + distance, v));
+    }
+  }
   __device__ void combine(const Part& part) const {
     memory_fence();
-    for (int v = thread_index(); v < part.rows * vectors; v += block_threads()) {
-      Partial sum = load(part, part.first_slot, v);
-      for (int slot = 1; slot < part.sequence_slots; ++slot)
-        sum = merged(sum, load(part, part.first_slot + slot, v));
-      write(part, v, sum);
-    }
+    for (int v = thread_index(); v < part.rows * vectors; v += block_threads())
+      write(part, v, sum_of_classes<1>(part, 0, v));
   }
 
   const AttentionArguments& a_;

@@ -11,10 +11,10 @@
 namespace maniple::cuda {
 
 // Holds the sums of splits until the last split of their sequence. With fewer slots than splits in the batch,
-// each sequence is one part: one block computes its splits in turn, to the same bits.
+// a part is a class of splits (attention_classes): one block computes them in turn, to the same bits.
 struct DecodeWorkspace {
   float* slots;       // decode_slot_floats() each, 16-byte aligned
-  int slot_count;     // at least the sequences
+  int slot_count;     // at least attention_classes times the sequences, or their splits
   int32_t* arrivals;  // decode_arrivals(); zero before the first call, and left zero
 };
 int decode_slot_floats(const AttentionArguments& arguments);

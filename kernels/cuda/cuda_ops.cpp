@@ -16,7 +16,7 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
-constexpr int64_t decode_slots_floats = int64_t{16} << 20;  // 64 MiB: 8000 splits of 16 heads of 128
+constexpr int64_t decode_slots_floats = int64_t{32} << 20;  // 128 MiB: 16000 splits of 16 heads of 128
 constexpr int64_t max_decode_arrivals = int64_t{1} << 17;   // sequences * query heads
 
 int narrow(int64_t number) {
@@ -240,7 +240,7 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
   const int64_t slots = decode_slots_.shape().elements() / decode_slot_floats(arguments);
-  require(arguments.sequences <= slots && decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
+  require(attention_classes * arguments.sequences <= slots && decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
           "more sequences than the workspace of attention holds");
   return {decode_slots_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
 }

@@ -3,6 +3,7 @@
 #include <kernels/reference/rows.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -88,11 +89,18 @@ void merge(Partial& sum, const Partial& part) {
 
 // Splits begin at multiples of attention_split for every length: a position's place in the sum never changes.
 Floats attended(const Context& context, int64_t length, const Floats& query, float scale) {
-  Partial sum;
-  for (int64_t begin = 0; begin < length; begin += attention_split)
-    merge(sum, context.over({begin, std::min(begin + attention_split, length)}, query, scale));
-  for (float& value : sum.values) value /= sum.weight;
-  return sum.values;
+  std::array<Partial, attention_classes> sums;
+  const auto splits = (length + attention_split - 1) / attention_split;
+  for (int64_t split = 0; split < splits; ++split) {
+    const int64_t begin = split * attention_split;
+    merge(sums[static_cast<size_t>(split % attention_classes)],
+          context.over({begin, std::min(begin + attention_split, length)}, query, scale));
+  }
+  merge_classes(std::min(splits, attention_classes), [&](int64_t from, int64_t into) {
+    merge(sums[static_cast<size_t>(into)], sums[static_cast<size_t>(from)]);
+  });
+  for (float& value : sums[0].values) value /= sums[0].weight;
+  return sums[0].values;
 }
 
 }  // namespace

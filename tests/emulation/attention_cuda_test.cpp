@@ -58,9 +58,11 @@ class Batch {
     arrivals_ = uploaded(std::vector<int32_t>(static_cast<size_t>(cuda::decode_arrivals(arguments()))));
   }
 
-  // few_slots: fewer slots than splits.
+  // few_slots: one for each class of splits.
   std::vector<uint16_t> decode(bool few_slots = false) {
-    const int slots = few_slots ? sequences() : splits_of_room * sequences();
+    int slots = few_slots ? 0 : splits_of_room * sequences();
+    for (size_t s = 0; few_slots && s < parts_.size(); ++s)
+      slots += std::min(static_cast<int>(attention_classes), (context(s) + 255) / 256);
     EXPECT_TRUE(cuda::attention_decode(device_.stream(), arguments(),
                                        {data<float>(slots_), slots, data<int32_t>(arrivals_)}));
     const std::vector<int32_t> arrivals = downloaded<int32_t>(device_.memory(), arrivals_);
@@ -286,13 +288,17 @@ TEST_P(AttentionDecode, LeavesPaddingAndSequencesOfSeveralQueriesAlone) {
 
 TEST_P(AttentionDecode, ARowHasTheSameBitsInAnyCompanyOrderAndPageSizeAndWithFewSlots) {
   Scene scene{.head_dim = 64, .kv_heads = 2, .group = 3, .seed = 5};
-  const std::vector<uint16_t> expected = Batch(device(), scene, contexts).decode();
+  std::vector<Part> parts = contexts;
+  parts.insert(parts.end(), {{2303}, {4400}});  // more splits than classes
+  const std::vector<uint16_t> expected = Batch(device(), scene, parts).decode();
   scene.block_size = 128;
-  EXPECT_EQ(Batch(device(), scene, contexts).decode(), expected);
-  EXPECT_EQ(Batch(device(), scene, contexts).decode(true), expected);
-  for (size_t count = 1; count < contexts.size(); ++count) {
+  Batch again(device(), scene, parts);
+  EXPECT_EQ(again.decode(), expected);
+  EXPECT_EQ(again.decode(true), expected);
+  again.expect_exact(expected, bound_of(scene.dtype));
+  for (size_t count = 1; count < parts.size(); ++count) {
     const std::vector<uint16_t> fewer =
-        Batch(device(), scene, {contexts.begin(), contexts.begin() + static_cast<long>(count)}).decode();
+        Batch(device(), scene, {parts.begin(), parts.begin() + static_cast<long>(count)}).decode();
     EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin()));
   }
 }
