@@ -73,11 +73,8 @@ void TreeCommunicator::gather_and_sum(TensorView x) {
 
 // Each rank sums one part of x; an all-gather distributes the parts.
 void TreeCommunicator::sum_in_parts(TensorView x) {
-  const int64_t elements = x.shape.elements();
-  const TensorView flat = x.reshaped({elements});
-  std::vector<int64_t> counts;
-  for (int peer = 0; peer < size_; ++peer)
-    counts.push_back(elements * (peer + 1) / size_ - elements * peer / size_);
+  const TensorView flat = x.reshaped({x.shape.elements()});
+  const std::vector<int64_t> counts = equal_parts(x);
   const TensorView mine = split_rows(flat, counts)[rank_];
   reduce_scatterv(flat, mine, counts);
   all_gatherv(mine, flat, counts);
@@ -151,6 +148,14 @@ void TreeCommunicator::receive(TensorView x, int from) {
   require(from != rank_, "a rank receives from itself");
   const Incoming incoming{from, bytes_of(x)};
   transport_->exchange({}, {&incoming, 1});
+}
+
+std::vector<int64_t> TreeCommunicator::equal_parts(ConstTensorView x) const {
+  const int64_t elements = x.shape.elements();
+  std::vector<int64_t> counts;
+  for (int peer = 0; peer < size_; ++peer)
+    counts.push_back(elements * (peer + 1) / size_ - elements * peer / size_);
+  return counts;
 }
 
 void TreeCommunicator::copy(ConstTensorView from, TensorView to) {

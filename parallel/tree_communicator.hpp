@@ -33,12 +33,18 @@ class TreeCommunicator : public Communicator {
   void send(ConstTensorView x, int to) override;
   void receive(TensorView x, int from) override;
 
+ protected:
+  void copy(ConstTensorView from, TensorView to);
+  // Elements of x for each rank, as equal as possible.
+  std::vector<int64_t> equal_parts(ConstTensorView x) const;
+  Transport& transport() { return *transport_; }
+  Ops& ops() { return ops_; }
+
  private:
   void exchange_partial_sums(TensorView x);
   void gather_and_sum(TensorView x);
   void sum_in_parts(TensorView x);
   void sum(std::vector<ConstTensorView>& parts, TensorView slots, TensorView out);
-  void copy(ConstTensorView from, TensorView to);
   // Device memory that is valid until the next call of scratch(). It grows and never shrinks.
   TensorView scratch(DType dtype, const Shape& shape);
 

@@ -57,6 +57,10 @@ class Job {
     ++taken_[lane];
     return bytes;
   }
+  void check() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) fail(ExitCode::fault, "another rank failed");
+  }
   // Messages that try_receive has returned.
   uint64_t taken(const Lane& lane) {
     const std::lock_guard lock(mutex_);
@@ -108,6 +112,7 @@ class ThreadTransport : public Transport {
       std::memcpy(message.bytes.data(), bytes.data(), bytes.size());
     }
   }
+  void poll() override { job_.check(); }
 
  private:
   Job& job_;
@@ -173,9 +178,10 @@ class ThreadWorld : public World {
     const auto me = std::find(members.begin(), members.end(), rank());
     require(me != members.end(), "a rank makes a group that it is not in");
     const Job::Group group{members, groups_made_[members]++};
-    auto transport = std::make_unique<ThreadTransport>(job_, group, static_cast<int>(me - members.begin()));
+    std::unique_ptr<Transport> transport =
+        std::make_unique<ThreadTransport>(job_, group, static_cast<int>(me - members.begin()));
     if (make_group_)
-      if (auto made = make_group_(rank(), *transport, ranks, ops)) return made;
+      if (auto made = make_group_(rank(), transport, ranks, ops)) return made;
     if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
     return make_host_communicator(std::move(transport), ops);
   }
