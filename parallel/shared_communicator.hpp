@@ -33,13 +33,15 @@ struct SumWays {
 
 class SharedCommunicator final : public TreeCommunicator {
  public:
+  static constexpr int most_ranks = 256;  // slots have a place of whole cache lines for each
   static constexpr size_t bytes_of_rank = (size_t{1} << 20) + 4096;
 
   // memory: of share_memory(), bytes_of_rank for each rank. The device is a CPU. A wait throws or lasts for
   // ever where one of the transport does.
   SharedCommunicator(std::unique_ptr<Transport> transport, Ops& ops, SharedMemory memory, Backoff::Spin spin,
-                     const SumWays& ways);
+                     const SumWays& ways = {});
 
+  std::string sums() const override { return ways_.text(); }
   void all_reduce(TensorView x) override;
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;

@@ -12,7 +12,7 @@ namespace maniple {
 namespace {
 
 constexpr int most_rounds = 7;
-constexpr double seconds_a_size = 8e-3;
+constexpr double most_seconds = 50e-3;
 constexpr double gain = 0.9;  // of the time of messages, at most
 
 constexpr std::array all_ways = {SumWay::messages, SumWay::one_shot, SumWay::two_shot};
@@ -50,30 +50,35 @@ std::string SumWays::text() const {
 }
 
 void SharedCommunicator::choose_ways(bool may_use_messages) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const Clock::time_point start = Clock::now();
   Tensor memory(ops().device(), DType::fp32,
                 {static_cast<int64_t>(SumWays::size(SumWays::count - 1) / sizeof(float))});
   const auto seconds = [&](SumWay way, size_t bytes) {
     ways_.of_size.fill(way);
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point begin = Clock::now();
     all_reduce(memory.view().rows(0, static_cast<int64_t>(bytes / sizeof(float))));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return seconds_since(begin);
   };
-  double of_round = 0;  // seconds of the last size
-  for (const SumWay way : all_ways) of_round += seconds(way, SumWays::smallest);
   SumWays chosen;
-  chosen.of_size.fill(may_use_messages ? SumWay::messages : SumWay::one_shot);
+  double of_round = 0;  // seconds, at the last size
   for (size_t index = 0; index < chosen.of_size.size(); ++index) {
-    const size_t bytes = SumWays::size(index);
+    const double rounds_left = (most_seconds - seconds_since(start)) / (4 * of_round);
     const auto rounds = of_rank_0(
-        transport(), static_cast<size_t>(std::min<double>(most_rounds, seconds_a_size / (4 * of_round))));
-    if (rounds == 0) {  // this and the larger ones as the largest that there was time for
-      if (index > 0)
-        std::fill(chosen.of_size.begin() + index, chosen.of_size.end(), chosen.of_size[index - 1]);
+        transport(),
+        index == 0 ? most_rounds : static_cast<int>(std::clamp<double>(rounds_left, 0, most_rounds)));
+    if (rounds == 0) {  // then the larger ones go as the largest that there was time for
+      std::fill(chosen.of_size.begin() + static_cast<std::ptrdiff_t>(index), chosen.of_size.end(),
+                chosen.of_size[index - 1]);
       break;
     }
     std::array<std::vector<double>, all_ways.size()> taken;
-    for (size_t round = 0; round < rounds; ++round)
-      for (const SumWay way : all_ways) taken[static_cast<size_t>(way)].push_back(seconds(way, bytes));
+    for (int round = 0; round < rounds; ++round)
+      for (const SumWay way : all_ways)
+        taken[static_cast<size_t>(way)].push_back(seconds(way, SumWays::size(index)));
     const double messages = median(taken[0]), one_shot = median(taken[1]), two_shot = median(taken[2]);
     of_round = messages + one_shot + two_shot;
     if (may_use_messages && std::min(one_shot, two_shot) > gain * messages)

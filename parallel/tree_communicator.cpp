@@ -1,6 +1,5 @@
 #include <parallel/collectives.hpp>
 #include <parallel/split_rows.hpp>
-#include <parallel/staging_transport.hpp>
 #include <parallel/tree_communicator.hpp>
 
 #include <bit>
@@ -19,17 +18,12 @@ std::span<std::byte> bytes_of(TensorView x) { return {x.data, x.bytes()}; }
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_host_communicator(std::unique_ptr<Transport> transport, Ops& ops) {
-  if (!ops.device().shares_host_memory())
-    transport = std::make_unique<StagingTransport>(std::move(transport), ops.device());
-  return std::make_unique<TreeCommunicator>(std::move(transport), ops);
-}
-
-TreeCommunicator::TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops)
+TreeCommunicator::TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops, std::string sums)
     : transport_(std::move(transport)),
       ops_(ops),
       rank_(transport_->rank()),
       size_(transport_->size()),
+      sums_(std::move(sums)),
       levels_(tree_levels(size_)) {}
 
 void TreeCommunicator::all_reduce(TensorView x) {
