@@ -34,7 +34,9 @@ struct SumWays {
 class SharedCommunicator final : public TreeCommunicator {
  public:
   static constexpr int most_ranks = 256;  // slots have a place of whole cache lines for each
-  static constexpr size_t bytes_of_rank = (size_t{1} << 20) + 4096;
+  static constexpr uint64_t slots = 4;
+  static constexpr size_t slot_bytes = size_t{256} << 10;
+  static constexpr size_t bytes_of_rank = 4096 + slots * slot_bytes;
 
   // memory: of share_memory(), bytes_of_rank for each rank. The device is a CPU. A wait throws or lasts for
   // ever where one of the transport does.
@@ -51,16 +53,13 @@ class SharedCommunicator final : public TreeCommunicator {
   const SumWays& ways() const { return ways_; }
 
  private:
-  static constexpr uint64_t slots = 4;
-  static constexpr size_t slot_bytes = size_t{256} << 10;
-
   // The epochs that a rank has filled, and summed (its part, in two shots). A cache line of its own.
   struct alignas(64) Flags {
     std::atomic<uint64_t> filled, summed;
     std::array<std::atomic<uint64_t>, slots>
         bytes;  // of the whole operation: a rank with another one is a fault
   };
-  static_assert(slots * slot_bytes + 4096 == bytes_of_rank && sizeof(Flags) == 64);
+  static_assert(sizeof(Flags) == 64);
 
   void sum_in_one_shot(TensorView x);
   // Each rank adds its part of `in` to `out`. all: where the sums of all ranks go, or nothing.
