@@ -1,6 +1,8 @@
 #include <kernels/ops.hpp>
 #include <kernels/paged_rows.hpp>
 
+#include <array>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -57,6 +59,25 @@ void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight
 }
 void Ops::combine(ConstTensorView, const Routing&, int64_t, TensorView) { refuse_experts(); }
 void Ops::widen(ConstTensorView, TensorView) { refuse_experts(); }
+
+// Partial sums stay in memory of their own until the end, because out may be a part.
+void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
+  require(!parts.empty(), "parts of a sum");
+  if (parts.size() == 1) {
+    if (out.data != parts[0].data) device().copy(out.data, parts[0].data, out.bytes());
+    return;
+  }
+  std::array<Tensor, 2> sums;
+  const auto operand = [&](std::span<const ConstTensorView> half, Tensor& sum) -> ConstTensorView {
+    if (half.size() == 1) return half[0];
+    sum = Tensor(device(), out.dtype, out.shape);
+    add_tree(half, sum.view());
+    return sum.view();
+  };
+  const size_t left = std::bit_floor(parts.size() - 1);
+  add(operand(parts.first(left), sums[0]), operand(parts.subspan(left), sums[1]), out);
+  if (parts.size() > 2) device().synchronize();  // before the memory of the sums goes
+}
 
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
   require_every_slot(pages, keys, values);

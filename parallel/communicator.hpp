@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace maniple {
 
@@ -18,6 +19,8 @@ class Communicator {
   virtual int size() const = 0;
   // True: every operation only enqueues work on the device, and a graph can capture it.
   virtual bool captures() const = 0;
+  // What carries the values of sums, for the banner: "messages"; empty: nobody chooses.
+  virtual std::string sums() const { return {}; }
   // Time spent in calls so far; 0 unless measured (TimedCommunicator).
   virtual double seconds() const { return 0; }
   virtual CollectiveCounts counts() const { return {}; }  // of the calls so far; none unless measured

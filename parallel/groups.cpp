@@ -3,10 +3,10 @@
 
 namespace maniple {
 
-Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits,
+Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, std::atomic<bool>& waits,
                    const StageRows& rows) {
   const auto make = [&](std::span<const int> ranks) {
-    return std::make_unique<TimedCommunicator>(world.make_group(ranks, ops), ops.device(), waits);
+    return std::make_unique<TimedCommunicator>(world.make_group(ranks, ops, how), ops.device(), waits);
   };
   Groups groups{.tensor = make(plan.groups.tensor)};
   if (plan.grid.pipeline > 1)

@@ -28,7 +28,7 @@ struct Groups {
 // Collective over all ranks. `ops` as for World::make_group. `waits` is true during a call, when this rank
 // may wait for others. Both must outlive the groups.
 // rows: of a step, between stages.
-Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<bool>& waits,
+Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, std::atomic<bool>& waits,
                    const StageRows& rows);
 
 }  // namespace maniple

@@ -17,6 +17,7 @@ class StagingTransport : public Transport {
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+  void poll() override { transport_->poll(); }
 
  private:
   std::unique_ptr<Transport> transport_;

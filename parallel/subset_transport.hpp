@@ -28,6 +28,7 @@ class SubsetTransport : public Transport {
     for (Incoming& message : in) message.from = ranks_[message.from];
     all_.exchange(out, in);
   }
+  void poll() override { all_.poll(); }
 
  private:
   Transport& all_;

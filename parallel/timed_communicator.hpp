@@ -23,6 +23,7 @@ class TimedCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   bool captures() const override { return inner_->captures(); }
+  std::string sums() const override { return inner_->sums(); }
   void all_reduce(TensorView x) override {
     time(CollectiveOp::all_reduce, x.bytes(), [&] { inner_->all_reduce(x); });
   }

@@ -28,6 +28,9 @@ class Transport {
   // the size of a message, and an empty one is not sent. Throws Error (fault) when the transport fails or a
   // message has another size.
   virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) = 0;
+  // In a wait for something else than messages: lets those of the process move on, and throws Error (fault)
+  // where an exchange would, because another rank failed.
+  virtual void poll() {}
 };
 
 }  // namespace maniple

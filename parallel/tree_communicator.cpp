@@ -1,6 +1,5 @@
 #include <parallel/collectives.hpp>
 #include <parallel/split_rows.hpp>
-#include <parallel/staging_transport.hpp>
 #include <parallel/tree_communicator.hpp>
 
 #include <bit>
@@ -19,17 +18,12 @@ std::span<std::byte> bytes_of(TensorView x) { return {x.data, x.bytes()}; }
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_host_communicator(std::unique_ptr<Transport> transport, Ops& ops) {
-  if (!ops.device().shares_host_memory())
-    transport = std::make_unique<StagingTransport>(std::move(transport), ops.device());
-  return std::make_unique<TreeCommunicator>(std::move(transport), ops);
-}
-
-TreeCommunicator::TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops)
+TreeCommunicator::TreeCommunicator(std::unique_ptr<Transport> transport, Ops& ops, std::string sums)
     : transport_(std::move(transport)),
       ops_(ops),
       rank_(transport_->rank()),
       size_(transport_->size()),
+      sums_(std::move(sums)),
       levels_(tree_levels(size_)) {}
 
 void TreeCommunicator::all_reduce(TensorView x) {
@@ -73,11 +67,8 @@ void TreeCommunicator::gather_and_sum(TensorView x) {
 
 // Each rank sums one part of x; an all-gather distributes the parts.
 void TreeCommunicator::sum_in_parts(TensorView x) {
-  const int64_t elements = x.shape.elements();
-  const TensorView flat = x.reshaped({elements});
-  std::vector<int64_t> counts;
-  for (int peer = 0; peer < size_; ++peer)
-    counts.push_back(elements * (peer + 1) / size_ - elements * peer / size_);
+  const TensorView flat = x.reshaped({x.shape.elements()});
+  const std::vector<int64_t> counts = equal_parts(x);
   const TensorView mine = split_rows(flat, counts)[rank_];
   reduce_scatterv(flat, mine, counts);
   all_gatherv(mine, flat, counts);
@@ -151,6 +142,14 @@ void TreeCommunicator::receive(TensorView x, int from) {
   require(from != rank_, "a rank receives from itself");
   const Incoming incoming{from, bytes_of(x)};
   transport_->exchange({}, {&incoming, 1});
+}
+
+std::vector<int64_t> TreeCommunicator::equal_parts(ConstTensorView x) const {
+  const int64_t elements = x.shape.elements();
+  std::vector<int64_t> counts;
+  for (int peer = 0; peer < size_; ++peer)
+    counts.push_back(elements * (peer + 1) / size_ - elements * peer / size_);
+  return counts;
 }
 
 void TreeCommunicator::copy(ConstTensorView from, TensorView to) {

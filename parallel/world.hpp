@@ -6,9 +6,11 @@
 #include <kernels/ops.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/communicator.hpp>
+#include <parallel/host_communicator.hpp>
 #include <parallel/mailbox.hpp>
 #include <parallel/stage_link.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -50,7 +52,12 @@ class World {
   // Collective over `ranks`: world ranks in group order, this one among them. Disjoint groups may be made at
   // the same time. The group's tensors live on the device of `ops`, whose add() sums them. The world, the
   // device and `ops` must outlive the group.
-  virtual std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) = 0;
+  // `how`: what adds on the CPUs of a node; between nodes it is messages.
+  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops,
+                                           AllReduce how = AllReduce::messages) {
+    const auto elsewhere = [&](int rank) { return locations()[rank].node != locations()[ranks[0]].node; };
+    return form_group(ranks, ops, std::ranges::any_of(ranks, elsewhere) ? AllReduce::messages : how);
+  }
   // Loads the library that groups of GPUs need. Not collective. Throws Error (preflight) if
   // it is not installed.
   virtual void open_gpu_transport() {}
@@ -83,6 +90,9 @@ class World {
     on_fault_(exit_code);
     std::terminate();
   }
+
+ protected:
+  virtual std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) = 0;
 
  private:
   const FaultHandler on_fault_;

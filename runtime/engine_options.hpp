@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/backend.hpp>
+#include <parallel/host_communicator.hpp>
 #include <runtime/scheduling/scheduler.hpp>
 
 #include <array>
@@ -35,6 +36,7 @@ struct EngineOptions {
   // Bytes per rank; absent: a full batch of longest sequences, within free memory.
   std::optional<size_t> kv_memory;
   double gpu_memory_utilization = 0.9;  // of the whole GPU, other processes included
+  AllReduce all_reduce = AllReduce::automatic;
   bool share_gpus = false;              // ranks may use the same GPU
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;

@@ -84,8 +84,9 @@ void RankModel::make_backend_and_groups() {
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());
   });
-  groups_ = make_groups(world_, rank_, *backend_.ops, activity_.waits,
+  groups_ = make_groups(world_, rank_, *backend_.ops, options_.all_reduce, activity_.waits,
                         {limits_.step_tokens, shared_.config.hidden_size, options_.dtype});
+  info_.sums = groups_.tensor->sums();
   channel_ = world_.make_channel();
 }
 

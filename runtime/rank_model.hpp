@@ -25,6 +25,7 @@ struct EngineInfo {
   std::string architecture;
   std::string backend;            // "cpu, 2 threads, avx512_bf16"
   std::vector<std::string> gpus;  // UUIDs by rank; "" without a GPU
+  std::string sums;               // over the ranks of a tensor group: "messages"; empty if there are none
   std::string attention;          // "tensor cores"; empty if `backend` implies it
   DType dtype = DType::bf16;
   uint32_t block_size = 0;

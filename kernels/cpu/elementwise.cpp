@@ -107,6 +107,18 @@ void CpuOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
   });
 }
 
+void CpuOps::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
+  require(!parts.empty(), "parts of a sum");
+  for (const ConstTensorView& part : parts)
+    require(part.shape == out.shape && part.dtype == out.dtype, "parts of a sum");
+  const RowKernels& kernels = path_.of(out.dtype).rows;
+  pool_->parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
+    std::vector<const void*> begins;
+    for (const ConstTensorView& part : parts) begins.push_back(element(part, range.begin));
+    kernels.add_tree(begins.data(), std::ssize(begins), range.size(), element(out, range.begin));
+  });
+}
+
 void CpuOps::add_bias(TensorView x, ConstTensorView bias) {
   const int64_t width = x.shape[1];
   require(bias.shape == Shape{width} && bias.dtype == DType::fp32, "a bias has one fp32 for each column");

@@ -135,6 +135,46 @@ void add(const void* a, const void* b, int64_t count, void* out) {
   });
 }
 
+inline Floats rounded_to(const float*, Floats values) { return values; }
+inline Floats rounded_to(const uint16_t*, Floats values) {
+  uint16_t elements[lanes];
+  store_elements(elements, values);
+  return load_elements(elements);
+}
+
+// Elements from i on, n of them; not rounded after the last addition. num_parts: a power of two.
+template <int num_parts, typename Element>
+inline Floats tree_of(const Element* const* parts, int64_t i, int n) {
+  if constexpr (num_parts == 1)
+    return load_part(parts[0] + i, n);
+  else
+    return rounded_to(parts[0], tree_of<num_parts / 2>(parts, i, n)) +
+           rounded_to(parts[0], tree_of<num_parts / 2>(parts + num_parts / 2, i, n));
+}
+
+template <typename Element>
+Floats tree_of(const Element* const* parts, int64_t num_parts, int64_t i, int n) {
+  if (num_parts == 1) return tree_of<1>(parts, i, n);
+  if (num_parts == 2) return tree_of<2>(parts, i, n);
+  if (num_parts == 4) return tree_of<4>(parts, i, n);
+  int64_t left = 2;
+  while (2 * left < num_parts) left *= 2;
+  return rounded_to(parts[0], tree_of(parts, left, i, n)) +
+         rounded_to(parts[0], tree_of(parts + left, num_parts - left, i, n));
+}
+
+template <typename Element>
+void add_tree(const void* const* parts, int64_t num_parts, int64_t count, void* out) {
+  const auto sum = [&](auto tree) {
+    for_vectors(count, [&](int64_t i, int n) { store_part(static_cast<Element*>(out) + i, tree(i, n), n); });
+  };
+  const auto* const typed = reinterpret_cast<const Element* const*>(parts);
+  if (num_parts == 2) return sum([&](int64_t i, int n) { return tree_of<2>(typed, i, n); });
+  if (num_parts == 4) return sum([&](int64_t i, int n) { return tree_of<4>(typed, i, n); });
+  if (num_parts == 8) return sum([&](int64_t i, int n) { return tree_of<8>(typed, i, n); });
+  sum([&](int64_t i, int n) { return tree_of(typed, num_parts, i, n); });
+}
+
 template <typename Element>
 void add_floats(void* x, const float* b, int64_t count) {
   Element* const to = static_cast<Element*>(x);
@@ -144,7 +184,8 @@ void add_floats(void* x, const float* b, int64_t count) {
 
 template <typename Element>
 RowKernels row_kernels() {
-  return {rms_norm<Element>, silu_mul<Element>, silu_mul_from<float, Element>, add<Element>, add_floats<Element>};
+  return {rms_norm<Element>, silu_mul<Element>, silu_mul_from<float, Element>, add<Element>,
+          add_tree<Element>, add_floats<Element>};
 }
 
 // --- sampling ---

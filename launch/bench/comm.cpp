@@ -71,14 +71,15 @@ std::vector<Axis> axes_of(BenchJob& job, const JobPlan& plan) {
   return axes;
 }
 
-std::string caption(const BenchJob& job, const Axis& axis, int ranks) {
+std::string caption(const BenchJob& job, const Axis& axis, int ranks, const std::string& sums) {
   const size_t groups = static_cast<size_t>(ranks) / axis.ranks.size();
   return fmt::format(
-      "# group {}: {} of {}{}; times of the slowest rank; {}, median [95 % CI]\n"
+      "# group {}: {} of {}{}; times of the slowest rank; {}, median [95 % CI]{}\n"
       "#{:>12} {:>10} {:8} {:14} {:>9}  {:20} {:>7} {:>7}  {}\n",
       name_of(axis.name), counted(groups, "group"), axis.ranks.size(), groups > 1 ? ", at the same time" : "",
-      counted(static_cast<uint64_t>(job.options().repeats), "repeat"), "bytes", "count", "type", "op",
-      "time(us)", "[CI]", "algbw", "busbw", "#wrong");
+      counted(static_cast<uint64_t>(job.options().repeats), "repeat"),
+      sums.empty() ? "" : fmt::format("; sums by {}", sums), "bytes", "count", "type", "op", "time(us)",
+      "[CI]", "algbw", "busbw", "#wrong");
 }
 
 // Names as that of the figure of merit: "busbw_tensor_all_reduce_1MiB".
@@ -193,8 +194,8 @@ std::optional<BenchResult> bench_comm(BenchJob& job, const JobPlan& plan, Backen
   const size_t all = axes.size() * job.options().ops.size() * counts.size();
   std::vector<CommRow> rows;
   for (const Axis& axis : axes) {
-    TimedCommunicator group(job.world().make_group(axis.ranks, *backend.ops), *backend.device,
-                            job.activity().waits);
+    TimedCommunicator group(job.world().make_group(axis.ranks, *backend.ops, job.options().engine.all_reduce),
+                            *backend.device, job.activity().waits);
     std::optional<Messages> messages;
     collective_phase(job.world(), [&] {
       const uint64_t message = static_cast<uint64_t>(counts.back()) * size_of(type);
@@ -203,7 +204,7 @@ std::optional<BenchResult> bench_comm(BenchJob& job, const JobPlan& plan, Backen
                            "a smaller --end");
       messages.emplace(group, backend, type, counts.back());
     });
-    job.print(caption(job, axis, job.world().size()));
+    job.print(caption(job, axis, job.world().size(), group.sums()));
     for (const CommOp op : job.options().ops)
       for (const int64_t count : counts) {
         job.progress(rows.size(), all,

@@ -78,6 +78,12 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
                       {"avx2", CpuPath::avx2},
                       {"portable", CpuPath::portable}}),
               "auto, amx, avx512_bf16, avx512, avx2 or portable");
+  grammar.add(
+      "all-reduce",
+      choice(
+          "NAME", engine.all_reduce,
+          {{"auto", AllReduce::automatic}, {"shared", AllReduce::shared}, {"messages", AllReduce::messages}}),
+      "of ranks on the CPUs of a node: shared (memory), messages, or auto: what is faster, by size");
   grammar.add("deadline", deadline(options.deadline).by_default("60s"),
               "all ranks are gone so long after any one failed");
   grammar.add("start-deadline", deadline(options.start_deadline).by_default("300s"),

@@ -107,7 +107,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
   return fmt::format(
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
-      "maniple: {} = {}{}; {}; {}; {}{}\n"
+      "maniple: {} = {}{}; {}; {}; {}{}{}\n"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
@@ -115,9 +115,9 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
       info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
-      counted(info.num_blocks, "block"), info.block_size, counted(plan.max_model_len, "token"),
-      std::string(name_of(plan.repro)) + reason, seed.value,
-      seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
+      info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums), counted(info.num_blocks, "block"),
+      info.block_size, counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason,
+      seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
 std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
@@ -130,6 +130,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
                                    {"data", plan.grid.data},
                                    {"mpi", world.description()},
                                    {"backend", info.backend},
+                                   {"sums", info.sums},
                                    {"repro", name_of(plan.repro)},
                                    {"repro_reason", plan.repro_reason},
                                    {"kv_blocks", info.num_blocks},

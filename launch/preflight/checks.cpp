@@ -4,6 +4,7 @@
 #include <launch/preflight/gpu_checks.hpp>
 #include <launch/preflight/launch_checks.hpp>
 #include <launch/preflight/memory_checks.hpp>
+#include <parallel/shared_communicator.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -220,6 +221,21 @@ Result check_huge_pages(const JobFacts& s) {
                  "ask the site for \"madvise\" in /sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
+Result check_shared_memory(const JobFacts& s) {
+  const auto needed = [&](size_t rank) {
+    return static_cast<uint64_t>(s.locations[rank].local_size) * SharedCommunicator::bytes_of_rank;
+  };
+  const std::vector<int> short_of_it =
+      ranks_where(s, [&](size_t rank) { return s.ranks[rank].shared_memory < needed(rank); });
+  if (short_of_it.empty()) return std::nullopt;
+  return Finding{warning,
+                 fmt::format("/dev/shm of {} has {} free, and sums in it take {}", hosts_text(s, short_of_it),
+                             bytes_text(facts_of(s, short_of_it[0]).shared_memory),
+                             bytes_text(needed(static_cast<size_t>(short_of_it[0])))),
+                 "tensor groups without it add by messages: the same results, more slowly",
+                 "a larger /dev/shm (of a container: --shm-size 1g), or --all-reduce messages"};
+}
+
 // Whether a check applies.
 bool always(const JobFacts&) { return true; }
 bool asks_for_gpus(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
@@ -249,6 +265,10 @@ bool with_known_numa_nodes(const JobFacts& s) {
 }
 bool in_tensor_groups_on_gpus(const JobFacts& s) {
   return with_several_gpus_a_node(s) && s.plan.grid.tensor > 1;
+}
+bool adds_in_shared_memory(const JobFacts& s) {
+  return on_cpus(s) && s.plan.grid.tensor > 1 && !s.plan.tensor_groups_span_nodes &&
+         s.options.engine.all_reduce != AllReduce::messages;
 }
 bool on_several_nodes(const JobFacts& s) { return num_nodes(s) > 1; }
 bool on_fabric(const JobFacts& s) {
@@ -282,6 +302,7 @@ constexpr std::array checks{
     Check{"CPUs for all threads", with_threads, check_threads},
     Check{"room in the KV cache", with_model, check_cache},
     Check{"memory for weights and KV cache", with_model_on_cpus, check_memory},
+    Check{"shared memory for sums", adds_in_shared_memory, check_shared_memory},
     Check{"locked memory", on_fabric, check_locked_memory},
     Check{"NCCL on the fast network", with_gpus_on_fabric, check_nccl_transport},
     Check{"a network common to all nodes", on_several_nodes, check_networks},

@@ -99,8 +99,8 @@ std::vector<Measurement> measure_stage_links(World& world, Communicator& everyon
 
 // Groups work at the same time, as they do in a run.
 std::vector<Measurement> sweep_all_reduce(World& world, const char* name, std::span<const int> ranks,
-                                          Backend& backend) {
-  const std::unique_ptr<Communicator> group = world.make_group(ranks, *backend.ops);
+                                          Backend& backend, AllReduce how = AllReduce::messages) {
+  const std::unique_ptr<Communicator> group = world.make_group(ranks, *backend.ops, how);
   std::vector<Measurement> sweep;
   for (size_t bytes = size_t{4} << 10; bytes <= size_t{16} << 20; bytes *= 4) {
     Tensor values(*backend.device, DType::fp32, {1, static_cast<int64_t>(bytes / sizeof(float))});
@@ -218,6 +218,8 @@ std::vector<Measurement> measure(World& world, const JobOptions& options, const 
     if (plan.grid.pipeline > 1) add(measure_stage_links(world, *messages, rank));
   }
   if (group.size() > 1) add(sweep_all_reduce(world, "tensor groups", group, backend));
+  if (group.size() > 1 && !plan.tensor_groups_span_nodes && backend.device->shares_host_memory())
+    add(sweep_all_reduce(world, "in shared memory", group, backend, AllReduce::shared));
   if (everyone.size() > group.size()) add(sweep_all_reduce(world, "all ranks", everyone, backend));
   add({measure_memory(world, backend), measure_storage(world, options.engine.model),
        measure_sync(world, options.run_dir)});

@@ -1,18 +1,14 @@
 #include <launch/supervision/node_peers.hpp>
+#include <parallel/shared_memory.hpp>
 
-#include <fmt/format.h>
-
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <random>
 #include <span>
 #include <thread>
 
@@ -22,27 +18,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Name of the socket (an abstract one, in no file system) and of the memory.
-std::string drawn_name() {
-  std::random_device device;
-  return fmt::format("/maniple-{:08x}{:08x}", device(), device());
-}
+using SharedActivity = std::shared_ptr<RankActivity>;
 
-// Null if there is no such shared memory. An existing one keeps its content.
-// Reserves new memory at once: otherwise full memory would end us by SIGBUS later.
-SharedActivity map_activity(const std::string& name, int flags) {
-  const FileDescriptor file(::shm_open(name.c_str(), O_RDWR | flags, 0600));
-  if (!file || (flags != 0 && ::posix_fallocate(file.get(), 0, sizeof(RankActivity)) != 0)) return nullptr;
-  void* memory = ::mmap(nullptr, sizeof(RankActivity), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  if (memory == MAP_FAILED) return nullptr;
-  return SharedActivity(flags != 0 ? new (memory) RankActivity : static_cast<RankActivity*>(memory));
+// Null if there is no such shared memory.
+SharedActivity create_activity(const std::string& name) {
+  SharedMemory memory = create_shared_memory(name, sizeof(RankActivity));
+  if (!memory) return nullptr;
+  auto* activity = new (memory.get()) RankActivity;
+  return {std::move(memory), activity};
 }
-
-SharedActivity private_activity() {
-  void* memory =
-      ::mmap(nullptr, sizeof(RankActivity), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  return SharedActivity(new (memory) RankActivity);
+SharedActivity open_activity(const std::string& name) {
+  SharedMemory memory = open_shared_memory(name, sizeof(RankActivity));
+  auto* activity = reinterpret_cast<RankActivity*>(memory.get());
+  return {std::move(memory), activity};
 }
 
 // A socket that ::bind binds to the name, or ::connect connects to it; none if that fails.
@@ -59,8 +47,6 @@ FileDescriptor attached_socket(const std::string& name, Attach attach) {
 
 }  // namespace
 
-void UnmapActivity::operator()(RankActivity* activity) const { ::munmap(activity, sizeof(RankActivity)); }
-
 bool NodePeers::is_alive(const Peer& other) {
   pollfd end{other.socket.get(), 0, 0};
   return other.socket && (::poll(&end, 1, 0) <= 0 || (end.revents & (POLLHUP | POLLERR)) == 0);
@@ -68,24 +54,24 @@ bool NodePeers::is_alive(const Peer& other) {
 
 // The listener never accepts the connections: they close with it all the same.
 NodePeers::NodePeers(World& world) : rank_(world.rank()), waker_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  const std::string name = drawn_name();
-  activity_ = map_activity(name, O_CREAT | O_EXCL);
+  const std::string name = drawn_shared_name();  // of the memory and of the socket, an abstract one
+  activity_ = create_activity(name);
   const std::vector<RankLocation>& locations = world.locations();
   const auto me = static_cast<size_t>(rank_);
   if (activity_) listener_ = attached_socket(name, ::bind);
   const bool listens = listener_ && ::listen(listener_.get(), locations[me].local_size) == 0;
-  if (!activity_) activity_ = private_activity();
+  if (!activity_) activity_ = std::make_shared<RankActivity>();
   const std::vector<std::string> names = world.all_gather_bytes(listens ? name : "");
   for (size_t rank = 0; rank < names.size(); ++rank) {
     if (rank == me && !first_) first_ = activity_.get();
     if (rank == me || locations[rank].node != locations[me].node || names[rank].empty()) continue;
-    Peer other{static_cast<int>(rank), map_activity(names[rank], 0), attached_socket(names[rank], ::connect)};
+    Peer other{static_cast<int>(rank), open_activity(names[rank]), attached_socket(names[rank], ::connect)};
     if (!other.activity || !other.socket) continue;
     if (!first_) first_ = other.activity.get();
     others_.push_back(std::move(other));
   }
   world.barrier();
-  ::shm_unlink(name.c_str());
+  unlink_shared_memory(name);
 }
 
 NodePeers::~NodePeers() { activity_->phase = Phase::gone; }

@@ -16,12 +16,6 @@
 
 namespace maniple {
 
-// A RankActivity that other processes map.
-struct UnmapActivity {
-  void operator()(RankActivity* activity) const;
-};
-using SharedActivity = std::unique_ptr<RankActivity, UnmapActivity>;
-
 class NodePeers {
  public:
   // Collective. Peers that cannot be reached are not watched.
@@ -54,7 +48,7 @@ class NodePeers {
  private:
   struct Peer {
     int rank = 0;
-    SharedActivity activity;
+    std::shared_ptr<RankActivity> activity;
     FileDescriptor socket;  // none: it has ended
   };
 
@@ -64,7 +58,7 @@ class NodePeers {
   std::optional<int> find(Predicate holds) const;
 
   int rank_;
-  SharedActivity activity_;
+  std::shared_ptr<RankActivity> activity_;  // mapped by other processes
   FileDescriptor listener_;
   FileDescriptor waker_;
   std::mutex mutex_;  // guards the sockets

@@ -44,6 +44,11 @@ void MpiTransport::exchange(std::span<const Outgoing> outgoing, std::span<const 
   while (!advance()) backoff.pause();
 }
 
+void MpiTransport::poll() {
+  int found = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_.get(), &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+}
+
 bool MpiTransport::advance() {
   int waiting_for = -1;  // a later message of the same rank must not be taken for it
   std::erase_if(expected_, [&](const Incoming& message) {

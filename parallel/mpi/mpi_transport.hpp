@@ -17,6 +17,7 @@ class MpiTransport : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) override;
+  void poll() override;
 
   MPI_Comm comm() const { return comm_.get(); }
 

@@ -68,7 +68,6 @@ class MpiWorld : public World {
   int size() const override { return control_.size(); }
   const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override;
-  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override;
   void open_gpu_transport() override {
     if (nccl_ && size() > 1) nccl_->open();
   }
@@ -94,6 +93,8 @@ class MpiWorld : public World {
         spin_(mine.local_size > mine.cpus ? Backoff::Spin::no : Backoff::Spin::yes),
         control_(duplicate(job), spin_),
         locations_(find_locations(control_, mine)) {}
+
+  std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override;
 
   const MPI_Comm job_;
   const std::unique_ptr<NcclGroups> nccl_;  // null in builds without NCCL
@@ -126,7 +127,7 @@ std::string MpiWorld::description() const {
   return mpi_library() + (gpus.empty() ? "" : ", " + gpus);
 }
 
-std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, Ops& ops) {
+std::unique_ptr<Communicator> MpiWorld::form_group(std::span<const int> ranks, Ops& ops, AllReduce how) {
   require(std::count(ranks.begin(), ranks.end(), rank()) == 1, "a rank makes a group that it is not in");
   if (ranks.size() == 1) return std::make_unique<SelfCommunicator>(ops);
   MPI_Group handle = MPI_GROUP_NULL;
@@ -142,7 +143,7 @@ std::unique_ptr<Communicator> MpiWorld::make_group(std::span<const int> ranks, O
   auto transport = std::make_unique<MpiTransport>(UniqueComm(comm), spin_);
   if (nccl_)
     if (auto group = nccl_->make(*transport, ranks, ops.device())) return group;
-  return make_host_communicator(std::move(transport), ops);
+  return make_host_communicator(std::move(transport), ops, how, spin_);
 }
 
 Channel MpiWorld::make_channel() {

@@ -14,7 +14,7 @@ std::string host_name() {
 
 SelfWorld::SelfWorld(FaultHandler on_fault) : World(std::move(on_fault)), locations_{{.host = host_name()}} {}
 
-std::unique_ptr<Communicator> SelfWorld::make_group(std::span<const int> ranks, Ops& ops) {
+std::unique_ptr<Communicator> SelfWorld::form_group(std::span<const int> ranks, Ops& ops, AllReduce /*how*/) {
   require(ranks.size() == 1 && ranks[0] == 0, "a group of ranks that do not exist");
   return std::make_unique<SelfCommunicator>(ops);
 }

@@ -61,7 +61,7 @@ resumes() {
 }
 
 for rank in 0 1 2 3; do
-  run "killed$rank"
+  run "killed$rank" --all-reduce $( ((rank % 2)) && echo shared || echo messages)
   find_ranks "$job" 4 && serving "killed$rank" && sleep 0.5 && kill -KILL "${ranks[rank]}"
   ended "killed$rank" 15 "1 76 137"
   in_record "killed$rank" $rank
@@ -70,7 +70,7 @@ done
 
 # A stopped rank still dies of SIGKILL, so the launcher's abort reaches it.
 for rank in 0 2; do
-  run "stopped$rank"
+  run "stopped$rank" --all-reduce $( ((rank == 2)) && echo shared || echo auto)
   find_ranks "$job" 4 && serving "stopped$rank" && sleep 0.5 && kill -STOP "${ranks[rank]}"
   ended "stopped$rank" 12 "1 76 137"
   in_record "stopped$rank" $rank

@@ -29,6 +29,8 @@ same_as "$work/bf16" 1 --max-num-seqs 1
 same_as "$work/bf16" 2 --tp 2
 same_as "$work/bf16" 4 --tp 4
 same_as "$work/bf16" 8 --tp 8
+for how in shared messages; do same_as "$work/bf16" 4 --tp 4 --all-reduce $how && said "sums by $how"; done
+same_as "$work/fp32" 6 --tp 2 --pp 3 --dtype fp32 --all-reduce shared
 same_as "$work/bf16" 2 --tp 1
 same_as "$work/bf16" 4 --tp 1
 same_as "$work/bf16" 4 --tp 2

@@ -1,6 +1,7 @@
 #include <kernels/subjects.hpp>
 
 #include <numeric>
+#include <random>
 
 namespace maniple {
 namespace {
@@ -171,6 +172,50 @@ TEST_P(Elementwise, AddRoundsOnceAndWorksInPlace) {
       ops().add(a, right, right);
       EXPECT_TRUE(same_bits(left, out.view()) && same_bits(right, out.view()));
     }
+}
+
+// Values of many magnitudes: another order of the additions gives other bits.
+Tensor values_of_many_sizes(Device& device, DType dtype, int64_t count, std::mt19937& random) {
+  Tensor values(device, dtype, {count});
+  for (int64_t i = 0; i < count; ++i)
+    set(values, i,
+        std::ldexp(static_cast<float>(random()) * 0x1p-31f - 1.0f, static_cast<int>(random() % 24) - 12));
+  return values;
+}
+
+// The tree as recursion: the left half is the largest power of two below the number of parts.
+float tree_sum(DType dtype, const std::vector<float>& parts, size_t begin, size_t end) {
+  if (end - begin == 1) return parts[begin];
+  size_t left = 1;
+  while (2 * left < end - begin) left *= 2;
+  return rounded(dtype,
+                 tree_sum(dtype, parts, begin, begin + left) + tree_sum(dtype, parts, begin + left, end));
+}
+
+TEST_P(Elementwise, AddTreeRoundsAtEachAdditionOfTheTreeAndWorksInPlace) {
+  std::mt19937 random(std::random_device{}());
+  for (const DType dtype : activation_types())
+    for (const size_t num_parts : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 19})
+      for (const int64_t count :
+           {int64_t{1}, int64_t{17}, static_cast<int64_t>(32 + random() % 3000), int64_t{33001}}) {
+        if (count > 30000 && num_parts > 5) continue;
+        std::vector<Tensor> parts;
+        for (size_t part = 0; part < num_parts; ++part)
+          parts.push_back(values_of_many_sizes(device(), dtype, count, random));
+        std::vector<ConstTensorView> views(parts.begin(), parts.end());
+        GuardedTensor out(device(), dtype, {count});
+        ops().add_tree(views, out.view());
+        EXPECT_TRUE(out.intact());
+        std::vector<float> column(num_parts);
+        for (int64_t i = 0; i < count; ++i) {
+          for (size_t part = 0; part < num_parts; ++part) column[part] = get(parts[part], i);
+          ASSERT_EQ(get(out.view(), i), tree_sum(dtype, column, 0, num_parts))
+              << num_parts << " parts, element " << i;
+        }
+        Tensor& place = parts[random() % num_parts];
+        ops().add_tree(views, place);
+        EXPECT_TRUE(same_bits(place, out.view())) << num_parts << " parts, in place";
+      }
 }
 
 TEST_P(Elementwise, AddBiasAddsToEveryRow) {

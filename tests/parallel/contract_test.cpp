@@ -36,8 +36,8 @@ TEST_P(NcclContract, Holds) {
   std::deque<NcclGroups> groups;
   for (int rank = 0; rank < ranks; ++rank) groups.emplace_back(nccl, GpuTransport::nccl);
   run_ranks(ranks, contract_case.run, std::chrono::seconds(60),
-            [&](int rank, Transport& members, std::span<const int> group, Ops& ops) {
-              return groups[rank].make(members, group, ops.device());
+            [&](int rank, std::unique_ptr<Transport>& members, std::span<const int> group, Ops& ops) {
+              return groups[rank].make(*members, group, ops.device());
             });
   for (const std::string& call : nccl->log()) EXPECT_FALSE(call.starts_with("abort")) << call;
 }

@@ -82,13 +82,6 @@ class GpuWorld : public World {
   int size() const override { return world_.size(); }
   const std::vector<RankLocation>& locations() const override { return world_.locations(); }
   std::string description() const override { return world_.description(); }
-  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override {
-    if (!ops.device().shares_host_memory()) return world_.make_group(ranks, ops);
-    SelfTransport alone;
-    auto group = ranks.size() == 1 ? of_one_.make(alone, ranks, *backend_.device)
-                                   : world_.make_group(ranks, *backend_.ops);
-    return std::make_unique<MirroredCommunicator>(std::move(group), *backend_.device);
-  }
   std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
                                                        std::optional<int> next) override {
     return world_.make_stage_transport(previous, next);
@@ -102,6 +95,14 @@ class GpuWorld : public World {
   }
 
  private:
+  std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override {
+    if (!ops.device().shares_host_memory()) return world_.make_group(ranks, ops, how);
+    SelfTransport alone;
+    auto group = ranks.size() == 1 ? of_one_.make(alone, ranks, *backend_.device)
+                                   : world_.make_group(ranks, *backend_.ops, how);
+    return std::make_unique<MirroredCommunicator>(std::move(group), *backend_.device);
+  }
+
   World& world_ = mpi_test_world();
   Backend backend_ = gpu_backend(world_.locations()[world_.rank()].local_rank);
   NcclGroups of_one_{make_nccl_api(), GpuTransport::nccl};

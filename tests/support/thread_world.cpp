@@ -2,7 +2,7 @@
 #include <parallel/self/memory_mailbox.hpp>
 #include <parallel/self/self_communicator.hpp>
 #include <parallel/self/self_world.hpp>
-#include <parallel/tree_communicator.hpp>
+#include <parallel/shared_communicator.hpp>
 #include <support/thread_world.hpp>
 
 #include <algorithm>
@@ -57,6 +57,10 @@ class Job {
     ++taken_[lane];
     return bytes;
   }
+  void check() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) fail(ExitCode::fault, "another rank failed");
+  }
   // Messages that try_receive has returned.
   uint64_t taken(const Lane& lane) {
     const std::lock_guard lock(mutex_);
@@ -108,6 +112,7 @@ class ThreadTransport : public Transport {
       std::memcpy(message.bytes.data(), bytes.data(), bytes.size());
     }
   }
+  void poll() override { job_.check(); }
 
  private:
   Job& job_;
@@ -155,6 +160,9 @@ std::vector<int> counted(int ranks) {
   return all;
 }
 
+constexpr SumWays mixed_ways{{SumWay::one_shot, SumWay::two_shot, SumWay::messages, SumWay::two_shot,
+                              SumWay::one_shot, SumWay::two_shot}};
+
 class ThreadWorld : public World {
  public:
   ThreadWorld(Job& job, int rank, int ranks, const MakeGroup& make_group)
@@ -168,17 +176,6 @@ class ThreadWorld : public World {
   const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override { return "threads"; }
 
-  std::unique_ptr<Communicator> make_group(std::span<const int> ranks, Ops& ops) override {
-    const std::vector<int> members(ranks.begin(), ranks.end());
-    const auto me = std::find(members.begin(), members.end(), rank());
-    require(me != members.end(), "a rank makes a group that it is not in");
-    const Job::Group group{members, groups_made_[members]++};
-    auto transport = std::make_unique<ThreadTransport>(job_, group, static_cast<int>(me - members.begin()));
-    if (make_group_)
-      if (auto made = make_group_(rank(), *transport, ranks, ops)) return made;
-    if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
-    return make_host_communicator(std::move(transport), ops);
-  }
   std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
                                                        std::optional<int> next) override {
     return std::make_unique<ThreadStageTransport>(job_, rank(), previous, next);
@@ -194,6 +191,23 @@ class ThreadWorld : public World {
   }
 
  private:
+  std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override {
+    const std::vector<int> members(ranks.begin(), ranks.end());
+    const auto me = std::find(members.begin(), members.end(), rank());
+    require(me != members.end(), "a rank makes a group that it is not in");
+    const Job::Group group{members, groups_made_[members]++};
+    std::unique_ptr<Transport> transport =
+        std::make_unique<ThreadTransport>(job_, group, static_cast<int>(me - members.begin()));
+    if (make_group_)
+      if (auto made = make_group_(rank(), transport, ranks, ops)) return made;
+    if (members.size() == 1) return std::make_unique<SelfCommunicator>(ops);
+    if (how == AllReduce::automatic && ops.device().shares_host_memory())  // all ways, without a measurement
+      if (SharedMemory memory = share_memory(*transport, SharedCommunicator::bytes_of_rank))
+        return std::make_unique<SharedCommunicator>(std::move(transport), ops, std::move(memory),
+                                                    Backoff::Spin::no, mixed_ways);
+    return make_host_communicator(std::move(transport), ops, how, Backoff::Spin::no);
+  }
+
   Job& job_;
   ThreadTransport control_;
   const MakeGroup& make_group_;

@@ -11,9 +11,9 @@
 
 namespace maniple {
 
-// Makes the groups of a rank in another way; null: the default.
-using MakeGroup = std::function<std::unique_ptr<Communicator>(int world_rank, Transport& members,
-                                                              std::span<const int> ranks, Ops& ops)>;
+// Makes the groups of a rank in another way, and may take the transport; null: the default.
+using MakeGroup = std::function<std::unique_ptr<Communicator>(
+    int world_rank, std::unique_ptr<Transport>& members, std::span<const int> ranks, Ops& ops)>;
 
 // Runs f(world) on `ranks` threads. Rethrows the first failure after all have ended; no wait of a rank lasts
 // longer than `deadline`. Prefer EXPECT_ to ASSERT_ in f: a rank that returns early lets the others wait for

@@ -503,6 +503,25 @@ TEST(Checks, NotesAreForWhoAsks) {
   EXPECT_EQ(preflight_text(run_checks(s)), preflight_text(run_checks(healthy())));
 }
 
+TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
+  JobFacts s = healthy(2, 2);
+  s.plan.grid = {2, 1, 2};
+  s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{1} << 20;
+  EXPECT_EQ(finding_of(s),
+            "warning: /dev/shm of nid2 has 1.0 MiB free, and sums in it take 2.0 MiB\n"
+            "  why: tensor groups without it add by messages: the same results, more slowly\n"
+            "  try: a larger /dev/shm (of a container: --shm-size 1g), or --all-reduce messages\n");
+  const JobFacts small = s;
+  s.options.engine.all_reduce = AllReduce::messages;
+  EXPECT_EQ(finding_of(s), "");
+  s = small;
+  s.plan.grid = {1, 1, 4};
+  EXPECT_EQ(finding_of(s), "");
+  s = small;
+  s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{3} << 20;
+  EXPECT_EQ(finding_of(s), "");
+}
+
 TEST(RankTable, HasALineARankUpToSomeNumber) {
   JobFacts s = healthy(2, 2);
   s.plan.grid = {2, 1, 2};

@@ -254,8 +254,8 @@ void load_over_nccl(const char* name, const GridSize& grid) {
                   index);
   };
   run_ranks(grid.ranks(), load, std::chrono::seconds(60),
-            [&](int rank, Transport& members, std::span<const int> group, Ops& ops) {
-              return groups[static_cast<size_t>(rank)].make(members, group, ops.device());
+            [&](int rank, std::unique_ptr<Transport>& members, std::span<const int> group, Ops& ops) {
+              return groups[static_cast<size_t>(rank)].make(*members, group, ops.device());
             });
 }
 
