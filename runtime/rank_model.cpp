@@ -79,7 +79,7 @@ void RankModel::make_backend_and_groups() {
     model_ = make_model(shared_.config, rank_);
   });
   info_.backend = backend_.device->description();
-  info_.attention = backend_.ops->attention_path(options_.dtype, shared_.config.head_dim);
+  info_.attention = backend_.ops->attention_path(options_.dtype, model_->heads().head_dim);
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());

@@ -36,10 +36,26 @@ void write_random(uint64_t seed, const WeightPiece& piece, IndexRange rows, BFlo
     }
 }
 
+// raw with the columns of its local rows; where some are padding, in `memory`.
+ConstTensorView padded_columns(ConstTensorView raw, const ColumnPadding& padding,
+                               std::vector<std::byte>& memory) {
+  if (padding.run == padding.padded) return raw;
+  const Shape shape{raw.shape[0], padding.local(raw.shape[1])};
+  const size_t run = static_cast<size_t>(padding.run) * size_of(raw.dtype),
+               padded = static_cast<size_t>(padding.padded) * size_of(raw.dtype);
+  memory.resize(static_cast<size_t>(shape.elements()) * size_of(raw.dtype));
+  for (size_t from = 0, to = 0; from < raw.bytes(); from += run, to += padded)
+    std::memcpy(&memory[to], raw.data + from, run);
+  return view_of(memory.data(), raw.dtype, shape);
+}
+
 // raw: rows of the piece, from row `row` of its source on.
 void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, ConstTensorView raw) {
   const int64_t local_row = piece.local_row + row - piece.rows.begin;
-  if (parameter.spec.role == WeightRole::matrix) return ops.pack(parameter.matrix, local_row, raw);
+  if (parameter.spec.role == WeightRole::matrix) {
+    std::vector<std::byte> padded;
+    return ops.pack(parameter.matrix, local_row, padded_columns(raw, piece.padding, padded));
+  }
   const std::vector<float> wide = reference::read(raw, 0, raw.shape.elements());
   const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
   ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
@@ -271,9 +287,24 @@ std::string some_of(const std::set<std::string>& names) {
   return text;
 }
 
+// A checkpoint holds its experts one by one, or fused: tensors of three dimensions.
+void refuse_mixed_experts(Model& model, const WeightIndex& index) {
+  std::string alone, fused;
+  for (const Parameter* parameter : model.parameters())
+    for (const WeightPiece& piece : parameter->spec.pieces) {
+      if (piece.fused.shape.rank() < 3) continue;
+      if (index.tensors.contains(piece.source)) alone = piece.source;
+      if (index.tensors.contains(piece.fused.name)) fused = piece.fused.name;
+    }
+  if (!alone.empty() && !fused.empty())
+    fail(ExitCode::input, "the checkpoint holds experts one by one ({}) and fused ({}); one form is read",
+         alone, fused);
+}
+
 }  // namespace
 
 void check_names(Model& model, const WeightIndex& index) {
+  refuse_mixed_experts(model, index);
   name_as_stored(model, index);
   std::map<std::string, Shape> wanted;
   for (const Parameter* parameter : model.parameters())
@@ -342,8 +373,7 @@ size_t weight_bytes(Model& model, DType weight_type) {
   size_t bytes = 0;
   for (const Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
-    const DType type = spec.role == WeightRole::matrix ? weight_type : DType::fp32;
-    bytes += static_cast<size_t>(spec.rows * spec.columns) * size_of(type);
+    bytes += static_cast<size_t>(spec.rows * spec.columns) * size_of(spec.type(weight_type));
   }
   return bytes;
 }
@@ -353,7 +383,7 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type) {
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
     if (spec.role == WeightRole::matrix)
-      parameter->matrix = ops.make_weight(weight_type, spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight(spec.type(weight_type), spec.rows, spec.columns, spec.slices);
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     bytes += spec.role == WeightRole::matrix ? parameter->matrix.packed.view().bytes()
