@@ -229,6 +229,16 @@ void RankModel::capture_graphs() {
   info_.capture_seconds = seconds_since(start);
 }
 
+std::string RankModel::expert_counts() const {
+  std::string bytes;
+  for (const ConstTensorView& counts : model_->expert_counts()) {
+    bytes.resize(bytes.size() + counts.bytes());
+    backend_.device->download(reinterpret_cast<std::byte*>(bytes.data() + bytes.size() - counts.bytes()),
+                              counts.data, counts.bytes());
+  }
+  return bytes;
+}
+
 WorkerTimes RankModel::work() {
   const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
                          [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};

@@ -1,6 +1,7 @@
 // Models with experts: golden tokens on every grid, the same bits wherever the plan promises them, load of experts.
 #include <gtest/gtest.h>
 #include <kernels/factory/make_backend.hpp>
+#include <runtime/expert_load.hpp>
 #include <support/fused_checkpoint.hpp>
 #include <support/golden.hpp>
 #include <support/serving.hpp>
@@ -183,6 +184,61 @@ TEST(Experts, GiveTheSameBitsOnEveryGridThatThePlanPromises) {
     }
   }
   EXPECT_GT(at_batch, 0);
+}
+
+std::string row_of(const std::vector<int32_t>& counts) {
+  return {reinterpret_cast<const char*>(counts.data()), counts.size() * sizeof(int32_t)};
+}
+
+TEST(ExpertLoad, AddsUpReplicasAndSeesRanksThatChoseOtherwise) {
+  const ExpertsConfig experts{.count = 4, .per_token = 2, .every = 2, .dense_layers = {3}};  // layers 1 and 5
+  JobPlan plan;
+  plan.grid = {.tensor = 2, .pipeline = 2, .data = 2};
+  plan.stages = {{0, 2}, {2, 6}};
+  std::vector<std::string> ranks;
+  for (const auto& counts : {std::vector<int32_t>{1, 2, 3, 0}, {5, 5, 5, 5}, {1, 0, 7, 0}, {0, 0, 20, 0}})
+    for (int rank = 0; rank < 2; ++rank) ranks.push_back(row_of(counts));
+  const std::vector<ExpertLoad> loads = expert_load(plan, experts, ranks);
+  ASSERT_EQ(loads.size(), 2u);
+  EXPECT_EQ(loads[0].layer, 1);
+  EXPECT_DOUBLE_EQ(loads[0].hottest, 10.0 / 14);
+  EXPECT_DOUBLE_EQ(loads[0].imbalance, 10 / 3.5);
+  EXPECT_EQ(loads[0].unused, 1);
+  EXPECT_EQ(loads[1].layer, 5);
+  EXPECT_DOUBLE_EQ(loads[1].hottest, 25.0 / 40);
+  EXPECT_EQ(loads[1].unused, 0);
+  ranks[7] = row_of({0, 1, 19, 0});
+  try {
+    expert_load(plan, experts, ranks);
+    ADD_FAILURE() << "drift was not seen";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::fault);
+    EXPECT_STREQ(error.what(), "ranks 6 and 7 hold the same layer 5, but chose other experts in it");
+  }
+}
+
+TEST(ExpertLoad, OfARunIsTheSameOnEveryGrid) {
+  const std::filesystem::path model = testing::model_directory("tiny-qwen3-moe");
+  const std::vector<GenerationRequest> requests = requests_of(512);
+  const auto loads = [&](const Grid& grid) {
+    EngineOptions options = options_for(model, DType::bf16, grid);
+    options.prefix_cache = false;
+    return serve(grid.ranks(), options, requests).summary.experts;
+  };
+  const std::vector<ExpertLoad> one = loads({1, 1});
+  ASSERT_EQ(one.size(), 3u);
+  for (const Grid& grid : {Grid{2, 2}, {4, 2, 2}, {2, 1, 3}, {2, 2, 1, 2}}) {
+    const std::vector<ExpertLoad> other = loads(grid);
+    ASSERT_EQ(other.size(), one.size()) << text_of(grid);
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(other[i].layer, static_cast<int64_t>(i));
+      EXPECT_EQ(other[i].hottest, one[i].hottest) << text_of(grid);
+      EXPECT_EQ(other[i].imbalance, one[i].imbalance);
+      EXPECT_EQ(other[i].unused, one[i].unused);
+      EXPECT_GT(one[i].hottest, 1.0 / 8);
+      EXPECT_LE(one[i].hottest, 1.0 / 2);
+    }
+  }
 }
 
 }  // namespace
