@@ -14,17 +14,22 @@ std::vector<LogicalOutput> query_key_value(const std::string& source, const Mode
 }  // namespace
 
 Attention::Attention(const std::string& source, const ModelConfig& config, TensorRank tensor)
-    : qkv_(query_key_value(source, config), config.hidden_size, config.head_dim, config.qkv_bias, tensor),
+    : head_dim_(config.head_dim),
+      qkv_(query_key_value(source, config), config.hidden_size, config.head_dim, config.qkv_bias, tensor),
       output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
-              tensor) {
+              tensor, {head_dim_ / 2, heads().head_dim / 2}) {
   if (!config.qk_norm) return;
-  query_norm_.emplace(source + ".q_norm", config.head_dim, static_cast<float>(config.rms_norm_eps));
-  key_norm_.emplace(source + ".k_norm", config.head_dim, static_cast<float>(config.rms_norm_eps));
+  const auto norm = [&](const char* name) {
+    return RmsNorm::of_heads(source + name, head_dim_, heads().head_dim,
+                             static_cast<float>(config.rms_norm_eps));
+  };
+  query_norm_.emplace(norm(".q_norm"));
+  key_norm_.emplace(norm(".k_norm"));
 }
 
 HeadNorms Attention::norms() const {
   if (!query_norm_) return {};
-  return {query_norm_->weight(), key_norm_->weight(), query_norm_->epsilon()};
+  return {query_norm_->weight(), key_norm_->weight(), query_norm_->epsilon(), head_dim_};
 }
 
 TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch,
@@ -35,7 +40,7 @@ TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const 
   const TensorView attended = context.workspace.take(context.activation, query_shape);
   const TensorView qkv = qkv_.forward(x, context);
   context.ops.rotary_store(qkv, layout, norms(), cos_sin, batch, queries, pages);
-  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(layout.head_dim)));
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   context.ops.attention({queries, layout, batch, pages, attended, scale});
   return output_.forward(attended, context);
 }

@@ -22,6 +22,7 @@ class Attention {
  private:
   HeadNorms norms() const;
 
+  int64_t head_dim_;  // without padding
   QkvParallelLinear qkv_;
   RowParallelLinear output_;
   std::optional<RmsNorm> query_norm_;

@@ -52,6 +52,11 @@ void LinearBase::append(const LogicalOutput& output, IndexRange part) {
   bias_.spec.rows += part.size();
 }
 
+void LinearBase::pad(int64_t rows) {
+  weight_.spec.rows += rows;
+  bias_.spec.rows += rows;
+}
+
 void LinearBase::append_parameters(Parameters& parameters) {
   parameters.push_back(&weight_);
   if (has_bias_) parameters.push_back(&bias_);
@@ -82,22 +87,31 @@ QkvParallelLinear::QkvParallelLinear(std::span<const LogicalOutput> outputs, int
   const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
   const std::vector<int64_t> kv =
       kv_head_shard(query.rows / head_dim, key.rows / head_dim, tensor.size, tensor.rank);
-  append(query, {q.begin * head_dim, q.end * head_dim});
+  append_heads(query, head_dim, q);
   for (const LogicalOutput& output : outputs.subspan(1))
-    for (const int64_t head : kv) append(output, {head * head_dim, (head + 1) * head_dim});
-  heads_ = {q.size(), static_cast<int64_t>(kv.size()), head_dim};
+    for (const int64_t head : kv) append_heads(output, head_dim, {head, head + 1});
+  heads_ = {q.size(), static_cast<int64_t>(kv.size()), padded(head_dim)};
+}
+
+void QkvParallelLinear::append_heads(const LogicalOutput& output, int64_t head_dim, IndexRange heads) {
+  const int64_t padding = padded(head_dim) - head_dim, half = head_dim / 2;
+  if (padding == 0) return append(output, {heads.begin * head_dim, heads.end * head_dim});
+  for (int64_t row = heads.begin * head_dim; row < heads.end * head_dim; row += half) {
+    append(output, {row, row + half});
+    pad(padding / 2);
+  }
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias,
-                                     TensorRank tensor)
+                                     TensorRank tensor, ColumnPadding padding)
     : outputs_(outputs), has_bias_(bias) {
   const IndexRange columns = balanced_shard(inputs, tensor.size, tensor.rank);
-  const int slices = reduction_slices(inputs, tensor.size).local;
+  const int slices = reduction_slices(padding.local(inputs), tensor.size).local;
   weight_.spec = {WeightRole::matrix,
                   outputs,
-                  columns.size(),
+                  padding.local(columns.size()),
                   slices,
-                  {{source + ".weight", {outputs, inputs}, {0, outputs}, columns, 0}}};
+                  {{source + ".weight", {outputs, inputs}, {0, outputs}, columns, 0, {}, padding}}};
   bias_.spec = {WeightRole::vector, outputs, 1, 1, {{source + ".bias", {outputs}, {0, outputs}, {0, 1}, 0}}};
 }
 

@@ -43,6 +43,8 @@ class LinearBase {
   LinearBase(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
   // Appends a part of the output's rows to the local rows.
   void append(const LogicalOutput& output, IndexRange part);
+  // Appends rows of zeros.
+  void pad(int64_t rows);
 
  private:
   int64_t inputs_;
@@ -70,23 +72,31 @@ class MergedColumnParallelLinear : public LinearBase {
 };
 
 // Query, key and value heads in one product: local rows are [q | k | v]. With more ranks than KV heads,
-// several ranks hold copies of the same head.
+// several ranks hold copies of the same head. Kernels work on multiples of 16 lanes: other heads are padded
+// to [half | 0 | half | 0], so that rotation keeps its pairs, and their zeros change no sum.
 class QkvParallelLinear : public LinearBase {
  public:
+  static int64_t padded(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
   // outputs: query, key and value.
   QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim, bool bias,
                     TensorRank tensor);
   const HeadLayout& heads() const { return heads_; }
 
  private:
+  void append_heads(const LogicalOutput& output, int64_t head_dim, IndexRange heads);
+
   HeadLayout heads_;
 };
 
 class RowParallelLinear {
  public:
-  RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor);
-  // x [tokens, inputs / tensor size] -> fp32 [context.rows of tokens, outputs], the same bits on every rank and for every tensor
-  // size that divides the reduction slices. The caller rounds once, when it adds the sum to the residual stream.
+  // inputs: of the source; x has those of the padding too.
+  RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor,
+                    ColumnPadding padding = {});
+  // x [tokens, inputs / tensor size] -> fp32 [context.rows of tokens, outputs], the same bits on every rank
+  // and for every tensor size that divides the reduction slices. The caller rounds once, when it adds the sum
+  // to the residual stream.
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
   // This rank's part of the sum, without bias: for a caller with its own reduction (reduce-scatter, or fused
   // with the next operation).

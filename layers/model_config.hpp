@@ -65,8 +65,6 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
 
-  // The layers' heads: kernels work on multiples of 16 lanes.
-  int64_t padded_head_dim() const { return (head_dim + 15) / 16 * 16; }
   int64_t sparse_layers() const {
     int64_t sparse = 0;
     for (int64_t layer = 0; layer < num_layers; ++layer) sparse += experts.in_layer(layer) ? 1 : 0;

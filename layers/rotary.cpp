@@ -28,8 +28,10 @@ std::vector<double> rotary_frequencies(const RotaryConfig& config, int64_t head_
   return frequencies;
 }
 
-std::vector<float> rotary_table(const RotaryConfig& config, int64_t head_dim, int64_t positions) {
-  const std::vector<double> frequencies = rotary_frequencies(config, head_dim);
+std::vector<float> rotary_table(const RotaryConfig& config, int64_t head_dim, int64_t padded,
+                                int64_t positions) {
+  std::vector<double> frequencies = rotary_frequencies(config, head_dim);
+  frequencies.resize(static_cast<size_t>(padded / 2));
   const size_t half = frequencies.size();
   std::vector<float> table(static_cast<size_t>(positions) * 2 * half);
   for (int64_t position = 0; position < positions; ++position) {

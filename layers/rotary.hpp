@@ -12,7 +12,9 @@ namespace maniple {
 // stays, in between it is interpolated.
 std::vector<double> rotary_frequencies(const RotaryConfig& config, int64_t head_dim);
 
-// fp32 [positions, head_dim], each row head_dim / 2 cosines, then as many sines.
-std::vector<float> rotary_table(const RotaryConfig& config, int64_t head_dim, int64_t positions);
+// fp32 [positions, padded], each row padded / 2 cosines, then as many sines: those of the pairs of head_dim
+// lanes, then angles of 0.
+std::vector<float> rotary_table(const RotaryConfig& config, int64_t head_dim, int64_t padded,
+                                int64_t positions);
 
 }  // namespace maniple

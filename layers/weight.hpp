@@ -17,8 +17,14 @@ struct FusedTensor {
   int64_t first_row = 0;
 };
 
+// After every `run` columns of a source, zeros up to `padded` columns.
+struct ColumnPadding {
+  int64_t run = 1, padded = 1;
+  int64_t local(int64_t columns) const { return columns / run * padded; }
+};
+
 // A rectangle of a tensor of the checkpoint, and the local row where it begins. A vector is a
-// tensor of one column.
+// tensor of one column. The outer dimensions of a tensor of three count as one, its rows.
 struct WeightPiece {
   std::string source;  // "model.layers.0.self_attn.q_proj.weight"
   Shape source_shape;  // [rows, columns] or [rows]: what the checkpoint must hold
@@ -26,6 +32,7 @@ struct WeightPiece {
   IndexRange columns;  // of the source; [0, 1) for a vector
   int64_t local_row = 0;
   FusedTensor fused = {};  // may hold the whole source
+  ColumnPadding padding = {};
 };
 
 enum class WeightRole : uint8_t {
@@ -35,10 +42,16 @@ enum class WeightRole : uint8_t {
 
 struct WeightSpec {
   WeightRole role = WeightRole::matrix;
-  int64_t rows = 0;     // local; rows that no piece covers are zero (vocabulary padding)
+  int64_t rows = 0;     // local; rows that no piece covers are zero (padding of vocabularies and heads)
   int64_t columns = 1;  // local
   int slices = 1;       // reduction slices of the columns
   std::vector<WeightPiece> pieces;
+  bool fp32 = false;  // a matrix that keeps fp32, whatever the weight type is
+  double used = 1;    // the share of all tokens that a matrix is multiplied with
+
+  DType type(DType weight_type) const {
+    return fp32 || role == WeightRole::vector ? DType::fp32 : weight_type;
+  }
 };
 
 // A weight of one layer on this rank: its spec, and its storage once it is loaded.

@@ -9,6 +9,10 @@ Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, 
     return std::make_unique<TimedCommunicator>(world.make_group(ranks, ops, how), ops.device(), waits);
   };
   Groups groups{.tensor = make(plan.groups.tensor)};
+  if (plan.expert().size > 1 && plan.expert_part().size > 1) {
+    groups.expert = make(plan.groups.expert);
+    groups.expert_tensor = make(plan.groups.expert_tensor);
+  }
   if (plan.grid.pipeline > 1)
     groups.stages = std::make_unique<StageLink>(
         world.make_stage_transport(plan.groups.previous, plan.groups.next),

@@ -30,11 +30,14 @@ std::vector<int> ranks_of_replica(const GridSize& grid, int data) {
 
 GroupRanks groups_of(const GridSize& grid, int rank) {
   const GridPosition mine = position_in(grid, rank);
+  const int parts = grid.tensor / grid.expert, stage_begin = rank_at(grid, {0, mine.pipeline, mine.data});
   const auto at_stage = [&](int stage) {
     const bool exists = 0 <= stage && stage < grid.pipeline;
     return exists ? std::optional(rank_at(grid, {mine.tensor, stage, mine.data})) : std::nullopt;
   };
-  return {.tensor = every(rank_at(grid, {0, mine.pipeline, mine.data}), 1, grid.tensor),
+  return {.tensor = every(stage_begin, 1, grid.tensor),
+          .expert = every(stage_begin + mine.tensor % parts, parts, grid.expert),
+          .expert_tensor = every(stage_begin + mine.tensor / parts * parts, 1, parts),
           .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),
           .replica = ranks_of_replica(grid, mine.data),
           .previous = at_stage(mine.pipeline - 1),

@@ -11,6 +11,8 @@ struct GridSize {
   int tensor = 1;
   int pipeline = 1;
   int data = 1;
+  int expert =
+      1;  // of the tensor ranks: as many hold parts of other experts, and tensor / expert parts of the same
 
   int ranks() const { return tensor * pipeline * data; }
   int replica_ranks() const { return tensor * pipeline; }
@@ -30,9 +32,11 @@ int rank_at(const GridSize& grid, const GridPosition& position);
 
 // World ranks of the groups of one rank, each in group order.
 struct GroupRanks {
-  std::vector<int> tensor{0};   // one stage of one replica
-  std::vector<int> data{0};     // the same part of the model in every replica
-  std::vector<int> replica{0};  // all ranks of one copy of the model
+  std::vector<int> tensor{0};         // one stage of one replica
+  std::vector<int> expert{0};         // the same part of all experts
+  std::vector<int> expert_tensor{0};  // all parts of the same experts
+  std::vector<int> data{0};           // the same part of the model in every replica
+  std::vector<int> replica{0};        // all ranks of one copy of the model
   // The same tensor rank of the stage before and after.
   std::optional<int> previous = {}, next = {};
 

@@ -22,6 +22,12 @@ struct RankPlan {
   std::optional<IndexRange> layers;  // of the model; absent: all of them
 
   TensorRank tensor() const { return {position.tensor, grid.tensor}; }
+  // The rank's range of experts, and its part of each.
+  TensorRank expert() const { return {position.tensor / expert_part().size, grid.expert}; }
+  TensorRank expert_part() const {
+    const int parts = grid.tensor / grid.expert;
+    return {position.tensor % parts, parts};
+  }
   bool is_first_stage() const { return position.pipeline == 0; }                 // its input is token ids
   bool is_last_stage() const { return position.pipeline + 1 == grid.pipeline; }  // its output is logits
 };

@@ -109,6 +109,8 @@ std::vector<IndexRange> stage_layers(std::span<const int64_t> costs, int64_t hea
   return ranges;
 }
 
+int64_t expert_slices(int64_t experts) { return experts & -experts; }
+
 ReductionSlices reduction_slices(int64_t columns, int parts) {
   const int total = static_cast<int>(std::gcd(columns, int64_t{8}));
   if (total % parts == 0) return {total, total / parts, true};

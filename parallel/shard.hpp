@@ -48,6 +48,10 @@ VocabularyShard vocabulary_shard(int64_t vocabulary_size, int parts, int part);
 // first, on the second, and so on.
 std::vector<IndexRange> stage_layers(std::span<const int64_t> costs, int64_t head, int stages);
 
+// The slices of a sum over experts: the largest power of two that divides their number. Ranks in a number that
+// divides it hold whole subtrees.
+int64_t expert_slices(int64_t experts);
+
 // A row-parallel sum over `columns` has `total` reduction slices over all ranks, `local` of them on each.
 // total = gcd(columns, 8) makes the bits independent of the number of ranks. Where `parts` does not divide
 // that number, each rank holds one slice.

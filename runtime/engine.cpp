@@ -1,6 +1,7 @@
 #include <kernels/support/host_memory.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/engine.hpp>
+#include <runtime/expert_load.hpp>
 
 #include <sys/resource.h>
 
@@ -81,6 +82,7 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   summary.ranks = std::move(of_ranks.ranks);
   summary.memory = std::move(of_ranks.memory);
   summary.collectives = std::move(of_ranks.collectives);
+  summary.experts = std::move(of_ranks.experts);
   return summary;
 }
 
@@ -97,6 +99,8 @@ RunSummary Engine::gather_summary(const WorkerTimes& times) {
   summary.memory =
       gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes, info.scratch_bytes,
                                        peak_resident_bytes(), info.fitting_blocks});
+  const std::vector<std::string> counts = world_.all_gather_bytes(model_.expert_counts());
+  collective_phase(world_, [&] { summary.experts = expert_load(plan_, model_.config().experts, counts); });
   const std::vector<CollectiveUse> mine = uses_of(model_.collectives());
   const std::string_view bytes(reinterpret_cast<const char*>(mine.data()),
                                mine.size() * sizeof(CollectiveUse));

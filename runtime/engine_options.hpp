@@ -27,6 +27,7 @@ struct EngineOptions {
   std::filesystem::path model;
   int tensor_size = 1;
   int pipeline_size = 1;
+  std::optional<int> expert_size;        // ranks that hold other experts; absent: by their number
   std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
   DType dtype = DType::bf16;             // of weights, activations and KV cache; fp16 on GPUs only
   BackendOptions backend;

@@ -14,18 +14,27 @@ namespace {
 
 using Field = PlanRefusal::Field;
 
-// Why this many tensor ranks cannot give the bits of one rank; empty if they can.
-std::string reason_against_grid(const ModelConfig& config, int tensor_size) {
-  const auto reason = [&](int parts, const char* of_what, const std::string& size) {
-    return fmt::format("{} tensor ranks do not divide the {} {}{}", tensor_size, parts, of_what, size);
+// Why these ranks cannot give the bits of one rank; empty if they can.
+std::string reason_against_grid(const ModelConfig& config, const GridSize& grid) {
+  const auto reason = [](int ranks, const char* kind, int64_t parts, const std::string& of_what) {
+    return fmt::format("{} {} ranks do not divide the {} {}", ranks, kind, parts, of_what);
   };
-  const int64_t attention = config.num_heads * config.head_dim, mlp = config.intermediate_size;
-  for (const auto& [name, width] : {std::pair("attention", attention), std::pair("the MLP", mlp)})
-    if (!reduction_slices(width, tensor_size).independent_of_parts)
-      return reason(reduction_slices(width, 1).total, "reduction slices of ",
-                    fmt::format("{}'s width {}", name, width));
-  return vocabulary_chunks % tensor_size == 0 ? ""
-                                              : reason(vocabulary_chunks, "chunks of the vocabulary", "");
+  const int parts_of_experts = grid.tensor / grid.expert;
+  const int64_t sparse = config.sparse_layers(), dense = config.num_layers - sparse;
+  const int64_t attention = config.num_heads * config.head_dim;
+  for (const auto& [name, layers, width, ranks] :
+       {std::tuple("attention", config.num_layers, attention, grid.tensor),
+        {"the MLP", dense, config.intermediate_size, grid.tensor},
+        {"an expert", sparse, config.experts.width, parts_of_experts}})
+    if (layers > 0 && !reduction_slices(width, ranks).independent_of_parts)
+      return reason(ranks, "tensor", reduction_slices(width, 1).total,
+                    fmt::format("reduction slices of {}'s width {}", name, width));
+  if (sparse > 0 && expert_slices(config.experts.count) % grid.expert != 0)
+    return reason(grid.expert, "expert", expert_slices(config.experts.count),
+                  fmt::format("slices of {} experts", config.experts.count));
+  return vocabulary_chunks % grid.tensor == 0
+             ? ""
+             : reason(grid.tensor, "tensor", vocabulary_chunks, "chunks of the vocabulary");
 }
 
 // Sets the level in force, and why it is not that of the options.
@@ -35,7 +44,7 @@ void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& c
     plan.repro_reason = options.repro == Repro::off ? "" : "sums on GPUs keep no order";
     return;
   }
-  plan.repro_reason = reason_against_grid(config, plan.grid.tensor);
+  plan.repro_reason = reason_against_grid(config, plan.grid);
   plan.repro = plan.repro_reason.empty() ? Repro::grid : Repro::batch;
   if (plan.repro == options.repro) plan.repro_reason.clear();
   if (options.repro && plan.repro > *options.repro) plan.repro_reason = "as always on CPUs";
@@ -94,6 +103,21 @@ std::optional<PlanRefusal> refuse_layers(int ranks, const EngineOptions& options
   return std::nullopt;
 }
 
+std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const ModelConfig* config) {
+  const int tensor = options.tensor_size, groups = options.expert_size.value_or(1);
+  const auto refusal = [&](const char* limit, int64_t value, bool of_model, std::vector<int> fitting) {
+    return PlanRefusal{Field::expert_size, groups, limit, value, of_model, std::move(fitting)};
+  };
+  if (groups < 1 || tensor % groups != 0)
+    return refusal("tensor_size", tensor, false, small_divisors(tensor));
+  if (!config) return std::nullopt;
+  const int64_t experts = config->experts.count;
+  if (experts > 0 && options.backend.kind == BackendKind::cuda) return refusal("GPUs", 0, true, {});
+  if (groups > 1 && (experts == 0 || experts % groups != 0))
+    return refusal("experts", experts, true, small_divisors(std::gcd(tensor, experts)));
+  return std::nullopt;
+}
+
 // Steps of a pipeline are cut alike: a stage is idle while the one before it computes a longer step.
 uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
   if (plan.grid.pipeline == 1) return options.max_num_batched_tokens;
@@ -146,8 +170,16 @@ RankPlan JobPlan::rank(int rank) const {
 }
 
 std::string grid_text(const GridSize& grid) {
+  const std::string experts = grid.expert > 1 ? fmt::format(" (expert {})", grid.expert) : "";
   const std::string stages = grid.pipeline > 1 ? fmt::format("pipeline {} x ", grid.pipeline) : "";
-  return fmt::format("tensor {} x {}data {}", grid.tensor, stages, grid.data);
+  return fmt::format("tensor {}{} x {}data {}", grid.tensor, experts, stages, grid.data);
+}
+
+int default_expert_size(int tensor_size, const ExpertsConfig& experts) {
+  const auto divisors = std::gcd<int64_t>(tensor_size, experts.count);
+  for (int64_t size = divisors; size > 1; --size)
+    if (divisors % size == 0 && experts.count / size >= 2 * experts.per_token) return static_cast<int>(size);
+  return 1;
 }
 
 std::string layers_text(const IndexRange& layers) { return "layers " + numbers_text(layers); }
@@ -176,6 +208,7 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
   if (tensor < 1 || ranks % tensor != 0)
     return PlanRefusal{Field::tensor_size, tensor, "ranks", ranks, false, small_divisors(ranks)};
   if (std::optional<PlanRefusal> refusal = refuse_pipeline(ranks, options)) return std::move(*refusal);
+  if (std::optional<PlanRefusal> refusal = refuse_experts(options, config)) return std::move(*refusal);
   const int pipeline = options.pipeline_size;
   JobPlan plan;
   plan.grid = {.tensor = tensor, .pipeline = pipeline, .data = ranks / (tensor * pipeline)};
@@ -185,7 +218,10 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
   plan.steps_in_flight = options.steps_in_flight.value_or(static_cast<uint32_t>(steps));
   if (pipeline > 1) plan.steps_in_flight = std::min(plan.steps_in_flight, options.max_num_seqs);
   plan.step_tokens = step_tokens_of(options, plan);
+  plan.grid.expert = options.expert_size.value_or(1);
   if (!config) return plan;
+  if (!options.expert_size && config->experts.count > 0)
+    plan.grid.expert = default_expert_size(tensor, config->experts);
 
   if (std::optional<PlanRefusal> refusal = refuse_sizes(options, *config)) return std::move(*refusal);
   set_repro(plan, options, *config);

@@ -50,6 +50,7 @@ struct JobPlan {
 struct PlanRefusal {
   enum class Field : uint8_t {
     tensor_size,
+    expert_size,
     pipeline_size,
     pipeline_layers,
     max_model_len,
@@ -58,18 +59,23 @@ struct PlanRefusal {
   };
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
-  std::string
-      limit;  // "ranks", "layers", "stages", "kv heads", "positions", "max_num_seqs"; repro: the reason
+  // "ranks", "experts", "layers", "stages", "kv heads", "positions", "max_num_seqs"; repro: the reason
+  std::string limit;
   int64_t limit_value = 0;
   bool of_model = false;  // the limit is the model's
-  std::vector<int>
-      fitting;  // pipeline_size: values that would fit; tensor_size, repro: tensor sizes; other fields: the limit alone
+  // tensor_size, expert_size, pipeline_size: values that would fit; repro: tensor sizes; other fields: the
+  // limit alone
+  std::vector<int> fitting;
 };
 
 // options.backend.kind: not automatic, the same on all ranks. config: null without a model; the plan then
 // holds only what does not depend on one. Throws Error (internal) without ranks.
 std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
                                             const EngineOptions& options, const ModelConfig* config);
+
+// How many ranks of a tensor group hold other experts, unless options say: as many as leave each at least twice the
+// experts of a token, or small batches would leave ranks without work.
+int default_expert_size(int tensor_size, const ExpertsConfig& experts);
 
 // For messages: "tensor 2 x pipeline 2 x data 2", without axes of one rank but tensor and data; the layers of
 // each stage, "layers 0-2 | 3-4", empty for a single stage.

@@ -79,7 +79,7 @@ void RankModel::make_backend_and_groups() {
     model_ = make_model(shared_.config, rank_);
   });
   info_.backend = backend_.device->description();
-  info_.attention = backend_.ops->attention_path(options_.dtype, shared_.config.head_dim);
+  info_.attention = backend_.ops->attention_path(options_.dtype, model_->heads().head_dim);
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());
@@ -228,6 +228,16 @@ void RankModel::capture_graphs() {
   });
   info_.num_graphs = runner_->num_graphs();
   info_.capture_seconds = seconds_since(start);
+}
+
+std::string RankModel::expert_counts() const {
+  std::string bytes;
+  for (const ConstTensorView& counts : model_->expert_counts()) {
+    bytes.resize(bytes.size() + counts.bytes());
+    backend_.device->download(reinterpret_cast<std::byte*>(bytes.data() + bytes.size() - counts.bytes()),
+                              counts.data, counts.bytes());
+  }
+  return bytes;
 }
 
 WorkerTimes RankModel::work() {

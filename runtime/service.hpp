@@ -40,6 +40,14 @@ struct CollectiveUse {
   CollectiveCount count;
 };
 
+// How evenly the tokens of a run fell on the experts of a sparse layer.
+struct ExpertLoad {
+  int64_t layer = 0;     // of the model
+  double hottest = 0;    // share of all choices that fell on the expert with the most
+  double imbalance = 0;  // the most of an expert, divided by the mean
+  int64_t unused = 0;    // experts that no token chose
+};
+
 struct RunSummary {
   size_t requests = 0;
   size_t failed = 0;
@@ -59,6 +67,7 @@ struct RunSummary {
   // By rank, as above.
   std::vector<RankMemory> memory;
   std::vector<std::vector<CollectiveUse>> collectives;
+  std::vector<ExpertLoad> experts;  // by sparse layer
 };
 
 struct Progress {

@@ -2,19 +2,6 @@
 #include <runtime/shared_model.hpp>
 
 namespace maniple {
-namespace {
-
-// What config.json may say and the layers do not compute yet.
-void refuse_unfinished(const ModelConfig& config, const std::string& where) {
-  if (config.experts.count > 0)
-    fail(ExitCode::input, "{}: {} has experts, and no layer computes them yet; use a dense model", where,
-         config.architecture);
-  if (config.head_dim % 16 != 0)
-    fail(ExitCode::input, "{}: head_dim is {}; supported: multiples of 16 up to 1024", where,
-         config.head_dim);
-}
-
-}  // namespace
 
 SharedModel share_model(World& world, const std::filesystem::path& path) {
   constexpr std::string_view names[] = {"config.json", "generation_config.json"};
@@ -22,7 +9,6 @@ SharedModel share_model(World& world, const std::filesystem::path& path) {
   std::string config, generation_config = "{}";  // a model may lack it
   const auto parse = [&] {
     model.config = parse_model_config(config, (path / names[0]).string());
-    refuse_unfinished(model.config, (path / names[0]).string());
     model.generation_config = parse_generation_config(generation_config, (path / names[1]).string());
   };
   collective_phase(world, [&] {

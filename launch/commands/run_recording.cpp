@@ -1,5 +1,6 @@
 #include <launch/commands/run_identity.hpp>
 #include <launch/commands/run_recording.hpp>
+#include <launch/output/report.hpp>
 #include <launch/record/provenance.hpp>
 
 #include <fmt/ranges.h>
@@ -21,6 +22,7 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
   const JobPlan& plan = job.facts.plan;
   nlohmann::ordered_json in_force = {{"ranks", plan.grid.replica_ranks() * plan.grid.data},
                                      {"tp", plan.grid.tensor},
+                                     {"ep", plan.grid.expert},
                                      {"pp", plan.grid.pipeline},
                                      {"data", plan.grid.data},
                                      {"dtype", name_of(job.dtype)},
@@ -59,6 +61,7 @@ Texts provenance_of(const JobOnRecord& job) {
   }
   texts["input_hash"] = hash_text(job.input_hash);
   texts["dtype"] = name_of(job.dtype);
+  texts["expert"] = fmt::format("{}", job.facts.plan.grid.expert);
   texts["pipeline"] = fmt::format("{}", job.facts.plan.grid.pipeline);
   texts["stages"] = stages_text(job.facts.plan);
   texts["repro_level"] = level_of(job.facts.plan);
@@ -185,7 +188,7 @@ RunRecording::RunRecording(const std::optional<Recorder::Options>& files, const 
 }
 
 void RunRecording::complete(const RunSummary& summary, ExitCode code) {
-  complete(summary, code, {}, summary_rows(summary), {});
+  complete(summary, code, {}, summary_rows(summary), {{"experts", experts_json(summary)}});
 }
 
 void RunRecording::complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {

@@ -52,6 +52,10 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
   grammar.group("Ranks and processors");
   grammar.add("tp", number(engine.tensor_size, 1, 1 << 20).by_default("1"),
               "ranks that share the layers of a copy of the model; replicas = ranks / (N x --pp)");
+  grammar.add(
+      "ep", number(engine.expert_size, 1, 1 << 20),
+      "of the --tp ranks, those that hold other experts; --tp / --ep ranks split each expert [default: "
+      "by their number]");
   grammar.add("pp", number(engine.pipeline_size, 1, 1 << 20).by_default("1"),
               "stages of a pipeline, each --tp ranks with some of the layers");
   grammar.add("pp-layers", parsed("A,B,...", engine.pipeline_layers, parse_layers),

@@ -35,7 +35,22 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_o
        refusal.limit_value, tensor_size, refusal.value, fitting, tensor_size * refusal.value);
 }
 
-[[noreturn]] void refuse(const PlanRefusal& refusal, int tensor_ranks) {
+[[noreturn]] void refuse_experts(const PlanRefusal& refusal, const ModelConfig* config) {
+  const std::string fitting = alternatives(refusal.fitting);
+  if (refusal.limit == "GPUs")
+    fail(ExitCode::input, "{} has experts, and they are computed on CPUs only; use --backend cpu",
+         config->architecture);
+  if (!refusal.of_model)
+    fail(ExitCode::usage, "--ep {} does not divide --tp {}; use --ep {}", refusal.value, refusal.limit_value,
+         fitting);
+  if (refusal.limit_value == 0)
+    fail(ExitCode::input, "--ep {} is for models with experts, and {} has none", refusal.value,
+         config->architecture);
+  fail(ExitCode::input, "experts ({}) do not divide by --ep {}; use --ep {}", refusal.limit_value,
+       refusal.value, fitting);
+}
+
+[[noreturn]] void refuse(const PlanRefusal& refusal, int tensor_ranks, const ModelConfig* config) {
   using enum PlanRefusal::Field;
   const std::string fitting = alternatives(refusal.fitting);
   switch (refusal.field) {
@@ -48,6 +63,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_o
            "--max-num-batched-tokens {} is below --max-num-seqs {}, but every running sequence takes a token "
            "a step",
            refusal.value, refusal.limit_value);
+    case expert_size:
+      refuse_experts(refusal, config);
     case pipeline_size:
       refuse_stages(refusal, tensor_ranks);
     case pipeline_layers:
@@ -86,7 +103,7 @@ std::string alternatives(std::span<const int> numbers) {
 JobPlan plan_or_refuse(std::span<const RankLocation> locations, const EngineOptions& options,
                        const ModelConfig* config) {
   std::variant<JobPlan, PlanRefusal> plan = plan_job(locations, options, config);
-  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal, options.tensor_size);
+  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal, options.tensor_size, config);
   return std::get<JobPlan>(std::move(plan));
 }
 

@@ -120,11 +120,22 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
+std::string experts_json(const RunSummary& summary) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const ExpertLoad& load : summary.experts)
+    layers.push_back({{"layer", load.layer},
+                      {"hottest", load.hottest},
+                      {"imbalance", load.imbalance},
+                      {"unused", load.unused}});
+  return layers.dump();
+}
+
 std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
                        const World& world) {
   nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
                                    {"ranks", world.size()},
                                    {"tensor", plan.grid.tensor},
+                                   {"expert", plan.grid.expert},
                                    {"pipeline", plan.grid.pipeline},
                                    {"stages", stages_text(plan)},
                                    {"data", plan.grid.data},
@@ -147,6 +158,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
                                    {"ended_by_kv_cache", summary.ended_by_cache},
                                    {"load_seconds", info.load_seconds},
                                    {"seconds", summary.seconds}};
+  record["experts"] = nlohmann::ordered_json::parse(experts_json(summary));
   for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
     const RankTimes& times = summary.ranks[rank];
     record["rank_seconds"].push_back({{"host", world.locations()[rank].host},

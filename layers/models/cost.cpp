@@ -16,12 +16,13 @@ ModelCost cost_of(Model& model, DType type) {
   ModelCost cost;
   for (const Parameter* parameter : model.parameters()) {
     const uint64_t count = parameters_of(parameter->spec);
+    const auto used = static_cast<uint64_t>(static_cast<double>(count) * parameter->spec.used);
     if (parameter->spec.role == WeightRole::vector)
       cost.weight_bytes += count * size_of(DType::fp32);
     else if (parameter == model.head())
       cost.head_parameters += count;
     else if (parameter != model.embedding())
-      cost.layer_parameters += count;
+      cost.layer_parameters += used;
   }
   cost.weight_bytes += (cost.layer_parameters + cost.head_parameters) * size_of(type);
   if (model.num_layers() == 0) return cost;

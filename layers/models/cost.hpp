@@ -7,13 +7,14 @@
 
 namespace maniple {
 
-// Of a rank's part, or of the whole model. Padding and what a look-up reads count nothing.
+// Of a rank's part, or of the whole model. Padding of weights and what a look-up reads count nothing.
 struct ModelCost {
-  uint64_t layer_parameters = 0;  // of matrices: every token is multiplied with them
-  uint64_t head_parameters = 0;   // every sampled row is multiplied with them
-  uint64_t weight_bytes = 0;      // that a step reads: these matrices, norms and biases
-  uint64_t kv_bytes = 0;          // keys and values of a token in all layers
-  uint64_t attention_flops = 0;   // of a token and a position that it sees, in all layers
+  uint64_t layer_parameters =
+      0;                         // of matrices: every token is multiplied with them; of experts those it uses
+  uint64_t head_parameters = 0;  // every sampled row is multiplied with them
+  uint64_t weight_bytes = 0;     // that a step reads: these matrices, norms and biases
+  uint64_t kv_bytes = 0;         // keys and values of a token in all layers
+  uint64_t attention_flops = 0;  // of a token and a position that it sees, in all layers
 };
 
 // type: of weights and KV cache.

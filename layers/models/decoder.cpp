@@ -5,12 +5,25 @@
 
 namespace maniple {
 
-Decoder::Layer::Layer(const std::string& source, const ModelConfig& config, TensorRank tensor)
-    : input_norm(source + ".input_layernorm", config.hidden_size, static_cast<float>(config.rms_norm_eps)),
-      attention(source + ".self_attn", config, tensor),
-      post_attention_norm(source + ".post_attention_layernorm", config.hidden_size,
+namespace {
+
+std::string name_of_layer(int64_t index) { return "model.layers." + std::to_string(index); }
+
+std::variant<GatedMlp, SparseMoe> feed_forward_of(int64_t layer, const ModelConfig& config,
+                                                  const RankPlan& plan) {
+  if (config.experts.in_layer(layer)) return SparseMoe(name_of_layer(layer), config, plan);
+  return GatedMlp(name_of_layer(layer) + ".mlp", config, plan.tensor());
+}
+
+}  // namespace
+
+Decoder::Layer::Layer(int64_t index, const ModelConfig& config, const RankPlan& plan)
+    : input_norm(name_of_layer(index) + ".input_layernorm", config.hidden_size,
+                 static_cast<float>(config.rms_norm_eps)),
+      attention(name_of_layer(index) + ".self_attn", config, plan.tensor()),
+      post_attention_norm(name_of_layer(index) + ".post_attention_layernorm", config.hidden_size,
                           static_cast<float>(config.rms_norm_eps)),
-      mlp(source + ".mlp", config, tensor) {}
+      feed_forward(feed_forward_of(index, config, plan)) {}
 
 Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
     : config_(config),
@@ -18,8 +31,7 @@ Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
       vocabulary_(vocabulary_shard(config.vocab_size, plan.tensor().size, plan.tensor().rank)) {
   const std::string table = "model.embed_tokens";
   if (plan.is_first_stage()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
-  for (int64_t layer = own_.begin; layer < own_.end; ++layer)
-    layers_.emplace_back("model.layers." + std::to_string(layer), config, plan.tensor());
+  for (int64_t layer = own_.begin; layer < own_.end; ++layer) layers_.emplace_back(layer, config, plan);
   if (!plan.is_last_stage()) return;
   final_norm_.emplace("model.norm", config.hidden_size, static_cast<float>(config.rms_norm_eps));
   if (config.tie_word_embeddings && embedding_)
@@ -36,7 +48,7 @@ Parameters Decoder::parameters() {
     layer.input_norm.append_parameters(parameters);
     layer.attention.append_parameters(parameters);
     layer.post_attention_norm.append_parameters(parameters);
-    layer.mlp.append_parameters(parameters);
+    std::visit([&](auto& block) { block.append_parameters(parameters); }, layer.feed_forward);
   }
   if (final_norm_) final_norm_->append_parameters(parameters);
   if (lm_head_) lm_head_->append_parameters(parameters);
@@ -49,10 +61,20 @@ bool Decoder::ignores(std::string_view source) const {
 }
 
 void Decoder::prepare(Ops& ops, int64_t max_model_len) {
-  const std::vector<float> table = rotary_table(config_.rotary, config_.head_dim, max_model_len);
-  cos_sin_ = Tensor(ops.device(), DType::fp32, {max_model_len, config_.head_dim});
+  const int64_t lanes = heads().head_dim;
+  const std::vector<float> table = rotary_table(config_.rotary, config_.head_dim, lanes, max_model_len);
+  cos_sin_ = Tensor(ops.device(), DType::fp32, {max_model_len, lanes});
   ops.device().upload(cos_sin_.view().data, reinterpret_cast<const std::byte*>(table.data()),
                       cos_sin_.view().bytes());
+  for (Layer& layer : layers_)
+    if (auto* sparse = std::get_if<SparseMoe>(&layer.feed_forward)) sparse->prepare(ops.device());
+}
+
+std::vector<ConstTensorView> Decoder::expert_counts() const {
+  std::vector<ConstTensorView> counts;
+  for (const Layer& layer : layers_)
+    if (const auto* sparse = std::get_if<SparseMoe>(&layer.feed_forward)) counts.push_back(sparse->counts());
+  return counts;
 }
 
 TensorView Decoder::forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
@@ -80,7 +102,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   const Layer& layer = layers_[index];
   const TensorView attended = layer.attention.forward(hidden, cos_sin_, batch.attention, pages, context);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
-  const TensorView fed_forward = layer.mlp.forward(hidden, context);
+  const TensorView fed_forward =
+      std::visit([&](const auto& block) { return block.forward(hidden, context); }, layer.feed_forward);
   if (index + 1 < layers_.size())
     layers_[index + 1].input_norm.forward_adding(fed_forward, residual, hidden, context);
   else if (final_norm_)

@@ -1,14 +1,16 @@
 // The decoder of the Llama/Qwen family, by its config: pre-norm -> qkv (bias?) -> (q/k norm?) -> rotary ->
-// attention -> o -> pre-norm -> gated MLP.
+// attention -> o -> pre-norm -> gated MLP, or experts in its place.
 #pragma once
 
 #include <layers/attention.hpp>
 #include <layers/gated_mlp.hpp>
 #include <layers/models/model.hpp>
+#include <layers/sparse_moe.hpp>
 #include <layers/vocab_embedding.hpp>
 
 #include <deque>
 #include <optional>
+#include <variant>
 
 namespace maniple {
 
@@ -23,6 +25,7 @@ class Decoder final : public Model {
   VocabularyShard vocabulary() const override { return vocabulary_; }
   const Parameter* embedding() const override { return embedding_ ? &embedding_->table() : nullptr; }
   const Parameter* head() const override { return lm_head_ ? &lm_head_->weight() : nullptr; }
+  std::vector<ConstTensorView> expert_counts() const override;
   void prepare(Ops& ops, int64_t max_model_len) override;
   ResidualRows rows(int64_t tokens, const Groups& groups) const override {
     return {tokens, config_.hidden_size, *groups.tensor};
@@ -32,11 +35,11 @@ class Decoder final : public Model {
 
  private:
   struct Layer {
-    Layer(const std::string& source, const ModelConfig& config, TensorRank tensor);
+    Layer(int64_t index, const ModelConfig& config, const RankPlan& plan);
     RmsNorm input_norm;
     Attention attention;
     RmsNorm post_attention_norm;
-    GatedMlp mlp;
+    std::variant<GatedMlp, SparseMoe> feed_forward;
   };
 
   void forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
@@ -49,7 +52,7 @@ class Decoder final : public Model {
   std::deque<Layer> layers_;                         // a deque: parameters keep their addresses
   std::optional<RmsNorm> final_norm_;                // only if the rank samples, like lm_head_
   std::optional<LmHead> lm_head_;
-  Tensor cos_sin_;  // fp32 [max_model_len, head_dim]
+  Tensor cos_sin_;  // fp32 [max_model_len, padded head_dim]
 };
 
 }  // namespace maniple

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace maniple {
 
@@ -31,6 +32,8 @@ class Model {
   // does not embed or does not sample.
   virtual const Parameter* embedding() const = 0;
   virtual const Parameter* head() const = 0;
+  // For each sparse layer of this rank, how many tokens chose each expert of the model so far: int32, on the device.
+  virtual std::vector<ConstTensorView> expert_counts() const = 0;
   // Makes the tables that depend on the longest sequence. Call it once, before the first forward.
   virtual void prepare(Ops& ops, int64_t max_model_len) = 0;
 

@@ -29,8 +29,9 @@ StoredMatrix matrix_of(const TensorInfo& tensor) {
   const uint64_t item = item_bytes_of(tensor.stored_type).value_or(0);
   if (tensor.byte_size == 0) return {0, 0, std::max<uint64_t>(item, 1)};
   if (item == 0) return {1, static_cast<int64_t>(tensor.byte_size), 1};
-  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
-  return {rows, static_cast<int64_t>(tensor.byte_size / item) / rows, item};
+  const auto elements = static_cast<int64_t>(tensor.byte_size / item);
+  const int64_t columns = tensor.shape.size() > 1 ? tensor.shape.back() : 1;
+  return {elements / columns, columns, item};
 }
 
 std::vector<Extent> whole_extent(const TensorInfo& tensor, uint32_t file, uint64_t offset) {

@@ -5,7 +5,7 @@
 
 namespace maniple {
 
-// A tensor as its layouts see it: the first dimension and the product of the others; a type of unknown item size: one row of
+// A tensor as its layouts see it: the product of all dimensions but the last, and that one; a type of unknown item size: one row of
 // bytes. An empty tensor has neither rows nor columns.
 struct StoredMatrix {
   int64_t rows = 0, columns = 0;

@@ -1,6 +1,5 @@
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/rows.hpp>
-#include <kernels/support/counted.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
 #include <runtime/checkpoint/stream_hash.hpp>
@@ -14,7 +13,6 @@
 #include <functional>
 #include <future>
 #include <ranges>
-#include <set>
 #include <utility>
 
 namespace maniple {
@@ -36,30 +34,29 @@ void write_random(uint64_t seed, const WeightPiece& piece, IndexRange rows, BFlo
     }
 }
 
+// raw with the columns of its local rows; where some are padding, in `memory`.
+ConstTensorView padded_columns(ConstTensorView raw, const ColumnPadding& padding,
+                               std::vector<std::byte>& memory) {
+  if (padding.run == padding.padded) return raw;
+  const Shape shape{raw.shape[0], padding.local(raw.shape[1])};
+  const size_t run = static_cast<size_t>(padding.run) * size_of(raw.dtype),
+               padded = static_cast<size_t>(padding.padded) * size_of(raw.dtype);
+  memory.resize(static_cast<size_t>(shape.elements()) * size_of(raw.dtype));
+  for (size_t from = 0, to = 0; from < raw.bytes(); from += run, to += padded)
+    std::memcpy(&memory[to], raw.data + from, run);
+  return view_of(memory.data(), raw.dtype, shape);
+}
+
 // raw: rows of the piece, from row `row` of its source on.
 void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, ConstTensorView raw) {
   const int64_t local_row = piece.local_row + row - piece.rows.begin;
-  if (parameter.spec.role == WeightRole::matrix) return ops.pack(parameter.matrix, local_row, raw);
+  if (parameter.spec.role == WeightRole::matrix) {
+    std::vector<std::byte> padded;
+    return ops.pack(parameter.matrix, local_row, padded_columns(raw, piece.padding, padded));
+  }
   const std::vector<float> wide = reference::read(raw, 0, raw.shape.elements());
   const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
   ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
-}
-
-// Where the checkpoint has only the fused tensor, the pieces of a parameter become pieces of that tensor.
-void name_as_stored(Model& model, const WeightIndex& index) {
-  const auto apart = [&](const WeightPiece& piece) {
-    return piece.fused.name.empty() || index.tensors.contains(piece.source) ||
-           !index.tensors.contains(piece.fused.name);
-  };
-  for (Parameter* parameter : model.parameters()) {
-    if (std::ranges::any_of(parameter->spec.pieces, apart)) continue;
-    for (WeightPiece& piece : parameter->spec.pieces) {
-      const FusedTensor fused = std::exchange(piece.fused, {});
-      piece.source = fused.name;
-      piece.source_shape = fused.shape;
-      piece.rows = {piece.rows.begin + fused.first_row, piece.rows.end + fused.first_row};
-    }
-  }
 }
 
 // The slices of a round on this rank: first those that it keeps, then those that it only sends on.
@@ -260,55 +257,7 @@ class Loader {
   std::exception_ptr failure_;
 };
 
-// "a, b, c and 12 more"
-std::string some_of(const std::set<std::string>& names) {
-  std::string text;
-  size_t shown = 0;
-  for (const std::string& name : names) {
-    if (++shown > 5) return text + fmt::format(" and {} more", names.size() - 5);
-    text += (shown > 1 ? ", " : "") + name;
-  }
-  return text;
-}
-
 }  // namespace
-
-void check_names(Model& model, const WeightIndex& index) {
-  name_as_stored(model, index);
-  std::map<std::string, Shape> wanted;
-  for (const Parameter* parameter : model.parameters())
-    for (const WeightPiece& piece : parameter->spec.pieces) wanted.emplace(piece.source, piece.source_shape);
-
-  std::set<std::string> missing, extra;
-  for (const auto& [name, shape] : wanted) {
-    const auto entry = index.tensors.find(name);
-    if (entry == index.tensors.end()) {
-      missing.insert(name);
-      continue;
-    }
-    const TensorInfo& tensor = entry->second.info;
-    Shape found = shape;
-    bool fits = static_cast<int>(tensor.shape.size()) == shape.rank();
-    for (int d = 0; fits && d < shape.rank(); ++d) found[d] = tensor.shape[static_cast<size_t>(d)];
-    if (!fits || !(found == shape))
-      fail(ExitCode::input, "tensor {} has the shape [{}] in the checkpoint, but config.json asks for {}",
-           name, fmt::join(tensor.shape, ", "), to_string(shape));
-    if (!tensor.dtype)
-      fail(ExitCode::input, "tensor {} is stored as {}, which is not supported; BF16, F16 and F32 are", name,
-           tensor.stored_type);
-  }
-  for (const auto& [name, tensor] : index.tensors)
-    if (!wanted.contains(name) && !model.ignores(name)) extra.insert(name);
-  if (!missing.empty())
-    throw Error(ExitCode::input,
-                fmt::format("the checkpoint lacks {} of the model's tensors: {}{}", missing.size(),
-                            some_of(missing), extra.empty() ? "" : "; it holds instead: " + some_of(extra)),
-                "config.json says which tensors there must be",
-                "get config.json and all *.safetensors files of one model, in the names of transformers");
-  if (!extra.empty())
-    fail(ExitCode::input, "the checkpoint holds {} that the model has no place for: {}",
-         counted(extra.size(), "tensor"), some_of(extra));
-}
 
 Readers readers_of(Model& whole, int replicas) {
   Readers readers;
@@ -342,8 +291,7 @@ size_t weight_bytes(Model& model, DType weight_type) {
   size_t bytes = 0;
   for (const Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
-    const DType type = spec.role == WeightRole::matrix ? weight_type : DType::fp32;
-    bytes += static_cast<size_t>(spec.rows * spec.columns) * size_of(type);
+    bytes += static_cast<size_t>(spec.rows * spec.columns) * size_of(spec.type(weight_type));
   }
   return bytes;
 }
@@ -353,7 +301,7 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type) {
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
     if (spec.role == WeightRole::matrix)
-      parameter->matrix = ops.make_weight(weight_type, spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight(spec.type(weight_type), spec.rows, spec.columns, spec.slices);
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     bytes += spec.role == WeightRole::matrix ? parameter->matrix.packed.view().bytes()

@@ -6,16 +6,13 @@
 #include <parallel/communicator.hpp>
 #include <parallel/transport.hpp>
 #include <runtime/checkpoint/read_plan.hpp>
+#include <runtime/checkpoint/weight_names.hpp>
 
 #include <atomic>
 
 namespace maniple {
 
-// A checkpoint may store the tensors of a merged layer as one fused tensor. check_names, needs_of and
-// load_weights then turn the model's pieces into pieces of that tensor.
-
-// Throws Error (input), naming missing, extra or misshapen tensors of the checkpoint.
-void check_names(Model& model, const WeightIndex& index);
+// needs_of and load_weights name the model's pieces as they are stored (weight_names.hpp).
 
 // The replica that reads each stored tensor, by the tensor's name: for jobs in which replicas exchange packed
 // weights and not stored bytes. One replica reads all tensors of a parameter, and all replicas read about the

@@ -68,9 +68,9 @@ void ModelRunner::capture_decodes() {
       forward(batch);
     }
     DecodeGraph& decode = graphs_[*bucket];
-    const CollectiveCounts before = context_.groups.tensor->counts();
+    const CollectiveCounts before = context_.groups.counts();
     decode.graph = context_.ops.device().capture([&] { decode.logits = forward(batch); });
-    decode.calls = context_.groups.tensor->counts();
+    decode.calls = context_.groups.counts();
     decode.calls.add_calls(before, -1);
     decode.workspace = workspace_.used();
   }
@@ -88,7 +88,7 @@ TensorView ModelRunner::forward(const StepBatch& batch, const StageStep& step) {
 }
 
 CollectiveCounts ModelRunner::collectives() const {
-  CollectiveCounts sum = context_.groups.tensor->counts();
+  CollectiveCounts sum = context_.groups.counts();
   for (const auto& [bucket, decode] : graphs_) sum.add_calls(decode.calls, decode.replays);
   if (context_.groups.stages) sum.add(context_.groups.stages->counts());
   return sum;

@@ -139,7 +139,7 @@ generate 65 'GemmaForCausalLM' --model "$work/architecture" --in "$work/no-lines
 bad_config rotary 's/"rope_type": "default"/"rope_type": "yarn"/' 'rope_type|yarn|llama3'
 bad_config quantised 's/"hidden_act"/"quantization_config": {"bits": 4}, &/' 'quantization_config'
 bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'
-bad_config head_size 's/"head_dim": 32/"head_dim": 24/' 'head_dim|24|multiples of 16'
+bad_config head_size 's/"head_dim": 32/"head_dim": 33/' 'head_dim|33|even'
 bad_config layers 's/"num_hidden_layers": 3/"num_hidden_layers": 4/' 'lacks|model.layers.3.'
 bad_config half '$d' 'config.json|not valid JSON'
 generate 65 "sliding_window|48" --model "$DATA/models/tiny-mistral" --in "$work/in"

@@ -11,14 +11,15 @@ MPIRUN=${MPIRUN:-mpirun --oversubscribe --allow-run-as-root --bind-to none --mca
 . "$here/../end_to_end/lib.sh"
 
 models=("$@")
-# Those that this version serves: windows of attention and experts are refused by name.
-((${#models[@]} > 0)) || mapfile -t models < <(grep -LE '"sliding_window": [0-9]|"num_(local_)?experts"' "$DATA"/models/*/config.json | xargs -n 1 dirname)
+# Those that this version serves: windows of attention are refused by name.
+((${#models[@]} > 0)) || mapfile -t models < <(grep -LE '"sliding_window": [0-9]' "$DATA"/models/*/config.json | xargs -n 1 dirname)
 paths=$("$MANIPLE" --version | sed -n 's/^CPU paths: *//p' | sed 's/(.*//; s/,//g')
 
 # A factor a line: its name, its values. "-" is the default.
 factors() {
   echo "model ${models[*]}"
   echo "grid 1x1x1 2x1x1 4x1x1 8x1x1 1x1x2 2x1x2 1x1x4 4x1x2 1x2x1 1x3x1 2x2x1 2x2x2"
+  echo "experts - one all" # of --tp: by their number, 1, as many
   echo "path $paths"
   echo "type fp32 bf16"
   echo "blocks - 16"
@@ -74,7 +75,7 @@ reference() {
 }
 
 runs=0
-while read -r model grid path type blocks batching; do
+while read -r model grid experts path type blocks batching; do
   IFS=x read -r tensor stages data <<<"$grid"
   heads=$(sed -n 's/.*"num_attention_heads": *\([0-9]*\).*/\1/p' "$model/config.json")
   ((heads % tensor == 0)) || continue
@@ -83,6 +84,12 @@ while read -r model grid path type blocks batching; do
   layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$model/config.json")
   ((layers >= stages)) || continue
   options=(--model "$model" --tp "$tensor" --pp "$stages" --cpu-path "$path" --dtype "$type")
+  if grep -qE '"num_(local_)?experts"' "$model/config.json"; then
+    case $experts in
+      one) options+=(--ep 1) ;;
+      all) options+=(--ep "$tensor") ;;
+    esac
+  fi
   [[ $blocks == - ]] || options+=(--block-size "$blocks")
   case $batching in
     chunks) options+=(--max-num-seqs 3 --max-num-batched-tokens 48) ;;

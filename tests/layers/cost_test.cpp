@@ -11,7 +11,7 @@ ModelConfig small(bool tied) {
   config.num_layers = 3;
   config.num_heads = 4;
   config.num_kv_heads = 2;
-  config.head_dim = 6;
+  config.head_dim = 16;
   config.vocab_size = 70;
   config.tie_word_embeddings = tied;
   return config;
@@ -29,8 +29,8 @@ RankPlan stage(int index, int count, IndexRange layers) {
   plan.layers = layers;
   return plan;
 }
-// q, k, v of 24 + 12 + 12 rows, o, three matrices of the MLP.
-constexpr uint64_t layer = 48 * 8 + 8 * 24 + 3 * 8 * 12, norms = 3 * 2 * 8 + 8;
+// q, k, v of 64 + 32 + 32 rows, o, three matrices of the MLP.
+constexpr uint64_t layer = 128 * 8 + 8 * 64 + 3 * 8 * 12, norms = 3 * 2 * 8 + 8;
 
 ModelCost cost(const ModelConfig& config, const RankPlan& plan = {}, DType type = DType::bf16) {
   return cost_of(*make_model(config, plan), type);
@@ -42,8 +42,8 @@ TEST(ModelCost, CountsTheTableOnceAsTheHeadWhetherTiedOrNot) {
     EXPECT_EQ(whole.layer_parameters, 3 * layer);
     EXPECT_EQ(whole.head_parameters, 70 * 8);  // without the padding to 128 rows
     EXPECT_EQ(whole.weight_bytes, 2 * (3 * layer + 70 * 8) + 4 * norms);
-    EXPECT_EQ(whole.kv_bytes, 3 * 2 * 12 * 2);
-    EXPECT_EQ(whole.attention_flops, 4 * 3 * 4 * 6);
+    EXPECT_EQ(whole.kv_bytes, 3 * 2 * 32 * 2);
+    EXPECT_EQ(whole.attention_flops, 4 * 3 * 4 * 16);
   }
 }
 
@@ -52,7 +52,7 @@ TEST(ModelCost, BiasesAndHeadNormsAreBytesAndNoProducts) {
   config.qkv_bias = config.qk_norm = true;
   const ModelCost whole = cost(config, {}, DType::fp32);
   EXPECT_EQ(whole.layer_parameters, 3 * layer);
-  EXPECT_EQ(whole.weight_bytes, 4 * (3 * layer + 70 * 8 + norms + 3 * (48 + 2 * 6)));
+  EXPECT_EQ(whole.weight_bytes, 4 * (3 * layer + 70 * 8 + norms + 3 * (128 + 2 * 16)));
 }
 
 TEST(ModelCost, ShardsAddUpAndCopiesOfKvHeadsAreExtra) {
@@ -64,8 +64,8 @@ TEST(ModelCost, ShardsAddUpAndCopiesOfKvHeadsAreExtra) {
     sum.attention_flops += part.attention_flops;
   }
   EXPECT_EQ(sum.head_parameters, 70 * 8);
-  EXPECT_EQ(sum.attention_flops, 4 * 3 * 4 * 6);
-  EXPECT_EQ(sum.layer_parameters, 3 * (layer + 24 * 8));  // four ranks hold two KV heads: each twice
+  EXPECT_EQ(sum.attention_flops, 4 * 3 * 4 * 16);
+  EXPECT_EQ(sum.layer_parameters, 3 * (layer + 64 * 8));  // four ranks hold two KV heads: each twice
 }
 
 TEST(ModelCost, StagesHaveNoTablesOfTheirOwn) {
@@ -75,6 +75,14 @@ TEST(ModelCost, StagesHaveNoTablesOfTheirOwn) {
   const ModelCost head = cost(small(true), stage(1, 2, {3, 3}));
   EXPECT_EQ(head.layer_parameters, 0U);
   EXPECT_EQ(head.head_parameters, 70U * 8);
+}
+
+TEST(ModelCost, OfExpertsIsThatOfTheOnesATokenUses) {
+  ModelConfig config = small(false);
+  config.experts = {
+      .count = 5, .per_token = 2, .width = 10, .every = 3, .dense_layers = {}};  // the last layer
+  const ModelCost whole = cost(config);
+  EXPECT_EQ(whole.layer_parameters, 3 * layer - 3 * 8 * 12 + 5 * 8 + 2 * 3 * 8 * 10);
 }
 
 // tests/data/models/shakespeare: tied, 5 layers, 8 heads of 64, 4 KV heads.

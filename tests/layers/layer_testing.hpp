@@ -23,7 +23,7 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
     const WeightSpec& spec = parameter->spec;
     const bool matrix = spec.role == WeightRole::matrix;
     if (matrix)
-      parameter->matrix = ops.make_weight(dtype, spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight(spec.type(dtype), spec.rows, spec.columns, spec.slices);
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) {

@@ -146,8 +146,14 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
     QkvParallelLinear qkv(outputs, 1, 2, false, rank.place());  // 8 heads of 2, 2 KV heads
     EXPECT_EQ(qkv.heads().query_heads, 1);
     EXPECT_EQ(qkv.heads().kv_heads, 1);
+    EXPECT_EQ(qkv.heads().head_dim, 16);
     const float q = static_cast<float>(2 * world.rank()), kv = world.rank() < 4 ? 0.0F : 2.0F;
-    EXPECT_EQ(local_rows(qkv, rows, rank), (std::vector<float>{q, q + 1, kv, kv + 1, kv, kv + 1}));
+    std::vector<float> padded(48);  // each head is [half | 0 | half | 0]
+    for (size_t head = 0; head < 3; ++head) {
+      padded[16 * head] = head == 0 ? q : kv;
+      padded[16 * head + 8] = padded[16 * head] + 1;
+    }
+    EXPECT_EQ(local_rows(qkv, rows, rank), padded);
   });
 }
 

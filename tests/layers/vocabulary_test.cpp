@@ -131,7 +131,7 @@ TEST(Rotary, KeepsFastAndDividesSlowFrequenciesOfLlama3) {
     EXPECT_LE(scaled[i], plain[i]);
     EXPECT_GE(scaled[i], plain[i] / 8);
   }
-  const std::vector<float> table = rotary_table({}, 4, 3);
+  const std::vector<float> table = rotary_table({}, 4, 4, 3);
   EXPECT_FLOAT_EQ(table[2 * 4 + 1], std::cos(2 * 0.01F));
   EXPECT_FLOAT_EQ(table[2 * 4 + 3], std::sin(2 * 0.01F));
 }

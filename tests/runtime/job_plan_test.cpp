@@ -187,6 +187,61 @@ TEST(JobPlan, KeepsTheBitsOfOneRankOnCPUsWhateverWasAskedForUnlessASizeForbidsIt
   EXPECT_EQ(on_gpus.repro_reason, "sums on GPUs keep no order");
 }
 
+ModelConfig sparse_model(int64_t experts, int64_t per_token, int64_t width) {
+  ModelConfig config = some_model();
+  config.experts = {.count = experts, .per_token = per_token, .width = width, .dense_layers = {}};
+  return config;
+}
+
+TEST(JobPlan, LeavesEachRankAtLeastTwiceTheExpertsOfAToken) {
+  const auto size = [](int tensor, int64_t experts, int64_t per_token) {
+    return default_expert_size(tensor, {.count = experts, .per_token = per_token, .dense_layers = {}});
+  };
+  EXPECT_EQ(size(8, 8, 2), 2);    // Mixtral
+  EXPECT_EQ(size(8, 128, 8), 8);  // Qwen3-30B-A3B
+  EXPECT_EQ(size(12, 60, 5), 6);
+  EXPECT_EQ(size(4, 5, 1), 1);
+  EXPECT_EQ(size(4, 4, 4), 1);
+  EXPECT_EQ(plan_of(4, options_of(4), sparse_model(8, 2, 48)).grid.expert, 2);
+  EXPECT_EQ(plan_of(4, options_of(4)).grid.expert, 1);
+}
+
+TEST(JobPlan, OfExpertsGroupsThemByPartAndByRange) {
+  EngineOptions options = options_of(4);
+  options.expert_size = 2;
+  options.pipeline_size = 2;
+  const JobPlan plan = plan_of(16, options, sparse_model(8, 2, 48));
+  EXPECT_EQ(grid_text(plan.grid), "tensor 4 (expert 2) x pipeline 2 x data 2");
+  EXPECT_EQ(plan.repro, Repro::grid);
+  const RankPlan rank = plan.rank(8 + 4 + 3);
+  EXPECT_EQ(rank.groups.expert, (std::vector<int>{13, 15}));
+  EXPECT_EQ(rank.groups.expert_tensor, (std::vector<int>{14, 15}));
+  EXPECT_EQ(rank.expert().rank, 1);
+  EXPECT_EQ(rank.expert_part().rank, 1);
+  for (int member = 0; member < 8; ++member)
+    EXPECT_EQ(plan.needs_of(member).weight_bytes,
+              weight_bytes(*make_model(sparse_model(8, 2, 48), plan.rank(member)), DType::bf16));
+}
+
+TEST(JobPlan, SaysWhichSizeOfExpertsForbidsTheBitsOfOneRank) {
+  const auto reason = [](int tensor, int expert, const ModelConfig& config) {
+    EngineOptions options = options_of(tensor);
+    options.expert_size = expert;
+    return plan_of(tensor, options, config).repro_reason;
+  };
+  EXPECT_EQ(reason(4, 4, sparse_model(12, 2, 48)), "");
+  EXPECT_EQ(reason(4, 2, sparse_model(10, 2, 50)), "");
+  EXPECT_EQ(reason(2, 2, sparse_model(10, 2, 51)), "");
+  EXPECT_EQ(reason(4, 1, sparse_model(10, 2, 50)),
+            "4 tensor ranks do not divide the 2 reduction slices of an expert's width 50");
+  ModelConfig config = sparse_model(8, 2, 48);
+  config.intermediate_size = 322;  // of no layer
+  EXPECT_EQ(reason(4, 2, config), "");
+  config.experts.dense_layers = {3};
+  EXPECT_EQ(reason(4, 2, config),
+            "4 tensor ranks do not divide the 2 reduction slices of the MLP's width 322");
+}
+
 TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   const auto expect = [](const PlanRefusal& refusal, Field field, int64_t value, const std::string& limit,
                          int64_t limit_value, bool of_model, const std::vector<int>& fitting) {
@@ -215,6 +270,16 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(2, stages, &config), Field::pipeline_layers, 6, "layers", 5, true, {5});
   stages.backend.kind = BackendKind::cuda;
   expect(refusal_of(2, stages), Field::pipeline_size, 2, "GPUs", 1, false, {1});
+  EngineOptions experts = options_of(4);
+  experts.expert_size = 3;
+  expect(refusal_of(4, experts), Field::expert_size, 3, "tensor_size", 4, false, {1, 2, 4});
+  experts.tensor_size = 8;
+  experts.expert_size = 8;
+  const ModelConfig twelve = sparse_model(12, 2, 48);
+  expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "experts", 12, true, {1, 2, 4});
+  expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
+  experts.backend.kind = BackendKind::cuda;
+  expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "GPUs", 0, true, {});
   EngineOptions options = options_of(1);
   options.max_model_len = 4097;
   expect(refusal_of(1, options, &config), Field::max_model_len, 4097, "positions", 4096, true, {4096});

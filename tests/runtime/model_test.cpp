@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
-                                           "shakespeare"),
+                                           "shakespeare", "tiny-qwen3-moe", "tiny-mixtral"),
                          [](const auto& param) { return identifier(param.param); });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Rewrites a model in the fused form of other checkpoints: qkv_proj and gate_up_proj instead of their parts.
+// Rewrites models in the fused forms of other checkpoints: qkv_proj and gate_up_proj instead of their parts;
+// tensors of three dimensions instead of single experts.
 #pragma once
 
 #include <runtime/checkpoint/weight_index.hpp>
@@ -8,6 +9,54 @@
 #include <utility>
 
 namespace maniple::testing {
+
+inline std::vector<std::byte> bytes_of(const WeightIndex& index, const std::string& name) {
+  const IndexedTensor& tensor = index.tensors.at(name);
+  std::vector<std::byte> bytes(tensor.info.byte_size);
+  InputFile(index.files[tensor.extents.at(0).file].path).read(tensor.extents[0].offset, bytes);
+  return bytes;
+}
+
+inline std::vector<TensorToWrite> with_fused_experts(const WeightIndex& index) {
+  std::vector<TensorToWrite> tensors;
+  // Parts of an expert side by side, expert after expert.
+  const auto fuse = [&](const std::string& block, const std::string& to, std::vector<std::string> parts) {
+    TensorToWrite fused{to, "", {0, 0, 0}, {}};
+    for (int64_t expert = 0;; ++expert) {
+      fused.shape[0] = expert;
+      for (const std::string& part : parts) {
+        const std::string name = fmt::format("{}.experts.{}.{}.weight", block, expert, part);
+        const auto found = index.tensors.find(name);
+        if (found == index.tensors.end()) return tensors.push_back(fused);
+        const TensorInfo& info = found->second.info;
+        fused.dtype = info.stored_type;
+        fused.shape = {expert, info.shape[0] * static_cast<int64_t>(parts.size()), info.shape[1]};
+        const std::vector<std::byte> bytes = bytes_of(index, name);
+        fused.bytes.insert(fused.bytes.end(), bytes.begin(), bytes.end());
+      }
+    }
+  };
+  for (const auto& [name, tensor] : index.tensors) {
+    const size_t qwen = name.find(".mlp.gate.weight"), mixtral = name.find(".block_sparse_moe.gate.weight");
+    const std::string layer = name.substr(0, std::min(qwen, mixtral)), to = layer + ".mlp.experts.";
+    if (name.find(".experts.") != name.npos) continue;
+    const std::string kept = mixtral == name.npos ? name : layer + ".mlp.gate.weight";
+    tensors.push_back({kept, tensor.info.stored_type, tensor.info.shape, bytes_of(index, name)});
+    if (qwen != name.npos) {
+      fuse(layer + ".mlp", to + "gate_up_proj", {"gate_proj", "up_proj"});
+      fuse(layer + ".mlp", to + "down_proj", {"down_proj"});
+    } else if (mixtral != name.npos) {
+      fuse(layer + ".block_sparse_moe", to + "gate_up_proj", {"w1", "w3"});
+      fuse(layer + ".block_sparse_moe", to + "down_proj", {"w2"});
+    }
+  }
+  return tensors;
+}
+
+inline void write_fused_experts(const ModelFiles& model, const std::filesystem::path& to) {
+  write_safetensors(to / "model.safetensors", with_fused_experts(read_index(model)));
+  std::filesystem::copy(model.path("config.json"), to / "config.json");
+}
 
 inline void write_fused(const ModelFiles& model, const std::filesystem::path& to) {
   WeightIndex index = read_index(model);

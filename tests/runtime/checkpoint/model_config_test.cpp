@@ -178,7 +178,6 @@ TEST(ModelConfig, ReadsTheExpertsOfMixtralAndItsHeadSizeOfNull) {
   EXPECT_EQ(config.experts.names, ExpertNames::mixtral);
   EXPECT_EQ(config.sparse_layers(), 2);
   EXPECT_EQ(config.head_dim, 8);
-  EXPECT_EQ(config.padded_head_dim(), 16);
 }
 
 TEST(ModelConfig, CountsExpertsByEitherNameAndFillsInDefaults) {

@@ -160,6 +160,47 @@ TEST(WeightLoader, RefusesATensorThatIsThereBothAloneAndFused) {
   expect_contains(message, "it holds instead: " + layer + "qkv_proj.weight");
 }
 
+TEST(WeightLoader, RefusesExpertsThatAreMissingTooManyMisshapenOrInBothForms) {
+  for (const char* name : {"tiny-qwen3-moe", "tiny-mixtral"}) {
+    const TempDirectory fused;
+    testing::write_fused_experts(model_directory(name), fused.path());
+    const ModelConfig config = read_model_config(fused.path());
+    const WeightIndex whole = read_index(fused.path()), alone = read_index(model_directory(name));
+    const auto message_of = [&](const WeightIndex& index) {
+      return input_error_of([&] { check_names(*make_model(config, {}), index); });
+    };
+    check_names(*make_model(config, {}), whole);
+    check_names(*make_model(config, {}), alone);
+    const std::string up = "model.layers.1.mlp.experts.gate_up_proj",
+                      first = config.experts.names == ExpertNames::mixtral
+                                  ? "model.layers.1.block_sparse_moe.experts.3.w2.weight"
+                                  : "model.layers.1.mlp.experts.3.down_proj.weight";
+    WeightIndex index = alone;
+    index.tensors.erase(first);
+    expect_contains(message_of(index), "lacks 1 of the model's tensors: " + first);
+    index = alone;
+    index.tensors.at(first).info.shape[1] += 1;
+    expect_contains(message_of(index), first + " has the shape [64, ");
+    std::string ninth = first;
+    ninth.replace(ninth.find(".3."), 3, ".8.");
+    index = alone;
+    index.tensors[ninth] = index.tensors.at(first);
+    expect_contains(message_of(index), "holds 1 tensor that the model has no place for: " + ninth);
+    index = alone;
+    index.tensors[up] = whole.tensors.at(up);
+    expect_contains(message_of(index), up);
+    expect_contains(message_of(index), "one by one (");
+    for (const int64_t more : {-1, 1}) {
+      index = whole;
+      index.tensors.at(up).info.shape[0] += more;
+      expect_contains(message_of(index), fmt::format("{} has the shape [{}, ", up, 8 + more));
+    }
+    index = whole;
+    index.tensors.erase(up);
+    expect_contains(message_of(index), "experts.0.");
+  }
+}
+
 // The tiny model again, its tensors in other types.
 void write_in_types(const std::filesystem::path& to) {
   const ModelFiles tiny = model_directory("tiny-qwen3");

@@ -1,0 +1,145 @@
+#include <layers/sparse_moe.hpp>
+#include <parallel/shard.hpp>
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace maniple {
+namespace {
+
+constexpr int64_t panel = 32;  // gate and up begin at whole panels of the kernels
+
+// Tensors of a layer's experts, as checkpoints name them.
+struct Names {
+  std::string block, gate, up, down;
+  std::string fused;  // where the block lies in checkpoints with fused tensors
+
+  Names(const std::string& layer, ExpertNames names) : fused(layer + ".mlp") {
+    const bool mixtral = names == ExpertNames::mixtral;
+    block = layer + (mixtral ? ".block_sparse_moe" : ".mlp");
+    gate = mixtral ? "w1" : "gate_proj";
+    up = mixtral ? "w3" : "up_proj";
+    down = mixtral ? "w2" : "down_proj";
+  }
+  std::string of(int64_t expert, const std::string& part) const {
+    return fmt::format("{}.experts.{}.{}.weight", block, expert, part);
+  }
+};
+
+std::vector<const Weight*> weights_of(const std::vector<Parameter>& parameters) {
+  std::vector<const Weight*> weights;
+  for (const Parameter& parameter : parameters) weights.push_back(&parameter.matrix);
+  return weights;
+}
+
+}  // namespace
+
+SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const RankPlan& plan)
+    : all_experts_(config.experts.count),
+      experts_(even_shard(all_experts_, plan.expert().size, plan.expert().rank, "experts")),
+      parts_(plan.expert_part()),
+      router_{config.experts.per_token, config.experts.normalise} {
+  const int64_t hidden = config.hidden_size, inner = config.experts.width, all = all_experts_;
+  const IndexRange part = balanced_shard(inner, parts_.size, parts_.rank);
+  const ReductionSlices slices = reduction_slices(inner, parts_.size);
+  const double used = static_cast<double>(router_.per_token) / static_cast<double>(all);
+  width_ = part.size();
+  keeps_order_ = slices.independent_of_parts && expert_slices(all) % plan.expert().size == 0;
+  const Names names(layer, config.experts.names);
+  const std::string gate_up = names.fused + ".experts.gate_up_proj",
+                    down = names.fused + ".experts.down_proj";
+  gate_.spec = {.rows = all,
+                .columns = hidden,
+                .pieces = {{names.block + ".gate.weight",
+                            {all, hidden},
+                            {0, all},
+                            {0, hidden},
+                            0,
+                            {names.fused + ".gate.weight", {all, hidden}, 0}}},
+                .fp32 = true};
+  const int64_t half = (width_ + panel - 1) / panel * panel;
+  const IndexRange every_row{0, hidden}, every_column{0, hidden};
+  for (int64_t e = experts_.begin; e < experts_.end; ++e) {
+    const auto half_of = [&](const std::string& name, int64_t index) {
+      return WeightPiece{
+          names.of(e, name), {inner, hidden}, part,
+          every_column,      index * half,    {gate_up, {all, 2 * inner, hidden}, (2 * e + index) * inner}};
+    };
+    gate_up_.push_back({.spec = {.rows = 2 * half,
+                                 .columns = hidden,
+                                 .pieces = {half_of(names.gate, 0), half_of(names.up, 1)},
+                                 .used = used},
+                        .matrix = {},
+                        .vector = {}});
+    down_.push_back({.spec = {.rows = hidden,
+                              .columns = width_,
+                              .slices = slices.local,
+                              .pieces = {{names.of(e, names.down),
+                                          {hidden, inner},
+                                          every_row,
+                                          part,
+                                          0,
+                                          {down, {all, hidden, inner}, e * hidden}}},
+                              .used = used},
+                     .matrix = {},
+                     .vector = {}});
+  }
+  gate_up_weights_ = weights_of(gate_up_);
+  down_weights_ = weights_of(down_);
+}
+
+void SparseMoe::append_parameters(Parameters& parameters) {
+  parameters.push_back(&gate_);
+  for (size_t e = 0; e < gate_up_.size(); ++e) {
+    parameters.push_back(&gate_up_[e]);
+    parameters.push_back(&down_[e]);
+  }
+}
+
+TensorView SparseMoe::logits(ConstTensorView x, ForwardContext& context) const {
+  const TensorView logits = context.workspace.take(DType::fp32, {x.shape[0], all_experts_});
+  if (x.dtype != DType::fp32) {
+    const TensorView wide = context.workspace.take(DType::fp32, x.shape);
+    context.ops.widen(x, wide);
+    x = wide;
+  }
+  context.ops.matmul(x, gate_.matrix, {}, logits);
+  return logits;
+}
+
+Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {
+  const int64_t a_token = Routing::experts_a_token(router_, experts_);
+  const auto take = [&](DType type, const Shape& shape) { return context.workspace.take(type, shape); };
+  return {.experts = experts_,
+          .tokens = take(DType::int32, {tokens * a_token}),
+          .weights = take(DType::fp32, {tokens * a_token}),
+          .offsets = take(DType::int32, {experts_.size() + 1}),
+          .chosen = take(DType::int32, {tokens, a_token}),
+          .places = take(DType::int32, {tokens, a_token}),
+          .counts = counts_.view()};
+}
+
+TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {
+  Ops& ops = context.ops;
+  const Groups& groups = context.groups;
+  const TensorView sum = context.workspace.take(DType::fp32, x.shape);
+  const Workspace::Scope scope(context.workspace);
+  Routing routing = routing_of(x.shape[0], context);
+  const int64_t rows = ops.route(logits(x, context), router_, routing);
+  const TensorView inner = context.workspace.take(context.activation, {rows, width_});
+  const TensorView outputs = context.workspace.take(DType::fp32, {rows, x.shape[1]});
+  ops.grouped_matmul_gate_mul(GateActivation::silu, x, routing, gate_up_weights_, inner);
+  ops.grouped_matmul(inner, routing, down_weights_, outputs);
+  if (!keeps_order_) {
+    ops.combine(outputs, routing, 1, sum);
+    return context.rows.sum(sum, *groups.tensor);
+  }
+  if (parts_.size > 1) groups.expert_parts().all_reduce(outputs);
+  ops.combine(outputs, routing, expert_slices(all_experts_) * experts_.size() / all_experts_, sum);
+  if (parts_.size == 1) return context.rows.sum(sum, *groups.tensor);  // the ranks of one group
+  if (experts_.size() < all_experts_) groups.experts().all_reduce(sum);
+  return context.rows.own(sum);
+}
+
+}  // namespace maniple

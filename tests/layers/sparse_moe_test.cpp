@@ -1,0 +1,261 @@
+// A layer of experts against plain loops in double precision, on every split of a tensor group.
+#include <gtest/gtest.h>
+#include <layers/layer_testing.hpp>
+#include <layers/sparse_moe.hpp>
+#include <parallel/shard.hpp>
+#include <support/random_tensors.hpp>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <mutex>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+struct Case {
+  int64_t hidden, experts, per_token, width;
+  bool normalise;
+  ExpertNames names = ExpertNames::qwen;
+};
+
+ModelConfig config_of(const Case& shape) {
+  ModelConfig config;
+  config.hidden_size = shape.hidden;
+  config.num_layers = 1;
+  config.experts = {.count = shape.experts,
+                    .per_token = shape.per_token,
+                    .width = shape.width,
+                    .normalise = shape.normalise,
+                    .dense_layers = {},
+                    .names = shape.names};
+  return config;
+}
+
+// Values as a checkpoint in bf16 holds them. part: 0 gate, 1 up, 2 down.
+float stored(int64_t expert, int part, int64_t row, int64_t column) {
+  const auto seed = static_cast<uint64_t>(10 * expert + part),
+             index = static_cast<uint64_t>(1000 * row + column);
+  return rounded(DType::bf16, 0.3F * uniform(seed, index));
+}
+float stored_router(int64_t row, int64_t column) { return stored(1000, 0, row, column); }
+
+Sources sources_of(const Case& shape, const std::string& layer, bool fused) {
+  Sources sources;
+  const bool mixtral = shape.names == ExpertNames::mixtral;
+  const std::string block = layer + (mixtral && !fused ? ".block_sparse_moe" : ".mlp");
+  sources[block + ".gate.weight"] = stored_router;
+  if (fused) {
+    const int64_t inner = shape.width, hidden = shape.hidden;
+    sources[block + ".experts.gate_up_proj"] = [inner](int64_t row, int64_t column) {
+      return stored(row / (2 * inner), static_cast<int>(row / inner % 2), row % inner, column);
+    };
+    sources[block + ".experts.down_proj"] = [hidden](int64_t row, int64_t column) {
+      return stored(row / hidden, 2, row % hidden, column);
+    };
+    return sources;
+  }
+  for (int64_t e = 0; e < shape.experts; ++e)
+    for (const int part : {0, 1, 2}) {
+      const char* const qwen[] = {"gate_proj", "up_proj", "down_proj"};
+      const char* const names[] = {"w1", "w3", "w2"};
+      sources[fmt::format("{}.experts.{}.{}.weight", block, e, (mixtral ? names : qwen)[part])] =
+          [e, part](int64_t row, int64_t column) { return stored(e, part, row, column); };
+    }
+  return sources;
+}
+
+float activation(int64_t token, int64_t column, DType dtype) {
+  return rounded(dtype, 2 * uniform(77, static_cast<uint64_t>(token * 1000 + column)));
+}
+
+struct Outcome {
+  std::vector<float> sum;  // [tokens, hidden], of rank 0
+  std::vector<int32_t> counts;
+  bool equal_on_all_ranks = true;
+};
+
+Outcome run(const Case& shape, int tensor, int expert, BackendKind kind, DType dtype, int64_t tokens,
+            bool fused = false) {
+  const ModelConfig config = config_of(shape);
+  std::vector<Outcome> outcomes(static_cast<size_t>(tensor));
+  run_ranks(tensor, [&](World& world) {
+    RankPlan plan;
+    plan.grid = {.tensor = tensor, .expert = expert};
+    plan.position.tensor = world.rank();
+    plan.groups = groups_of(plan.grid, world.rank());
+    const Backend backend = make_backend({.kind = kind, .threads = 2});
+    std::atomic<bool> waits = false;
+    const Groups groups = make_groups(world, plan, *backend.ops, waits, {});
+    SparseMoe layer("model.layers.0", config, plan);
+    Parameters parameters;
+    layer.append_parameters(parameters);
+    testing::fill(parameters, sources_of(shape, "model.layers.0", fused), *backend.ops, dtype);
+    layer.prepare(*backend.device);
+    Tensor x(*backend.device, dtype, {tokens, shape.hidden});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < shape.hidden; ++i) set(x, t * shape.hidden + i, activation(t, i, dtype));
+    Workspace workspace(*backend.device, 16 << 20);
+    std::atomic<uint32_t> number = 0;
+    ForwardContext context{*backend.ops, workspace, groups, dtype, number};
+    const TensorView sum = layer.forward(x, context);
+    Outcome& mine = outcomes[static_cast<size_t>(world.rank())];
+    mine.sum.assign(sum.as<float>(), sum.as<float>() + sum.shape.elements());
+    mine.counts.assign(layer.counts().as<int32_t>(), layer.counts().as<int32_t>() + shape.experts);
+  });
+  for (const Outcome& other : outcomes)
+    outcomes[0].equal_on_all_ranks &= other.sum == outcomes[0].sum && other.counts == outcomes[0].counts;
+  return outcomes[0];
+}
+
+struct Choice {
+  int64_t expert;
+  double weight;
+};
+
+// By ascending expert. margin: between the logits of the last expert that is chosen and the first that is not.
+std::vector<Choice> choose(const Case& shape, const std::vector<double>& x, double& margin) {
+  std::vector<std::pair<double, int64_t>> logits;  // negative
+  double largest = -INFINITY, total = 0, sum = 0;
+  for (int64_t e = 0; e < shape.experts; ++e) {
+    double logit = 0;
+    for (int64_t i = 0; i < shape.hidden; ++i) logit += x[static_cast<size_t>(i)] * stored_router(e, i);
+    logits.emplace_back(-logit, e);
+    largest = std::max(largest, logit);
+  }
+  for (const auto& [negative, e] : logits) total += std::exp(-negative - largest);
+  std::ranges::sort(logits);
+  const auto chosen = static_cast<size_t>(shape.per_token);
+  margin = chosen < logits.size() ? logits[chosen].first - logits[chosen - 1].first : 1;
+  std::vector<Choice> choices;
+  for (size_t i = 0; i < chosen; ++i) {
+    choices.push_back({logits[i].second, std::exp(-logits[i].first - largest) / total});
+    sum += choices.back().weight;
+  }
+  if (shape.normalise)
+    for (Choice& choice : choices) choice.weight /= sum;
+  std::ranges::sort(choices, {}, &Choice::expert);
+  return choices;
+}
+
+// y of one expert; round: applied to every tensor that transformers keeps in the activation type.
+template <typename Round>
+std::vector<double> expert_output(const Case& shape, int64_t expert, const std::vector<double>& x,
+                                  Round round) {
+  std::vector<double> inner, y;
+  const auto product = [&](int part, int64_t row, const std::vector<double>& by) {
+    double sum = 0;
+    for (size_t i = 0; i < by.size(); ++i) sum += by[i] * stored(expert, part, row, static_cast<int64_t>(i));
+    return round(sum);
+  };
+  for (int64_t row = 0; row < shape.width; ++row) {
+    const double gate = product(0, row, x);
+    inner.push_back(round(round(gate / (1 + std::exp(-gate))) * product(1, row, x)));
+  }
+  for (int64_t row = 0; row < shape.hidden; ++row) y.push_back(product(2, row, inner));
+  return y;
+}
+
+// The block of a token as transformers computes it.
+template <typename Round>
+std::vector<double> block(const Case& shape, const std::vector<Choice>& choices, const std::vector<double>& x,
+                          Round round) {
+  std::vector<double> sum(x.size());
+  for (const auto& [expert, weight] : choices) {
+    const std::vector<double> y = expert_output(shape, expert, x, round);
+    for (size_t i = 0; i < y.size(); ++i) sum[i] = round(sum[i] + round(y[i] * round(weight)));
+  }
+  return sum;
+}
+
+std::vector<double> row_of(const Case& shape, int64_t token, DType dtype) {
+  std::vector<double> x;
+  for (int64_t i = 0; i < shape.hidden; ++i) x.push_back(activation(token, i, dtype));
+  return x;
+}
+
+const auto exactly = [](double value) { return value; };
+constexpr double clear_margin = 1e-4;  // no rounding of fp32 chooses another expert
+
+const Case cases[] = {{64, 8, 2, 48, true},
+                      {40, 12, 5, 24, false},
+                      {64, 32, 4, 72, true},
+                      {33, 5, 5, 40, false},
+                      {48, 8, 2, 112, true, ExpertNames::mixtral}};
+
+TEST(SparseMoe, AgreesWithDoublePrecisionOnEverySplit) {
+  constexpr int64_t tokens = 19;
+  for (const Case& shape : cases)
+    for (const BackendKind kind : {BackendKind::reference, BackendKind::cpu})
+      for (const int tensor : {1, 2, 3, 4, 8})
+        for (int expert = 1; expert <= tensor; ++expert) {
+          if (tensor % expert != 0 || shape.experts % expert != 0) continue;
+          if (kind == BackendKind::reference && tensor > 4) continue;
+          SCOPED_TRACE(fmt::format("{} experts, tp {} ep {}", shape.experts, tensor, expert));
+          const Outcome found = run(shape, tensor, expert, kind, DType::fp32, tokens);
+          EXPECT_TRUE(found.equal_on_all_ranks);
+          int64_t chosen = 0, clear = 0;
+          for (const int32_t count : found.counts) chosen += count;
+          EXPECT_EQ(chosen, tokens * shape.per_token);
+          for (int64_t t = 0; t < tokens; ++t) {
+            double margin = 0;
+            const std::vector<double> x = row_of(shape, t, DType::fp32);
+            const std::vector<double> exact = block(shape, choose(shape, x, margin), x, exactly);
+            if (margin < clear_margin) continue;
+            ++clear;
+            for (size_t i = 0; i < exact.size(); ++i)
+              EXPECT_NEAR(found.sum[static_cast<size_t>(t) * exact.size() + i], exact[i], 1e-4);
+          }
+          EXPECT_GT(clear, tokens / 2);
+          const bool whole_subtrees = expert_slices(shape.experts) % expert == 0 &&
+                                      reduction_slices(shape.width, tensor / expert).independent_of_parts;
+          if (whole_subtrees) {
+            EXPECT_EQ(found.sum, run(shape, 1, 1, kind, DType::fp32, tokens).sum);
+          }
+        }
+}
+
+TEST(SparseMoe, HasTheSameBitsInBf16FromBothFormsOfACheckpoint) {
+  for (const Case& shape : cases) {
+    const Outcome one = run(shape, 1, 1, BackendKind::cpu, DType::bf16, 37);
+    for (const auto& [tensor, expert] : {std::pair{1, 1}, {2, 1}, {4, 1}, {4, 2}, {4, 4}, {8, 2}}) {
+      if (expert_slices(shape.experts) % expert != 0) continue;
+      const Outcome split = run(shape, tensor, expert, BackendKind::cpu, DType::bf16, 37, true);
+      EXPECT_EQ(split.sum, one.sum) << shape.experts << " experts, tp " << tensor << " ep " << expert;
+      EXPECT_EQ(split.counts, one.counts);
+    }
+  }
+}
+
+// The yardstick: transformers' own block in bf16, for the same routing.
+TEST(SparseMoe, IsAtLeastAsGoodInBf16AsABlockThatRoundsEveryTensor) {
+  constexpr int64_t tokens = 41;
+  const auto to_bf16 = [](double value) { return double{rounded(DType::bf16, static_cast<float>(value))}; };
+  for (const Case& shape : cases) {
+    const Outcome found = run(shape, 1, 1, BackendKind::cpu, DType::bf16, tokens);
+    double ours = 0, theirs = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      double margin = 0;
+      const std::vector<double> x = row_of(shape, t, DType::bf16);
+      const std::vector<Choice> choices = choose(shape, x, margin);
+      if (margin < clear_margin) continue;
+      const std::vector<double> exact = block(shape, choices, x, exactly),
+                                coarse = block(shape, choices, x, to_bf16);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        ours += std::pow(found.sum[static_cast<size_t>(t) * exact.size() + i] - exact[i], 2);
+        theirs += std::pow(coarse[i] - exact[i], 2);
+      }
+    }
+    EXPECT_GT(theirs, 0);
+    EXPECT_LE(std::sqrt(ours), 1.5 * std::sqrt(theirs)) << shape.experts << " experts";
+  }
+}
+
+TEST(SparseMoe, TakesNoTokens) {
+  EXPECT_TRUE(run(cases[0], 4, 2, BackendKind::cpu, DType::bf16, 0).sum.empty());
+}
+
+}  // namespace
+}  // namespace maniple

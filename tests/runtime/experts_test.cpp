@@ -1,0 +1,245 @@
+// Models with experts: golden tokens on every grid, the same bits wherever the plan promises them, load of experts.
+#include <gtest/gtest.h>
+#include <kernels/factory/make_backend.hpp>
+#include <runtime/expert_load.hpp>
+#include <support/fused_checkpoint.hpp>
+#include <support/golden.hpp>
+#include <support/serving.hpp>
+#include <support/temp_directory.hpp>
+
+#include <cmath>
+
+namespace maniple {
+namespace {
+
+using testing::Golden;
+using testing::serve;
+using testing::Served;
+
+struct Grid {
+  int tensor, expert, pipeline = 1, data = 1;
+
+  int ranks() const { return tensor * pipeline * data; }
+};
+
+EngineOptions options_for(const std::filesystem::path& model, DType dtype, const Grid& grid = {1, 1},
+                          BackendKind kind = BackendKind::cpu) {
+  EngineOptions options;
+  options.model = model;
+  options.dtype = dtype;
+  options.backend.kind = kind;
+  options.backend.threads = 1;
+  options.max_num_seqs = 16;
+  options.max_num_batched_tokens = 512;
+  options.kv_memory = size_t{64} << 20;
+  options.block_size = 32;
+  options.tensor_size = grid.tensor;
+  options.expert_size = grid.expert;
+  options.pipeline_size = grid.pipeline;
+  return options;
+}
+
+std::string text_of(const Grid& grid) {
+  return fmt::format("tp {} ep {} pp {} dp {}", grid.tensor, grid.expert, grid.pipeline, grid.data);
+}
+
+std::vector<GenerationRequest> golden_requests(const Golden& golden) {
+  std::vector<GenerationRequest> requests;
+  for (const testing::GoldenSequence& sequence : golden.sequences) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = requests.size() - 1;
+    request.prompt = sequence.prompt;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  }
+  return requests;
+}
+
+void expect_golden(const Golden& golden, const Served& served, const std::string& where) {
+  ASSERT_EQ(served.completions.size(), golden.sequences.size()) << where;
+  for (size_t i = 0; i < golden.sequences.size(); ++i)
+    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << where << ", sequence " << i;
+}
+
+const Grid grids[] = {{1, 1}, {1, 1, 2}, {1, 1, 1, 3}, {2, 1}, {2, 2},       {4, 1},
+                      {4, 2}, {4, 4, 1}, {8, 2},       {8, 8}, {2, 2, 2, 2}, {4, 2, 2}};
+
+TEST(Experts, GiveGoldenTokensOnEveryGridInFp32) {
+  for (const char* name : {"tiny-qwen3-moe", "tiny-mixtral"}) {
+    const Golden golden = testing::read_golden(name);
+    for (const BackendKind kind : {BackendKind::cpu, BackendKind::reference})
+      for (const Grid& grid : grids) {
+        const Served served =
+            serve(grid.ranks(), options_for(testing::model_directory(name), DType::fp32, grid, kind),
+                  golden_requests(golden));
+        expect_golden(golden, served, fmt::format("{} {}", name, text_of(grid)));
+        EXPECT_EQ(served.plan.repro, Repro::grid) << served.plan.repro_reason;
+      }
+  }
+}
+
+TEST(Experts, FusedOnDiskAreTheSame) {
+  for (const char* name : {"tiny-qwen3-moe", "tiny-mixtral"}) {
+    const TempDirectory fused;
+    testing::write_fused_experts(testing::model_directory(name), fused.path());
+    const Golden golden = testing::read_golden(name);
+    for (const Grid& grid : {Grid{1, 1}, {2, 1}, {4, 2}, {4, 4, 2}, {2, 1, 1, 2}})
+      expect_golden(
+          golden, serve(grid.ranks(), options_for(fused.path(), DType::fp32, grid), golden_requests(golden)),
+          fmt::format("{} {}", name, text_of(grid)));
+  }
+}
+
+std::string print(const Served& served) {
+  std::string text;
+  for (const auto& [id, completion] : served.completions) {
+    text += fmt::format("{}:", id);
+    for (const int32_t token : completion.tokens) text += fmt::format(" {}", token);
+    for (const TokenScore& score : completion.scores) text += fmt::format(" {:a}", score.logprob);
+    text += "\n";
+  }
+  return text;
+}
+
+std::vector<GenerationRequest> requests_of(int64_t vocabulary) {
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 12; ++i) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = i;
+    for (uint64_t t = 0; t < 3 + 37 * (i % 4); ++t)
+      request.prompt.push_back(
+          static_cast<int32_t>((i * 7919 + t * 104729) % static_cast<uint64_t>(vocabulary)));
+    request.sampling.seed = 11 + i;
+    request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
+    request.sampling.max_tokens = 14;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 0;
+  }
+  return requests;
+}
+
+// A model with random weights.
+struct Made {
+  int64_t experts, per_token, width, layers, every;
+  std::string dense;
+  bool normalise, tied;
+  int64_t heads = 8, kv_heads = 4, head_dim = 16;
+};
+
+void write_config(const Made& made, const std::filesystem::path& to) {
+  std::ofstream(to / "config.json") << fmt::format(
+      R"({{"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "vocab_size": 300,
+"max_position_embeddings": 512, "rms_norm_eps": 1e-6, "num_hidden_layers": {}, "num_attention_heads": {},
+"num_key_value_heads": {}, "head_dim": {}, "num_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {},
+"decoder_sparse_step": {}, "mlp_only_layers": {}, "norm_topk_prob": {}, "tie_word_embeddings": {}}})",
+      made.layers, made.heads, made.kv_heads, made.head_dim, made.experts, made.per_token, made.width,
+      made.every, made.dense, made.normalise, made.tied);
+}
+
+TEST(Experts, GiveTheSameBitsOnEveryGridThatThePlanPromises) {
+  const Made models[] = {
+      {12, 5, 24, 4, 1, "[2]", false, true},         {32, 4, 72, 2, 2, "null", true, false},
+      {5, 5, 40, 2, 1, "[]", false, false},          {8, 1, 24, 3, 3, "[0]", true, true},
+      {8, 2, 16, 2, 1, "[]", true, false, 8, 2, 24}, {10, 3, 20, 2, 1, "[1]", true, true, 8, 8, 6}};
+  int at_batch = 0;
+  for (const Made& made : models) {
+    const TempDirectory directory;
+    write_config(made, directory.path());
+    const std::vector<GenerationRequest> requests = requests_of(300);
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      const auto options = [&](const Grid& grid) {
+        EngineOptions some = options_for(directory.path(), dtype, grid);
+        some.random_weights = true;
+        some.seed = 5;
+        return some;
+      };
+      const Served one = serve(1, options({1, 1}), requests);
+      for (const Grid& grid :
+           {Grid{2, 1}, {2, 2, 2}, {4, 1}, {4, 2}, {4, 4}, {8, 4}, {8, 1}, {8, 2}, {1, 1, 2, 2}}) {
+        if (made.experts % grid.expert != 0 || grid.pipeline > made.layers) continue;
+        if (grid.tensor > made.kv_heads && grid.tensor % made.kv_heads != 0) continue;
+        const Served served = serve(grid.ranks(), options(grid), requests);
+        const std::string where =
+            fmt::format("{} experts {}: {}", made.experts, text_of(grid), served.plan.repro_reason);
+        const bool promised = (made.experts & -made.experts) % grid.expert == 0 &&
+                              std::gcd<int64_t>(made.width, 8) % (grid.tensor / grid.expert) == 0;
+        EXPECT_EQ(served.plan.repro == Repro::grid, promised) << where;
+        if (promised) {
+          EXPECT_EQ(print(served), print(one)) << where;
+        }
+        at_batch += promised ? 0 : 1;
+        for (const auto& [id, completion] : served.completions) {
+          const Completion& same = one.completions.at(id);
+          if (dtype == DType::bf16 || requests[id].sampling.temperature > 0) continue;
+          EXPECT_EQ(completion.tokens.front(), same.tokens.front()) << where;
+        }
+      }
+      EngineOptions small = options({2, 1});
+      small.max_num_seqs = 3;
+      small.max_num_batched_tokens = 7;
+      small.block_size = 16;
+      small.backend.threads = 3;
+      EXPECT_EQ(print(serve(2, small, requests)), print(one)) << "chunks of seven, three threads";
+    }
+  }
+  EXPECT_GT(at_batch, 0);
+}
+
+std::string row_of(const std::vector<int32_t>& counts) {
+  return {reinterpret_cast<const char*>(counts.data()), counts.size() * sizeof(int32_t)};
+}
+
+TEST(ExpertLoad, AddsUpReplicasAndSeesRanksThatChoseOtherwise) {
+  const ExpertsConfig experts{.count = 4, .per_token = 2, .every = 2, .dense_layers = {3}};  // layers 1 and 5
+  JobPlan plan;
+  plan.grid = {.tensor = 2, .pipeline = 2, .data = 2};
+  plan.stages = {{0, 2}, {2, 6}};
+  std::vector<std::string> ranks;
+  for (const auto& counts : {std::vector<int32_t>{1, 2, 3, 0}, {5, 5, 5, 5}, {1, 0, 7, 0}, {0, 0, 20, 0}})
+    for (int rank = 0; rank < 2; ++rank) ranks.push_back(row_of(counts));
+  const std::vector<ExpertLoad> loads = expert_load(plan, experts, ranks);
+  ASSERT_EQ(loads.size(), 2u);
+  EXPECT_EQ(loads[0].layer, 1);
+  EXPECT_DOUBLE_EQ(loads[0].hottest, 10.0 / 14);
+  EXPECT_DOUBLE_EQ(loads[0].imbalance, 10 / 3.5);
+  EXPECT_EQ(loads[0].unused, 1);
+  EXPECT_EQ(loads[1].layer, 5);
+  EXPECT_DOUBLE_EQ(loads[1].hottest, 25.0 / 40);
+  EXPECT_EQ(loads[1].unused, 0);
+  ranks[7] = row_of({0, 1, 19, 0});
+  try {
+    expert_load(plan, experts, ranks);
+    ADD_FAILURE() << "drift was not seen";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::fault);
+    EXPECT_STREQ(error.what(), "ranks 6 and 7 hold the same layer 5, but chose other experts in it");
+  }
+}
+
+TEST(ExpertLoad, OfARunIsTheSameOnEveryGrid) {
+  const std::filesystem::path model = testing::model_directory("tiny-qwen3-moe");
+  const std::vector<GenerationRequest> requests = requests_of(512);
+  const auto loads = [&](const Grid& grid) {
+    EngineOptions options = options_for(model, DType::bf16, grid);
+    options.prefix_cache = false;
+    return serve(grid.ranks(), options, requests).summary.experts;
+  };
+  const std::vector<ExpertLoad> one = loads({1, 1});
+  ASSERT_EQ(one.size(), 3u);
+  for (const Grid& grid : {Grid{2, 2}, {4, 2, 2}, {2, 1, 3}, {2, 2, 1, 2}}) {
+    const std::vector<ExpertLoad> other = loads(grid);
+    ASSERT_EQ(other.size(), one.size()) << text_of(grid);
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(other[i].layer, static_cast<int64_t>(i));
+      EXPECT_EQ(other[i].hottest, one[i].hottest) << text_of(grid);
+      EXPECT_EQ(other[i].imbalance, one[i].imbalance);
+      EXPECT_EQ(other[i].unused, one[i].unused);
+      EXPECT_GT(one[i].hottest, 1.0 / 8);
+      EXPECT_LE(one[i].hottest, 1.0 / 2);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace maniple
