@@ -28,7 +28,7 @@ struct SumWays {
 
   static constexpr size_t size(size_t index) { return smallest << 2 * index; }
   SumWay of(size_t bytes) const;  // as the next larger of these sizes, or the largest
-  std::string text() const;       // "shared memory, messages above 1 MiB"
+  std::string text() const;       // "shared memory (one-shot up to 64 KiB, two-shot)"
 };
 
 class SharedCommunicator final : public TreeCommunicator {

@@ -16,8 +16,7 @@ constexpr double most_seconds = 50e-3;
 constexpr double gain = 0.9;  // of the time of messages, at most
 
 constexpr std::array all_ways = {SumWay::messages, SumWay::one_shot, SumWay::two_shot};
-constexpr std::array<std::string_view, all_ways.size()> names = {"messages", "shared memory in one shot",
-                                                                 "shared memory in two shots"};
+constexpr std::array<std::string_view, all_ways.size()> names = {"messages", "one-shot", "two-shot"};
 
 double median(std::vector<double>& values) {
   std::ranges::sort(values);
@@ -46,7 +45,7 @@ std::string SumWays::text() const {
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", names[static_cast<size_t>(of_size[index])],
                         last ? "" : fmt::format(" up to {} KiB", size(index) >> 10));
   }
-  return text;
+  return text == names[0] ? text : fmt::format("shared memory ({})", text);
 }
 
 void SharedCommunicator::choose_ways(bool may_use_messages) {

@@ -505,7 +505,7 @@ TEST(Checks, NotesAreForWhoAsks) {
 
 TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   JobFacts s = healthy(2, 2);
-  s.plan.grid = {2, 1, 2};
+  s.options.engine.tensor_size = 2;
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{1} << 20;
   EXPECT_EQ(finding_of(s),
             "warning: /dev/shm of nid2 has 1.0 MiB free, and sums in it take 2.0 MiB\n"
@@ -515,7 +515,7 @@ TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   s.options.engine.all_reduce = AllReduce::messages;
   EXPECT_EQ(finding_of(s), "");
   s = small;
-  s.plan.grid = {1, 1, 4};
+  s.options.engine.tensor_size = 1;
   EXPECT_EQ(finding_of(s), "");
   s = small;
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{3} << 20;
