@@ -136,8 +136,9 @@ void set_sizes(ModelConfig& config, const JsonFields& fields) {
                                           config.hidden_size / config.num_heads));
 }
 
-int64_t expert_count(const JsonFields& fields) {
-  constexpr int64_t most = 1 << 16;
+int64_t expert_count(const ModelConfig& config, const JsonFields& fields) {
+  // Far above any model; each is listed with its tensors.
+  const int64_t most = std::min<int64_t>(1 << 12, (1 << 17) / config.num_layers);
   const auto& [first, second] = expert_counts;
   if (!fields.find(second)) return fields.integer(first, 0, most);
   const int64_t count = fields.integer(second, 0, most);
@@ -152,7 +153,7 @@ ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architec
   const bool mixtral = architecture.experts == Experts::mixtral;
   ExpertsConfig experts;
   experts.names = mixtral ? ExpertNames::mixtral : ExpertNames::qwen;
-  experts.count = expert_count(fields);
+  experts.count = expert_count(config, fields);
   if (experts.count == 0) {
     if (mixtral)
       fields.refuse(fields.find(expert_counts[1]) ? expert_counts[1] : expert_counts[0], "1 or more");

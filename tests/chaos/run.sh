@@ -47,10 +47,20 @@ for ((i = 0; i < requests; i++)); do
     *,0) printf '{"custom_id":"c%d","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"JULIET:\\n","max_tokens":%d}}\n' $i $((i * 5 % 40 + 1)) ;;
     *) printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"temperature":0.8}\n' $i $i $((i * 7 % 50 + 1)) ;;
   esac
-done >"$work/in"
-command=(generate --model "$model" --in "$work/in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --allow-cross-node-tp --sync-interval 0.2s
-  --takeover-after 5s --deadline 9s --start-deadline 8s)
-on 1 "${command[@]}" --run-dir "$work/undisturbed" 2>"$work/err" || { cat "$work/err" && exit 1; }
+done >"$work/shakespeare.in"
+for ((i = 0; i < requests; i++)); do
+  printf '{"id":%d,"tokens":[%d,%d],"max_tokens":%d,"temperature":0.8}\n' $i $((i % 400)) $((i % 100 == 50 ? 2048 : i % 7)) $((i * 7 % 90 + 1))
+done >"$work/tiny-qwen3-moe.in"
+# The round's model is one of these two; $undisturbed holds its results.
+of_model() {
+  undisturbed=$work/$1
+  command=(generate --model "$DATA/models/$1" --in "$work/$1.in" --seed 42 --max-num-seqs 4 --threads 1 --fail-on none --allow-cross-node-tp
+    --sync-interval 0.2s --takeover-after 5s --deadline 9s --start-deadline 8s)
+}
+for name in shakespeare tiny-qwen3-moe; do
+  of_model $name
+  on 1 "${command[@]}" --run-dir "$undisturbed" 2>"$work/err" || { cat "$work/err" && exit 1; }
+done
 
 # begin [LEAST_RANKS]: starts a job of the round's run on a random layout. $job is its process, $log its output.
 layouts=("1 1 1" "2 1 1" "2 2 1" "4 2 1" "2 1 2" "4 2 2" "3 1 3")
@@ -236,7 +246,7 @@ completed() {
   local all once
   undisturbed
   ((restarts[$kind] += jobs - 1))
-  cmp "$work/undisturbed/results.jsonl" "$run/results.jsonl" && cmp "$work/undisturbed/errors.jsonl" "$run/errors.jsonl" || bad "other bytes"
+  cmp "$undisturbed/results.jsonl" "$run/results.jsonl" && cmp "$undisturbed/errors.jsonl" "$run/errors.jsonl" || bad "other bytes"
   all=$(settled | wc -l) once=$(settled | uniq | wc -l)
   ((once == requests)) || { ((lost += requests - once)) && bad "$((requests - once)) requests are in no journal"; }
   # The journal of a job that resumed after the takeover may repeat requests.
@@ -245,6 +255,7 @@ completed() {
 
 play_round() {
   local hits=$((1 + RANDOM % 2)) before_round=$failures since=$SECONDS
+  if ((RANDOM % 3)); then of_model shakespeare; else of_model tiny-qwen3-moe; fi
   round=$work/round run=$round/run jobs=0 struck_at=0 story='' started=()
   [[ $kind != disk_full ]] || run=$CHAOS_DISK/run
   rm -rf "$round" "$run"

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EXACT = 2e-4
@@ -26,9 +26,9 @@ EXACT = 2e-4
 
 def random_config(rng):
     pick = rng.choice
-    architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig])
+    architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, Qwen3MoeConfig, MixtralConfig])
     kv_heads = pick([1, 2, 3, 4])
-    heads, head_dim = kv_heads * pick([1, 2, 3, 4, 7]), pick([16, 32, 64, 96, 128])
+    heads, head_dim = kv_heads * pick([1, 2, 3, 4, 7]), pick([6, 8, 16, 24, 32, 64, 96, 128])
     rope = {"rope_type": "default", "rope_theta": pick([1e4, 5e5, 1e6])}
     shape = {"vocab_size": rng.randint(100, 700), "hidden_size": heads * pick([8, 10, 16, 24]), "intermediate_size": pick([32, 64, 96, 112, 208]),
              "num_hidden_layers": rng.randint(1, 3), "num_attention_heads": heads, "num_key_value_heads": kv_heads, "max_position_embeddings": 512,
@@ -43,9 +43,15 @@ def random_config(rng):
         if pick([True, False]):
             rope |= {"rope_type": "llama3", "factor": pick([2.0, 8.0]), "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                      "original_max_position_embeddings": pick([64, 128])}
+    experts = pick([2, 5, 8, 12, 32])
+    if architecture is Qwen3MoeConfig:
+        shape |= {"num_experts": experts, "num_experts_per_tok": rng.randint(1, min(experts, 6)), "moe_intermediate_size": pick([24, 40, 48, 72, 112]),
+                  "norm_topk_prob": pick([True, False]), "decoder_sparse_step": pick([1, 1, 2]), "mlp_only_layers": pick([[], [0]])}
+    if architecture is MixtralConfig:
+        shape |= {"num_local_experts": experts, "num_experts_per_tok": rng.randint(1, min(experts, 3))}
     if architecture is Qwen3Config:
         shape["attention_bias"] = pick([True, False])
-    if architecture is MistralConfig:
+    if architecture in (MistralConfig, MixtralConfig):
         shape["sliding_window"] = None
     return architecture(**shape, rope_parameters=rope)
 

@@ -223,6 +223,22 @@ TEST(JobPlan, OfExpertsGroupsThemByPartAndByRange) {
               weight_bytes(*make_model(sparse_model(8, 2, 48), plan.rank(member)), DType::bf16));
 }
 
+TEST(JobPlan, CountsAllExpertsInTheCostOfALayer) {
+  ModelConfig config = sparse_model(128, 8, 768);  // Qwen3-30B-A3B
+  config.hidden_size = 2048;
+  config.num_layers = 48;
+  config.num_heads = 32;
+  config.head_dim = 128;
+  config.vocab_size = 151936;
+  EngineOptions options = options_of(1);
+  for (const auto& [stages, layers] : {std::pair{2, "layers 0-23 | 24-47"},
+                                       {3, "layers 0-15 | 16-31 | 32-47"},
+                                       {4, "layers 0-11 | 12-23 | 24-35 | 36-47"}}) {
+    options.pipeline_size = stages;
+    EXPECT_EQ(stages_text(plan_of(stages, options, config)), layers);
+  }
+}
+
 TEST(JobPlan, SaysWhichSizeOfExpertsForbidsTheBitsOfOneRank) {
   const auto reason = [](int tensor, int expert, const ModelConfig& config) {
     EngineOptions options = options_of(tensor);
