@@ -4,6 +4,7 @@
 
 #include <kernels/ops.hpp>
 #include <kernels/workspace.hpp>
+#include <layers/residual_rows.hpp>
 #include <parallel/groups.hpp>
 
 #include <atomic>
@@ -16,6 +17,7 @@ struct ForwardContext {
   const Groups& groups;
   DType activation;              // bf16 or fp32
   std::atomic<uint32_t>& layer;  // the layer in progress, for the health thread
+  ResidualRows rows = {};        // of this rank in this step
 };
 
 }  // namespace maniple

@@ -108,8 +108,7 @@ TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext&
 }
 
 TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {
-  const TensorView sum = forward_partial(x, context);
-  context.groups.tensor->all_reduce(sum);
+  const TensorView sum = context.rows.sum(forward_partial(x, context), *context.groups.tensor);
   if (has_bias_) context.ops.add_bias(sum, bias_.vector);
   return sum;
 }

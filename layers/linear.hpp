@@ -85,9 +85,8 @@ class QkvParallelLinear : public LinearBase {
 class RowParallelLinear {
  public:
   RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor);
-  // x [tokens, inputs / tensor size] -> fp32 [tokens, outputs], the same bits on every rank and for every
-  // tensor size that divides the reduction slices. The caller rounds once, when it adds the sum to the
-  // residual stream.
+  // x [tokens, inputs / tensor size] -> fp32 [context.rows of tokens, outputs], the same bits on every rank and for every tensor
+  // size that divides the reduction slices. The caller rounds once, when it adds the sum to the residual stream.
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
   // This rank's part of the sum, without bias: for a caller with its own reduction (reduce-scatter, or fused
   // with the next operation).

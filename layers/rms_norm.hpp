@@ -1,4 +1,5 @@
-// RMSNorm (arXiv 1910.07467), computed in fp32, replicated on every rank.
+// RMSNorm (arXiv 1910.07467) of the residual stream, computed in fp32. A rank works on its own rows (context.rows) and gathers the
+// others' results.
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -13,13 +14,16 @@ class RmsNorm {
   RmsNorm(const std::string& source, int64_t width, float epsilon) : epsilon_(epsilon) {
     weight_.spec = {WeightRole::vector, width, 1, 1, {{source + ".weight", {width}, {0, width}, {0, 1}, 0}}};
   }
-  void forward(ConstTensorView x, TensorView out, ForwardContext& context) const {
-    context.ops.rms_norm(x, weight_.vector, epsilon_, out);
+  // residual, delta: own rows; out: [tokens, width], the norm of all rows.
+  void forward(ConstTensorView residual, TensorView out, ForwardContext& context) const {
+    context.ops.rms_norm(residual, weight_.vector, epsilon_, context.rows.own(out));
+    context.rows.gather(out, *context.groups.tensor);
   }
-  // residual += delta, out = norm(residual).
+  // residual += delta before the norm.
   void forward_adding(ConstTensorView delta, TensorView residual, TensorView out,
                       ForwardContext& context) const {
-    context.ops.add_rms_norm(delta, residual, weight_.vector, epsilon_, out);
+    context.ops.add_rms_norm(delta, residual, weight_.vector, epsilon_, context.rows.own(out));
+    context.rows.gather(out, *context.groups.tensor);
   }
   ConstTensorView weight() const { return weight_.vector; }
   float epsilon() const { return epsilon_; }

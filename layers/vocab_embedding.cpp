@@ -23,8 +23,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const std::string& source, int64_
 TensorView VocabParallelEmbedding::forward(ConstTensorView ids, ForwardContext& context) const {
   const TensorView out = context.workspace.take(context.activation, {ids.shape[0], width_});
   context.ops.embed(ids, table_.matrix, shard_.valid, out);
-  context.groups.tensor->all_reduce(out);  // exact: all but one rank add +0
-  return out;
+  return context.rows.sum(out, *context.groups.tensor);  // exact: all but one rank add +0
 }
 
 LmHead::LmHead(const std::string& source, int64_t vocabulary_size, int64_t width, TensorRank tensor)

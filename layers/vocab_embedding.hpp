@@ -13,7 +13,7 @@ class VocabParallelEmbedding {
  public:
   VocabParallelEmbedding(const std::string& source, int64_t vocabulary_size, int64_t width,
                          TensorRank tensor);
-  // ids int32 [tokens] -> [tokens, width], the same on every rank.
+  // ids int32 [tokens] -> [context.rows of tokens, width], the same for every tensor size.
   TensorView forward(ConstTensorView ids, ForwardContext& context) const;
   void append_parameters(Parameters& parameters) { parameters.push_back(&table_); }
 

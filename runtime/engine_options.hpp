@@ -45,7 +45,8 @@ struct EngineOptions {
   // pipeline one more than its stages.
   std::optional<uint32_t> steps_in_flight;
   bool eager = false;  // no graphs
-  Repro repro = Repro::grid;
+  std::optional<Repro>
+      repro;  // absent: the highest that the sizes allow; `grid` is refused where they do not
 };
 
 }  // namespace maniple

@@ -38,7 +38,20 @@ void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& c
   plan.repro_reason = reason_against_grid(config, plan.grid.tensor);
   plan.repro = plan.repro_reason.empty() ? Repro::grid : Repro::batch;
   if (plan.repro == options.repro) plan.repro_reason.clear();
-  if (plan.repro > options.repro) plan.repro_reason = "as always on CPUs";
+  if (options.repro && plan.repro > *options.repro) plan.repro_reason = "as always on CPUs";
+}
+
+// The tensor sizes that give the bits of one rank.
+std::vector<int> sizes_for_grid(std::span<const RankLocation> locations, EngineOptions options,
+                                const ModelConfig& config) {
+  std::vector<int> sizes = small_divisors(static_cast<int>(locations.size()));
+  options.repro.reset();
+  std::erase_if(sizes, [&](int size) {
+    options.tensor_size = size;
+    const auto plan = plan_job(locations, options, &config);
+    return !std::holds_alternative<JobPlan>(plan) || std::get<JobPlan>(plan).repro != Repro::grid;
+  });
+  return sizes;
 }
 
 std::optional<PlanRefusal> refuse_sizes(const EngineOptions& options, const ModelConfig& config) {
@@ -186,6 +199,9 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
     return PlanRefusal{Field::tensor_size, tensor, error.dimension,
                        error.size,         true,   small_divisors(error.size)};
   }
+  if (options.repro == Repro::grid && plan.repro != Repro::grid)
+    return PlanRefusal{
+        Field::repro, tensor, plan.repro_reason, 0, true, sizes_for_grid(locations, options, *config)};
   return plan;
 }
 

@@ -28,8 +28,8 @@ struct JobPlan {
   bool tensor_groups_span_nodes = false;
   uint32_t steps_in_flight = 1;  // plans that may be unanswered
   uint32_t step_tokens = 0;      // most of one step
-  // The level in force, and why it is not that of the options; empty if it is. CPUs: always `grid`, or
-  // `batch` where a size forbids `grid`. GPUs: `off`.
+  // The level in force, and why it is not that of the options, or not `grid`. CPUs: always `grid`, or `batch`
+  // where a size forbids `grid`. GPUs: `off`.
   Repro repro = Repro::grid;
   std::string repro_reason;
 
@@ -53,15 +53,17 @@ struct PlanRefusal {
     pipeline_size,
     pipeline_layers,
     max_model_len,
-    max_num_batched_tokens
+    max_num_batched_tokens,
+    repro
   };
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
-  std::string limit;  // "ranks", "layers", "stages", "kv heads", "positions", "max_num_seqs"
+  std::string
+      limit;  // "ranks", "layers", "stages", "kv heads", "positions", "max_num_seqs"; repro: the reason
   int64_t limit_value = 0;
   bool of_model = false;  // the limit is the model's
   std::vector<int>
-      fitting;  // tensor_size, pipeline_size: values that would fit; other fields: the limit alone
+      fitting;  // pipeline_size: values that would fit; tensor_size, repro: tensor sizes; other fields: the limit alone
 };
 
 // options.backend.kind: not automatic, the same on all ranks. config: null without a model; the plan then

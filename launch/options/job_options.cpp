@@ -125,8 +125,10 @@ void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_
 void add_engine_options(Grammar& grammar, EngineOptions& engine) {
   grammar.add(
       "repro",
-      choice("LEVEL", engine.repro, {{"grid", Repro::grid}, {"batch", Repro::batch}, {"off", Repro::off}}),
-      "off; batch: same text whoever shares the batch; grid: on any grid too");
+      choice("LEVEL", engine.repro,
+             {{"auto", std::nullopt}, {"grid", Repro::grid}, {"batch", Repro::batch}, {"off", Repro::off}}),
+      "auto: grid, where the sizes allow it; batch: same text whoever shares the batch; grid: on any grid "
+      "too; off");
   grammar.add("eager", on(engine.eager), "no CUDA graphs of decode steps");
   grammar.group("Batches and memory");
   grammar.add("max-num-seqs", number(engine.max_num_seqs, 1, most).by_default("256"),

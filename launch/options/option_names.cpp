@@ -56,6 +56,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_o
              counted(refusal.value, "layer"), refusal.limit_value);
       fail(ExitCode::usage, "--pp-layers names {} and --pp is {}", counted(refusal.value, "stage"),
            refusal.limit_value);
+    case repro:
+      fail(ExitCode::input, "--repro grid cannot be kept: {}; use --repro auto{}", refusal.limit,
+           fitting.empty() ? "" : ", or --tp " + fitting);
     case tensor_size:
       break;
   }

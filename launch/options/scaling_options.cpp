@@ -83,6 +83,16 @@ void check_words(const std::vector<std::string>& words, ScalingOptions& options)
   if (options.study.filename().empty()) options.study = options.study.parent_path();  // study/
 }
 
+// The study says what is launched.
+void check_next(const Grammar& grammar, std::span<const std::string> words) {
+  const auto written =
+      std::ranges::find_if(grammar.given(), [&](const auto& option) { return grammar.wrote(option.first); });
+  if (words.size() > 2 || written != grammar.given().end())
+    refuse(fmt::format("scaling next takes no {}", words.size() > 2 ? words[2] : "--" + written->first),
+           fmt::format("maniple scaling next {}", words[1]),
+           "the study was planned with all its options; another choice is another study");
+}
+
 }  // namespace
 
 std::optional<std::string> read_scaling_options(std::span<const std::string> args, ScalingOptions& options) {
@@ -123,8 +133,8 @@ std::optional<std::string> read_scaling_options(std::span<const std::string> arg
   if (auto text = grammar.parse(args)) return text;
   std::erase_if(study.workload, [](const auto& option) { return option.second.empty(); });
   check_words(words, options);
+  if (!options.plan) return check_next(grammar, words), std::nullopt;
   take_further_options(std::span(words).subspan(2), study.workload);
-  if (!options.plan) return std::nullopt;
   if (study.model.empty()) refuse("no model was given", "--model DIR, the directory that holds config.json");
   study.points = points_of(tensor, data);
   if (std::string& lengths = study.workload["lengths"]; lengths.ends_with(".csv"))

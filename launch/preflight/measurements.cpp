@@ -71,6 +71,32 @@ std::vector<Measurement> measure_latency(World& world, Communicator& everyone) {
   return {inside, between};
 }
 
+// Half of the round trip to the same tensor rank of the next stage: all links after an even stage at the same time, then the others.
+std::vector<Measurement> measure_stage_links(World& world, Communicator& everyone, const RankPlan& rank) {
+  constexpr int times = 25;
+  std::vector<Measurement> links;
+  for (const size_t bytes : {size_t{4} << 10, size_t{1} << 20}) {
+    std::vector<float> rows(bytes / sizeof(float));
+    const TensorView message = view_of(rows.data(), DType::fp32, {static_cast<int64_t>(rows.size())});
+    double seconds = 0;
+    world.barrier();
+    for (const int parity : {0, 1})
+      if (rank.position.pipeline % 2 == parity && rank.groups.next)
+        seconds = median_seconds(times, [&] {
+          everyone.send(message, *rank.groups.next);
+          everyone.receive(message, *rank.groups.next);
+        });
+      else if (rank.position.pipeline % 2 != parity && rank.groups.previous)
+        median_seconds(times, [&] {
+          everyone.receive(message, *rank.groups.previous);
+          everyone.send(message, *rank.groups.previous);
+        });
+    links.push_back({fmt::format("{} to the next stage", bytes_text(bytes)), "us", false, 5,
+                     gather_values(world, seconds / 2 * 1e6)});
+  }
+  return links;
+}
+
 // Groups work at the same time, as they do in a run.
 std::vector<Measurement> sweep_all_reduce(World& world, const char* name, std::span<const int> ranks,
                                           Backend& backend) {
@@ -183,9 +209,14 @@ std::vector<Measurement> measure(World& world, const JobOptions& options, const 
   const auto add = [&](std::vector<Measurement> series) {
     measured.insert(measured.end(), series.begin(), series.end());
   };
-  const std::vector<int> everyone = all_ranks(world), group = plan.rank(world.rank()).groups.tensor;
+  const RankPlan rank = plan.rank(world.rank());
+  const std::vector<int> everyone = all_ranks(world), &group = rank.groups.tensor;
   Backend host = make_backend({.kind = BackendKind::reference});
-  add(measure_latency(world, *world.make_group(everyone, *host.ops)));
+  {
+    const std::unique_ptr<Communicator> messages = world.make_group(everyone, *host.ops);
+    add(measure_latency(world, *messages));
+    if (plan.grid.pipeline > 1) add(measure_stage_links(world, *messages, rank));
+  }
   if (group.size() > 1) add(sweep_all_reduce(world, "tensor groups", group, backend));
   if (everyone.size() > group.size()) add(sweep_all_reduce(world, "all ranks", everyone, backend));
   add({measure_memory(world, backend), measure_storage(world, options.engine.model),

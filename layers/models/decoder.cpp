@@ -57,8 +57,10 @@ void Decoder::prepare(Ops& ops, int64_t max_model_len) {
 
 TensorView Decoder::forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
                             ForwardContext& context) {
+  const int64_t tokens = batch.attention.tokens();
+  context.rows = rows(tokens, context.groups);
   const TensorView residual = embedding_ ? embedding_->forward(input, context) : input;
-  const TensorView hidden = context.workspace.take(context.activation, residual.shape);
+  const TensorView hidden = context.workspace.take(context.activation, {tokens, config_.hidden_size});
   layers_.front().input_norm.forward(residual, hidden, context);
   for (size_t index = 0; index < layers_.size(); ++index)
     forward_layer(index, batch, pages[index], residual, hidden, context);

@@ -24,6 +24,9 @@ class Decoder final : public Model {
   const Parameter* embedding() const override { return embedding_ ? &embedding_->table() : nullptr; }
   const Parameter* head() const override { return lm_head_ ? &lm_head_->weight() : nullptr; }
   void prepare(Ops& ops, int64_t max_model_len) override;
+  ResidualRows rows(int64_t tokens, const Groups& groups) const override {
+    return {tokens, config_.hidden_size, *groups.tensor};
+  }
   TensorView forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
                      ForwardContext& context) override;
 

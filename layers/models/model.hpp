@@ -34,9 +34,11 @@ class Model {
   // Makes the tables that depend on the longest sequence. Call it once, before the first forward.
   virtual void prepare(Ops& ops, int64_t max_model_len) = 0;
 
-  // input: int32 token ids [tokens] if the rank embeds; else rows of the residual stream [tokens, hidden] in
+  // Which rows of the residual stream the rank holds in a step of so many tokens.
+  virtual ResidualRows rows(int64_t tokens, const Groups& groups) const = 0;
+  // input: int32 token ids [tokens] if the rank embeds; else its rows of the residual stream [rows, hidden] in
   // the activation type, which forward overwrites. pages: one entry per layer of this rank. Returns fp32
-  // [sampled rows, vocabulary().padded] in the workspace if the rank samples, else the residual stream.
+  // [sampled rows, vocabulary().padded] in the workspace if the rank samples, else its rows of the residual stream.
   virtual TensorView forward(const StepBatch& batch, TensorView input, std::span<const KvPages> pages,
                              ForwardContext& context) = 0;
 };

@@ -79,7 +79,8 @@ void ModelRunner::capture_decodes() {
 TensorView ModelRunner::forward(const StepBatch& batch, const StageStep& step) {
   StageLink* const stages = context_.groups.stages.get();
   const TensorView ids = builder_.token_ids();
-  const TensorView input = model_.embedding() ? ids : stages->take(step, ids.shape[0]);
+  const int64_t rows = model_.rows(ids.shape[0], context_.groups).count(ids.shape[0]);
+  const TensorView input = model_.embedding() ? ids : stages->take(step, rows);
   const TensorView out = model_.forward(batch, input, cache_.pages(), context_);
   if (!model_.head()) stages->send(step, out);
   if (!model_.embedding()) stages->release();

@@ -41,6 +41,10 @@ for line in 'latency from rank 0, same node .* us' 'all-reduce of 16 MiB, tensor
 done
 [[ ! -e $work/doctor && -z $(find "$work" -name 'maniple-doctor*') ]] || bad "doctor left something behind: $(ls -A "$work")"
 
+doctor 4 0 --model "$model" --tp 2 --pp 2
+says '^4.0 KiB to the next stage .* us (best: '
+says '^1.0 MiB to the next stage .* us (best: '
+
 refused 'the ranks 0-1 on .* need .* for weights and 200 TiB for the KV cache' --kv-memory 100T
 SLURM_HET_SIZE=2 refused 'this is a heterogeneous Slurm job of 2 components'
 doctor 2 64 --tp 3

@@ -25,6 +25,8 @@ wrong 65 "tp 3, dp 1|do not divide by tensor ranks (3); use --tp 1, 2, 4 or 8" p
 wrong 65 "gone" plan s --model gone --dp 1,2
 wrong 64 "scaling takes what to do"
 wrong 65 "there is no study in $work" next "$work"
+wrong 64 "scaling next takes no --dp|maniple scaling next s" next s --dp 2
+wrong 64 "scaling next takes no --max-num-seqs" next s -- --max-num-seqs 64
 [[ ! -e s ]] || bad "a refused study left a folder"
 mkdir full && touch full/file
 wrong 65 "full exists, and is no study" plan full --model "$model" --dp 1,2

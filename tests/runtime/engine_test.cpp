@@ -348,6 +348,28 @@ TEST(Engine, GivesTheSameBitsOnEveryPipeline) {
   }
 }
 
+// Steps of 256 tokens and more are sharded by rows where several ranks share a layer (hidden size 256), smaller ones are not.
+TEST(Engine, GivesTheSameBitsWhereLargeStepsAreShardedByRows) {
+  std::vector<GenerationRequest> requests = varied_requests(4);
+  const size_t lengths[] = {700, 255, 301, 1};
+  for (GenerationRequest& request : requests) {
+    request.prompt.resize(lengths[request.id]);
+    for (size_t i = 0; i < request.prompt.size(); ++i)
+      request.prompt[i] = static_cast<int32_t>((request.id * 977 + i * i * 31 + i) % 2000);
+  }
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    EngineOptions options = options_for("shakespeare", dtype);
+    const std::string expected = print(serve(1, options, requests));
+    for (const Grid& grid : {Grid{2, 1}, {4, 1}, {8, 1}, {2, 2}, {2, 1, 2}, {4, 1, 3}})
+      for (const uint32_t tokens : {257U, 1024U}) {
+        grid.apply_to(options);
+        options.max_num_batched_tokens = tokens;
+        EXPECT_EQ(print(serve(grid.ranks(), options, requests)), expected)
+            << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << ", steps of " << tokens;
+      }
+  }
+}
+
 // Each stored byte is read once, though the first and the last stage both need the tied table.
 TEST(Engine, ReadsATableOfTwoStagesOnce) {
   EngineOptions options = options_for("shakespeare", DType::bf16);

@@ -180,6 +180,8 @@ TEST(JobPlan, KeepsTheBitsOfOneRankOnCPUsWhateverWasAskedForUnlessASizeForbidsIt
   config.intermediate_size = 322;
   EXPECT_EQ(plan_of(4, options, config).repro_reason,
             "4 tensor ranks do not divide the 2 reduction slices of the MLP's width 322");
+  options.repro.reset();
+  EXPECT_EQ(plan_of(4, options, config).repro, Repro::batch);
   const JobPlan on_gpus = plan_of(2, options_of(2, BackendKind::cuda));
   EXPECT_EQ(on_gpus.repro, Repro::off);
   EXPECT_EQ(on_gpus.repro_reason, "sums on GPUs keep no order");
@@ -221,6 +223,23 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   options.max_num_seqs = 3000;
   expect(refusal_of(1, options, &config), Field::max_num_batched_tokens, 2048, "max_num_seqs", 3000, false,
          {3000});
+}
+
+TEST(JobPlan, RefusesAskedForGridWhereASizeForbidsItAndNamesTheSizesThatKeepIt) {
+  ModelConfig config = some_model();
+  config.num_kv_heads = 12;
+  EngineOptions options = options_of(3);
+  EXPECT_EQ(plan_of(12, options, config).repro, Repro::batch);
+  options.repro = Repro::grid;
+  const PlanRefusal refusal = refusal_of(12, options, &config);
+  EXPECT_EQ(refusal.field, Field::repro);
+  EXPECT_EQ(refusal.limit, "3 tensor ranks do not divide the 8 reduction slices of attention's width 192");
+  EXPECT_EQ(refusal.fitting, (std::vector<int>{1, 2, 4}));
+  options.tensor_size = 4;
+  EXPECT_EQ(plan_of(12, options, config).repro, Repro::grid);
+  options = options_of(1, BackendKind::cuda);
+  options.repro = Repro::grid;
+  EXPECT_EQ(refusal_of(1, options, &config).limit, "sums on GPUs keep no order");
 }
 
 }  // namespace

@@ -63,5 +63,21 @@ TEST(PlanOrRefuse, SaysWhichSizesFitTheModel) {
                "token a step");
 }
 
+TEST(PlanOrRefuse, SaysWhyGridCannotBeKept) {
+  ModelConfig config;
+  config.num_heads = config.num_kv_heads = 12;
+  config.head_dim = config.hidden_size = config.intermediate_size = config.vocab_size = 64;
+  config.num_layers = 1;
+  config.max_position_embeddings = 5000;
+  EngineOptions options = with_tensor_size(3);
+  options.repro = Repro::grid;
+  const Error error = refusal_of(6, options, &config);
+  EXPECT_EQ(error.code(), ExitCode::input);
+  EXPECT_STREQ(
+      error.what(),
+      "--repro grid cannot be kept: 3 tensor ranks do not divide the 8 reduction slices of attention's "
+      "width 768; use --repro auto, or --tp 1 or 2");
+}
+
 }  // namespace
 }  // namespace maniple

@@ -41,7 +41,7 @@ TEST(Options, WithoutAnyTheDefaultsAreThoseOfTheHelp) {
   EXPECT_EQ(options.engine.block_size, 256U);
   EXPECT_EQ(options.engine.max_num_seqs, 256U);
   EXPECT_EQ(options.engine.max_num_batched_tokens, 2048U);
-  EXPECT_EQ(options.engine.repro, Repro::grid);
+  EXPECT_FALSE(options.engine.repro);
   EXPECT_TRUE(options.engine.prefix_cache);
   EXPECT_FALSE(options.engine.random_weights);
   EXPECT_FALSE(options.engine.kv_memory);
@@ -415,7 +415,7 @@ TEST(ConfigFile, OneThatIsNotThereIsAnotherErrorThanABadOption) {
 TEST(Help, NamesEveryOptionWithItsDefaultAndAnExample) {
   const std::string text = std::get<Notice>(parse_arguments(Args{"generate", "--help"})).text;
   for (const char* part :
-       {"--model DIR", "--block-size N (=256)", "--logprobs [=N(=0)]", "--repro LEVEL (=grid)",
+       {"--model DIR", "--block-size N (=256)", "--logprobs [=N(=0)]", "--repro LEVEL (=auto)",
         "mpirun -n 4 maniple generate", "--no-prefix-cache", "--config FILE", "--stop TEXT"})
     expect_mentions(text, part);
   expect_mentions(std::get<Notice>(parse_arguments(Args{"--help"})).text, "tokenize");

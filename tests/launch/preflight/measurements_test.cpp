@@ -68,5 +68,18 @@ TEST(Measure, CoversTheLayoutAtHand) {
   EXPECT_TRUE(std::filesystem::is_empty(*options.run_dir));
 }
 
+TEST(Measure, HasTheLinksOfEveryStageButTheLast) {
+  JobOptions options;
+  options.engine.tensor_size = 2;
+  options.engine.pipeline_size = 3;
+  run_ranks(6, [&](World& world) {
+    Backend backend = make_backend({.kind = BackendKind::cpu});
+    for (const Measurement& series :
+         measure(world, options, plan_or_refuse(world.locations(), options.engine), backend))
+      for (size_t rank = 0; series.name == "1.0 MiB to the next stage" && rank < 6; ++rank)
+        EXPECT_EQ(series.by_rank[rank] > 0, rank < 4) << rank;
+  });
+}
+
 }  // namespace
 }  // namespace maniple
