@@ -58,6 +58,10 @@ void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight
 void Ops::combine(ConstTensorView, const Routing&, int64_t, TensorView) { refuse_experts(); }
 void Ops::widen(ConstTensorView, TensorView) { refuse_experts(); }
 
+void Ops::merge_partials(ConstTensorView, TensorView) {
+  fail(ExitCode::internal, "this backend has no kernels for a shared context");
+}
+
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
   require_every_slot(pages, keys, values);
   std::vector<std::byte> host(pages.bytes.bytes());

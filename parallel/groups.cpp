@@ -9,6 +9,7 @@ Groups make_groups(World& world, const RankPlan& plan, Ops& ops, std::atomic<boo
     return std::make_unique<TimedCommunicator>(world.make_group(ranks, ops), ops.device(), waits);
   };
   Groups groups{.tensor = make(plan.groups.tensor)};
+  if (plan.grid.context > 1) groups.context = make(plan.groups.context);
   if (plan.grid.pipeline > 1)
     groups.stages = std::make_unique<StageLink>(
         world.make_stage_transport(plan.groups.previous, plan.groups.next),

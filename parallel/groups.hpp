@@ -14,15 +14,33 @@ namespace maniple {
 struct Groups {
   std::unique_ptr<Communicator> tensor;
 
+  std::unique_ptr<Communicator> context = {};  // null unless ranks share a context
+
   std::unique_ptr<StageLink> stages = {};  // null without a pipeline
+
+  // Calls f(communicator) for each.
+  template <typename F>
+  void for_each(F f) const {
+    for (const auto* group : {&tensor, &context})
+      if (*group) f(**group);
+  }
 
   // Lets messages between stages move while this rank computes.
   void poll() const {
     if (stages) stages->poll();
   }
   bool capture() const { return tensor->captures(); }
+  CollectiveCounts counts() const {
+    CollectiveCounts sum;
+    for_each([&](const Communicator& group) { sum.add(group.counts()); });
+    return sum;
+  }
   // Spent in calls, and in waits for the stage before and after.
-  double seconds() const { return tensor->seconds() + (stages ? stages->seconds() : 0); }
+  double seconds() const {
+    double sum = stages ? stages->seconds() : 0;
+    for_each([&](const Communicator& group) { sum += group.seconds(); });
+    return sum;
+  }
 };
 
 // Collective over all ranks. `ops` as for World::make_group. `waits` is true during a call, when this rank

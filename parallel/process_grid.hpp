@@ -11,6 +11,7 @@ struct GridSize {
   int tensor = 1;
   int pipeline = 1;
   int data = 1;
+  int context = 1;  // of the tensor ranks: as many neighbours hold the same KV head at other positions
 
   int ranks() const { return tensor * pipeline * data; }
   int replica_ranks() const { return tensor * pipeline; }
@@ -31,6 +32,7 @@ int rank_at(const GridSize& grid, const GridPosition& position);
 // World ranks of the groups of one rank, each in group order.
 struct GroupRanks {
   std::vector<int> tensor{0};   // one stage of one replica
+  std::vector<int> context{0};  // the same KV head
   std::vector<int> data{0};     // the same part of the model in every replica
   std::vector<int> replica{0};  // all ranks of one copy of the model
   // The same tensor rank of the stage before and after.

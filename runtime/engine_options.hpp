@@ -26,6 +26,7 @@ struct EngineOptions {
   std::filesystem::path model;
   int tensor_size = 1;
   int pipeline_size = 1;
+  int context_size = 1;
   std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
   DType dtype = DType::bf16;             // of weights, activations and KV cache; fp16 on GPUs only
   BackendOptions backend;

@@ -15,7 +15,10 @@ namespace {
 using Field = PlanRefusal::Field;
 
 // Why this many tensor ranks cannot give the bits of one rank; empty if they can.
-std::string reason_against_grid(const ModelConfig& config, int tensor_size) {
+std::string reason_against_grid(const ModelConfig& config, int tensor_size, int context_size) {
+  if (attention_classes % context_size != 0)
+    return fmt::format("{} context ranks do not divide the {} classes of attention", context_size,
+                       attention_classes);
   const auto reason = [&](int parts, const char* of_what, const std::string& size) {
     return fmt::format("{} tensor ranks do not divide the {} {}{}", tensor_size, parts, of_what, size);
   };
@@ -35,7 +38,7 @@ void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& c
     plan.repro_reason = options.repro == Repro::off ? "" : "sums on GPUs keep no order";
     return;
   }
-  plan.repro_reason = reason_against_grid(config, plan.grid.tensor);
+  plan.repro_reason = reason_against_grid(config, plan.grid.tensor, plan.grid.context);
   plan.repro = plan.repro_reason.empty() ? Repro::grid : Repro::batch;
   if (plan.repro == options.repro) plan.repro_reason.clear();
   if (options.repro && plan.repro > *options.repro) plan.repro_reason = "as always on CPUs";
@@ -94,6 +97,36 @@ std::optional<PlanRefusal> refuse_layers(int ranks, const EngineOptions& options
   return std::nullopt;
 }
 
+std::optional<PlanRefusal> refuse_context(const EngineOptions& options) {
+  const int owners = options.context_size, tensor = options.tensor_size;
+  if (owners < 1 || tensor % owners != 0)
+    return PlanRefusal{Field::context_size, owners, "tensor_size", tensor, false, small_divisors(tensor)};
+  if (owners > 1 && options.backend.kind == BackendKind::cuda)
+    return PlanRefusal{Field::context_size, owners, "GPUs", 1, false, {1}};
+  require(owners == 1 || options.block_size == attention_split, "a page of a shared context is a split");
+  return std::nullopt;
+}
+
+// Only ranks that would hold the same keys and values can hold parts of them.
+std::optional<PlanRefusal> refuse_context(const EngineOptions& options, const ModelConfig& config) {
+  const int owners = options.context_size, tensor = options.tensor_size;
+  const auto heads = static_cast<int>(config.num_kv_heads), holders = tensor / heads;
+  if (owners == 1) return std::nullopt;
+  if (holders < 2 || tensor % heads != 0) {
+    const bool fits = config.num_heads % (int64_t{heads} * owners) == 0;
+    return PlanRefusal{Field::context_size,
+                       owners,
+                       "kv heads",
+                       heads,
+                       true,
+                       fits ? std::vector{heads * owners} : std::vector<int>{}};
+  }
+  if (holders % owners != 0)
+    return PlanRefusal{Field::context_size,    owners, "ranks of a kv head", holders, true,
+                       small_divisors(holders)};
+  return std::nullopt;
+}
+
 // Steps of a pipeline are cut alike: a stage is idle while the one before it computes a longer step.
 uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
   if (plan.grid.pipeline == 1) return options.max_num_batched_tokens;
@@ -147,7 +180,8 @@ RankPlan JobPlan::rank(int rank) const {
 
 std::string grid_text(const GridSize& grid) {
   const std::string stages = grid.pipeline > 1 ? fmt::format("pipeline {} x ", grid.pipeline) : "";
-  return fmt::format("tensor {} x {}data {}", grid.tensor, stages, grid.data);
+  const std::string context = grid.context > 1 ? fmt::format(" (context {})", grid.context) : "";
+  return fmt::format("tensor {}{} x {}data {}", grid.tensor, context, stages, grid.data);
 }
 
 std::string layers_text(const IndexRange& layers) { return "layers " + numbers_text(layers); }
@@ -176,9 +210,14 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
   if (tensor < 1 || ranks % tensor != 0)
     return PlanRefusal{Field::tensor_size, tensor, "ranks", ranks, false, small_divisors(ranks)};
   if (std::optional<PlanRefusal> refusal = refuse_pipeline(ranks, options)) return std::move(*refusal);
+  if (std::optional<PlanRefusal> refusal = refuse_context(options)) return std::move(*refusal);
   const int pipeline = options.pipeline_size;
   JobPlan plan;
-  plan.grid = {.tensor = tensor, .pipeline = pipeline, .data = ranks / (tensor * pipeline)};
+  plan.grid = {.tensor = tensor,
+               .pipeline = pipeline,
+               .data = ranks / (tensor * pipeline),
+               .context = options.context_size};
+  plan.block_tokens = options.block_size * static_cast<uint32_t>(options.context_size);
   plan.tensor_groups_span_nodes = tensor_groups_span_nodes(locations, tensor);
   const bool beside_host = options.backend.kind == BackendKind::cuda;
   const int steps = pipeline > 1 ? pipeline + 1 : beside_host ? 2 : 1;
@@ -199,6 +238,7 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
     return PlanRefusal{Field::tensor_size, tensor, error.dimension,
                        error.size,         true,   small_divisors(error.size)};
   }
+  if (std::optional<PlanRefusal> refusal = refuse_context(options, *config)) return std::move(*refusal);
   if (options.repro == Repro::grid && plan.repro != Repro::grid)
     return PlanRefusal{
         Field::repro, tensor, plan.repro_reason, 0, true, sizes_for_grid(locations, options, *config)};

@@ -28,6 +28,7 @@ struct JobPlan {
   bool tensor_groups_span_nodes = false;
   uint32_t steps_in_flight = 1;  // plans that may be unanswered
   uint32_t step_tokens = 0;      // most of one step
+  uint32_t block_tokens = 0;     // of a block of the KV cache, over the ranks that share a context
   // The level in force, and why it is not that of the options, or not `grid`. CPUs: always `grid`, or `batch`
   // where a size forbids `grid`. GPUs: `off`.
   Repro repro = Repro::grid;
@@ -50,6 +51,7 @@ struct JobPlan {
 struct PlanRefusal {
   enum class Field : uint8_t {
     tensor_size,
+    context_size,
     pipeline_size,
     pipeline_layers,
     max_model_len,
@@ -59,11 +61,11 @@ struct PlanRefusal {
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
   std::string
-      limit;  // "ranks", "layers", "stages", "kv heads", "positions", "max_num_seqs"; repro: the reason
+      limit;  // "ranks", "tensor_size", "GPUs", "ranks of a kv head", "layers", "stages", "kv heads", "positions", "max_num_seqs"; repro: the reason
   int64_t limit_value = 0;
   bool of_model = false;  // the limit is the model's
   std::vector<int>
-      fitting;  // pipeline_size: values that would fit; tensor_size, repro: tensor sizes; other fields: the limit alone
+      fitting;  // context_size: values that would fit, or tensor sizes where "kv heads" is the limit; pipeline_size: values that would fit; tensor_size, repro: tensor sizes; other fields: the limit alone
 };
 
 // options.backend.kind: not automatic, the same on all ranks. config: null without a model; the plan then

@@ -125,6 +125,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
   nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
                                    {"ranks", world.size()},
                                    {"tensor", plan.grid.tensor},
+                                   {"context", plan.grid.context},
                                    {"pipeline", plan.grid.pipeline},
                                    {"stages", stages_text(plan)},
                                    {"data", plan.grid.data},

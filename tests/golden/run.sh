@@ -21,7 +21,7 @@ factors() {
   echo "grid 1x1x1 2x1x1 4x1x1 8x1x1 1x1x2 2x1x2 1x1x4 4x1x2 1x2x1 1x3x1 2x2x1 2x2x2"
   echo "path $paths"
   echo "type fp32 bf16"
-  echo "blocks - 16"
+  echo "blocks - 16 cp2 cp4"
   echo "batching - chunks alone"
 }
 
@@ -83,7 +83,14 @@ while read -r model grid path type blocks batching; do
   layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$model/config.json")
   ((layers >= stages)) || continue
   options=(--model "$model" --tp "$tensor" --pp "$stages" --cpu-path "$path" --dtype "$type")
-  [[ $blocks == - ]] || options+=(--block-size "$blocks")
+  case $blocks in
+    cp*)
+      kv=$(sed -n 's/.*"num_key_value_heads": *\([0-9]*\).*/\1/p' "$model/config.json")
+      ((tensor % (kv * ${blocks#cp}) == 0)) || continue
+      options+=(--cp "${blocks#cp}")
+      ;;
+    [0-9]*) options+=(--block-size "$blocks") ;;
+  esac
   case $batching in
     chunks) options+=(--max-num-seqs 3 --max-num-batched-tokens 48) ;;
     alone) options+=(--max-num-seqs 1) ;;
