@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace maniple {
 
@@ -64,7 +65,36 @@ struct AttentionBatch {
   int64_t tokens() const { return positions.shape[0]; }
 };
 
+// Ranks that share a context: the keys and values of split i (attention_split) are in the pages of owner i % owners.
+struct ContextShare {
+  int64_t owner = 0;
+  int64_t owners = 1;
+};
+
+// Attention adds splits of this many absolute positions, so the order of its sums never depends on the batch:
+// a chain of ascending splits in each class, split % attention_classes, then a tree over the classes, by merge_classes.
+inline constexpr int64_t attention_split = 256;
+inline constexpr int64_t attention_classes = 8;
+
+// The classes of one owner's splits, in their order; as many owners as divide attention_classes hold whole subtrees.
+constexpr int64_t classes_of(const ContextShare& context) {
+  return attention_classes / std::gcd(attention_classes, context.owners);
+}
+
+// Calls merge(from, into) for classes at distance 4, then 2, then 1: the first of `count` then holds the sum of all.
+template <typename Merge>
+void merge_classes(int64_t count, Merge merge) {
+  for (auto distance = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)) / 2); distance > 0;
+       distance /= 2)
+    for (int64_t into = 0; into < distance && into + distance < count; ++into) merge(into + distance, into);
+}
+
 // out = causal softmax(scale * q k^T) v over the pages; query heads share KV heads in groups.
+//
+// With several owners there is one KV head, and a rank computes its own splits for the query heads of all of them, which
+// lie one owner after the other: queries are [owners, tokens, query width / owners], out is fp32 [owners, tokens,
+// query heads / owners, head_dim + 2]: the sums of p * v, the maximum, the sum of p (0: no position seen). Ops::merge_partials
+// makes the result of them. Block tables have an entry for each split; those of other owners are not read.
 struct AttentionCall {
   ConstTensorView queries;  // [tokens, query width]
   HeadLayout heads;
@@ -76,25 +106,20 @@ struct AttentionCall {
   float soft_cap = 0;     // scores become cap * tanh(score / cap); 0: no cap
   float key_scale = 1;    // the stored keys were divided by it
   float value_scale = 1;  // the stored values were divided by it
+  ContextShare context = {};
 
   // Whether queries, output and pages agree in shape and type.
   bool consistent() const {
-    return queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
-           out.dtype == queries.dtype && pages.layout.holds(heads, queries.dtype);
+    if (!pages.layout.holds(heads, queries.dtype)) return false;
+    if (context.owners == 1)
+      return queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
+             out.dtype == queries.dtype;
+    const int64_t each = heads.query_heads / context.owners;
+    return heads.kv_heads == 1 && pages.layout.block_size == attention_split &&
+           queries.shape == Shape{context.owners, batch.tokens(), each * heads.head_dim} &&
+           out.shape == Shape{context.owners, batch.tokens(), each, heads.head_dim + 2} &&
+           out.dtype == DType::fp32;
   }
 };
-
-// Attention adds splits of this many absolute positions, so the order of its sums never depends on the batch:
-// a chain of ascending splits in each class, split % attention_classes, then a tree over the classes, by merge_classes.
-inline constexpr int64_t attention_split = 256;
-inline constexpr int64_t attention_classes = 8;
-
-// Calls merge(from, into) for classes at distance 4, then 2, then 1: the first of `count` then holds the sum of all.
-template <typename Merge>
-void merge_classes(int64_t count, Merge merge) {
-  for (auto distance = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)) / 2); distance > 0;
-       distance /= 2)
-    for (int64_t into = 0; into < distance && into + distance < count; ++into) merge(into + distance, into);
-}
 
 }  // namespace maniple

@@ -79,6 +79,10 @@ void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
   if (parts.size() > 2) device().synchronize();  // before the memory of the sums goes
 }
 
+void Ops::merge_partials(ConstTensorView, TensorView) {
+  fail(ExitCode::internal, "this backend has no kernels for a shared context");
+}
+
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
   require_every_slot(pages, keys, values);
   std::vector<std::byte> host(pages.bytes.bytes());

@@ -41,8 +41,33 @@ TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const 
   const TensorView qkv = qkv_.forward(x, context);
   context.ops.rotary_store(qkv, layout, norms(), cos_sin, batch, queries, pages);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim_)));
-  context.ops.attention({queries, layout, batch, pages, attended, scale});
+  const AttentionCall call{queries, layout, batch, pages, attended, scale};
+  if (context.groups.context)
+    attend_shared(call, context);
+  else
+    context.ops.attention(call);
   return output_.forward(attended, context);
+}
+
+void Attention::attend_shared(const AttentionCall& mine, ForwardContext& context) const {
+  Communicator& group = *context.groups.context;
+  const Workspace::Scope scope(context.workspace);
+  const int64_t tokens = mine.queries.shape[0], owners = group.size();
+  const HeadLayout& layout = mine.heads;
+  AttentionCall shared = mine;
+  shared.heads.query_heads *= owners;
+  shared.context = {group.rank(), owners};
+  const TensorView queries =
+      context.workspace.take(context.activation, {owners, tokens, layout.query_width()});
+  const Shape shape{owners, tokens, layout.query_heads, layout.head_dim + 2};
+  const TensorView partials = context.workspace.take(DType::fp32, shape),
+                   received = context.workspace.take(DType::fp32, shape);
+  group.all_gather(mine.queries, queries);
+  shared.queries = queries;
+  shared.out = partials;
+  context.ops.attention(shared);
+  group.all_to_all(partials, received);
+  context.ops.merge_partials(received, mine.out);
 }
 
 void Attention::append_parameters(Parameters& parameters) {

@@ -21,6 +21,8 @@ class Attention {
 
  private:
   HeadNorms norms() const;
+  // Attention of ranks that hold the same KV head at different positions: each computes its part for the queries of all.
+  void attend_shared(const AttentionCall& mine, ForwardContext& context) const;
 
   int64_t head_dim_;  // without padding
   QkvParallelLinear qkv_;

@@ -13,13 +13,14 @@ enum class CollectiveOp : uint8_t {
   all_reduce,
   all_gather,
   reduce_scatter,
+  all_to_all,
   gather,
   broadcast,
   send,
   receive
 };
-inline constexpr std::array collective_op_names = {"all_reduce", "all_gather", "reduce_scatter", "gather",
-                                                   "broadcast",  "send",       "receive"};
+inline constexpr std::array collective_op_names = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                                   "gather",     "broadcast",  "send",           "receive"};
 
 struct CollectiveCount {
   uint64_t calls = 0;

@@ -39,6 +39,8 @@ class Communicator {
   void reduce_scatter(ConstTensorView in, TensorView out);
   // in is [sum of rows, ...], out is [rows[rank], ...].
   virtual void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;
+  // in and out are [size, ...]: out[r] is what rank r has at in[rank].
+  virtual void all_to_all(ConstTensorView in, TensorView out) = 0;
   // out is [size, in.shape...] on root; elsewhere it is not used.
   virtual void gather(ConstTensorView in, TensorView out, int root) = 0;
   virtual void broadcast(TensorView x, int root) = 0;

@@ -9,6 +9,7 @@ Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, 
     return std::make_unique<TimedCommunicator>(world.make_group(ranks, ops, how), ops.device(), waits);
   };
   Groups groups{.tensor = make(plan.groups.tensor)};
+  if (plan.grid.context > 1) groups.context = make(plan.groups.context);
   if (plan.expert().size > 1 && plan.expert_part().size > 1) {
     groups.expert = make(plan.groups.expert);
     groups.expert_tensor = make(plan.groups.expert_tensor);

@@ -14,9 +14,9 @@ namespace maniple {
 struct Groups {
   std::unique_ptr<Communicator> tensor;
 
+  std::unique_ptr<Communicator> context = {};                     // null unless ranks share a context
   std::unique_ptr<Communicator> expert = {}, expert_tensor = {};  // null unless experts are whole and split
-
-  std::unique_ptr<StageLink> stages = {};  // null without a pipeline
+  std::unique_ptr<StageLink> stages = {};                         // null without a pipeline
 
   // All ranks with the same part of other experts; with other parts of the same experts.
   Communicator& experts() const { return expert ? *expert : *tensor; }
@@ -24,7 +24,7 @@ struct Groups {
   // Calls f(communicator) for each.
   template <typename F>
   void for_each(F f) const {
-    for (const auto* group : {&tensor, &expert, &expert_tensor})
+    for (const auto* group : {&tensor, &context, &expert, &expert_tensor})
       if (*group) f(**group);
   }
 

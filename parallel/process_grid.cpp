@@ -36,6 +36,7 @@ GroupRanks groups_of(const GridSize& grid, int rank) {
     return exists ? std::optional(rank_at(grid, {mine.tensor, stage, mine.data})) : std::nullopt;
   };
   return {.tensor = every(stage_begin, 1, grid.tensor),
+          .context = every(rank - mine.tensor % grid.context, 1, grid.context),
           .expert = every(stage_begin + mine.tensor % parts, parts, grid.expert),
           .expert_tensor = every(stage_begin + mine.tensor / parts * parts, 1, parts),
           .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),

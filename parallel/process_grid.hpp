@@ -11,8 +11,9 @@ struct GridSize {
   int tensor = 1;
   int pipeline = 1;
   int data = 1;
-  int expert =
-      1;  // of the tensor ranks: as many hold parts of other experts, and tensor / expert parts of the same
+  int context = 1;  // of the tensor ranks: as many neighbours hold the same KV head at other positions
+  // Of the tensor ranks: as many hold other experts, and tensor / expert parts of the same.
+  int expert = 1;
 
   int ranks() const { return tensor * pipeline * data; }
   int replica_ranks() const { return tensor * pipeline; }
@@ -33,6 +34,7 @@ int rank_at(const GridSize& grid, const GridPosition& position);
 // World ranks of the groups of one rank, each in group order.
 struct GroupRanks {
   std::vector<int> tensor{0};         // one stage of one replica
+  std::vector<int> context{0};        // the same KV head
   std::vector<int> expert{0};         // the same part of all experts
   std::vector<int> expert_tensor{0};  // all parts of the same experts
   std::vector<int> data{0};           // the same part of the model in every replica

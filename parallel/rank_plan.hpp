@@ -2,7 +2,7 @@
 // range of layers. The default is a single rank that holds the whole model.
 #pragma once
 
-#include <kernels/tensor/shape.hpp>
+#include <kernels/attention_batch.hpp>
 #include <parallel/process_grid.hpp>
 
 #include <optional>
@@ -22,6 +22,7 @@ struct RankPlan {
   std::optional<IndexRange> layers;  // of the model; absent: all of them
 
   TensorRank tensor() const { return {position.tensor, grid.tensor}; }
+  ContextShare context() const { return {position.tensor % grid.context, grid.context}; }
   // The rank's range of experts, and its part of each.
   TensorRank expert() const { return {position.tensor / expert_part().size, grid.expert}; }
   TensorRank expert_part() const {

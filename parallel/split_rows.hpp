@@ -13,6 +13,11 @@ inline TensorView stacked_part(TensorView stacked, int index, const Shape& shape
   return stacked.rows(index, 1).reshaped(shape);
 }
 
+// Whether all_to_all can pass these tensors between the ranks of a group.
+inline bool exchangeable(ConstTensorView in, ConstTensorView out, int size) {
+  return in.shape[0] == size && in.shape == out.shape && in.dtype == out.dtype;
+}
+
 // The parts of a tensor [sum of rows, ...], by rank.
 template <typename View>
 std::vector<View> split_rows(View x, std::span<const int64_t> rows) {

@@ -33,6 +33,9 @@ class TimedCommunicator final : public Communicator {
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override {
     time(CollectiveOp::reduce_scatter, in.bytes(), [&] { inner_->reduce_scatterv(in, out, rows); });
   }
+  void all_to_all(ConstTensorView in, TensorView out) override {
+    time(CollectiveOp::all_to_all, in.bytes(), [&] { inner_->all_to_all(in, out); });
+  }
   void gather(ConstTensorView in, TensorView out, int root) override {
     time(CollectiveOp::gather, in.bytes(), [&] { inner_->gather(in, out, root); });
   }

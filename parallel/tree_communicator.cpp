@@ -114,6 +114,20 @@ void TreeCommunicator::reduce_scatterv(ConstTensorView in, TensorView out, std::
     sum(parts, slots, out);
 }
 
+void TreeCommunicator::all_to_all(ConstTensorView in, TensorView out) {
+  require(exchangeable(in, out, size_), "all_to_all: the tensors are not [size, ...] alike");
+  if (in.empty()) return;
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    outgoing.push_back({peer, bytes_of(in.rows(peer, 1))});
+    incoming.push_back({peer, bytes_of(out.rows(peer, 1))});
+  }
+  copy(in.rows(rank_, 1), out.rows(rank_, 1));
+  transport_->exchange(outgoing, incoming);
+}
+
 void TreeCommunicator::gather(ConstTensorView in, TensorView out, int root) {
   const Outgoing outgoing{root, bytes_of(in)};
   if (rank_ != root) return transport_->exchange({&outgoing, 1}, {});

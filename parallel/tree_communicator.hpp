@@ -26,6 +26,7 @@ class TreeCommunicator : public Communicator {
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   // out may be this rank's part of in.
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
+  void all_to_all(ConstTensorView in, TensorView out) override;
   void gather(ConstTensorView in, TensorView out, int root) override;
   void broadcast(TensorView x, int root) override;
   void send(ConstTensorView x, int to) override;

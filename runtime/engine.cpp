@@ -40,7 +40,7 @@ SchedulerConfig Engine::scheduler_config() const {
   scheduler.max_num_seqs = options_.max_num_seqs;
   scheduler.max_num_batched_tokens = plan_.step_tokens;
   scheduler.max_model_len = plan_.max_model_len;
-  scheduler.block_size = options_.block_size;
+  scheduler.block_size = plan_.block_tokens;
   scheduler.prefix_cache = options_.prefix_cache;
   scheduler.eos_token_ids = model_.stop_token_ids();
   scheduler.policy = options_.schedule;

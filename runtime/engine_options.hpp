@@ -27,6 +27,7 @@ struct EngineOptions {
   std::filesystem::path model;
   int tensor_size = 1;
   int pipeline_size = 1;
+  int context_size = 1;
   std::optional<int> expert_size;        // ranks that hold other experts; absent: by their number
   std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
   DType dtype = DType::bf16;             // of weights, activations and KV cache; fp16 on GPUs only
@@ -38,7 +39,7 @@ struct EngineOptions {
   std::optional<size_t> kv_memory;
   double gpu_memory_utilization = 0.9;  // of the whole GPU, other processes included
   AllReduce all_reduce = AllReduce::automatic;
-  bool share_gpus = false;              // ranks may use the same GPU
+  bool share_gpus = false;  // ranks may use the same GPU
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's

@@ -19,6 +19,8 @@ std::string reason_against_grid(const ModelConfig& config, const GridSize& grid)
   const auto reason = [](int ranks, const char* kind, int64_t parts, const std::string& of_what) {
     return fmt::format("{} {} ranks do not divide the {} {}", ranks, kind, parts, of_what);
   };
+  if (attention_classes % grid.context != 0)
+    return reason(grid.context, "context", attention_classes, "classes of attention");
   const int parts_of_experts = grid.tensor / grid.expert;
   const int64_t sparse = config.sparse_layers(), dense = config.num_layers - sparse;
   const int64_t attention = config.num_heads * config.head_dim;
@@ -118,6 +120,36 @@ std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const Mo
   return std::nullopt;
 }
 
+std::optional<PlanRefusal> refuse_context(const EngineOptions& options) {
+  const int owners = options.context_size, tensor = options.tensor_size;
+  if (owners < 1 || tensor % owners != 0)
+    return PlanRefusal{Field::context_size, owners, "tensor_size", tensor, false, small_divisors(tensor)};
+  if (owners > 1 && options.backend.kind == BackendKind::cuda)
+    return PlanRefusal{Field::context_size, owners, "GPUs", 1, false, {1}};
+  require(owners == 1 || options.block_size == attention_split, "a page of a shared context is a split");
+  return std::nullopt;
+}
+
+// Only ranks that would hold the same keys and values can hold parts of them.
+std::optional<PlanRefusal> refuse_context(const EngineOptions& options, const ModelConfig& config) {
+  const int owners = options.context_size, tensor = options.tensor_size;
+  const auto heads = static_cast<int>(config.num_kv_heads), holders = tensor / heads;
+  if (owners == 1) return std::nullopt;
+  if (holders < 2 || tensor % heads != 0) {
+    const bool fits = config.num_heads % (int64_t{heads} * owners) == 0;
+    return PlanRefusal{Field::context_size,
+                       owners,
+                       "kv heads",
+                       heads,
+                       true,
+                       fits ? std::vector{heads * owners} : std::vector<int>{}};
+  }
+  if (holders % owners != 0)
+    return PlanRefusal{Field::context_size,    owners, "ranks of a kv head", holders, true,
+                       small_divisors(holders)};
+  return std::nullopt;
+}
+
 // Steps of a pipeline are cut alike: a stage is idle while the one before it computes a longer step.
 uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
   if (plan.grid.pipeline == 1) return options.max_num_batched_tokens;
@@ -172,7 +204,8 @@ RankPlan JobPlan::rank(int rank) const {
 std::string grid_text(const GridSize& grid) {
   const std::string experts = grid.expert > 1 ? fmt::format(" (expert {})", grid.expert) : "";
   const std::string stages = grid.pipeline > 1 ? fmt::format("pipeline {} x ", grid.pipeline) : "";
-  return fmt::format("tensor {}{} x {}data {}", grid.tensor, experts, stages, grid.data);
+  const std::string context = grid.context > 1 ? fmt::format(" (context {})", grid.context) : "";
+  return fmt::format("tensor {}{}{} x {}data {}", grid.tensor, context, experts, stages, grid.data);
 }
 
 int default_expert_size(int tensor_size, const ExpertsConfig& experts) {
@@ -209,9 +242,14 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
     return PlanRefusal{Field::tensor_size, tensor, "ranks", ranks, false, small_divisors(ranks)};
   if (std::optional<PlanRefusal> refusal = refuse_pipeline(ranks, options)) return std::move(*refusal);
   if (std::optional<PlanRefusal> refusal = refuse_experts(options, config)) return std::move(*refusal);
+  if (std::optional<PlanRefusal> refusal = refuse_context(options)) return std::move(*refusal);
   const int pipeline = options.pipeline_size;
   JobPlan plan;
-  plan.grid = {.tensor = tensor, .pipeline = pipeline, .data = ranks / (tensor * pipeline)};
+  plan.grid = {.tensor = tensor,
+               .pipeline = pipeline,
+               .data = ranks / (tensor * pipeline),
+               .context = options.context_size};
+  plan.block_tokens = options.block_size * static_cast<uint32_t>(options.context_size);
   plan.tensor_groups_span_nodes = tensor_groups_span_nodes(locations, tensor);
   const bool beside_host = options.backend.kind == BackendKind::cuda;
   const int steps = pipeline > 1 ? pipeline + 1 : beside_host ? 2 : 1;
@@ -235,6 +273,7 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
     return PlanRefusal{Field::tensor_size, tensor, error.dimension,
                        error.size,         true,   small_divisors(error.size)};
   }
+  if (std::optional<PlanRefusal> refusal = refuse_context(options, *config)) return std::move(*refusal);
   if (options.repro == Repro::grid && plan.repro != Repro::grid)
     return PlanRefusal{
         Field::repro, tensor, plan.repro_reason, 0, true, sizes_for_grid(locations, options, *config)};

@@ -28,6 +28,7 @@ struct JobPlan {
   bool tensor_groups_span_nodes = false;
   uint32_t steps_in_flight = 1;  // plans that may be unanswered
   uint32_t step_tokens = 0;      // most of one step
+  uint32_t block_tokens = 0;     // of a block of the KV cache, over the ranks that share a context
   // The level in force, and why it is not that of the options, or not `grid`. CPUs: always `grid`, or `batch`
   // where a size forbids `grid`. GPUs: `off`.
   Repro repro = Repro::grid;
@@ -50,6 +51,7 @@ struct JobPlan {
 struct PlanRefusal {
   enum class Field : uint8_t {
     tensor_size,
+    context_size,
     expert_size,
     pipeline_size,
     pipeline_layers,
@@ -59,12 +61,13 @@ struct PlanRefusal {
   };
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
-  // "ranks", "experts", "layers", "stages", "kv heads", "positions", "max_num_seqs"; repro: the reason
+  // "ranks", "tensor_size", "experts", "layers", "stages", "kv heads", "ranks of a kv head", "GPUs", "positions",
+  // "max_num_seqs"; repro: the reason
   std::string limit;
   int64_t limit_value = 0;
   bool of_model = false;  // the limit is the model's
-  // tensor_size, expert_size, pipeline_size: values that would fit; repro: tensor sizes; other fields: the
-  // limit alone
+  // tensor_size, context_size, expert_size, pipeline_size: values that would fit (context_size with the limit
+  // "kv heads": tensor sizes); repro: tensor sizes; other fields: the limit alone
   std::vector<int> fitting;
 };
 

@@ -31,10 +31,11 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
       rank_(plan.rank(world.rank())),
       activity_(activity),
       shared_(std::move(model)),
-      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size} {
+      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size,
+              rank_.context()} {
   info_.architecture = shared_.config.architecture;
   info_.dtype = options.dtype;
-  info_.block_size = options.block_size;
+  info_.block_size = plan.block_tokens;
   collective_phase(world_, [this] { read_tokenizer(); });
   choose_device();
   try {
@@ -177,16 +178,17 @@ size_t RankModel::ranks_with_my_memory() const {
 // largest batch can use.
 uint32_t RankModel::affordable_blocks(size_t may_take) const {
   const size_t block_bytes = plan_.needs_of(world_.rank()).kv.block_bytes();
-  const size_t useful = size_t{limits_.max_num_seqs} * static_cast<size_t>(limits_.batch().max_blocks);
+  const size_t useful =
+      size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
   const size_t memory = options_.kv_memory.value_or(may_take);
   const size_t blocks = options_.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
   if (blocks == 0)
     fail(ExitCode::preflight,
          "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
-         limits_.block_size, block_bytes, memory,
+         plan_.block_tokens, block_bytes, memory,
          options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
                             : "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs");
-  return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / limits_.block_size));
+  return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / plan_.block_tokens));
 }
 
 void RankModel::size_kv_cache() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -18,7 +19,8 @@ float* thread_scratch(size_t floats) {
   return static_cast<float*>(std::align(64, floats * sizeof(float), memory, bytes));
 }
 
-// Cuts the batch into tiles: up to tile_tokens_ consecutive tokens of a sequence, for one KV head.
+// Cuts the batch into tiles: up to tile_tokens_ consecutive tokens of a sequence, for one KV head. Splits are those of the
+// call's owner.
 class Tiles {
  public:
   explicit Tiles(const AttentionCall& call)
@@ -27,6 +29,7 @@ class Tiles {
         batch_(call.batch),
         pages_(call.pages),
         group_(heads_.query_heads / heads_.kv_heads),
+        owner_heads_(heads_.query_heads / call.context.owners),
         tile_tokens_(attention_tile_rows / group_) {
     starts_.reserve(static_cast<size_t>(batch_.sequences()) + 1);
     starts_.push_back(0);
@@ -39,7 +42,12 @@ class Tiles {
   }
 
   int64_t count() const { return starts_.back() * heads_.kv_heads; }
-  int64_t max_splits() const { return (longest_context_ + attention_split - 1) / attention_split; }
+  int64_t max_splits() const { return splits_below(longest_context_); }
+  int64_t splits_of(const AttentionTile& tile) const {
+    return splits_below(tile.first_position + tile.tokens);
+  }
+  int64_t split(int64_t index) const { return call_.context.owner + index * call_.context.owners; }
+  int64_t classes() const { return classes_of(call_.context); }
   int64_t max_partial() const {
     return std::min(longest_query_, tile_tokens_) * group_ * (heads_.head_dim + 2);
   }
@@ -50,18 +58,22 @@ class Tiles {
     const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
     const int64_t first = (tile - starts_[static_cast<size_t>(sequence)]) * tile_tokens_;
     const auto element = static_cast<int64_t>(size_of(call_.queries.dtype));
-    const int64_t row = (batch_.query_starts.as<int32_t>()[sequence] + first) * heads_.query_width() +
-                        head * group_ * heads_.head_dim;
-    const int64_t page = pages_.element(0, head);
+    const int64_t width = owner_heads_ * heads_.head_dim, page = pages_.element(0, head),
+                  token = batch_.query_starts.as<int32_t>()[sequence] + first,
+                  row = token * width + head * group_ * heads_.head_dim;
+    const int64_t out = call_.context.owners == 1 ? row * element : token * owner_heads_ * partial_bytes();
     return {call_.queries.data + row * element,
-            call_.out.data + row * element,
-            heads_.query_width(),
+            call_.out.data + out,
+            width,
+            batch_.tokens() * width,
+            static_cast<int>(std::min(owner_heads_, group_)),
             pages_.keys.data + page * element,
             pages_.values.data + page * element,
             pages_.element(pages_.layout.block_size, 0),
             std::countr_zero(static_cast<uint64_t>(pages_.layout.block_size)),
             batch_.block_tables.as<int32_t>() +
                 batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
+            call_.context.owners * attention_split,
             past_length(sequence) + first,
             static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             static_cast<int>(group_),
@@ -69,7 +81,28 @@ class Tiles {
             call_.scale};
   }
 
+  // Divides the sum of all splits, or writes what is to be merged with that of other owners.
+  void finish(const AttentionKernel& kernel, const AttentionTile& tile, const float* total) const {
+    if (call_.context.owners == 1) return kernel.finish(tile, total);
+    const int64_t rows = tile.tokens * group_, dim = heads_.head_dim;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t token = row / group_, head = row % group_;
+      auto* const to = reinterpret_cast<float*>(
+          static_cast<std::byte*>(tile.out) +
+          ((head / owner_heads_ * batch_.tokens() + token) * owner_heads_ + head % owner_heads_) *
+              partial_bytes());
+      std::copy_n(total + row * dim, dim, to);
+      to[dim] = total[rows * dim + row];
+      to[dim + 1] = total[rows * (dim + 1) + row];
+    }
+  }
+
  private:
+  int64_t splits_below(int64_t length) const {
+    const int64_t splits = (length + attention_split - 1) / attention_split, owners = call_.context.owners;
+    return (splits - call_.context.owner + owners - 1) / owners;
+  }
+  int64_t partial_bytes() const { return (heads_.head_dim + 2) * static_cast<int64_t>(sizeof(float)); }
   int64_t query_length(int64_t s) const {
     const auto* starts = batch_.query_starts.as<int32_t>();
     return starts[s + 1] - starts[s];
@@ -81,27 +114,33 @@ class Tiles {
   const AttentionBatch& batch_;
   PagedRows pages_;
   int64_t group_;
+  int64_t owner_heads_;
   int64_t tile_tokens_;
   int64_t longest_context_ = 0;
   int64_t longest_query_ = 0;
   std::vector<int64_t> starts_;  // first tile of each sequence, for one head
 };
 
-int64_t splits_of(const AttentionTile& tile) {
-  return (tile.first_position + tile.tokens + attention_split - 1) / attention_split;
-}
-
 size_t kernel_scratch(int64_t head_dim) {
   return static_cast<size_t>((attention_key_group + attention_tile_rows) * head_dim +
                              attention_tile_rows * attention_split);
 }
 
-// Merges the sums of the classes and writes the tile's output.
-void finish(const AttentionKernel& kernel, const AttentionTile& tile, float* classes, int64_t floats) {
-  merge_classes(std::min(splits_of(tile), attention_classes), [&](int64_t from, int64_t into) {
+// The sums of no position: weights 0.
+void clear(const AttentionTile& tile, float* sums) {
+  const int rows = tile.tokens * tile.group;
+  std::fill_n(sums, rows * (tile.head_dim + 2), 0.0F);
+  std::fill_n(sums + rows * tile.head_dim, rows, -std::numeric_limits<float>::infinity());
+}
+
+// Merges the classes of the tile's splits and ends it.
+void finish(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTile& tile, float* classes) {
+  const int64_t splits = tiles.splits_of(tile), floats = tiles.max_partial();
+  if (splits == 0) clear(tile, classes);
+  merge_classes(std::min(splits, tiles.classes()), [&](int64_t from, int64_t into) {
     kernel.merge(tile, classes + from * floats, classes + into * floats);
   });
-  kernel.finish(tile, classes);
+  tiles.finish(kernel, tile, classes);
 }
 
 // One thread computes all splits of a tile.
@@ -109,16 +148,16 @@ void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];
     const size_t kernel_floats = kernel_scratch(head_dim);
-    const int64_t floats = tiles.max_partial(), splits = splits_of(tile);
-    float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((attention_classes + 1) * floats));
-    float* const classes = scratch + kernel_floats;
-    float* const partial = classes + attention_classes * floats;
-    for (int64_t split = 0; split < splits; ++split) {
-      float* const sum = classes + split % attention_classes * floats;
-      kernel.split(tile, split, scratch, split < attention_classes ? sum : partial);
-      if (split >= attention_classes) kernel.merge(tile, partial, sum);
+    const int64_t floats = tiles.max_partial(), classes = tiles.classes();
+    float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((classes + 1) * floats));
+    float* const sums = scratch + kernel_floats;
+    float* const partial = sums + classes * floats;
+    for (int64_t i = 0; i < tiles.splits_of(tile); ++i) {
+      float* const sum = sums + i % classes * floats;
+      kernel.split(tile, tiles.split(i), scratch, i < classes ? sum : partial);
+      if (i >= classes) kernel.merge(tile, partial, sum);
     }
-    finish(kernel, tile, classes, floats);
+    finish(kernel, tiles, tile, sums);
   });
 }
 
@@ -126,20 +165,21 @@ void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles
 // the splits and merge them afterwards, in the same order.
 void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
   thread_local std::vector<float> partials;
-  const int64_t splits = tiles.max_splits(), floats = tiles.max_partial();
+  const int64_t splits = tiles.max_splits(), floats = tiles.max_partial(), classes = tiles.classes();
   partials.resize(std::max(partials.size(), static_cast<size_t>(tiles.count() * splits * floats)));
   float* const first = partials.data();
   pool.parallel_tasks(tiles.count() * splits, [&](int64_t index) {
     const AttentionTile tile = tiles[index / splits];
-    if (index % splits < splits_of(tile))
-      kernel.split(tile, index % splits, thread_scratch(kernel_scratch(head_dim)), first + index * floats);
+    if (index % splits < tiles.splits_of(tile))
+      kernel.split(tile, tiles.split(index % splits), thread_scratch(kernel_scratch(head_dim)),
+                   first + index * floats);
   });
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];
-    float* const classes = first + index * splits * floats;
-    for (int64_t split = attention_classes; split < splits_of(tile); ++split)
-      kernel.merge(tile, classes + split * floats, classes + split % attention_classes * floats);
-    finish(kernel, tile, classes, floats);
+    float* const sums = first + index * splits * floats;
+    for (int64_t i = classes; i < tiles.splits_of(tile); ++i)
+      kernel.merge(tile, sums + i * floats, sums + i % classes * floats);
+    finish(kernel, tiles, tile, sums);
   });
 }
 
@@ -160,6 +200,31 @@ void CpuOps::attend(const AttentionCall& call) {
     attend_by_split(*pool_, kernel, tiles, heads.head_dim);
   else
     attend_by_tile(*pool_, kernel, tiles, heads.head_dim);
+}
+
+// A row of the output is a tile of one token and one head.
+void CpuOps::merge_partials(ConstTensorView partials, TensorView out) {
+  const int64_t owners = partials.shape[0], tokens = partials.shape[1], heads = partials.shape[2],
+                width = partials.shape[3], dim = width - 2;
+  require(partials.dtype == DType::fp32 && out.shape == Shape{tokens, heads * dim} && dim % 16 == 0,
+          "merge_partials: partials and out differ");
+  const AttentionKernel& kernel = path_.of(out.dtype).attention;
+  pool_->parallel_ranges(tokens * heads, 16, [&](IndexRange rows) {
+    float* const sums = thread_scratch(static_cast<size_t>(owners * width));
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      AttentionTile tile{};
+      tile.out = out.data + row * dim * static_cast<int64_t>(size_of(out.dtype));
+      tile.tokens = tile.group = 1;
+      tile.head_dim = static_cast<int>(dim);
+      for (int64_t owner = 0; owner < owners; ++owner)
+        std::copy_n(partials.as<float>() + (owner * tokens * heads + row) * width, width,
+                    sums + owner * width);
+      merge_classes(owners, [&](int64_t from, int64_t into) {
+        kernel.merge(tile, sums + from * width, sums + into * width);
+      });
+      kernel.finish(tile, sums);
+    }
+  });
 }
 
 }  // namespace maniple::cpu

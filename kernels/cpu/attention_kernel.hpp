@@ -10,14 +10,17 @@ namespace maniple::cpu {
 // Consecutive tokens of one sequence with the query heads of one KV head: row = token * group + head of the
 // group.
 struct AttentionTile {
-  const void* queries;     // first token of the tile, first head of the group
-  void* out;               // as queries
-  int64_t token_stride;    // elements between tokens in queries and out
+  const void* queries;   // first token of the tile, first head of the group
+  void* out;             // as queries, or fp32 partials (AttentionCall)
+  int64_t token_stride;  // elements between tokens in queries and out
+  int64_t owner_stride;  // elements in queries from `owner_heads` heads of the group to the next as many
+  int owner_heads;
   const void* keys;        // this KV head in block 0
   const void* values;      // this KV head in block 0
   int64_t block_stride;    // elements between blocks
   int block_shift;         // log2 of the block size
   const int32_t* blocks;   // block table of the sequence
+  int64_t next_split;      // positions from a split that is computed to the next one
   int64_t first_position;  // of the first token
   int tokens;
   int group;

@@ -61,7 +61,8 @@ struct Split {
     const int next = offset + run_length;
     if (next < keys) return at(of_values ? tile.values : tile.keys, next);
     if (!of_values) return at(tile.values, min_of((next - keys) & -lanes, keys - 1));
-    if (start + split_size < tile.first_position + tile.tokens) return at(tile.keys, split_size);
+    if (start + tile.next_split < tile.first_position + tile.tokens)
+      return at(tile.keys, static_cast<int>(tile.next_split));
     return at(tile.values, offset);
   }
 };
@@ -252,10 +253,12 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
   float* queries = scratch;
   float* scores = queries + attention_tile_rows * head_dim;
   uint32_t* transposed = reinterpret_cast<uint32_t*>(scores + attention_tile_rows * split_size);
-  for (int row = 0; row < rows; ++row)
+  for (int row = 0; row < rows; ++row) {
+    const int head = row % tile.group;
     Dot<Element>::prepare(static_cast<const Element*>(tile.queries) + row / tile.group * tile.token_stride +
-                              row % tile.group * head_dim,
+                              head / tile.owner_heads * tile.owner_stride + head % tile.owner_heads * head_dim,
                           head_dim, queries + row * head_dim);
+  }
   score_tile(split, queries, transposed, scores);
 
   float* maxima = partial + rows * head_dim;

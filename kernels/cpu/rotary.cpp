@@ -31,13 +31,13 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
   pool_->parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
-      if (slot < 0) continue;  // padding
-      const int64_t place = rows.element(slot, 0) * element;
+      const bool stores = slot >= 0;  // else padding, or a position of another owner: a query alone
+      const int64_t place = stores ? rows.element(slot, 0) * element : 0;
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
               rows.keys.data + place, rows.values.data + place, rows.element(0, 1),
               cos_sin.as<float>() + position * head_dim, query_norm, key_norm, norms.epsilon,
               static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
-              static_cast<int>(heads.kv_heads), static_cast<int>(head_dim)});
+              stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim)});
     }
   });
 }

@@ -240,7 +240,8 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
   const int64_t slots = decode_slots_.shape().elements() / decode_slot_floats(arguments);
-  require(attention_classes * arguments.sequences <= slots && decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
+  require(attention_classes * arguments.sequences <= slots &&
+              decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
           "more sequences than the workspace of attention holds");
   return {decode_slots_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
 }
@@ -248,7 +249,8 @@ DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
 void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
-  require(call.consistent() && is_activation(call.queries.dtype) && heads.head_dim <= 256,
+  require(call.consistent() && is_activation(call.queries.dtype) && heads.head_dim <= 256 &&
+              call.context.owners == 1,
           "shapes of an attention");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{call.queries.dtype,

@@ -3,7 +3,6 @@
 #include <kernels/reference/rows.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -76,7 +75,8 @@ class Context {
 
 // Both parts relative to the larger maximum.
 void merge(Partial& sum, const Partial& part) {
-  if (sum.values.empty()) {
+  if (part.weight == 0) return;
+  if (sum.weight == 0) {
     sum = part;
     return;
   }
@@ -87,20 +87,26 @@ void merge(Partial& sum, const Partial& part) {
   for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] = sum.values[i] * old + part.values[i] * fresh;
 }
 
-// Splits begin at multiples of attention_split for every length: a position's place in the sum never changes.
-Floats attended(const Context& context, int64_t length, const Floats& query, float scale) {
-  std::array<Partial, attention_classes> sums;
-  const auto splits = (length + attention_split - 1) / attention_split;
-  for (int64_t split = 0; split < splits; ++split) {
-    const int64_t begin = split * attention_split;
-    merge(sums[static_cast<size_t>(split % attention_classes)],
-          context.over({begin, std::min(begin + attention_split, length)}, query, scale));
-  }
-  merge_classes(std::min(splits, attention_classes), [&](int64_t from, int64_t into) {
-    merge(sums[static_cast<size_t>(into)], sums[static_cast<size_t>(from)]);
+Floats divided(Partial sum) {
+  for (float& value : sum.values) value /= sum.weight;
+  return std::move(sum.values);
+}
+
+Partial merged(std::vector<Partial> parts) {
+  merge_classes(std::ssize(parts), [&](int64_t from, int64_t into) {
+    merge(parts[static_cast<size_t>(into)], parts[static_cast<size_t>(from)]);
   });
-  for (float& value : sums[0].values) value /= sums[0].weight;
-  return sums[0].values;
+  return parts.front();
+}
+
+// Splits begin at multiples of attention_split for every length: a position's place in the sum never changes.
+Partial attended(const Context& context, int64_t length, const Floats& query, float scale,
+                 const ContextShare& share) {
+  std::vector<Partial> sums(static_cast<size_t>(classes_of(share)));
+  for (int64_t i = 0, begin = 0; (begin = (share.owner + i * share.owners) * attention_split) < length; ++i)
+    merge(sums[static_cast<size_t>(i) % sums.size()],
+          context.over({begin, std::min(begin + attention_split, length)}, query, scale));
+  return merged(std::move(sums));
 }
 
 }  // namespace
@@ -139,7 +145,7 @@ void ReferenceOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
   const int64_t dim = heads.head_dim, group = heads.query_heads / heads.kv_heads,
-                table_width = batch.block_tables.shape[1];
+                table_width = batch.block_tables.shape[1], each = heads.query_heads / call.context.owners;
   require(call.consistent(), "shapes of an attention");
   const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>(),
                 *seats = batch.seats.as<int32_t>();
@@ -147,13 +153,37 @@ void ReferenceOps::attend(const AttentionCall& call) {
     for (int64_t h = 0; h < heads.query_heads; ++h) {
       const Context context(call.pages, batch.block_tables.as<int32_t>() + seats[s] * table_width, h / group);
       for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
-        const int64_t element = (t * heads.query_heads + h) * dim, length = past[s] + (t - starts[s]) + 1;
-        if (length > 0)
-          reference::write(
-              call.out, element,
-              attended(context, length, reference::read(call.queries, element, dim), call.scale));
+        const int64_t row = (h / each * batch.tokens() + t) * each + h % each,
+                      length = past[s] + (t - starts[s]) + 1;
+        if (length <= 0) continue;
+        Partial sum = attended(context, length, reference::read(call.queries, row * dim, dim), call.scale,
+                               call.context);
+        if (call.context.owners == 1) {
+          reference::write(call.out, row * dim, divided(sum));
+        } else {
+          sum.values.resize(static_cast<size_t>(dim));
+          sum.values.insert(sum.values.end(), {sum.maximum, sum.weight});
+          reference::write(call.out, row * (dim + 2), sum.values);
+        }
       }
     }
+}
+
+void ReferenceOps::merge_partials(ConstTensorView partials, TensorView out) {
+  const int64_t owners = partials.shape[0], width = partials.shape[3], dim = width - 2,
+                rows = partials.shape[1] * partials.shape[2];
+  require(partials.dtype == DType::fp32 && out.shape == Shape{partials.shape[1], partials.shape[2] * dim},
+          "shapes of partial attention");
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<Partial> parts;
+    for (int64_t owner = 0; owner < owners; ++owner) {
+      Floats values = reference::read(partials, (owner * rows + row) * width, width);
+      const float maximum = values[static_cast<size_t>(dim)], weight = values.back();
+      values.resize(static_cast<size_t>(dim));
+      parts.push_back({maximum, weight, std::move(values)});
+    }
+    reference::write(out, row * dim, divided(merged(std::move(parts))));
+  }
 }
 
 }  // namespace maniple

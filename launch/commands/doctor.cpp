@@ -63,7 +63,7 @@ std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
 // The memory that one rank needs for weights and for requests of full length.
 std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
   if (plan.needs.empty()) return {};
-  const size_t blocks = (plan.max_model_len + engine.block_size - 1) / engine.block_size;
+  const size_t blocks = (plan.max_model_len + plan.block_tokens - 1) / plan.block_tokens;
   const std::string stages = stages_text(plan);
   std::string text = stages.empty() ? "" : fmt::format("stages: {}\n", stages);
   for (int stage = 0; stage < plan.grid.pipeline; ++stage) {

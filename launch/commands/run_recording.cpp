@@ -23,6 +23,7 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
   nlohmann::ordered_json in_force = {{"ranks", plan.grid.replica_ranks() * plan.grid.data},
                                      {"tp", plan.grid.tensor},
                                      {"ep", plan.grid.expert},
+                                     {"cp", plan.grid.context},
                                      {"pp", plan.grid.pipeline},
                                      {"data", plan.grid.data},
                                      {"dtype", name_of(job.dtype)},
@@ -62,6 +63,7 @@ Texts provenance_of(const JobOnRecord& job) {
   texts["input_hash"] = hash_text(job.input_hash);
   texts["dtype"] = name_of(job.dtype);
   texts["expert"] = fmt::format("{}", job.facts.plan.grid.expert);
+  texts["context"] = fmt::format("{}", job.facts.plan.grid.context);
   texts["pipeline"] = fmt::format("{}", job.facts.plan.grid.pipeline);
   texts["stages"] = stages_text(job.facts.plan);
   texts["repro_level"] = level_of(job.facts.plan);

@@ -56,6 +56,8 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
       "ep", number(engine.expert_size, 1, 1 << 20),
       "of the --tp ranks, those that hold other experts; --tp / --ep ranks split each expert [default: "
       "by their number]");
+  grammar.add("cp", number(engine.context_size, 1, 1 << 20).by_default("1"),
+              "of the ranks that hold the same KV head, so many share each context: N times the KV tokens");
   grammar.add("pp", number(engine.pipeline_size, 1, 1 << 20).by_default("1"),
               "stages of a pipeline, each --tp ranks with some of the layers");
   grammar.add("pp-layers", parsed("A,B,...", engine.pipeline_layers, parse_layers),
@@ -114,6 +116,10 @@ void settle(JobOptions& options) {
   options.cpu_path_is_auto = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.dtype = options.dtype.value_or(options.engine.dtype);
   options.engine.share_gpus = options.transport == GpuTransport::host;
+  if (options.engine.context_size > 1 && options.engine.block_size != 256)
+    refuse(fmt::format("--cp {} needs --block-size 256, and {} was given", options.engine.context_size,
+                       options.engine.block_size),
+           "leave --block-size out: a rank holds every --cp-th 256 positions of a context");
   if (options.engine.steps_in_flight && options.engine.pipeline_size == 1)
     refuse("--pp-steps needs --pp 2 or more", "leave it out: without stages one step is computed at a time");
 }

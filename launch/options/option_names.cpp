@@ -9,9 +9,10 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_of_field = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
+    {"`context_size`", "--cp"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
     {"`kv_memory`", "--kv-memory"},
     {"`overwrite`", "--overwrite"},
@@ -50,6 +51,25 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_o
        refusal.value, fitting);
 }
 
+[[noreturn]] void refuse_context(const PlanRefusal& refusal, int tensor_size) {
+  const std::string fitting = alternatives(refusal.fitting);
+  if (refusal.limit == "GPUs")
+    fail(ExitCode::input,
+         "--cp {} needs ranks on CPUs: a context shared by GPUs is not there yet; use --cp 1", refusal.value);
+  if (refusal.limit == "tensor_size")
+    fail(ExitCode::usage, "--cp {} does not divide --tp {}; use --cp {}", refusal.value, tensor_size,
+         fitting);
+  if (refusal.limit == "kv heads")
+    fail(ExitCode::input,
+         "--cp {} needs ranks that hold the same kv head, and --tp {} {} {} kv heads{}; use --cp 1{}",
+         refusal.value, tensor_size,
+         tensor_size <= refusal.limit_value ? "gives each of" : "is no multiple of the", refusal.limit_value,
+         tensor_size <= refusal.limit_value ? " one" : "", fitting.empty() ? "" : ", or --tp " + fitting);
+  fail(ExitCode::input,
+       "the {} ranks of a kv head (--tp {}, {} kv heads) do not divide by --cp {}; use --cp {}",
+       refusal.limit_value, tensor_size, tensor_size / refusal.limit_value, refusal.value, fitting);
+}
+
 [[noreturn]] void refuse(const PlanRefusal& refusal, int tensor_ranks, const ModelConfig* config) {
   using enum PlanRefusal::Field;
   const std::string fitting = alternatives(refusal.fitting);
@@ -65,6 +85,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> option_o
            refusal.value, refusal.limit_value);
     case expert_size:
       refuse_experts(refusal, config);
+    case context_size:
+      refuse_context(refusal, tensor_ranks);
     case pipeline_size:
       refuse_stages(refusal, tensor_ranks);
     case pipeline_layers:

@@ -136,6 +136,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
                                    {"ranks", world.size()},
                                    {"tensor", plan.grid.tensor},
                                    {"expert", plan.grid.expert},
+                                   {"context", plan.grid.context},
                                    {"pipeline", plan.grid.pipeline},
                                    {"stages", stages_text(plan)},
                                    {"data", plan.grid.data},

@@ -19,12 +19,12 @@ std::optional<Finding> check_cache(const JobFacts& s) {
   if (!engine.kv_memory || s.plan.needs.empty()) return std::nullopt;
   size_t block = 0;
   for (const RankNeeds& needs : s.plan.needs) block = std::max(block, needs.kv.block_bytes());
-  const size_t blocks = *engine.kv_memory / block, tokens = blocks * engine.block_size;
+  const size_t blocks = *engine.kv_memory / block, tokens = blocks * s.plan.block_tokens;
   if (blocks == 0)
     return Finding{
         refusal,
         fmt::format("the KV cache has room for no block: a block of {} tokens takes {}, --kv-memory gives {}",
-                    engine.block_size, bytes_text(block), bytes_text(*engine.kv_memory)),
+                    s.plan.block_tokens, bytes_text(block), bytes_text(*engine.kv_memory)),
         "no request could be computed", "a larger --kv-memory, or a smaller --block-size"};
   if (tokens >= s.plan.max_model_len) return std::nullopt;
   return Finding{
@@ -33,7 +33,7 @@ std::optional<Finding> check_cache(const JobFacts& s) {
                   s.plan.max_model_len),
       "a longer request gets an error instead of a result",
       fmt::format("--kv-memory {}, or --max-model-len {}",
-                  (s.plan.max_model_len + engine.block_size - 1) / engine.block_size * block, tokens)};
+                  (s.plan.max_model_len + s.plan.block_tokens - 1) / s.plan.block_tokens * block, tokens)};
 }
 
 namespace {

@@ -103,15 +103,17 @@ std::string rank_table(const JobFacts& job, size_t most) {
   const int hosts = static_cast<int>(std::ranges::max(job.locations, {}, [](const RankLocation& location) {
                                        return location.host.size();
                                      }).host.size());
-  const bool stages = job.plan.grid.pipeline > 1, experts = job.plan.grid.expert > 1;
-  std::string table = fmt::format("rank  {:{}}  tp  {}{}dp  CPUs    device\n", "node", hosts,
-                                  experts ? "ep  " : "", stages ? "pp  " : "");
+  const GridSize& grid = job.plan.grid;
+  const bool stages = grid.pipeline > 1, contexts = grid.context > 1, experts = grid.expert > 1;
+  std::string table = fmt::format("rank  {:{}}  tp  {}{}{}dp  CPUs    device\n", "node", hosts,
+                                  contexts ? "cp  " : "", experts ? "ep  " : "", stages ? "pp  " : "");
   for (size_t rank = 0; rank < std::min(job.size(), most); ++rank) {
     const auto number = static_cast<int>(rank);
     const CpuShare share = share_cpus(masks, job.locations, number, job.options.threads);
     const GridPosition position = position_in(job.plan.grid, number);
-    table += fmt::format("{:4}  {:{}}  {:2}  {}{}{:2}  {:6}  {}\n", rank, job.locations[rank].host, hosts,
+    table += fmt::format("{:4}  {:{}}  {:2}  {}{}{}{:2}  {:6}  {}\n", rank, job.locations[rank].host, hosts,
                          position.tensor,
+                         contexts ? fmt::format("{:2}  ", job.plan.rank(number).context().owner) : "",
                          experts ? fmt::format("{:2}  ", job.plan.rank(number).expert().rank) : "",
                          stages ? fmt::format("{:2}  ", position.pipeline) : "", position.data,
                          ranges_text(share.cpus.empty() ? masks[rank] : share.cpus), device_of(job, rank));

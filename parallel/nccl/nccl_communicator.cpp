@@ -43,6 +43,15 @@ void NcclCommunicator::reduce_scatterv(ConstTensorView in, TensorView out, std::
   });
 }
 
+void NcclCommunicator::all_to_all(ConstTensorView in, TensorView out) {
+  require(exchangeable(in, out, size()), "all_to_all: the tensors are not [size, ...] alike");
+  if (in.empty()) return;
+  for_each_peer("ncclSend and ncclRecv with each rank", [&](int peer, NcclComm comm) {
+    const NcclResult sent = api_.send(in.rows(peer, 1), peer, comm, stream_);
+    return failed(sent) ? sent : api_.receive(out.rows(peer, 1), peer, comm, stream_);
+  });
+}
+
 void NcclCommunicator::gather(ConstTensorView in, TensorView out, int root) {
   require(rank() != root || (in.dtype == out.dtype && out.shape.elements() == size() * in.shape.elements()),
           "gather: out is not [size, in.shape...]");

@@ -44,7 +44,11 @@ BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
       limits_(limits),
       block_tables_(ops.device(), DType::int32, {limits.max_sequences, limits.max_blocks}),
       last_tokens_(ops.device(), DType::int32, {limits.max_sequences}),
-      staging_(ops.device(), staging_bytes(limits)) {}
+      staging_(ops.device(), staging_bytes(limits)) {
+  const std::vector<int32_t> none(static_cast<size_t>(limits.max_sequences * limits.max_blocks), -1);
+  ops.device().upload(block_tables_.view().data, reinterpret_cast<const std::byte*>(none.data()),
+                      block_tables_.view().bytes());
+}
 
 void BatchBuilder::Arrays::clear() {
   for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &sampled_rows,
@@ -93,21 +97,25 @@ void BatchBuilder::append(const SequenceView& sequence) {
 
 void BatchBuilder::append_tokens(const SequenceView& sequence) {
   for (uint32_t i = 0; i < sequence.query_length; ++i) {
-    const int64_t position = int64_t{sequence.past_length} + i, block = position / limits_.block_size;
+    const int64_t position = int64_t{sequence.past_length} + i, page = position / limits_.block_size;
+    const auto [owner, owners] = limits_.context;
     arrays_.token_ids.push_back(i < sequence.known_tokens.size() ? sequence.known_tokens[i]
                                                                  : -1 - to_int(sequence.seat));
     arrays_.positions.push_back(to_int(position));
-    arrays_.slots.push_back(to_int(sequence.blocks[static_cast<size_t>(block)] * limits_.block_size +
-                                   position % limits_.block_size));
+    const int64_t slot = sequence.blocks[static_cast<size_t>(page / owners)] * limits_.block_size +
+                         position % limits_.block_size;
+    arrays_.slots.push_back(page % owners == owner ? to_int(slot) : -1);
   }
   arrays_.query_starts.push_back(to_int(static_cast<int64_t>(arrays_.token_ids.size())));
 }
 
 void BatchBuilder::append_new_blocks(const SequenceView& sequence) {
-  require(sequence.blocks.size() <= static_cast<size_t>(limits_.max_blocks),
+  const auto [owner, owners] = limits_.context;
+  require(static_cast<int64_t>(sequence.blocks.size()) * owners <= limits_.max_blocks,
           "a sequence has more blocks than the longest");
   for (size_t i = sequence.seen_blocks; i < sequence.blocks.size(); ++i) {
-    arrays_.table_indices.push_back(to_int(sequence.seat * limits_.max_blocks + static_cast<int64_t>(i)));
+    arrays_.table_indices.push_back(
+        to_int(sequence.seat * limits_.max_blocks + static_cast<int64_t>(i) * owners + owner));
     arrays_.table_entries.push_back(sequence.blocks[i]);
   }
 }

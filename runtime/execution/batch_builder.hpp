@@ -14,8 +14,10 @@ namespace maniple {
 struct BatchLimits {
   int64_t max_tokens = 0;
   int64_t max_sequences = 0;  // also the limit of sampled rows
-  int64_t max_blocks = 0;     // of one sequence
-  int64_t block_size = 0;
+  int64_t max_blocks = 0;     // of one sequence: entries of its block table
+  int64_t block_size = 0;     // tokens of a page
+  ContextShare context =
+      {};  // block i of a sequence is entry i * owners + owner on this rank; the others are -1
 };
 
 class BatchBuilder {

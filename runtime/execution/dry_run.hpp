@@ -36,6 +36,7 @@ class DryOps final : public Ops {
   void resolve_last_tokens(ConstTensorView, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
+  void merge_partials(ConstTensorView, TensorView) override {}
   void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>,
                        std::span<Candidate>) override {}
   void choose(std::span<const Candidate>, ConstTensorView, std::span<Candidate>, TensorView) override {}
@@ -60,6 +61,7 @@ class DryCommunicator final : public Communicator {
   void all_reduce(TensorView) override {}
   void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
   void reduce_scatterv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
+  void all_to_all(ConstTensorView, TensorView) override {}
   void gather(ConstTensorView, TensorView, int) override {}
   void broadcast(TensorView, int) override {}
   void send(ConstTensorView, int) override {}

@@ -13,13 +13,18 @@ uint32_t microseconds(std::chrono::duration<double> time) {
 }  // namespace
 
 BatchLimits RunnerLimits::batch() const {
-  return {step_tokens, max_num_seqs, (max_model_len + block_size - 1) / block_size, block_size};
+  const int64_t block = block_tokens(), blocks = (max_model_len + block - 1) / block;
+  return {step_tokens, max_num_seqs, blocks * context.owners, block_size, context};
 }
 
 size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
                const ModelConfig& config) {
   DryOps dry(ops);
-  const Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
+  const auto [owner, owners] = plan.context();
+  Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
+  if (owners > 1)
+    groups.context =
+        std::make_unique<DryCommunicator>(TensorRank{static_cast<int>(owner), static_cast<int>(owners)});
   Workspace workspace;
   std::atomic<uint32_t> layer = 0;
   ForwardContext context{dry, workspace, groups, activation, layer};
@@ -37,7 +42,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
                          std::atomic<uint32_t>& layer)
     : max_num_seqs_(sizes.limits.max_num_seqs),
       model_(model),
-      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_size, sizes.tokens_in_plan),
+      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan),
       builder_(ops, sizes.limits.batch()),
       cache_(ops.device(), sizes.kv, sizes.num_blocks),
       sampler_(sizes.vocabulary_size, model.vocabulary()),

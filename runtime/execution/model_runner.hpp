@@ -19,8 +19,11 @@ struct RunnerLimits {
   uint32_t max_num_seqs = 0;
   uint32_t step_tokens = 0;
   uint32_t max_model_len = 0;
-  uint32_t block_size = 0;
+  uint32_t block_size = 0;  // tokens of a page
+  ContextShare context = {};
 
+  // A block has a page on each owner.
+  uint32_t block_tokens() const { return block_size * static_cast<uint32_t>(context.owners); }
   BatchLimits batch() const;
 };
 

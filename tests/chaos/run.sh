@@ -63,13 +63,13 @@ for name in shakespeare tiny-qwen3-moe; do
 done
 
 # begin [LEAST_RANKS]: starts a job of the round's run on a random layout. $job is its process, $log its output.
-layouts=("1 1 1" "2 1 1" "2 2 1" "4 2 1" "2 1 2" "4 2 2" "3 1 3")
+layouts=("1 1 1 1" "2 1 1 1" "2 2 1 1" "4 2 1 1" "2 1 2 1" "4 2 2 1" "3 1 3 1" "8 8 1 2")
 begin() {
-  local tp pp
-  while read -r count tp pp <<<"${layouts[RANDOM % ${#layouts[@]}]}" && ((count < ${1:-1})); do :; done
+  local tp pp cp
+  while read -r count tp pp cp <<<"${layouts[RANDOM % ${#layouts[@]}]}" && ((count < ${1:-1})); do :; done
   log=$round/$((++jobs)).err
   before=$(compgen -G "$run/jobs/*" | wc -l)
-  CHAOS_JOB=$log start "round/$jobs" "$count" "${command[@]}" --tp "$tp" --pp "$pp" --run-dir "$run"
+  CHAOS_JOB=$log start "round/$jobs" "$count" "${command[@]}" --tp "$tp" --pp "$pp" --cp "$cp" --run-dir "$run"
   ranks=()
 }
 # lib.sh looks for children of mpirun. Here a variable of the environment, which srun passes on too, identifies the job.

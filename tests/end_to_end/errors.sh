@@ -125,6 +125,10 @@ expect 2 65 "--pp-layers adds up to 6 layers and the model has 5" generate --mod
 expect 2 64 "--pp-layers names 1 stage and --pp is 2" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 5
 expect 2 64 "--pp-layers (5,0): every stage needs a layer" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 5,0
 expect 1 64 "--pp-layers (3,x) must be whole numbers" generate --model "$model" --in "$work/in" --pp 2 --pp-layers 3,x
+expect 4 65 "--cp 2 needs ranks that hold the same kv head, and --tp 4 gives each of 4 kv heads one; use --cp 1, or --tp 8" generate --model "$model" --in "$work/in" --tp 4 --cp 2
+expect 8 65 "the 2 ranks of a kv head (--tp 8, 4 kv heads) do not divide by --cp 4; use --cp 1 or 2" generate --model "$model" --in "$work/in" --tp 8 --cp 4
+generate 64 "--cp 2 needs --block-size 256, and 16 was given" --model "$model" --in "$work/in" --cp 2 --block-size 16
+generate 64 "--cp 2 does not divide --tp 1; use --cp 1" --model "$model" --in "$work/in" --cp 2
 expect 1 64 "--pp-steps needs --pp 2 or more" generate --model "$model" --in "$work/in" --pp-steps 2
 generate 69 "no block|--kv-memory" --model "$tiny" --in "$work/in" --kv-memory 100
 

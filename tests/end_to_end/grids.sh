@@ -56,6 +56,20 @@ for grid in "1 --kv-memory 2600K" "2 --tp 2 --kv-memory 1300K" "4 --tp 2 --kv-me
   said '[1-9][0-9]* preemption'
 done
 
+say "a context shared by ranks: prompts of 600 and 2,300 tokens"
+{ for words in 600 2300; do
+  printf '{"id":%d,"tokens":[%s],"temperature":0.8,"logprobs":1}\n' $words "$(seq $words | awk '{ printf "%s%d", s, $1 * $1 % 2039; s = "," }')"
+done; } >"$work/long"
+long=(generate --model "$model" --in "$work/long" --seed 42 --max-tokens 24)
+on 1 "${long[@]}" >"$work/long.1" 2>"$work/err" || bad "1 rank: $(cat "$work/err")"
+on 8 "${long[@]}" --tp 8 --cp 2 --kv-memory 1M --max-num-seqs 4 --max-num-batched-tokens 300 >"$work/long.8" 2>"$work/err" || bad "8 ranks: $(cat "$work/err")"
+cmp "$work/long.1" "$work/long.8" || bad "--cp 2 gave other results than one rank"
+said '8 ranks = tensor 8 \(context 2\) x data 1'
+said 'KV cache: 3 blocks of 512 tokens'
+for grid in "4 --tp 4 --cp 4" "4 --tp 2 --cp 2 --pp 2"; do
+  on ${grid%% *} generate ${grid#* } --model "$DATA/models/tiny-qwen3-kv1" --load random --in <(printf '{"tokens":[%s]}\n' "$(seq -s, 1 300),$(seq -s, 1 280)") --max-tokens 20 >"$work/kv1.${grid%% *}" 2>"$work/err" || bad "$grid: $(cat "$work/err")"
+done
+
 say "tokens only: a model without a tokenizer, with one KV head for two ranks"
 printf '{"tokens":[1,2,3],"logprobs":2}\n{"tokens":[300,4,4,4,200,7],"temperature":0.9}\n' >"$work/tokens"
 for ranks in 1 2; do

@@ -22,7 +22,7 @@ factors() {
   echo "experts - one all" # of --tp: by their number, 1, as many
   echo "path $paths"
   echo "type fp32 bf16"
-  echo "blocks - 16"
+  echo "blocks - 16 cp2 cp4"
   echo "batching - chunks alone"
 }
 
@@ -90,7 +90,14 @@ while read -r model grid experts path type blocks batching; do
       all) options+=(--ep "$tensor") ;;
     esac
   fi
-  [[ $blocks == - ]] || options+=(--block-size "$blocks")
+  case $blocks in
+    cp*)
+      kv=$(sed -n 's/.*"num_key_value_heads": *\([0-9]*\).*/\1/p' "$model/config.json")
+      ((tensor % (kv * ${blocks#cp}) == 0)) || continue
+      options+=(--cp "${blocks#cp}")
+      ;;
+    [0-9]*) options+=(--block-size "$blocks") ;;
+  esac
   case $batching in
     chunks) options+=(--max-num-seqs 3 --max-num-batched-tokens 48) ;;
     alone) options+=(--max-num-seqs 1) ;;

@@ -103,6 +103,17 @@ class Step {
     return slot(part, position) * scene_.heads.kv_width() + i;
   }
   AttentionBatch batch() const { return {starts_, past_, seats_, table_, positions_, slots_}; }
+  // The same for one owner of a shared context: the entries of other owners are -1.
+  AttentionBatch batch_of(Device& device, const ContextShare& context) {
+    const Shape& shape = table_.shape;
+    std::vector<int32_t> table(table_.as<int32_t>(), table_.as<int32_t>() + shape.elements());
+    for (size_t i = 0; i < table.size(); ++i)
+      if (static_cast<int64_t>(i) % shape[1] % context.owners != context.owner) table[i] = -1;
+    own_tables_.push_back(int_tensor(device, table));
+    AttentionBatch mine = batch();
+    mine.block_tables = own_tables_.back().view().reshaped(shape);
+    return mine;
+  }
   KvPages pages() { return {cache_, layout_}; }
   ConstTensorView queries() const { return queries_; }
 
@@ -152,6 +163,7 @@ class Step {
   KvLayout layout_;
   Tensor cache_, keys_, values_, queries_, starts_, past_, seats_, positions_, slots_, table_storage_;
   ConstTensorView table_;
+  std::vector<Tensor> own_tables_;
 };
 
 // Softmax attention of one query head in double precision; `magnitude` gets the sum of p * |v| of each
@@ -326,6 +338,79 @@ TEST_P(Attention, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Owners see the pages of their own splits only; none of them may be empty for all rows.
+TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
+  if (!promises_bits()) GTEST_SKIP() << "GPUs do not share a context yet";
+  const std::vector<Part> parts{{0, 0, 1},    {1, 254, 3},  {2, 511, 1},  {7, -1, 1},
+                                {3, 512, 20}, {4, 2046, 4}, {5, 4096, 1}, {6, 2400, 70}};
+  for (const DType dtype : {DType::bf16, DType::fp32})
+    for (const int64_t owners : {1, 2, 4, 8, 3, 6, 16}) {
+      const int64_t heads = owners == 3 || owners == 6 ? 6
+                            : owners == 16             ? 16
+                                                       : 8,
+                    each = heads / owners, dim = 32;
+      SCOPED_TRACE(fmt::format("{}, {} owners", name_of(dtype), owners));
+      const Scene scene{{heads, 1, dim}, 256, dtype};
+      Step step(ops(), scene, parts);
+      const Tensor whole = step.attend(ops());
+      const int64_t tokens = step.tokens();
+      Tensor queries(device(), dtype, {owners, tokens, each * dim}), result(device(), dtype, whole.shape());
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t i = 0; i < heads * dim; ++i)
+          set(queries, (i / (each * dim) * tokens + t) * each * dim + i % (each * dim),
+              get(step.queries(), t * heads * dim + i));
+      std::vector<Tensor> partials;
+      for (int64_t owner = 0; owners > 1 && owner < owners; ++owner) {
+        const ContextShare share{owner, owners};
+        partials.emplace_back(device(), DType::fp32, Shape{owners, tokens, each, dim + 2});
+        AttentionCall call{
+            queries,      scene.heads, step.batch_of(device(), share), step.pages(), partials.back().view(),
+            scene.scale()};
+        call.context = share;
+        ops().attention(call);
+      }
+      for (int64_t member = 0; owners > 1 && member < owners; ++member) {  // what all_to_all gives it
+        Tensor received(device(), DType::fp32, {owners, tokens, each, dim + 2}),
+            out(device(), dtype, {tokens, each * dim});
+        for (int64_t owner = 0; owner < owners; ++owner)
+          device().copy(received.view().rows(owner, 1).data,
+                        partials[static_cast<size_t>(owner)].view().rows(member, 1).data,
+                        received.view().rows(owner, 1).bytes());
+        ops().merge_partials(received, out);
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t i = 0; i < each * dim; ++i)
+            set(result, t * heads * dim + member * each * dim + i, get(out, t * each * dim + i));
+      }
+      if (owners == 1) continue;
+      if (attention_classes % owners != 0) {
+        ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, result));
+        continue;
+      }
+      step.for_tokens([&](size_t, int64_t token, int position) {
+        if (position >= 0)
+          EXPECT_EQ(floats_of(result.view().rows(token, 1)), floats_of(whole.view().rows(token, 1)))
+              << position;
+      });
+    }
+}
+
+// The contract of merge_classes, in plain loops.
+TEST(AttentionClasses, MergeAtDistanceFourThenTwoThenOne) {
+  for (const auto& [count, expected] : {std::pair<int, const char*>{8, "(((0+4)+(2+6))+((1+5)+(3+7)))"},
+                                        {4, "((0+2)+(1+3))"},
+                                        {3, "((0+2)+1)"},
+                                        {5, "(((0+4)+2)+(1+3))"},
+                                        {1, "0"}}) {
+    std::vector<std::string> sums;
+    for (int i = 0; i < count; ++i) sums.push_back(fmt::format("{}", i));
+    merge_classes(count, [&](int64_t from, int64_t into) {
+      std::string& sum = sums[static_cast<size_t>(into)];
+      sum = fmt::format("({}+{})", sum, sums[static_cast<size_t>(from)]);
+    });
+    EXPECT_EQ(sums[0], expected);
+  }
+}
+
 TEST_P(Attention, RefusesByNameWhatGoesBeyondPlainCausalAttention) {
   const Scene scene = scene_of(32, 2, 16, DType::fp32);
   Step step(ops(), scene, {{0, 0, 3}});
@@ -466,6 +551,30 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
                     (step.tokens() - 2) * kv_width);
         }
       }
+}
+
+// A token at a position of another owner has a query and stores nothing.
+TEST_P(Attention, RotaryMakesTheQueryOfATokenWithoutASlot) {
+  const Scene scene{{6, 2, 32}, 16, DType::fp32};
+  Step step(ops(), scene, {{0, 3, 4}});
+  const RotaryInputs inputs = rotary_inputs(device(), scene, step.tokens(), true);
+  std::vector<std::vector<float>> results;
+  for (const bool stored : {true, false}) {
+    AttentionBatch batch = step.batch();
+    const Tensor none = int_tensor(device(), std::vector<int32_t>(4, -1));
+    if (!stored) batch.slots = none;
+    Step fresh(ops(), scene, {{0, 3, 4}});  // its cache holds NaN
+    Tensor queries(device(), scene.dtype, {4, scene.heads.query_width()});
+    ops().rotary_store(inputs.qkv, scene.heads, inputs.norms(), inputs.cos_sin, batch, queries,
+                       fresh.pages());
+    results.push_back(floats_of(queries));
+    Tensor keys(device(), scene.dtype, {fresh.pages().slots(), scene.heads.kv_width()}),
+        values(device(), scene.dtype, keys.shape());
+    ops().read_kv(fresh.pages(), keys, values);
+    const std::vector<float> all = floats_of(keys);
+    EXPECT_EQ(std::ranges::any_of(all, [](float v) { return !std::isnan(v); }), stored);
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 TEST_P(Attention, RotaryOfATokenDoesNotDependOnBatchOrThreads) {

@@ -185,6 +185,26 @@ void reduce_scatterv_gives_uneven_parts(World& world) {
   EXPECT_TRUE(same_bits(out, {sums.begin() + 7 * begin, sums.begin() + 7 * (begin + rows[world.rank()])}));
 }
 
+void all_to_all_gives_each_rank_its_row_of_every_rank(World& world) {
+  Group group(world);
+  for (const int64_t width : {1, 7, 50001}) {
+    const auto row = [&](int from, int to) {
+      return order_matters(static_cast<size_t>(width), 100 * from + to);
+    };
+    std::vector<float> in, expected, out(static_cast<size_t>(world.size() * width), -1.0f);
+    for (int peer = 0; peer < world.size(); ++peer) {
+      const std::vector<float> mine = row(world.rank(), peer), theirs = row(peer, world.rank());
+      in.insert(in.end(), mine.begin(), mine.end());
+      expected.insert(expected.end(), theirs.begin(), theirs.end());
+    }
+    group->all_to_all(view(in, {world.size(), width}), view(out, {world.size(), width}));
+    EXPECT_TRUE(same_bits(out, expected)) << width << " elements";
+    std::vector<float> x{1.0f};
+    group->all_reduce(view(x));  // still in step
+    EXPECT_EQ(x[0], static_cast<float>(world.size()));
+  }
+}
+
 void gather_fills_the_root_only(World& world) {
   Group group(world);
   for (int root = 0; root < world.size(); ++root) {
@@ -236,6 +256,7 @@ void empty_tensors_pass(World& world) {
   group->all_gatherv(view(none, {0, 4}), view(none, {0, 4}), no_rows);
   group->reduce_scatter(view(none, {0, 4}), view(none, {0, 4}));
   group->reduce_scatterv(view(none, {0, 4}), view(none, {0, 4}), no_rows);
+  group->all_to_all(view(none, {world.size(), 0}), view(none, {world.size(), 0}));
   group->gather(view(none, {0, 4}), view(none, {world.size(), 0, 4}), 0);
   group->broadcast(view(none, {0, 4}), 0);
   std::vector<float> x{1.0f};
@@ -250,6 +271,7 @@ void wrong_shapes_are_bugs(World& world) {
   EXPECT_THROW(group->all_gather(view(x, {4}), view(x, {world.size(), 3})), Error);
   EXPECT_THROW(group->all_gatherv(view(x, {1, 2}), view(x, {world.size() + 1, 2}), too_many), Error);
   EXPECT_THROW(group->all_gatherv(view(x, {1, 2}), view(x, {world.size(), 2}), others), Error);
+  EXPECT_THROW(group->all_to_all(view(x, {world.size(), 2}), view(x, {world.size(), 3})), Error);
   EXPECT_THROW(group->reduce_scatter(view(x, {12 * world.size() + 1}), view(x, {12})), Error);
 }
 
@@ -527,6 +549,7 @@ const std::vector<ContractCase>& contract_cases() {
       MANIPLE_CASE(all_gatherv_joins_uneven_rows),
       MANIPLE_CASE(reduce_scatter_gives_each_rank_its_part),
       MANIPLE_CASE(reduce_scatterv_gives_uneven_parts),
+      MANIPLE_CASE(all_to_all_gives_each_rank_its_row_of_every_rank),
       MANIPLE_CASE(gather_fills_the_root_only),
       MANIPLE_CASE(broadcast_copies_the_root),
       MANIPLE_CASE(send_and_receive_pass_tensors_around_a_ring),

@@ -37,6 +37,10 @@ class MirroredCommunicator : public Communicator {
     const Tensor source = uploaded(in);
     mirrored(out, [&](TensorView copy) { group_->reduce_scatterv(source, copy, rows); });
   }
+  void all_to_all(ConstTensorView in, TensorView out) override {
+    const Tensor source = uploaded(in);
+    mirrored(out, [&](TensorView copy) { group_->all_to_all(source, copy); });
+  }
   void gather(ConstTensorView in, TensorView out, int root) override {
     const Tensor source = uploaded(in);
     mirrored(out, [&](TensorView copy) { group_->gather(source, copy, root); });

@@ -46,6 +46,28 @@ PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfi
   return std::get<PlanRefusal>(plan_job(locations(1, ranks), options, config));
 }
 
+TEST(JobPlan, RanksOfAKvHeadShareTheirContext) {
+  ModelConfig config = some_model();
+  config.num_heads = 16;
+  config.num_kv_heads = 2;
+  EngineOptions options = options_of(8);
+  options.context_size = 2;
+  options.pipeline_size = 2;
+  const JobPlan plan = plan_of(32, options, config);
+  EXPECT_EQ(plan.block_tokens, 512U);
+  EXPECT_EQ(plan.repro, Repro::grid);
+  EXPECT_EQ(grid_text(plan.grid), "tensor 8 (context 2) x pipeline 2 x data 2");
+  for (int rank = 0; rank < 32; ++rank) {
+    const RankPlan mine = plan.rank(rank);
+    const int first = rank / 2 * 2;
+    EXPECT_EQ(mine.groups.context, (std::vector<int>{first, first + 1}));
+    EXPECT_EQ(mine.context().owner, rank % 2);
+    EXPECT_EQ(mine.context().owners, 2);
+  }
+  options.context_size = 1;
+  EXPECT_EQ(plan_of(32, options, config).rank(5).groups.context, std::vector<int>{5});
+}
+
 // The ranks agree on this without messages: every rank of a plan is in
 // its own groups, and its needs are those of its part of the model.
 TEST(JobPlan, OfEveryGridUpTo64RanksFitsTogether) {
@@ -296,6 +318,26 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
   experts.backend.kind = BackendKind::cuda;
   expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "GPUs", 0, true, {});
+  EngineOptions contexts = options_of(4);
+  contexts.context_size = 3;
+  expect(refusal_of(4, contexts), Field::context_size, 3, "tensor_size", 4, false, {1, 2, 4});
+  contexts.context_size = 2;
+  expect(refusal_of(4, contexts, &config), Field::context_size, 2, "kv heads", 4, true, {});
+  contexts.backend.kind = BackendKind::cuda;
+  expect(refusal_of(4, contexts), Field::context_size, 2, "GPUs", 1, false, {1});
+  ModelConfig wider = config;
+  wider.num_heads = 24;
+  contexts = options_of(4);
+  contexts.context_size = 3;
+  contexts.tensor_size = 12;
+  EXPECT_EQ(plan_of(12, contexts, wider).repro_reason,
+            "3 context ranks do not divide the 8 classes of attention");
+  contexts.tensor_size = 8;
+  contexts.context_size = 4;
+  expect(refusal_of(8, contexts, &wider), Field::context_size, 4, "ranks of a kv head", 2, true, {1, 2});
+  contexts.tensor_size = 4;
+  contexts.context_size = 2;
+  expect(refusal_of(4, contexts, &wider), Field::context_size, 2, "kv heads", 4, true, {8});
   EngineOptions options = options_of(1);
   options.max_model_len = 4097;
   expect(refusal_of(1, options, &config), Field::max_model_len, 4097, "positions", 4096, true, {4096});
