@@ -88,7 +88,7 @@ Outcome run(const Case& shape, int tensor, int expert, BackendKind kind, DType d
     plan.groups = groups_of(plan.grid, world.rank());
     const Backend backend = make_backend({.kind = kind, .threads = 2});
     std::atomic<bool> waits = false;
-    const Groups groups = make_groups(world, plan, *backend.ops, waits, {});
+    const Groups groups = make_groups(world, plan, *backend.ops, AllReduce::messages, waits, {});
     SparseMoe layer("model.layers.0", config, plan);
     Parameters parameters;
     layer.append_parameters(parameters);
