@@ -1,5 +1,8 @@
 #include <layers/models/cost.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 namespace maniple {
 namespace {
 
@@ -16,15 +19,19 @@ ModelCost cost_of(Model& model, DType type) {
   ModelCost cost;
   for (const Parameter* parameter : model.parameters()) {
     const uint64_t count = parameters_of(parameter->spec);
-    const auto used = static_cast<uint64_t>(static_cast<double>(count) * parameter->spec.used);
-    if (parameter->spec.role == WeightRole::vector)
-      cost.weight_bytes += count * size_of(DType::fp32);
-    else if (parameter == model.head())
+    const double share = parameter->spec.used;
+    if (parameter != model.embedding() || parameter == model.head())
+      cost.weight_bytes += count * size_of(parameter->spec.type(type));
+    if (share < 1) {
+      cost.expert_bytes += count * size_of(type);
+      cost.expert_share = share;
+    }
+    if (parameter->spec.role == WeightRole::vector) continue;
+    if (parameter == model.head())
       cost.head_parameters += count;
     else if (parameter != model.embedding())
-      cost.layer_parameters += used;
+      cost.layer_parameters += static_cast<uint64_t>(static_cast<double>(count) * share);
   }
-  cost.weight_bytes += (cost.layer_parameters + cost.head_parameters) * size_of(type);
   if (model.num_layers() == 0) return cost;
   const HeadLayout heads = model.heads();
   const auto layers = static_cast<uint64_t>(model.num_layers());
@@ -41,7 +48,10 @@ double flops(const ModelCost& cost, const StepWork& work) {
 }
 
 double bytes_moved(const ModelCost& cost, const StepWork& work) {
-  return static_cast<double>(work.steps) * static_cast<double>(cost.weight_bytes) +
+  const auto steps = static_cast<double>(work.steps);
+  const double unused =
+      std::pow(1 - cost.expert_share, static_cast<double>(work.tokens) / std::max(steps, 1.0));
+  return steps * (static_cast<double>(cost.weight_bytes) - unused * static_cast<double>(cost.expert_bytes)) +
          static_cast<double>(cost.kv_bytes) * static_cast<double>(work.context + 2 * work.tokens);
 }
 

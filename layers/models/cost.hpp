@@ -9,12 +9,13 @@ namespace maniple {
 
 // Of a rank's part, or of the whole model. Padding of weights and what a look-up reads count nothing.
 struct ModelCost {
-  uint64_t layer_parameters =
-      0;                         // of matrices: every token is multiplied with them; of experts those it uses
-  uint64_t head_parameters = 0;  // every sampled row is multiplied with them
-  uint64_t weight_bytes = 0;     // that a step reads: these matrices, norms and biases
-  uint64_t kv_bytes = 0;         // keys and values of a token in all layers
-  uint64_t attention_flops = 0;  // of a token and a position that it sees, in all layers
+  uint64_t layer_parameters = 0;  // of the matrices that a token is multiplied with
+  uint64_t head_parameters = 0;   // every sampled row is multiplied with them
+  uint64_t weight_bytes = 0;      // these matrices, all experts, norms and biases
+  uint64_t expert_bytes = 0;      // of experts alone
+  double expert_share = 1;        // that a token uses
+  uint64_t kv_bytes = 0;          // keys and values of a token in all layers
+  uint64_t attention_flops = 0;   // of a token and a position that it sees, in all layers
 };
 
 // type: of weights and KV cache.
@@ -34,7 +35,8 @@ struct StepWork {
 // A multiplication and an addition are two operations. Norms, activations, rotation and sampling are left out, as usual
 // (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B).
 double flops(const ModelCost& cost, const StepWork& work);
-// At least: each step reads the weights once; a sequence's keys and values are read once a step and written once.
+// Each step reads the weights once, of experts those that its tokens use if all are used alike; a sequence's keys
+// and values are read once a step and written once.
 double bytes_moved(const ModelCost& cost, const StepWork& work);
 
 }  // namespace maniple

@@ -267,7 +267,7 @@ play_round() {
   done
   completed
   ((++played[$kind]))
-  say "round $number, --seed $((seed + number)) --only $kind --rounds 1:$story; $((SECONDS - since)) s"
+  say "round $number, --seed $((seed + number)) --only $kind --rounds 1: ${undisturbed##*/}$story; $((SECONDS - since)) s"
   ((failures == before_round)) && return
   ((++failed[$kind]))
   [[ $kind != disk_full ]] || cp -r "$run" "$round"

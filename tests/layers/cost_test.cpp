@@ -83,6 +83,17 @@ TEST(ModelCost, OfExpertsIsThatOfTheOnesATokenUses) {
       .count = 5, .per_token = 2, .width = 10, .every = 3, .dense_layers = {}};  // the last layer
   const ModelCost whole = cost(config);
   EXPECT_EQ(whole.layer_parameters, 3 * layer - 3 * 8 * 12 + 5 * 8 + 2 * 3 * 8 * 10);
+  EXPECT_EQ(whole.expert_bytes, 5 * 3 * 8 * 10 * 2);
+  EXPECT_EQ(whole.weight_bytes,
+            cost(small(false)).weight_bytes - 3 * 8 * 12 * 2 + 5 * 8 * 4 + whole.expert_bytes);
+  // One token leaves three of five experts unread, two tokens 9 of 25.
+  const auto moved = [&](uint64_t tokens) {
+    return bytes_moved(whole, {.steps = 1, .tokens = tokens}) -
+           2.0 * static_cast<double>(whole.kv_bytes * tokens);
+  };
+  const auto experts = static_cast<double>(whole.expert_bytes), all = static_cast<double>(whole.weight_bytes);
+  EXPECT_DOUBLE_EQ(moved(1), all - 0.6 * experts);
+  EXPECT_DOUBLE_EQ(moved(2), all - 0.36 * experts);
 }
 
 // tests/data/models/shakespeare: tied, 5 layers, 8 heads of 64, 4 KV heads.

@@ -32,22 +32,26 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
       const int64_t first_row = fused ? piece.fused.first_row : 0;
       std::vector<float> raw;
       for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
-        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column)
+        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
           raw.push_back(source(first_row + row, column));
+          if ((column + 1) % piece.padding.run == 0)
+            raw.resize(raw.size() + static_cast<size_t>(piece.padding.padded - piece.padding.run));
+        }
       if (raw.empty()) continue;
       if (matrix)
-        ops.pack(parameter->matrix, piece.local_row,
-                 view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.columns.size()}));
+        ops.pack(
+            parameter->matrix, piece.local_row,
+            view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.padding.local(piece.columns.size())}));
       else
         std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
     }
   }
 }
 
-// A rank that runs layers in fp32 on the reference backend.
+// A rank that runs layers in fp32.
 struct Rank {
-  explicit Rank(World& world)
-      : backend(make_backend({.kind = BackendKind::reference})), workspace(*backend.device, 16 << 20) {
+  explicit Rank(World& world, BackendKind kind = BackendKind::reference)
+      : backend(make_backend({.kind = kind, .threads = 1})), workspace(*backend.device, 16 << 20) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     std::iota(all.begin(), all.end(), 0);
     groups.tensor = world.make_group(all, *backend.ops);
