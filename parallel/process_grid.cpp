@@ -36,6 +36,7 @@ GroupRanks groups_of(const GridSize& grid, int rank) {
   };
   return {.tensor = every(rank_at(grid, {0, mine.pipeline, mine.data}), 1, grid.tensor),
           .context = every(rank - mine.tensor % grid.context, 1, grid.context),
+          .stages = every(rank_at(grid, {mine.tensor, 0, mine.data}), grid.tensor, grid.pipeline),
           .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),
           .replica = ranks_of_replica(grid, mine.data),
           .previous = at_stage(mine.pipeline - 1),

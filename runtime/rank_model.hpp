@@ -58,9 +58,7 @@ class RankModel {
   // Runs plans until rank 0 sends the stop command.
   WorkerTimes work();
   double communication_seconds() const { return groups_.seconds(); }
-  CollectiveCounts collectives() const {
-    return runner_->collectives();
-  }  // of the tensor group, and between stages
+  std::map<GroupAxis, CollectiveCounts> collectives() const { return runner_->collectives(); }
 
  private:
   void read_tokenizer();
