@@ -7,6 +7,7 @@
 #include <parallel/world.hpp>
 
 #include <atomic>
+#include <map>
 #include <memory>
 
 namespace maniple {
@@ -21,11 +22,14 @@ struct Groups {
   // All ranks with the same part of other experts; with other parts of the same experts.
   Communicator& experts() const { return expert ? *expert : *tensor; }
   Communicator& expert_parts() const { return expert_tensor ? *expert_tensor : *tensor; }
-  // Calls f(communicator) for each.
+  // Calls f(axis, communicator or link) for each.
   template <typename F>
   void for_each(F f) const {
-    for (const auto* group : {&tensor, &context, &expert, &expert_tensor})
-      if (*group) f(**group);
+    f(GroupAxis::tensor, *tensor);
+    if (context) f(GroupAxis::context, *context);
+    if (expert) f(GroupAxis::expert, *expert);
+    if (expert_tensor) f(GroupAxis::expert_tensor, *expert_tensor);
+    if (stages) f(GroupAxis::pipeline, *stages);
   }
 
   // Lets messages between stages move while this rank computes.
@@ -33,15 +37,15 @@ struct Groups {
     if (stages) stages->poll();
   }
   bool capture() const { return tensor->captures(); }
-  CollectiveCounts counts() const {
-    CollectiveCounts sum;
-    for_each([&](const Communicator& group) { sum.add(group.counts()); });
-    return sum;
+  std::map<GroupAxis, CollectiveCounts> counts() const {
+    std::map<GroupAxis, CollectiveCounts> counts;
+    for_each([&](GroupAxis axis, const auto& group) { counts[axis] = group.counts(); });
+    return counts;
   }
   // Spent in calls, and in waits for the stage before and after.
   double seconds() const {
-    double sum = stages ? stages->seconds() : 0;
-    for_each([&](const Communicator& group) { sum += group.seconds(); });
+    double sum = 0;
+    for_each([&](GroupAxis, const auto& group) { sum += group.seconds(); });
     return sum;
   }
 };

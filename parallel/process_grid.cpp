@@ -39,6 +39,7 @@ GroupRanks groups_of(const GridSize& grid, int rank) {
           .context = every(rank - mine.tensor % grid.context, 1, grid.context),
           .expert = every(stage_begin + mine.tensor % parts, parts, grid.expert),
           .expert_tensor = every(stage_begin + mine.tensor / parts * parts, 1, parts),
+          .stages = every(rank_at(grid, {mine.tensor, 0, mine.data}), grid.tensor, grid.pipeline),
           .data = every(rank_at(grid, {mine.tensor, mine.pipeline, 0}), grid.replica_ranks(), grid.data),
           .replica = ranks_of_replica(grid, mine.data),
           .previous = at_stage(mine.pipeline - 1),

@@ -2,7 +2,10 @@
 // ((data * pipeline_size) + pipeline) * tensor_size + tensor: a tensor group is a row of consecutive ranks.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace maniple {
@@ -19,6 +22,17 @@ struct GridSize {
   int replica_ranks() const { return tensor * pipeline; }
   bool operator==(const GridSize&) const = default;
 };
+
+// The kinds of groups that ranks form. data: the ranks with the same part of the model; pipeline: the stages of a tensor rank.
+enum class GroupAxis : uint8_t { tensor, context, expert, expert_tensor, pipeline, data, world };
+inline constexpr std::array group_axes = {GroupAxis::tensor,        GroupAxis::context,  GroupAxis::expert,
+                                          GroupAxis::expert_tensor, GroupAxis::pipeline, GroupAxis::data,
+                                          GroupAxis::world};
+constexpr std::string_view name_of(GroupAxis axis) {
+  constexpr std::array<std::string_view, group_axes.size()> names = {
+      "tensor", "context", "expert", "expert_tensor", "pipeline", "data", "world"};
+  return names[static_cast<size_t>(axis)];
+}
 
 struct GridPosition {
   int tensor = 0;
@@ -37,6 +51,7 @@ struct GroupRanks {
   std::vector<int> context{0};        // the same KV head
   std::vector<int> expert{0};         // the same part of all experts
   std::vector<int> expert_tensor{0};  // all parts of the same experts
+  std::vector<int> stages{0};         // the same tensor rank of every stage of one replica
   std::vector<int> data{0};           // the same part of the model in every replica
   std::vector<int> replica{0};        // all ranks of one copy of the model
   // The same tensor rank of the stage before and after.

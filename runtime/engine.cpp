@@ -17,11 +17,13 @@ uint64_t peak_resident_bytes() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<uint64_t>(usage.ru_maxrss) << 10 : 0;
 }
 
-std::vector<CollectiveUse> uses_of(const CollectiveCounts& counts) {
+std::vector<CollectiveUse> uses_of(const std::map<GroupAxis, CollectiveCounts>& counts) {
   std::vector<CollectiveUse> uses;
-  for (uint32_t op = 0; op < counts.by_op.size(); ++op)
-    for (uint32_t size = 0; size < CollectiveCounts::num_sizes; ++size)
-      if (counts.by_op[op][size].calls > 0) uses.push_back({op, size, counts.by_op[op][size]});
+  for (const auto& [axis, by_op] : counts)
+    for (uint32_t op = 0; op < collective_op_names.size(); ++op)
+      for (uint32_t size = 0; size < CollectiveCounts::num_sizes; ++size)
+        if (const CollectiveCount& count = by_op.by_op[op][size]; count.calls > 0)
+          uses.push_back({static_cast<uint32_t>(axis), op, size, count});
   return uses;
 }
 

@@ -61,9 +61,7 @@ class RankModel {
   // Bytes of int32 [own sparse layers, experts]: how many tokens chose each expert.
   std::string expert_counts() const;
   double communication_seconds() const { return groups_.seconds(); }
-  CollectiveCounts collectives() const {
-    return runner_->collectives();
-  }  // of the tensor group, and between stages
+  std::map<GroupAxis, CollectiveCounts> collectives() const { return runner_->collectives(); }
 
  private:
   void read_tokenizer();

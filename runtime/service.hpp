@@ -33,9 +33,10 @@ struct RankMemory {
   uint64_t fitting_blocks = 0;                // KV blocks that its memory has room for
 };
 
-// Calls of one operation in the rank's tensor group, of one class of sizes (CollectiveCounts).
+// Calls of one operation in one of the rank's groups, of one class of sizes (CollectiveCounts).
 struct CollectiveUse {
-  uint32_t op = 0;  // CollectiveOp
+  uint32_t axis = 0;  // GroupAxis
+  uint32_t op = 0;    // CollectiveOp
   uint32_t log2_bytes = 0;
   CollectiveCount count;
 };

@@ -35,6 +35,10 @@ std::string name_of(const CommRow& row) {
 std::vector<int> ranks_of(GroupAxis axis, const World& world, const RankPlan& plan) {
   if (axis == GroupAxis::tensor) return plan.groups.tensor;
   if (axis == GroupAxis::data) return plan.groups.data;
+  if (axis == GroupAxis::context) return plan.groups.context;
+  if (axis == GroupAxis::expert) return plan.groups.expert;
+  if (axis == GroupAxis::expert_tensor) return plan.groups.expert_tensor;
+  if (axis == GroupAxis::pipeline) return plan.groups.stages;
   std::vector<int> everyone(static_cast<size_t>(world.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   return everyone;

@@ -121,9 +121,7 @@ std::vector<GroupRow> group_rows(const RunSummary& summary) {
       GroupRow& row = rows.emplace_back();
       row.rank = static_cast<int32_t>(rank);
       row.log2_bytes = use.log2_bytes;
-      const auto op = static_cast<CollectiveOp>(use.op);
-      const bool between_stages = op == CollectiveOp::send || op == CollectiveOp::receive;
-      copy_text(between_stages ? "pipeline" : "tensor", row.axis);
+      copy_text(name_of(static_cast<GroupAxis>(use.axis)), row.axis);
       copy_text(collective_op_names[use.op], row.op);
       row.calls = use.count.calls;
       row.bytes = use.count.bytes;

@@ -22,7 +22,6 @@ constexpr std::array benches = {BenchKind::throughput, BenchKind::latency, Bench
                                 BenchKind::kernels};
 constexpr std::array ops = {CommOp::all_reduce, CommOp::all_gather, CommOp::reduce_scatter, CommOp::broadcast,
                             CommOp::sendrecv};
-constexpr std::array axes = {GroupAxis::tensor, GroupAxis::data, GroupAxis::world};
 
 // Names with commas between them; each counts once.
 template <typename T, size_t N>
@@ -153,7 +152,7 @@ void add_bench_options(Grammar& grammar, BenchOptions& options) {
   add_model_options(grammar, options, /*if_no_model=*/nullptr);
   grammar.group("comm (messages are fp32, or --dtype)");
   grammar.add("op", list(options.ops, ops), "operations [default: all]");
-  grammar.add("group", list(options.groups, axes), "groups of the job's layout [default: all]");
+  grammar.add("group", list(options.groups, group_axes), "groups of the job's layout [default: all]");
   grammar.add("begin", message_size(options.begin), "smallest message [default: 8]");
   grammar.add("end", message_size(options.end), "largest message [default: 128M]");
   grammar.add("factor", number(options.factor, size_t{2}, size_t{1} << 20),

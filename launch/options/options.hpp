@@ -10,6 +10,7 @@
 #include <launch/process/launcher.hpp>
 #include <launch/process/stop_clock.hpp>
 #include <launch/run_directory/ledger.hpp>
+#include <parallel/process_grid.hpp>
 #include <parallel/world.hpp>
 #include <runtime/engine_options.hpp>
 
@@ -74,7 +75,6 @@ struct DoctorOptions : GenerateOptions {  // the model (else an empty path) and 
 // What `bench` measures; for comm, by which operations of which of the job's groups.
 enum class BenchKind : uint8_t { throughput, latency, comm, load, kernels };
 enum class CommOp : uint8_t { all_reduce, all_gather, reduce_scatter, broadcast, sendrecv };
-enum class GroupAxis : uint8_t { tensor, data, world };
 
 constexpr std::string_view name_of(BenchKind kind) {
   constexpr std::string_view names[] = {"throughput", "latency", "comm", "load", "kernels"};
@@ -84,10 +84,6 @@ constexpr std::string_view name_of(CommOp op) {
   constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                         "sendrecv"};
   return names[static_cast<size_t>(op)];
-}
-constexpr std::string_view name_of(GroupAxis axis) {
-  constexpr std::string_view names[] = {"tensor", "data", "world"};
-  return names[static_cast<size_t>(axis)];
 }
 
 struct BenchOptions : JobOptions {  // without a model its path is empty
@@ -109,7 +105,7 @@ struct BenchOptions : JobOptions {  // without a model its path is empty
   // comm; bytes
   std::vector<CommOp> ops{CommOp::all_reduce, CommOp::all_gather, CommOp::reduce_scatter, CommOp::broadcast,
                           CommOp::sendrecv};
-  std::vector<GroupAxis> groups{GroupAxis::tensor, GroupAxis::data, GroupAxis::world};
+  std::vector<GroupAxis> groups{group_axes.begin(), group_axes.end()};
   size_t begin = 8, end = size_t{128} << 20;
   size_t factor = 2;  // from one size to the next
   bool check = true;  // count wrong values

@@ -73,10 +73,10 @@ void ModelRunner::capture_decodes() {
       forward(batch);
     }
     DecodeGraph& decode = graphs_[*bucket];
-    const CollectiveCounts before = context_.groups.counts();
+    const auto before = context_.groups.counts();
     decode.graph = context_.ops.device().capture([&] { decode.logits = forward(batch); });
     decode.calls = context_.groups.counts();
-    decode.calls.add_calls(before, -1);
+    for (auto& [axis, calls] : decode.calls) calls.add_calls(before.at(axis), -1);
     decode.workspace = workspace_.used();
   }
 }
@@ -92,11 +92,11 @@ TensorView ModelRunner::forward(const StepBatch& batch, const StageStep& step) {
   return out;
 }
 
-CollectiveCounts ModelRunner::collectives() const {
-  CollectiveCounts sum = context_.groups.counts();
-  for (const auto& [bucket, decode] : graphs_) sum.add_calls(decode.calls, decode.replays);
-  if (context_.groups.stages) sum.add(context_.groups.stages->counts());
-  return sum;
+std::map<GroupAxis, CollectiveCounts> ModelRunner::collectives() const {
+  auto sums = context_.groups.counts();
+  for (const auto& [bucket, decode] : graphs_)
+    for (const auto& [axis, calls] : decode.calls) sums[axis].add_calls(calls, decode.replays);
+  return sums;
 }
 
 TensorView ModelRunner::replay(DecodeGraph& decode) {

@@ -63,7 +63,7 @@ class ModelRunner {
   // The result of the oldest plan that was launched and not collected; waits for it if it is not ready.
   StepResult collect();
   // The calls of the groups so far, those of captured graphs counted by their replays.
-  CollectiveCounts collectives() const;
+  std::map<GroupAxis, CollectiveCounts> collectives() const;
   bool ready() const { return launched_.front().rows.ready(); }
 
  private:
@@ -82,7 +82,7 @@ class ModelRunner {
     std::unique_ptr<Graph> graph;
     TensorView logits;
     size_t workspace;  // bytes that the graph uses
-    CollectiveCounts calls;
+    std::map<GroupAxis, CollectiveCounts> calls;
     int64_t replays = 0;
   };
 

@@ -62,12 +62,16 @@ say "a context shared by ranks: prompts of 600 and 2,300 tokens"
 done; } >"$work/long"
 long=(generate --model "$model" --in "$work/long" --seed 42 --max-tokens 24)
 on 1 "${long[@]}" >"$work/long.1" 2>"$work/err" || bad "1 rank: $(cat "$work/err")"
-on 8 "${long[@]}" --tp 8 --cp 2 --kv-memory 1M --max-num-seqs 4 --max-num-batched-tokens 300 >"$work/long.8" 2>"$work/err" || bad "8 ranks: $(cat "$work/err")"
+on 8 "${long[@]}" --tp 8 --cp 2 --kv-memory 2M --max-num-seqs 4 --max-num-batched-tokens 300 >"$work/long.8" 2>"$work/err" || bad "8 ranks: $(cat "$work/err")"
 cmp "$work/long.1" "$work/long.8" || bad "--cp 2 gave other results than one rank"
 said '8 ranks = tensor 8 \(context 2\) x data 1'
-said 'KV cache: 3 blocks of 512 tokens'
-for grid in "4 --tp 4 --cp 4" "4 --tp 2 --cp 2 --pp 2"; do
-  on ${grid%% *} generate ${grid#* } --model "$DATA/models/tiny-qwen3-kv1" --load random --in <(printf '{"tokens":[%s]}\n' "$(seq -s, 1 300),$(seq -s, 1 280)") --max-tokens 20 >"$work/kv1.${grid%% *}" 2>"$work/err" || bad "$grid: $(cat "$work/err")"
+said 'KV cache: 6 blocks of 512 tokens'
+printf '{"tokens":[%s],"temperature":0.8,"logprobs":1}\n' "$(seq -s, 1 380),$(seq -s, 1 380)" >"$work/long.kv1"
+long=(generate --model "$DATA/models/tiny-qwen3-kv1" --in "$work/long.kv1" --seed 42 --max-tokens 20)
+on 1 "${long[@]}" >"$work/kv1.1" 2>"$work/err" || bad "1 rank: $(cat "$work/err")"
+for grid in "4 --tp 4 --cp 4" "4 --tp 2 --cp 2 --pp 2" "4 --tp 2 --cp 2"; do
+  on ${grid%% *} "${long[@]}" ${grid#* } >"$work/out" 2>"$work/err" || bad "$grid: $(cat "$work/err")"
+  cmp "$work/kv1.1" "$work/out" || bad "$grid gave other results than one rank"
 done
 
 say "tokens only: a model without a tokenizer, with one KV head for two ranks"

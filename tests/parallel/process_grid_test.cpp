@@ -39,6 +39,14 @@ TEST(ProcessGrid, TwoReplicasOfFourTensorRanks) {
   EXPECT_EQ(result_rank_of(grid, 1), 4);
 }
 
+TEST(ProcessGrid, ContextsAreNeighboursInATensorGroupAndStagesApart) {
+  const GridSize grid{.tensor = 4, .pipeline = 2, .data = 1, .context = 2};
+  EXPECT_EQ(groups(grid, &GroupRanks::context), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(groups(grid, &GroupRanks::stages), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(groups({.tensor = 6, .data = 2, .context = 3}, &GroupRanks::context),
+            (Groups{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9, 10, 11}}));
+}
+
 // For every grid of up to 64 ranks: positions are a bijection in the documented order, and each kind of group
 // parts the ranks into groups of its size.
 TEST(ProcessGrid, EveryGridUpTo64RanksIsConsistent) {

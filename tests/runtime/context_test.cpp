@@ -68,7 +68,8 @@ std::string print(const Served& served) {
     text += fmt::format("{}:", id);
     for (const int32_t token : completion.tokens) text += fmt::format(" {}", token);
     for (const TokenScore& score : completion.scores) text += fmt::format(" {:a}", score.logprob);
-    text += completion.error + '\n';
+    text += '\n';
+    EXPECT_EQ(completion.error, "");
   }
   return text;
 }
