@@ -66,7 +66,7 @@ no 1 64 'bench takes what to measure|maniple bench comm'
 no 2 64 'unknown bench troughput|did you mean throughput?' troughput
 no 1 64 '--record and --json are the same file' comm --record r.h5 --json r.h5
 no 2 64 '--op (all_reduse) must be some of|did you mean all_reduce?' comm --op all_reduse
-no 1 64 '--group (pipelines) must be some of: tensor, context, pipeline, data, world' comm --group pipelines
+no 1 64 '--group (pipelines) must be some of: tensor, context, expert, expert_tensor, pipeline, data, world' comm --group pipelines
 no 1 64 '--begin: "8X" is not a number of bytes' comm --begin 8X
 no 1 64 '--repeats (0)' comm --repeats 0
 no 1 64 '--model does not go with bench comm' comm --model "$model"
