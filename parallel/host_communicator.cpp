@@ -14,8 +14,7 @@ std::unique_ptr<Communicator> make_host_communicator(std::unique_ptr<Transport> 
     return std::make_unique<TreeCommunicator>(std::move(transport), ops);
   SharedMemory memory = share_memory(*transport, SharedCommunicator::bytes_of_rank);
   if (!memory)
-    return std::make_unique<TreeCommunicator>(std::move(transport), ops,
-                                              "messages (the ranks of a node have no shared memory)");
+    return std::make_unique<TreeCommunicator>(std::move(transport), ops, "messages (no shared memory)");
   auto group = std::make_unique<SharedCommunicator>(std::move(transport), ops, std::move(memory), spin);
   group->choose_ways(how == AllReduce::automatic);
   return group;

@@ -12,7 +12,7 @@ says '^RESULT INVALID: nothing was measured$'
 bench 1 1 comm --require-valid
 says 'maniple: error: the result is INVALID: nothing was measured' err
 bench 2 0 comm --tp 2 "${short[@]}" --dtype bf16 --json "$work/two.json"
-says '^# group tensor: 1 group of 2; times of the slowest rank; 2 repeats, median \[95 % CI\]$'
+says '^# group tensor: 1 group of 2; times of the slowest rank; 2 repeats, median \[95 % CI\]; sums by (messages|shared memory)'
 says '^# group data: one rank'
 says '^# group world: the ranks of group tensor$'
 says '^ +8 +4 bfloat16 reduce_scatter +[0-9.]+ +\[-, -\] +[0-9.e-]+ +[0-9.e-]+  0$'
