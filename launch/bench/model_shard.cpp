@@ -1,3 +1,4 @@
+#include <kernels/reference/rows.hpp>
 #include <launch/bench/model_shard.hpp>
 #include <launch/bench/roofline.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
@@ -5,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 namespace maniple {
 namespace {
@@ -27,6 +29,18 @@ ModelConfig cut(ModelConfig config, TensorRank place, DType type, uint64_t memor
   const auto enough = static_cast<int64_t>(std::max(memory / layer + 1, uint64_t{2}));
   config.num_layers = std::min(config.num_layers, enough);
   return config;
+}
+
+// Rows that are alike would all choose the same experts.
+Tensor random_rows(Device& device, DType type, const Shape& shape) {
+  std::mt19937 random;
+  std::vector<float> values(static_cast<size_t>(shape.elements()));
+  for (float& value : values) value = static_cast<float>(random()) * 0x1p-31F - 1;
+  Tensor rows(device, type, shape);
+  std::vector<std::byte> bytes(rows.view().bytes());
+  reference::write(view_of(bytes.data(), type, shape), 0, values);
+  device.upload(rows.view().data, bytes.data(), bytes.size());
+  return rows;
 }
 
 }  // namespace
@@ -86,7 +100,7 @@ KvLayout ModelShard::kv_layout(int64_t block_size) const {
 ModelShard::Pass ModelShard::layers(int64_t tokens) {
   const StepBatch batch = batch_of(tokens, std::min(tokens, short_sequence), 0, kv_layout(short_sequence),
                                    parts(tokens, short_sequence));
-  input_ = touched(device_, engine_.dtype, {tokens, config_.hidden_size});
+  input_ = random_rows(device_, engine_.dtype, {tokens, config_.hidden_size});
   DryOps dry(ops_);
   Workspace measured;
   ForwardContext dry_context{dry, measured, groups_, engine_.dtype, context_.layer};
