@@ -63,7 +63,8 @@ for name in shakespeare tiny-qwen3-moe; do
 done
 
 # begin [LEAST_RANKS]: starts a job of the round's run on a random layout. $job is its process, $log its output.
-layouts=("1 1 1 1" "2 1 1 1" "2 2 1 1" "4 2 1 1" "2 1 2 1" "4 2 2 1" "3 1 3 1" "8 8 1 2")
+layouts=("1 1 1 1" "2 1 1 1" "2 2 1 1" "4 2 1 1" "2 1 2 1" "4 2 2 1" "3 1 3 1")
+[[ -n $slurm ]] || layouts+=("8 8 1 2")
 begin() {
   local tp pp cp
   while read -r count tp pp cp <<<"${layouts[RANDOM % ${#layouts[@]}]}" && ((count < ${1:-1})); do :; done
