@@ -37,7 +37,7 @@ struct EngineOptions {
   std::optional<size_t> kv_memory;
   double gpu_memory_utilization = 0.9;  // of the whole GPU, other processes included
   AllReduce all_reduce = AllReduce::automatic;
-  bool share_gpus = false;              // ranks may use the same GPU
+  bool share_gpus = false;  // ranks may use the same GPU
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 2048;
   std::optional<uint32_t> max_model_len;  // absent: the model's
