@@ -4,7 +4,7 @@
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/job_plan.hpp>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -202,10 +202,12 @@ RankPlan JobPlan::rank(int rank) const {
 }
 
 std::string grid_text(const GridSize& grid) {
-  const std::string experts = grid.expert > 1 ? fmt::format(" (expert {})", grid.expert) : "";
   const std::string stages = grid.pipeline > 1 ? fmt::format("pipeline {} x ", grid.pipeline) : "";
-  const std::string context = grid.context > 1 ? fmt::format(" (context {})", grid.context) : "";
-  return fmt::format("tensor {}{}{} x {}data {}", grid.tensor, context, experts, stages, grid.data);
+  std::vector<std::string> inside;
+  if (grid.context > 1) inside.push_back(fmt::format("context {}", grid.context));
+  if (grid.expert > 1) inside.push_back(fmt::format("expert {}", grid.expert));
+  const std::string factors = inside.empty() ? "" : fmt::format(" ({})", fmt::join(inside, ", "));
+  return fmt::format("tensor {}{} x {}data {}", grid.tensor, factors, stages, grid.data);
 }
 
 int default_expert_size(int tensor_size, const ExpertsConfig& experts) {

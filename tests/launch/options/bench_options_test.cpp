@@ -27,7 +27,7 @@ TEST(BenchOptions, HaveTheDefaultsOfTheHelp) {
   EXPECT_EQ(options.warmup, 1);
   EXPECT_EQ(options.repeats, 6);
   EXPECT_EQ(options.ops.size(), 5u);
-  EXPECT_EQ(options.groups.size(), 5u);
+  EXPECT_EQ(options.groups.size(), group_axes.size());
   EXPECT_EQ(options.begin, 8u);
   EXPECT_EQ(options.end, 128u << 20);
   EXPECT_EQ(options.factor, 2u);
@@ -80,8 +80,9 @@ TEST(BenchOptions, AnUnknownWordOfAListIsNamedWithItsOption) {
       error.what(),
       "--op (all_reduse) must be some of: all_reduce, all_gather, reduce_scatter, broadcast, sendrecv");
   EXPECT_EQ(error.remedy(), "did you mean all_reduce?");
-  EXPECT_STREQ(bench_refusal({"comm", "--group", "pipelines"}).what(),
-               "--group (pipelines) must be some of: tensor, context, pipeline, data, world");
+  EXPECT_STREQ(
+      bench_refusal({"comm", "--group", "pipelines"}).what(),
+      "--group (pipelines) must be some of: tensor, context, expert, expert_tensor, pipeline, data, world");
   for (const char* list : {"", ",", "all_reduce,"})
     EXPECT_THAT(bench_refusal({"comm", "--op", list}).what(), HasSubstr("--op () must be")) << list;
 }
