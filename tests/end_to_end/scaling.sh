@@ -61,7 +61,7 @@ say "failed twice"
 printf '1\n137\n' >s/points/tp1-dp4/round-1/attempts
 next_is points/tp1-dp1/round-2 ""
 grep -q "s/points/tp1-dp4/round-1 is skipped: it failed 2 times (exit codes 1, 137)" err || bad "a skipped launch is not said: $(cat err)"
-reported "# failed 2 times (exit codes 1, 137), and skipped: s/points/tp1-dp4/round-1|# missing: tp 1 dp 4, round 2|VALID, 1 of 2 rounds" s
+reported "# failed 2 times (exit codes 1, 137), and skipped: s/points/tp1-dp4/round-1|# missing: tp 1, dp 4, round 2|VALID, 1 of 2 rounds" s
 
 say "the report of made-up launches"
 "$RECORDER" launch s 1 4 1 300 && "$RECORDER" launch s 1 1 2 102 && "$RECORDER" launch s 1 2 2 184 && "$RECORDER" launch s 1 4 2 306
@@ -72,9 +72,9 @@ reported "# strong scaling over dp (tp 1), reference 1 rank, 2 launches|1.80  0.
 reported '"speed_up":3.0|"missing":[]' s --json -
 reported "fom: efficiency = 0.750" s --fom --csv tables
 "$MANIPLE" report s >table
-while IFS=, read -r ranks nodes tp dp _ rate _ _ speed_up efficiency karp_flatt verdict _; do
+while IFS=, read -r ranks nodes tp pp dp _ rate _ _ speed_up efficiency karp_flatt verdict _; do
   read -r -a row < <(grep "^ *$ranks " table)
-  expected=$(LC_ALL=C printf '%d %d %d %d %.1f %.2f %.3f ' "$ranks" "$nodes" "$tp" "$dp" "$rate" "$speed_up" "$efficiency")
+  expected=$(LC_ALL=C printf '%d %d %d %d %d %.1f %.2f %.3f ' "$ranks" "$nodes" "$tp" "$pp" "$dp" "$rate" "$speed_up" "$efficiency")
   expected+=$([[ -z $karp_flatt ]] && echo - || LC_ALL=C printf '%.3f' "$karp_flatt")
   [[ "${row[*]}" == "$expected $verdict" ]] || bad "the table has ${row[*]}, the CSV $expected $verdict"
 done < <(tail -n +2 tables/scaling.csv)
@@ -150,7 +150,7 @@ rm code real/points/*/*/attempts
 run_study
 ((rc == 0)) || bad "the rest ended with $rc: $(cat run.out run.err)"
 scaling next real && [[ ! -s out && ! -s err ]] || bad "something is left: $(cat out err)"
-reported "# strong scaling over dp (tp 1)|     2     1   1   2  " real
+reported "# strong scaling over dp (tp 1)|     2     1   1   1   2  " real
 ! grep -q missing out || bad "a complete study misses something: $(cat out)"
 run_study
 ((rc == 0)) && [[ ! -s run.out ]] || bad "a complete study is run again: $(cat run.out)"

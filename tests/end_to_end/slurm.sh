@@ -216,5 +216,5 @@ ended study-killed 60 "0 any"
 submit study "$scripts/../scaling/study.sbatch" "$work/study"
 ended study 90 0
 says study '^points/tp1-dp4/round-1: exit code 0 '
-"$MANIPLE" report "$work/study" >"$work/out" && grep -q '^ *4 * 2 * 1 * 4 .*\(VALID\|NOISY\)' "$work/out" || bad "study: $(cat "$work/out")"
+"$MANIPLE" report "$work/study" >"$work/out" && grep -q '^ *4 * 2 * 1 * 1 * 4 .*\(VALID\|NOISY\)' "$work/out" || bad "study: $(cat "$work/out")"
 judge
