@@ -104,14 +104,14 @@ std::vector<Measurement> sweep_all_reduce(World& world, const char* name, std::s
   std::vector<Measurement> sweep;
   for (size_t bytes = size_t{4} << 10; bytes <= size_t{16} << 20; bytes *= 4) {
     Tensor values(*backend.device, DType::fp32, {1, static_cast<int64_t>(bytes / sizeof(float))});
-    const int times = bytes < size_t{1} << 20 ? 25 : 5;  // short ones are easily disturbed
+    const int calls = bytes < size_t{1} << 20 ? 20 : 1;  // a rank may be ahead of others for a few short ones
     world.barrier();
-    const double seconds = median_seconds(times, [&] {
-      group->all_reduce(values);
+    const double seconds = median_seconds(5, [&] {
+      for (int call = 0; call < calls; ++call) group->all_reduce(values);
       backend.device->synchronize();
     });
     sweep.push_back({fmt::format("all-reduce of {}, {}", bytes_text(bytes), name), "us", false, 3,
-                     gather_values(world, seconds * 1e6)});
+                     gather_values(world, seconds / calls * 1e6)});
   }
   return sweep;
 }
@@ -235,7 +235,7 @@ std::string measurements_text(const std::vector<Measurement>& measured,
     const auto one = [&](size_t rank) {
       return fmt::format("{} rank {} on {}", number_text(series.by_rank[rank]), rank, locations[rank].host);
     };
-    text += fmt::format("{:36} {:>8} {}", series.name, number_text(median_of(series, ranks)), series.unit);
+    text += fmt::format("{:40} {:>8} {}", series.name, number_text(median_of(series, ranks)), series.unit);
     if (ranks.size() > 1)
       text += fmt::format(" (best: {}; worst: {})", one(ranks.front()), one(ranks.back()));
     text += '\n';
