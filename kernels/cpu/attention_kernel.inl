@@ -256,7 +256,8 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
   for (int row = 0; row < rows; ++row) {
     const int head = row % tile.group;
     Dot<Element>::prepare(static_cast<const Element*>(tile.queries) + row / tile.group * tile.token_stride +
-                              head / tile.owner_heads * tile.owner_stride + head % tile.owner_heads * head_dim,
+                              head / tile.owner_heads * tile.owner_stride +
+                              head % tile.owner_heads * head_dim,
                           head_dim, queries + row * head_dim);
   }
   score_tile(split, queries, transposed, scores);

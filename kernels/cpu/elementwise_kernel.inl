@@ -123,7 +123,8 @@ void silu_mul_from(const From* gate, const From* up, int64_t width, void* out) {
 
 template <typename Element>
 void silu_mul(const void* gate, const void* up, int64_t width, void* out) {
-  silu_mul_from<Element, Element>(static_cast<const Element*>(gate), static_cast<const Element*>(up), width, out);
+  silu_mul_from<Element, Element>(static_cast<const Element*>(gate), static_cast<const Element*>(up), width,
+                                  out);
 }
 
 template <typename Element>
@@ -184,8 +185,8 @@ void add_floats(void* x, const float* b, int64_t count) {
 
 template <typename Element>
 RowKernels row_kernels() {
-  return {rms_norm<Element>, silu_mul<Element>, silu_mul_from<float, Element>, add<Element>,
-          add_tree<Element>, add_floats<Element>};
+  return {rms_norm<Element>, silu_mul<Element>, silu_mul_from<float, Element>,
+          add<Element>,      add_tree<Element>, add_floats<Element>};
 }
 
 // --- sampling ---
