@@ -37,7 +37,7 @@ std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ExpertsConfig& ex
                  first, rank, layer);
         std::vector<int32_t> counts(sums.size());
         std::memcpy(counts.data(), row.data(), width);
-        std::ranges::transform(sums, counts, sums.begin(), std::plus<int64_t>());
+        std::ranges::transform(sums, counts, sums.begin(), std::plus<>());
       }
       loads.push_back(load_of(layer, sums));
       at += width;
