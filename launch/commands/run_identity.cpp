@@ -63,9 +63,10 @@ std::string instruction_path_of(const BackendOptions& backend) {
 
 std::string level_of(const JobPlan& plan) {
   std::string level(name_of(plan.repro));
-  if (plan.repro == Repro::batch) level += fmt::format(" of tensor size {}", plan.grid.tensor);
-  if (plan.repro == Repro::batch && plan.grid.expert > 1)
-    level += fmt::format(", expert size {}", plan.grid.expert);
+  if (plan.repro != Repro::batch) return level;
+  level += fmt::format(" of tensor size {}", plan.grid.tensor);
+  if (plan.grid.context > 1) level += fmt::format(", context size {}", plan.grid.context);
+  if (plan.grid.expert > 1) level += fmt::format(", expert size {}", plan.grid.expert);
   return level;
 }
 

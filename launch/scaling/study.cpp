@@ -65,7 +65,8 @@ Study parse_study(const std::string& text, const fs::path& file) try {
   study.model_hash = stored.at("model_hash");
   for (const json& sizes : stored.at("points")) {
     StudyPoint& point = study.points.emplace_back();
-    for (const StudyAxis& axis : study_axes) point.*axis.size = sizes.value(axis.name, 1);
+    for (const StudyAxis& axis : study_axes)
+      if (sizes.contains(axis.name) || is_shown(axis, point)) point.*axis.size = sizes.at(axis.name);
   }
   study.rounds = stored.at("rounds");
   study.launcher = stored.at("launcher");
@@ -179,7 +180,7 @@ std::string title_of(const Study& study) {
   const StudyPoint& first = study.points.front();
   std::vector<std::string> fixed;
   for (const StudyAxis& axis : study_axes)
-    if (axis.name != study.axis().name && is_shown(axis, first))
+    if (axis.size != study.axis().size && is_shown(axis, first))
       fixed.push_back(fmt::format("{} {}", axis.name, first.*axis.size));
   return fmt::format("{} scaling over {} ({})", name_of(study.mode), study.axis().name,
                      fmt::join(fixed, ", "));

@@ -62,16 +62,9 @@ std::vector<GenerationRequest> requests_of(std::initializer_list<int> lengths) {
   return requests;
 }
 
-std::string print(const Served& served) {
-  std::string text;
-  for (const auto& [id, completion] : served.completions) {
-    text += fmt::format("{}:", id);
-    for (const int32_t token : completion.tokens) text += fmt::format(" {}", token);
-    for (const TokenScore& score : completion.scores) text += fmt::format(" {:a}", score.logprob);
-    text += '\n';
-    EXPECT_EQ(completion.error, "");
-  }
-  return text;
+std::string print_complete(const Served& served) {
+  for (const auto& [id, completion] : served.completions) EXPECT_EQ(completion.error, "") << id;
+  return testing::print(served);
 }
 
 class Context : public ::testing::TestWithParam<Heads> {
@@ -95,12 +88,13 @@ TEST_P(Context, GivesTheBytesOfOneRank) {
     one.dtype = shared.dtype = dtype;
     const Served expected = serve(1, one, requests), served = serve(tensor, shared, requests);
     EXPECT_EQ(served.plan.repro, Repro::grid);
-    EXPECT_EQ(print(served), print(expected)) << name_of(dtype);
+    EXPECT_EQ(print_complete(served), print_complete(expected)) << name_of(dtype);
     if (dtype == DType::fp32) continue;
     shared.max_num_batched_tokens = 7;
     shared.max_num_seqs = 5;
     const auto few = requests_of({1, 257, 513, 600, 600});
-    EXPECT_EQ(print(serve(tensor, shared, few)), print(serve(1, one, few))) << "chunks of 7";
+    EXPECT_EQ(print_complete(serve(tensor, shared, few)), print_complete(serve(1, one, few)))
+        << "chunks of 7";
   }
 }
 
@@ -118,19 +112,19 @@ TEST_P(Context, SurvivesPreemptionsAndFindsPrefixes) {
   }
   const Served expected = serve(1, options_for(model, 1, 1), requests);
   EngineOptions shared = options_for(model, tensor, context);
-  EXPECT_EQ(print(serve(tensor, shared, requests)), print(expected));
+  EXPECT_EQ(print_complete(serve(tensor, shared, requests)), print_complete(expected));
   const size_t block = 2 * 2 * 16 * 256 * size_of(shared.dtype);  // one head, two layers
   const size_t longest =
       (2600 + 40 + 256 * static_cast<size_t>(context) - 1) / (256 * static_cast<size_t>(context));
   shared.kv_memory = std::max<size_t>(longest, 5) * block;
   const Served tight = serve(tensor, shared, requests);
-  EXPECT_EQ(print(tight), print(expected));
+  EXPECT_EQ(print_complete(tight), print_complete(expected));
   EXPECT_GT(tight.summary.preemptions, 0U);
   shared = options_for(model, tensor, context);
   shared.max_num_seqs = 1;
   shared.max_num_batched_tokens = 300;
   const Served cached = serve(tensor, shared, requests);
-  EXPECT_EQ(print(cached), print(expected));
+  EXPECT_EQ(print_complete(cached), print_complete(expected));
   EXPECT_GT(cached.summary.cached_tokens, 0U);
 }
 

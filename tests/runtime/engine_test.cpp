@@ -12,7 +12,10 @@
 namespace maniple {
 namespace {
 
+using testing::expect_golden;
 using testing::Golden;
+using testing::golden_requests;
+using testing::print;
 using testing::serve;
 using testing::Served;
 
@@ -26,25 +29,6 @@ EngineOptions options_for(const std::string& model, DType dtype, BackendKind kin
   options.kv_memory = size_t{64} << 20;
   options.block_size = 32;
   return options;
-}
-
-std::vector<GenerationRequest> golden_requests(const Golden& golden) {
-  std::vector<GenerationRequest> requests;
-  for (const testing::GoldenSequence& sequence : golden.sequences) {
-    GenerationRequest& request = requests.emplace_back();
-    request.id = requests.size() - 1;
-    request.prompt = sequence.prompt;
-    request.sampling.temperature = 0;
-    request.sampling.ignore_eos = true;
-    request.sampling.max_tokens = static_cast<uint32_t>(sequence.tokens.size());
-  }
-  return requests;
-}
-
-void expect_golden(const Golden& golden, const Served& served, const std::string& where) {
-  ASSERT_EQ(served.completions.size(), golden.sequences.size()) << where;
-  for (size_t i = 0; i < golden.sequences.size(); ++i)
-    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << where << ", sequence " << i;
 }
 
 struct Grid {
@@ -156,24 +140,6 @@ TEST(Engine, KeepsItsTokensWhenPreempted) {
   EXPECT_GT(served.summary.preemptions, 0u);
   for (size_t i = 0; i < requests.size(); ++i)
     EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens) << i;
-}
-
-// The whole completion as text: one comparison covers it bit by bit.
-std::string print(const Served& served) {
-  std::string text;
-  for (const auto& [id, completion] : served.completions) {
-    text += fmt::format("{} [", id);
-    for (const int32_t token : completion.tokens) text += fmt::format("{} ", token);
-    text += fmt::format("] {} {}{}", static_cast<int>(completion.reason), completion.text.value_or(""),
-                        completion.error);
-    for (const TokenScore& score : completion.scores) {
-      text += fmt::format(" {:a}", score.logprob);
-      for (const TokenLogprob& other : score.alternatives)
-        text += fmt::format(" ({} {:a})", other.id, other.logprob);
-    }
-    text += '\n';
-  }
-  return text;
 }
 
 std::vector<GenerationRequest> varied_requests(size_t count) {

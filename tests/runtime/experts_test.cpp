@@ -12,7 +12,10 @@
 namespace maniple {
 namespace {
 
+using testing::expect_golden;
 using testing::Golden;
+using testing::golden_requests;
+using testing::print;
 using testing::serve;
 using testing::Served;
 
@@ -43,25 +46,6 @@ std::string text_of(const Grid& grid) {
   return fmt::format("tp {} ep {} pp {} dp {}", grid.tensor, grid.expert, grid.pipeline, grid.data);
 }
 
-std::vector<GenerationRequest> golden_requests(const Golden& golden) {
-  std::vector<GenerationRequest> requests;
-  for (const testing::GoldenSequence& sequence : golden.sequences) {
-    GenerationRequest& request = requests.emplace_back();
-    request.id = requests.size() - 1;
-    request.prompt = sequence.prompt;
-    request.sampling.temperature = 0;
-    request.sampling.ignore_eos = true;
-    request.sampling.max_tokens = static_cast<uint32_t>(sequence.tokens.size());
-  }
-  return requests;
-}
-
-void expect_golden(const Golden& golden, const Served& served, const std::string& where) {
-  ASSERT_EQ(served.completions.size(), golden.sequences.size()) << where;
-  for (size_t i = 0; i < golden.sequences.size(); ++i)
-    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << where << ", sequence " << i;
-}
-
 const Grid grids[] = {{1, 1}, {1, 1, 2}, {1, 1, 1, 3}, {2, 1}, {2, 2},       {4, 1},
                       {4, 2}, {4, 4, 1}, {8, 2},       {8, 8}, {2, 2, 2, 2}, {4, 2, 2}};
 
@@ -89,17 +73,6 @@ TEST(Experts, FusedOnDiskAreTheSame) {
           golden, serve(grid.ranks(), options_for(fused.path(), DType::fp32, grid), golden_requests(golden)),
           fmt::format("{} {}", name, text_of(grid)));
   }
-}
-
-std::string print(const Served& served) {
-  std::string text;
-  for (const auto& [id, completion] : served.completions) {
-    text += fmt::format("{}:", id);
-    for (const int32_t token : completion.tokens) text += fmt::format(" {}", token);
-    for (const TokenScore& score : completion.scores) text += fmt::format(" {:a}", score.logprob);
-    text += "\n";
-  }
-  return text;
 }
 
 std::vector<GenerationRequest> requests_of(int64_t vocabulary) {

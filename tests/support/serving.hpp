@@ -5,7 +5,10 @@
 #include <runtime/completion_builder.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/engine.hpp>
+#include <support/golden.hpp>
 #include <support/thread_world.hpp>
+
+#include <gtest/gtest.h>
 
 #include <map>
 #include <vector>
@@ -93,6 +96,43 @@ inline Served serve(int ranks, const EngineOptions& options, const std::vector<G
                     RunObserver* observer = nullptr) {
   return serve(
       ranks, [&](int) { return options; }, requests, observer);
+}
+
+inline std::vector<GenerationRequest> golden_requests(const Golden& golden) {
+  std::vector<GenerationRequest> requests;
+  for (const GoldenSequence& sequence : golden.sequences) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = requests.size() - 1;
+    request.prompt = sequence.prompt;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = static_cast<uint32_t>(sequence.tokens.size());
+  }
+  return requests;
+}
+
+inline void expect_golden(const Golden& golden, const Served& served, const std::string& where) {
+  ASSERT_EQ(served.completions.size(), golden.sequences.size()) << where;
+  for (size_t i = 0; i < golden.sequences.size(); ++i)
+    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << where << ", sequence " << i;
+}
+
+// Everything that must be the same on any grid; log-probabilities bit by bit.
+inline std::string print(const Served& served) {
+  std::string text;
+  for (const auto& [id, completion] : served.completions) {
+    text += fmt::format("{} [", id);
+    for (const int32_t token : completion.tokens) text += fmt::format("{} ", token);
+    text += fmt::format("] {} {}{}", static_cast<int>(completion.reason), completion.text.value_or(""),
+                        completion.error);
+    for (const TokenScore& score : completion.scores) {
+      text += fmt::format(" {:a}", score.logprob);
+      for (const TokenLogprob& other : score.alternatives)
+        text += fmt::format(" ({} {:a})", other.id, other.logprob);
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 }  // namespace maniple::testing

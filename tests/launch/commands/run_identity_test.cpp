@@ -155,12 +155,16 @@ TEST(RunIdentity, AsksNothingOfALevelThatAnEarlierVersionDidNotKeep) {
   EXPECT_EQ(difference(later, earlier), "");
 }
 
-TEST(RunIdentity, KeepsTheTensorSizeWhereItDecidesBits) {
+TEST(RunIdentity, KeepsTheSizesThatDecideBits) {
   JobPlan plan;
   plan.grid.tensor = 3;
   EXPECT_EQ(level_of(plan), "grid");
   plan.repro = Repro::batch;
   EXPECT_EQ(level_of(plan), "batch of tensor size 3");
+  plan.grid.context = 3;
+  EXPECT_EQ(level_of(plan), "batch of tensor size 3, context size 3");
+  plan.grid.expert = 2;
+  EXPECT_EQ(level_of(plan), "batch of tensor size 3, context size 3, expert size 2");
   plan.repro = Repro::off;
   EXPECT_EQ(level_of(plan), "off");
 }
