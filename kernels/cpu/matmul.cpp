@@ -186,6 +186,7 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
                 .slice_units = row_units / weight.slices,
                 .panels = units_of(weight) + panel * panel_units(weight),
                 .width = std::min(weight.rows - column, panels * panel_width),
+                .next_panel = nullptr,
                 .bias = bias.data ? bias.as<float>() + column : nullptr,
                 .out = out.data + static_cast<size_t>(column) * size_of(out.dtype),
                 .out_stride = weight.rows,

@@ -40,6 +40,7 @@ struct MatmulBlock {
   int64_t slice_units;           // of one slice of one row, padding included
   const uint32_t* panels;        // the first panel
   int64_t width;                 // output columns in these panels: 32 each, the last may have less
+  const uint32_t* next_panel;    // what this thread is likely to read after them, or null
   const float* bias;             // of the first panel's columns, or null
   void* out;                     // of row 0 and the first column
   int64_t out_stride;            // elements from row to row
