@@ -79,8 +79,9 @@ template <typename Tiles, typename Lanes>
 struct AmxProducts {
   using Kernel = AmxKernel<Tiles>;
   using Direct = Kernel;
+  using Paired = Kernel;
   using Source = CodesToPairs<Lanes, WidenedPair>;
-  static constexpr int direct_rows = 0, x_units = Source::units;
+  static constexpr int direct_tiles = 0, paired_rows = 0, x_units = Source::units;
   static constexpr bool integers = false;
 
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {

@@ -18,7 +18,11 @@ struct Integers {
 };
 
 template <typename Source>
-constexpr CodeKernel with = multiply_codes<WidenedProducts<Bf16Pairs, 12, Source, 12>>;
+constexpr CodeKernel with = multiply_codes<WidenedProducts<Bf16Pairs, 12, Source, 4>>;
+
+void multiply_int4(const CodeBlock& block) {
+  (block.zero_step ? with<Int4Pairs> : with<SymmetricInt4Pairs>)(block);
+}
 
 }  // namespace
 
@@ -26,6 +30,6 @@ void matmul_bf16_avx512_bf16(const MatmulBlock& block) { multiply_block<VectorKe
 void matmul_integers_avx512_bf16(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 12>>>(block);
 }
-CodeKernels code_kernels_bf16_avx512_bf16() { return {with<Int8Pairs>, with<Float8Pairs>, with<Int4Pairs>}; }
+CodeKernels code_kernels_bf16_avx512_bf16() { return {with<Int8Pairs>, with<Float8Pairs>, multiply_int4}; }
 
 }  // namespace maniple::cpu

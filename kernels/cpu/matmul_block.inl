@@ -17,16 +17,18 @@ struct SliceTile {
   const uint32_t* weights;
   int64_t units;  // of one row of the weights
   int rows;
-  const uint8_t* zeros = nullptr;  // of the columns, where the kernel widens codes
+  const uint8_t* zeros = nullptr;         // of the columns, where the kernel widens codes
+  int64_t panel_step = 0, zero_step = 0;  // from panel to panel, where the kernel takes some side by side
 };
 
 // Prefetches the next panel into L2, a few cache lines at a time, while the kernel works on the current one.
 class PanelPrefetch {
  public:
-  PanelPrefetch(const uint32_t* panel, int64_t units, int64_t tiles)
+  // at_once: panels that the kernel works on side by side.
+  PanelPrefetch(const uint32_t* panel, int64_t units, int64_t tiles, int at_once = 1)
       : next_(reinterpret_cast<const char*>(panel)),
         end_(next_ + units * 4),
-        lines_((lines_in_step + tiles - 1) / tiles) {}
+        lines_((lines_in_step * at_once + tiles - 1) / tiles) {}
   // Called once for every units_in_step units of 32 rows.
   void step() {
     for (int64_t line = 0; line < lines_ && next_ < end_; ++line, next_ += 64)

@@ -66,7 +66,7 @@ inline void as_floats(float* products, int rows, const int32_t* x_sums, int64_t 
 //   Kernel            sums a run of widened codes, or of integers
 //   integers          whether x is codes too; the rest is for widened codes
 //   x_units           units of x for a word
-//   Direct            sums a run of words in registers: for up to direct_rows rows
+//   Direct, Paired    sum a run of words in registers: for up to direct_tiles; of two panels, for up to paired_rows
 //   widen(words, zeros, count, to)    a run, into the order that Kernel reads
 template <typename Products>
 class CodeProduct {
@@ -75,21 +75,31 @@ class CodeProduct {
 
   void run() {
     const int64_t rows = block_.tiles.first_row(block_.end_tile) - block_.tiles.first_row(block_.first_tile);
-    for (int64_t panel = 0; panel * panel_width < block_.width; ++panel) {
-      const bool last = (panel + 1) * panel_width >= block_.width;
+    const int64_t tiles = block_.end_tile - block_.first_tile;
+    const int64_t panels = (block_.width + panel_width - 1) / panel_width;
+    for (int64_t panel = 0; panel < panels;) {
       const uint32_t* const words = block_.panels + panel * block_.panel_words;
-      const int64_t tiles = block_.end_tile - block_.first_tile;
-      PanelPrefetch prefetch(words + block_.panel_words, last ? 0 : block_.panel_words,
-                             Products::integers ? tiles : 1);
+      const auto prefetch_behind = [&](int at_once, int64_t for_tiles) {
+        const int64_t left = panels - panel - at_once;
+        return PanelPrefetch(words + at_once * block_.panel_words,
+                             (left < at_once ? left : at_once) * block_.panel_words, for_tiles, at_once);
+      };
       if constexpr (Products::integers) {
-        multiply_panel(kernel_, 1, words, panel, prefetch);
-      } else if (tiles == 1 && rows <= Products::direct_rows) {
+        PanelPrefetch prefetch = prefetch_behind(1, tiles);
+        multiply_panels<1>(kernel_, 1, words, panel++, prefetch);
+      } else if (rows <= Products::paired_rows && panel + 1 < panels) {
+        typename Products::Paired paired;
+        PanelPrefetch prefetch = prefetch_behind(2, 1);
+        multiply_panels<2>(paired, 1, words, panel, prefetch);
+        panel += 2;
+      } else if (tiles <= Products::direct_tiles) {
         typename Products::Direct direct;
-        multiply_panel(direct, 1, words, panel, prefetch);
+        PanelPrefetch prefetch = prefetch_behind(1, tiles);
+        multiply_panels<1>(direct, 1, words, panel++, prefetch);
       } else {
+        PanelPrefetch prefetch = prefetch_behind(1, 1), done(nullptr, 0, 1);
         widen_panel(words, panel, prefetch);
-        PanelPrefetch done(nullptr, 0, 1);
-        multiply_panel(kernel_, Products::x_units, block_.expanded, panel, done);
+        multiply_panels<1>(kernel_, Products::x_units, block_.expanded, panel++, done);
       }
     }
   }
@@ -112,20 +122,20 @@ class CodeProduct {
     }
   }
 
-  // units: of weights that the kernel reads for a word.
-  template <typename Kernel>
-  void multiply_panel(Kernel& kernel, int units, const uint32_t* weights, int64_t panel,
-                      PanelPrefetch& prefetch) {
-    const int64_t column = panel * panel_width, first_run = panel * runs();
-    const int width =
-        block_.width - column < panel_width ? static_cast<int>(block_.width - column) : panel_width;
+  // units: of weights that the kernel reads for a word. The tiles of `panels` panels lie side by side.
+  template <int panels, typename Kernel>
+  void multiply_panels(Kernel& kernel, int units, const uint32_t* weights, int64_t panel,
+                       PanelPrefetch& prefetch) {
     alignas(64) float scales[panel_width];
     for (int64_t t = block_.first_tile; t < block_.end_tile; ++t) {
       const int64_t row = block_.tiles.first_row(t), end = block_.tiles.first_row(t + 1);
       SliceTile tile{block_.x + row * block_.row_units, weights, 0, static_cast<int>(end - row)};
+      tile.panel_step = block_.panel_words;
+      tile.zero_step = runs() * block_.zero_step;
       const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
-      sum_slices<tile_rows>(block_.slices, tile.rows, tiles_, [&](int slice, float* sums) {
-        __builtin_memset(sums, 0, static_cast<size_t>(tile.rows) * panel_width * 4);
+      const int panel_sums = tile.rows * panel_width;
+      sum_slices<tile_rows>(block_.slices, tile.rows * panels, tiles_, [&](int slice, float* sums) {
+        __builtin_memset(sums, 0, static_cast<size_t>(panels * panel_sums) * 4);
         for (int64_t run = block_.slice_runs[slice]; run < block_.slice_runs[slice + 1]; ++run) {
           const int64_t words = block_.run_words[run];
           tile.units = words * units;
@@ -133,22 +143,28 @@ class CodeProduct {
           kernel.sum(tile, products_, prefetch);
           if constexpr (Products::integers)
             as_floats(products_, tile.rows, block_.x_sums + row * block_.slices + slice, block_.slices);
-          load_scales(block_.scales, block_.scale_type, first_run + run, scales);
-          add_scaled(products_, tile.rows, scales,
-                     block_.x_scales + row * block_.x_scale_row + run * block_.x_scale_run,
-                     block_.x_scale_row, sums);
+          for (int p = 0; p < panels; ++p) {
+            load_scales(block_.scales, block_.scale_type, (panel + p) * runs() + run, scales);
+            add_scaled(products_ + p * panel_sums, tile.rows, scales,
+                       block_.x_scales + row * block_.x_scale_row + run * block_.x_scale_run,
+                       block_.x_scale_row, sums + p * panel_sums);
+          }
           tile.x += words * Products::x_units * padded_rows;
           tile.weights += tile.units * panel_width;
         }
       });
-      finish_tile(tiles_[0], tile.rows, width, block_.bias ? block_.bias + column : nullptr, block_, row,
-                  column);
+      for (int p = 0; p < panels; ++p) {
+        const int64_t column = (panel + p) * panel_width, left = block_.width - column;
+        finish_tile(tiles_[0] + p * panel_sums, tile.rows,
+                    left < panel_width ? static_cast<int>(left) : panel_width,
+                    block_.bias ? block_.bias + column : nullptr, block_, row, column);
+      }
     }
   }
 
   const CodeBlock& block_;
   typename Products::Kernel kernel_;
-  alignas(64) float products_[tile_rows * panel_width];
+  alignas(64) float products_[tile_rows * panel_width];  // of all panels that a kernel takes at once
   alignas(64) float tiles_[tree_levels][tile_rows * panel_width];
 };
 
@@ -158,11 +174,13 @@ void multiply_codes(const CodeBlock& block) {
 }
 
 // Codes by a Source of Vector; VectorKernel multiplies.
-template <typename Vector, int rows_in_tile, typename Source, int most_direct_rows>
+template <typename Vector, int rows_in_tile, typename Source, int most_paired_rows = 0>
 struct WidenedProducts {
   using Kernel = VectorKernel<Vector, rows_in_tile>;
   using Direct = VectorKernel<Vector, rows_in_tile, Source>;
-  static constexpr int direct_rows = most_direct_rows, x_units = Source::units;
+  using Paired = VectorKernel<Vector, most_paired_rows, Source, 2>;
+  static constexpr int paired_rows = most_paired_rows, x_units = Source::units;
+  static constexpr int direct_tiles = 4;  // from here on widening again and again costs more than memory
   static constexpr bool integers = false;
 
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {

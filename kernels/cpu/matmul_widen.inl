@@ -14,7 +14,7 @@ struct IntegerLanes {
   static constexpr int width = bits;
   using Zeros = Floats;  // 2^23 + zero
 
-  static Zeros zeros(const uint8_t* zeros, int column) {
+  static Zeros zeros(const uint8_t* zeros, int64_t column) {
     Words wide;
     for (int c = 0; c < lanes; ++c) wide[c] = zeros[column + c];
     return (Floats)(wide | shifter);
@@ -29,7 +29,7 @@ struct Float8Lanes {
   static constexpr int width = 8;
   struct Zeros {};
 
-  static Zeros zeros(const uint8_t*, int) { return {}; }
+  static Zeros zeros(const uint8_t*, int64_t) { return {}; }
   // Exponents move from bias 7 to 127. Subnormals get the exponent of the least normal number, which is taken
   // off again: no operation meets a subnormal number.
   static Floats value(Words words, Zeros, int at) {
@@ -46,7 +46,7 @@ struct CodesToFloats {
   using Words = cpu::Words;
   using Zeros = typename Lanes::Zeros;
 
-  static Zeros zeros(const uint8_t* zeros, int column) { return Lanes::zeros(zeros, column); }
+  static Zeros zeros(const uint8_t* zeros, int64_t column) { return Lanes::zeros(zeros, column); }
   static Words load(const uint32_t* words) { return cpu::load<Words>(words); }
   template <int k>
   static Floats weight(Words words, const Zeros& zeros, Unit<k>) {
@@ -74,21 +74,17 @@ inline Words bf16_pairs(Floats even, Floats odd) { return (Words)even >> 16 | ((
 
 template <typename Vector, int rows_in_tile>
 CodeKernels fp32_code_kernels() {
-  return {
-      multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>, rows_in_tile>>,
-      multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>, rows_in_tile>>,
-      multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>, rows_in_tile>>};
+  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>>>};
 }
 
 template <typename Vector, int rows_in_tile>
 CodeKernels bf16_code_kernels() {
   using Weight = typename Vector::Weight;
-  return {
-      multiply_codes<
-          WidenedProducts<Vector, rows_in_tile, CodesToPairs<IntegerLanes<8>, Weight>, rows_in_tile>>,
-      multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<Float8Lanes, Weight>, rows_in_tile>>,
-      multiply_codes<
-          WidenedProducts<Vector, rows_in_tile, CodesToPairs<IntegerLanes<4>, Weight>, rows_in_tile>>};
+  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<IntegerLanes<8>, Weight>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<Float8Lanes, Weight>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<IntegerLanes<4>, Weight>>>};
 }
 
 }  // namespace

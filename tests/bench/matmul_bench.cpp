@@ -60,6 +60,12 @@ void fill_random(std::byte* data, size_t bytes) {
   }
 }
 
+// e4m3 codes of middle exponents: in weights the smallest are rare.
+void fill_with_e4m3(std::byte* data, size_t bytes) {
+  fill_random(data, bytes);
+  for (size_t i = 0; i < bytes; ++i) data[i] = (data[i] & std::byte{0xbf}) | std::byte{0x20};
+}
+
 // Activations and outputs of one M, shared by both sides.
 struct Buffers {
   Tensor x, out;
@@ -99,7 +105,8 @@ class OurWeights {
       : ops_(ops), form_(form), shapes_(shapes) {
     for (const LinearShape& shape : shapes_) {
       Weight weight = ops_.make_weight(shape_of(form_, shape));
-      fill_random(weight.packed.view().data, weight.packed.view().bytes());
+      const auto fill = weight.format == WeightFormat::fp8 ? fill_with_e4m3 : fill_random;
+      fill(weight.packed.view().data, weight.packed.view().bytes());
       if (weight.format != WeightFormat::dense)
         fill_random(weight.scales.view().data, weight.scales.view().bytes());
       bytes_ += static_cast<double>(weight.bytes());
