@@ -43,9 +43,6 @@ struct KvPages {
   KvLayout layout;
 
   int64_t slots() const { return bytes.shape[0] * layout.block_size; }
-  bool have_the_size_of(ConstTensorView keys, ConstTensorView values) const {
-    return keys.bytes() + values.bytes() == bytes.bytes() && keys.shape == values.shape;
-  }
 };
 
 // The tokens of a step, sequence after sequence. Token i of sequence s (i counts from

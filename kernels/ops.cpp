@@ -30,6 +30,11 @@ void for_heads(const KvPages& pages, Byte* keys, Byte* values, F f) {
     }
 }
 
+void require_every_slot(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
+  require(keys.bytes() + values.bytes() == pages.bytes.bytes() && keys.shape == values.shape,
+          "keys and values of every slot");
+}
+
 }  // namespace
 
 void Ops::attention(const AttentionCall& call) {
@@ -79,7 +84,7 @@ void Ops::merge_partials(ConstTensorView, TensorView) {
 }
 
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
-  require(pages.have_the_size_of(keys, values), "keys and values of every slot");
+  require_every_slot(pages, keys, values);
   std::vector<std::byte> host(pages.bytes.bytes());
   device().download(host.data(), pages.bytes.data, host.size());
   for_heads({{host.data(), DType::uint8, pages.bytes.shape}, pages.layout}, keys.data, values.data,
@@ -87,7 +92,7 @@ void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
 }
 
 void Ops::write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
-  require(pages.have_the_size_of(keys, values), "keys and values of every slot");
+  require_every_slot(pages, keys, values);
   std::vector<std::byte> host(pages.bytes.bytes());
   for_heads({{host.data(), DType::uint8, pages.bytes.shape}, pages.layout}, keys.data, values.data,
             [](const std::byte* from, std::byte* to, size_t bytes) { std::memcpy(to, from, bytes); });

@@ -111,8 +111,7 @@ class Ops {
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
   // Keys and values always come from the cache. Slots that no token wrote (they may hold NaN) never enter a
-  // result. The weights, exp(score - maximum), are fp32; a kernel of bf16 or fp16 products may round them to that type.
-  // Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
+  // result. Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
   void attention(const AttentionCall& call);
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
   // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.

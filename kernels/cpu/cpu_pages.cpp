@@ -19,17 +19,21 @@ void for_elements(const KvPages& pages, Byte* keys, Byte* values, F copy) {
       }
 }
 
+bool hold_every_slot(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
+  return keys.bytes() + values.bytes() == pages.bytes.bytes() && keys.shape == values.shape;
+}
+
 }  // namespace
 
 void CpuOps::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
-  require(pages.have_the_size_of(keys, values), "keys and values of every slot");
+  require(hold_every_slot(pages, keys, values), "keys and values of every slot");
   for_elements(pages, keys.data, values.data, [](std::byte* to, const std::byte* in_pages, size_t bytes) {
     std::memcpy(to, in_pages, bytes);
   });
 }
 
 void CpuOps::write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
-  require(pages.have_the_size_of(keys, values), "keys and values of every slot");
+  require(hold_every_slot(pages, keys, values), "keys and values of every slot");
   for_elements(pages, keys.data, values.data, [](const std::byte* from, std::byte* in_pages, size_t bytes) {
     std::memcpy(in_pages, from, bytes);
   });
