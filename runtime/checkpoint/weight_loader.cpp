@@ -52,7 +52,7 @@ void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row
   const int64_t local_row = piece.local_row + row - piece.rows.begin;
   if (parameter.spec.role == WeightRole::matrix) {
     std::vector<std::byte> padded;
-    return ops.pack(parameter.matrix, local_row, padded_columns(raw, piece.padding, padded));
+    return ops.pack(parameter.matrix, local_row, {padded_columns(raw, piece.padding, padded)});
   }
   const std::vector<float> wide = reference::read(raw, 0, raw.shape.elements());
   const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
@@ -301,11 +301,10 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type) {
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
     if (spec.role == WeightRole::matrix)
-      parameter->matrix = ops.make_weight(spec.type(weight_type), spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight({spec.type(weight_type), spec.rows, spec.columns, spec.slices});
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
-    bytes += spec.role == WeightRole::matrix ? parameter->matrix.packed.view().bytes()
-                                             : parameter->vector.view().bytes();
+    bytes += spec.role == WeightRole::matrix ? parameter->matrix.bytes() : parameter->vector.view().bytes();
   }
   return bytes;
 }
