@@ -32,6 +32,8 @@ class CpuOps : public HostOps {
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
               ConstTensorView row_maxima = {}) override;
+  bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& gate_up,
+                       ConstTensorView bias, TensorView out) override;
   void row_abs_maxima(ConstTensorView x, TensorView out) override;
   void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
