@@ -16,7 +16,7 @@ constexpr int max_rows = lanes == 16 ? 6 : 4;
 constexpr int key_vectors = lanes == 16 ? 4 : 2;
 constexpr int wide_values = lanes == 16 ? 8 : 4;  // for few rows
 constexpr int wide_rows = lanes == 16 ? 3 : 2;    // so few that memory limits them: they prefetch
-constexpr int groups_ahead = 4;                   // of positions, to prefetch
+constexpr int groups_ahead = 2;                   // of positions, to prefetch
 
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int rows_of(const AttentionTile& tile) { return tile.tokens * tile.group; }
