@@ -54,7 +54,8 @@ void Ops::grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing
                                   std::span<const Weight* const>, TensorView) {
   refuse_experts();
 }
-void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView) {
+void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView,
+                         ConstTensorView) {
   refuse_experts();
 }
 void Ops::combine(ConstTensorView, const Routing&, int64_t, TensorView) { refuse_experts(); }

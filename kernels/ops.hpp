@@ -94,9 +94,10 @@ class Ops {
   // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.
   virtual void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                        std::span<const Weight* const> weights, TensorView out);
-  // out[row] = x[row] * weight of its expert^T. out is fp32.
+  // out[row] = x[row] * weight of its expert^T. out is fp32. row_maxima: as in matmul.
   virtual void grouped_matmul(ConstTensorView x, const Routing& routing,
-                              std::span<const Weight* const> weights, TensorView out);
+                              std::span<const Weight* const> weights, TensorView out,
+                              ConstTensorView row_maxima = {});
   // out[t] = sum of weight * rows[row] over the rows of token t, fp32. A leaf is the rounded product, + 0. The experts of this
   // rank form `slices` equal slices, a power of two: a chain over each by ascending expert, then the binary tree over slices,
   // nearest first, without those that have no row.

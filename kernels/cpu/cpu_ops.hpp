@@ -2,7 +2,7 @@
 // this rank and runs the kernels of one instruction path on the parts.
 #pragma once
 
-#include <kernels/cpu/path_kernels.hpp>
+#include <kernels/cpu/panel_product.hpp>
 #include <kernels/cpu/thread_pool.hpp>
 #include <kernels/reference/host_ops.hpp>
 #include <kernels/reference/routing.hpp>
@@ -52,7 +52,7 @@ class CpuOps : public HostOps {
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                std::span<const Weight* const> weights, TensorView out) override;
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out) override;
+                      TensorView out, ConstTensorView row_maxima = {}) override;
   void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
   void widen(ConstTensorView x, TensorView out) override;
 
@@ -86,25 +86,21 @@ class CpuOps : public HostOps {
   // Weights of codes (codes.cpp).
   Weight make_codes(const WeightShape& shape);
   void pack_codes(Weight& weight, int64_t first_row, const RawRows& raw);
-  void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                      ConstTensorView row_maxima);
   void read_code_row(const Weight& table, int64_t row, std::byte* out) const;
-  PackedCodes packed_codes(const WeightShape& shape) const;
-  // x as the codes of an activation rule, in scratch memory.
-  ConstTensorView round_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima);
-  struct CodeScratch {  // of one product
-    std::vector<std::byte> inputs;
-    std::vector<float> input_scales;
-    std::vector<int32_t> input_sums, run_words, slice_runs;
-  };
 
+  // Memory for the rows of one product.
+  RoundedRows rounded_rows(const PanelProduct& product, const WeightShape& shape, int64_t rows);
   // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 
   std::unique_ptr<ThreadPool> pool_;
   PathKernels path_;
   Tensor matmul_scratch_;
-  CodeScratch codes_;
+  struct {
+    std::vector<std::byte> values;
+    std::vector<float> scales;
+    std::vector<int32_t> sums;
+  } rounded_;
   std::vector<RowBlock> row_blocks_;  // of one grouped product
   std::vector<reference::Choice> choices_;
   std::vector<float> shares_;

@@ -1,5 +1,5 @@
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/cpu/packed_rows.hpp>
+#include <kernels/cpu/panel_product.hpp>
 #include <kernels/reference/codes.hpp>
 
 #include <algorithm>
@@ -119,6 +119,16 @@ uint32_t* CpuOps::matmul_scratch(int64_t units) {
   return reinterpret_cast<uint32_t*>(matmul_scratch_.view().data);
 }
 
+RoundedRows CpuOps::rounded_rows(const PanelProduct& product, const WeightShape& shape, int64_t rows) {
+  if (!product.rounds()) return {};
+  const auto room = [](auto& memory, int64_t elements) {
+    if (memory.size() < static_cast<size_t>(elements)) memory.resize(static_cast<size_t>(elements));
+    return memory.data();
+  };
+  return {room(rounded_.values, rows * shape.columns * static_cast<int64_t>(size_of(shape.dtype))),
+          room(rounded_.scales, rows * product.scales_of_row()), room(rounded_.sums, rows * shape.slices)};
+}
+
 void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                     ConstTensorView row_maxima) {
   const int64_t rows = x.shape[0];
@@ -129,29 +139,32 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
   require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
           "matmul: an fp32 bias for each column");
   if (out.empty()) return;
-  if (weight.format != WeightFormat::dense) return multiply_codes(x, weight, bias, out, row_maxima);
-  const PackedMatmul kernel = path_.of(weight.dtype).matmul;
-  const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
-  const int64_t row_units = panel_units(weight) / panel_width;
-  uint32_t* packed = matmul_scratch(tiles.padded_rows() * row_units);
-  pack_activations(*pool_, kernel.layout.step, {x, weight, {kernel.layout, 1}, tiles, packed}, tiles.count(),
-                   tiles.tile_rows * row_units * 4);
+  const PanelProduct product(path_, weight);
+  const RowTiles tiles = product.tiles(rows);
+  const ProductRows inputs{x, 0, rows, nullptr, row_maxima, rounded_rows(product, weight, rows)};
+  uint32_t* packed = matmul_scratch(tiles.padded_rows() * product.row_units());
+  const int64_t row_bytes = product.row_units() * 4, tile_bytes = tiles.tile_rows * row_bytes;
+  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
+  pool_->parallel_ranges(tiles.count(), (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
+    for (int64_t tile = range.begin; tile < range.end; ++tile) product.pack(inputs, weight, tile, packed);
+  });
 
-  const Division division(tiles, weight, row_units * 4, pool_->size());
+  const Division division(tiles, weight, row_bytes, pool_->size());
   const auto multiply = [&](int64_t row_block, int64_t panel, int64_t panels) {
     const int64_t column = panel * panel_width;
-    kernel.run({.x = packed,
-                .tiles = tiles,
-                .first_tile = division.first_tile(tiles, row_block),
-                .end_tile = division.first_tile(tiles, row_block + 1),
-                .slices = weight.slices,
-                .slice_units = row_units / weight.slices,
-                .panels = units_of(weight) + panel * panel_units(weight),
-                .width = std::min(weight.rows - column, panels * panel_width),
-                .bias = bias.data ? bias.as<float>() + column : nullptr,
-                .out = out.data + static_cast<size_t>(column) * size_of(out.dtype),
-                .out_stride = weight.rows,
-                .out_is_bf16 = out.dtype == DType::bf16});
+    product.multiply(inputs, weight, panel,
+                     {.x = packed,
+                      .tiles = tiles,
+                      .first_tile = division.first_tile(tiles, row_block),
+                      .end_tile = division.first_tile(tiles, row_block + 1),
+                      .slices = 0,
+                      .slice_units = 0,
+                      .panels = nullptr,
+                      .width = std::min(weight.rows - column, panels * panel_width),
+                      .bias = bias.data ? bias.as<float>() + column : nullptr,
+                      .out = out.data + static_cast<size_t>(column) * size_of(out.dtype),
+                      .out_stride = weight.rows,
+                      .out_is_bf16 = out.dtype == DType::bf16});
   };
   pool_->parallel_ranges(division.row_blocks * division.panels, division.grain,
                          [&](IndexRange items) { for_each_run(items, division.panels, multiply); });

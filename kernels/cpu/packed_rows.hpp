@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kernels/cpu/path_kernels.hpp>
-#include <kernels/cpu/thread_pool.hpp>
 #include <kernels/weight.hpp>
 
 #include <algorithm>
@@ -112,16 +111,6 @@ class ActivationPacker {
   int64_t row_units_;
   uint32_t* packed_;
 };
-
-// step: of the layout of x.
-inline void pack_activations(ThreadPool& pool, int step, const ActivationPacker& packer, int64_t tiles,
-                             int64_t tile_bytes) {
-  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
-  pool.parallel_ranges(tiles, (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
-    for (int64_t tile = range.begin; tile < range.end; ++tile)
-      step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
-  });
-}
 
 // Divides a product into items for the threads: blocks of rows whose activations fit L2, times panels. Block
 // sizes differ by at most one tile. A product with few panels gets more blocks.

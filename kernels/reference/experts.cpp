@@ -1,3 +1,4 @@
+#include <kernels/reference/codes.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/routing.hpp>
 #include <kernels/reference/rows.hpp>
@@ -50,11 +51,15 @@ void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTenso
 }
 
 void ReferenceOps::grouped_matmul(ConstTensorView x, const Routing& routing,
-                                  std::span<const Weight* const> weights, TensorView out) {
+                                  std::span<const Weight* const> weights, TensorView out,
+                                  ConstTensorView row_maxima) {
   for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
     const IndexRange range = routing.rows_of(expert);
+    Tensor maxima(device(), DType::fp32, {row_maxima.empty() ? 0 : 1, range.size()});
+    for (int64_t row = 0; row < maxima.shape().elements(); ++row)
+      maxima.view().as<float>()[row] = reference::over_ranks(row_maxima, range.begin + row);
     matmul(x.rows(range.begin, range.size()), *weights[static_cast<size_t>(expert)], {},
-           out.rows(range.begin, range.size()));
+           out.rows(range.begin, range.size()), maxima);
   }
 }
 

@@ -33,7 +33,7 @@ class ReferenceOps : public HostOps {
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                std::span<const Weight* const> weights, TensorView out) override;
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out) override;
+                      TensorView out, ConstTensorView row_maxima = {}) override;
   void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
   void widen(ConstTensorView x, TensorView out) override;
 

@@ -32,7 +32,8 @@ class DryOps final : public Ops {
   int64_t route(ConstTensorView, const Router&, Routing& routing) override { return routing.tokens.shape[0]; }
   void grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
                                std::span<const Weight* const>, TensorView) override {}
-  void grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView) override {}
+  void grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView,
+                      ConstTensorView) override {}
   void combine(ConstTensorView, const Routing&, int64_t, TensorView) override {}
   void widen(ConstTensorView, TensorView) override {}
   void scatter(ConstTensorView, ConstTensorView, TensorView) override {}

@@ -303,6 +303,82 @@ TEST_P(Codes, AWeightThatWasNeverPackedIsZero) {
   }
 }
 
+// Rows of experts 0, 1, 2, ... of tokens in turn, as route() lays them out.
+struct ThreeExperts {
+  std::vector<int32_t> token_of_row, first_rows{0};
+  Routing routing;
+
+  ThreeExperts(const std::vector<int64_t>& rows, int64_t tokens) {
+    for (const int64_t count : rows) {
+      for (int64_t i = 0; i < count; ++i)
+        token_of_row.push_back(
+            static_cast<int32_t>(hashed(token_of_row.size()) % static_cast<uint64_t>(tokens)));
+      first_rows.push_back(static_cast<int32_t>(token_of_row.size()));
+    }
+    routing.experts = {0, static_cast<int64_t>(rows.size())};
+    routing.tokens = view_of(token_of_row.data(), DType::int32, {static_cast<int64_t>(token_of_row.size())});
+    routing.offsets = view_of(first_rows.data(), DType::int32, {static_cast<int64_t>(first_rows.size())});
+  }
+};
+
+TEST_P(Codes, GroupedProductsHaveTheBitsOfAProductForEachExpert) {
+  constexpr int64_t tokens = 40, hidden = 256, width = 40, half = 64;
+  for (const CodeCase& c : code_cases())
+    for (const DType dtype : activation_types()) {
+      SCOPED_TRACE(to_string(c));
+      const bool grouped = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group;
+      std::vector<Weight> weights;
+      std::vector<const Weight*> pointers;
+      for (uint64_t expert = 0; expert < 3; ++expert)
+        weights.push_back(packed_columns(
+            ops(),
+            CodeMatrix(c.format, 2 * half, hidden, grouped ? 128 : -1, c.zeros, DType::fp16, 50 + expert),
+            dtype, {0, hidden}, 2, c.rule, 0.01f * static_cast<float>(expert + 1)));
+      for (const Weight& weight : weights) pointers.push_back(&weight);
+      const Tensor x = random_tensor(device(), dtype, {tokens, hidden}, 1);
+      ThreeExperts of({1, 0, 37}, tokens);
+      const int64_t rows = of.routing.rows();
+      Tensor inputs(device(), dtype, {rows, hidden}), gated(device(), dtype, {rows, width}),
+          out(device(), DType::fp32, {rows, 2 * half});
+      ops().gather_rows(x, of.routing.tokens, inputs.view());
+      ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), of.routing,
+                                    pointers, gated.view());
+      ops().grouped_matmul(inputs, of.routing, pointers, out.view());
+      for (const int64_t expert : {0, 2}) {
+        const IndexRange range = of.routing.rows_of(expert);
+        const Tensor alone = product(ops(), inputs.view().rows(range.begin, range.size()),
+                                     weights[static_cast<size_t>(expert)], {}, DType::fp32);
+        ASSERT_TRUE(same_bits(out.view().rows(range.begin, range.size()), alone)) << "expert " << expert;
+        for (int64_t row = 0; row < range.size(); ++row)
+          for (int64_t i = 0; i < width; ++i) {
+            const float gate = get(alone, row * 2 * half + i), up = get(alone, row * 2 * half + half + i);
+            const double expected = double{gate} / (1 + std::exp(-double{gate})) * up;
+            ASSERT_NEAR(get(gated, (range.begin + row) * width + i), expected,
+                        1.01 * rounding(dtype) * std::abs(expected) + 1e-6 * (1 + std::abs(up)));
+          }
+      }
+    }
+}
+
+// The row of the whole input is rounded, wherever its columns are.
+TEST_P(Codes, GroupedProductsTakeTheMaximaOfAllRanks) {
+  constexpr int64_t k = 128;
+  for (const CodeCase& c : code_cases()) {
+    if (c.rule != ActivationRule::per_token) continue;
+    const CodeMatrix matrix(c.format, 33, k, -1, false, DType::bf16, 4);
+    ThreeExperts of({3, 4}, 1);
+    const Tensor x = random_tensor(device(), DType::bf16, {7, k}, 1);
+    Tensor maxima = random_tensor(device(), DType::fp32, {2, 7}, 2);
+    for (int64_t i = 0; i < 14; ++i) set(maxima, i, 1 + std::abs(get(maxima, i)));
+    const Weight weight = packed_columns(ops(), matrix, DType::bf16, {0, k}, 1, c.rule);
+    const std::vector<const Weight*> weights{&weight, &weight};
+    Tensor out(device(), DType::fp32, {7, 33});
+    ops().grouped_matmul(x, of.routing, weights, out.view(), maxima);
+    EXPECT_TRUE(same_bits(out, product(ops(), x, weight, {}, DType::fp32, maxima))) << to_string(c);
+    EXPECT_FALSE(same_bits(out, product(ops(), x, weight, {}, DType::fp32))) << to_string(c);
+  }
+}
+
 TEST_P(Codes, TakeTheMemoryOfTheirCodesAndScales) {
   for (const CodeCase& c : code_cases()) {
     const int64_t group = c.rule == ActivationRule::none        ? 32
