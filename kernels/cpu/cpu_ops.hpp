@@ -90,6 +90,9 @@ class CpuOps : public HostOps {
 
   // Memory for the rows of one product.
   RoundedRows rounded_rows(const PanelProduct& product, const WeightShape& shape, int64_t rows);
+  // Packs all rows of a product into that memory.
+  uint32_t* pack_rows(const PanelProduct& product, const ProductRows& rows, const Weight& weight,
+                      const RowTiles& tiles);
   // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 

@@ -12,7 +12,6 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
               x.dtype == gate_up.dtype && out.dtype == x.dtype,
           "matmul_gate_mul: shapes and types agree");
   require(activation == GateActivation::silu, "a silu gate");
-  if (gate_up.format != WeightFormat::dense) return false;
   if (out.empty()) return true;
   const auto silu_mul = path_.of(x.dtype).rows.silu_mul_floats;
   const auto gate = [&](int64_t row, int64_t column, int64_t columns, const float* gates, const float* ups) {
@@ -30,14 +29,12 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
     return true;
   }
 
-  const PackedMatmul kernel = path_.of(x.dtype).matmul;
-  const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
-  const int64_t row_units = panel_units(gate_up) / panel_width, half = width / panel_width;
-  uint32_t* const packed = matmul_scratch(tiles.padded_rows() * row_units);
-  pack_activations(*pool_, kernel.layout.step, {x, gate_up, {kernel.layout, 1}, tiles, packed}, tiles.count(),
-                   tiles.tile_rows * row_units * 4);
-  Division division(tiles, gate_up, row_units * 4, pool_->size());
-  division.panels = half;
+  const PanelProduct product(path_, gate_up);
+  const RowTiles tiles = product.tiles(rows);
+  const ProductRows inputs{x, 0, rows, nullptr, {}, rounded_rows(product, gate_up, rows)};
+  uint32_t* const packed = pack_rows(product, inputs, gate_up, tiles);
+  Division division(tiles, gate_up, product.row_units() * 4, pool_->size());
+  const int64_t half = division.panels = width / panel_width;
   division.grain = (division.grain + 1) / 2;
   const auto multiply = [&](int64_t row_block, int64_t first, int64_t count) {
     thread_local std::vector<float> scratch;
@@ -47,23 +44,22 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
                       .tiles = tiles,
                       .first_tile = division.first_tile(tiles, row_block),
                       .end_tile = division.first_tile(tiles, row_block + 1),
-                      .slices = gate_up.slices,
-                      .slice_units = row_units / gate_up.slices,
+                      .slices = 0,
+                      .slice_units = 0,
                       .panels = nullptr,
                       .width = panel_width,
                       .bias = nullptr,
                       .out = nullptr,
                       .out_stride = panel_width,
                       .out_is_bf16 = false};
-    const auto panel_at = [&](int64_t panel) { return units_of(gate_up) + panel * panel_units(gate_up); };
     for (int64_t panel = first; panel < first + count; ++panel) {
       for (const int64_t up : {0, 1}) {
-        const int64_t part = panel + up * half;
-        block.panels = panel_at(part);
-        block.next = up == 0 ? panel_at(part + half) : panel + 1 < half ? panel_at(panel + 1) : nullptr;
+        const int64_t part = panel + up * half, next = up == 0 ? part + half : panel + 1;
+        const bool last = up == 1 && next == half;
+        block.next = last ? nullptr : units_of(gate_up) + next * panel_units(gate_up);
         block.bias = bias.data ? bias.as<float>() + part * panel_width : nullptr;
         block.out = sums[up];
-        kernel.run(block);
+        product.multiply(inputs, gate_up, part, block);
       }
       for (int64_t row = tiles.first_row(block.first_tile); row < tiles.first_row(block.end_tile); ++row)
         gate(row, panel * panel_width, panel_width, sums[0] + row * panel_width, sums[1] + row * panel_width);
