@@ -32,6 +32,8 @@ class CpuOps : public HostOps {
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
               ConstTensorView row_maxima = {}) override;
+  bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& gate_up,
+                       ConstTensorView bias, TensorView out) override;
   void row_abs_maxima(ConstTensorView x, TensorView out) override;
   void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
@@ -58,6 +60,8 @@ class CpuOps : public HostOps {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
   void merge_partials(ConstTensorView partials, TensorView out) override;
+  void read_kv(const KvPages& pages, TensorView keys, TensorView values) override;
+  void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -86,6 +90,9 @@ class CpuOps : public HostOps {
 
   // Memory for the rows of one product.
   RoundedRows rounded_rows(const PanelProduct& product, const WeightShape& shape, int64_t rows);
+  // Packs all rows of a product into that memory.
+  uint32_t* pack_rows(const PanelProduct& product, const ProductRows& rows, const Weight& weight,
+                      const RowTiles& tiles);
   // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 

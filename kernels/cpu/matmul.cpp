@@ -129,6 +129,17 @@ RoundedRows CpuOps::rounded_rows(const PanelProduct& product, const WeightShape&
           room(rounded_.scales, rows * product.scales_of_row()), room(rounded_.sums, rows * shape.slices)};
 }
 
+uint32_t* CpuOps::pack_rows(const PanelProduct& product, const ProductRows& rows, const Weight& weight,
+                            const RowTiles& tiles) {
+  uint32_t* const packed = matmul_scratch(tiles.padded_rows() * product.row_units());
+  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
+  const int64_t tile_bytes = tiles.tile_rows * product.row_units() * 4;
+  pool_->parallel_ranges(tiles.count(), (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
+    for (int64_t tile = range.begin; tile < range.end; ++tile) product.pack(rows, weight, tile, packed);
+  });
+  return packed;
+}
+
 void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                     ConstTensorView row_maxima) {
   const int64_t rows = x.shape[0];
@@ -142,14 +153,8 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
   const PanelProduct product(path_, weight);
   const RowTiles tiles = product.tiles(rows);
   const ProductRows inputs{x, 0, rows, nullptr, row_maxima, rounded_rows(product, weight, rows)};
-  uint32_t* packed = matmul_scratch(tiles.padded_rows() * product.row_units());
-  const int64_t row_bytes = product.row_units() * 4, tile_bytes = tiles.tile_rows * row_bytes;
-  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
-  pool_->parallel_ranges(tiles.count(), (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
-    for (int64_t tile = range.begin; tile < range.end; ++tile) product.pack(inputs, weight, tile, packed);
-  });
-
-  const Division division(tiles, weight, row_bytes, pool_->size());
+  uint32_t* const packed = pack_rows(product, inputs, weight, tiles);
+  const Division division(tiles, weight, product.row_units() * 4, pool_->size());
   const auto multiply = [&](int64_t row_block, int64_t panel, int64_t panels) {
     const int64_t column = panel * panel_width;
     product.multiply(inputs, weight, panel,

@@ -35,15 +35,16 @@ struct RowTiles {
 struct MatmulBlock {
   const uint32_t* x;  // packed activations of all tiles
   RowTiles tiles;
-  int64_t first_tile, end_tile;  // of this block
-  int slices;                    // of K
-  int64_t slice_units;           // of one slice of one row, padding included
-  const uint32_t* panels;        // the first panel
-  int64_t width;                 // output columns in these panels: 32 each, the last may have less
-  const float* bias;             // of the first panel's columns, or null
-  void* out;                     // of row 0 and the first column
-  int64_t out_stride;            // elements from row to row
-  bool out_is_bf16;              // else fp32
+  int64_t first_tile, end_tile;    // of this block
+  int slices;                      // of K
+  int64_t slice_units;             // of one slice of one row, padding included
+  const uint32_t* panels;          // the first panel
+  int64_t width;                   // output columns in these panels: 32 each, the last may have less
+  const float* bias;               // of the first panel's columns, or null
+  void* out;                       // of row 0 and the first column
+  int64_t out_stride;              // elements from row to row
+  bool out_is_bf16;                // else fp32
+  const uint32_t* next = nullptr;  // the panel that is read after these, to prefetch
 };
 
 using MatmulKernel = void (*)(const MatmulBlock&);

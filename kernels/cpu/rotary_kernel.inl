@@ -1,4 +1,5 @@
 // Norm, rotation and store of one token, written once and compiled for each instruction path.
+#include <kernels/cpu/position_group.hpp>
 #include <kernels/cpu/rotary_kernel.hpp>
 #include <kernels/cpu/vector_lanes.hpp>
 
@@ -43,17 +44,29 @@ inline void rotate_head(const RotaryToken& token, const Element* from, const flo
   for (int d = 0; d < token.head_dim; d += lanes) store_elements(to + d, load<Floats>(head + d));
 }
 
+// The other positions of a word of values may belong to another thread: elements are stored one by one.
+template <typename Element>
+inline void store_key_and_value(const Element* key, const Element* value, int head_dim, void* keys,
+                                void* values) {
+  constexpr int in_word = 4 / sizeof(Element);
+  for (int d = 0; d < head_dim; d += in_word)
+    __builtin_memcpy(static_cast<char*>(keys) + d / in_word * position_group * 4, key + d, 4);
+  for (int d = 0; d < head_dim; ++d) static_cast<Element*>(values)[d * in_word] = value[d];
+}
+
 template <typename Element>
 void rotate_token(const RotaryToken& token) {
   const Element* head = static_cast<const Element*>(token.qkv);
   Element* query = static_cast<Element*>(token.queries);
   for (int h = 0; h < token.query_heads; ++h, head += token.head_dim, query += token.head_dim)
     rotate_head(token, head, token.query_norm, query);
-  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim)
-    rotate_head(token, head, token.key_norm, static_cast<Element*>(token.keys) + h * token.head_stride);
-  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim)
-    __builtin_memcpy(static_cast<Element*>(token.values) + h * token.head_stride, head,
-                     sizeof(Element) * static_cast<unsigned>(token.head_dim));
+  const Element* value = head + token.kv_heads * token.head_dim;
+  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim, value += token.head_dim) {
+    Element key[max_rotary_head_dim];
+    rotate_head(token, head, token.key_norm, key);
+    store_key_and_value(key, value, token.head_dim, static_cast<char*>(token.keys) + h * token.head_bytes,
+                        static_cast<char*>(token.values) + h * token.head_bytes);
+  }
 }
 
 inline RotaryKernel rotary_kernel(bool bf16) { return bf16 ? rotate_token<uint16_t> : rotate_token<float>; }

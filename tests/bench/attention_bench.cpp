@@ -150,7 +150,7 @@ void run(const Options& options) {
   ReadBandwidth read(device);
   Pages pages(device);
   std::vector<Case> cases;
-  for (const int64_t context : {512, 4096, 16384})
+  for (const int64_t context : {160, 512, 4096, 16384})
     for (const int64_t batch : {1, 8, 32}) cases.emplace_back(device, batch, context, 1);
   for (const int64_t prompt : {512, 2048, 4096}) cases.emplace_back(device, 1, prompt, prompt);
 

@@ -1,0 +1,46 @@
+// The layout of pages in the CPU backend: the order in which attention reads them. The first half of a layer's bytes holds the
+// keys, the second the values, each [block][kv_head][group of 16 positions]. A word is two bf16, or one fp32:
+//   keys    [word of the head][16 positions]: a vector of words has one position in each lane, adjacent dimensions in a word
+//   values  [word of positions][head_dim]: a vector of words has one dimension in each lane, adjacent positions in a word
+// Both are ready to be the right side of a product of bf16 pairs.
+#pragma once
+
+#include <kernels/attention_batch.hpp>
+#include <kernels/cpu/position_group.hpp>
+
+namespace maniple::cpu {
+
+class CpuPages {
+ public:
+  explicit CpuPages(const KvPages& pages)
+      : layout_(pages.layout),
+        element_(static_cast<int64_t>(size_of(layout_.dtype))),
+        keys_(pages.bytes.data),
+        values_(pages.bytes.data + pages.bytes.bytes() / 2) {}
+
+  int64_t head_bytes() const { return layout_.block_size * layout_.head_dim * element_; }
+  int64_t block_bytes() const { return layout_.kv_heads * head_bytes(); }
+
+  // Where an element lies. The words of a key are position_group words apart, the elements of a value one.
+  std::byte* key(int64_t slot, int64_t kv_head, int64_t d = 0) const {
+    const int64_t in_word = 4 / element_, offset = slot % layout_.block_size, lane = offset % position_group;
+    return keys_ + head(slot, kv_head) + (offset - lane) * layout_.head_dim * element_ +
+           (d / in_word * position_group + lane) * 4 + d % in_word * element_;
+  }
+  std::byte* value(int64_t slot, int64_t kv_head, int64_t d = 0) const {
+    const int64_t in_word = 4 / element_, offset = slot % layout_.block_size;
+    return values_ + head(slot, kv_head) + (offset / in_word * layout_.head_dim + d) * 4 +
+           offset % in_word * element_;
+  }
+
+ private:
+  int64_t head(int64_t slot, int64_t kv_head) const {
+    return slot / layout_.block_size * block_bytes() + kv_head * head_bytes();
+  }
+
+  KvLayout layout_;
+  int64_t element_;
+  std::byte *keys_, *values_;
+};
+
+}  // namespace maniple::cpu
