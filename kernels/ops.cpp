@@ -40,8 +40,10 @@ void require_every_slot(const KvPages& pages, ConstTensorView keys, ConstTensorV
 void Ops::attention(const AttentionCall& call) {
   if (call.window != 0) refuse(fmt::format("a window ({} positions)", call.window));
   if (call.soft_cap != 0) refuse(fmt::format("a soft cap on scores ({})", call.soft_cap));
-  if (call.key_scale != 1 || call.value_scale != 1)
-    refuse(fmt::format("scaled keys and values ({}, {})", call.key_scale, call.value_scale));
+  const KvPages& pages = call.pages;
+  if (pages.layout.dtype != DType::fp8 && (pages.key_scale != 1 || pages.value_scale != 1))
+    refuse(fmt::format("scales ({}, {}) of {} keys and values", pages.key_scale, pages.value_scale,
+                       name_of(pages.layout.dtype)));
   attend(call);
 }
 

@@ -119,13 +119,17 @@ class Ops {
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
   // Keys and values always come from the cache. Slots that no token wrote (they may hold NaN) never enter a
-  // result. Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
+  // result. Throws Error (input) for a window, a soft cap, or scales of a cache that is not fp8, which no backend has yet.
   void attention(const AttentionCall& call);
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
   // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.
   virtual void merge_partials(ConstTensorView partials, TensorView out);
   // Names the kernels that compute attention, for messages; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  // Whether keys and values of such activations can be kept so.
+  virtual bool keeps_kv(const KvLayout& layout, DType activations) const {
+    return layout.dtype == activations;
+  }
   // Copy keys and values of all slots,
   // [slots, kv_heads, head_dim] in host memory. No other code looks into pages.
   virtual void read_kv(const KvPages& pages, TensorView keys, TensorView values);

@@ -71,7 +71,7 @@ class Tiles {
             pages_.key(0, head),
             pages_.value(0, head),
             pages_.key(0, head),
-            pages_.block_bytes() / element,
+            pages_.block_bytes() / static_cast<int64_t>(size_of(call_.pages.layout.dtype)),
             std::countr_zero(static_cast<uint64_t>(call_.pages.layout.block_size)),
             batch_.block_tables.as<int32_t>() +
                 batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
@@ -80,7 +80,8 @@ class Tiles {
             static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             static_cast<int>(group_),
             static_cast<int>(heads_.head_dim),
-            call_.scale};
+            call_.scale * call_.pages.key_scale,
+            call_.pages.value_scale};
   }
 
   // Where the tile begins to read.
@@ -214,7 +215,8 @@ void CpuOps::attend(const AttentionCall& call) {
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
   const Tiles tiles(call);
-  const AttentionKernel& kernel = path_.of(call.queries.dtype).attention;
+  AttentionKernel kernel = path_.of(call.queries.dtype).attention;
+  if (call.pages.layout.dtype == DType::fp8) kernel.split = kernel.split_e4m3;
   if (pool_->size() > 1 && tiles.count() < 4 * pool_->size() && tiles.max_splits() > 1)
     attend_by_split(*pool_, kernel, tiles, heads.head_dim);
   else

@@ -28,7 +28,8 @@ struct AttentionTile {
   int tokens;
   int group;
   int head_dim;
-  float scale;
+  float scale;  // of scores, that of e4m3 keys included
+  float value_scale;
 };
 
 inline constexpr int attention_tile_rows = 48;
@@ -42,6 +43,8 @@ struct AttentionKernel {
   void (*merge)(const AttentionTile& tile, const float* partial, float* total);
   // Divides by the sums, rounds and writes tile.out.
   void (*finish)(const AttentionTile& tile, const float* total);
+  // split over a cache of e4m3.
+  void (*split_e4m3)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
 };
 
 // bf16: the type of queries, cache and output is bf16, else fp32.

@@ -5,7 +5,7 @@
 // lane is a dimension, and an output is one sum over the positions, ascending. The bits of a row therefore do not depend on
 // how many rows share a register block. Positions after a row's own never enter its sums.
 #include <kernels/cpu/attention_kernel.hpp>
-#include <kernels/cpu/vector_lanes.hpp>
+#include <kernels/cpu/e4m3_lanes.inl>
 
 namespace maniple::cpu {
 namespace {
@@ -36,10 +36,12 @@ inline void for_row_blocks(int rows, const Body& body) {
     with_count<max_rows>(min_of(max_rows, rows - row), [&]<int R>() { body.template operator()<R>(row); });
 }
 
-// One split of a tile: positions [start, start + keys of the row) for each row.
-template <typename Element>
+// One split of a tile: positions [start, start + keys of the row) for each row. The cache holds the type of queries, or e4m3.
+template <typename Query, typename Cached>
 struct Split {
+  using Element = Query;
   static constexpr int in_word = 4 / sizeof(Element);  // dimensions of a key, positions of values
+  static constexpr int in_stored = 4 / sizeof(Cached), parts = in_stored / in_word;  // words of a stored word
   const AttentionTile& tile;
   int64_t start;
 
@@ -48,14 +50,20 @@ struct Split {
     const int64_t keys = tile.first_position + row / tile.group + 1 - start;
     return keys < 0 ? 0 : keys < split_size ? static_cast<int>(keys) : split_size;
   }
-  int group_words() const { return position_group * tile.head_dim / in_word; }
+  int group_words() const { return position_group * tile.head_dim / in_stored; }
   // Where the keys or values from a position of the split on lie: the first of a group, or of a word of values.
   const uint32_t* at(const void* pages, int offset) const {
     const int64_t position = start + offset;
     const int64_t in_block = position & ((int64_t{1} << tile.block_shift) - 1);
-    return reinterpret_cast<const uint32_t*>(static_cast<const Element*>(pages) +
+    return reinterpret_cast<const uint32_t*>(static_cast<const Cached*>(pages) +
                                              tile.blocks[position >> tile.block_shift] * tile.block_stride +
                                              in_block * tile.head_dim);
+  }
+  static Words word(Words stored, int part) {
+    if constexpr (parts == 1) return stored;
+    if constexpr (in_word == 2)
+      return bf16_pairs(e4m3_values(stored, 8 * part), e4m3_values(stored, 8 * part + 16));
+    return (Words)e4m3_values(stored, 8 * (part / 2) + 16 * (part % 2));
   }
   // What to prefetch at a group of the keys or, after the last one, of the values: the group that is read groups_ahead later.
   const uint32_t* ahead(int keys, int group) const {
@@ -112,15 +120,23 @@ struct Dot<uint16_t> {
 #endif
 };
 
-// sums[r][v] += left[r][word] * right(word, r, v), word after word.
-template <int R, int N, typename Element, typename Right>
-inline void multiply(const float* left, int stride, int words, const Right& right, Floats (&sums)[R][N]) {
-  for (int word = 0; word < words; ++word, left += Dot<Element>::floats_per_word) {
+// sums[r][v] += left[r][word] * seen(word, its number, r), word after word of load(stored word, v).
+template <int R, int N, typename Split, typename Load, typename Seen>
+inline void multiply(const float* left, int stride, int stored_words, const Load& load, const Seen& seen,
+                     Floats (&sums)[R][N]) {
+  using Dot = cpu::Dot<typename Split::Element>;
+  for (int stored = 0; stored < stored_words; ++stored, left += Split::parts * Dot::floats_per_word) {
 #pragma GCC unroll 8
     for (int v = 0; v < N; ++v) {
+      const Words words = load(stored, v);
+#pragma GCC unroll 4
+      for (int part = 0; part < Split::parts; ++part) {
+        const Words right = Split::word(words, part);
 #pragma GCC unroll 6
-      for (int r = 0; r < R; ++r)
-        sums[r][v] = Dot<Element>::add(sums[r][v], left + r * stride, right(word, r, v));
+        for (int r = 0; r < R; ++r)
+          sums[r][v] = Dot::add(sums[r][v], left + part * Dot::floats_per_word + r * stride,
+                                seen(right, stored * Split::parts + part, r));
+      }
     }
   }
 }
@@ -129,11 +145,11 @@ inline void multiply(const float* left, int stride, int words, const Right& righ
 
 // The score of each of the tile's rows with each key, in units of log 2: scores[row][key], also of keys that a row does not
 // see.
-template <typename Element>
-void score_tile(const Split<Element>& split, const float* queries, float* scores) {
+template <typename Split>
+void score_tile(const Split& split, const float* queries, float* scores) {
   const AttentionTile& tile = split.tile;
-  const int rows = rows_of(tile), keys = split.keys_of(rows - 1);
-  const int words = tile.head_dim / Split<Element>::in_word, stride = words * Dot<Element>::floats_per_word;
+  const int rows = rows_of(tile), keys = split.keys_of(rows - 1), words = tile.head_dim / Split::in_stored;
+  const int stride = words * Split::parts * Dot<typename Split::Element>::floats_per_word;
   const float scale = tile.scale * 0x1.715476p0f;  // log2(e)
   for (int first = 0; first < keys; first += key_vectors * lanes) {
     const uint32_t *vectors[key_vectors] = {}, *ahead[key_vectors] = {};
@@ -146,11 +162,12 @@ void score_tile(const Split<Element>& split, const float* queries, float* scores
       if (left <= 0) return;
       with_count<key_vectors>((left + lanes - 1) / lanes, [&]<int N>() {
         Floats sums[R][N] = {};
-        const auto key_words = [&](int word, int r, int v) {
-          if (R <= wide_rows && r == 0) __builtin_prefetch(ahead[v] + word * position_group);
+        const auto key_words = [&](int word, int v) {
+          if (R <= wide_rows) __builtin_prefetch(ahead[v] + word * position_group);
           return load<Words>(vectors[v] + word * position_group);
         };
-        multiply<R, N, Element>(queries + row * stride, stride, words, key_words, sums);
+        const auto all = [](Words word, int, int) { return word; };
+        multiply<R, N, Split>(queries + row * stride, stride, words, key_words, all, sums);
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -194,20 +211,22 @@ inline void exponentiate(float* scores, int keys, int end, float& maximum, float
 
 // out[row][dimension] += weights[row] * values[dimension] for R rows, N vectors of dimensions and contiguous words of
 // positions. masked: a row sees only so many positions, from the first word on; the others may hold NaN.
-template <int R, int N, bool masked, typename Element>
+template <int R, int N, bool masked, typename Split>
 inline void add_columns(const float* weights, const uint32_t* values, const uint32_t* ahead, const int* seen,
                         int head_dim, int words, float* out) {
-  constexpr int in_word = Split<Element>::in_word;
+  constexpr int in_word = Split::in_word;
   Floats sums[R][N];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < N; ++v) sums[r][v] = load<Floats>(out + r * head_dim + v * lanes);
-  multiply<R, N, Element>(
+  multiply<R, N, Split>(
       weights, split_size, words,
-      [&](int word, int r, int v) {
-        if (R <= wide_rows && r == 0) __builtin_prefetch(ahead + word * head_dim + v * lanes);
-        const Words value = load<Words>(values + word * head_dim + v * lanes);
+      [&](int word, int v) {
+        if (R <= wide_rows) __builtin_prefetch(ahead + word * head_dim + v * lanes);
+        return load<Words>(values + word * head_dim + v * lanes);
+      },
+      [&](Words value, int word, int r) {
         if (!masked) return value;
         const int left = seen[r] - word * in_word;
         return value & (left >= in_word ? ~0u : left > 0 ? 0xffffu : 0u);
@@ -220,10 +239,10 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
 }
 
 // The same over all dimensions, for positions [begin, end) of the split, block after block. begin: the first of a word.
-template <int R, bool masked, typename Element>
-inline void add_values(const Split<Element>& split, int row, int begin, int end, const float* weights,
-                       float* out) {
-  constexpr int in_word = Split<Element>::in_word;
+template <int R, bool masked, typename Split>
+inline void add_values(const Split& split, int row, int begin, int end, const float* weights, float* out) {
+  using Element = typename Split::Element;
+  constexpr int in_word = Split::in_word, in_stored = Split::in_stored;
   const int head_dim = split.tile.head_dim, block_size = 1 << split.tile.block_shift;
   const int keys = split.keys_of(row + R - 1), key_groups = (keys + position_group - 1) / position_group;
   for (int key = begin; key < end;) {
@@ -232,13 +251,13 @@ inline void add_values(const Split<Element>& split, int row, int begin, int end,
     const uint32_t *values = split.at(split.tile.values, key), *ahead = values;
     if (R <= wide_rows)
       ahead =
-          split.ahead(keys, key_groups + key / position_group) + key % position_group / in_word * head_dim;
+          split.ahead(keys, key_groups + key / position_group) + key % position_group / in_stored * head_dim;
     int seen[R];
     for (int r = 0; r < R; ++r) seen[r] = split.keys_of(row + r) - key;
     const float* p = weights + key / in_word * Dot<Element>::floats_per_word;
-    const int words = (count + in_word - 1) / in_word;
+    const int words = (count + in_stored - 1) / in_stored;
     const auto add = [&]<int N>(int d) {
-      add_columns<R, N, masked, Element>(p, values + d, ahead + d, seen, head_dim, words, out + d);
+      add_columns<R, N, masked, Split>(p, values + d, ahead + d, seen, head_dim, words, out + d);
     };
     int d = 0;
     if constexpr (R <= wide_rows)
@@ -253,11 +272,12 @@ inline void add_values(const Split<Element>& split, int row, int begin, int end,
 
 // --- the three steps ---
 
-template <typename Element>
+template <typename Element, typename Cached>
 void attend_split(const AttentionTile& tile, int64_t index, float* scratch, float* partial) {
-  const Split<Element> split{tile, index * split_size};
+  using Split = cpu::Split<Element, Cached>;
+  const Split split{tile, index * split_size};
   const int rows = rows_of(tile), head_dim = tile.head_dim;
-  const int stride = head_dim / Split<Element>::in_word * Dot<Element>::floats_per_word;
+  const int stride = head_dim / Split::in_word * Dot<Element>::floats_per_word;
   float* queries = scratch;
   float* scores = queries + attention_tile_rows * head_dim;
   for (int row = 0; row < rows; ++row) {
@@ -272,8 +292,7 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
   float* maxima = partial + rows * head_dim;
   for (int i = 0; i < rows * head_dim; i += lanes) store(partial + i, Floats{});
   for_row_blocks(rows, [&]<int R>(int row) {
-    constexpr int in_word = Split<Element>::in_word;
-    const int end = split.keys_of(row + R - 1), whole = split.keys_of(row) & -in_word;
+    const int end = split.keys_of(row + R - 1), whole = split.keys_of(row) & -Split::in_stored;
     float* weights = scores + row * split_size;
     for (int r = 0; r < R; ++r)
       exponentiate<Element>(weights + r * split_size, split.keys_of(row + r), end, maxima[row + r],
@@ -281,6 +300,9 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
     add_values<R, false>(split, row, 0, whole, weights, partial + row * head_dim);
     add_values<R, true>(split, row, whole, end, weights, partial + row * head_dim);
   });
+  if constexpr (Split::parts > 1)
+    for (int i = 0; i < rows * head_dim; i += lanes)
+      store(partial + i, load<Floats>(partial + i) * tile.value_scale);
 }
 
 void merge_split(const AttentionTile& tile, const float* partial, float* total) {
@@ -314,8 +336,10 @@ void finish_tile(const AttentionTile& tile, const float* total) {
 }
 
 inline AttentionKernel attention_kernel(bool bf16) {
-  if (bf16) return {attend_split<uint16_t>, merge_split, finish_tile<uint16_t>};
-  return {attend_split<float>, merge_split, finish_tile<float>};
+  if (bf16)
+    return {attend_split<uint16_t, uint16_t>, merge_split, finish_tile<uint16_t>,
+            attend_split<uint16_t, uint8_t>};
+  return {attend_split<float, float>, merge_split, finish_tile<float>, attend_split<float, uint8_t>};
 }
 
 }  // namespace

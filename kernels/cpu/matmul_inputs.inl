@@ -1,7 +1,7 @@
 // Rounds activations to codes, by the rules of weight.hpp. Every instruction path gives the same bits.
 
+#include <kernels/cpu/e4m3_lanes.inl>
 #include <kernels/cpu/matmul_kernel.hpp>
-#include <kernels/cpu/vector_lanes.hpp>
 
 namespace maniple::cpu {
 namespace {
@@ -33,12 +33,6 @@ float abs_maximum(const void* x, int64_t count) {
   return value;
 }
 
-inline Floats clamped(Floats values, float limit) {
-  values = values == values ? values : Floats{};  // its row has a scale of NaN
-  values = values < limit ? values : broadcast(limit);
-  return values > -limit ? values : broadcast(-limit);
-}
-
 // The nearest multiple of a power of two, ties to even: `shifter` is 1.5 * 2^23 of them.
 inline Floats nearest(Floats values, float shifter) { return (values + shifter) - shifter; }
 
@@ -60,10 +54,7 @@ int32_t round_int8(const void* x, int64_t count, float scale, int8_t* codes) {
 template <typename Element>
 void round_e4m3(const void* x, int64_t count, float scale, void* to) {
   for_vectors<Element>(x, count, [&](Floats values, int in_vector, int64_t first) {
-    const Floats v = clamped(values / scale, 448.0f);
-    const Words bits = (Words)v, magnitude = bits & 0x7fffffffu;
-    const Words normal = (bits + 0x7ffffu + ((bits >> 20) & 1u)) & 0xfff00000u;
-    const Floats rounded = (Floats)(magnitude < 0x3c800000u ? (Words)nearest(v, 0x1.8p14f) : normal);
+    const Floats rounded = e4m3_values(e4m3_codes(values / scale), 0);
     Element elements[lanes];
     store_elements(elements, rounded);
     __builtin_memcpy(static_cast<Element*>(to) + first, elements,

@@ -1,6 +1,7 @@
 // Sources of fp32 lanes: codes become fp32 in the vectors of any instruction set. A Vector of fp32 elements takes code after code, one of
 // bf16 pairs widened to {even, odd} takes pairs.
 
+#include <kernels/cpu/e4m3_lanes.inl>
 #include <kernels/cpu/matmul_codes.inl>
 
 namespace maniple::cpu {
@@ -30,14 +31,7 @@ struct Float8Lanes {
   struct Zeros {};
 
   static Zeros zeros(const uint8_t*, int64_t) { return {}; }
-  // Exponents move from bias 7 to 127. Subnormals get the exponent of the least normal number, which is taken
-  // off again: no operation meets a subnormal number.
-  static Floats value(Words words, Zeros, int at) {
-    constexpr uint32_t least_normal = 0x3c800000u;
-    const Words code = words >> at, magnitude = (code & 0x7f) << 20, sign = (code & 0x80) << 24;
-    const Floats subnormal = (Floats)(magnitude + least_normal) - (Floats)(Words{} + least_normal);
-    return (Floats)((magnitude < 0x00800000u ? (Words)subnormal : magnitude + 0x3c000000u) | sign);
-  }
+  static Floats value(Words words, Zeros, int at) { return e4m3_values(words, at); }
 };
 
 template <typename Lanes>
@@ -68,9 +62,6 @@ struct CodesToPairs : CodesToFloats<Lanes> {
             (Lane)Lanes::value(words, zeros, Lanes::width * pair + 16)};
   }
 };
-
-// Of exact bf16 values.
-inline Words bf16_pairs(Floats even, Floats odd) { return (Words)even >> 16 | ((Words)odd & 0xffff0000u); }
 
 template <typename Vector, int rows_in_tile>
 CodeKernels fp32_code_kernels() {

@@ -39,7 +39,8 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
               cache.key(place, 0), cache.value(place, 0), cache.head_bytes(),
               cos_sin.as<float>() + position * head_dim, query_norm, key_norm, norms.epsilon,
               static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
-              stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim)});
+              stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim),
+              pages.layout.dtype == DType::fp8, pages.key_scale, pages.value_scale});
     }
   });
 }

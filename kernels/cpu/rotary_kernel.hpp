@@ -21,6 +21,9 @@ struct RotaryToken {
   int query_heads;
   int kv_heads;
   int head_dim;
+  bool stores_e4m3;  // else in the type of qkv
+  float key_scale;   // what e4m3 keys are divided by
+  float value_scale;
 };
 
 inline constexpr int max_rotary_head_dim = 1024;

@@ -233,7 +233,8 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
-  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype),
+  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype) &&
+              keeps_kv(pages.layout, qkv.dtype),
           "the cache has other heads");
   const PagedRows rows(pages);
   cuda::rotary_store(
@@ -255,8 +256,8 @@ DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
 void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
-  require(call.consistent() && is_activation(call.queries.dtype) && heads.head_dim <= 256 &&
-              call.context.owners == 1,
+  require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
+              is_activation(call.queries.dtype) && heads.head_dim <= 256 && call.context.owners == 1,
           "shapes of an attention");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{call.queries.dtype,

@@ -8,7 +8,7 @@
 
 namespace maniple {
 
-enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8 };
+enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8, fp8 };  // fp8: e4m3
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -19,13 +19,14 @@ constexpr size_t size_of(DType dtype) {
     case DType::fp16:
       return 2;
     case DType::uint8:
+    case DType::fp8:
       return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8"};
+  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8", "fp8"};
   return names[static_cast<size_t>(dtype)];
 }
 

@@ -21,6 +21,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::int32:
       return ncclInt32;
     case DType::uint8:
+    case DType::fp8:
       return ncclUint8;
   }
   fail(ExitCode::internal, "unknown element type");

@@ -431,10 +431,12 @@ TEST_P(Attention, RefusesByNameWhatGoesBeyondPlainCausalAttention) {
             "attention with a window (4096 positions) is not supported");
   EXPECT_EQ(refused([](AttentionCall& call) { call.soft_cap = 50; }),
             "attention with a soft cap on scores (50) is not supported");
-  EXPECT_EQ(refused([](AttentionCall& call) { call.key_scale = 0.5f; }),
-            "attention with scaled keys and values (0.5, 1) is not supported");
-  EXPECT_EQ(refused([](AttentionCall& call) { call.value_scale = 2; }),
-            "attention with scaled keys and values (1, 2) is not supported");
+  EXPECT_EQ(refused([](AttentionCall& call) { call.pages.key_scale = 0.5f; }),
+            fmt::format("attention with scales (0.5, 1) of {} keys and values is not supported",
+                        name_of(scene.dtype)));
+  EXPECT_EQ(refused([](AttentionCall& call) { call.pages.value_scale = 2; }),
+            fmt::format("attention with scales (1, 2) of {} keys and values is not supported",
+                        name_of(scene.dtype)));
 }
 
 TEST_P(Attention, PagesGiveBackWhatWasWrittenAndTakeNoMoreBytesThanTheirLayoutSays) {
