@@ -86,6 +86,7 @@ class RankModel {
   RankActivity& activity_;
   EngineInfo info_;
   const SharedModel shared_;
+  const std::unique_ptr<const QuantScheme> scheme_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> stop_token_ids_;
   RunnerLimits limits_;

@@ -1,3 +1,4 @@
+#include <runtime/checkpoint/known_tensors.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/shared_model.hpp>
 
@@ -35,6 +36,7 @@ WeightIndex share_index(World& world, const SharedModel& model) {
   collective_phase(world, [&] {
     if (!model.files) return;
     index = read_index(*model.files);
+    read_known_tensors(index, model.config);
     bytes = to_bytes(index);
   });
   world.broadcast_bytes(bytes, 0);

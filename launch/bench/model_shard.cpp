@@ -1,6 +1,7 @@
 #include <kernels/reference/rows.hpp>
 #include <launch/bench/model_shard.hpp>
 #include <launch/bench/roofline.hpp>
+#include <runtime/checkpoint/random_weights.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/execution/dry_run.hpp>
 
@@ -65,9 +66,10 @@ uint64_t ModelShard::bytes_needed(int64_t longest) const {
 }
 
 void ModelShard::load() {
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config_);
   for (Model* model : {layers_.get(), head_.get()}) {
-    make_weights(*model, ops_, engine_.dtype);
-    fill_with_random(*model, ops_, engine_.seed, context_.layer);
+    make_weights(*model, ops_, engine_.dtype, *scheme, nullptr);
+    fill_with_random(*model, ops_, *scheme, engine_.seed, context_.layer);
   }
   layers_->prepare(ops_, short_sequence);
 }

@@ -85,7 +85,8 @@ void check_model(World& world, const JobOptions& options, const SharedModel& mod
   });
   if (options.engine.random_weights) return;
   const WeightIndex index = share_index(world, model);
-  collective_phase(world, [&] { check_names(*make_model(model.config, {}), index); });
+  collective_phase(world,
+                   [&] { check_names(*make_model(model.config, {}), index, *scheme_of(model.config)); });
 }
 
 void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {

@@ -39,15 +39,15 @@ class LoadedModel {
     const int self[] = {0};
     groups_.tensor = world_.make_group(self, *backend_.ops);
     const WeightIndex index = read_index(testing::model_directory(name));
-    check_names(*make_model(config_, {}), index);
+    check_names(*make_model(config_, {}), index, *scheme_of(config_));
     for (const RankPlan& part : parts) {
       Model& model = *parts_.emplace_back(make_model(config_, part));
       std::atomic<uint32_t> blocks = 0;
-      make_weights(model, *backend_.ops, dtype);
-      const WeightNeeds needs[] = {needs_of(model, index)};
+      make_weights(model, *backend_.ops, dtype, *scheme_of(config_), &index);
+      const WeightNeeds needs[] = {needs_of(model, index, *scheme_of(config_))};
       const std::vector<int> replicas[] = {{0}};
-      load_weights(model, *backend_.ops, index, plan_reads(needs, index, 1), world_.transport(), replicas,
-                   blocks);
+      load_weights(model, *backend_.ops, index, *scheme_of(config_), plan_reads(needs, index, 1),
+                   world_.transport(), replicas, blocks);
       EXPECT_GE(blocks, model.parameters().size());
       model.prepare(*backend_.ops, max_len);
     }
