@@ -79,6 +79,13 @@ void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
   if (parts.size() > 2) device().synchronize();  // before the memory of the sums goes
 }
 
+void Ops::row_abs_maxima(ConstTensorView, TensorView) {
+  fail(ExitCode::internal, "this backend has no kernels for rounded activations");
+}
+void Ops::gather_columns(ConstTensorView, ConstTensorView, TensorView) {
+  fail(ExitCode::internal, "this backend has no kernels for ordered columns");
+}
+
 void Ops::merge_partials(ConstTensorView, TensorView) {
   fail(ExitCode::internal, "this backend has no kernels for a shared context");
 }

@@ -36,15 +36,16 @@ class Ops {
   virtual Device& device() = 0;
 
   // --- weights ---
-  // An all-zero weight. columns must divide by slices.
-  virtual Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) = 0;
-  // Packs rows [first_row, first_row + raw.shape[0]) from host memory: raw is [n, columns] in bf16, fp16 or
-  // fp32. Called in any order, each row once.
-  virtual void pack(Weight& weight, int64_t first_row, ConstTensorView raw) = 0;
+  // An all-zero weight. columns must divide by slices. Throws Error (input) for a format that the backend does not compute.
+  virtual Weight make_weight(const WeightShape& shape) = 0;
+  // Packs n rows from first_row on. Called in any order, each row once.
+  virtual void pack(Weight& weight, int64_t first_row, const RawRows& raw) = 0;
 
   // --- dense ---
-  // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty.
-  virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) = 0;
+  // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty. row_maxima: where the
+  // weight rounds activations per token, fp32 [ranks, m], the largest of row_abs_maxima counts; empty: that of x alone.
+  virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                      ConstTensorView row_maxima = {}) = 0;
   // Called at start-up: announces such products, with up to
   // this number of rows of x. x and out may be without memory.
   virtual void prepare_matmul(ConstTensorView /*x*/, const Weight& /*weight*/, ConstTensorView /*bias*/,
@@ -58,6 +59,12 @@ class Ops {
   // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so
   // that a sum over shards is exact.
   virtual void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) = 0;
+
+  // --- what quantised weights need of their inputs; a backend without them refuses ---
+  // out[t] = the largest |x[t, i]|, fp32; NaN where the row has one.
+  virtual void row_abs_maxima(ConstTensorView x, TensorView out);
+  // out[t, c] = column order[c] of token t in x [ranks, tokens, part], its columns counted over the ranks.
+  virtual void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out);
 
   // --- rows ---
   virtual void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) = 0;

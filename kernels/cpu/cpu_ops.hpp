@@ -27,10 +27,13 @@ class CpuOps : public HostOps {
         path_(kernels_of(path)),
         filter_scratch_(static_cast<size_t>(pool_->size())) {}
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+  Weight make_weight(const WeightShape& shape) override;
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima) override;
+  void row_abs_maxima(ConstTensorView x, TensorView out) override;
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
 
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;

@@ -1,5 +1,6 @@
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/packed_rows.hpp>
+#include <kernels/reference/codes.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -113,20 +114,22 @@ void for_each_run(IndexRange items, int64_t panels, Run run) {
 
 }  // namespace
 
-Weight CpuOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
-  require(rows >= 0 && columns > 0 && 0 < slices && slices <= max_slices,
-          "a weight has rows, columns and slices");
-  require(columns % slices == 0, "the columns of a weight divide by its slices");
-  const PanelLayout layout = path_.of(dtype).matmul.layout;
-  return {Tensor(device(), dtype, packed_shape(layout, rows, columns, slices)), dtype, rows, columns, slices};
+Weight CpuOps::make_weight(const WeightShape& shape) {
+  require_computable(shape);
+  require(shape.slices <= max_slices, "the slices of a weight fit the tree of sums");
+  require(shape.format == WeightFormat::dense, "weights of codes");
+  const PanelLayout layout = path_.of(shape.dtype).matmul.layout;
+  return {shape,
+          Tensor(device(), shape.dtype, packed_shape(layout, shape.rows, shape.columns, shape.slices)),
+          {},
+          {},
+          {}};
 }
 
-void CpuOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
+void CpuOps::pack(Weight& weight, int64_t first_row, const RawRows& rows_of_weight) {
+  reference::require_rows_of(weight, first_row, rows_of_weight);
+  const ConstTensorView raw = rows_of_weight.values;
   const int64_t end = first_row + raw.shape[0];
-  require(raw.shape[1] == weight.columns && 0 <= first_row && end <= weight.rows,
-          "raw rows fit their weight");
-  require(raw.dtype == DType::bf16 || raw.dtype == DType::fp16 || raw.dtype == DType::fp32,
-          "raw weights are floating point");
   const PanelLayout layout = path_.of(weight.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(weight.columns) * size_of(raw.dtype);
   const size_t slice_bytes = static_cast<size_t>(weight.slice_columns()) * size_of(raw.dtype);
@@ -159,7 +162,8 @@ uint32_t* CpuOps::matmul_scratch(int64_t units) {
   return reinterpret_cast<uint32_t*>(matmul_scratch_.view().data);
 }
 
-void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                    ConstTensorView /*row_maxima*/) {
   const int64_t rows = x.shape[0];
   require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
           "matmul: shapes agree");
@@ -214,6 +218,18 @@ void read_row(const Weight& table, const PanelLayout& layout, int64_t row, Eleme
 }
 
 }  // namespace
+
+void CpuOps::row_abs_maxima(ConstTensorView x, TensorView out) {
+  const int64_t width = x.shape[1];
+  for (int64_t t = 0; t < x.shape[0]; ++t)
+    out.as<float>()[t] = reference::abs_maximum(reference::read(x, t * width, width));
+}
+
+void CpuOps::gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) {
+  constexpr int64_t grain = 1 << 14;  // elements
+  pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / std::max<int64_t>(1, out.shape[1])),
+                         [&](IndexRange tokens) { reference::gather_columns(x, order, tokens, out); });
+}
 
 void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
   require(ids.dtype == DType::int32 && out.dtype == table.dtype,

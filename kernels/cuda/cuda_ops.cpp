@@ -76,12 +76,17 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
 
-Weight CudaOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
-  require(slices >= 1 && columns % slices == 0, "columns of a weight must divide by its reduction slices");
-  return {Tensor(device_, dtype, {rows, columns}), dtype, rows, columns, slices};
+Weight CudaOps::make_weight(const WeightShape& shape) {
+  require_computable(shape);
+  if (shape.format != WeightFormat::dense)
+    throw Error(ExitCode::input, fmt::format("{} weights on a GPU", name_of(shape.format)),
+                "the cuda backend multiplies weights in bf16, fp16 and fp32 only",
+                "use the cpu backend, or a checkpoint in bf16, fp16 or fp32");
+  return {shape, Tensor(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
 }
 
-void CudaOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
+void CudaOps::pack(Weight& weight, int64_t first_row, const RawRows& rows_of_weight) {
+  const ConstTensorView raw = rows_of_weight.values;
   require(raw.shape.rank() == 2 && raw.shape[1] == weight.columns, "raw rows do not fit the weight");
   const TensorView rows = weight.packed.view().rows(first_row, raw.shape[0]);
   if (raw.dtype == weight.dtype)
@@ -107,7 +112,8 @@ bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTe
       {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
 }
 
-void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                     ConstTensorView /*row_maxima*/) {
   const int64_t m = x.shape[0], n = weight.rows, k = weight.columns;
   require(x.shape == Shape{m, k} && out.shape == Shape{m, n} && x.dtype == weight.dtype &&
               (out.dtype == x.dtype || out.dtype == DType::fp32),

@@ -16,10 +16,11 @@ class CudaOps : public Ops {
   Device& device() override { return device_; }
 
   // Packed weights are plain row major, of any type. Slices have no effect.
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+  Weight make_weight(const WeightShape& shape) override;
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima) override;
   void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;

@@ -73,4 +73,31 @@ struct Float16 {
   }
 };
 
+// e4m3: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities, NaN 0x7f and 0xff.
+struct Float8 {
+  static constexpr float largest = 448;
+  uint8_t bits = 0;
+
+  Float8() = default;
+  // Saturates.
+  explicit Float8(float value) {
+    const uint32_t wide = std::bit_cast<uint32_t>(value), magnitude = wide & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+      bits = 0x7f;
+    else if (magnitude >= 0x43e00000u)  // from 448 on
+      bits = 0x7e;
+    else if (magnitude < 0x3c800000u)  // subnormal: adding 2^14 rounds to multiples of 2^-9
+      bits = static_cast<uint8_t>(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) -
+                                  0x46800000u);
+    else
+      bits = static_cast<uint8_t>((magnitude - 0x3c000000u + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20);
+    bits = static_cast<uint8_t>(bits | (wide >> 24 & 0x80u));
+  }
+  explicit operator float() const {
+    const uint32_t sign = uint32_t{bits & 0x80u} << 24, magnitude = bits & 0x7fu;
+    if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+    return std::bit_cast<float>(sign | magnitude << 20) * 0x1p120f;
+  }
+};
+
 }  // namespace maniple

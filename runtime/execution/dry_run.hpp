@@ -13,11 +13,14 @@ class DryOps final : public Ops {
  public:
   explicit DryOps(Ops& real) : real_(real) {}
   Device& device() override { return real_.device(); }
-  Weight make_weight(DType, int64_t, int64_t, int) override { return {}; }
-  void pack(Weight&, int64_t, ConstTensorView) override {}
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
+  Weight make_weight(const WeightShape&) override { return {}; }
+  void pack(Weight&, int64_t, const RawRows&) override {}
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView) override {
     real_.prepare_matmul(x, weight, bias, out);
   }
+  void row_abs_maxima(ConstTensorView, TensorView) override {}
+  void gather_columns(ConstTensorView, ConstTensorView, TensorView) override {}
   void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
   void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
   void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}

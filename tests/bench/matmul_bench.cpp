@@ -80,7 +80,7 @@ class OurWeights {
   OurWeights(Device& device, int threads, CpuPath path, const Shapes& shapes)
       : ops_(device, std::make_unique<ThreadPool>(threads), path), shapes_(shapes) {
     for (const LinearShape& shape : shapes_) {
-      weights_.push_back(ops_.make_weight(DType::bf16, shape.rows, shape.columns, shape.slices));
+      weights_.push_back(ops_.make_weight({DType::bf16, shape.rows, shape.columns, shape.slices}));
       fill_random(weights_.back().packed.view().data, weights_.back().packed.view().bytes());
     }
   }

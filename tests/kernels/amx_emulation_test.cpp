@@ -37,8 +37,8 @@ std::vector<BFloat16> random_values(int64_t count, uint32_t seed) {
 class EmulatedAmx {
  public:
   EmulatedAmx(const std::vector<BFloat16>& rows, int64_t n, int64_t k, int slices)
-      : weight_(ops_.make_weight(DType::bf16, n, k, slices)) {
-    ops_.pack(weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
+      : weight_(ops_.make_weight({DType::bf16, n, k, slices})) {
+    ops_.pack(weight_, 0, {view_of(rows.data(), DType::bf16, {n, k})});
   }
 
   // x[first_row, first_row + m) times the weight. The data around the rows,

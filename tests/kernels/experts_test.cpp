@@ -148,11 +148,11 @@ class Layer {
       gate.push_back(random_tensor(ops.device(), dtype, {shapes.width, shapes.hidden}, seed + 1));
       up.push_back(random_tensor(ops.device(), dtype, {shapes.width, shapes.hidden}, seed + 2));
       down.push_back(random_tensor(ops.device(), dtype, {shapes.hidden, shapes.width}, seed + 3));
-      gate_up_.push_back(ops.make_weight(dtype, 2 * half_, shapes.hidden, 1));
-      ops.pack(gate_up_.back(), 0, gate.back());
-      ops.pack(gate_up_.back(), half_, up.back());
-      down_.push_back(ops.make_weight(dtype, shapes.hidden, shapes.width, shapes.slices));
-      ops.pack(down_.back(), 0, down.back());
+      gate_up_.push_back(ops.make_weight({dtype, 2 * half_, shapes.hidden, 1}));
+      ops.pack(gate_up_.back(), 0, {gate.back()});
+      ops.pack(gate_up_.back(), half_, {up.back()});
+      down_.push_back(ops.make_weight({dtype, shapes.hidden, shapes.width, shapes.slices}));
+      ops.pack(down_.back(), 0, {down.back()});
     }
   }
   std::vector<const Weight*> gate_up_weights() const { return pointers(gate_up_); }

@@ -37,8 +37,8 @@ std::vector<Case> cases(const std::vector<DType>& types) {
 }
 
 Weight packed(Ops& ops, const Tensor& raw, DType dtype, int slices) {
-  Weight weight = ops.make_weight(dtype, raw.shape()[0], raw.shape()[1], slices);
-  ops.pack(weight, 0, raw);
+  Weight weight = ops.make_weight({dtype, raw.shape()[0], raw.shape()[1], slices});
+  ops.pack(weight, 0, {raw});
   return weight;
 }
 
@@ -222,9 +222,9 @@ TEST_P(Matmul, PacksPiecesInAnyOrderAndGivesTheRowsBack) {
   for (const DType raw_type : {DType::bf16, DType::fp16, DType::fp32})
     for (const DType dtype : activation_types()) {
       const Tensor raw = raw_of_type(device(), raw_type, rows, columns);
-      Weight pieces = ops().make_weight(dtype, rows, columns, 1);
+      Weight pieces = ops().make_weight({dtype, rows, columns, 1});
       for (const IndexRange range : {IndexRange{33, 70}, {0, 3}, {70, 101}, {3, 33}})
-        ops().pack(pieces, range.begin, raw.view().rows(range.begin, range.size()));
+        ops().pack(pieces, range.begin, {raw.view().rows(range.begin, range.size())});
       const Tensor x = random_tensor(device(), dtype, {3, columns}, 1);
       EXPECT_TRUE(same_bits(product(ops(), x, pieces, {}, DType::fp32),
                             product(ops(), x, packed(ops(), raw, dtype, 1), {}, DType::fp32)));
@@ -256,7 +256,7 @@ TEST_P(Matmul, EmbedGivesPositiveZerosForIdsOfOtherShards) {
 
 TEST_P(Matmul, AWeightThatWasNeverPackedIsZero) {
   const Tensor x = random_tensor(device(), DType::bf16, {3, 70}, 1);
-  const Tensor out = product(ops(), x, ops().make_weight(DType::bf16, 40, 70, 2), {}, DType::fp32);
+  const Tensor out = product(ops(), x, ops().make_weight({DType::bf16, 40, 70, 2}), {}, DType::fp32);
   for (const float value : floats_of(out)) EXPECT_EQ(value, 0);
 }
 

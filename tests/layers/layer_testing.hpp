@@ -23,7 +23,7 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
     const WeightSpec& spec = parameter->spec;
     const bool matrix = spec.role == WeightRole::matrix;
     if (matrix)
-      parameter->matrix = ops.make_weight(spec.type(dtype), spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight({spec.type(dtype), spec.rows, spec.columns, spec.slices});
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) {
@@ -39,9 +39,9 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
         }
       if (raw.empty()) continue;
       if (matrix)
-        ops.pack(
-            parameter->matrix, piece.local_row,
-            view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.padding.local(piece.columns.size())}));
+        ops.pack(parameter->matrix, piece.local_row,
+                 {view_of(raw.data(), DType::fp32,
+                          {piece.rows.size(), piece.padding.local(piece.columns.size())})});
       else
         std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
     }

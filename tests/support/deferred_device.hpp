@@ -100,14 +100,19 @@ class DeferredOps : public Ops {
   DeferredOps(DeferredDevice& device, Ops& inner) : device_(device), inner_(inner) {}
   Device& device() override { return device_; }
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override {
-    return inner_.make_weight(dtype, rows, columns, slices);
-  }
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override {
+  Weight make_weight(const WeightShape& shape) override { return inner_.make_weight(shape); }
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override {
     inner_.pack(weight, first_row, raw);
   }
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
-    device_.defer([=, this, &weight] { inner_.matmul(x, weight, bias, out); });
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima) override {
+    device_.defer([=, this, &weight] { inner_.matmul(x, weight, bias, out, row_maxima); });
+  }
+  void row_abs_maxima(ConstTensorView x, TensorView out) override {
+    device_.defer([=, this] { inner_.row_abs_maxima(x, out); });
+  }
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override {
+    device_.defer([=, this] { inner_.gather_columns(x, order, out); });
   }
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
     device_.defer([=, this, &table] { inner_.embed(ids, table, vocabulary, out); });

@@ -96,14 +96,21 @@ class MirroredOps : public Ops {
   MirroredOps(Backend inner, MirroredDevice& device) : inner_(std::move(inner)), device_(device) {}
   Device& device() override { return device_; }
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override {
-    return inner_.ops->make_weight(dtype, rows, columns, slices);
-  }
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override {
+  Weight make_weight(const WeightShape& shape) override { return inner_.ops->make_weight(shape); }
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override {
     inner_.ops->pack(weight, first_row, raw);
   }
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.matmul(t.in(x), weight, t.in(bias), t.out(out)); });
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.matmul(t.in(x), weight, t.in(bias), t.out(out), t.in(row_maxima));
+    });
+  }
+  void row_abs_maxima(ConstTensorView x, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.row_abs_maxima(t.in(x), t.out(out)); });
+  }
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.gather_columns(t.in(x), t.in(order), t.out(out)); });
   }
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override {
