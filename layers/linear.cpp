@@ -43,8 +43,8 @@ TensorView LinearBase::forward_gated(GateActivation activation, ConstTensorView 
 }
 
 void LinearBase::append(const LogicalOutput& output, IndexRange part) {
-  const auto fused = [&](const char* part, const Shape& shape) {
-    return output.fused.empty() ? FusedTensor{} : FusedTensor{{output.fused, part}, shape, output.first_row};
+  const auto fused = [&](const char* name, const Shape& shape) {
+    return output.fused.empty() ? FusedTensor{} : FusedTensor{{output.fused, name}, shape, output.first_row};
   };
   weight_.spec.columns = inputs_;
   weight_.spec.pieces.push_back({{output.source, "weight"},

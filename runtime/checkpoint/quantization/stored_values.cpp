@@ -16,11 +16,12 @@ const IndexedTensor* stored_part(const WeightIndex* index, const std::string& mo
 }
 
 bool is_stored(const WeightIndex& index, const std::string& module) {
+  constexpr std::string_view others[] = {"bias", "k_scale", "v_scale", "output_scale"};
   const std::string prefix = module + ".";
   for (auto found = index.tensors.lower_bound(prefix);
        found != index.tensors.end() && found->first.starts_with(prefix); ++found) {
     const std::string_view part = std::string_view(found->first).substr(prefix.size());
-    if (part.find("weight") != part.npos || part == "qzeros" || part == "scales") return true;
+    if (part.find('.') == part.npos && std::ranges::count(others, part) == 0) return true;
   }
   return false;
 }
