@@ -37,6 +37,7 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
               rank_.context()} {
   info_.architecture = shared_.config.architecture;
   info_.dtype = options.dtype;
+  info_.quantisation = scheme_->description();
   info_.block_size = plan.block_tokens;
   collective_phase(world_, [this] { read_tokenizer(); });
   choose_device();

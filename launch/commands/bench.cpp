@@ -43,7 +43,7 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
   if (!serves(asked)) serve_nothing(engine);
-  if (!engine.model.empty()) job.model = share_model(world, engine.model);
+  if (!engine.model.empty()) job.model = share_model(world, engine.model, engine.quantize);
   if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
     const ModelConfig* config = job.model ? &job.model->config : nullptr;

@@ -108,6 +108,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
+      "maniple: weights: {}, {:.2f} GB a rank; kv cache: {}\n"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
@@ -115,7 +116,9 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
       info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
-      info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums), counted(info.num_blocks, "block"),
+      info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
+      info.quantisation.empty() ? name_of(info.dtype) : info.quantisation,
+      static_cast<double>(info.weight_bytes) / 1e9, name_of(info.dtype), counted(info.num_blocks, "block"),
       info.block_size, counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason,
       seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }

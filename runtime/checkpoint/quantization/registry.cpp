@@ -34,6 +34,7 @@ class FloatingPoint final : public QuantScheme {
 }  // namespace
 
 std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config) {
+  if (config.quantize) return scheme_while_loading(*config.quantize, config.tie_word_embeddings);
   if (config.quantization.empty()) return std::make_unique<FloatingPoint>();
   const std::string_view where = "config.json";
   const nlohmann::ordered_json ordered = parse_ordered_json(config.quantization, where);

@@ -19,6 +19,9 @@ std::unique_ptr<const QuantScheme> awq_scheme(const SchemeConfig& config);
 std::unique_ptr<const QuantScheme> compressed_tensors_scheme(const SchemeConfig& config);
 std::unique_ptr<const QuantScheme> fp8_scheme(const SchemeConfig& config);
 
+// Of a checkpoint in floating point. tied: its table of tokens is its head.
+std::unique_ptr<const QuantScheme> scheme_while_loading(WeightFormat format, bool tied);
+
 // Columns that share a scale: 1 or more, or -1 for all.
 int64_t group_size_of(const JsonFields& fields, std::string_view name);
 // A list of names, absent or null.

@@ -1,6 +1,7 @@
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace maniple {
@@ -84,6 +85,12 @@ PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, 
     if (!first) first = &piece;
   }
   const ModuleQuantization& q = planned.quantization;
+  const auto padded = [](const WeightPiece& piece) { return piece.padding.run != piece.padding.padded; };
+  if (q.format != WeightFormat::dense && std::ranges::any_of(spec.pieces, padded))
+    throw Error(
+        ExitCode::input,
+        fmt::format("{} is quantised, and its heads are no multiple of 16 lanes", first->source.module),
+        "kernels pad such heads, and groups of inputs would shift", "use a checkpoint of this model in bf16");
   planned.shape = {.dtype = spec.type(weight_type),
                    .rows = spec.rows,
                    .columns = spec.columns,

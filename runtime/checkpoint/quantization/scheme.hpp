@@ -81,8 +81,8 @@ class QuantScheme {
   virtual bool decides(std::string_view /*tensor*/) const { return false; }
   // The matrix `<module>.weight` of this shape. index: null without a checkpoint; then the config alone decides. Throws
   // Error (input) on a module that contradicts the config.
-  std::unique_ptr<const StoredWeight> of(const std::string& module, const Shape& shape,
-                                         const WeightIndex* index) const;
+  virtual std::unique_ptr<const StoredWeight> of(const std::string& module, const Shape& shape,
+                                                 const WeightIndex* index) const;
 
  private:
   // The entry of a list of the config that leaves the module in floating point.
@@ -96,7 +96,7 @@ class QuantScheme {
 // A tensor of floating-point numbers, as it is: a vector is a matrix of one column.
 std::unique_ptr<const StoredWeight> dense_weight(std::string tensor, const Shape& shape);
 
-// Of config.quantization. Throws Error (input) on a config that names what is not read.
+// Of config.quantization, or of config.quantize. Throws Error (input) on a config that names what is not read.
 std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config);
 
 // What a piece is stored as; index: as above.

@@ -114,7 +114,8 @@ void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const Wei
       EXPECT_EQ(wrong, 0U) << piece.source.tensor() << " of " << want.size();
     }
     for (int64_t row = 0; row < spec.rows && spec.role == WeightRole::matrix; ++row)
-      EXPECT_TRUE(covered.contains(row) || got[static_cast<size_t>(row)] == 0) << "a row that no piece covers";
+      EXPECT_TRUE(covered.contains(row) || got[static_cast<size_t>(row)] == 0)
+          << "a row that no piece covers";
   }
 }
 
@@ -173,8 +174,7 @@ class Digits final : public QuantScheme {
               {module_ + ".step", {"F32"}, {{shape_[0]}}}};
     }
     std::vector<StoredBox> needs(const Box& wanted) const override {
-      return {{module_ + ".digits", wanted.rows, wanted.columns},
-              {module_ + ".step", wanted.rows, {0, 1}}};
+      return {{module_ + ".digits", wanted.rows, wanted.columns}, {module_ + ".step", wanted.rows, {0, 1}}};
     }
     RawRows decode(const Box& wanted, std::span<const StoredPart> stored, DecodedRows&) const override {
       const int64_t rows = wanted.rows.size(), width = wanted.columns.size(),
