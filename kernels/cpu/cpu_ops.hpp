@@ -31,7 +31,7 @@ class CpuOps : public HostOps {
   void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-              ConstTensorView row_maxima) override;
+              ConstTensorView row_maxima = {}) override;
   void row_abs_maxima(ConstTensorView x, TensorView out) override;
   void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
@@ -79,12 +79,28 @@ class CpuOps : public HostOps {
   };
   void multiply_grouped(const GroupedProduct& product);
 
+  // Weights of codes (codes.cpp).
+  Weight make_codes(const WeightShape& shape);
+  void pack_codes(Weight& weight, int64_t first_row, const RawRows& raw);
+  void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                      ConstTensorView row_maxima);
+  void read_code_row(const Weight& table, int64_t row, std::byte* out) const;
+  PackedCodes packed_codes(const WeightShape& shape) const;
+  // x as the codes of an activation rule, in scratch memory.
+  ConstTensorView round_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima);
+  struct CodeScratch {  // of one product
+    std::vector<std::byte> inputs;
+    std::vector<float> input_scales;
+    std::vector<int32_t> input_sums, run_words, slice_runs;
+  };
+
   // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 
   std::unique_ptr<ThreadPool> pool_;
   PathKernels path_;
   Tensor matmul_scratch_;
+  CodeScratch codes_;
   std::vector<RowBlock> row_blocks_;  // of one grouped product
   std::vector<reference::Choice> choices_;
   std::vector<float> shares_;

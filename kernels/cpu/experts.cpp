@@ -54,7 +54,7 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
       const RowBlock& block = row_blocks_[static_cast<size_t>(b)];
       const RowTiles of_block = tiles(block);
       const ConstTensorView x = product.index ? product.x : product.x.rows(block.first_row, block.rows);
-      const ActivationPacker packer(x, shape, of_block, packed + block.packed,
+      const ActivationPacker packer(x, shape, {kernel.layout, 1}, of_block, packed + block.packed,
                                     product.index ? product.index + block.first_row : nullptr);
       for (int64_t tile = 0; tile < of_block.count(); ++tile)
         kernel.layout.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);

@@ -68,56 +68,12 @@ void pack_slice(const PanelRows& rows, const PanelLayout& layout, uint32_t* slic
   }
 }
 
-// --- products ---
-
-void pack_activations(ThreadPool& pool, const PanelLayout& layout, const ActivationPacker& packer,
-                      int64_t tiles, int64_t tile_bytes) {
-  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
-  pool.parallel_ranges(tiles, (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
-    for (int64_t tile = range.begin; tile < range.end; ++tile)
-      layout.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
-  });
-}
-
-// Divides a product into items for the threads: blocks of rows whose activations fit L2, times panels. Block
-// sizes differ by at most one tile. A product with few panels gets more blocks.
-struct Division {
-  int64_t row_blocks, panels, grain;
-
-  Division(const RowTiles& tiles, const Weight& weight, int64_t row_bytes, int threads)
-      : panels(panels_of(weight.rows)) {
-    constexpr int64_t l2_share = 512 << 10;    // bytes of x
-    constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
-    constexpr int64_t free_rows = 16;          // up to this many cost no more than reading the weights
-    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / (tiles.tile_rows * row_bytes));
-    const int64_t wanted = (4 * threads + panels - 1) / panels;
-    row_blocks =
-        std::min(tiles.count(), std::max(wanted, (tiles.count() + tiles_in_block - 1) / tiles_in_block));
-    const int64_t item = panel_units(weight) * 4 * std::max<int64_t>(1, tiles.rows / row_blocks / free_rows);
-    grain = (least_work + item - 1) / item;
-  }
-  int64_t first_tile(const RowTiles& tiles, int64_t row_block) const {
-    return tiles.count() * row_block / row_blocks;
-  }
-};
-
-// Items are ordered by row block, then panel: a range of items is a few runs of panels.
-template <typename Run>
-void for_each_run(IndexRange items, int64_t panels, Run run) {
-  while (items.size() > 0) {
-    const int64_t row_block = items.begin / panels, first = items.begin % panels;
-    const int64_t count = std::min(panels - first, items.size());
-    run(row_block, first, count);
-    items.begin += count;
-  }
-}
-
 }  // namespace
 
 Weight CpuOps::make_weight(const WeightShape& shape) {
   require_computable(shape);
   require(shape.slices <= max_slices, "the slices of a weight fit the tree of sums");
-  require(shape.format == WeightFormat::dense, "weights of codes");
+  if (shape.format != WeightFormat::dense) return make_codes(shape);
   const PanelLayout layout = path_.of(shape.dtype).matmul.layout;
   return {shape,
           Tensor(device(), shape.dtype, packed_shape(layout, shape.rows, shape.columns, shape.slices)),
@@ -128,6 +84,7 @@ Weight CpuOps::make_weight(const WeightShape& shape) {
 
 void CpuOps::pack(Weight& weight, int64_t first_row, const RawRows& rows_of_weight) {
   reference::require_rows_of(weight, first_row, rows_of_weight);
+  if (weight.format != WeightFormat::dense) return pack_codes(weight, first_row, rows_of_weight);
   const ConstTensorView raw = rows_of_weight.values;
   const int64_t end = first_row + raw.shape[0];
   const PanelLayout layout = path_.of(weight.dtype).matmul.layout;
@@ -163,7 +120,7 @@ uint32_t* CpuOps::matmul_scratch(int64_t units) {
 }
 
 void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                    ConstTensorView /*row_maxima*/) {
+                    ConstTensorView row_maxima) {
   const int64_t rows = x.shape[0];
   require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
           "matmul: shapes agree");
@@ -172,11 +129,12 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
   require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
           "matmul: an fp32 bias for each column");
   if (out.empty()) return;
+  if (weight.format != WeightFormat::dense) return multiply_codes(x, weight, bias, out, row_maxima);
   const PackedMatmul kernel = path_.of(weight.dtype).matmul;
   const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
   const int64_t row_units = panel_units(weight) / panel_width;
   uint32_t* packed = matmul_scratch(tiles.padded_rows() * row_units);
-  pack_activations(*pool_, kernel.layout, {x, weight, tiles, packed}, tiles.count(),
+  pack_activations(*pool_, kernel.layout.step, {x, weight, {kernel.layout, 1}, tiles, packed}, tiles.count(),
                    tiles.tile_rows * row_units * 4);
 
   const Division division(tiles, weight, row_units * 4, pool_->size());
@@ -219,18 +177,6 @@ void read_row(const Weight& table, const PanelLayout& layout, int64_t row, Eleme
 
 }  // namespace
 
-void CpuOps::row_abs_maxima(ConstTensorView x, TensorView out) {
-  const int64_t width = x.shape[1];
-  for (int64_t t = 0; t < x.shape[0]; ++t)
-    out.as<float>()[t] = reference::abs_maximum(reference::read(x, t * width, width));
-}
-
-void CpuOps::gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) {
-  constexpr int64_t grain = 1 << 14;  // elements
-  pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / std::max<int64_t>(1, out.shape[1])),
-                         [&](IndexRange tokens) { reference::gather_columns(x, order, tokens, out); });
-}
-
 void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
   require(ids.dtype == DType::int32 && out.dtype == table.dtype,
           "embed: ids are int32, rows are of the table's type");
@@ -244,6 +190,8 @@ void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabula
       std::byte* to = out.data + static_cast<size_t>(t) * row_bytes;
       if (!vocabulary.contains(id))
         std::memset(to, 0, row_bytes);
+      else if (table.format != WeightFormat::dense)
+        read_code_row(table, id - vocabulary.begin, to);
       else if (table.dtype == DType::bf16)
         read_row(table, layout, id - vocabulary.begin, reinterpret_cast<uint16_t*>(to));
       else

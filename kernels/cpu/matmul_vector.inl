@@ -11,7 +11,33 @@
 namespace maniple::cpu {
 namespace {
 
-template <typename Vector, int rows_in_tile>
+template <int number>
+struct Unit {
+  static constexpr int index = number;
+};
+
+// f(Unit<0>), ..., f(Unit<count - 1>)
+template <int count, typename F>
+[[gnu::always_inline]] inline void for_units(F f) {
+  if constexpr (count > 1) for_units<count - 1>(f);
+  f(Unit<count - 1>{});
+}
+
+// Where a kernel takes its weights from. A Source has
+//   units                        of activations that meet one word
+//   Words, Zeros  load(words)  zeros(of a run, first column)      of the columns of a Sum
+//   weight(words, zeros, unit)
+template <typename Vector>
+struct Stored {
+  static constexpr int units = 1;
+  using Words = typename Vector::Weight;
+  struct Zeros {};
+  static Zeros zeros(const uint8_t*, int) { return {}; }
+  static Words load(const uint32_t* words) { return Vector::weight(words); }
+  static typename Vector::Weight weight(const Words& words, Zeros, Unit<0>) { return words; }
+};
+
+template <typename Vector, int rows_in_tile, typename Source = Stored<Vector>>
 class VectorKernel {
  public:
   static constexpr int tile_rows = rows_in_tile, row_step = 1;
@@ -48,17 +74,25 @@ class VectorKernel {
       for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::zero();
     const uint32_t* x = tile.x;
     const uint32_t* weights = tile.weights + column;
+    typename Source::Zeros zeros[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) zeros[v] = Source::zeros(tile.zeros, column + v * Vector::lanes);
     const auto accumulate = [&]() __attribute__((always_inline)) {
-      typename Vector::Weight weight[vectors];
+      typename Source::Words words[vectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) weight[v] = Vector::weight(weights + v * Vector::lanes);
+      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights + v * Vector::lanes);
+      for_units<Source::units>([&](auto unit) __attribute__((always_inline)) {
+        typename Vector::Weight weight[vectors];
 #pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r) {
-        const typename Vector::Activation value = Vector::activation(x + r);
+        for (int v = 0; v < vectors; ++v) weight[v] = Source::weight(words[v], zeros[v], unit);
 #pragma GCC unroll 16
-        for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::dot(sums[r][v], weight[v], value);
-      }
-      x += rows;
+        for (int r = 0; r < rows; ++r) {
+          const typename Vector::Activation value = Vector::activation(x + r);
+#pragma GCC unroll 16
+          for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::dot(sums[r][v], weight[v], value);
+        }
+        x += rows;
+      });
       weights += panel_width;
     };
     int64_t left = tile.units;

@@ -20,7 +20,7 @@ class CudaOps : public Ops {
   void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-              ConstTensorView row_maxima) override;
+              ConstTensorView row_maxima = {}) override;
   void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;

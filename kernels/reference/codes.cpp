@@ -23,6 +23,13 @@ void require_rows_of(const Weight& weight, int64_t first_row, const RawRows& raw
           "a zero for each row and group");
 }
 
+float code_value(WeightFormat format, uint32_t code, int zero) {
+  if (format != WeightFormat::fp8) return static_cast<float>(static_cast<int>(code) - zero);
+  Float8 e4m3;
+  e4m3.bits = static_cast<uint8_t>(code);
+  return static_cast<float>(e4m3);
+}
+
 float abs_maximum(std::span<const float> values) {
   float largest = 0;
   for (const float value : values)

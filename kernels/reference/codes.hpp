@@ -8,6 +8,9 @@ namespace maniple::reference {
 // Refuses, as a bug of the caller, rows that do not fit the weight.
 void require_rows_of(const Weight& weight, int64_t first_row, const RawRows& raw);
 
+// code - zero, or the value of an e4m3 code.
+float code_value(WeightFormat format, uint32_t code, int zero);
+
 // NaN where a value is.
 float abs_maximum(std::span<const float> values);
 // Largest of maxima [ranks, rows] of a row. NaN where one is.

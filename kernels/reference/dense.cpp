@@ -51,11 +51,8 @@ struct RowOfCodes {
     const uint8_t* const zeros =
         weight.zeros ? weight.zero_points.view().as<uint8_t>() + row * weight.groups() : nullptr;
     for (int64_t c = 0; c < weight.columns; ++c) {
-      Float8 e4m3;
-      e4m3.bits = codes[c];
       const int zero = zeros ? zeros[weight.group_of(c)] : weight.common_zero();
-      values[static_cast<size_t>(c)] =
-          weight.format == WeightFormat::fp8 ? static_cast<float>(e4m3) : static_cast<float>(codes[c] - zero);
+      values[static_cast<size_t>(c)] = reference::code_value(weight.format, codes[c], zero);
     }
   }
 };

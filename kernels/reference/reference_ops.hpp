@@ -15,7 +15,7 @@ class ReferenceOps : public HostOps {
   void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
   void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-              ConstTensorView row_maxima) override;
+              ConstTensorView row_maxima = {}) override;
   void row_abs_maxima(ConstTensorView x, TensorView out) override;
   void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
