@@ -247,6 +247,21 @@ size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme) 
   return bytes;
 }
 
+ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme) {
+  ModelCost cost = cost_of(model, weight_type);
+  for (const Parameter* parameter : model.parameters()) {
+    const bool only_looked_up = parameter == model.embedding() && parameter != model.head();
+    if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;
+    const WeightShape shape = planned_weight(scheme, parameter->spec, weight_type, nullptr).shape;
+    if (shape.format == WeightFormat::dense) continue;
+    for (const WeightPiece& piece : parameter->spec.pieces)
+      cost.weight_bytes -=
+          static_cast<uint64_t>(piece.rows.size() * piece.columns.size()) * size_of(weight_type);
+    cost.weight_bytes += shape.stored_bytes();
+  }
+  return cost;
+}
+
 size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme& scheme,
                     const WeightIndex* index) {
   if (index) name_as_stored(model, *index);

@@ -2,7 +2,7 @@
 // need them, which pack them.
 #pragma once
 
-#include <layers/models/model.hpp>
+#include <layers/models/cost.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/transport.hpp>
 #include <runtime/checkpoint/read_plan.hpp>
@@ -26,6 +26,9 @@ WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& 
 
 // The bytes of this rank's weights as config.json describes them, before anything is loaded; packing may add a little.
 size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme);
+
+// The cost of a model whose weights are read as the scheme stores them.
+ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme);
 
 // Allocates the weights, without values; weight_type, of what is not quantised: bf16, fp16 or fp32. index: null without a
 // checkpoint. Returns their bytes.
