@@ -1,10 +1,12 @@
 #include "checkpoint_testing.hpp"
 
+#include <kernels/factory/make_backend.hpp>
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/quantization/packed_words.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
+#include <support/rank_plans.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -340,6 +342,140 @@ TEST(Fp8, DecodesAnyRectangleOfBlocks) {
     return static_cast<float>(code) *
            static_cast<float>(module.at<BFloat16>("weight_scale_inv", row / 128, input / 128));
   });
+}
+
+// The nearest of all e4m3 numbers, ties to the even code.
+uint8_t nearest_e4m3(float value) {
+  uint8_t best = 0;
+  for (int code = 0; code < 0x7f; ++code) {
+    const auto number = [](int bits) {
+      Float8 wide;
+      wide.bits = static_cast<uint8_t>(bits);
+      return static_cast<double>(static_cast<float>(wide));
+    };
+    const double mine = std::abs(number(code) - std::abs(double{value})),
+                 least = std::abs(number(best) - std::abs(double{value}));
+    if (mine < least || (mine == least && code % 2 == 0)) best = static_cast<uint8_t>(code);
+  }
+  return static_cast<uint8_t>(best | (std::signbit(value) ? 0x80 : 0));
+}
+
+// The rules of those who publish models that were quantised without data.
+TEST(WhileLoading, RoundsAsPublishersDo) {
+  constexpr int64_t n = 24, k = 80;
+  MadeModule module;
+  module.add("weight", "BF16", {n, k});
+  for (int64_t i = 0; i < k; ++i) module.set("weight", 5 * k + i, BFloat16(0.0F));  // a row of zeros
+  for (const WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4}) {
+    ModelConfig config;
+    config.quantize = format;
+    const auto scheme = scheme_of(config);
+    const auto expected = [&](int64_t row, int64_t input) {
+      const int64_t first = format == WeightFormat::int4 ? input / 32 * 32 : 0,
+                    end = format == WeightFormat::int4 ? std::min(first + 32, k) : k;
+      float largest = 0;
+      for (int64_t i = first; i < end; ++i)
+        largest = std::max(largest, std::abs(static_cast<float>(module.at<BFloat16>("weight", row, i))));
+      const float range = format == WeightFormat::fp8 ? 448.0F : format == WeightFormat::int8 ? 127.0F : 7.5F;
+      const auto scale = static_cast<float>(BFloat16(largest / range));
+      const auto value = static_cast<float>(module.at<BFloat16>("weight", row, input));
+      if (largest == 0) return 0.0F;
+      if (format == WeightFormat::fp8) {
+        Float8 code;
+        code.bits = nearest_e4m3(value / scale);
+        return static_cast<float>(code) * scale;
+      }
+      const float most = format == WeightFormat::int8 ? 127.0F : 7.0F,
+                  least = format == WeightFormat::int8 ? -127.0F : -8.0F;
+      return std::clamp(std::nearbyint(value / scale), least, most) * scale;
+    };
+    expect_rectangles(module, *scheme, n, k, expected);
+  }
+}
+
+TEST(WhileLoading, MakesTheHeadInt8WhereItsFormatIsOfIntegers) {
+  const auto format_of = [](WeightFormat format, bool tied, const char* module) {
+    ModelConfig config;
+    config.quantize = format;
+    config.tie_word_embeddings = tied;
+    return scheme_of(config)->of(module, {64, 64}, nullptr)->quantization().format;
+  };
+  for (const bool tied : {false, true}) {
+    const char* head = tied ? "model.embed_tokens" : "lm_head";
+    EXPECT_EQ(format_of(WeightFormat::int4, tied, head), WeightFormat::int8);
+    EXPECT_EQ(format_of(WeightFormat::fp8, tied, head), WeightFormat::dense);
+    EXPECT_EQ(format_of(WeightFormat::int4, tied, "model.layers.0.mlp.up_proj"), WeightFormat::int4);
+  }
+  EXPECT_EQ(format_of(WeightFormat::int8, false, "model.embed_tokens"), WeightFormat::dense)
+      << "only looked up";
+}
+
+ModelConfig small_qwen3() {
+  ModelConfig config;
+  config.architecture = "Qwen3ForCausalLM";
+  config.hidden_size = 1024;
+  config.intermediate_size = 3072;
+  config.num_layers = 2;
+  config.num_heads = 16;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  config.vocab_size = 151936 / 16;
+  config.max_position_embeddings = 4096;
+  config.rms_norm_eps = 1e-6;
+  config.tie_word_embeddings = true;
+  config.qk_norm = true;
+  return config;
+}
+
+uint64_t stored_bytes_of(const ModelConfig& config) {
+  const auto whole = make_model(config, {});
+  const auto scheme = scheme_of(config);
+  uint64_t bytes = 0;
+  for (const Parameter* parameter : whole->parameters())
+    for (const WeightPiece& piece : parameter->spec.pieces)
+      for (const ExpectedTensor& tensor :
+           stored_weight(*scheme, parameter->spec, piece, nullptr)->tensors()) {
+        uint64_t elements = tensor.types[0] == "I32"                                ? 4
+                            : tensor.types[0] == "I64"                              ? 8
+                            : tensor.types[0] == "BF16" || tensor.types[0] == "F16" ? 2
+                                                                                    : 1;
+        for (const int64_t size : tensor.shapes[0]) elements *= static_cast<uint64_t>(size);
+        bytes += elements;
+      }
+  return bytes;
+}
+
+// What the KV cache is sized by, what is allocated, and what is stored.
+TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
+  const std::string int_rule =
+      R"({"num_bits": 8, "type": "int", "symmetric": true, "dynamic": true, "strategy": "token"})";
+  const std::string schemes[] = {
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true})",
+      R"({"quant_method": "gptq", "bits": 8, "group_size": 32, "sym": false})",
+      R"({"quant_method": "awq", "bits": 4, "group_size": 32})",
+      R"({"quant_method": "fp8", "weight_block_size": [128, 128]})",
+      compressed("int-quantized", R"("num_bits": 8, "type": "int", "strategy": "channel")", int_rule),
+      compressed("pack-quantized", R"("num_bits": 4, "type": "int", "strategy": "group", "group_size": 32)",
+                 "null")};
+  for (const std::string& quantization : schemes) {
+    ModelConfig config = small_qwen3();
+    config.quantization = quantization;
+    const auto scheme = scheme_of(config);
+    config.activation_group = scheme->activation_group();
+    const double stored = static_cast<double>(stored_bytes_of(config));
+    for (const int tensor : {1, 2, 4, 8}) {
+      double predicted = 0, allocated = 0;
+      for (int rank = 0; rank < tensor; ++rank) {
+        const auto model = make_model(config, testing::plan_of({rank, tensor}));
+        const Backend backend = make_backend({.kind = BackendKind::cpu});
+        predicted += static_cast<double>(weight_bytes(*model, DType::bf16, *scheme));
+        allocated += static_cast<double>(make_weights(*model, *backend.ops, DType::bf16, *scheme, nullptr));
+      }
+      EXPECT_LE(predicted, 1.05 * stored) << scheme->description() << " tp " << tensor;
+      EXPECT_LE(allocated, 1.05 * stored) << scheme->description() << " tp " << tensor;
+      EXPECT_GE(allocated, 0.97 * stored) << scheme->description() << " tp " << tensor;
+    }
+  }
 }
 
 }  // namespace
