@@ -42,11 +42,12 @@ ActivationRule activation_of(const JsonFields& outer, const std::string& type) {
   return per_token ? ActivationRule::per_token : ActivationRule::fixed;
 }
 
-Group group_of(const JsonFields& fields, const std::string& outer_format, const std::string& where) {
+Group group_of(const JsonFields& fields, const JsonFields& outer, const std::string& where) {
   Group group;
-  group.format = fields.text_or("format", outer_format);
+  const JsonFields& stating = fields.find("format") ? fields : outer;
+  group.format = stating.text("format");
   const bool packed = group.format == "pack-quantized", floating = group.format == "float-quantized";
-  if (!packed && !floating && group.format != "int-quantized") fields.refuse("format", supported_formats);
+  if (!packed && !floating && group.format != "int-quantized") stating.refuse("format", supported_formats);
   for (const std::string& target : names_of(fields, "targets"))
     group.targets.push_back(ModulePattern::name_class_or_regex(target, where));
   if (fields.find("output_activations")) fields.refuse("output_activations", "none");
@@ -73,7 +74,6 @@ class CompressedTensors final : public QuantScheme {
  public:
   explicit CompressedTensors(const JsonFields& fields) {
     const std::string where = "config.json: quantization_config";
-    const std::string format = fields.text("format");
     for (const std::string_view none : {"sparsity_config", "transform_config"})
       if (!fields.is_neutral(none, {})) fields.refuse(none, "none");
     if (fields.find("kv_cache_scheme")) fields.refuse("kv_cache_scheme", "none");
@@ -81,7 +81,7 @@ class CompressedTensors final : public QuantScheme {
       ignored_.push_back(ModulePattern::name_class_or_regex(entry, where + ".ignore"));
     const JsonFields groups = fields.object("config_groups");
     for (const auto& [name, value] : groups.items())
-      groups_.push_back(group_of(groups.object(name), format, where + ".config_groups"));
+      groups_.push_back(group_of(groups.object(name), fields, where + ".config_groups"));
     if (groups_.empty()) fields.refuse("config_groups", "one group or more");
   }
 

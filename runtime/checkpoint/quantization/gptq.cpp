@@ -71,7 +71,9 @@ class Gptq final : public QuantScheme {
   }
 
   bool decides(std::string_view tensor) const override {
-    return tensor.ends_with(".g_idx") || tensor.ends_with(".qzeros");
+    const std::string_view module = tensor.substr(0, tensor.rfind('.'));
+    return tensor.ends_with(".g_idx") ||
+           (tensor.ends_with(".qzeros") && settings_of_module(module).symmetric);
   }
 
   // Symmetric zero points say which version a file has, whatever its config says; all modules must have the same.

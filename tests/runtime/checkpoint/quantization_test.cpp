@@ -5,6 +5,7 @@
 #include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/quantization/packed_words.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
+#include <runtime/checkpoint/safetensors.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <support/rank_plans.hpp>
 
@@ -430,19 +431,17 @@ ModelConfig small_qwen3() {
 uint64_t stored_bytes_of(const ModelConfig& config) {
   const auto whole = make_model(config, {});
   const auto scheme = scheme_of(config);
-  uint64_t bytes = 0;
+  std::map<std::string, uint64_t> bytes;
   for (const Parameter* parameter : whole->parameters())
     for (const WeightPiece& piece : parameter->spec.pieces)
       for (const ExpectedTensor& tensor :
            stored_weight(*scheme, parameter->spec, piece, nullptr)->tensors()) {
-        uint64_t elements = tensor.types[0] == "I32"                                ? 4
-                            : tensor.types[0] == "I64"                              ? 8
-                            : tensor.types[0] == "BF16" || tensor.types[0] == "F16" ? 2
-                                                                                    : 1;
-        for (const int64_t size : tensor.shapes[0]) elements *= static_cast<uint64_t>(size);
-        bytes += elements;
+        bytes[tensor.name] = item_bytes_of(tensor.types[0]).value();
+        for (const int64_t size : tensor.shapes[0]) bytes[tensor.name] *= static_cast<uint64_t>(size);
       }
-  return bytes;
+  uint64_t sum = 0;
+  for (const auto& [name, size] : bytes) sum += size;
+  return sum;
 }
 
 // What the KV cache is sized by, what is allocated, and what is stored.
@@ -466,8 +465,8 @@ TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
     for (const int tensor : {1, 2, 4, 8}) {
       double predicted = 0, allocated = 0;
       for (int rank = 0; rank < tensor; ++rank) {
-        const auto model = make_model(config, testing::plan_of({rank, tensor}));
         const Backend backend = make_backend({.kind = BackendKind::cpu});
+        const auto model = make_model(config, testing::plan_of({rank, tensor}));
         predicted += static_cast<double>(weight_bytes(*model, DType::bf16, *scheme));
         allocated += static_cast<double>(make_weights(*model, *backend.ops, DType::bf16, *scheme, nullptr));
       }
