@@ -134,8 +134,11 @@ void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_
   grammar.add(
       "quantize",
       choice("FORMAT", engine.quantize,
-             {{"int8", WeightFormat::int8}, {"fp8", WeightFormat::fp8}, {"int4", WeightFormat::int4}}),
-      "rounds the weights of a model in floating point while they are loaded: int8, fp8 or int4");
+             {{"none", {}},
+              {"int8", WeightFormat::int8},
+              {"fp8", WeightFormat::fp8},
+              {"int4", WeightFormat::int4}}),
+      "none; int8, fp8 or int4: rounds the weights of a model in floating point while they are loaded");
   grammar.add("dtype", dtype(options.dtype),
               "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
               "checkpoint is and GPUs are used");
