@@ -43,7 +43,7 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
   if (!serves(asked)) serve_nothing(engine);
-  if (!engine.model.empty()) job.model = share_model(world, engine.model);
+  if (!engine.model.empty()) job.model = share_model(world, engine.model, engine.quantize);
   if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
     const ModelConfig* config = job.model ? &job.model->config : nullptr;
@@ -150,7 +150,9 @@ std::optional<BenchResult> serve_between_probes(BenchJob& bench, const Prepared&
   const std::optional<Roofline> after = probe_roofline(bench, backend, options);
   if (!after || !result) return std::nullopt;
   add_probes(*result, *before, *after);
-  add_utilisation(*result, cost_of(*make_model(job.model->config, {}), options.dtype), *before);
+  add_utilisation(*result,
+                  cost_of(*make_model(job.model->config, {}), options.dtype, *scheme_of(job.model->config)),
+                  *before);
   return result;
 }
 

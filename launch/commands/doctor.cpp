@@ -85,7 +85,8 @@ void check_model(World& world, const JobOptions& options, const SharedModel& mod
   });
   if (options.engine.random_weights) return;
   const WeightIndex index = share_index(world, model);
-  collective_phase(world, [&] { check_names(*make_model(model.config, {}), index); });
+  collective_phase(world,
+                   [&] { check_names(*make_model(model.config, {}), index, *scheme_of(model.config)); });
 }
 
 void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
@@ -106,7 +107,8 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
     options.engine.backend.cpu_path = common_cpu_path(world);
   collective_phase(world, [&] { plan_or_refuse(world.locations(), options.engine); });
   std::optional<SharedModel> model;
-  if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
+  if (!options.engine.model.empty())
+    model = share_model(world, options.engine.model, options.engine.quantize);
   if (model) options.engine.dtype = job_dtype(world, options, model->config);
   JobPlan plan;
   collective_phase(world, [&] {

@@ -202,7 +202,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Vitals vitals,
   engine.backend.kind = common_backend(world, engine.backend.kind);
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
-  SharedModel model = share_model(world, engine.model);
+  SharedModel model = share_model(world, engine.model, engine.quantize);
   engine.dtype = job_dtype(world, settled, model.config);
   JobPlan plan;
   collective_phase(world, [&] {

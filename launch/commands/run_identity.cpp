@@ -43,6 +43,11 @@ std::string text_of(const SamplingFields& sampling) {
 
 }  // namespace
 
+std::string weights_text(const EngineOptions& engine) {
+  const std::string weights = engine.random_weights ? "random" : "of the model";
+  return engine.quantize ? fmt::format("{}, quantised to {}", weights, name_of(*engine.quantize)) : weights;
+}
+
 uint64_t model_hash(const ModelFiles& files) {
   uint64_t hash = 0;
   for (const std::string& name : files.names()) {
@@ -78,7 +83,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("requests", fmt::format("{}", identity.requests));
   manifest.set("shard", fmt::format("{}/{}", options.shard.index, options.shard.count));
   manifest.set("model", fmt::format("{:016x}", model_hash(engine.model)));
-  manifest.set("weights", engine.random_weights ? "random" : "of the model");
+  manifest.set("weights", weights_text(engine));
   manifest.set("dtype", std::string(name_of(engine.dtype)));
   manifest.set("sampling", text_of(options.sampling));
   manifest.set("seed", fmt::format("{}", identity.seed));

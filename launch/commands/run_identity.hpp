@@ -29,6 +29,7 @@ struct RunIdentity {
 std::string instruction_path_of(const BackendOptions& backend);  // "avx512", "reference", "cuda"
 // "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
 std::string level_of(const JobPlan& plan);
+std::string weights_text(const EngineOptions& engine);  // "of the model", "random, quantised to int8"
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
 
 // Fails (input) where run_dir holds another run: a job with these options and this input could not resume it.

@@ -39,7 +39,8 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
                      {"step_tokens", plan.step_tokens},
                      {"prefix_cache", engine.prefix_cache},
                      {"schedule", engine.schedule == Policy::mixed ? "mixed" : "prefill-first"},
-                     {"weights", engine.random_weights ? "random" : "of the model"}});
+                     {"weights", weights_text(engine)},
+                     {"quantisation", info->quantisation}});
   return {{"given", job.options.given}, {"in_force", in_force}};
 }
 

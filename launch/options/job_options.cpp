@@ -131,6 +131,14 @@ void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_
               "made of it");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
+  grammar.add(
+      "quantize",
+      choice("FORMAT", engine.quantize,
+             {{"none", {}},
+              {"int8", WeightFormat::int8},
+              {"fp8", WeightFormat::fp8},
+              {"int4", WeightFormat::int4}}),
+      "none; int8, fp8 or int4: rounds the weights of a model in floating point while they are loaded");
   grammar.add("dtype", dtype(options.dtype),
               "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
               "checkpoint is and GPUs are used");

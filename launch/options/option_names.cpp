@@ -9,7 +9,7 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_of_field = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`context_size`", "--cp"},
@@ -17,6 +17,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_o
     {"`kv_memory`", "--kv-memory"},
     {"`overwrite`", "--overwrite"},
     {"`pipeline_size`", "--pp"},
+    {"`quantize`", "--quantize"},
     {"`tensor_size`", "--tp"},
     {"`transport`", "--transport"},
     {"`gpus_a_node`", "--gpus-per-node"},  // srun's

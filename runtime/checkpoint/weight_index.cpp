@@ -6,6 +6,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+
 namespace maniple {
 
 using nlohmann::json;
@@ -163,7 +165,9 @@ std::string to_bytes(const WeightIndex& index) {
                      print.samples});
   for (const auto& [name, tensor] : index.tensors)
     tensors.push_back(
-        {name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, to_json(tensor.extents)});
+        {name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, to_json(tensor.extents),
+         json::binary({reinterpret_cast<const uint8_t*>(tensor.value.data()),
+                       reinterpret_cast<const uint8_t*>(tensor.value.data() + tensor.value.size())})});
   std::string bytes;
   json::to_cbor(json{files, tensors}, bytes);
   return bytes;
@@ -181,6 +185,9 @@ WeightIndex index_from(std::string_view bytes) {
     fields[2].get_to(tensor.info.shape);
     fields[3].get_to(tensor.info.byte_size);
     tensor.extents = extents_from(fields[4]);
+    const std::vector<uint8_t>& value = fields[5].get_binary();
+    tensor.value.resize(value.size());
+    std::ranges::transform(value, tensor.value.begin(), [](uint8_t byte) { return std::byte{byte}; });
     tensor.info.dtype = dtype_of(tensor.info.stored_type);
     index.tensors.emplace_hint(index.tensors.end(), fields[0].get<std::string>(), std::move(tensor));
   }

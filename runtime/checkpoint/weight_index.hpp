@@ -16,6 +16,12 @@ struct TensorInfo {
   std::optional<DType> dtype;  // absent: a type that cannot be read here
   std::vector<int64_t> shape;  // outermost dimension first; empty: a scalar
   uint64_t byte_size = 0;
+
+  size_t item_bytes() const {
+    uint64_t elements = 1;
+    for (const int64_t size : shape) elements *= static_cast<uint64_t>(size);
+    return elements > 0 ? byte_size / elements : 1;
+  }
 };
 
 // Rows and columns of a tensor (matrix_of) that lie in one piece: row by row, whole rows row_bytes apart.
@@ -33,6 +39,8 @@ struct Extent {
 struct IndexedTensor {
   TensorInfo info;
   std::vector<Extent> extents;  // tile the tensor, by rows, then columns; one unless the model is packed
+  std::vector<std::byte> value =
+      {};  // of a tensor that was read with the index (known_tensors.hpp), row by row
 };
 
 struct WeightIndex {

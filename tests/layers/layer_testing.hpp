@@ -27,8 +27,8 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) {
-      const bool fused = !sources.contains(piece.source);
-      const SourceTensor& source = sources.at(fused ? piece.fused.name : piece.source);
+      const bool fused = !sources.contains(piece.source.tensor());
+      const SourceTensor& source = sources.at((fused ? piece.fused.source : piece.source).tensor());
       const int64_t first_row = fused ? piece.fused.first_row : 0;
       std::vector<float> raw;
       for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)

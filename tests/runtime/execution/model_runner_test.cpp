@@ -6,6 +6,7 @@
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/random_weights.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/execution/model_runner.hpp>
 #include <runtime/scheduling/scheduler.hpp>
@@ -41,8 +42,8 @@ class TinyRunner {
       : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))),
         groups_{.tensor = world_.make_group(self, ops)},
         model_(make_model(config_, {})) {
-    make_weights(*model_, ops, DType::fp32);
-    fill_with_random(*model_, ops, 5, layer_);
+    make_weights(*model_, ops, DType::fp32, *scheme_of({}), nullptr);
+    fill_with_random(*model_, ops, *scheme_of({}), 5, layer_);
     model_->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{
