@@ -47,22 +47,6 @@ void Ops::attention(const AttentionCall& call) {
   attend(call);
 }
 
-namespace {
-[[noreturn]] void refuse_experts() { fail(ExitCode::internal, "this backend has no kernels for experts"); }
-}  // namespace
-
-int64_t Ops::route(ConstTensorView, const Router&, Routing&) { refuse_experts(); }
-void Ops::grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
-                                  std::span<const Weight* const>, TensorView) {
-  refuse_experts();
-}
-void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView,
-                         ConstTensorView) {
-  refuse_experts();
-}
-void Ops::combine(ConstTensorView, const Routing&, int64_t, TensorView) { refuse_experts(); }
-void Ops::widen(ConstTensorView, TensorView) { refuse_experts(); }
-
 // Partial sums stay in memory of their own until the end, because out may be a part.
 void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
   require(!parts.empty(), "parts of a sum");
@@ -87,10 +71,6 @@ void Ops::row_abs_maxima(ConstTensorView, TensorView) {
 }
 void Ops::gather_columns(ConstTensorView, ConstTensorView, TensorView) {
   fail(ExitCode::internal, "this backend has no kernels for ordered columns");
-}
-
-void Ops::merge_partials(ConstTensorView, TensorView) {
-  fail(ExitCode::internal, "this backend has no kernels for a shared context");
 }
 
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {

@@ -86,24 +86,24 @@ class Ops {
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
-  // --- experts; a backend without them refuses ---
+  // --- experts ---
   // Chooses by fp32 logits [tokens, all experts]: the largest, by (logit descending, id ascending), of softmax weight over all
   // experts; a NaN counts as -inf. Fills the routing and returns a bound of its rows: on a host their number.
-  virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing);
+  virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing) = 0;
   // out[row] = activation(gate) * up of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
   // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.
   virtual void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                                       std::span<const Weight* const> weights, TensorView out);
+                                       std::span<const Weight* const> weights, TensorView out) = 0;
   // out[row] = x[row] * weight of its expert^T. out is fp32. row_maxima: as in matmul.
   virtual void grouped_matmul(ConstTensorView x, const Routing& routing,
                               std::span<const Weight* const> weights, TensorView out,
-                              ConstTensorView row_maxima = {});
+                              ConstTensorView row_maxima = {}) = 0;
   // out[t] = sum of weight * rows[row] over the rows of token t, fp32. A leaf is the rounded product, + 0. The experts of this
   // rank form `slices` equal slices, a power of two: a chain over each by ascending expert, then the binary tree over slices,
   // nearest first, without those that have no row.
-  virtual void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out);
+  virtual void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) = 0;
   // out = x in fp32.
-  virtual void widen(ConstTensorView x, TensorView out);
+  virtual void widen(ConstTensorView x, TensorView out) = 0;
 
   // --- tables on the device by seat: int32 ---
   // out[indices[i]] = values[i]. Indices are distinct and count the elements of out.
@@ -123,7 +123,7 @@ class Ops {
   void attention(const AttentionCall& call);
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
   // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.
-  virtual void merge_partials(ConstTensorView partials, TensorView out);
+  virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;
   // Names the kernels that compute attention, for messages; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
   // Whether keys and values of such activations can be kept so.

@@ -114,13 +114,15 @@ TensorView SparseMoe::logits(ConstTensorView x, ForwardContext& context) const {
 Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {
   const int64_t a_token = Routing::experts_a_token(router_, experts_);
   const auto take = [&](DType type, const Shape& shape) { return context.workspace.take(type, shape); };
-  return {.experts = experts_,
-          .tokens = take(DType::int32, {tokens * a_token}),
-          .weights = take(DType::fp32, {tokens * a_token}),
-          .offsets = take(DType::int32, {experts_.size() + 1}),
-          .chosen = take(DType::int32, {tokens, a_token}),
-          .places = take(DType::int32, {tokens, a_token}),
-          .counts = counts_.view()};
+  return {
+      .experts = experts_,
+      .tokens = take(DType::int32, {tokens * a_token}),
+      .weights = take(DType::fp32, {tokens * a_token}),
+      .offsets = take(DType::int32, {experts_.size() + 1}),
+      .chosen = take(DType::int32, {tokens, a_token}),
+      .places = take(DType::int32, {tokens, a_token}),
+      .counts = counts_.view(),
+      .past_lengths = context.past_lengths.shape == Shape{tokens} ? context.past_lengths : ConstTensorView{}};
 }
 
 TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {

@@ -86,8 +86,6 @@ std::optional<PlanRefusal> refuse_pipeline(int ranks, const EngineOptions& optio
   const auto named = static_cast<int>(options.pipeline_layers.size());
   if (stages < 1 || left % stages != 0)
     return PlanRefusal{Field::pipeline_size, stages, "ranks", ranks, false, small_divisors(left)};
-  if (stages > 1 && options.backend.kind == BackendKind::cuda)
-    return PlanRefusal{Field::pipeline_size, stages, "GPUs", 1, false, {1}};
   if (named != 0 && named != stages)
     return PlanRefusal{Field::pipeline_layers, named, "stages", stages, false, {stages}};
   return std::nullopt;
@@ -115,7 +113,6 @@ std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const Mo
     return refusal("tensor_size", tensor, false, small_divisors(tensor));
   if (!config) return std::nullopt;
   const int64_t experts = config->experts.count;
-  if (experts > 0 && options.backend.kind == BackendKind::cuda) return refusal("GPUs", 0, true, {});
   if (groups > 1 && (experts == 0 || experts % groups != 0))
     return refusal("experts", experts, true, small_divisors(std::gcd(tensor, experts)));
   return std::nullopt;
@@ -125,8 +122,6 @@ std::optional<PlanRefusal> refuse_context(const EngineOptions& options) {
   const int owners = options.context_size, tensor = options.tensor_size;
   if (owners < 1 || tensor % owners != 0)
     return PlanRefusal{Field::context_size, owners, "tensor_size", tensor, false, small_divisors(tensor)};
-  if (owners > 1 && options.backend.kind == BackendKind::cuda)
-    return PlanRefusal{Field::context_size, owners, "GPUs", 1, false, {1}};
   require(owners == 1 || options.block_size == attention_split, "a page of a shared context is a split");
   return std::nullopt;
 }

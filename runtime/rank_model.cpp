@@ -201,6 +201,7 @@ void RankModel::size_kv_cache() {
                     .kv = plan_.needs_of(world_.rank()).kv,
                     .activation = options_.dtype,
                     .vocabulary_size = shared_.config.vocab_size,
+                    .hidden_size = shared_.config.hidden_size,
                     .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
     sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config);

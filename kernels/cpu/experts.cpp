@@ -143,12 +143,16 @@ int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& rou
   constexpr int64_t grain = 1 << 12;  // logits
   pool_->parallel_ranges(tokens, std::max<int64_t>(1, grain / experts), [&](IndexRange range) {
     for (int64_t token = range.begin; token < range.end; ++token) {
+      const auto mine = std::span(choices_).subspan(static_cast<size_t>(token * router.per_token),
+                                                    static_cast<size_t>(router.per_token));
+      if (routing.is_padding(token)) {
+        reference::choose_nobody(mine);
+        continue;
+      }
       const float* const row = logits.as<float>() + token * experts;
       float* const shares = shares_.data() + token * experts;
       path_.sampling.shares(row, experts, 1.0f, path_.sampling.maximum(row, experts), shares);
-      reference::choose_experts(row, shares, experts, router.normalise,
-                                std::span(choices_).subspan(static_cast<size_t>(token * router.per_token),
-                                                            static_cast<size_t>(router.per_token)));
+      reference::choose_experts(row, shares, experts, router.normalise, mine);
     }
   });
   return reference::order_by_expert(choices_, tokens, routing);

@@ -2,13 +2,13 @@
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/seats.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/paged_rows.hpp>
 #include <kernels/reference/rows.hpp>
 
-#include <limits>
 #include <vector>
 
 namespace maniple::cuda {
@@ -18,12 +18,6 @@ namespace {
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
 constexpr int64_t decode_slots_floats = int64_t{32} << 20;  // 128 MiB: 16000 splits of 16 heads of 128
 constexpr int64_t max_decode_arrivals = int64_t{1} << 17;   // sequences * query heads
-
-int narrow(int64_t number) {
-  require(0 <= number && number <= std::numeric_limits<int>::max(),
-          "a size beyond the range of a kernel's int");
-  return static_cast<int>(number);
-}
 
 bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
@@ -257,7 +251,7 @@ void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
   require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
-              is_activation(call.queries.dtype) && heads.head_dim <= 256 && call.context.owners == 1,
+              is_activation(call.queries.dtype) && heads.head_dim <= 256,
           "shapes of an attention");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{call.queries.dtype,
@@ -276,11 +270,23 @@ void CudaOps::attend(const AttentionCall& call) {
                                      narrow(heads.kv_heads),
                                      narrow(heads.head_dim),
                                      narrow(rows.layout.block_size),
-                                     call.scale};
+                                     call.scale,
+                                     narrow(call.context.owner),
+                                     narrow(call.context.owners),
+                                     narrow(classes_of(call.context))};
   if (!attention_decode(stream_, arguments, decode_workspace(arguments)))
     attention_untuned(stream_, arguments);
   else if (arguments.tokens > arguments.sequences)
     attention_prefill(stream_, arguments);
+}
+
+void CudaOps::merge_partials(ConstTensorView partials, TensorView out) {
+  const int64_t dim = partials.shape[3] - 2;
+  require(partials.dtype == DType::fp32 && is_activation(out.dtype) &&
+              out.shape == Shape{partials.shape[1], partials.shape[2] * dim},
+          "shapes of partial attention");
+  cuda::merge_partials(stream_, out.dtype, partials.as<float>(), narrow(partials.shape[0]),
+                       narrow(partials.shape[1] * partials.shape[2]), narrow(dim), out.data);
 }
 
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,

@@ -26,9 +26,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_o
 
 [[noreturn]] void refuse_stages(const PlanRefusal& refusal, int tensor_size) {
   const std::string fitting = alternatives(refusal.fitting);
-  if (refusal.limit == "GPUs")
-    fail(ExitCode::preflight, "--pp {} needs ranks on CPUs: stages on GPUs are not there yet; use --pp 1",
-         refusal.value);
   if (refusal.of_model)
     fail(ExitCode::input, "layers ({}) are fewer than pipeline stages ({}); use --pp {}", refusal.limit_value,
          refusal.value, fitting);
@@ -39,9 +36,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_o
 
 [[noreturn]] void refuse_experts(const PlanRefusal& refusal, const ModelConfig* config) {
   const std::string fitting = alternatives(refusal.fitting);
-  if (refusal.limit == "GPUs")
-    fail(ExitCode::input, "{} has experts, and they are computed on CPUs only; use --backend cpu",
-         config->architecture);
   if (!refusal.of_model)
     fail(ExitCode::usage, "--ep {} does not divide --tp {}; use --ep {}", refusal.value, refusal.limit_value,
          fitting);
@@ -54,9 +48,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_o
 
 [[noreturn]] void refuse_context(const PlanRefusal& refusal, int tensor_size) {
   const std::string fitting = alternatives(refusal.fitting);
-  if (refusal.limit == "GPUs")
-    fail(ExitCode::input,
-         "--cp {} needs ranks on CPUs: a context shared by GPUs is not there yet; use --cp 1", refusal.value);
   if (refusal.limit == "tensor_size")
     fail(ExitCode::usage, "--cp {} does not divide --tp {}; use --cp {}", refusal.value, tensor_size,
          fitting);

@@ -309,8 +309,6 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(2, stages), Field::pipeline_layers, 1, "stages", 2, false, {2});
   stages.pipeline_layers = {3, 3};
   expect(refusal_of(2, stages, &config), Field::pipeline_layers, 6, "layers", 5, true, {5});
-  stages.backend.kind = BackendKind::cuda;
-  expect(refusal_of(2, stages), Field::pipeline_size, 2, "GPUs", 1, false, {1});
   EngineOptions experts = options_of(4);
   experts.expert_size = 3;
   expect(refusal_of(4, experts), Field::expert_size, 3, "tensor_size", 4, false, {1, 2, 4});
@@ -319,15 +317,11 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   const ModelConfig twelve = sparse_model(12, 2, 48);
   expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "experts", 12, true, {1, 2, 4});
   expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
-  experts.backend.kind = BackendKind::cuda;
-  expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "GPUs", 0, true, {});
   EngineOptions contexts = options_of(4);
   contexts.context_size = 3;
   expect(refusal_of(4, contexts), Field::context_size, 3, "tensor_size", 4, false, {1, 2, 4});
   contexts.context_size = 2;
   expect(refusal_of(4, contexts, &config), Field::context_size, 2, "kv heads", 4, true, {});
-  contexts.backend.kind = BackendKind::cuda;
-  expect(refusal_of(4, contexts), Field::context_size, 2, "GPUs", 1, false, {1});
   ModelConfig wider = config;
   wider.num_heads = 24;
   contexts = options_of(4);

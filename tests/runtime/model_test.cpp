@@ -224,9 +224,11 @@ INSTANTIATE_TEST_SUITE_P(
     Models, CudaGoldenLogits,
     ::testing::Values(CudaSubject{"tiny-qwen3", true}, CudaSubject{"tiny-qwen3-kv1", true},
                       CudaSubject{"tiny-llama3", true}, CudaSubject{"tiny-qwen2", true},
-                      CudaSubject{"shakespeare", true}, CudaSubject{"tiny-qwen3", false},
+                      CudaSubject{"shakespeare", true}, CudaSubject{"tiny-qwen3-moe", true},
+                      CudaSubject{"tiny-mixtral", true}, CudaSubject{"tiny-qwen3", false},
                       CudaSubject{"tiny-qwen3-kv1", false}, CudaSubject{"tiny-llama3", false},
-                      CudaSubject{"tiny-qwen2", false}, CudaSubject{"shakespeare", false}),
+                      CudaSubject{"tiny-qwen2", false}, CudaSubject{"shakespeare", false},
+                      CudaSubject{"tiny-qwen3-moe", false}, CudaSubject{"tiny-mixtral", false}),
     [](const auto& param) {
       return (param.param.emulated ? "emulated_cuda_" : "cuda_") + identifier(param.param.model);
     });

@@ -1,5 +1,5 @@
 #include <parallel/mailbox.hpp>
-#include <parallel/stage_link.hpp>
+#include <parallel/message_link.hpp>
 
 #include <chrono>
 #include <cstring>
@@ -8,7 +8,7 @@
 namespace maniple {
 
 // In front of the rows: both ends check that they speak of the same step of the same plan.
-struct StageLink::Header {
+struct MessageLink::Header {
   static constexpr uint32_t magic_number = 0x47545350, current = 1;  // "PSTG"
 
   uint32_t magic = magic_number;
@@ -21,27 +21,28 @@ struct StageLink::Header {
   bool operator==(const Header&) const = default;
 };
 
-StageLink::StageLink(std::unique_ptr<StageTransport> transport, std::string name, bool first, bool last,
-                     const StageRows& rows, Device& device, std::atomic<bool>& waits)
-    : name_(std::move(name)), rows_(rows), waits_(waits), transport_(std::move(transport)) {
+MessageLink::MessageLink(std::unique_ptr<StageTransport> transport, std::string name, bool first, bool last,
+                         const StageRows& rows, Device& device, std::atomic<bool>& waits)
+    : name_(std::move(name)), rows_(rows), device_(device), waits_(waits), transport_(std::move(transport)) {
   static_assert(sizeof(Header) == 64, "rows begin at a cache line");
-  require(device.shares_host_memory(), "rows between stages are in host memory");
   const Shape bytes{static_cast<int64_t>(sizeof(Header)) +
                     rows.most * rows.width * static_cast<int64_t>(size_of(rows.dtype))};
   for (size_t slot = 0; slot < StageTransport::slots; ++slot) {
-    if (!last) out_[slot] = Tensor(device, DType::uint8, bytes);
+    if (!last) out_[slot] = Tensor(host_, DType::uint8, bytes);
     if (first) continue;
-    in_[slot] = Tensor(device, DType::uint8, bytes);
+    in_[slot] = Tensor(host_, DType::uint8, bytes);
     transport_->receive(slot, bytes_of(in_[slot], rows.most));
   }
+  if (!first && !device.shares_host_memory())
+    on_device_ = Tensor(device, rows.dtype, {rows.most, rows.width});
 }
 
-std::span<std::byte> StageLink::bytes_of(Tensor& slot, int64_t rows) const {
+std::span<std::byte> MessageLink::bytes_of(Tensor& slot, int64_t rows) const {
   const auto row = static_cast<size_t>(rows_.width) * size_of(rows_.dtype);
   return {slot.view().data, sizeof(Header) + static_cast<size_t>(rows) * row};
 }
 
-double StageLink::wait_until(const auto& done) {
+double MessageLink::wait_until(const auto& done) {
   if (done()) return 0;
   const auto start = std::chrono::steady_clock::now();
   waits_ = true;
@@ -52,7 +53,7 @@ double StageLink::wait_until(const auto& done) {
   return waited;
 }
 
-void StageLink::send(const StageStep& step, ConstTensorView rows) {
+void MessageLink::send(const StageStep& step, ConstTensorView rows) {
   require(rows.shape.rank() == 2 && rows.shape[0] <= rows_.most && rows.shape[1] == rows_.width &&
               rows.dtype == rows_.dtype,
           "rows for the next stage");
@@ -61,12 +62,12 @@ void StageLink::send(const StageStep& step, ConstTensorView rows) {
   const std::span<std::byte> message = bytes_of(out_[slot], rows.shape[0]);
   const Header header{.step = step.step, .rows = rows.shape[0], .state_hash = step.state_hash};
   std::memcpy(message.data(), &header, sizeof header);
-  std::memcpy(message.data() + sizeof header, rows.data, rows.bytes());
+  device_.download(message.data() + sizeof header, rows.data, rows.bytes());
   transport_->send(slot, message);
   counts_.add(CollectiveOp::send, message.size(), waited);
 }
 
-TensorView StageLink::take(const StageStep& step, int64_t rows) {
+TensorView MessageLink::take(const StageStep& step, int64_t rows) {
   const size_t slot = takes_ % StageTransport::slots;
   std::optional<size_t> bytes;
   const double waited = wait_until([&] { return (bytes = transport_->received(slot)).has_value(); });
@@ -85,16 +86,20 @@ TensorView StageLink::take(const StageStep& step, int64_t rows) {
                                 : ""),
                 "this rank would compute something else than rank 0 planned",
                 "restart the job; finished work is kept");
-  return {expected.data() + sizeof header, rows_.dtype, {rows, rows_.width}};
+  std::byte* const taken = expected.data() + sizeof header;
+  if (device_.shares_host_memory()) return {taken, rows_.dtype, {rows, rows_.width}};
+  const TensorView copy = on_device_.view().rows(0, rows);
+  device_.upload(copy.data, taken, copy.bytes());
+  return copy;
 }
 
-void StageLink::release() {
+void MessageLink::release() {
   const size_t slot = takes_++ % StageTransport::slots;
   transport_->receive(slot, bytes_of(in_[slot], rows_.most));
 }
 
 // In order: during a step the message of the next one may come, to the other slot.
-void StageLink::poll() {
+void MessageLink::poll() {
   if (!in_[0].view().empty() && transport_->received(takes_ % StageTransport::slots))
     transport_->received((takes_ + 1) % StageTransport::slots);
   if (sends_ > 0) transport_->sent((sends_ - 1) % StageTransport::slots);
