@@ -1,4 +1,5 @@
 #include <parallel/groups.hpp>
+#include <parallel/shared_communicator.hpp>
 #include <parallel/timed_communicator.hpp>
 
 namespace maniple {
@@ -20,6 +21,12 @@ Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, 
          plan.groups.previous, plan.groups.next},
         rows, ops.device(), waits);
   return groups;
+}
+
+size_t shared_bytes(const RankPlan& plan) {
+  const bool splits_experts = plan.expert().size > 1 && plan.expert_part().size > 1;
+  const int groups = int{plan.grid.tensor > 1} + int{plan.grid.context > 1} + 2 * int{splits_experts};
+  return static_cast<size_t>(groups) * SharedCommunicator::bytes_of_rank;
 }
 
 }  // namespace maniple

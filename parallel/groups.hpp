@@ -56,4 +56,7 @@ struct Groups {
 Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, std::atomic<bool>& waits,
                    const StageRows& rows);
 
+// Of the memory in which these groups add where they are inside a node, a rank's share: at most.
+size_t shared_bytes(const RankPlan& plan);
+
 }  // namespace maniple

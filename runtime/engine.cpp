@@ -27,6 +27,18 @@ std::vector<CollectiveUse> uses_of(const std::map<GroupAxis, CollectiveCounts>& 
   return uses;
 }
 
+// By rank.
+template <typename Item>
+std::vector<std::vector<Item>> gather_lists(World& world, const std::vector<Item>& mine) {
+  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Item));
+  std::vector<std::vector<Item>> lists;
+  for (const std::string& of_rank : world.all_gather_bytes(bytes)) {
+    std::vector<Item>& list = lists.emplace_back(of_rank.size() / sizeof(Item));
+    of_rank.copy(reinterpret_cast<char*>(list.data()), of_rank.size());
+  }
+  return lists;
+}
+
 }  // namespace
 
 Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
@@ -58,11 +70,16 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   std::atomic<bool> worker_failed = false;
   Coordinator coordinator(model_.root(), plan_.grid, scheduler_config(), model_.blocks_of_replicas(),
                           observer);
+  ExpertWatch experts(coordinator, plan_, model_.config().experts);
+  const OnProgress on_progress_of_all = [&](Progress progress) {
+    progress.experts = experts.look();
+    on_progress(progress);
+  };
   std::jthread service([&] {
     try {
       summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns,
                         observer)
-                    .run(source, on_progress, interrupt, worker_failed);
+                    .run(source, on_progress_of_all, interrupt, worker_failed);
     } catch (const Error& error) {
       failure = error;
     } catch (const std::bad_alloc&) {
@@ -101,16 +118,11 @@ RunSummary Engine::gather_summary(const WorkerTimes& times) {
   summary.memory =
       gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes, info.scratch_bytes,
                                        peak_resident_bytes(), info.fitting_blocks});
-  const std::vector<std::string> counts = world_.all_gather_bytes(model_.expert_counts());
+  std::vector<ExpertCounts> counts;
+  for (std::vector<int32_t>& of_rank : gather_lists(world_, model_.expert_counts().counts))
+    counts.push_back({std::move(of_rank)});
   collective_phase(world_, [&] { summary.experts = expert_load(plan_, model_.config().experts, counts); });
-  const std::vector<CollectiveUse> mine = uses_of(model_.collectives());
-  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()),
-                               mine.size() * sizeof(CollectiveUse));
-  for (const std::string& of_rank : world_.all_gather_bytes(bytes)) {
-    std::vector<CollectiveUse>& uses =
-        summary.collectives.emplace_back(of_rank.size() / sizeof(CollectiveUse));
-    of_rank.copy(reinterpret_cast<char*>(uses.data()), of_rank.size());
-  }
+  summary.collectives = gather_lists(world_, uses_of(model_.collectives()));
   return summary;
 }
 

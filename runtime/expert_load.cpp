@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 namespace maniple {
@@ -19,31 +18,45 @@ ExpertLoad load_of(int64_t layer, const std::vector<int64_t>& counts) {
 }  // namespace
 
 std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ExpertsConfig& experts,
-                                    std::span<const std::string> of_ranks) {
+                                    std::span<const ExpertCounts> of_ranks) {
   std::vector<ExpertLoad> loads;
-  const auto width = static_cast<size_t>(experts.count) * sizeof(int32_t);
+  const auto width = static_cast<size_t>(experts.count);
   for (int stage = 0; stage < plan.grid.pipeline; ++stage) {
-    size_t at = 0;  // in the bytes of a rank
+    size_t at = 0;  // in the counts of a rank
     const IndexRange layers = plan.stages[static_cast<size_t>(stage)];
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
       if (!experts.in_layer(layer)) continue;
       std::vector<int64_t> sums(static_cast<size_t>(experts.count));
       for (int data = 0; data < plan.grid.data; ++data) {
         const int first = rank_at(plan.grid, {.tensor = 0, .pipeline = stage, .data = data});
-        const std::string row = of_ranks[static_cast<size_t>(first)].substr(at, width);
+        const auto row_of = [&](int rank) {
+          const std::span<const int32_t> counts(of_ranks[static_cast<size_t>(rank)].counts);
+          if (counts.size() < at + width)
+            fail(ExitCode::fault, "rank {} has no counts of the experts of layer {}", rank, layer);
+          return counts.subspan(at, width);
+        };
+        const std::span<const int32_t> row = row_of(first);
         for (int rank = first; rank < first + plan.grid.tensor; ++rank)
-          if (of_ranks[static_cast<size_t>(rank)].compare(at, width, row) != 0)
+          if (!std::ranges::equal(row_of(rank), row))
             fail(ExitCode::fault, "ranks {} and {} hold the same layer {}, but chose other experts in it",
                  first, rank, layer);
-        std::vector<int32_t> counts(sums.size());
-        std::memcpy(counts.data(), row.data(), width);
-        std::ranges::transform(sums, counts, sums.begin(), std::plus<>());
+        std::ranges::transform(sums, row, sums.begin(), std::plus<>());
       }
       loads.push_back(load_of(layer, sums));
       at += width;
     }
   }
   return loads;
+}
+
+const std::vector<ExpertLoad>& ExpertWatch::look(Clock::time_point now) {
+  if (experts_.count == 0) return loads_;
+  if (const auto counts = coordinator_.take_expert_counts()) loads_ = expert_load(plan_, experts_, *counts);
+  if (now - asked_ >= interval) {
+    asked_ = now;
+    coordinator_.ask_for_expert_counts();
+  }
+  return loads_;
 }
 
 }  // namespace maniple

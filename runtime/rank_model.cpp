@@ -236,19 +236,21 @@ void RankModel::capture_graphs() {
   info_.capture_seconds = seconds_since(start);
 }
 
-std::string RankModel::expert_counts() const {
-  std::string bytes;
+ExpertCounts RankModel::expert_counts() const {
+  ExpertCounts all;
   for (const ConstTensorView& counts : model_->expert_counts()) {
-    bytes.resize(bytes.size() + counts.bytes());
-    backend_.device->download(reinterpret_cast<std::byte*>(bytes.data() + bytes.size() - counts.bytes()),
+    const auto count = static_cast<size_t>(counts.shape.elements());
+    all.counts.resize(all.counts.size() + count);
+    backend_.device->download(reinterpret_cast<std::byte*>(all.counts.data() + all.counts.size() - count),
                               counts.data, counts.bytes());
   }
-  return bytes;
+  return all;
 }
 
 WorkerTimes RankModel::work() {
   const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
-                         [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};
+                         [this] { return runner_->ready(); }, [this] { return runner_->collect(); },
+                         [this] { return expert_counts(); }};
   return run_worker_loop(*channel_.leaf, plan_.sends_results(world_.rank()), steps, activity_);
 }
 

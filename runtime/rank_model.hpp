@@ -59,8 +59,7 @@ class RankModel {
 
   // Runs plans until rank 0 sends the stop command.
   WorkerTimes work();
-  // Bytes of int32 [own sparse layers, experts]: how many tokens chose each expert.
-  std::string expert_counts() const;
+  ExpertCounts expert_counts() const;
   double communication_seconds() const { return groups_.seconds(); }
   std::map<GroupAxis, CollectiveCounts> collectives() const { return runner_->collectives(); }
 

@@ -20,6 +20,17 @@ float* thread_scratch(size_t floats) {
   return static_cast<float*>(std::align(64, floats * sizeof(float), memory, bytes));
 }
 
+// The query heads of a tile: all of a KV head, or an even part of them that is whole owners or of one owner.
+int64_t heads_of_tile(int64_t group, int64_t owner_heads) {
+  int64_t heads = std::min<int64_t>(group, attention_tile_rows);
+  const auto fits = [&] {
+    return group % heads == 0 &&
+           (owner_heads >= group || heads % owner_heads == 0 || owner_heads % heads == 0);
+  };
+  while (!fits()) --heads;
+  return heads;
+}
+
 // Cuts the batch into tiles: up to tile_tokens_ consecutive tokens of a sequence, for one KV head. Splits are those of the
 // call's owner.
 class Tiles {
@@ -29,8 +40,9 @@ class Tiles {
         heads_(call.heads),
         batch_(call.batch),
         pages_(call.pages),
-        group_(heads_.query_heads / heads_.kv_heads),
         owner_heads_(heads_.query_heads / call.context.owners),
+        group_(heads_of_tile(heads_.query_heads / heads_.kv_heads, owner_heads_)),
+        parts_(heads_.query_heads / heads_.kv_heads / group_),
         tile_tokens_(attention_tile_rows / group_) {
     starts_.reserve(static_cast<size_t>(batch_.sequences()) + 1);
     starts_.push_back(0);
@@ -42,7 +54,7 @@ class Tiles {
     }
   }
 
-  int64_t count() const { return starts_.back() * heads_.kv_heads; }
+  int64_t count() const { return starts_.back() * heads_.kv_heads * parts_; }
   int64_t max_splits() const { return splits_below(longest_context_); }
   int64_t splits_of(const AttentionTile& tile) const {
     return splits_below(tile.first_position + tile.tokens);
@@ -55,14 +67,18 @@ class Tiles {
 
   // Counts from the end: the last tiles of a long prompt take longest, so they start first.
   AttentionTile operator[](int64_t index) const {
-    const int64_t head = index % heads_.kv_heads, tile = starts_.back() - 1 - index / heads_.kv_heads;
+    const int64_t part = index % (heads_.kv_heads * parts_), head = part / parts_,
+                  tile = starts_.back() - 1 - index / (heads_.kv_heads * parts_);
+    const int64_t owner = part * group_ / owner_heads_, local = part * group_ % owner_heads_;
     const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
     const int64_t first = (tile - starts_[static_cast<size_t>(sequence)]) * tile_tokens_;
     const auto element = static_cast<int64_t>(size_of(call_.queries.dtype));
     const int64_t width = owner_heads_ * heads_.head_dim,
                   token = batch_.query_starts.as<int32_t>()[sequence] + first,
-                  row = token * width + head * group_ * heads_.head_dim;
-    const int64_t out = call_.context.owners == 1 ? row * element : token * owner_heads_ * partial_bytes();
+                  row = (owner * batch_.tokens() + token) * width + local * heads_.head_dim;
+    const int64_t out = call_.context.owners == 1
+                            ? row * element
+                            : ((owner * batch_.tokens() + token) * owner_heads_ + local) * partial_bytes();
     return {call_.queries.data + row * element,
             call_.out.data + out,
             width,
@@ -124,8 +140,9 @@ class Tiles {
   const HeadLayout& heads_;
   const AttentionBatch& batch_;
   CpuPages pages_;
-  int64_t group_;
   int64_t owner_heads_;
+  int64_t group_;  // query heads of a tile
+  int64_t parts_;  // of those of a KV head
   int64_t tile_tokens_;
   int64_t longest_context_ = 0;
   int64_t longest_query_ = 0;
@@ -209,7 +226,6 @@ void CpuOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   require(heads.head_dim % 16 == 0 && heads.query_heads % heads.kv_heads == 0,
           "attention needs a head size that divides by 16 and whole groups");
-  require(heads.query_heads / heads.kv_heads <= attention_tile_rows, "too many query heads share a KV head");
   require(call.consistent(), "attention: queries, output and pages differ");
   const int64_t block_size = call.pages.layout.block_size;
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,

@@ -2,10 +2,7 @@
 #include <kernels/support/check.hpp>
 #include <kernels/support/host_memory.hpp>
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +11,8 @@ namespace maniple {
 namespace {
 
 constexpr size_t alignment = 64;
-constexpr size_t huge_page = size_t{2} << 20;
+// Smaller ones cost few page walks.
+constexpr size_t least_in_region = 256 << 10;
 
 constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
@@ -27,21 +25,6 @@ constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 
               "weights, KV cache and workspace of this rank must fit in its memory",
               limit.empty() ? "use a smaller KV cache, more ranks (`tensor_size`), or a job with more memory"
                             : address_limit_remedy);
-}
-
-// A mapping aligned to huge pages.
-std::byte* map_huge(size_t bytes) {
-  const size_t wanted = rounded_up(bytes, huge_page), mapped = wanted + huge_page;
-  void* start =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (start == MAP_FAILED) return nullptr;
-  std::byte* const begin = static_cast<std::byte*>(start);
-  const size_t lead =
-      rounded_up(reinterpret_cast<uintptr_t>(begin), huge_page) - reinterpret_cast<uintptr_t>(begin);
-  if (lead > 0) munmap(begin, lead);
-  munmap(begin + lead + wanted, huge_page - lead);
-  madvise(begin + lead, wanted, MADV_HUGEPAGE);
-  return begin + lead;
 }
 
 std::byte* zeroed(size_t bytes) {
@@ -57,14 +40,18 @@ std::byte* CpuDevice::allocate(size_t bytes) {
   // The system overcommits memory, so a large request is compared with the free memory.
   if (const size_t free = large ? free_memory() : HostMemory::unlimited; bytes > free)
     out_of_memory(bytes, free);
-  std::byte* const memory = large ? map_huge(bytes) : zeroed(bytes);
+  std::byte* const memory = large                      ? map_huge(bytes)
+                            : bytes >= least_in_region ? regions_.allocate(bytes)
+                                                       : zeroed(bytes);
   if (!memory) out_of_memory(bytes, free_memory());
   return memory;
 }
 
 void CpuDevice::release(std::byte* memory, size_t bytes) noexcept {
   if (bytes >= huge_page)
-    munmap(memory, rounded_up(bytes, huge_page));
+    unmap_huge(memory, bytes);
+  else if (bytes >= least_in_region)
+    regions_.release(memory);
   else
     std::free(memory);
 }

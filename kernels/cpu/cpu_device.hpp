@@ -1,6 +1,7 @@
 // The host as a device: calls are synchronous, memory is the process's own.
 #pragma once
 
+#include <kernels/cpu/huge_pages.hpp>
 #include <kernels/tensor/device.hpp>
 
 namespace maniple {
@@ -11,7 +12,7 @@ class CpuDevice : public Device {
 
   std::string description() const override { return description_; }
   bool shares_host_memory() const override { return true; }
-  // From 2 MiB on: aligned to 2 MiB, in huge pages where the system has them, not touched before use.
+  // From 256 KiB on in huge pages where the system has them, not touched before use; from 2 MiB on aligned to them.
   std::byte* allocate(size_t bytes) override;
   void release(std::byte* memory, size_t bytes) noexcept override;
   size_t free_memory() const override;
@@ -24,6 +25,7 @@ class CpuDevice : public Device {
 
  private:
   std::string description_;
+  HugePageRegions regions_;
 };
 
 }  // namespace maniple

@@ -8,6 +8,7 @@ namespace {
 constexpr int64_t most_block_rows = 128;    // the sums of a panel pair stay in L1
 constexpr int64_t block_bytes = 512 << 10;  // of activations: a share of L2
 constexpr int64_t least_work = 256 << 10;   // bytes of weights worth a thread, about 10 us
+constexpr int64_t tasks_a_thread = 8;       // or more, where they have least_work
 constexpr int64_t free_rows = 16;           // up to this many cost no more than reading the weights
 
 }  // namespace
@@ -37,8 +38,10 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
   int64_t units = 0;
   for (int64_t expert = 0; expert < product.routing.experts.size(); ++expert) {
     const IndexRange rows = product.routing.rows_of(expert);
-    for (int64_t row = rows.begin; row < rows.end; row += most) {
-      row_blocks_.push_back({expert, row, std::min(most, rows.end - row), units});
+    const int64_t blocks = (rows.size() + most - 1) / most;
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t first = rows.size() * block / blocks, end = rows.size() * (block + 1) / blocks;
+      row_blocks_.push_back({expert, rows.begin + first, end - first, units});
       units += kernel.tiles(row_blocks_.back().rows).padded_rows() * row_units;
     }
   }
@@ -65,8 +68,15 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
 
   const int64_t work =
       panel_units(shape) * 4 * product.panel_weight * std::max<int64_t>(1, rows / count / free_rows);
-  const int64_t run = std::clamp<int64_t>((least_work + work - 1) / work, 1, product.panels);
+  const int64_t few = count * product.panels / (tasks_a_thread * pool_->size());
+  const int64_t run = std::clamp<int64_t>(std::max((least_work + work - 1) / work, few), 1, product.panels);
   const int64_t runs = (product.panels + run - 1) / run;
+  const auto first_panel = [&](int64_t task) -> const uint32_t* {
+    if (task >= count * runs) return nullptr;
+    const RowBlock& block = row_blocks_[static_cast<size_t>(task / runs)];
+    return units_of(*product.weights[static_cast<size_t>(block.expert)]) +
+           task % runs * run * panel_units(shape);
+  };
   pool_->parallel_tasks(count * runs, [&](int64_t task) {
     const RowBlock& block = row_blocks_[static_cast<size_t>(task / runs)];
     const RowTiles tiles = kernel.tiles(block.rows);
@@ -83,7 +93,8 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
                       .bias = nullptr,
                       .out = nullptr,
                       .out_stride = 0,
-                      .out_is_bf16 = false},
+                      .out_is_bf16 = false,
+                      .next = first_panel(task + pool_->size())},
                      first, std::min(run, product.panels - first), [&](int64_t panel, MatmulBlock part) {
                        kernel.multiply(rows_of(block), weight_of(block), panel, part);
                      });
@@ -118,8 +129,16 @@ void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView 
                             GroupedProduct::Panels panels) {
     alignas(64) float sums[2][most_block_rows * panel_width];
     block.width = block.out_stride = panel_width;
+    const Weight& weight = *weights[static_cast<size_t>(rows.expert)];
+    const auto panel_at = [&](int64_t panel, int64_t up) {
+      return units_of(weight) + (panel + up * half / panel_width) * panel_units(weight);
+    };
+    const uint32_t* const next_run = block.next;
     for (int64_t panel = first; panel < first + count; ++panel) {
       for (const int64_t up : {0, 1}) {
+        block.next = up == 0                     ? panel_at(panel, 1)
+                     : panel + 1 < first + count ? panel_at(panel + 1, 0)
+                                                 : next_run;
         block.out = sums[up];
         panels(panel + up * half / panel_width, block);
       }

@@ -99,8 +99,8 @@ void multiply_block(const MatmulBlock& block) {
     const uint32_t* panel = block.panels + column / panel_width * panel_units;
     const bool last = column + panel_width >= block.width;
     const int width = last ? static_cast<int>(block.width - column) : panel_width;
-    PanelPrefetch prefetch(last ? block.next : panel + panel_units, last && !block.next ? 0 : panel_units,
-                           block.end_tile - block.first_tile);
+    const uint32_t* next = last ? block.next : panel + panel_units;
+    PanelPrefetch prefetch(next, next ? panel_units : 0, block.end_tile - block.first_tile);
     for (int64_t t = block.first_tile; t < block.end_tile; ++t) {
       const int64_t row = block.tiles.first_row(t), end = block.tiles.first_row(t + 1);
       SliceTile tile{block.x + row * row_units, panel, block.slice_units, static_cast<int>(end - row)};

@@ -250,6 +250,10 @@ ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode i
     if (summary.interrupted) return interrupted;
     return exit_code_of(options_.fail_on, failed, requests());
   }
+  if (!summary.experts.empty()) {
+    const DiskWait wait(&disk_);
+    write_experts(run_->path(), experts_json(summary.experts));
+  }
   const ExitCode code = summary.interrupted
                             ? ExitCode::stopped
                             : exit_code_of(options_.fail_on, run_->ledger().failed(), requests());

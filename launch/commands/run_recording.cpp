@@ -87,6 +87,9 @@ std::vector<TopologyRow> topology_of(const JobFacts& facts, const EngineInfo* en
     row.tensor = position.tensor;
     row.pipeline = position.pipeline;
     row.data = position.data;
+    const RankPlan plan = facts.plan.rank(static_cast<int>(rank));
+    row.context = static_cast<int32_t>(plan.context().owner);
+    row.expert = plan.expert().rank;
     copy_text(location.host, row.host);
     copy_text(ranges_text(facts.ranks[rank].cpus), row.cpus);
     if (engine) copy_text(engine->gpus[rank], row.gpu_uuid);
@@ -189,7 +192,7 @@ RunRecording::RunRecording(const std::optional<Recorder::Options>& files, const 
 }
 
 void RunRecording::complete(const RunSummary& summary, ExitCode code) {
-  complete(summary, code, {}, summary_rows(summary), {{"experts", experts_json(summary)}});
+  complete(summary, code, {}, summary_rows(summary), {{"experts", experts_json(summary.experts)}});
 }
 
 void RunRecording::complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {

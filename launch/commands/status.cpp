@@ -90,6 +90,23 @@ RunProgress counts_of(const fs::path& directory, const RunStatus& status, RunPro
   return told;
 }
 
+// By sparse layer; null if there are none.
+json experts_of(const fs::path& directory) {
+  const std::string text = read_optional_file(directory / experts_name).value_or("");
+  json layers = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return layers.is_array() && !layers.empty() ? layers : json();
+}
+
+std::string experts_text(const json& layers) {
+  if (layers.is_null()) return {};
+  const auto imbalance = [](const json& layer) { return layer.value("imbalance", 0.0); };
+  const json& worst = *std::ranges::max_element(layers, {}, imbalance);
+  int64_t unused = 0;
+  for (const json& layer : layers) unused += layer.value("unused", int64_t{0});
+  return fmt::format("; experts: at most {:.1f} times the mean (layer {}), {} unused", imbalance(worst),
+                     worst.value("layer", int64_t{0}), unused);
+}
+
 json record_of(const fs::path& directory, const RunStatus& status, const RunProgress& counts,
                const std::vector<fs::path>& folders) {
   json record = {{"directory", directory.string()},
@@ -106,6 +123,7 @@ json record_of(const fs::path& directory, const RunStatus& status, const RunProg
     if (counts.seconds_to_limit) record["seconds_to_limit"] = *counts.seconds_to_limit;
     if (!counts.stall.empty()) record["stall"] = counts.stall;
   }
+  if (json experts = experts_of(directory); !experts.is_null()) record["experts"] = std::move(experts);
   if (status.state == RunState::complete) record["results"] = (directory / results_name).string();
   if (folders.empty()) return record;
   if (const std::optional<JobOwner> owner = owner_of(folders.back()))
@@ -133,8 +151,8 @@ RunReport report_on(const fs::path& directory) {
     if (const auto now = read_status(directory); !now || now->state != told) return report_on(directory);
   const RunProgress counts = counts_of(directory, *status, *progress);
   return {*status,
-          fmt::format("{}: {}, {}{}", directory.string(), name_of(status->state),
-                      counts_text(counts, *status), job),
+          fmt::format("{}: {}, {}{}{}", directory.string(), name_of(status->state),
+                      counts_text(counts, *status), experts_text(experts_of(directory)), job),
           record_of(directory, *status, counts, folders)};
 }
 

@@ -180,7 +180,7 @@ CommandLine parse_bench(std::span<const std::string> args) {
   options.bench = bench_of(words);
   options.given = grammar.given();
   options.given["command"] = fmt::format("bench {}", name_of(options.bench));
-  settle(options);
+  settle(options, grammar);
   refuse_options_of_others(grammar, options);
   check_files(grammar, options);
   if (options.end < options.begin)

@@ -111,7 +111,10 @@ void add_stop_options(Grammar& grammar, JobOptions& options) {
               "the job's time from now on, where Slurm does not tell; also MM:SS, 4h, 90m");
 }
 
-void settle(JobOptions& options) {
+void settle(JobOptions& options, const Grammar& grammar) {
+  if (!grammar.wrote("max-num-seqs"))
+    options.engine.max_num_seqs =
+        std::min(options.engine.max_num_seqs, options.engine.max_num_batched_tokens);
   options.backend_is_auto = options.engine.backend.kind == BackendKind::automatic;
   options.cpu_path_is_auto = options.engine.backend.cpu_path == CpuPath::automatic;
   options.engine.dtype = options.dtype.value_or(options.engine.dtype);
@@ -156,7 +159,7 @@ void add_engine_options(Grammar& grammar, EngineOptions& engine) {
   grammar.add("eager", on(engine.eager), "no CUDA graphs of decode steps");
   grammar.group("Batches and memory");
   grammar.add("max-num-seqs", number(engine.max_num_seqs, 1, most).by_default("256"),
-              "most requests of a replica at once");
+              "most requests of a replica at once; by default no more than --max-num-batched-tokens");
   grammar.add("max-num-batched-tokens", number(engine.max_num_batched_tokens, 1, most).by_default("2048"),
               "most tokens of a step");
   grammar.add(

@@ -13,7 +13,7 @@ void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_
 void add_engine_options(Grammar& grammar, EngineOptions& engine);
 void add_stop_options(Grammar& grammar, JobOptions& options);
 // After parsing: sets the fields that follow from the options of the ranks.
-void settle(JobOptions& options);
+void settle(JobOptions& options, const Grammar& grammar);
 
 // launch/options/bench_options.cpp, convert_options.cpp
 CommandLine parse_bench(std::span<const std::string> args);

@@ -165,7 +165,7 @@ CommandLine parse_generate(std::span<const std::string> args) {
   add_generate_options(grammar, options, "--model DIR, the directory that holds config.json");
   if (const auto help = grammar.parse(args)) return Notice{*help};
   options.given = grammar.given();
-  settle(options);
+  settle(options, grammar);
   if (!options.prompt && options.in.empty())
     refuse("there is nothing to do: no prompt", "--prompt TEXT, or --in FILE with one request a line");
   check_places(options);
@@ -183,7 +183,7 @@ CommandLine parse_doctor(std::span<const std::string> args) {
   add_generate_options(grammar, options, /*if_no_model=*/nullptr);
   if (const auto help = grammar.parse(args)) return Notice{*help};
   options.given = grammar.given();
-  settle(options);
+  settle(options, grammar);
   check_places(options);
   check_sampling(options.sampling);
   return options;

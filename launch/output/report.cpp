@@ -129,9 +129,9 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
-std::string experts_json(const RunSummary& summary) {
+std::string experts_json(const std::vector<ExpertLoad>& loads) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-  for (const ExpertLoad& load : summary.experts)
+  for (const ExpertLoad& load : loads)
     layers.push_back({{"layer", load.layer},
                       {"hottest", load.hottest},
                       {"imbalance", load.imbalance},
@@ -168,7 +168,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
                                    {"ended_by_kv_cache", summary.ended_by_cache},
                                    {"load_seconds", info.load_seconds},
                                    {"seconds", summary.seconds}};
-  record["experts"] = nlohmann::ordered_json::parse(experts_json(summary));
+  record["experts"] = nlohmann::ordered_json::parse(experts_json(summary.experts));
   for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
     const RankTimes& times = summary.ranks[rank];
     record["rank_seconds"].push_back({{"host", world.locations()[rank].host},

@@ -30,7 +30,7 @@ std::string times_text(const RankTimes& times);
 std::string banner(const EngineOptions& options, const JobPlan& plan, const EngineInfo& info,
                    const World& world, const SeedReport& seed);
 // The load of the experts, a JSON list by sparse layer.
-std::string experts_json(const RunSummary& summary);
+std::string experts_json(const std::vector<ExpertLoad>& loads);
 // The JSON record that a run directory keeps of a job that has ended by itself.
 std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
                        const World& world);

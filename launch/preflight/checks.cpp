@@ -4,7 +4,6 @@
 #include <launch/preflight/gpu_checks.hpp>
 #include <launch/preflight/launch_checks.hpp>
 #include <launch/preflight/memory_checks.hpp>
-#include <parallel/shared_communicator.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,15 +28,20 @@ Result check_tensor_groups(const JobFacts& s) {
     if (nodes.size() < 4) nodes.push_back(fmt::format("{} on {}", ranges_text(ranks), host_of(s, ranks[0])));
   const bool blocks_fit = std::ranges::all_of(
       s.locations, [&](const RankLocation& location) { return location.local_size % tensor == 0; });
+  const int share = static_cast<int>(s.size()) / num_nodes(s);  // of a node, if they are even
+  const bool even_shares_fit = share * num_nodes(s) == static_cast<int>(s.size()) && share % tensor == 0;
   int inside = tensor - 1;
   while (tensor % inside != 0 || tensor_groups_span_nodes(s.locations, inside)) --inside;
-  return Finding{refusal,
-                 fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
-                             num_nodes(s) > 4 ? ", ..." : ""),
-                 "every layer would wait for the network between the nodes twice",
-                 fmt::format("{}, or --allow-cross-node-tp to accept",
-                             blocks_fit ? "srun --distribution=block (mpirun --map-by slot)"
-                                        : fmt::format("--tp {} (more replicas)", inside))};
+  return Finding{
+      refusal,
+      fmt::format("--tp {} spans nodes: the ranks are {}{}", tensor, fmt::join(nodes, ", "),
+                  num_nodes(s) > 4 ? ", ..." : ""),
+      "every layer would wait for the network between the nodes twice",
+      fmt::format("{}, or --allow-cross-node-tp to accept",
+                  blocks_fit ? "srun --distribution=block (mpirun --map-by slot)"
+                  : even_shares_fit
+                      ? fmt::format("srun --ntasks-per-node={0} (mpirun --map-by ppr:{0}:node)", share)
+                      : fmt::format("--tp {} (more replicas)", inside))};
 }
 
 // A library that only some ranks have loaded counts as a difference. Libraries that talk to other
@@ -221,21 +225,6 @@ Result check_huge_pages(const JobFacts& s) {
                  "ask the site for \"madvise\" in /sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
-Result check_shared_memory(const JobFacts& s) {
-  const auto needed = [&](size_t rank) {
-    return static_cast<uint64_t>(s.locations[rank].local_size) * SharedCommunicator::bytes_of_rank;
-  };
-  const std::vector<int> short_of_it =
-      ranks_where(s, [&](size_t rank) { return s.ranks[rank].shared_memory < needed(rank); });
-  if (short_of_it.empty()) return std::nullopt;
-  return Finding{warning,
-                 fmt::format("/dev/shm of {} has {} free, and sums in it take {}", hosts_text(s, short_of_it),
-                             bytes_text(facts_of(s, short_of_it[0]).shared_memory),
-                             bytes_text(needed(static_cast<size_t>(short_of_it[0])))),
-                 "tensor groups without it add by messages: the same results, more slowly",
-                 "a larger /dev/shm (of a container: --shm-size 1g), or --all-reduce messages"};
-}
-
 // Whether a check applies.
 bool always(const JobFacts&) { return true; }
 bool asks_for_gpus(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
@@ -265,10 +254,6 @@ bool with_known_numa_nodes(const JobFacts& s) {
 }
 bool in_tensor_groups_on_gpus(const JobFacts& s) {
   return with_several_gpus_a_node(s) && s.plan.grid.tensor > 1;
-}
-bool adds_in_shared_memory(const JobFacts& s) {
-  return on_cpus(s) && s.plan.grid.tensor > 1 && !s.plan.tensor_groups_span_nodes &&
-         s.options.engine.all_reduce != AllReduce::messages;
 }
 bool on_several_nodes(const JobFacts& s) { return num_nodes(s) > 1; }
 bool on_fabric(const JobFacts& s) {

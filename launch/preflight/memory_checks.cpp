@@ -1,5 +1,6 @@
 #include <launch/options/option_names.hpp>
 #include <launch/preflight/memory_checks.hpp>
+#include <parallel/groups.hpp>
 #include <parallel/shard.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 
@@ -12,6 +13,11 @@
 namespace maniple {
 
 using enum Severity;
+
+bool adds_in_shared_memory(const JobFacts& s) {
+  return !s.on_gpus() && s.plan.grid.tensor > 1 && !s.plan.tensor_groups_span_nodes &&
+         s.options.engine.all_reduce != AllReduce::messages;
+}
 
 // The requested cache may be too small for the requested lengths.
 std::optional<Finding> check_cache(const JobFacts& s) {
@@ -38,6 +44,9 @@ std::optional<Finding> check_cache(const JobFacts& s) {
 
 namespace {
 
+// Of a rank; all have as many groups.
+uint64_t sum_bytes(const JobFacts& s) { return adds_in_shared_memory(s) ? shared_bytes(s.plan.rank(0)) : 0; }
+
 uint64_t free_memory_of(const JobFacts& s, const std::vector<int>& ranks) {
   uint64_t free = ResourceLimit::unlimited;
   for (const int rank : ranks) free = std::min(free, facts_of(s, rank).free_memory);
@@ -49,7 +58,8 @@ bool has_room(const JobFacts& s, const JobPlan& plan) {
     uint64_t needed = 0;
     for (const int rank : ranks) {
       const RankNeeds& needs = plan.needs_of(rank);
-      needed += needs.weight_bytes + s.options.engine.kv_memory.value_or(needs.kv.block_bytes());
+      needed +=
+          sum_bytes(s) + needs.weight_bytes + s.options.engine.kv_memory.value_or(needs.kv.block_bytes());
     }
     return needed <= free_memory_of(s, ranks);
   });
@@ -87,27 +97,45 @@ std::string largest_stage(const JobFacts& s, const std::vector<int>& ranks) {
 std::optional<Finding> check_memory(const JobFacts& s) {
   for (const std::vector<int>& ranks : ranks_by_node(s)) {
     const uint64_t free = free_memory_of(s, ranks);
+    const uint64_t sums = ranks.size() * sum_bytes(s);
     uint64_t weights = 0, cache = 0;
     for (const int rank : ranks) {
       weights += facts_of(s, rank).weight_bytes;
       cache += facts_of(s, rank).kv_bytes;
     }
-    if (weights + cache <= free) continue;
+    if (weights + cache + sums <= free) continue;
     const uint64_t limit = facts_of(s, ranks[0]).memory_limit;
     return Finding{
         refusal,
         fmt::format(
-            "{} on {} {} {} for weights and {} for the KV cache, but {} are free{}{}",
+            "{} on {} {} {} for weights{} and {} for the KV cache, but {} are free{}{}",
             ranks.size() == 1 ? ranks_text(ranks) : "the " + ranks_text(ranks), host_of(s, ranks[0]),
-            ranks.size() == 1 ? "needs" : "need", bytes_text(weights), bytes_text(cache), bytes_text(free),
+            ranks.size() == 1 ? "needs" : "need", bytes_text(weights),
+            sums == 0 ? "" : fmt::format(", {} for sums", bytes_text(sums)), bytes_text(cache),
+            bytes_text(free),
             limit == ResourceLimit::unlimited ? "" : fmt::format(" (the job's limit: {})", bytes_text(limit)),
             largest_stage(s, ranks)),
         "the kernel would kill the job while it loads",
         fmt::format("more memory for the job (--mem={}G), more nodes with a larger --tp{}{}",
-                    (weights + cache) * 5 / 4 / (uint64_t{1} << 30) + 1,
+                    (weights + cache + sums) * 5 / 4 / (uint64_t{1} << 30) + 1,
                     s.options.engine.kv_memory ? ", or a smaller --kv-memory" : "", fitting_stages(s))};
   }
   return std::nullopt;
+}
+
+std::optional<Finding> check_shared_memory(const JobFacts& s) {
+  const auto needed = [&](size_t rank) {
+    return static_cast<uint64_t>(s.locations[rank].local_size) * sum_bytes(s);
+  };
+  const std::vector<int> short_of_it =
+      ranks_where(s, [&](size_t rank) { return s.ranks[rank].shared_memory < needed(rank); });
+  if (short_of_it.empty()) return std::nullopt;
+  return Finding{warning,
+                 fmt::format("/dev/shm of {} has {} free, and sums in it take {}", hosts_text(s, short_of_it),
+                             bytes_text(facts_of(s, short_of_it[0]).shared_memory),
+                             bytes_text(needed(static_cast<size_t>(short_of_it[0])))),
+                 "tensor groups without it add by messages: the same results, more slowly",
+                 "a larger /dev/shm (of a container: --shm-size 1g), or --all-reduce messages"};
 }
 
 }  // namespace maniple

@@ -30,7 +30,8 @@ RecordTable topology_table() {
   return {"topology",
           sizeof(Row),
           {FIELD(rank, ""), FIELD(host, ""), FIELD(node, ""), FIELD(local_rank, ""), FIELD(tensor, ""),
-           FIELD(pipeline, ""), FIELD(data, ""), FIELD(cpus, ""), FIELD(gpu_uuid, "")}};
+           FIELD(pipeline, ""), FIELD(data, ""), FIELD(context, ""), FIELD(expert, ""), FIELD(cpus, ""),
+           FIELD(gpu_uuid, "")}};
 }
 
 RecordTable steps_table() {

@@ -37,6 +37,7 @@ struct RecordTable {
 // Rows of the tables that runtime/control/observer.hpp does not have.
 struct TopologyRow {
   int32_t rank = 0, node = 0, local_rank = 0, tensor = 0, pipeline = 0, data = 0;
+  int32_t context = 0, expert = 0;  // of the tensor group: which positions, which experts it holds
   char host[64] = {}, cpus[64] = {}, gpu_uuid[48] = {};
 };
 // A rank at the end of the job.

@@ -13,7 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void answer(Mailbox& mailbox, const StepResult& result) {
+template <typename Answer>
+void answer(Mailbox& mailbox, const Answer& result) {
   const std::vector<std::byte> bytes = encode(result);
   Backoff backoff;
   while (!mailbox.try_send(0, bytes)) backoff.pause();
@@ -41,7 +42,10 @@ class Worker {
         const StepPlan plan = decode_plan(message->bytes);
         if (plan.command == Command::abort) fail(ExitCode::fault, "rank 0 gave the job up");
         if (plan.command == Command::stop) break;
-        launch(plan);
+        if (plan.command == Command::count_experts)
+          count_experts();
+        else
+          launch(plan);
         backoff.reset();
       } else if (prompt_shares_.empty()) {
         backoff.pause();
@@ -57,6 +61,11 @@ class Worker {
   }
 
  private:
+  void count_experts() {
+    while (!prompt_shares_.empty()) collect();
+    answer(mailbox_, runner_.expert_counts());
+  }
+
   void launch(const StepPlan& plan) {
     if (prompt_shares_.empty()) times_.idle += elapsed();
     show(plan);

@@ -20,7 +20,7 @@ given = options.parse_args()
 dense = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
          "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
          "tie_word_embeddings": True, "max_position_embeddings": 16384, "attention_bias": False, "hidden_act": "silu", "torch_dtype": "bfloat16"}
-one_kv_head = dense | {"num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 4096}
+one_kv_head = dense | {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 4096}
 
 mpirun = "mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1 -n".split()
 stages = "--lengths fixed:256/1 --num-prompts 64 --pp 2 --pp-layers 14,14"

@@ -39,6 +39,11 @@ say "the record: axes, load of the experts"
 grep -rqs '"expert":2' "$work/run" || bad "no expert axis in the record: $(ls -R "$work/run")"
 grep -rqsE '"experts":\[\{"layer":0,"hottest":0\.[0-9]+,"imbalance":[1-8]\.[0-9]+,"unused":[0-9]' "$work/run" || bad "no load of experts in the record"
 
+layers='\[(\{"layer":[0-2],"hottest":0\.[0-9]+,"imbalance":[1-8]\.[0-9]+,"unused":[0-8]\},?){3}\]'
+grep -qE "^$layers\$" "$work/run/experts.json" || bad "no experts.json: $(cat "$work/run/experts.json")"
+"$MANIPLE" status "$work/run" | grep -qE 'complete.*; experts: at most [1-8]\.[0-9] times the mean \(layer [0-2]\), [0-9]+ unused' || bad "status: $("$MANIPLE" status "$work/run")"
+"$MANIPLE" status --json "$work/run" | grep -qE "\"experts\":$layers" || bad "status --json has no experts"
+
 say "doctor"
 on 4 doctor --model "$model" --tp 4 --ep 2 --quick >"$work/out" 2>"$work/err" || bad "doctor: $(cat "$work/err")"
 grep -q '^rank .* tp  ep  dp' "$work/out" || bad "doctor does not show who has what: $(cat "$work/out")"

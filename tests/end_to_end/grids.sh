@@ -45,7 +45,7 @@ same_as "$work/bf16" 5 --pp 5
 same_as "$work/bf16" 8 --tp 2 --pp 2
 said '8 ranks = tensor 2 x pipeline 2 x data 2 \(layers 0-2 \| 3-4\)'
 same_as "$work/fp32" 3 --pp 3 --dtype fp32 --max-num-seqs 5 --max-num-batched-tokens 7 --pp-steps 2
-same_as "$work/bf16" 4 --tp 2 --pp 2 --pp-layers 1,4 --block-size 16 --max-num-batched-tokens 64 --max-num-seqs 24 --kv-memory 1000K
+same_as "$work/bf16" 4 --tp 2 --pp 2 --pp-layers 1,4 --block-size 16 --max-num-batched-tokens 64 --kv-memory 1000K
 said '[1-9][0-9]* preemption'
 same_as "$work/fp32" 2 --tp 2 --dtype fp32
 same_as "$work/fp32" 8 --tp 4 --dtype fp32 --block-size 16

@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Every, DeviceMemory,
                          name_of_subject);
 
 TEST_P(DeviceMemory, BeginsAsZerosAndGivesBackWhatWasUploaded) {
-  for (const size_t bytes : {size_t{1}, size_t{63}, size_t{4096}, (size_t{9} << 20) + 7}) {
+  for (const size_t bytes : {size_t{1}, size_t{63}, size_t{4096}, size_t{300'001}, (size_t{9} << 20) + 7}) {
     Tensor memory(device(), DType::uint8, {static_cast<int64_t>(bytes)});
     std::byte* const start = memory.view().data;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(start) % 64, 0u);
@@ -43,6 +43,30 @@ TEST_P(DeviceMemory, BeginsAsZerosAndGivesBackWhatWasUploaded) {
     EXPECT_TRUE(std::equal(host.begin() + static_cast<std::ptrdiff_t>(bytes / 2), host.end(), sent.begin()));
   }
   device().synchronize();
+}
+
+// More than a few huge pages of tensors that are smaller than one; what is freed is used again, as zeros.
+TEST_P(DeviceMemory, TensorsOfAMegabyteKeepTheirBytesWhileOthersComeAndGo) {
+  constexpr int64_t bytes = (1 << 20) + 3;
+  std::vector<std::byte> host(bytes);
+  const auto holds = [&](const Tensor& tensor, uint8_t value) {
+    device().download(host.data(), tensor.view().data, host.size());
+    return std::ranges::count(host, std::byte{value}) == bytes;
+  };
+  std::vector<Tensor> tensors(40);
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < tensors.size(); i += round == 0 ? 1 : 2) {
+      tensors[i] = Tensor();
+      tensors[i] = Tensor(device(), DType::uint8, {bytes});
+      EXPECT_TRUE(holds(tensors[i], 0));
+      std::ranges::fill(host, static_cast<std::byte>(i + 1));
+      device().upload(tensors[i].view().data, host.data(), host.size());
+    }
+    for (size_t i = 0; i < tensors.size(); ++i)
+      EXPECT_TRUE(holds(tensors[i], static_cast<uint8_t>(i + 1))) << i;
+  }
+  tensors.clear();
+  EXPECT_TRUE(holds(Tensor(device(), DType::uint8, {bytes}), 0));
 }
 
 TEST_P(DeviceMemory, NamesItselfAndWhatIsFree) {

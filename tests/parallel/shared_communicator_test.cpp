@@ -200,9 +200,10 @@ TEST_P(SharedSums, OfUnevenRowsGoToTheirRanks) {
   });
 }
 
-// Ranks come late, and operations and sizes change all the time.
+// Ranks come late, and operations and sizes change all the time. SUM_EPOCHS=100000 runs more of them.
 TEST_P(SharedSums, HoldOverManyEpochsWithRandomDelays) {
-  constexpr int operations = 4000;
+  const char* const wanted = std::getenv("SUM_EPOCHS");
+  const int operations = wanted ? std::atoi(wanted) : 4000;
   run_group(ranks, way, [&](Communicator& group, Device& device) {
     std::minstd_rand random(seed), delays(seed + static_cast<uint32_t>(group.rank()) + 1);
     for (int operation = 0; operation < operations && !testing::Test::HasFailure(); ++operation) {

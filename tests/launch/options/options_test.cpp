@@ -33,6 +33,12 @@ TEST(GenerateOptions, TimesAreNothingUnlessGiven) {
   EXPECT_EQ(limit.stop_before, std::chrono::minutes(5));
 }
 
+TEST(Options, FewTokensOfAStepMeanAsFewSequencesUnlessTheyAreGiven) {
+  EXPECT_EQ(generate({"--max-num-batched-tokens", "64"}).engine.max_num_seqs, 64U);
+  EXPECT_EQ(generate({"--max-num-batched-tokens", "4096"}).engine.max_num_seqs, 256U);
+  EXPECT_EQ(generate({"--max-num-batched-tokens", "64", "--max-num-seqs", "256"}).engine.max_num_seqs, 256U);
+}
+
 TEST(Options, WithoutAnyTheDefaultsAreThoseOfTheHelp) {
   const GenerateOptions options = generate({});
   EXPECT_EQ(options.transport, GpuTransport::automatic);

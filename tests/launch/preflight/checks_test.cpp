@@ -107,6 +107,17 @@ TEST(Checks, TensorGroupsOverNodesAreRefusedUnlessAllowed) {
             "  try: --tp 4 (more replicas), or --allow-cross-node-tp to accept\n");
   s.options.allow_cross_node_tp = true;
   EXPECT_EQ(finding_of(s), "");
+
+  s = healthy(2, 2);  // srun -N 2 -n 4 may give 3 ranks to the first node
+  s.options.engine.tensor_size = 2;
+  s.locations[2].node = 0;
+  s.locations[2].host = s.locations[0].host;
+  for (size_t rank = 0; rank < 3; ++rank) s.locations[rank].local_size = 3;
+  s.locations[3].local_size = 1;
+  EXPECT_NE(finding_of(s).find("  try: srun --ntasks-per-node=2 (mpirun --map-by ppr:2:node), or "
+                               "--allow-cross-node-tp to accept\n"),
+            std::string::npos)
+      << finding_of(s);
 }
 
 TEST(Checks, ACyclicDistributionIsToldTheRightOne) {
@@ -519,6 +530,26 @@ TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   EXPECT_EQ(finding_of(s), "");
   s = small;
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{3} << 20;
+  EXPECT_EQ(finding_of(s), "");
+  s.plan.grid = {.tensor = 2, .context = 2};
+  EXPECT_NE(findings(s).find("has 3.0 MiB free, and sums in it take 4.0 MiB\n"), std::string::npos)
+      << findings(s);
+}
+
+TEST(Checks, MemoryOfSumsCounts) {
+  JobFacts s = healthy(1, 2);
+  s.options.engine.model = "m";
+  s.options.engine.tensor_size = 2;
+  s.options.engine.kv_memory = uint64_t{1} << 30;
+  for (RankFacts& facts : s.ranks) {
+    facts.weight_bytes = facts.kv_bytes = uint64_t{1} << 30;
+    facts.free_memory = uint64_t{4} << 30;
+  }
+  EXPECT_EQ(finding_of(s).find(
+                "refused: the ranks 0-1 on nid1 need 2.0 GiB for weights, 2.0 MiB for sums and 2.0 GiB "
+                "for the KV cache, but 4.0 GiB are free\n"),
+            0U);
+  s.options.engine.all_reduce = AllReduce::messages;
   EXPECT_EQ(finding_of(s), "");
 }
 

@@ -1,0 +1,270 @@
+// Layers of experts as Qwen3Moe has them: 64, 8 a token, hidden 1024, inner 384, 16 layers, bf16, every weight distinct.
+// Decode: bytes of the weights that a step touches (router, chosen experts) over the time of the whole layers, against
+// the read bandwidth. Prefill: GFLOP/s of the grouped products, against dense products of as many rows and the same widths.
+// All in alternating rounds of one run; medians (smallest, largest) of the rounds. Prints a Markdown table.
+//   experts_bench [--threads n] [--rounds n] [--path avx512]
+
+#include <bench/bandwidth.hpp>
+#include <bench/cpu_path.hpp>
+
+#include <kernels/cpu/cpu_ops.hpp>
+#include <layers/sparse_moe.hpp>
+#include <parallel/self/self_world.hpp>
+#include <parallel/shard.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace maniple::bench {
+namespace {
+
+constexpr int64_t hidden = 1024, inner = 384, experts = 64, per_token = 8, num_layers = 16;
+
+struct Options {
+  int threads = static_cast<int>(std::thread::hardware_concurrency());
+  int rounds = 15;
+  CpuPath path = CpuPath::automatic;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (name == "--threads")
+      options.threads = std::atoi(argv[i + 1]);
+    else if (name == "--rounds")
+      options.rounds = std::atoi(argv[i + 1]);
+    else if (name == "--path")
+      options.path = cpu_path_named(argv[i + 1]);
+    else
+      fail(ExitCode::usage, "unknown option {}; use --threads, --rounds or --path", name);
+  }
+  if (options.path == CpuPath::automatic) options.path = available_cpu_paths().front();
+  return options;
+}
+
+class Random {
+ public:
+  float next() {  // in [-1, 1)
+    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+    return static_cast<float>(static_cast<int32_t>(state_ >> 32)) * 0x1p-31f;
+  }
+  void fill(TensorView x) {
+    for (int64_t i = 0; i < x.shape.elements(); ++i)
+      x.dtype == DType::bf16 ? void(x.as<BFloat16>()[i] = BFloat16(next())) : void(x.as<float>()[i] = next());
+  }
+
+ private:
+  uint64_t state_ = 88172645463325252u;
+};
+
+ModelConfig config() {
+  ModelConfig config;
+  config.hidden_size = hidden;
+  config.num_layers = num_layers;
+  config.experts = {
+      .count = experts, .per_token = per_token, .width = inner, .normalise = true, .dense_layers = {}};
+  return config;
+}
+
+double bytes_of(const Weight& weight) { return static_cast<double>(weight.packed.view().bytes()); }
+
+// One layer, and its weights for calls of single products.
+struct Layer {
+  SparseMoe moe;
+  Parameter* router = nullptr;
+  std::vector<const Weight*> gate_up, down;
+
+  Layer(int number, Ops& ops, Random& random)
+      : moe(fmt::format("model.layers.{}", number), config(), RankPlan{}) {
+    Parameters parameters;
+    moe.append_parameters(parameters);
+    for (Parameter* parameter : parameters) {
+      const WeightSpec& spec = parameter->spec;
+      parameter->matrix = ops.make_weight(spec.type(DType::bf16), spec.rows, spec.columns, spec.slices);
+      random.fill(parameter->matrix.packed.view());
+    }
+    router = parameters[0];
+    for (size_t e = 1; e < parameters.size(); e += 2) {
+      gate_up.push_back(&parameters[e]->matrix);
+      down.push_back(&parameters[e + 1]->matrix);
+    }
+    moe.prepare(ops.device());
+  }
+  std::vector<int32_t> counts() const {
+    const auto* const all = moe.counts().as<int32_t>();
+    return {all, all + experts};
+  }
+};
+
+struct Figures {
+  std::vector<double> values;
+
+  void add(double value) { values.push_back(value); }
+  double median() const {
+    std::vector<double> sorted = values;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
+  std::string percent() const {
+    return fmt::format("{:.0f} % ({:.0f}, {:.0f})", 100 * median(), 100 * *std::ranges::min_element(values),
+                       100 * *std::ranges::max_element(values));
+  }
+};
+
+template <typename Run>
+double timed(Run run) {
+  const auto start = Clock::now();
+  run();
+  return seconds_since(start);
+}
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options),
+        device_("bench"),
+        ops_(device_, std::make_unique<ThreadPool>(options.threads), options.path),
+        probe_threads_(options.threads),
+        memory_(device_),
+        workspace_(device_, 256 << 20) {
+    groups_.tensor = world_.make_group(std::array{0}, ops_);
+    for (int i = 0; i < num_layers; ++i) layers_.push_back(std::make_unique<Layer>(i, ops_, random_));
+  }
+
+  // Bytes of the weights that a step of `tokens` touches in all layers, per second, over the read bandwidth.
+  void decode(int64_t tokens) {
+    Tensor x(device_, DType::bf16, {tokens, hidden});
+    Figures rates, shares, milliseconds;
+    for (int round = -2; round < options_.rounds; ++round) {
+      random_.fill(x.view());
+      const double bandwidth = memory_.measure(probe_threads_);
+      rest();
+      std::vector<std::vector<int32_t>> before;
+      for (const auto& layer : layers_) before.push_back(layer->counts());
+      const double seconds = timed([&] {
+        for (const auto& layer : layers_) forward(*layer, x.view());
+      });
+      double bytes = 0;
+      for (size_t i = 0; i < layers_.size(); ++i) bytes += touched(*layers_[i], before[i]);
+      if (round < 0) continue;
+      milliseconds.add(seconds * 1e3), rates.add(bytes / seconds * 1e-9),
+          shares.add(bytes / seconds / bandwidth);
+    }
+    fmt::print("| decode, {} sequences | {:.2f} | {:.1f} GB/s | {} of the read bandwidth |\n", tokens,
+               milliseconds.median(), rates.median(), shares.percent());
+  }
+
+  // GFLOP/s of the grouped products of `tokens` over those of dense products.
+  void prefill(int64_t tokens) {
+    const int64_t rows = tokens * per_token;
+    Tensor x(device_, DType::bf16, {tokens, hidden}), many(device_, DType::bf16, {rows, hidden}),
+        logits(device_, DType::fp32, {tokens, experts}), gate_up(device_, DType::bf16, {rows, 2 * inner}),
+        middle(device_, DType::bf16, {rows, inner}), out(device_, DType::fp32, {rows, hidden});
+    random_.fill(x.view()), random_.fill(many.view()), random_.fill(middle.view());
+    const double flop = 2.0 * static_cast<double>(rows * 3 * inner * hidden * num_layers);
+    Figures rates, shares, milliseconds, whole;
+    for (int round = -1; round < options_.rounds; ++round) {
+      double grouped = 0;
+      rest();
+      for (const auto& layer : layers_) {
+        const Workspace::Scope scope(workspace_);
+        Routing routing = routing_of(tokens);
+        random_.fill(logits.view());
+        ops_.route(logits.view(), {.per_token = per_token, .normalise = true}, routing);
+        grouped += timed([&] {
+          ops_.grouped_matmul_gate_mul(GateActivation::silu, x.view(), routing, layer->gate_up,
+                                       middle.view());
+          ops_.grouped_matmul(middle.view(), routing, layer->down, out.view());
+        });
+      }
+      rest();
+      const double dense = timed([&] {
+        for (const auto& layer : layers_) {
+          ops_.matmul(many.view(), *layer->gate_up[0], {}, gate_up.view());
+          ops_.matmul(middle.view(), *layer->down[0], {}, out.view());
+        }
+      });
+      rest();
+      const double all = timed([&] {
+        for (const auto& layer : layers_) forward(*layer, x.view());
+      });
+      if (round < 0) continue;
+      milliseconds.add(grouped * 1e3), rates.add(flop / grouped * 1e-9), shares.add(dense / grouped),
+          whole.add(all * 1e3);
+    }
+    fmt::print(
+        "| prefill, {} tokens | {:.1f}; whole layers {:.1f} | {:.0f} GFLOP/s | {} of dense products |\n",
+        tokens, milliseconds.median(), whole.median(), rates.median(), shares.percent());
+  }
+
+ private:
+  // Threads of the other side may still be spinning.
+  static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+  void forward(const Layer& layer, ConstTensorView x) {
+    const Workspace::Scope scope(workspace_);
+    ForwardContext context{ops_, workspace_, groups_, DType::bf16, layer_};
+    layer.moe.forward(x, context);
+  }
+
+  Routing routing_of(int64_t tokens) {
+    const auto take = [&](DType type, const Shape& shape) { return workspace_.take(type, shape); };
+    return {.experts = {0, experts},
+            .tokens = take(DType::int32, {tokens * per_token}),
+            .weights = take(DType::fp32, {tokens * per_token}),
+            .offsets = take(DType::int32, {experts + 1}),
+            .chosen = take(DType::int32, {tokens, per_token}),
+            .places = take(DType::int32, {tokens, per_token}),
+            .counts = take(DType::int32, {experts})};
+  }
+
+  static double touched(const Layer& layer, const std::vector<int32_t>& before) {
+    double bytes = bytes_of(layer.router->matrix);
+    const std::vector<int32_t> counts = layer.counts();
+    for (size_t e = 0; e < counts.size(); ++e)
+      if (counts[e] > before[e]) bytes += bytes_of(*layer.gate_up[e]) + bytes_of(*layer.down[e]);
+    return bytes;
+  }
+
+  const Options options_;
+  CpuDevice device_;
+  cpu::CpuOps ops_;
+  ThreadPool probe_threads_;
+  ReadBandwidth memory_;
+  Workspace workspace_;
+  SelfWorld world_;
+  Groups groups_;
+  std::atomic<uint32_t> layer_ = 0;
+  Random random_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+void run(const Options& options) {
+  Bench bench(options);
+  fmt::print(
+      "{} experts, {} a token, hidden {}, inner {}, {} layers, bf16, path {}, {} threads, {} rounds\n\n",
+      experts, per_token, hidden, inner, num_layers, name_of(options.path), options.threads, options.rounds);
+  fmt::print("| case | ms | rate | share |\n|---|--:|--:|--:|\n");
+  for (const int64_t tokens : {1, 8, 32}) bench.decode(tokens);
+  bench.prefill(512);
+}
+
+}  // namespace
+}  // namespace maniple::bench
+
+int main(int argc, char** argv) {
+  try {
+    maniple::bench::run(maniple::bench::parse(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "experts_bench: {}\n", error.what());
+    return 1;
+  }
+}
