@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
@@ -19,7 +18,7 @@ constexpr size_t hash_bytes = sizeof(uint64_t);
 
 enum class Kind : uint8_t { plan = 1, result = 2 };
 
-constexpr auto last_command = static_cast<uint8_t>(Command::abort);
+constexpr auto last_command = static_cast<uint8_t>(Command::stop);
 
 uint64_t hash_of(std::span<const std::byte> body) { return XXH64(body.data(), body.size(), 0); }
 
