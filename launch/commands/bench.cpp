@@ -13,7 +13,6 @@
 #include <launch/run_directory/disk_wait.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -39,12 +38,8 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   Prepared job;
   job.options = asked;
   EngineOptions& engine = job.options.engine;
-  engine.backend.kind = common_backend(world, engine.backend.kind);
-  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
-  collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
+  job.model = agree_on_job(world, job.options);
   if (!serves(asked)) serve_nothing(engine);
-  if (!engine.model.empty()) job.model = share_model(world, engine.model, engine.quantize);
-  if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
     const ModelConfig* config = job.model ? &job.model->config : nullptr;
     job.plan = plan_or_refuse(world.locations(), engine, config);
@@ -71,8 +66,7 @@ Prepared prepare(World& world, const BenchOptions& asked) {
 
 // The processors of each rank: "cpu 0-3", "gpu 0000:41:00.0".
 std::vector<std::string> places_of(const JobFacts& job) {
-  std::vector<std::vector<int>> masks;
-  for (const RankFacts& facts : job.ranks) masks.push_back(facts.cpus);
+  const std::vector<std::vector<int>> masks = masks_of(job);
   std::vector<std::string> places;
   for (size_t rank = 0; rank < job.size(); ++rank) {
     const GpuFacts* gpu = job.on_gpus() ? job.gpu_of(rank) : nullptr;

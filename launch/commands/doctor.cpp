@@ -11,8 +11,6 @@
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
-#include <runtime/shared_model.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -102,14 +100,7 @@ void measure_and_report(World& world, const JobOptions& options, const JobPlan& 
 
 ExitCode diagnose(World& world, const DoctorOptions& asked) {
   JobOptions options = asked;
-  options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
-  if (options.engine.backend.cpu_path == CpuPath::automatic)
-    options.engine.backend.cpu_path = common_cpu_path(world);
-  collective_phase(world, [&] { plan_or_refuse(world.locations(), options.engine); });
-  std::optional<SharedModel> model;
-  if (!options.engine.model.empty())
-    model = share_model(world, options.engine.model, options.engine.quantize);
-  if (model) options.engine.dtype = job_dtype(world, options, model->config);
+  const std::optional<SharedModel> model = agree_on_job(world, options);
   JobPlan plan;
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);

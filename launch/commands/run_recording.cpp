@@ -1,14 +1,12 @@
 #include <launch/commands/run_identity.hpp>
 #include <launch/commands/run_recording.hpp>
 #include <launch/output/report.hpp>
-#include <launch/record/provenance.hpp>
 
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <limits>
 #include <set>
 
 namespace maniple {

@@ -18,18 +18,8 @@ namespace {
 
 constexpr unsigned chunk_bytes = 1U << 18;
 
-[[noreturn]] void fail_to_read(const std::string& name) {
-  fail(ExitCode::input, "cannot read {}: {}", name, std::generic_category().message(errno));
-}
-
 [[noreturn]] void fail_to_unpack(const std::string& name, std::string_view reason) {
   fail(ExitCode::input, "cannot unpack {}: {}", name, reason);
-}
-
-size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::string& name) {
-  const ssize_t got = ::pread(descriptor, part.data(), part.size(), offset);
-  if (got < 0) fail_to_read(name);
-  return static_cast<size_t>(got);
 }
 
 // zlib passes other files through unchanged.
@@ -46,7 +36,7 @@ class Gzip : public Unpacker {
     const int got = gzread(stream_.get(), part.data(), static_cast<unsigned>(part.size()));
     int code = Z_OK;
     const char* message = gzerror(stream_.get(), &code);
-    if (code == Z_ERRNO) fail_to_read(name_);
+    if (code == Z_ERRNO) fail_to("read", name_);
     if (code < 0) fail_to_unpack(name_, message);
     return static_cast<size_t>(std::max(got, 0));
   }
@@ -105,6 +95,16 @@ bool is_zstandard(int descriptor, const std::string& name) {
 }
 
 }  // namespace
+
+void fail_to(const char* act, const std::string& name) {
+  fail(ExitCode::input, "cannot {} {}: {}", act, name, std::generic_category().message(errno));
+}
+
+size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::string& name) {
+  const ssize_t got = ::pread(descriptor, part.data(), part.size(), offset);
+  if (got < 0) fail_to("read", name);
+  return static_cast<size_t>(got);
+}
 
 std::unique_ptr<Unpacker> open_unpacker(int descriptor, const std::string& name) {
   if (is_zstandard(descriptor, name)) return std::make_unique<Zstandard>(descriptor, name);

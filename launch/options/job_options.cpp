@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <limits>
 
 namespace maniple {
@@ -30,10 +29,8 @@ constexpr const char* layers_remedy = "leave it out: stages then cost about the 
 std::vector<int64_t> parse_layers(const std::string& name, const std::string& given) {
   std::vector<int64_t> layers;
   for (const std::string& stage : split_at_commas(given)) {
-    const auto [end, error] =
-        std::from_chars(stage.data(), stage.data() + stage.size(), layers.emplace_back());
-    if (error != std::errc{} || end != stage.data() + stage.size() || layers.back() < 0)
-      refuse(fmt::format("--{} ({}) must be whole numbers", name, given), layers_remedy);
+    layers.push_back(whole_text<int64_t>(stage).value_or(-1));
+    if (layers.back() < 0) refuse(fmt::format("--{} ({}) must be whole numbers", name, given), layers_remedy);
   }
   if (std::ranges::find(layers, 0) != layers.end())
     refuse(fmt::format("--{} ({}): every stage needs a layer", name, given), layers_remedy);

@@ -2,6 +2,7 @@
 #include <launch/options/option_names.hpp>
 
 #include <fmt/ranges.h>
+#include <boost/algorithm/string/replace.hpp>
 
 #include <array>
 #include <utility>
@@ -103,9 +104,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_o
 }  // namespace
 
 std::string with_option_names(std::string text) {
-  for (const auto& [field, option] : option_of_field)
-    for (size_t at = 0; (at = text.find(field, at)) != std::string::npos; at += option.size())
-      text.replace(at, field.size(), option);
+  for (const auto& [field, option] : option_of_field) boost::algorithm::replace_all(text, field, option);
   return text;
 }
 

@@ -1,5 +1,5 @@
 #include <launch/options/option_names.hpp>
-#include <launch/preflight/memory_checks.hpp>
+#include <launch/preflight/check_list.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/shard.hpp>
 #include <runtime/checkpoint/model_config.hpp>
