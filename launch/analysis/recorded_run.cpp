@@ -25,7 +25,7 @@ double unix_time(fs::file_time_type time) {
 bool is_alive(const JobOwner& owner) {
   constexpr double longest_silence = 60;
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return !is_gone(owner) && now.count() - static_cast<double>(owner.heartbeat) / 1000 < longest_silence;
+  return !looks_gone(owner) && now.count() - static_cast<double>(owner.heartbeat) / 1000 < longest_silence;
 }
 
 void judge_end(RecordedJob& job, const fs::path& folder) {

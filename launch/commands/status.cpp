@@ -55,7 +55,7 @@ int64_t silence_of(const JobOwner& owner) { return std::time(nullptr) - owner.he
 std::string check_alive(const JobOwner& owner, RunStatus& status) {
   constexpr int64_t longest_silence = 60;
   const int64_t silence = silence_of(owner);
-  const bool gone = is_gone(owner) || silence > longest_silence;
+  const bool gone = looks_gone(owner) || silence > longest_silence;
   if (gone) status = fault_status;
   return fmt::format(
       "; {}, heard of {} s ago{}", owner.description(), silence,
