@@ -1,4 +1,5 @@
 #include <kernels/factory/make_backend.hpp>
+#include <kernels/support/host_memory.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/random_weights.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
@@ -185,12 +186,16 @@ uint32_t RankModel::affordable_blocks(size_t may_take) const {
       size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
   const size_t memory = options_.kv_memory.value_or(may_take);
   const size_t blocks = options_.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
+  const std::string limit = options_.kv_memory ? "" : address_limit_text();
   if (blocks == 0)
-    fail(ExitCode::preflight,
-         "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
-         plan_.block_tokens, block_bytes, memory,
-         options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
-                            : "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs");
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there{}",
+                    plan_.block_tokens, block_bytes, memory, limit),
+        "no request could be computed",
+        options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
+        : limit.empty()    ? "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs"
+                           : address_limit_remedy);
   return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / plan_.block_tokens));
 }
 
@@ -208,7 +213,8 @@ void RankModel::size_kv_cache() {
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),
-                             .sharers = ranks_with_my_memory()};
+                             .sharers = ranks_with_my_memory(),
+                             .addresses = free_addresses()};
     mine = affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
   });
   blocks_of_replicas_.assign(static_cast<size_t>(plan_.grid.data), UINT32_MAX);

@@ -62,7 +62,7 @@ RecordedRun read_run(const fs::path& path) {
 bool is_alive(const JobOwner& owner) {
   constexpr double longest_silence = 60;
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return !is_gone(owner) && now.count() - static_cast<double>(owner.heartbeat) / 1000 < longest_silence;
+  return !looks_gone(owner) && now.count() - static_cast<double>(owner.heartbeat) / 1000 < longest_silence;
 }
 
 bool is_log(const RecordedJob& job) { return job.file.extension() != ".h5"; }

@@ -1,3 +1,4 @@
+#include <kernels/support/host_memory.hpp>
 #include <launch/bench/comm.hpp>
 #include <launch/bench/kernels.hpp>
 #include <launch/bench/load.hpp>
@@ -140,6 +141,7 @@ std::optional<BenchResult> serve_between_probes(BenchJob& bench, const Prepared&
   const EngineOptions& options = job.options.engine;
   const std::optional<Roofline> before = probe_roofline(bench, backend, options);
   if (!before) return std::nullopt;
+  forget_peak_memory();                                           // the record has that of the engine
   std::optional<BenchResult> result = serve(bench, job, record);  // on rank 0
   const std::optional<Roofline> after = probe_roofline(bench, backend, options);
   if (!after || !result) return std::nullopt;

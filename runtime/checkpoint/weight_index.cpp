@@ -104,14 +104,15 @@ json to_json(const std::vector<Extent>& extents) {
   json list = json::array();
   for (const Extent& e : extents)
     list.push_back({e.rows.begin, e.rows.end, e.columns.begin, e.columns.end, e.row_bytes, e.file, e.offset,
-                    e.hash ? json(*e.hash) : json()});
+                    e.hash ? json{e.hash->value, e.hash->kind} : json()});
   return list;
 }
 
 std::vector<Extent> extents_from(const json& list) {
   std::vector<Extent> extents;
   for (const json& e : list) {
-    const std::optional<uint64_t> hash = e[7].is_null() ? std::nullopt : std::optional(e[7].get<uint64_t>());
+    std::optional<Checksum> hash;
+    if (!e[7].is_null()) hash = {e[7][0], e[7][1]};
     extents.push_back({{e[0], e[1]}, {e[2], e[3]}, e[4], e[5], e[6], hash});
   }
   return extents;

@@ -30,7 +30,7 @@ struct Extent {
   int64_t row_bytes = 0;         // more than its columns have, where a chunk passes the tensor's edge
   uint32_t file = 0;             // of the index's files
   uint64_t offset = 0;           // of its first byte in the file
-  std::optional<uint64_t> hash;  // XXH64 of its bytes
+  std::optional<Checksum> hash;  // of its bytes
 
   uint64_t bytes() const { return static_cast<uint64_t>(rows.size() * row_bytes); }
   bool operator==(const Extent&) const = default;

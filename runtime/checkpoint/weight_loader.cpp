@@ -1,7 +1,7 @@
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
+#include <runtime/checkpoint/chunk_checks.hpp>
 #include <runtime/checkpoint/piece_store.hpp>
-#include <runtime/checkpoint/stream_hash.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 
 #include <fmt/format.h>
@@ -40,6 +40,7 @@ class Loader {
       ranks_ = replicas[replica];
     }
     for (const std::vector<int>& ranks : replicas) data_group_.push_back(ranks.at(member_));
+    checks_.emplace(index, member_, replica_, static_cast<int>(replicas.size()));
   }
 
   // While one round travels, this replica reads its next one.
@@ -127,24 +128,6 @@ class Loader {
     if (!file) file.emplace(open_same(index_.files[extent.file]));
     file->read(
         extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes), out);
-    if (extent.hash) check(unit, extent, out);
-  }
-
-  // A rank that reads all rows of an extent, in their order, checks its hash at the last one.
-  void check(const ReadUnit& unit, const Extent& extent, std::span<const std::byte> bytes) {
-    if (unit.rows.begin == extent.rows.begin) checks_[&extent].next = unit.rows.begin;
-    const auto found = checks_.find(&extent);
-    if (found == checks_.end() || found->second.next != unit.rows.begin) return;
-    found->second.hash.add(bytes);
-    found->second.next = unit.rows.end;
-    if (unit.rows.end != extent.rows.end) return;
-    const bool same = found->second.hash.value() == *extent.hash;
-    checks_.erase(found);
-    if (same) return;
-    const auto tensor =
-        std::ranges::find_if(index_.tensors, [&](const auto& entry) { return &entry.second == unit.tensor; });
-    refuse_checksum(index_.files[extent.file].path.string(),
-                    fmt::format("tensor {}, chunk {}", tensor->first, &extent - unit.tensor->extents.data()));
   }
 
   // whole_rows_: of the extent.
@@ -180,9 +163,12 @@ class Loader {
 
   void store(const Slices& slices) {
     for (const ReadUnit& unit : slices.round->units)
-      for (const Delivery& delivery : unit.deliveries)
-        if (keeps(delivery))
-          pieces_.take(*unit.tensor, {unit.rows, delivery.columns}, slices.of.at(&delivery));
+      for (const Delivery& delivery : unit.deliveries) {
+        if (!keeps(delivery)) continue;
+        const std::span<const std::byte> bytes = slices.of.at(&delivery);
+        checks_->add(unit, delivery, bytes);
+        pieces_.take(*unit.tensor, {unit.rows, delivery.columns}, bytes);
+      }
   }
 
   const WeightIndex& index_;
@@ -193,12 +179,7 @@ class Loader {
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
   uint64_t bytes_read_ = 0;
-  struct Check {
-    int64_t next = 0;  // row
-    StreamHash hash;
-  };
-  std::map<const Extent*, Check>
-      checks_;  // of extents of which this rank has read the first rows, and no others yet
+  std::optional<ChunkChecks> checks_;
   std::exception_ptr failure_;
 };
 
