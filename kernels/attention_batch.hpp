@@ -24,15 +24,16 @@ struct HeadLayout {
 struct KvLayout {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t block_size = 0;  // tokens, a power of two in 16..256
-  DType dtype = DType::bf16;
+  int64_t block_size = 0;     // tokens, a power of two in 16..256
+  DType dtype = DType::bf16;  // that of the activations, or fp8
 
   // Keys and values of one block.
   size_t block_bytes() const {
     return 2 * static_cast<size_t>(kv_heads * head_dim * block_size) * size_of(dtype);
   }
+  // Whether these are the pages of such heads and activations.
   bool holds(const HeadLayout& heads, DType type) const {
-    return kv_heads == heads.kv_heads && head_dim == heads.head_dim && dtype == type;
+    return kv_heads == heads.kv_heads && head_dim == heads.head_dim && (dtype == type || dtype == DType::fp8);
   }
 };
 
@@ -41,6 +42,8 @@ struct KvLayout {
 struct KvPages {
   TensorView bytes;  // uint8 [blocks, layout.block_bytes()]
   KvLayout layout;
+  float key_scale = 1;  // of fp8: what is stored is key / key_scale, rounded to nearest even and saturated
+  float value_scale = 1;
 
   int64_t slots() const { return bytes.shape[0] * layout.block_size; }
 };
@@ -102,10 +105,8 @@ struct AttentionCall {
   KvPages pages;
   TensorView out;  // as queries
   float scale = 1;
-  int64_t window = 0;     // a token sees this many positions, its own the last; 0: all
-  float soft_cap = 0;     // scores become cap * tanh(score / cap); 0: no cap
-  float key_scale = 1;    // the stored keys were divided by it
-  float value_scale = 1;  // the stored values were divided by it
+  int64_t window = 0;  // a token sees this many positions, its own the last; 0: all
+  float soft_cap = 0;  // scores become cap * tanh(score / cap); 0: no cap
   ContextShare context = {};
 
   // Whether queries, output and pages agree in shape and type.

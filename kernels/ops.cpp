@@ -40,25 +40,12 @@ void require_every_slot(const KvPages& pages, ConstTensorView keys, ConstTensorV
 void Ops::attention(const AttentionCall& call) {
   if (call.window != 0) refuse(fmt::format("a window ({} positions)", call.window));
   if (call.soft_cap != 0) refuse(fmt::format("a soft cap on scores ({})", call.soft_cap));
-  if (call.key_scale != 1 || call.value_scale != 1)
-    refuse(fmt::format("scaled keys and values ({}, {})", call.key_scale, call.value_scale));
+  const KvPages& pages = call.pages;
+  if (pages.layout.dtype != DType::fp8 && (pages.key_scale != 1 || pages.value_scale != 1))
+    refuse(fmt::format("scales ({}, {}) of {} keys and values", pages.key_scale, pages.value_scale,
+                       name_of(pages.layout.dtype)));
   attend(call);
 }
-
-namespace {
-[[noreturn]] void refuse_experts() { fail(ExitCode::internal, "this backend has no kernels for experts"); }
-}  // namespace
-
-int64_t Ops::route(ConstTensorView, const Router&, Routing&) { refuse_experts(); }
-void Ops::grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
-                                  std::span<const Weight* const>, TensorView) {
-  refuse_experts();
-}
-void Ops::grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView) {
-  refuse_experts();
-}
-void Ops::combine(ConstTensorView, const Routing&, int64_t, TensorView) { refuse_experts(); }
-void Ops::widen(ConstTensorView, TensorView) { refuse_experts(); }
 
 // Partial sums stay in memory of their own until the end, because out may be a part.
 void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
@@ -79,8 +66,11 @@ void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
   if (parts.size() > 2) device().synchronize();  // before the memory of the sums goes
 }
 
-void Ops::merge_partials(ConstTensorView, TensorView) {
-  fail(ExitCode::internal, "this backend has no kernels for a shared context");
+void Ops::row_abs_maxima(ConstTensorView, TensorView) {
+  fail(ExitCode::internal, "this backend has no kernels for rounded activations");
+}
+void Ops::gather_columns(ConstTensorView, ConstTensorView, TensorView) {
+  fail(ExitCode::internal, "this backend has no kernels for ordered columns");
 }
 
 void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {

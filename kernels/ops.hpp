@@ -36,15 +36,16 @@ class Ops {
   virtual Device& device() = 0;
 
   // --- weights ---
-  // An all-zero weight. columns must divide by slices.
-  virtual Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) = 0;
-  // Packs rows [first_row, first_row + raw.shape[0]) from host memory: raw is [n, columns] in bf16, fp16 or
-  // fp32. Called in any order, each row once.
-  virtual void pack(Weight& weight, int64_t first_row, ConstTensorView raw) = 0;
+  // An all-zero weight. columns must divide by slices. Throws Error (input) for a format that the backend does not compute.
+  virtual Weight make_weight(const WeightShape& shape) = 0;
+  // Packs n rows from first_row on. Called in any order, each row once.
+  virtual void pack(Weight& weight, int64_t first_row, const RawRows& raw) = 0;
 
   // --- dense ---
-  // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty.
-  virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) = 0;
+  // out[m, n] = x[m, k] * weight[n, k]^T + bias[n]. out is fp32 or x's type; bias is fp32 or empty. row_maxima: where the
+  // weight rounds activations per token, fp32 [ranks, m], the largest of row_abs_maxima counts; empty: that of x alone.
+  virtual void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                      ConstTensorView row_maxima = {}) = 0;
   // Called at start-up: announces such products, with up to
   // this number of rows of x. x and out may be without memory.
   virtual void prepare_matmul(ConstTensorView /*x*/, const Weight& /*weight*/, ConstTensorView /*bias*/,
@@ -58,6 +59,12 @@ class Ops {
   // out[t] = table row ids[t] - vocabulary.begin, or zeros where ids[t] is not in the range. Zeros are +0, so
   // that a sum over shards is exact.
   virtual void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) = 0;
+
+  // --- what quantised weights need of their inputs; a backend without them refuses ---
+  // out[t] = the largest |x[t, i]|, fp32; NaN where the row has one.
+  virtual void row_abs_maxima(ConstTensorView x, TensorView out);
+  // out[t, c] = column order[c] of token t in x [ranks, tokens, part], its columns counted over the ranks.
+  virtual void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out);
 
   // --- rows ---
   virtual void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) = 0;
@@ -79,23 +86,24 @@ class Ops {
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
-  // --- experts; a backend without them refuses ---
+  // --- experts ---
   // Chooses by fp32 logits [tokens, all experts]: the largest, by (logit descending, id ascending), of softmax weight over all
   // experts; a NaN counts as -inf. Fills the routing and returns a bound of its rows: on a host their number.
-  virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing);
+  virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing) = 0;
   // out[row] = activation(gate) * up of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
   // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.
   virtual void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                                       std::span<const Weight* const> weights, TensorView out);
-  // out[row] = x[row] * weight of its expert^T. out is fp32.
+                                       std::span<const Weight* const> weights, TensorView out) = 0;
+  // out[row] = x[row] * weight of its expert^T. out is fp32. row_maxima: as in matmul.
   virtual void grouped_matmul(ConstTensorView x, const Routing& routing,
-                              std::span<const Weight* const> weights, TensorView out);
+                              std::span<const Weight* const> weights, TensorView out,
+                              ConstTensorView row_maxima = {}) = 0;
   // out[t] = sum of weight * rows[row] over the rows of token t, fp32. A leaf is the rounded product, + 0. The experts of this
   // rank form `slices` equal slices, a power of two: a chain over each by ascending expert, then the binary tree over slices,
   // nearest first, without those that have no row.
-  virtual void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out);
+  virtual void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) = 0;
   // out = x in fp32.
-  virtual void widen(ConstTensorView x, TensorView out);
+  virtual void widen(ConstTensorView x, TensorView out) = 0;
 
   // --- tables on the device by seat: int32 ---
   // out[indices[i]] = values[i]. Indices are distinct and count the elements of out.
@@ -111,13 +119,17 @@ class Ops {
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
   // Keys and values always come from the cache. Slots that no token wrote (they may hold NaN) never enter a
-  // result. Throws Error (input) for a window, a soft cap or scales, which no backend has yet.
+  // result. Throws Error (input) for a window, a soft cap, or scales of a cache that is not fp8, which no backend has yet.
   void attention(const AttentionCall& call);
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
   // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.
-  virtual void merge_partials(ConstTensorView partials, TensorView out);
+  virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;
   // Names the kernels that compute attention, for messages; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  // Whether keys and values of such activations can be kept so.
+  virtual bool keeps_kv(const KvLayout& layout, DType activations) const {
+    return layout.dtype == activations;
+  }
   // Copy keys and values of all slots,
   // [slots, kv_heads, head_dim] in host memory. No other code looks into pages.
   virtual void read_kv(const KvPages& pages, TensorView keys, TensorView values);

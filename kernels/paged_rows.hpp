@@ -1,4 +1,4 @@
-// The layout of pages in all backends today: the first half of a layer's bytes holds the keys, the second the
+// The layout of pages in the reference and CUDA backends: the first half of a layer's bytes holds the keys, the second the
 // values, each [block][kv_head][block_size][head_dim]. Only Ops use it.
 #pragma once
 

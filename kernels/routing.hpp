@@ -24,11 +24,18 @@ struct Routing {
       chosen;  // int32 [tokens, most experts a token]: a token's experts, counted from experts.begin, ascending; then -1
   TensorView places;  // int32, beside `chosen`: their rows
   TensorView counts;  // int32 [all experts]: grows by the tokens that chose each
+  // int32 [tokens] where each token is a sequence of its own, else empty: that of a padding row, which chooses nobody, is
+  // negative.
+  ConstTensorView past_lengths = {};
 
   static int64_t experts_a_token(const Router& router, IndexRange experts) {
     return std::min(router.per_token, experts.size());
   }
-  // On the host. expert: counted from experts.begin.
+  // On the host.
+  bool is_padding(int64_t token) const {
+    return !past_lengths.empty() && past_lengths.as<int32_t>()[token] < 0;
+  }
+  // expert: counted from experts.begin.
   IndexRange rows_of(int64_t expert) const {
     return {offsets.as<int32_t>()[expert], offsets.as<int32_t>()[expert + 1]};
   }

@@ -20,10 +20,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace maniple {
@@ -85,13 +87,11 @@ std::optional<StopClock> start_clock(const Options& options) {
 }
 
 // No health monitor runs yet, so rank 0 reports a difference itself.
-void compare_options(World& world, const JobOptions& options) {
-  try {
-    refuse_different_options(world, options.given, options.mistake);
-  } catch (const CollectiveError& error) {
-    report(error);
-    throw;
-  }
+void compare_options(World& world, const JobOptions& options) try {
+  refuse_different_options(world, options.given, options.mistake);
+} catch (const CollectiveError& error) {
+  report(error);
+  throw;
 }
 
 template <typename Options>
@@ -135,46 +135,32 @@ int on_all_ranks(Options options, const Launch& launch, Command<Options> command
   return code;
 }
 
-// Tells the commands with --overwrite whether Slurm has requeued the job.
-void set_requeued(CommandLine& command, const Launch& launch) {
-  const auto tell = [&](auto& options) {
-    if constexpr (requires { options.overwrite; }) options.overwrite.requeued = launch.requeued;
-  };
-  std::visit(tell, command);
-}
-
-int run(CommandLine command, const Launch& launch) {
-  set_requeued(command, launch);
-  if (const auto* options = std::get_if<GenerateOptions>(&command))
-    return on_all_ranks(*options, launch, run_generate);
-  if (const auto* options = std::get_if<DoctorOptions>(&command))
-    return on_all_ranks(*options, launch, run_doctor);
-  if (const auto* options = std::get_if<BenchOptions>(&command))
-    return on_all_ranks(*options, launch, run_bench);
-  if (launch.rank != 0) return 0;
-  end_on_closed_pipe();
-  if (const auto* options = std::get_if<TokenizeOptions>(&command))
-    return static_cast<int>(run_tokenize(*options));
-  if (const auto* options = std::get_if<ConvertOptions>(&command))
-    return static_cast<int>(run_convert(*options));
-  if (const auto* options = std::get_if<StatusOptions>(&command))
-    return static_cast<int>(run_status(*options));
-  if (const auto* options = std::get_if<MergeOptions>(&command)) return static_cast<int>(run_merge(*options));
-  if (const auto* options = std::get_if<ReportOptions>(&command))
-    return static_cast<int>(run_report(*options));
-  if (const auto* options = std::get_if<ScalingOptions>(&command))
-    return static_cast<int>(run_scaling(*options));
-  std::fputs(std::get<Notice>(command).text.c_str(), stdout);
+ExitCode print(const Notice& notice) {
+  std::fputs(notice.text.c_str(), stdout);
   flush_stdout();
-  return 0;
+  return ExitCode::complete;
 }
 
-std::variant<CommandLine, Error> read_command_line(const std::vector<std::string>& args) {
-  try {
-    return parse_arguments(args);
-  } catch (const std::exception& error) {
-    return error_of(error);
+// Each by the type of its options.
+constexpr std::tuple commands{&run_generate, &run_doctor, &run_bench,  &run_tokenize, &run_convert,
+                              &run_status,   &run_merge,  &run_report, &run_scaling,  &print};
+
+template <typename Options>
+int run(Options options, const Launch& launch) {
+  if constexpr (requires { options.overwrite; }) options.overwrite.requeued = launch.requeued;
+  if constexpr (std::derived_from<Options, JobOptions>) {
+    return on_all_ranks(std::move(options), launch, std::get<Command<Options>>(commands));
+  } else {
+    if (launch.rank != 0) return 0;
+    end_on_closed_pipe();
+    return static_cast<int>(std::get<ExitCode (*)(const Options&)>(commands)(options));
   }
+}
+
+std::variant<CommandLine, Error> read_command_line(const std::vector<std::string>& args) try {
+  return parse_arguments(args);
+} catch (const std::exception& error) {
+  return error_of(error);
 }
 
 ExitCode run_no_command(World&, const JobOptions&, const Reporters&) { return ExitCode::usage; }
@@ -188,19 +174,19 @@ int report_bad_command_line(const Error& mistake, const Launch& launch) {
   return on_all_ranks(options, launch, run_no_command);
 }
 
-int guarded_main(const std::vector<std::string>& args, const Launch& launch) {
-  try {
-    std::variant<CommandLine, Error> command = read_command_line(args);
-    const Error* mistake = std::get_if<Error>(&command);
-    return mistake ? report_bad_command_line(*mistake, launch) : run(std::get<CommandLine>(command), launch);
-  } catch (const std::exception& error) {
-    // All ranks see the same launch mistake, and rank 0 reports it. The launcher may
-    // kill all copies when the first one leaves, so the others leave a second later.
-    const Error failure = error_of(error);
-    if (launch.rank == 0 || failure.code() != ExitCode::preflight) return report(failure);
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    return static_cast<int>(failure.code());
-  }
+int guarded_main(const std::vector<std::string>& args, const Launch& launch) try {
+  std::variant<CommandLine, Error> command = read_command_line(args);
+  const Error* mistake = std::get_if<Error>(&command);
+  if (mistake) return report_bad_command_line(*mistake, launch);
+  return std::visit([&](auto& options) { return run(std::move(options), launch); },
+                    std::get<CommandLine>(command));
+} catch (const std::exception& error) {
+  // All ranks see the same launch mistake, and rank 0 reports it. The launcher may
+  // kill all copies when the first one leaves, so the others leave a second later.
+  const Error failure = error_of(error);
+  if (launch.rank == 0 || failure.code() != ExitCode::preflight) return report(failure);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return static_cast<int>(failure.code());
 }
 
 }  // namespace

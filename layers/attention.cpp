@@ -17,7 +17,7 @@ Attention::Attention(const std::string& source, const ModelConfig& config, Tenso
     : head_dim_(config.head_dim),
       qkv_(query_key_value(source, config), config.hidden_size, config.head_dim, config.qkv_bias, tensor),
       output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
-              tensor, {head_dim_ / 2, heads().head_dim / 2}) {
+              tensor, {head_dim_ / 2, heads().head_dim / 2}, config.activation_group) {
   if (!config.qk_norm) return;
   const auto norm = [&](const char* name) {
     return RmsNorm::of_heads(source + name, head_dim_, heads().head_dim,

@@ -15,9 +15,10 @@ struct ForwardContext {
   Ops& ops;
   Workspace& workspace;
   const Groups& groups;
-  DType activation;              // bf16 or fp32
-  std::atomic<uint32_t>& layer;  // the layer in progress, for the health thread
-  ResidualRows rows = {};        // of this rank in this step
+  DType activation;                   // bf16 or fp32
+  std::atomic<uint32_t>& layer;       // the layer in progress, for the health thread
+  ResidualRows rows = {};             // of this rank in this step
+  ConstTensorView past_lengths = {};  // of the step's sequences; negative for padding rows
 };
 
 }  // namespace maniple

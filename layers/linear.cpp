@@ -15,40 +15,53 @@ std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<Logica
   return outputs;
 }
 
+ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext& context) {
+  if (!weight.ordered) return x;
+  const int64_t tokens = x.shape[0], width = x.shape[1];
+  const TensorView sorted = context.workspace.take(x.dtype, {tokens, weight.columns});
+  context.ops.gather_columns(x.reshaped({1, tokens, width}), weight.order, sorted);
+  return sorted;
+}
+
 TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
   const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
-  context.ops.matmul(x, weight_.matrix, bias_.vector, out);
+  const Workspace::Scope scope(context.workspace);
+  context.ops.matmul(in_order(x, weight_.matrix, context), weight_.matrix, bias_.vector, out);
   return out;
 }
 
 TensorView LinearBase::forward_gated(GateActivation activation, ConstTensorView x,
                                      ForwardContext& context) const {
   const TensorView out = context.workspace.take(context.activation, {x.shape[0], local_outputs() / 2});
-  if (!context.ops.matmul_gate_mul(activation, x, weight_.matrix, bias_.vector, out))
-    context.ops.gate_mul(activation, forward(x, context), out);
+  const Workspace::Scope scope(context.workspace);
+  x = in_order(x, weight_.matrix, context);
+  if (context.ops.matmul_gate_mul(activation, x, weight_.matrix, bias_.vector, out)) return out;
+  const TensorView gate_up = context.workspace.take(context.activation, {x.shape[0], local_outputs()});
+  context.ops.matmul(x, weight_.matrix, bias_.vector, gate_up);
+  context.ops.gate_mul(activation, gate_up, out);
   return out;
 }
 
 void LinearBase::append(const LogicalOutput& output, IndexRange part) {
-  const auto fused = [&](const char* ending, const Shape& shape) {
-    return output.fused.empty() ? FusedTensor{} : FusedTensor{output.fused + ending, shape, output.first_row};
+  const auto fused = [&](const char* name, const Shape& shape) {
+    return output.fused.empty() ? FusedTensor{} : FusedTensor{{output.fused, name}, shape, output.first_row};
   };
   weight_.spec.columns = inputs_;
-  weight_.spec.pieces.push_back({output.source + ".weight",
+  weight_.spec.pieces.push_back({{output.source, "weight"},
                                  {output.rows, inputs_},
                                  part,
                                  {0, inputs_},
                                  weight_.spec.rows,
-                                 fused(".weight", {output.fused_rows, inputs_})});
+                                 fused("weight", {output.fused_rows, inputs_})});
   weight_.spec.rows += part.size();
   if (!has_bias_) return;
   bias_.spec.role = WeightRole::vector;
-  bias_.spec.pieces.push_back({output.source + ".bias",
+  bias_.spec.pieces.push_back({{output.source, "bias"},
                                {output.rows},
                                part,
                                {0, 1},
                                bias_.spec.rows,
-                               fused(".bias", {output.fused_rows})});
+                               fused("bias", {output.fused_rows})});
   bias_.spec.rows += part.size();
 }
 
@@ -103,22 +116,45 @@ void QkvParallelLinear::append_heads(const LogicalOutput& output, int64_t head_d
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias,
-                                     TensorRank tensor, ColumnPadding padding)
+                                     TensorRank tensor, ColumnPadding padding, int64_t granule)
     : outputs_(outputs), has_bias_(bias) {
-  const IndexRange columns = balanced_shard(inputs, tensor.size, tensor.rank);
-  const int slices = reduction_slices(padding.local(inputs), tensor.size).local;
+  const IndexRange columns = granular_shard(inputs, tensor.size, tensor.rank, granule);
+  const int slices = reduction_slices(padding.local(inputs), tensor.size, granule).local;
   weight_.spec = {WeightRole::matrix,
                   outputs,
                   padding.local(columns.size()),
                   slices,
-                  {{source + ".weight", {outputs, inputs}, {0, outputs}, columns, 0, {}, padding}}};
-  bias_.spec = {WeightRole::vector, outputs, 1, 1, {{source + ".bias", {outputs}, {0, outputs}, {0, 1}, 0}}};
+                  {{{source, "weight"}, {outputs, inputs}, {0, outputs}, columns, 0, {}, padding}}};
+  bias_.spec = {WeightRole::vector, outputs, 1, 1, {{{source, "bias"}, {outputs}, {0, outputs}, {0, 1}, 0}}};
 }
 
+// The ranks hold parts of the inputs, but an order of inputs and the largest input of a token are of all parts.
 TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext& context) const {
   const TensorView sum = context.workspace.take(DType::fp32, {x.shape[0], outputs_});
-  context.ops.matmul(x, weight_.matrix, {}, sum);
+  const Workspace::Scope scope(context.workspace);
+  context.ops.matmul(ordered(x, context), weight_.matrix, {}, sum, row_maxima(x, context));
   return sum;
+}
+
+ConstTensorView RowParallelLinear::ordered(ConstTensorView x, ForwardContext& context) const {
+  Communicator& group = *context.groups.tensor;
+  if (!weight_.matrix.ordered || group.size() == 1) return in_order(x, weight_.matrix, context);
+  const int64_t tokens = x.shape[0];
+  const TensorView all = context.workspace.take(x.dtype, {group.size(), tokens, x.shape[1]}),
+                   sorted = context.workspace.take(x.dtype, {tokens, weight_.matrix.columns});
+  group.all_gather(x, all);
+  context.ops.gather_columns(all, weight_.matrix.order, sorted);
+  return sorted;
+}
+
+ConstTensorView RowParallelLinear::row_maxima(ConstTensorView x, ForwardContext& context) const {
+  Communicator& group = *context.groups.tensor;
+  if (weight_.matrix.activation != ActivationRule::per_token || group.size() == 1) return {};
+  const TensorView own = context.workspace.take(DType::fp32, {x.shape[0]}),
+                   all = context.workspace.take(DType::fp32, {group.size(), x.shape[0]});
+  context.ops.row_abs_maxima(x, own);
+  group.all_gather(own, all);
+  return all;
 }
 
 TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {

@@ -26,6 +26,9 @@ struct LogicalOutput {
 // Sets the fused fields of all outputs of a merged layer: a checkpoint may stack them in one tensor `fused`.
 std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<LogicalOutput> outputs);
 
+// x [tokens, inputs] in the order of the weight's columns.
+ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext& context);
+
 // The base of the layers whose ranks hold whole rows of W. The derived classes decide which rows.
 class LinearBase {
  public:
@@ -91,9 +94,9 @@ class QkvParallelLinear : public LinearBase {
 
 class RowParallelLinear {
  public:
-  // inputs: of the source; x has those of the padding too.
+  // inputs: of the source; x has those of the padding too. No rank holds a part of `granule` inputs.
   RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias, TensorRank tensor,
-                    ColumnPadding padding = {});
+                    ColumnPadding padding = {}, int64_t granule = 1);
   // x [tokens, inputs / tensor size] -> fp32 [context.rows of tokens, outputs], the same bits on every rank
   // and for every tensor size that divides the reduction slices. The caller rounds once, when it adds the sum
   // to the residual stream.
@@ -104,6 +107,9 @@ class RowParallelLinear {
   void append_parameters(Parameters& parameters);
 
  private:
+  ConstTensorView ordered(ConstTensorView x, ForwardContext& context) const;
+  ConstTensorView row_maxima(ConstTensorView x, ForwardContext& context) const;
+
   int64_t outputs_;
   bool has_bias_;
   Parameter weight_;

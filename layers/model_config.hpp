@@ -2,6 +2,7 @@
 #pragma once
 
 #include <kernels/tensor/dtype.hpp>
+#include <kernels/weight.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -61,7 +62,11 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norm of each head of q and k, before the rotation
   ExpertsConfig experts;
-  DType dtype = DType::fp32;  // as config.json states it; each stored tensor has its own type
+  // quantization_config as JSON, empty for a model in floating point; runtime/checkpoint/quantization reads it.
+  std::string quantization;
+  std::optional<WeightFormat> quantize;  // a model in floating point, while it is loaded
+  int64_t activation_group = 1;  // inputs that are rounded with one scale: no rank may hold a part of them
+  DType dtype = DType::fp32;     // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
 

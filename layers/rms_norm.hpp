@@ -12,12 +12,12 @@ namespace maniple {
 class RmsNorm {
  public:
   RmsNorm(const std::string& source, int64_t width, float epsilon) : epsilon_(epsilon) {
-    weight_.spec = {WeightRole::vector, width, 1, 1, {{source + ".weight", {width}, {0, width}, {0, 1}, 0}}};
+    weight_.spec = {WeightRole::vector, width, 1, 1, {{{source, "weight"}, {width}, {0, width}, {0, 1}, 0}}};
   }
   // Of heads of `size`, padded as in QkvParallelLinear.
   static RmsNorm of_heads(const std::string& source, int64_t size, int64_t padded, float epsilon) {
     RmsNorm norm(source, padded, epsilon);
-    const WeightPiece piece{source + ".weight", {size}, {0, size / 2}, {0, 1}, 0};
+    const WeightPiece piece{{source, "weight"}, {size}, {0, size / 2}, {0, 1}, 0};
     norm.weight_.spec.pieces = {piece, piece};
     norm.weight_.spec.pieces[1].rows = {size / 2, size};
     norm.weight_.spec.pieces[1].local_row = padded / 2;

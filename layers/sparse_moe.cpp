@@ -23,7 +23,7 @@ struct Names {
     down = mixtral ? "w2" : "down_proj";
   }
   std::string of(int64_t expert, const std::string& part) const {
-    return fmt::format("{}.experts.{}.{}.weight", block, expert, part);
+    return fmt::format("{}.experts.{}.{}", block, expert, part);
   }
 };
 
@@ -51,20 +51,23 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
                     down = names.fused + ".experts.down_proj";
   gate_.spec = {.rows = all,
                 .columns = hidden,
-                .pieces = {{names.block + ".gate.weight",
+                .pieces = {{{names.block + ".gate"},
                             {all, hidden},
                             {0, all},
                             {0, hidden},
                             0,
-                            {names.fused + ".gate.weight", {all, hidden}, 0}}},
+                            {{names.fused + ".gate"}, {all, hidden}, 0}}},
                 .fp32 = true};
   const int64_t half = (width_ + panel - 1) / panel * panel;
   const IndexRange every_row{0, hidden}, every_column{0, hidden};
   for (int64_t e = experts_.begin; e < experts_.end; ++e) {
     const auto half_of = [&](const std::string& name, int64_t index) {
-      return WeightPiece{
-          names.of(e, name), {inner, hidden}, part,
-          every_column,      index * half,    {gate_up, {all, 2 * inner, hidden}, (2 * e + index) * inner}};
+      return WeightPiece{{names.of(e, name)},
+                         {inner, hidden},
+                         part,
+                         every_column,
+                         index * half,
+                         {{gate_up, ""}, {all, 2 * inner, hidden}, (2 * e + index) * inner}};
     };
     gate_up_.push_back({.spec = {.rows = 2 * half,
                                  .columns = hidden,
@@ -75,12 +78,12 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
     down_.push_back({.spec = {.rows = hidden,
                               .columns = width_,
                               .slices = slices.local,
-                              .pieces = {{names.of(e, names.down),
+                              .pieces = {{{names.of(e, names.down)},
                                           {hidden, inner},
                                           every_row,
                                           part,
                                           0,
-                                          {down, {all, hidden, inner}, e * hidden}}},
+                                          {{down, ""}, {all, hidden, inner}, e * hidden}}},
                               .used = used},
                      .matrix = {},
                      .vector = {}});
@@ -111,13 +114,15 @@ TensorView SparseMoe::logits(ConstTensorView x, ForwardContext& context) const {
 Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {
   const int64_t a_token = Routing::experts_a_token(router_, experts_);
   const auto take = [&](DType type, const Shape& shape) { return context.workspace.take(type, shape); };
-  return {.experts = experts_,
-          .tokens = take(DType::int32, {tokens * a_token}),
-          .weights = take(DType::fp32, {tokens * a_token}),
-          .offsets = take(DType::int32, {experts_.size() + 1}),
-          .chosen = take(DType::int32, {tokens, a_token}),
-          .places = take(DType::int32, {tokens, a_token}),
-          .counts = counts_.view()};
+  return {
+      .experts = experts_,
+      .tokens = take(DType::int32, {tokens * a_token}),
+      .weights = take(DType::fp32, {tokens * a_token}),
+      .offsets = take(DType::int32, {experts_.size() + 1}),
+      .chosen = take(DType::int32, {tokens, a_token}),
+      .places = take(DType::int32, {tokens, a_token}),
+      .counts = counts_.view(),
+      .past_lengths = context.past_lengths.shape == Shape{tokens} ? context.past_lengths : ConstTensorView{}};
 }
 
 TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {

@@ -1,3 +1,4 @@
+#include <layers/linear.hpp>
 #include <layers/vocab_embedding.hpp>
 
 namespace maniple {
@@ -9,7 +10,7 @@ WeightSpec vocabulary_spec(const std::string& source, int64_t vocabulary_size, i
           shard.padded.size(),
           width,
           1,
-          {{source + ".weight", {vocabulary_size, width}, shard.valid, {0, width}, 0}}};
+          {{{source, "weight"}, {vocabulary_size, width}, shard.valid, {0, width}, 0}}};
 }
 
 }  // namespace
@@ -35,7 +36,8 @@ LmHead::LmHead(const VocabParallelEmbedding& tied) : shard_(tied.shard()), tied_
 
 TensorView LmHead::forward(ConstTensorView hidden, ForwardContext& context) const {
   const TensorView logits = context.workspace.take(DType::fp32, {hidden.shape[0], shard_.padded.size()});
-  context.ops.matmul(hidden, weight().matrix, {}, logits);
+  const Workspace::Scope scope(context.workspace);
+  context.ops.matmul(in_order(hidden, weight().matrix, context), weight().matrix, {}, logits);
   return logits;
 }
 

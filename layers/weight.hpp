@@ -9,10 +9,18 @@
 
 namespace maniple {
 
-// The larger tensor in which some checkpoints store a tensor's rows, from first_row on ("qkv_proj" for
-// "k_proj"). Empty name: there is none.
+// A part of a module of the checkpoint. How a matrix is stored is the scheme's business (runtime/checkpoint/quantization).
+struct WeightSource {
+  std::string module;           // "model.layers.0.self_attn.q_proj"
+  std::string part = "weight";  // or "bias"; empty: the module's name is a tensor's
+
+  std::string tensor() const { return part.empty() ? module : module + "." + part; }
+};
+
+// The larger matrix in which some checkpoints store a matrix's rows, from first_row on ("qkv_proj" for
+// "k_proj"). Empty module: there is none.
 struct FusedTensor {
-  std::string name;
+  WeightSource source;
   Shape shape;
   int64_t first_row = 0;
 };
@@ -23,10 +31,10 @@ struct ColumnPadding {
   int64_t local(int64_t columns) const { return columns / run * padded; }
 };
 
-// A rectangle of a tensor of the checkpoint, and the local row where it begins. A vector is a
-// tensor of one column. The outer dimensions of a tensor of three count as one, its rows.
+// A rectangle of a matrix or vector of the checkpoint, and the local row where it begins. A vector is a
+// matrix of one column. The outer dimensions of a tensor of three count as one, its rows.
 struct WeightPiece {
-  std::string source;  // "model.layers.0.self_attn.q_proj.weight"
+  WeightSource source;
   Shape source_shape;  // [rows, columns] or [rows]: what the checkpoint must hold
   IndexRange rows;     // of the source; empty where this rank holds nothing of it
   IndexRange columns;  // of the source; [0, 1) for a vector

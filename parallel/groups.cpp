@@ -16,10 +16,10 @@ Groups make_groups(World& world, const RankPlan& plan, Ops& ops, AllReduce how, 
     groups.expert_tensor = make(plan.groups.expert_tensor);
   }
   if (plan.grid.pipeline > 1)
-    groups.stages = std::make_unique<StageLink>(
-        world.make_stage_transport(plan.groups.previous, plan.groups.next),
-        fmt::format("stage {} of replica {}", plan.position.pipeline, plan.position.data),
-        plan.is_first_stage(), plan.is_last_stage(), rows, ops.device(), waits);
+    groups.stages = world.make_stage_link(
+        {fmt::format("stage {} of replica {}", plan.position.pipeline, plan.position.data),
+         plan.groups.previous, plan.groups.next},
+        rows, ops.device(), waits);
   return groups;
 }
 

@@ -7,10 +7,10 @@
 
 namespace maniple {
 
-Indivisible::Indivisible(const char* its_dimension, int64_t its_size, int its_parts)
+Indivisible::Indivisible(std::string its_dimension, int64_t its_size, int its_parts)
     : Error(ExitCode::input,
             fmt::format("{} ({}) do not divide by tensor ranks ({})", its_dimension, its_size, its_parts)),
-      dimension(its_dimension),
+      dimension(std::move(its_dimension)),
       size(its_size),
       parts(its_parts) {}
 
@@ -31,6 +31,13 @@ IndexRange even_shard(int64_t size, int parts, int part, const char* what) {
 IndexRange balanced_shard(int64_t size, int parts, int part) {
   require(0 <= part && part < parts, "a part outside the group");
   return {size * part / parts, size * (part + 1) / parts};
+}
+
+IndexRange granular_shard(int64_t size, int parts, int part, int64_t granule) {
+  const int64_t granules = size % granule == 0 ? size / granule : 1;
+  if (granule > 1 && granules % parts != 0)
+    throw Indivisible(fmt::format("blocks of {} in {} input columns", granule, size), granules, parts);
+  return balanced_shard(size, parts, part);
 }
 
 std::vector<int64_t> kv_head_shard(int64_t heads, int64_t kv_heads, int parts, int part) {
@@ -111,8 +118,8 @@ std::vector<IndexRange> stage_layers(std::span<const int64_t> costs, int64_t hea
 
 int64_t expert_slices(int64_t experts) { return experts & -experts; }
 
-ReductionSlices reduction_slices(int64_t columns, int parts) {
-  const int total = static_cast<int>(std::gcd(columns, int64_t{8}));
+ReductionSlices reduction_slices(int64_t columns, int parts, int64_t granule) {
+  const int total = columns % granule == 0 ? static_cast<int>(std::gcd(columns / granule, int64_t{8})) : 1;
   if (total % parts == 0) return {total, total / parts, true};
   return {parts, 1, false};
 }

@@ -4,6 +4,7 @@
 #include <kernels/tensor/shape.hpp>
 
 #include <span>
+#include <string>
 #include <vector>
 
 namespace maniple {
@@ -11,8 +12,8 @@ namespace maniple {
 // A dimension of the model that does not divide by the tensor ranks.
 class Indivisible : public Error {
  public:
-  Indivisible(const char* dimension, int64_t size, int parts);
-  const char* dimension;  // "kv heads"
+  Indivisible(std::string dimension, int64_t size, int parts);
+  std::string dimension;  // "kv heads"
   int64_t size;
   int parts;
 };
@@ -26,6 +27,9 @@ IndexRange even_shard(int64_t size, int parts, int part, const char* what);
 
 // Parts as equal as can be, in order: any size, any number of parts.
 IndexRange balanced_shard(int64_t size, int parts, int part);
+
+// The same in whole granules. Throws Indivisible (input) where several parts would cut one.
+IndexRange granular_shard(int64_t size, int parts, int part, int64_t granule);
 
 // The model's index of each KV head that a tensor rank holds. With parts <= kv_heads a rank holds its own
 // kv_heads / parts heads; throws Indivisible if parts does not divide kv_heads. With more parts a rank holds
@@ -54,12 +58,12 @@ int64_t expert_slices(int64_t experts);
 
 // A row-parallel sum over `columns` has `total` reduction slices over all ranks, `local` of them on each.
 // total = gcd(columns, 8) makes the bits independent of the number of ranks. Where `parts` does not divide
-// that number, each rank holds one slice.
+// that number, each rank holds one slice. No slice holds a part of `granule` columns.
 struct ReductionSlices {
   int total = 1;
   int local = 1;
   bool independent_of_parts = true;
 };
-ReductionSlices reduction_slices(int64_t columns, int parts);
+ReductionSlices reduction_slices(int64_t columns, int parts, int64_t granule = 1);
 
 }  // namespace maniple

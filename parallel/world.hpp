@@ -8,7 +8,7 @@
 #include <parallel/communicator.hpp>
 #include <parallel/host_communicator.hpp>
 #include <parallel/mailbox.hpp>
-#include <parallel/stage_link.hpp>
+#include <parallel/message_link.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -39,6 +39,12 @@ enum class GpuTransport : uint8_t { automatic, nccl, host };
 // return. The owner of the process provides it.
 using FaultHandler = std::function<void(int exit_code)>;
 
+// A rank's place in a pipeline.
+struct StagePlace {
+  std::string name;                   // of its stage, for messages: "stage 1 of replica 0"
+  std::optional<int> previous, next;  // world ranks of the stages before and after; absent at the ends
+};
+
 class World {
  public:
   explicit World(FaultHandler on_fault = {}) : on_fault_(std::move(on_fault)) {}
@@ -63,10 +69,12 @@ class World {
   virtual void open_gpu_transport() {}
   // Collective over all ranks.
   virtual Channel make_channel() = 0;
-  // Collective over all ranks of a job with a pipeline. previous, next: world ranks of the stages before and
-  // after; absent at the ends.
-  virtual std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
-                                                               std::optional<int> next) = 0;
+  // Collective over all ranks of a job with a pipeline, at start-up. `waits`: as in MessageLink.
+  virtual std::unique_ptr<StageLink> make_stage_link(const StagePlace& place, const StageRows& rows,
+                                                     Device& device, std::atomic<bool>& waits) {
+    return std::make_unique<MessageLink>(make_stage_transport(place.previous, place.next), place.name,
+                                         !place.previous, !place.next, rows, device, waits);
+  }
 
   // Moves host memory between any ranks. Only for start-up: one thread, and no other traffic meanwhile.
   virtual Transport& transport() = 0;
@@ -92,6 +100,8 @@ class World {
   }
 
  protected:
+  virtual std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                               std::optional<int> next) = 0;
   virtual std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) = 0;
 
  private:

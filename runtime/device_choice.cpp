@@ -53,7 +53,9 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
 size_t cache_memory(const MemoryState& memory, double utilization) {
   const auto left = [](size_t from, size_t taken) { return from - std::min(from, taken); };
   const size_t reserved = memory.reserved * memory.sharers;
-  if (memory.total == 0) return left(memory.free, reserved) / memory.sharers / 5 * 3;
+  if (memory.total == 0)
+    return std::min(left(memory.free, reserved) / memory.sharers, left(memory.addresses, memory.reserved)) /
+           5 * 3;
   const auto usable = static_cast<size_t>(static_cast<double>(memory.total) * utilization);
   return left(usable, memory.total - memory.free + reserved) / memory.sharers;
 }

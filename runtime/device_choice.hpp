@@ -25,13 +25,14 @@ int choose_gpu(int visible, const RankLocation& location, bool may_share);
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<RankLocation>& locations);
 
 struct MemoryState {
-  size_t total = 0;     // bytes of a GPU; 0: host memory
-  size_t free = 0;      // with all weights loaded
-  size_t reserved = 0;  // what each rank needs besides weights and cache
-  size_t sharers = 1;   // ranks that share the memory
+  size_t total = 0;             // bytes of a GPU; 0: host memory
+  size_t free = 0;              // with all weights loaded
+  size_t reserved = 0;          // what each rank needs besides weights and cache
+  size_t sharers = 1;           // ranks that share the memory
+  size_t addresses = SIZE_MAX;  // that a limit of this process leaves
 };
 // Bytes for the KV cache of a rank, after `reserved` is deducted. Host: its share of three fifths of the free
-// memory. GPU: its share of what is left of `utilization` of the total.
+// memory, or of its addresses if they are less. GPU: its share of what is left of `utilization` of the total.
 size_t cache_memory(const MemoryState& memory, double utilization);
 
 }  // namespace maniple

@@ -96,23 +96,20 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
     throw;
   }
   service.join();
-  RunSummary of_ranks = gather_summary(times);
+  gather(times, summary);
   if (failure) throw CollectiveError(*failure);
-  summary.ranks = std::move(of_ranks.ranks);
-  summary.memory = std::move(of_ranks.memory);
-  summary.collectives = std::move(of_ranks.collectives);
-  summary.experts = std::move(of_ranks.experts);
   return summary;
 }
 
 RankTimes Engine::run_worker() {
-  return gather_summary(model_.work()).ranks[static_cast<size_t>(world_.rank())];
+  RunSummary summary;
+  gather(model_.work(), summary);
+  return summary.ranks[static_cast<size_t>(world_.rank())];
 }
 
-RunSummary Engine::gather_summary(const WorkerTimes& times) {
+void Engine::gather(const WorkerTimes& times, RunSummary& summary) {
   activity_.phase = Phase::end;
   const EngineInfo& info = model_.info();
-  RunSummary summary;
   summary.ranks = gather_values(world_, RankTimes{info.load_seconds, times.prefill, times.decode,
                                                   model_.communication_seconds(), times.idle});
   summary.memory =
@@ -123,7 +120,6 @@ RunSummary Engine::gather_summary(const WorkerTimes& times) {
     counts.push_back({std::move(of_rank)});
   collective_phase(world_, [&] { summary.experts = expert_load(plan_, model_.config().experts, counts); });
   summary.collectives = gather_lists(world_, uses_of(model_.collectives()));
-  return summary;
 }
 
 }  // namespace maniple

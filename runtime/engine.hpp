@@ -25,7 +25,7 @@ class Engine {
 
  private:
   SchedulerConfig scheduler_config() const;
-  RunSummary gather_summary(const WorkerTimes& times);  // what the ranks know of it
+  void gather(const WorkerTimes& times, RunSummary& summary);  // what the ranks know of it
 
   World& world_;
   EngineOptions options_;

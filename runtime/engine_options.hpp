@@ -32,6 +32,7 @@ struct EngineOptions {
   std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
   DType dtype = DType::bf16;             // of weights, activations and KV cache; fp16 on GPUs only
   BackendOptions backend;
+  std::optional<WeightFormat> quantize;  // a checkpoint in floating point, while it is loaded
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
   uint32_t block_size = 256;

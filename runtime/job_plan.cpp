@@ -28,8 +28,9 @@ std::string reason_against_grid(const ModelConfig& config, const GridSize& grid)
        {std::tuple("attention", config.num_layers, attention, grid.tensor),
         {"the MLP", dense, config.intermediate_size, grid.tensor},
         {"an expert", sparse, config.experts.width, parts_of_experts}})
-    if (layers > 0 && !reduction_slices(width, ranks).independent_of_parts)
-      return reason(ranks, "tensor", reduction_slices(width, 1).total,
+    if (const int64_t granule = config.activation_group;
+        layers > 0 && !reduction_slices(width, ranks, granule).independent_of_parts)
+      return reason(ranks, "tensor", reduction_slices(width, 1, granule).total,
                     fmt::format("reduction slices of {}'s width {}", name, width));
   if (sparse > 0 && expert_slices(config.experts.count) % grid.expert != 0)
     return reason(grid.expert, "expert", expert_slices(config.experts.count),
@@ -85,8 +86,6 @@ std::optional<PlanRefusal> refuse_pipeline(int ranks, const EngineOptions& optio
   const auto named = static_cast<int>(options.pipeline_layers.size());
   if (stages < 1 || left % stages != 0)
     return PlanRefusal{Field::pipeline_size, stages, "ranks", ranks, false, small_divisors(left)};
-  if (stages > 1 && options.backend.kind == BackendKind::cuda)
-    return PlanRefusal{Field::pipeline_size, stages, "GPUs", 1, false, {1}};
   if (named != 0 && named != stages)
     return PlanRefusal{Field::pipeline_layers, named, "stages", stages, false, {stages}};
   return std::nullopt;
@@ -114,7 +113,6 @@ std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const Mo
     return refusal("tensor_size", tensor, false, small_divisors(tensor));
   if (!config) return std::nullopt;
   const int64_t experts = config->experts.count;
-  if (experts > 0 && options.backend.kind == BackendKind::cuda) return refusal("GPUs", 0, true, {});
   if (groups > 1 && (experts == 0 || experts % groups != 0))
     return refusal("experts", experts, true, small_divisors(std::gcd(tensor, experts)));
   return std::nullopt;
@@ -124,8 +122,6 @@ std::optional<PlanRefusal> refuse_context(const EngineOptions& options) {
   const int owners = options.context_size, tensor = options.tensor_size;
   if (owners < 1 || tensor % owners != 0)
     return PlanRefusal{Field::context_size, owners, "tensor_size", tensor, false, small_divisors(tensor)};
-  if (owners > 1 && options.backend.kind == BackendKind::cuda)
-    return PlanRefusal{Field::context_size, owners, "GPUs", 1, false, {1}};
   require(owners == 1 || options.block_size == attention_split, "a page of a shared context is a split");
   return std::nullopt;
 }
@@ -169,12 +165,13 @@ std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfi
     return {stages.begin() + 1, stages.end()};
   }
   std::vector<int64_t> costs;
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
   RankPlan layer;  // neither embeds nor samples
   layer.grid.pipeline = 3;
   layer.position.pipeline = 1;
   for (int64_t index = 0; index < config.num_layers; ++index) {
     layer.layers = {index, index + 1};
-    costs.push_back(static_cast<int64_t>(weight_bytes(*make_model(config, layer), options.dtype)));
+    costs.push_back(static_cast<int64_t>(weight_bytes(*make_model(config, layer), options.dtype, *scheme)));
   }
   const int64_t head = padded_vocabulary(config.vocab_size, 1) * config.hidden_size;
   return stage_layers(costs, head * static_cast<int64_t>(size_of(options.dtype)), options.pipeline_size);
@@ -186,10 +183,11 @@ std::string numbers_text(const IndexRange& range) {
                            : fmt::format("{}-{}", range.begin, range.end - 1);
 }
 
-RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, const ModelConfig& config) {
+RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, const ModelConfig& config,
+                        const QuantScheme& scheme) {
   const std::unique_ptr<Model> model = make_model(config, rank);
   const HeadLayout heads = model->heads();
-  return {weight_bytes(*model, options.dtype),
+  return {weight_bytes(*model, options.dtype, scheme),
           {model->num_layers(), {heads.kv_heads, heads.head_dim, options.block_size, options.dtype}}};
 }
 
@@ -269,8 +267,9 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
   plan.stages = stages_of(options, *config);
   plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config->max_position_embeddings));
   try {
+    const std::unique_ptr<const QuantScheme> scheme = scheme_of(*config);
     for (int member = 0; member < plan.grid.replica_ranks(); ++member)
-      plan.needs.push_back(needs_of_rank(plan.rank(member), options, *config));
+      plan.needs.push_back(needs_of_rank(plan.rank(member), options, *config, *scheme));
   } catch (const Indivisible& error) {
     return PlanRefusal{Field::tensor_size, tensor, error.dimension,
                        error.size,         true,   small_divisors(error.size)};

@@ -1,5 +1,7 @@
 #include <kernels/factory/make_backend.hpp>
+#include <kernels/support/host_memory.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/random_weights.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
@@ -31,10 +33,12 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
       rank_(plan.rank(world.rank())),
       activity_(activity),
       shared_(std::move(model)),
+      scheme_(scheme_of(shared_.config)),
       limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size,
               rank_.context()} {
   info_.architecture = shared_.config.architecture;
   info_.dtype = options.dtype;
+  info_.quantisation = scheme_->description();
   info_.block_size = plan.block_tokens;
   collective_phase(world_, [this] { read_tokenizer(); });
   choose_device();
@@ -96,8 +100,8 @@ void RankModel::load() {
   activity_.phase = Phase::load;
   if (options_.random_weights) {
     collective_phase(world_, [this] {
-      info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
-      fill_with_random(*model_, *backend_.ops, options_.seed, activity_.layer);
+      info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, nullptr);
+      fill_with_random(*model_, *backend_.ops, *scheme_, options_.seed, activity_.layer);
     });
   } else {
     load_checkpoint();
@@ -121,14 +125,14 @@ void RankModel::load_checkpoint() {
   std::vector<ReadRound> reads;
   collective_phase(world_, [&] {
     const std::unique_ptr<Model> whole = make_model(shared_.config, {});
-    check_names(*whole, index);
+    check_names(*whole, index, *scheme_);
     if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
-    info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype);
+    info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, &index);
   });
   collective_phase(world_, [&] {
-    info_.bytes_read =
-        load_weights(*model_, *backend_.ops, index, reads, world_.transport(), replicas, activity_.layer);
+    info_.bytes_read = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(),
+                                    replicas, activity_.layer);
   });
   if (!data_group) return;
   share_weights(*model_, *data_group, readers, activity_.layer);
@@ -147,8 +151,8 @@ std::unique_ptr<Communicator> RankModel::make_nccl_data_group() {
 std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index, const Readers& readers) const {
   std::vector<WeightNeeds> needs;
   for (int location = 0; location < plan_.grid.replica_ranks(); ++location)
-    needs.push_back(
-        needs_of(*make_model(shared_.config, plan_.rank(location)), index, readers, rank_.position.data));
+    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(location)), index, *scheme_, readers,
+                             rank_.position.data));
   // Small rounds keep all ranks busy. Those of a large model are larger, to keep the plan small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
@@ -182,12 +186,16 @@ uint32_t RankModel::affordable_blocks(size_t may_take) const {
       size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
   const size_t memory = options_.kv_memory.value_or(may_take);
   const size_t blocks = options_.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
+  const std::string limit = options_.kv_memory ? "" : address_limit_text();
   if (blocks == 0)
-    fail(ExitCode::preflight,
-         "the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there; use {}",
-         plan_.block_tokens, block_bytes, memory,
-         options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
-                            : "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs");
+    throw Error(
+        ExitCode::preflight,
+        fmt::format("the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there{}",
+                    plan_.block_tokens, block_bytes, memory, limit),
+        "no request could be computed",
+        options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
+        : limit.empty()    ? "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs"
+                           : address_limit_remedy);
   return static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX / plan_.block_tokens));
 }
 
@@ -198,13 +206,15 @@ void RankModel::size_kv_cache() {
                     .kv = plan_.needs_of(world_.rank()).kv,
                     .activation = options_.dtype,
                     .vocabulary_size = shared_.config.vocab_size,
+                    .hidden_size = shared_.config.hidden_size,
                     .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
     sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config);
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),
-                             .sharers = ranks_with_my_memory()};
+                             .sharers = ranks_with_my_memory(),
+                             .addresses = free_addresses()};
     mine = affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
   });
   blocks_of_replicas_.assign(static_cast<size_t>(plan_.grid.data), UINT32_MAX);

@@ -28,6 +28,7 @@ struct EngineInfo {
   std::string sums;               // over the ranks of a tensor group: "messages"; empty if there are none
   std::string attention;          // "tensor cores"; empty if `backend` implies it
   DType dtype = DType::bf16;
+  std::string quantisation;  // "gptq 4 bit, groups of 128"; empty: none
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // the smallest count of any rank
   size_t weight_bytes = 0;  // of this rank, as the three below
@@ -85,6 +86,7 @@ class RankModel {
   RankActivity& activity_;
   EngineInfo info_;
   const SharedModel shared_;
+  const std::unique_ptr<const QuantScheme> scheme_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> stop_token_ids_;
   RunnerLimits limits_;

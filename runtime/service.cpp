@@ -34,13 +34,8 @@ RunSummary Service::run(RequestSource& source, const OnProgress& on_progress,
   if (!worker_failed) coordinator_.stop();
   if (failure) std::rethrow_exception(failure);
 
-  const SchedulerCounts counts = coordinator_.counts();
+  static_cast<RequestCounts&>(summary_) = coordinator_.counts();
   summary_.interrupted = interrupt != 0 && (!source_ended_ || coordinator_.has_work());
-  summary_.cached_tokens = counts.cached_tokens;
-  summary_.preemptions = counts.preemptions;
-  summary_.clipped = counts.clipped;
-  summary_.ended_by_context = counts.ended_by_context;
-  summary_.ended_by_cache = counts.ended_by_cache;
   summary_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return summary_;
 }

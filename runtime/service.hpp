@@ -49,19 +49,14 @@ struct ExpertLoad {
   int64_t unused = 0;    // experts that no token chose
 };
 
-struct RunSummary {
+struct RunSummary : RequestCounts {
   size_t requests = 0;
   size_t failed = 0;
   size_t prompt_tokens = 0;
-  size_t cached_tokens = 0;
   size_t completion_tokens = 0;
-  size_t preemptions = 0;
-  // Requests by how they ended; the last three as in SchedulerCounts.
+  // Requests by how they ended.
   size_t stopped = 0;
   size_t reached_length = 0;
-  size_t clipped = 0;
-  size_t ended_by_context = 0;
-  size_t ended_by_cache = 0;
   double seconds = 0;
   bool interrupted = false;
   std::vector<RankTimes> ranks;

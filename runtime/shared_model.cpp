@@ -1,14 +1,34 @@
+#include <runtime/checkpoint/known_tensors.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/shared_model.hpp>
 
 namespace maniple {
 
-SharedModel share_model(World& world, const std::filesystem::path& path) {
+namespace {
+
+void set_quantize(ModelConfig& config, WeightFormat format) {
+  if (!config.quantization.empty())
+    throw Error(ExitCode::usage,
+                fmt::format("`quantize` is for models in floating point, and this one is quantised ({})",
+                            scheme_of(config)->description()),
+                "its weights were rounded once", "leave it out: the checkpoint says how it is read");
+  if (config.experts.count > 0)
+    throw Error(ExitCode::usage, "`quantize` is not for models with experts",
+                "experts are read in bf16, fp16, fp32 only", "leave it out");
+  config.quantize = format;
+}
+
+}  // namespace
+
+SharedModel share_model(World& world, const std::filesystem::path& path,
+                        std::optional<WeightFormat> quantize) {
   constexpr std::string_view names[] = {"config.json", "generation_config.json"};
   SharedModel model;
   std::string config, generation_config = "{}";  // a model may lack it
   const auto parse = [&] {
     model.config = parse_model_config(config, (path / names[0]).string());
+    if (quantize) set_quantize(model.config, *quantize);
     model.generation_config = parse_generation_config(generation_config, (path / names[1]).string());
   };
   collective_phase(world, [&] {
@@ -35,6 +55,7 @@ WeightIndex share_index(World& world, const SharedModel& model) {
   collective_phase(world, [&] {
     if (!model.files) return;
     index = read_index(*model.files);
+    read_known_tensors(index, model.config);
     bytes = to_bytes(index);
   });
   world.broadcast_bytes(bytes, 0);

@@ -15,8 +15,10 @@ struct SharedModel {
   GenerationConfig generation_config;
 };
 
-// Both are collective. If rank 0 refuses a file, all ranks throw CollectiveError or SilentExit.
-SharedModel share_model(World& world, const std::filesystem::path& path);
+// Both are collective. If rank 0 refuses a file, all ranks throw CollectiveError or SilentExit. quantize: a model in floating
+// point, while it is loaded; others are refused (usage).
+SharedModel share_model(World& world, const std::filesystem::path& path,
+                        std::optional<WeightFormat> quantize = {});
 WeightIndex share_index(World& world, const SharedModel& model);
 
 // Reads tokenizer.json. Throws Error (input) also if there is none.

@@ -40,6 +40,11 @@ class AmxTiles {
   void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
   }
+  // sum[16][16] (int32) += a[16][16 x 4] * b[16 x 4][16 columns], a signed and b unsigned bytes.
+  template <int sum, int a, int b>
+  void dot_codes() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+  }
 
  private:
   struct alignas(64) Configuration {

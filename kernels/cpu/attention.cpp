@@ -1,10 +1,11 @@
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/paged_rows.hpp>
+#include <kernels/cpu/cpu_pages.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace maniple::cpu {
@@ -72,7 +73,7 @@ class Tiles {
     const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
     const int64_t first = (tile - starts_[static_cast<size_t>(sequence)]) * tile_tokens_;
     const auto element = static_cast<int64_t>(size_of(call_.queries.dtype));
-    const int64_t width = owner_heads_ * heads_.head_dim, page = pages_.element(0, head),
+    const int64_t width = owner_heads_ * heads_.head_dim,
                   token = batch_.query_starts.as<int32_t>()[sequence] + first,
                   row = (owner * batch_.tokens() + token) * width + local * heads_.head_dim;
     const int64_t out = call_.context.owners == 1
@@ -83,10 +84,11 @@ class Tiles {
             width,
             batch_.tokens() * width,
             static_cast<int>(std::min(owner_heads_, group_)),
-            pages_.keys.data + page * element,
-            pages_.values.data + page * element,
-            pages_.element(pages_.layout.block_size, 0),
-            std::countr_zero(static_cast<uint64_t>(pages_.layout.block_size)),
+            pages_.key(0, head),
+            pages_.value(0, head),
+            pages_.key(0, head),
+            pages_.block_bytes() / static_cast<int64_t>(size_of(call_.pages.layout.dtype)),
+            std::countr_zero(static_cast<uint64_t>(call_.pages.layout.block_size)),
             batch_.block_tables.as<int32_t>() +
                 batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
             call_.context.owners * attention_split,
@@ -94,7 +96,16 @@ class Tiles {
             static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             static_cast<int>(group_),
             static_cast<int>(heads_.head_dim),
-            call_.scale};
+            call_.scale * call_.pages.key_scale,
+            call_.pages.value_scale};
+  }
+
+  // Where the tile begins to read.
+  const void* first_keys(const AttentionTile& tile) const {
+    if (splits_of(tile) == 0) return tile.next_keys;
+    const int64_t position = split(0) * attention_split;
+    return static_cast<const std::byte*>(tile.keys) +
+           tile.blocks[position >> tile.block_shift] * pages_.block_bytes();
   }
 
   // Divides the sum of all splits, or writes what is to be merged with that of other owners.
@@ -128,7 +139,7 @@ class Tiles {
   const AttentionCall& call_;
   const HeadLayout& heads_;
   const AttentionBatch& batch_;
-  PagedRows pages_;
+  CpuPages pages_;
   int64_t owner_heads_;
   int64_t group_;  // query heads of a tile
   int64_t parts_;  // of those of a KV head
@@ -139,8 +150,7 @@ class Tiles {
 };
 
 size_t kernel_scratch(int64_t head_dim) {
-  return static_cast<size_t>((attention_key_group + attention_tile_rows) * head_dim +
-                             attention_tile_rows * attention_split);
+  return static_cast<size_t>(attention_tile_rows * (head_dim + attention_split));
 }
 
 // The sums of no position: weights 0.
@@ -160,21 +170,31 @@ void finish(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTi
   tiles.finish(kernel, tile, classes);
 }
 
-// One thread computes all splits of a tile.
-void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
-  pool.parallel_tasks(tiles.count(), [&](int64_t index) {
-    const AttentionTile tile = tiles[index];
-    const size_t kernel_floats = kernel_scratch(head_dim);
-    const int64_t floats = tiles.max_partial(), classes = tiles.classes();
-    float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((classes + 1) * floats));
-    float* const sums = scratch + kernel_floats;
-    float* const partial = sums + classes * floats;
-    for (int64_t i = 0; i < tiles.splits_of(tile); ++i) {
-      float* const sum = sums + i % classes * floats;
-      kernel.split(tile, tiles.split(i), scratch, i < classes ? sum : partial);
-      if (i >= classes) kernel.merge(tile, partial, sum);
+void attend_tile(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTile& tile) {
+  const size_t kernel_floats = kernel_scratch(tile.head_dim);
+  const int64_t floats = tiles.max_partial(), classes = tiles.classes();
+  float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((classes + 1) * floats));
+  float* const sums = scratch + kernel_floats;
+  float* const partial = sums + classes * floats;
+  for (int64_t i = 0; i < tiles.splits_of(tile); ++i) {
+    float* const sum = sums + i % classes * floats;
+    kernel.split(tile, tiles.split(i), scratch, i < classes ? sum : partial);
+    if (i >= classes) kernel.merge(tile, partial, sum);
+  }
+  finish(kernel, tiles, tile, sums);
+}
+
+// One thread computes all splits of a tile, and where there are many tiles all heads of its tokens: it knows what to prefetch.
+void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t kv_heads) {
+  const int64_t run = tiles.count() < 4 * pool.size() * kv_heads ? 1 : kv_heads;
+  pool.parallel_tasks(tiles.count() / run, [&](int64_t task) {
+    AttentionTile tile = tiles[task * run];
+    for (int64_t i = 1; i < run; ++i) {
+      const AttentionTile next = tiles[task * run + i];
+      tile.next_keys = tiles.first_keys(next);
+      attend_tile(kernel, tiles, std::exchange(tile, next));
     }
-    finish(kernel, tiles, tile, sums);
+    attend_tile(kernel, tiles, tile);
   });
 }
 
@@ -211,11 +231,12 @@ void CpuOps::attend(const AttentionCall& call) {
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
   const Tiles tiles(call);
-  const AttentionKernel& kernel = path_.of(call.queries.dtype).attention;
+  AttentionKernel kernel = path_.of(call.queries.dtype).attention;
+  if (call.pages.layout.dtype == DType::fp8) kernel.split = kernel.split_e4m3;
   if (pool_->size() > 1 && tiles.count() < 4 * pool_->size() && tiles.max_splits() > 1)
     attend_by_split(*pool_, kernel, tiles, heads.head_dim);
   else
-    attend_by_tile(*pool_, kernel, tiles, heads.head_dim);
+    attend_by_tile(*pool_, kernel, tiles, heads.kv_heads);
 }
 
 // A row of the output is a tile of one token and one head.

@@ -3,6 +3,8 @@
 // function with external linkage may be compiled for more than the baseline.
 #pragma once
 
+#include <kernels/cpu/position_group.hpp>
+
 #include <cstdint>
 
 namespace maniple::cpu {
@@ -15,8 +17,9 @@ struct AttentionTile {
   int64_t token_stride;  // elements between tokens in queries and out
   int64_t owner_stride;  // elements in queries from `owner_heads` heads of the group to the next as many
   int owner_heads;
-  const void* keys;        // this KV head in block 0
+  const void* keys;        // this KV head in block 0; the order is that of CpuPages
   const void* values;      // this KV head in block 0
+  const void* next_keys;   // where the tile after this one begins to read, to prefetch; else any
   int64_t block_stride;    // elements between blocks
   int block_shift;         // log2 of the block size
   const int32_t* blocks;   // block table of the sequence
@@ -25,23 +28,23 @@ struct AttentionTile {
   int tokens;
   int group;
   int head_dim;
-  float scale;
+  float scale;  // of scores, that of e4m3 keys included
+  float value_scale;
 };
 
 inline constexpr int attention_tile_rows = 48;
-// The most keys that are transposed together.
-inline constexpr int attention_key_group = 64;
 
 // The partial result of one split: rows * head_dim sums of p * v, then the rows' maxima, then their sums of
 // p. p = 2^(score - maximum), with scores in units of log 2.
 struct AttentionKernel {
-  // scratch: floats, (attention_key_group + attention_tile_rows) * head_dim + attention_tile_rows *
-  // attention_split.
+  // scratch: floats, attention_tile_rows * (head_dim + attention_split).
   void (*split)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
   // Merges a partial of later splits into total; rows that it is empty for keep theirs.
   void (*merge)(const AttentionTile& tile, const float* partial, float* total);
   // Divides by the sums, rounds and writes tile.out.
   void (*finish)(const AttentionTile& tile, const float* total);
+  // split over a cache of e4m3.
+  void (*split_e4m3)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
 };
 
 // bf16: the type of queries, cache and output is bf16, else fp32.

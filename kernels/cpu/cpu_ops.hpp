@@ -2,7 +2,7 @@
 // this rank and runs the kernels of one instruction path on the parts.
 #pragma once
 
-#include <kernels/cpu/path_kernels.hpp>
+#include <kernels/cpu/panel_product.hpp>
 #include <kernels/cpu/thread_pool.hpp>
 #include <kernels/reference/host_ops.hpp>
 #include <kernels/reference/routing.hpp>
@@ -27,10 +27,15 @@ class CpuOps : public HostOps {
         path_(kernels_of(path)),
         filter_scratch_(static_cast<size_t>(pool_->size())) {}
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+  Weight make_weight(const WeightShape& shape) override;
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima = {}) override;
+  bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& gate_up,
+                       ConstTensorView bias, TensorView out) override;
+  void row_abs_maxima(ConstTensorView x, TensorView out) override;
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
 
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
@@ -47,7 +52,7 @@ class CpuOps : public HostOps {
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                std::span<const Weight* const> weights, TensorView out) override;
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out) override;
+                      TensorView out, ConstTensorView row_maxima = {}) override;
   void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
   void widen(ConstTensorView x, TensorView out) override;
 
@@ -55,6 +60,8 @@ class CpuOps : public HostOps {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
   void merge_partials(ConstTensorView partials, TensorView out) override;
+  void read_kv(const KvPages& pages, TensorView keys, TensorView values) override;
+  void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;
@@ -76,12 +83,27 @@ class CpuOps : public HostOps {
   };
   void multiply_grouped(const GroupedProduct& product);
 
+  // Weights of codes (codes.cpp).
+  Weight make_codes(const WeightShape& shape);
+  void pack_codes(Weight& weight, int64_t first_row, const RawRows& raw);
+  void read_code_row(const Weight& table, int64_t row, std::byte* out) const;
+
+  // Memory for the rows of one product.
+  RoundedRows rounded_rows(const PanelProduct& product, const WeightShape& shape, int64_t rows);
+  // Packs all rows of a product into that memory.
+  uint32_t* pack_rows(const PanelProduct& product, const ProductRows& rows, const Weight& weight,
+                      const RowTiles& tiles);
   // Packed activations of one product at a time. Grows to the largest product.
   uint32_t* matmul_scratch(int64_t units);
 
   std::unique_ptr<ThreadPool> pool_;
   PathKernels path_;
   Tensor matmul_scratch_;
+  struct {
+    std::vector<std::byte> values;
+    std::vector<float> scales;
+    std::vector<int32_t> sums;
+  } rounded_;
   std::vector<RowBlock> row_blocks_;  // of one grouped product
   std::vector<reference::Choice> choices_;
   std::vector<float> shares_;

@@ -17,10 +17,11 @@ namespace {
 // Whether the processor has tiles and the kernel lets this process use their
 // 8 KiB of state. The process must request them before its threads start.
 bool has_amx() {
-  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25,
+                     all = amx_bf16 | amx_tile | amx_int8;
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & amx_bf16) == 0 || (d & amx_tile) == 0) return false;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & all) != all) return false;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
@@ -32,7 +33,8 @@ bool has_avx512() {
 
 bool has_avx512_bf16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0;
+  return has_avx512() && __builtin_cpu_supports("avx512vnni") && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+         (a & (1u << 5)) != 0;
 }
 
 bool has_f16c() {

@@ -1,5 +1,4 @@
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/cpu/packed_rows.hpp>
 
 #include <algorithm>
 
@@ -18,23 +17,23 @@ constexpr int64_t free_rows = 16;           // up to this many cost no more than
 struct CpuOps::GroupedProduct {
   ConstTensorView x;
   const int32_t* index;  // the row of x for each row; null: the same
+  ConstTensorView row_maxima;
   const Routing& routing;
   std::span<const Weight* const> weights;
   int64_t panels;        // of each expert
   int64_t panel_weight;  // panels of weights that one of them reads
   // Computes panels [first, first + count) of a block of rows from packed activations.
-  FunctionRef<void(const RowBlock&, MatmulBlock, int64_t first, int64_t count)> multiply;
+  using Panels = FunctionRef<void(int64_t panel, MatmulBlock)>;  // of the block's expert
+  FunctionRef<void(const RowBlock&, MatmulBlock, int64_t first, int64_t count, Panels)> multiply;
 };
 
 // Rows of one expert form blocks, each packed and divided into tiles on its own; tasks are runs of panels of a block.
 void CpuOps::multiply_grouped(const GroupedProduct& product) {
   const Weight& shape = *product.weights[0];
-  const PackedMatmul kernel = path_.of(shape.dtype).matmul;
-  const int64_t row_units = panel_units(shape) / panel_width;
-  const int64_t most = std::clamp<int64_t>(block_bytes / (row_units * 4), kernel.tile_rows, most_block_rows);
-  const auto tiles = [&](const RowBlock& block) {
-    return RowTiles{block.rows, kernel.tile_rows, kernel.row_step};
-  };
+  const PanelProduct kernel(path_, shape);
+  const int64_t row_units = kernel.row_units();
+  const int64_t most =
+      std::clamp<int64_t>(block_bytes / (row_units * 4), kernel.tile_rows(), most_block_rows);
   row_blocks_.clear();
   int64_t units = 0;
   for (int64_t expert = 0; expert < product.routing.experts.size(); ++expert) {
@@ -43,24 +42,27 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t first = rows.size() * block / blocks, end = rows.size() * (block + 1) / blocks;
       row_blocks_.push_back({expert, rows.begin + first, end - first, units});
-      units += tiles(row_blocks_.back()).padded_rows() * row_units;
+      units += kernel.tiles(row_blocks_.back().rows).padded_rows() * row_units;
     }
   }
   const auto count = static_cast<int64_t>(row_blocks_.size());
   if (count == 0) return;
   uint32_t* const packed = matmul_scratch(units);
   const int64_t rows = product.routing.rows();
+  const RoundedRows rounded = rounded_rows(kernel, shape, rows);
+  const auto weight_of = [&](const RowBlock& block) -> const Weight& {
+    return *product.weights[static_cast<size_t>(block.expert)];
+  };
+  const auto rows_of = [&](const RowBlock& block) {
+    return ProductRows{product.x, block.first_row, block.rows, product.index, product.row_maxima, rounded};
+  };
   constexpr int64_t least_packed = 64 << 10;  // bytes worth a thread
   const int64_t packed_block = std::max<int64_t>(1, rows * row_units * 4 / count);
   pool_->parallel_ranges(count, (least_packed + packed_block - 1) / packed_block, [&](IndexRange blocks) {
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
       const RowBlock& block = row_blocks_[static_cast<size_t>(b)];
-      const RowTiles of_block = tiles(block);
-      const ConstTensorView x = product.index ? product.x : product.x.rows(block.first_row, block.rows);
-      const ActivationPacker packer(x, shape, of_block, packed + block.packed,
-                                    product.index ? product.index + block.first_row : nullptr);
-      for (int64_t tile = 0; tile < of_block.count(); ++tile)
-        kernel.layout.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
+      for (int64_t tile = 0; tile < kernel.tiles(block.rows).count(); ++tile)
+        kernel.pack(rows_of(block), weight_of(block), tile, packed + block.packed);
     }
   });
 
@@ -77,42 +79,42 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
   };
   pool_->parallel_tasks(count * runs, [&](int64_t task) {
     const RowBlock& block = row_blocks_[static_cast<size_t>(task / runs)];
-    const RowTiles of_block = tiles(block);
+    const RowTiles tiles = kernel.tiles(block.rows);
     const int64_t first = task % runs * run;
     product.multiply(block,
                      {.x = packed + block.packed,
-                      .tiles = of_block,
+                      .tiles = tiles,
                       .first_tile = 0,
-                      .end_tile = of_block.count(),
-                      .slices = shape.slices,
-                      .slice_units = row_units / shape.slices,
+                      .end_tile = tiles.count(),
+                      .slices = 0,
+                      .slice_units = 0,
                       .panels = nullptr,
                       .width = 0,
-                      .next_panel = first_panel(task + pool_->size()),
                       .bias = nullptr,
                       .out = nullptr,
                       .out_stride = 0,
-                      .out_is_bf16 = false},
-                     first, std::min(run, product.panels - first));
+                      .out_is_bf16 = false,
+                      .next = first_panel(task + pool_->size())},
+                     first, std::min(run, product.panels - first), [&](int64_t panel, MatmulBlock part) {
+                       kernel.multiply(rows_of(block), weight_of(block), panel, part);
+                     });
   });
 }
 
 void CpuOps::grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                            TensorView out) {
+                            TensorView out, ConstTensorView row_maxima) {
   const int64_t columns = weights[0]->rows;
   require(x.shape[1] == weights[0]->columns && out.shape[1] == columns && out.dtype == DType::fp32 &&
               x.dtype == weights[0]->dtype && x.shape[0] >= routing.rows() && out.shape[0] >= routing.rows(),
           "grouped_matmul: shapes and types agree");
-  const MatmulKernel kernel = path_.of(x.dtype).matmul.run;
-  const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count) {
-    const Weight& weight = *weights[static_cast<size_t>(rows.expert)];
-    block.panels = units_of(weight) + first * panel_units(weight);
+  const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count,
+                            GroupedProduct::Panels panels) {
     block.width = std::min(columns - first * panel_width, count * panel_width);
     block.out = out.as<float>() + rows.first_row * columns + first * panel_width;
     block.out_stride = columns;
-    kernel(block);
+    panels(first, block);
   };
-  multiply_grouped({x, nullptr, routing, weights, panels_of(columns), 1, multiply});
+  multiply_grouped({x, nullptr, row_maxima, routing, weights, panels_of(columns), 1, multiply});
 }
 
 void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
@@ -122,24 +124,23 @@ void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView 
               out.dtype == x.dtype && x.dtype == weights[0]->dtype && out.shape[0] >= routing.rows(),
           "grouped_matmul_gate_mul: shapes and types agree");
   require(activation == GateActivation::silu, "experts have a silu gate");
-  const MatmulKernel kernel = path_.of(x.dtype).matmul.run;
   const RowKernels& elementwise = path_.of(x.dtype).rows;
-  const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count) {
-    const Weight& weight = *weights[static_cast<size_t>(rows.expert)];
+  const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count,
+                            GroupedProduct::Panels panels) {
     alignas(64) float sums[2][most_block_rows * panel_width];
     block.width = block.out_stride = panel_width;
+    const Weight& weight = *weights[static_cast<size_t>(rows.expert)];
     const auto panel_at = [&](int64_t panel, int64_t up) {
       return units_of(weight) + (panel + up * half / panel_width) * panel_units(weight);
     };
-    const uint32_t* const next_run = block.next_panel;
+    const uint32_t* const next_run = block.next;
     for (int64_t panel = first; panel < first + count; ++panel) {
       for (const int64_t up : {0, 1}) {
-        block.panels = panel_at(panel, up);
-        block.next_panel = up == 0                     ? panel_at(panel, 1)
-                           : panel + 1 < first + count ? panel_at(panel + 1, 0)
-                                                       : next_run;
+        block.next = up == 0                     ? panel_at(panel, 1)
+                     : panel + 1 < first + count ? panel_at(panel + 1, 0)
+                                                 : next_run;
         block.out = sums[up];
-        kernel(block);
+        panels(panel + up * half / panel_width, block);
       }
       const int64_t column = panel * panel_width, columns = std::min<int64_t>(panel_width, width - column);
       for (int64_t row = 0; row < rows.rows; ++row)
@@ -148,7 +149,7 @@ void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView 
             out.data + static_cast<size_t>((rows.first_row + row) * width + column) * size_of(out.dtype));
     }
   };
-  multiply_grouped({x, routing.tokens.as<int32_t>(), routing, weights, panels_of(width), 2, multiply});
+  multiply_grouped({x, routing.tokens.as<int32_t>(), {}, routing, weights, panels_of(width), 2, multiply});
 }
 
 int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
@@ -161,12 +162,16 @@ int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& rou
   constexpr int64_t grain = 1 << 12;  // logits
   pool_->parallel_ranges(tokens, std::max<int64_t>(1, grain / experts), [&](IndexRange range) {
     for (int64_t token = range.begin; token < range.end; ++token) {
+      const auto mine = std::span(choices_).subspan(static_cast<size_t>(token * router.per_token),
+                                                    static_cast<size_t>(router.per_token));
+      if (routing.is_padding(token)) {
+        reference::choose_nobody(mine);
+        continue;
+      }
       const float* const row = logits.as<float>() + token * experts;
       float* const shares = shares_.data() + token * experts;
       path_.sampling.shares(row, experts, 1.0f, path_.sampling.maximum(row, experts), shares);
-      reference::choose_experts(row, shares, experts, router.normalise,
-                                std::span(choices_).subspan(static_cast<size_t>(token * router.per_token),
-                                                            static_cast<size_t>(router.per_token)));
+      reference::choose_experts(row, shares, experts, router.normalise, mine);
     }
   });
   return reference::order_by_expert(choices_, tokens, routing);

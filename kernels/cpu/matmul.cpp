@@ -1,5 +1,6 @@
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/cpu/packed_rows.hpp>
+#include <kernels/cpu/panel_product.hpp>
+#include <kernels/reference/codes.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -67,66 +68,25 @@ void pack_slice(const PanelRows& rows, const PanelLayout& layout, uint32_t* slic
   }
 }
 
-// --- products ---
-
-void pack_activations(ThreadPool& pool, const PanelLayout& layout, const ActivationPacker& packer,
-                      int64_t tiles, int64_t tile_bytes) {
-  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
-  pool.parallel_ranges(tiles, (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
-    for (int64_t tile = range.begin; tile < range.end; ++tile)
-      layout.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
-  });
-}
-
-// Divides a product into items for the threads: blocks of rows whose activations fit L2, times panels. Block
-// sizes differ by at most one tile. A product with few panels gets more blocks.
-struct Division {
-  int64_t row_blocks, panels, grain;
-
-  Division(const RowTiles& tiles, const Weight& weight, int64_t row_bytes, int threads)
-      : panels(panels_of(weight.rows)) {
-    constexpr int64_t l2_share = 512 << 10;    // bytes of x
-    constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
-    constexpr int64_t free_rows = 16;          // up to this many cost no more than reading the weights
-    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / (tiles.tile_rows * row_bytes));
-    const int64_t wanted = (4 * threads + panels - 1) / panels;
-    row_blocks =
-        std::min(tiles.count(), std::max(wanted, (tiles.count() + tiles_in_block - 1) / tiles_in_block));
-    const int64_t item = panel_units(weight) * 4 * std::max<int64_t>(1, tiles.rows / row_blocks / free_rows);
-    grain = (least_work + item - 1) / item;
-  }
-  int64_t first_tile(const RowTiles& tiles, int64_t row_block) const {
-    return tiles.count() * row_block / row_blocks;
-  }
-};
-
-// Items are ordered by row block, then panel: a range of items is a few runs of panels.
-template <typename Run>
-void for_each_run(IndexRange items, int64_t panels, Run run) {
-  while (items.size() > 0) {
-    const int64_t row_block = items.begin / panels, first = items.begin % panels;
-    const int64_t count = std::min(panels - first, items.size());
-    run(row_block, first, count);
-    items.begin += count;
-  }
-}
-
 }  // namespace
 
-Weight CpuOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
-  require(rows >= 0 && columns > 0 && 0 < slices && slices <= max_slices,
-          "a weight has rows, columns and slices");
-  require(columns % slices == 0, "the columns of a weight divide by its slices");
-  const PanelLayout layout = path_.of(dtype).matmul.layout;
-  return {Tensor(device(), dtype, packed_shape(layout, rows, columns, slices)), dtype, rows, columns, slices};
+Weight CpuOps::make_weight(const WeightShape& shape) {
+  require_computable(shape);
+  require(shape.slices <= max_slices, "the slices of a weight fit the tree of sums");
+  if (shape.format != WeightFormat::dense) return make_codes(shape);
+  const PanelLayout layout = path_.of(shape.dtype).matmul.layout;
+  return {shape,
+          Tensor(device(), shape.dtype, packed_shape(layout, shape.rows, shape.columns, shape.slices)),
+          {},
+          {},
+          {}};
 }
 
-void CpuOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
+void CpuOps::pack(Weight& weight, int64_t first_row, const RawRows& rows_of_weight) {
+  reference::require_rows_of(weight, first_row, rows_of_weight);
+  if (weight.format != WeightFormat::dense) return pack_codes(weight, first_row, rows_of_weight);
+  const ConstTensorView raw = rows_of_weight.values;
   const int64_t end = first_row + raw.shape[0];
-  require(raw.shape[1] == weight.columns && 0 <= first_row && end <= weight.rows,
-          "raw rows fit their weight");
-  require(raw.dtype == DType::bf16 || raw.dtype == DType::fp16 || raw.dtype == DType::fp32,
-          "raw weights are floating point");
   const PanelLayout layout = path_.of(weight.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(weight.columns) * size_of(raw.dtype);
   const size_t slice_bytes = static_cast<size_t>(weight.slice_columns()) * size_of(raw.dtype);
@@ -159,7 +119,29 @@ uint32_t* CpuOps::matmul_scratch(int64_t units) {
   return reinterpret_cast<uint32_t*>(matmul_scratch_.view().data);
 }
 
-void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+RoundedRows CpuOps::rounded_rows(const PanelProduct& product, const WeightShape& shape, int64_t rows) {
+  if (!product.rounds()) return {};
+  const auto room = [](auto& memory, int64_t elements) {
+    if (memory.size() < static_cast<size_t>(elements)) memory.resize(static_cast<size_t>(elements));
+    return memory.data();
+  };
+  return {room(rounded_.values, rows * shape.columns * static_cast<int64_t>(size_of(shape.dtype))),
+          room(rounded_.scales, rows * product.scales_of_row()), room(rounded_.sums, rows * shape.slices)};
+}
+
+uint32_t* CpuOps::pack_rows(const PanelProduct& product, const ProductRows& rows, const Weight& weight,
+                            const RowTiles& tiles) {
+  uint32_t* const packed = matmul_scratch(tiles.padded_rows() * product.row_units());
+  constexpr int64_t least_bytes = 64 << 10;  // worth a thread, about 10 us
+  const int64_t tile_bytes = tiles.tile_rows * product.row_units() * 4;
+  pool_->parallel_ranges(tiles.count(), (least_bytes + tile_bytes - 1) / tile_bytes, [&](IndexRange range) {
+    for (int64_t tile = range.begin; tile < range.end; ++tile) product.pack(rows, weight, tile, packed);
+  });
+  return packed;
+}
+
+void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                    ConstTensorView row_maxima) {
   const int64_t rows = x.shape[0];
   require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
           "matmul: shapes agree");
@@ -168,29 +150,26 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
   require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
           "matmul: an fp32 bias for each column");
   if (out.empty()) return;
-  const PackedMatmul kernel = path_.of(weight.dtype).matmul;
-  const RowTiles tiles{rows, kernel.tile_rows, kernel.row_step};
-  const int64_t row_units = panel_units(weight) / panel_width;
-  uint32_t* packed = matmul_scratch(tiles.padded_rows() * row_units);
-  pack_activations(*pool_, kernel.layout, {x, weight, tiles, packed}, tiles.count(),
-                   tiles.tile_rows * row_units * 4);
-
-  const Division division(tiles, weight, row_units * 4, pool_->size());
+  const PanelProduct product(path_, weight);
+  const RowTiles tiles = product.tiles(rows);
+  const ProductRows inputs{x, 0, rows, nullptr, row_maxima, rounded_rows(product, weight, rows)};
+  uint32_t* const packed = pack_rows(product, inputs, weight, tiles);
+  const Division division(tiles, weight, product.row_units() * 4, pool_->size());
   const auto multiply = [&](int64_t row_block, int64_t panel, int64_t panels) {
     const int64_t column = panel * panel_width;
-    kernel.run({.x = packed,
-                .tiles = tiles,
-                .first_tile = division.first_tile(tiles, row_block),
-                .end_tile = division.first_tile(tiles, row_block + 1),
-                .slices = weight.slices,
-                .slice_units = row_units / weight.slices,
-                .panels = units_of(weight) + panel * panel_units(weight),
-                .width = std::min(weight.rows - column, panels * panel_width),
-                .next_panel = nullptr,
-                .bias = bias.data ? bias.as<float>() + column : nullptr,
-                .out = out.data + static_cast<size_t>(column) * size_of(out.dtype),
-                .out_stride = weight.rows,
-                .out_is_bf16 = out.dtype == DType::bf16});
+    product.multiply(inputs, weight, panel,
+                     {.x = packed,
+                      .tiles = tiles,
+                      .first_tile = division.first_tile(tiles, row_block),
+                      .end_tile = division.first_tile(tiles, row_block + 1),
+                      .slices = 0,
+                      .slice_units = 0,
+                      .panels = nullptr,
+                      .width = std::min(weight.rows - column, panels * panel_width),
+                      .bias = bias.data ? bias.as<float>() + column : nullptr,
+                      .out = out.data + static_cast<size_t>(column) * size_of(out.dtype),
+                      .out_stride = weight.rows,
+                      .out_is_bf16 = out.dtype == DType::bf16});
   };
   pool_->parallel_ranges(division.row_blocks * division.panels, division.grain,
                          [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
@@ -229,6 +208,8 @@ void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabula
       std::byte* to = out.data + static_cast<size_t>(t) * row_bytes;
       if (!vocabulary.contains(id))
         std::memset(to, 0, row_bytes);
+      else if (table.format != WeightFormat::dense)
+        read_code_row(table, id - vocabulary.begin, to);
       else if (table.dtype == DType::bf16)
         read_row(table, layout, id - vocabulary.begin, reinterpret_cast<uint16_t*>(to));
       else

@@ -4,5 +4,9 @@
 namespace maniple::cpu {
 
 void matmul_bf16_amx(const MatmulBlock& block) { multiply_block<AmxKernel<AmxTiles>>(block); }
+void matmul_integers_amx(const CodeBlock& block) {
+  multiply_codes<IntegerProducts<AmxKernel<AmxTiles, true>>>(block);
+}
+CodeKernels code_kernels_bf16_amx() { return amx_code_kernels<AmxTiles>(); }
 
 }  // namespace maniple::cpu

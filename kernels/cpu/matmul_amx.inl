@@ -1,12 +1,13 @@
-// A Kernel for multiply_block on tiles of 16 rows by 32 K: two tiles of activations against two of weights.
+// A Kernel for multiply_block on tiles of 16 rows by 16 units of K: two tiles of activations against two of weights.
 // Tiles is AmxTiles, or in the tests a plain C++ class with the same members.
 
-#include <kernels/cpu/matmul_block.inl>
+#include <kernels/cpu/matmul_widen.inl>
 
 namespace maniple::cpu {
 namespace {
 
-template <typename Tiles>
+// integers: units are four codes, signed in x and unsigned in the weights, and sums are int32; else bf16 pairs and fp32.
+template <typename Tiles, bool integers = false>
 class AmxKernel {
  public:
   static constexpr int tile_rows = 32, row_step = 16;
@@ -24,6 +25,14 @@ class AmxKernel {
   static constexpr int64_t row_bytes = depth * 4;
   static constexpr int x_tile = 4, weight_tile = 6;  // 0..3 are sums: row half * 2 + column half
 
+  template <int sum, int x, int weights>
+  void dot() {
+    if constexpr (integers)
+      tiles_.template dot_codes<sum, x, weights>();
+    else
+      tiles_.template dot<sum, x, weights>();
+  }
+
   template <int row_tiles>
   void sum_rows(const SliceTile& tile, float* out, PanelPrefetch& prefetch) {
     tiles_.template zero<0>();
@@ -39,12 +48,12 @@ class AmxKernel {
       tiles_.template load<weight_tile>(weights, row_bytes);
       tiles_.template load<weight_tile + 1>(weights + depth * half, row_bytes);
       tiles_.template load<x_tile>(x, row_bytes);
-      tiles_.template dot<0, x_tile, weight_tile>();
-      tiles_.template dot<1, x_tile, weight_tile + 1>();
+      dot<0, x_tile, weight_tile>();
+      dot<1, x_tile, weight_tile + 1>();
       if constexpr (row_tiles == 2) {
         tiles_.template load<x_tile + 1>(x + height * depth, row_bytes);
-        tiles_.template dot<2, x_tile + 1, weight_tile>();
-        tiles_.template dot<3, x_tile + 1, weight_tile + 1>();
+        dot<2, x_tile + 1, weight_tile>();
+        dot<3, x_tile + 1, weight_tile + 1>();
       }
       x += row_tiles * height * depth;
       weights += depth * panel_width;
@@ -60,6 +69,45 @@ class AmxKernel {
 
   Tiles tiles_;
 };
+
+struct WidenedPair {
+  Floats even, odd;
+};
+
+// Codes are widened into the order of tiles for any number of rows.
+template <typename Tiles, typename Lanes>
+struct AmxProducts {
+  using Kernel = AmxKernel<Tiles>;
+  using Direct = Kernel;
+  using Paired = Kernel;
+  using Source = CodesToPairs<Lanes, WidenedPair>;
+  static constexpr int direct_tiles = 0, paired_rows = 0, x_units = Source::units;
+  static constexpr bool integers = false;
+
+  static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {
+    constexpr int64_t depth = 16, half = 16;
+    for (int column = 0; column < panel_width; column += lanes) {
+      const auto zero = Source::zeros(zeros, column);
+      uint32_t* const columns = to + column / half * half * depth + column % half;
+      for (int64_t word = 0; word < count; ++word) {
+        const Words loaded = Source::load(words + word * panel_width + column);
+        for_units<x_units>([&](auto pair) __attribute__((always_inline)) {
+          const int64_t unit = word * x_units + pair.index;
+          const WidenedPair widened = Source::weight(loaded, zero, pair);
+          store(columns + unit / depth * depth * panel_width + unit % depth * half,
+                bf16_pairs(widened.even, widened.odd));
+        });
+      }
+    }
+  }
+};
+
+template <typename Tiles>
+CodeKernels amx_code_kernels() {
+  return {multiply_codes<AmxProducts<Tiles, IntegerLanes<8>>>,
+          multiply_codes<AmxProducts<Tiles, Float8Lanes>>,
+          multiply_codes<AmxProducts<Tiles, IntegerLanes<4>>>};
+}
 
 }  // namespace
 }  // namespace maniple::cpu

@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include <kernels/cpu/matmul_vector.inl>
+#include <kernels/cpu/matmul_widen.inl>
 
 namespace maniple::cpu {
 namespace {
@@ -25,6 +25,7 @@ struct Fp32 : Sums {
     return _mm256_broadcast_ss(reinterpret_cast<const float*>(unit));
   }
   static Sum dot(Sum sum, Weight w, Activation x) { return _mm256_fmadd_ps(w, x, sum); }
+  static void store_weight(uint32_t* to, Floats weight) { cpu::store(to, weight); }
 };
 
 // bf16 widened to fp32: the lower half of a unit by a shift, the upper half by a mask.
@@ -49,11 +50,44 @@ struct Bf16 : Sums {
   static Sum dot(Sum sum, Weight w, Activation x) {
     return _mm256_fmadd_ps(w.odd, x.odd, _mm256_fmadd_ps(w.even, x.even, sum));
   }
+  static void store_weight(uint32_t* to, Weight w) {
+    cpu::store(to, bf16_pairs((Floats)w.even, (Floats)w.odd));
+  }
+};
+
+// Unsigned codes times signed ones, in pairs of 16 bits.
+struct Integers {
+  using Sum = __m256i;
+  struct Weight {
+    __m256i even, odd;
+  };
+  using Activation = Weight;
+  static constexpr int lanes = 8, registers = 8;
+
+  static Sum zero() { return _mm256_setzero_si256(); }
+  static void store(float* to, Sum sum) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sum); }
+  static Weight weight(const uint32_t* units) {
+    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(units));
+    return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+  }
+  static Activation activation(const uint32_t* unit) {
+    const __m256i codes = _mm256_set1_epi32(static_cast<int>(*unit));
+    return {_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8), _mm256_srai_epi16(codes, 8)};
+  }
+  static Sum dot(Sum sum, Weight w, Activation x) {
+    return _mm256_add_epi32(
+        sum, _mm256_add_epi32(_mm256_madd_epi16(w.even, x.even), _mm256_madd_epi16(w.odd, x.odd)));
+  }
 };
 
 }  // namespace
 
 void matmul_bf16_avx2(const MatmulBlock& block) { multiply_block<VectorKernel<Bf16, 4>>(block); }
 void matmul_fp32_avx2(const MatmulBlock& block) { multiply_block<VectorKernel<Fp32, 6>>(block); }
+void matmul_integers_avx2(const CodeBlock& block) {
+  multiply_codes<IntegerProducts<VectorKernel<Integers, 4>>>(block);
+}
+CodeKernels code_kernels_bf16_avx2() { return bf16_code_kernels<Bf16, 4>(); }
+CodeKernels code_kernels_fp32_avx2() { return fp32_code_kernels<Fp32, 6>(); }
 
 }  // namespace maniple::cpu

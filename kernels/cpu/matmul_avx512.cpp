@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include <kernels/cpu/matmul_vector.inl>
+#include <kernels/cpu/matmul_widen.inl>
 
 namespace maniple::cpu {
 namespace {
@@ -22,6 +22,7 @@ struct Fp32 : Sums {
     return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(*unit)));
   }
   static Sum dot(Sum sum, Weight w, Activation x) { return _mm512_fmadd_ps(w, x, sum); }
+  static void store_weight(uint32_t* to, Floats weight) { cpu::store(to, weight); }
 };
 
 // bf16 widened to fp32: the lower half of a unit by a shift, the upper half by a mask.
@@ -43,11 +44,44 @@ struct Bf16 : Sums {
   static Sum dot(Sum sum, Weight w, Activation x) {
     return _mm512_fmadd_ps(w.odd, x.odd, _mm512_fmadd_ps(w.even, x.even, sum));
   }
+  static void store_weight(uint32_t* to, Weight w) {
+    cpu::store(to, bf16_pairs((Floats)w.even, (Floats)w.odd));
+  }
+};
+
+// Unsigned codes times signed ones, in pairs of 16 bits.
+struct Integers {
+  using Sum = __m512i;
+  struct Weight {
+    __m512i even, odd;
+  };
+  using Activation = Weight;
+  static constexpr int lanes = 16, registers = 24;
+
+  static Sum zero() { return _mm512_setzero_si512(); }
+  static void store(float* to, Sum sum) { _mm512_storeu_si512(to, sum); }
+  static Weight weight(const uint32_t* units) {
+    const __m512i codes = _mm512_loadu_si512(units), low = _mm512_set1_epi16(0xff);
+    return {_mm512_and_si512(codes, low), (__m512i)((__v32hu)codes >> 8)};
+  }
+  static Activation activation(const uint32_t* unit) {
+    const __m512i codes = _mm512_set1_epi32(static_cast<int>(*unit));
+    return {(__m512i)((__v32hi)codes << 8 >> 8), (__m512i)((__v32hi)codes >> 8)};
+  }
+  static Sum dot(Sum sum, Weight w, Activation x) {
+    return _mm512_add_epi32(
+        sum, _mm512_add_epi32(_mm512_madd_epi16(w.even, x.even), _mm512_madd_epi16(w.odd, x.odd)));
+  }
 };
 
 }  // namespace
 
 void matmul_bf16_avx512(const MatmulBlock& block) { multiply_block<VectorKernel<Bf16, 12>>(block); }
 void matmul_fp32_avx512(const MatmulBlock& block) { multiply_block<VectorKernel<Fp32, 12>>(block); }
+void matmul_integers_avx512(const CodeBlock& block) {
+  multiply_codes<IntegerProducts<VectorKernel<Integers, 12>>>(block);
+}
+CodeKernels code_kernels_bf16_avx512() { return bf16_code_kernels<Bf16, 12>(); }
+CodeKernels code_kernels_fp32_avx512() { return fp32_code_kernels<Fp32, 12>(); }
 
 }  // namespace maniple::cpu

@@ -1,26 +1,35 @@
-#include <immintrin.h>
-
-#include <kernels/cpu/matmul_vector.inl>
+#include <kernels/cpu/matmul_pairs.inl>
 
 namespace maniple::cpu {
 namespace {
 
-// Dot products of bf16 pairs.
-struct Bf16Pairs {
-  using Sum = __m512;
+// Unsigned codes times signed ones.
+struct Integers {
+  using Sum = __m512i;
   using Weight = __m512i;
   using Activation = __m512i;
   static constexpr int lanes = 16, registers = 24;
 
-  static Sum zero() { return _mm512_setzero_ps(); }
-  static void store(float* to, Sum sum) { _mm512_storeu_ps(to, sum); }
+  static Sum zero() { return _mm512_setzero_si512(); }
+  static void store(float* to, Sum sum) { _mm512_storeu_si512(to, sum); }
   static Weight weight(const uint32_t* units) { return _mm512_loadu_si512(units); }
   static Activation activation(const uint32_t* unit) { return _mm512_set1_epi32(static_cast<int>(*unit)); }
-  static Sum dot(Sum sum, Weight w, Activation x) { return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x); }
+  static Sum dot(Sum sum, Weight w, Activation x) { return _mm512_dpbusd_epi32(sum, w, x); }
 };
+
+template <typename Source>
+constexpr CodeKernel with = multiply_codes<WidenedProducts<Bf16Pairs, 12, Source, 4>>;
+
+void multiply_int4(const CodeBlock& block) {
+  (block.zero_step ? with<Int4Pairs> : with<SymmetricInt4Pairs>)(block);
+}
 
 }  // namespace
 
 void matmul_bf16_avx512_bf16(const MatmulBlock& block) { multiply_block<VectorKernel<Bf16Pairs, 12>>(block); }
+void matmul_integers_avx512_bf16(const CodeBlock& block) {
+  multiply_codes<IntegerProducts<VectorKernel<Integers, 12>>>(block);
+}
+CodeKernels code_kernels_bf16_avx512_bf16() { return {with<Int8Pairs>, with<Float8Pairs>, multiply_int4}; }
 
 }  // namespace maniple::cpu

@@ -11,21 +11,24 @@
 namespace maniple::cpu {
 namespace {
 
-// One slice of K of a few rows against one panel.
+// One slice of K, or one run of a slice, of a few rows against one panel.
 struct SliceTile {
   const uint32_t* x;
   const uint32_t* weights;
-  int64_t units;  // of one row
+  int64_t units;  // of one row of the weights
   int rows;
+  const uint8_t* zeros = nullptr;         // of the columns, where the kernel widens codes
+  int64_t panel_step = 0, zero_step = 0;  // from panel to panel, where the kernel takes some side by side
 };
 
 // Prefetches the next panel into L2, a few cache lines at a time, while the kernel works on the current one.
 class PanelPrefetch {
  public:
-  PanelPrefetch(const uint32_t* panel, int64_t units, int64_t tiles)
+  // at_once: panels that the kernel works on side by side.
+  PanelPrefetch(const uint32_t* panel, int64_t units, int64_t tiles, int at_once = 1)
       : next_(reinterpret_cast<const char*>(panel)),
         end_(next_ + units * 4),
-        lines_((lines_in_step + tiles - 1) / tiles) {}
+        lines_((lines_in_step * at_once + tiles - 1) / tiles) {}
   // Called once for every units_in_step units of 32 rows.
   void step() {
     for (int64_t line = 0; line < lines_ && next_ < end_; ++line, next_ += 64)
@@ -51,22 +54,20 @@ inline void add_tile(float* sum, const float* other, int elements) {
   for (int i = 0; i < elements; ++i) sum[i] += other[i];
 }
 
-// Adds the slices by a binary tree, as a binary counter: a tile waits until
-// its neighbour of the same size is summed. The result is in tiles[0].
-template <typename Kernel>
-void sum_slices(Kernel& kernel, SliceTile tile, int slices, float (*tiles)[Kernel::tile_rows * panel_width],
-                PanelPrefetch& prefetch) {
-  const int64_t padded_rows = (tile.rows + Kernel::row_step - 1) & -Kernel::row_step;
+constexpr int tree_levels = 8;  // max_slices in binary
+
+// Adds the slices by a binary tree, as a binary counter: a tile waits until its neighbour of the same size is
+// summed. The result is in tiles[0]. sum_slice(slice, tile): called in ascending order.
+template <int tile_rows, typename SumSlice>
+void sum_slices(int slices, int rows, float (*tiles)[tile_rows * panel_width], SumSlice sum_slice) {
   int waiting = 0;
   const auto add_neighbours = [&] {
     --waiting;
-    add_tile(tiles[waiting - 1], tiles[waiting], tile.rows * panel_width);
+    add_tile(tiles[waiting - 1], tiles[waiting], rows * panel_width);
   };
   for (int slice = 0; slice < slices; ++slice) {
-    kernel.sum(tile, tiles[waiting++], prefetch);
+    sum_slice(slice, tiles[waiting++]);
     for (int done = slice + 1; done % 2 == 0; done /= 2) add_neighbours();
-    tile.x += tile.units * padded_rows;
-    tile.weights += tile.units * panel_width;
   }
   while (waiting > 1) add_neighbours();
 }
@@ -91,20 +92,24 @@ inline void finish_tile(float* sums, int rows, int width, const float* bias, con
 
 template <typename Kernel>
 void multiply_block(const MatmulBlock& block) {
-  constexpr int levels = 8;  // of the tree: max_slices in binary
-  alignas(64) float tiles[levels][Kernel::tile_rows * panel_width];
+  alignas(64) float tiles[tree_levels][Kernel::tile_rows * panel_width];
   Kernel kernel;
   const int64_t row_units = block.slice_units * block.slices, panel_units = row_units * panel_width;
   for (int64_t column = 0; column < block.width; column += panel_width) {
     const uint32_t* panel = block.panels + column / panel_width * panel_units;
     const bool last = column + panel_width >= block.width;
     const int width = last ? static_cast<int>(block.width - column) : panel_width;
-    const uint32_t* next = last ? block.next_panel : panel + panel_units;
+    const uint32_t* next = last ? block.next : panel + panel_units;
     PanelPrefetch prefetch(next, next ? panel_units : 0, block.end_tile - block.first_tile);
     for (int64_t t = block.first_tile; t < block.end_tile; ++t) {
       const int64_t row = block.tiles.first_row(t), end = block.tiles.first_row(t + 1);
-      const SliceTile tile{block.x + row * row_units, panel, block.slice_units, static_cast<int>(end - row)};
-      sum_slices(kernel, tile, block.slices, tiles, prefetch);
+      SliceTile tile{block.x + row * row_units, panel, block.slice_units, static_cast<int>(end - row)};
+      const int64_t padded_rows = (tile.rows + Kernel::row_step - 1) & -Kernel::row_step;
+      sum_slices<Kernel::tile_rows>(block.slices, tile.rows, tiles, [&](int, float* sums) {
+        kernel.sum(tile, sums, prefetch);
+        tile.x += tile.units * padded_rows;
+        tile.weights += tile.units * panel_width;
+      });
       finish_tile(tiles[0], tile.rows, width, block.bias ? block.bias + column : nullptr, block, row, column);
     }
   }

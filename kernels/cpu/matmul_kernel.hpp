@@ -35,19 +35,54 @@ struct RowTiles {
 struct MatmulBlock {
   const uint32_t* x;  // packed activations of all tiles
   RowTiles tiles;
-  int64_t first_tile, end_tile;  // of this block
-  int slices;                    // of K
-  int64_t slice_units;           // of one slice of one row, padding included
-  const uint32_t* panels;        // the first panel
-  int64_t width;                 // output columns in these panels: 32 each, the last may have less
-  const uint32_t* next_panel;    // what this thread is likely to read after them, or null
-  const float* bias;             // of the first panel's columns, or null
-  void* out;                     // of row 0 and the first column
-  int64_t out_stride;            // elements from row to row
-  bool out_is_bf16;              // else fp32
+  int64_t first_tile, end_tile;    // of this block
+  int slices;                      // of K
+  int64_t slice_units;             // of one slice of one row, padding included
+  const uint32_t* panels;          // the first panel
+  int64_t width;                   // output columns in these panels: 32 each, the last may have less
+  const float* bias;               // of the first panel's columns, or null
+  void* out;                       // of row 0 and the first column
+  int64_t out_stride;              // elements from row to row
+  bool out_is_bf16;                // else fp32
+  const uint32_t* next = nullptr;  // the panel that is read after these, to prefetch
 };
 
 using MatmulKernel = void (*)(const MatmulBlock&);
+
+enum class ScaleType : uint8_t { bf16, fp16, fp32 };
+
+// A block whose panels hold codes. A panel is [slice][run][words of a run][32 columns]: a word is 4 or 8 codes of a column, a run is the
+// columns of a slice that share a scale, zero-padded to whole words. In a word of a weight that is widened code k is at bit
+// b * (k / 2) + 16 * (k % 2), so that a shift by b * p leaves pair p in the halves of the word; where x is integers too, at bit 8 * k.
+// The value of a slice is a chain over its runs: sum of products * (scale of x * scale of the column).
+struct CodeBlock : MatmulBlock {
+  int64_t panel_words, row_units;  // of a panel; of a row of x over all slices
+  const int32_t* run_words;        // of each run of all slices, a column's
+  const int32_t* slice_runs;       // [slices + 1]: where the runs of a slice begin
+  const void* scales;              // [panels][runs][32] of the type
+  ScaleType scale_type;
+  const uint8_t* zeros;  // [panels][runs][32], or 32 for all with zero_step 0
+  int64_t zero_step;     // from run to run
+  const float* x_scales;
+  int64_t x_scale_row, x_scale_run;  // steps from row to row of x, from run to run
+  const int32_t* x_sums;             // integers: [rows][slices], the sum of the codes of x
+  uint32_t* expanded;                // room for a panel of widened codes
+};
+
+using CodeKernel = void (*)(const CodeBlock&);
+
+// Products of activations of one path and type with codes.
+struct CodeKernels {
+  CodeKernel int8, fp8, int4;
+};
+
+// Rounds rows of x, which are bf16 or fp32, to codes.
+struct InputKernels {
+  float (*abs_maximum)(const void* x, int64_t count);
+  // Returns the sum of the codes.
+  int32_t (*round_int8)(const void* x, int64_t count, float scale, int8_t* codes);
+  void (*round_e4m3)(const void* x, int64_t count, float scale, void* values);  // in the type of x
+};
 
 void matmul_bf16_amx(const MatmulBlock& block);
 void matmul_bf16_avx512_bf16(const MatmulBlock& block);
@@ -57,5 +92,24 @@ void matmul_bf16_avx2(const MatmulBlock& block);
 void matmul_fp32_avx2(const MatmulBlock& block);
 void matmul_bf16_portable(const MatmulBlock& block);
 void matmul_fp32_portable(const MatmulBlock& block);
+
+void matmul_integers_amx(const CodeBlock& block);
+void matmul_integers_avx512_bf16(const CodeBlock& block);
+void matmul_integers_avx512(const CodeBlock& block);
+void matmul_integers_avx2(const CodeBlock& block);
+void matmul_integers_portable(const CodeBlock& block);
+
+CodeKernels code_kernels_bf16_amx();
+CodeKernels code_kernels_bf16_avx512_bf16();
+CodeKernels code_kernels_bf16_avx512();
+CodeKernels code_kernels_fp32_avx512();
+CodeKernels code_kernels_bf16_avx2();
+CodeKernels code_kernels_fp32_avx2();
+CodeKernels code_kernels_bf16_portable();
+CodeKernels code_kernels_fp32_portable();
+
+InputKernels input_kernels_avx512(bool bf16);
+InputKernels input_kernels_avx2(bool bf16);
+InputKernels input_kernels_portable(bool bf16);
 
 }  // namespace maniple::cpu

@@ -1,4 +1,4 @@
-#include <kernels/cpu/matmul_vector.inl>
+#include <kernels/cpu/matmul_widen.inl>
 
 namespace maniple::cpu {
 namespace {
@@ -29,6 +29,7 @@ struct Fp32 : Sums {
     return value;
   }
   static Sum dot(Sum sum, Weight w, Activation x) { return sum + w * x; }
+  static void store_weight(uint32_t* to, Sum weight) { store(reinterpret_cast<float*>(to), weight); }
 };
 
 struct Bf16 : Sums {
@@ -52,11 +53,40 @@ struct Bf16 : Sums {
     return {as_float(*unit << 16), as_float(*unit & 0xffff0000u)};
   }
   static Sum dot(Sum sum, Weight w, Activation x) { return (sum + w.even * x.even) + w.odd * x.odd; }
+  static void store_weight(uint32_t* to, Weight w) { cpu::store(to, bf16_pairs(w.even, w.odd)); }
+};
+
+// Unsigned codes times signed ones.
+struct Integers {
+  using Sum = Ints;
+  using Weight = Ints;
+  struct Activation {
+    int32_t codes[4];
+  };
+  static constexpr int lanes = 4, registers = 8;
+
+  static Sum zero() { return Sum{}; }
+  static void store(float* to, Sum sum) { __builtin_memcpy(to, &sum, sizeof sum); }
+  static Weight weight(const uint32_t* units) { return load<Ints>(units); }
+  static Activation activation(const uint32_t* unit) {
+    int8_t codes[4];
+    __builtin_memcpy(codes, unit, 4);
+    return {{codes[0], codes[1], codes[2], codes[3]}};
+  }
+  static Sum dot(Sum sum, Weight w, Activation x) {
+    for (int k = 0; k < 4; ++k) sum += (w >> 8 * k & 0xff) * x.codes[k];
+    return sum;
+  }
 };
 
 }  // namespace
 
 void matmul_bf16_portable(const MatmulBlock& block) { multiply_block<VectorKernel<Bf16, 4>>(block); }
 void matmul_fp32_portable(const MatmulBlock& block) { multiply_block<VectorKernel<Fp32, 4>>(block); }
+void matmul_integers_portable(const CodeBlock& block) {
+  multiply_codes<IntegerProducts<VectorKernel<Integers, 4>>>(block);
+}
+CodeKernels code_kernels_bf16_portable() { return bf16_code_kernels<Bf16, 4>(); }
+CodeKernels code_kernels_fp32_portable() { return fp32_code_kernels<Fp32, 4>(); }
 
 }  // namespace maniple::cpu

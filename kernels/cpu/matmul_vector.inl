@@ -11,7 +11,34 @@
 namespace maniple::cpu {
 namespace {
 
-template <typename Vector, int rows_in_tile>
+template <int number>
+struct Unit {
+  static constexpr int index = number;
+};
+
+// f(Unit<0>), ..., f(Unit<count - 1>)
+template <int count, typename F>
+[[gnu::always_inline]] inline void for_units(F f) {
+  if constexpr (count > 1) for_units<count - 1>(f);
+  f(Unit<count - 1>{});
+}
+
+// Where a kernel takes its weights from. A Source has
+//   units                        of activations that meet one word
+//   Words, Zeros  load(words)  zeros(of a run, first column)      of the columns of a Sum
+//   weight(words, zeros, unit)
+template <typename Vector>
+struct Stored {
+  static constexpr int units = 1;
+  using Words = typename Vector::Weight;
+  struct Zeros {};
+  static Zeros zeros(const uint8_t*, int64_t) { return {}; }
+  static Words load(const uint32_t* words) { return Vector::weight(words); }
+  static typename Vector::Weight weight(const Words& words, Zeros, Unit<0>) { return words; }
+};
+
+// panels: side by side, where few rows leave dot products waiting for each other; out is then [panels][rows][32].
+template <typename Vector, int rows_in_tile, typename Source = Stored<Vector>, int panels = 1>
 class VectorKernel {
  public:
   static constexpr int tile_rows = rows_in_tile, row_step = 1;
@@ -22,8 +49,9 @@ class VectorKernel {
 
  private:
   // Vectors of one pass over a panel: as many as the registers hold for this number of rows.
+  static constexpr int vectors_of_panel = panel_width / Vector::lanes;
   static constexpr int vectors_for(int rows) {
-    int vectors = panel_width / Vector::lanes;
+    int vectors = panels * vectors_of_panel;
     while (vectors > 1 && rows * vectors > Vector::registers) vectors /= 2;
     return vectors;
   }
@@ -33,7 +61,8 @@ class VectorKernel {
     if constexpr (rows > 0) {
       if (tile.rows != rows) return dispatch<rows - 1>(tile, out, prefetch);
       constexpr int vectors = vectors_for(rows);
-      for (int column = 0; column < panel_width; column += vectors * Vector::lanes)
+      static_assert(panels == 1 || vectors == panels * vectors_of_panel);
+      for (int column = 0; column < panels * panel_width; column += vectors * Vector::lanes)
         sum_columns<rows, vectors>(tile, column, out + column, prefetch);
     }
   }
@@ -48,17 +77,30 @@ class VectorKernel {
       for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::zero();
     const uint32_t* x = tile.x;
     const uint32_t* weights = tile.weights + column;
+    // Of vector v, where panels are `step` apart.
+    const auto offset = [](int v, int64_t step) __attribute__((always_inline)) {
+      return v / vectors_of_panel * step + v % vectors_of_panel * Vector::lanes;
+    };
+    typename Source::Zeros zeros[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v)
+      zeros[v] = Source::zeros(tile.zeros, column + offset(v, tile.zero_step));
     const auto accumulate = [&]() __attribute__((always_inline)) {
-      typename Vector::Weight weight[vectors];
+      typename Source::Words words[vectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) weight[v] = Vector::weight(weights + v * Vector::lanes);
+      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights + offset(v, tile.panel_step));
+      for_units<Source::units>([&](auto unit) __attribute__((always_inline)) {
+        typename Vector::Weight weight[vectors];
 #pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r) {
-        const typename Vector::Activation value = Vector::activation(x + r);
+        for (int v = 0; v < vectors; ++v) weight[v] = Source::weight(words[v], zeros[v], unit);
 #pragma GCC unroll 16
-        for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::dot(sums[r][v], weight[v], value);
-      }
-      x += rows;
+        for (int r = 0; r < rows; ++r) {
+          const typename Vector::Activation value = Vector::activation(x + r);
+#pragma GCC unroll 16
+          for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::dot(sums[r][v], weight[v], value);
+        }
+        x += rows;
+      });
       weights += panel_width;
     };
     int64_t left = tile.units;
@@ -71,7 +113,8 @@ class VectorKernel {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) Vector::store(out + r * panel_width + v * Vector::lanes, sums[r][v]);
+      for (int v = 0; v < vectors; ++v)
+        Vector::store(out + r * panel_width + offset(v, rows * panel_width), sums[r][v]);
   }
 };
 

@@ -17,19 +17,36 @@ inline const uint32_t* units_of(const Weight& weight) {
   return reinterpret_cast<const uint32_t*>(weight.packed.view().data);
 }
 
+// The units of one row of packed activations: each run of the weight's columns is padded to whole words.
+struct PackedRow {
+  PanelLayout words;
+  int x_units;  // in a word
+
+  int64_t units_of(int64_t run_columns) const { return words.row_units(run_columns) * x_units; }
+  int64_t units_of(const WeightShape& shape) const {
+    int64_t units = 0;
+    for (int64_t column = 0, end; column < shape.columns; column = end) {
+      end = shape.run_end(column);
+      units += units_of(end - column);
+    }
+    return units;
+  }
+};
+
 // Packs rows of x as the tiles that matmul_kernel.hpp describes. x need not be aligned to units: K may be
 // odd. index: the row of x for each row of the product; null: the same.
 class ActivationPacker {
  public:
-  ActivationPacker(ConstTensorView x, const Weight& weight, const RowTiles& tiles, uint32_t* packed,
-                   const int32_t* index = nullptr)
+  ActivationPacker(ConstTensorView x, const WeightShape& weight, const PackedRow& row, const RowTiles& tiles,
+                   uint32_t* packed, const int32_t* index = nullptr)
       : x_(x.data),
         index_(index),
+        weight_(weight),
+        row_(row),
         tiles_(tiles),
-        slices_(weight.slices),
-        slice_bytes_(static_cast<size_t>(weight.slice_columns()) * size_of(x.dtype)),
-        row_bytes_(slice_bytes_ * static_cast<size_t>(weight.slices)),
-        slice_units_(weight.packed.shape()[2] / panel_width),
+        element_(size_of(x.dtype)),
+        row_bytes_(element_ * static_cast<size_t>(weight.columns)),
+        row_units_(row.units_of(weight)),
         packed_(packed) {}
 
   template <int step>
@@ -37,17 +54,21 @@ class ActivationPacker {
     const int64_t first = tiles_.first_row(tile);
     const int rows = static_cast<int>(tiles_.first_row(tile + 1) - first);
     const int padded = (rows + tiles_.row_step - 1) & -tiles_.row_step;
-    uint32_t* to = packed_ + first * slice_units_ * slices_;
+    uint32_t* to = packed_ + first * row_units_;
     const std::byte* from[max_tile_rows];
     for (int r = 0; r < rows; ++r)
       from[r] = x_ + static_cast<size_t>(index_ ? index_[first + r] : first + r) * row_bytes_;
-    for (int slice = 0; slice < slices_; ++slice) {
-      size_t at = static_cast<size_t>(slice) * slice_bytes_;
-      const size_t end = at + slice_bytes_;
+    for (int64_t column = 0, run_end; column < weight_.columns; column = run_end) {
+      run_end = weight_.run_end(column);
+      size_t at = static_cast<size_t>(column) * element_;
+      const size_t end = static_cast<size_t>(run_end) * element_;
+      uint32_t* const next = to + row_.units_of(run_end - column) * padded;
       if constexpr (step == 1)
         for (; at + 16 <= end; at += 16, to += 4 * rows) transpose(from, at, rows, to);
       for (; at < end; at += step * 4, to += padded * step)
         copy_step(from, at, rows, padded, std::min<size_t>(end - at, step * 4), to, step);
+      std::fill(to, next, 0u);
+      to = next;
     }
   }
 
@@ -83,11 +104,45 @@ class ActivationPacker {
 
   const std::byte* x_;
   const int32_t* index_;
+  const WeightShape& weight_;
+  PackedRow row_;
   RowTiles tiles_;
-  int slices_;
-  size_t slice_bytes_, row_bytes_;
-  int64_t slice_units_;
+  size_t element_, row_bytes_;
+  int64_t row_units_;
   uint32_t* packed_;
 };
+
+// Divides a product into items for the threads: blocks of rows whose activations fit L2, times panels. Block
+// sizes differ by at most one tile. A product with few panels gets more blocks.
+struct Division {
+  int64_t row_blocks, panels, grain;
+
+  Division(const RowTiles& tiles, const Weight& weight, int64_t row_bytes, int threads)
+      : panels(panels_of(weight.rows)) {
+    constexpr int64_t l2_share = 512 << 10;    // bytes of x
+    constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
+    constexpr int64_t free_rows = 16;          // up to this many cost no more than reading the weights
+    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / (tiles.tile_rows * row_bytes));
+    const int64_t wanted = (4 * threads + panels - 1) / panels;
+    row_blocks =
+        std::min(tiles.count(), std::max(wanted, (tiles.count() + tiles_in_block - 1) / tiles_in_block));
+    const int64_t item = panel_units(weight) * 4 * std::max<int64_t>(1, tiles.rows / row_blocks / free_rows);
+    grain = (least_work + item - 1) / item;
+  }
+  int64_t first_tile(const RowTiles& tiles, int64_t row_block) const {
+    return tiles.count() * row_block / row_blocks;
+  }
+};
+
+// Items are ordered by row block, then panel: a range of items is a few runs of panels.
+template <typename Run>
+void for_each_run(IndexRange items, int64_t panels, Run run) {
+  while (items.size() > 0) {
+    const int64_t row_block = items.begin / panels, first = items.begin % panels;
+    const int64_t count = std::min(panels - first, items.size());
+    run(row_block, first, count);
+    items.begin += count;
+  }
+}
 
 }  // namespace maniple::cpu

@@ -35,15 +35,27 @@ struct PackedMatmul {
   PanelLayout layout;
 };
 
+// A product with codes: words are packed by `words`, activations by `x`.
+struct PackedCodes {
+  CodeKernel run;
+  int tile_rows, row_step;
+  PanelLayout words, x;
+
+  int x_units() const { return words.group / x.group; }  // for a word
+};
+
 struct PathKernels {
   // For activations of one type.
   struct Typed {
     PackedMatmul matmul;
+    CodeKernels codes;
+    InputKernels inputs;
     RowKernels rows;
     AttentionKernel attention;
     RotaryKernel rotary;
   };
   Typed bf16, fp32;
+  PackedCodes integers;
   SamplingKernels sampling;
 
   const Typed& of(DType dtype) const {

@@ -1,5 +1,7 @@
 #include <kernels/cpu/cpu_ops.hpp>
-#include <kernels/paged_rows.hpp>
+#include <kernels/cpu/cpu_pages.hpp>
+
+#include <algorithm>
 
 namespace maniple::cpu {
 namespace {
@@ -16,7 +18,7 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
                           ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                           const KvPages& pages) {
   const int64_t head_dim = heads.head_dim;
-  const PagedRows rows(pages);
+  const CpuPages cache(pages);
   require(head_dim % 16 == 0 && head_dim <= max_rotary_head_dim, "rotary_store: head size");
   require(qkv.shape == Shape{batch.tokens(), heads.qkv_width()} &&
               queries.shape == Shape{batch.tokens(), heads.query_width()},
@@ -32,12 +34,13 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
       const bool stores = slot >= 0;  // else padding, or a position of another owner: a query alone
-      const int64_t place = stores ? rows.element(slot, 0) * element : 0;
+      const int64_t place = std::max<int64_t>(slot, 0);
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
-              rows.keys.data + place, rows.values.data + place, rows.element(0, 1),
+              cache.key(place, 0), cache.value(place, 0), cache.head_bytes(),
               cos_sin.as<float>() + position * head_dim, query_norm, key_norm, norms.epsilon,
               static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
-              stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim)});
+              stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim),
+              pages.layout.dtype == DType::fp8, pages.key_scale, pages.value_scale});
     }
   });
 }

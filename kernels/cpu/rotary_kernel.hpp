@@ -6,13 +6,13 @@
 namespace maniple::cpu {
 
 // One token. Query heads are contiguous in `qkv` and
-// `queries`. Keys and values have one slot for each KV head.
+// `queries`. Keys and values have one slot for each KV head, in the order of CpuPages.
 struct RotaryToken {
   const void* qkv;
   void* queries;
-  void* keys;           // slot of KV head 0
-  void* values;         // slot of KV head 0
-  int64_t head_stride;  // elements between the slots of two KV heads
+  void* keys;          // slot of KV head 0
+  void* values;        // slot of KV head 0
+  int64_t head_bytes;  // between the slots of two KV heads
   const float* cos_sin;
   const float* query_norm;  // null: none
   const float* key_norm;
@@ -21,6 +21,9 @@ struct RotaryToken {
   int query_heads;
   int kv_heads;
   int head_dim;
+  bool stores_e4m3;  // else in the type of qkv
+  float key_scale;   // what e4m3 keys are divided by
+  float value_scale;
 };
 
 inline constexpr int max_rotary_head_dim = 1024;

@@ -1,4 +1,6 @@
 // Norm, rotation and store of one token, written once and compiled for each instruction path.
+#include <kernels/cpu/e4m3_lanes.inl>
+#include <kernels/cpu/position_group.hpp>
 #include <kernels/cpu/rotary_kernel.hpp>
 #include <kernels/cpu/vector_lanes.hpp>
 
@@ -43,17 +45,52 @@ inline void rotate_head(const RotaryToken& token, const Element* from, const flo
   for (int d = 0; d < token.head_dim; d += lanes) store_elements(to + d, load<Floats>(head + d));
 }
 
+// The other positions of a word of values may belong to another thread: elements are stored one by one.
+template <typename Element>
+inline void store_key_and_value(const Element* key, const Element* value, int head_dim, void* keys,
+                                void* values) {
+  constexpr int in_word = 4 / sizeof(Element);
+  for (int d = 0; d < head_dim; d += in_word)
+    __builtin_memcpy(static_cast<char*>(keys) + d / in_word * position_group * 4, key + d, 4);
+  for (int d = 0; d < head_dim; ++d) static_cast<Element*>(values)[d * in_word] = value[d];
+}
+
+// The same rounded to e4m3, four elements in a word in the order of CpuPages.
+template <typename Element>
+inline void store_codes(const RotaryToken& token, const Element* key, const Element* value, void* keys,
+                        void* values) {
+  uint32_t codes[max_rotary_head_dim];
+  const auto round = [&](const Element* from, float scale) {
+    for (int d = 0; d < token.head_dim; d += lanes)
+      store(codes + d, e4m3_codes(load_elements(from + d) / scale));
+  };
+  round(key, token.key_scale);
+  for (int d = 0; d < token.head_dim; d += 4) {
+    const uint32_t word = codes[d] | codes[d + 1] << 16 | codes[d + 2] << 8 | codes[d + 3] << 24;
+    __builtin_memcpy(static_cast<char*>(keys) + d / 4 * position_group * 4, &word, 4);
+  }
+  round(value, token.value_scale);
+  for (int d = 0; d < token.head_dim; ++d)
+    static_cast<uint8_t*>(values)[d * 4] = static_cast<uint8_t>(codes[d]);
+}
+
 template <typename Element>
 void rotate_token(const RotaryToken& token) {
   const Element* head = static_cast<const Element*>(token.qkv);
   Element* query = static_cast<Element*>(token.queries);
   for (int h = 0; h < token.query_heads; ++h, head += token.head_dim, query += token.head_dim)
     rotate_head(token, head, token.query_norm, query);
-  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim)
-    rotate_head(token, head, token.key_norm, static_cast<Element*>(token.keys) + h * token.head_stride);
-  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim)
-    __builtin_memcpy(static_cast<Element*>(token.values) + h * token.head_stride, head,
-                     sizeof(Element) * static_cast<unsigned>(token.head_dim));
+  const Element* value = head + token.kv_heads * token.head_dim;
+  for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim, value += token.head_dim) {
+    Element key[max_rotary_head_dim];
+    rotate_head(token, head, token.key_norm, key);
+    char* const keys = static_cast<char*>(token.keys) + h * token.head_bytes;
+    char* const values = static_cast<char*>(token.values) + h * token.head_bytes;
+    if (token.stores_e4m3)
+      store_codes(token, key, value, keys, values);
+    else
+      store_key_and_value(key, value, token.head_dim, keys, values);
+  }
 }
 
 inline RotaryKernel rotary_kernel(bool bf16) { return bf16 ? rotate_token<uint16_t> : rotate_token<float>; }

@@ -12,7 +12,7 @@ namespace maniple::cuda {
 struct AttentionArguments {
   DType dtype;          // of queries, cache and out
   const void* queries;  // [tokens, query_heads, head_dim]
-  void* out;            // as queries
+  void* out;            // as queries, or partials
   const void* keys;     // [block, kv_head, block_size, head_dim]
   const void* values;
   const int32_t* query_starts;
@@ -27,6 +27,10 @@ struct AttentionArguments {
   int head_dim;
   int block_size;
   float scale;
+  // A context of several owners (AttentionCall): this one has splits i * owners + owner, and out is fp32 partials.
+  int owner = 0;
+  int owners = 1;
+  int classes = 8;  // of the owner's splits (classes_of)
 };
 
 struct RotaryArguments {
@@ -58,5 +62,9 @@ bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
 
 // Every type, head size up to 256 and block size; no tensor cores.
 void attention_untuned(device::Stream stream, const AttentionArguments& arguments);
+
+// Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim]. Owners are added in ascending order.
+void merge_partials(device::Stream stream, DType dtype, const float* partials, int owners, int rows,
+                    int head_dim, void* out);
 
 }  // namespace maniple::cuda

@@ -1,7 +1,9 @@
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_instances.hpp>
+#include <kernels/cuda/attention_partials.hpp>
+#include <kernels/cuda/attention_places.hpp>
 #include <kernels/cuda/attention_tiles.hpp>
-#include <kernels/cuda/block_tables.hpp>
+#include <kernels/cuda/reductions.hpp>
 
 #include <algorithm>
 
@@ -11,8 +13,7 @@ using namespace device;
 
 namespace {
 
-constexpr int split_size = 256;  // attention_split
-constexpr int classes = 8;       // attention_classes
+constexpr int most_classes = 8;  // attention_classes
 constexpr int warps = 4;
 constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
@@ -41,6 +42,7 @@ struct Part {
 // Shared data of the warps of a block. Their sums overwrite the rings, rows padded against bank conflicts.
 struct Exchange {
   Part part;
+  int row[tile_rows];  // of queries and out, for each row of the part
   float maximum[warps][tile_rows];
   float total[warps][tile_rows];
   float former[2][2][tile_rows];  // maximum and total of a part's earlier splits, by the parity of the round
@@ -60,8 +62,10 @@ constexpr int slot_floats(int query_heads, int dims) { return (query_heads * (di
 __device__ int context_of(const AttentionArguments& a, int sequence) {
   return a.query_starts[sequence + 1] - a.query_starts[sequence] == 1 ? a.past_lengths[sequence] + 1 : 0;
 }
+// An owner without a split of the context computes one beyond its end, for an empty partial.
 __device__ int splits_of(const AttentionArguments& a, int sequence) {
-  return (context_of(a, sequence) + split_size - 1) / split_size;
+  const int context = context_of(a, sequence), own = own_splits(a, (context + split_size - 1) / split_size);
+  return own == 0 && context > 0 ? 1 : own;
 }
 
 // ends[i] = number_of(0) + .. + number_of(i). Returns the last one.
@@ -71,39 +75,11 @@ __device__ int running_sums(int count, int* ends, int* scratch, NumberOf number_
   const int end = begin + each < count ? begin + each : count;
   int mine = 0;
   for (int i = begin; i < end; ++i) ends[i] = mine += number_of(i);
-  int before = mine;  // plus those of the lanes before
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const int other = shuffle(before, (lane_index() - distance) & 31);
-    if (lane_index() >= distance) before += other;
-  }
-  if (lane_index() == 31) scratch[warp_index()] = before;
-  synchronize_block();
-  before -= mine;
-  int total = 0;
-  for (int w = 0; w < warps; ++w) {
-    if (w == warp_index()) before += total;
-    total += scratch[w];
-  }
+  int total;
+  const int before = block_sum_before(mine, scratch, total);
   for (int i = begin; i < end; ++i) ends[i] += before;
   synchronize_block();
   return total;
-}
-
-// Softmax over some splits, for four dimensions of a row.
-struct alignas(16) Four {
-  float values[4];
-};
-struct Partial {
-  float maximum;
-  float total;
-  Four sum;
-};
-__device__ Partial merged(const Partial& a, const Partial& b) {
-  const float maximum = fmaxf(a.maximum, b.maximum);
-  const float shrink_a = fast_exp2(a.maximum - maximum), shrink_b = fast_exp2(b.maximum - maximum);
-  Partial both{maximum, a.total * shrink_a + b.total * shrink_b, {}};
-  for (int i = 0; i < 4; ++i) both.sum.values[i] = a.sum.values[i] * shrink_a + b.sum.values[i] * shrink_b;
-  return both;
 }
 
 __device__ int row_tiles(const AttentionArguments& a) {
@@ -131,7 +107,7 @@ __device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int
           context_of(a, low),
           split,
           splits,
-          slots == splits ? splits : classes,
+          slots == splits ? splits : a.classes,
           slot,
           first_slot,
           slots};
@@ -153,13 +129,15 @@ class Decode {
     int slots =
         running_sums(a_.sequences, slot_ends, exchange_.scratch, [&](int s) { return splits_of(a_, s); });
     if (slots > workspace_.slot_count)
-      slots = running_sums(a_.sequences, slot_ends, exchange_.scratch,
-                           [&](int s) { return splits_of(a_, s) < classes ? splits_of(a_, s) : classes; });
+      slots = running_sums(a_.sequences, slot_ends, exchange_.scratch, [&](int s) {
+        return splits_of(a_, s) < a_.classes ? splits_of(a_, s) : a_.classes;
+      });
     const int parts = slots * a_.kv_heads * row_tiles(a_);
     for (int index = block_index().x; index < parts; index += grid_size().x) {
       synchronize_block();  // the previous part is done
       if (thread_index() == 0) exchange_.part = find_part(a_, slot_ends, index);
       synchronize_block();
+      find_rows(exchange_.part);
       attend(exchange_.part);
       if (exchange_.part.sequence_slots > 1 && is_last_to_arrive(exchange_.part)) combine(exchange_.part);
     }
@@ -182,7 +160,7 @@ class Decode {
           exchange_.former[round % 2][1][v / vectors] = partial.total;
         }
         if (part.sequence_slots == 1)
-          write(part, v, partial);
+          write(v, partial);
         else
           store(part, v, partial);
       }
@@ -194,21 +172,25 @@ class Decode {
     constexpr int chunks = dims / 8;
     for (int chunk = thread_index(); chunk < tile_rows * chunks; chunk += block_threads()) {
       Vector<T> vector{};
-      if (chunk / chunks < part.rows)
-        vector = load_vector(static_cast<const T*>(a_.queries) + row_start(part) + 8 * chunk);
-      store_vector(queries_ + swizzled<dims>(chunk / chunks, chunk % chunks), vector);
+      const int row = chunk / chunks;
+      if (row < part.rows)
+        vector = load_vector(static_cast<const T*>(a_.queries) + row_of(row) * dims + chunk % chunks * 8);
+      store_vector(queries_ + swizzled<dims>(row, chunk % chunks), vector);
     }
   }
-  // Index in queries and out of the first row of the part.
-  __device__ int64_t row_start(const Part& part) const {
-    return (static_cast<int64_t>(a_.query_starts[part.sequence]) * a_.query_heads + part.first_head) * dims;
+  // A barrier of attend() makes them visible.
+  __device__ void find_rows(const Part& part) const {
+    if (thread_index() < part.rows)
+      exchange_.row[thread_index()] =
+          static_cast<int>(query_row(a_, a_.query_starts[part.sequence], part.first_head + thread_index()));
   }
+  __device__ int64_t row_of(int row) const { return exchange_.row[row]; }
 
   // Warp w takes tiles w, w + 4, ... of the split.
   __device__ void attend_tiles(const Part& part, int split, WarpAttention<T, dims, 1>& attention) {
     constexpr int depth = Ring<dims>::depth;
-    const int first = split * split_size + warp_index() * tile_keys;
-    const int split_end = (split + 1) * split_size;
+    const int first = split_begin(a_, split) + warp_index() * tile_keys;
+    const int split_end = split_begin(a_, split) + split_size;
     const int end = part.context < split_end ? part.context : split_end;
     const int tiles = (end - first + warps * tile_keys - 1) / (warps * tile_keys);  // none where negative
     const int mine = first + lane_index() % max_tiles * warps * tile_keys;
@@ -314,14 +296,15 @@ class Decode {
     return {weight[0][v / vectors], weight[1][v / vectors], *slot_sum(part, part.slot, v)};
   }
 
-  __device__ void write(const Part& part, int v, const Partial& partial) const {
+  __device__ void write(int v, const Partial& partial) const {
+    const int64_t row = row_of(v / vectors);
+    if (a_.owners > 1) return store_partial(partial_row(a_, row), dims, v % vectors, partial);
     struct alignas(4 * sizeof(T)) {
       T values[4];
     } rounded;
     for (int i = 0; i < 4; ++i) rounded.values[i] = static_cast<T>(partial.sum.values[i] / partial.total);
-    *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row_start(part) + 4 * v) = rounded;
+    *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row * dims + v % vectors * 4) = rounded;
   }
-
   // Whether this part is the last of those that share rows of a sequence. The counter returns to zero.
   __device__ bool is_last_to_arrive(const Part& part) {
     memory_fence();
@@ -340,21 +323,25 @@ class Decode {
   // merge_classes.
   template <int distance>
   __device__ Partial sum_of_classes(const Part& part, int first, int v) const {
-    if constexpr (distance == classes) {
-      Partial sum = load(part, part.first_slot + first, v);
-      for (int slot = first + classes; slot < part.sequence_slots; slot += classes)
-        sum = merged(sum, load(part, part.first_slot + slot, v));
-      return sum;
+    if constexpr (distance == most_classes) {
+      return sum_of_class(part, first, v);
     } else {
+      if (distance == a_.classes) return sum_of_class(part, first, v);
       const Partial sum = sum_of_classes<2 * distance>(part, first, v);
       if (first + distance >= part.sequence_slots) return sum;
       return merged(sum, sum_of_classes<2 * distance>(part, first + distance, v));
     }
   }
+  __device__ Partial sum_of_class(const Part& part, int first, int v) const {
+    Partial sum = load(part, part.first_slot + first, v);
+    for (int slot = first + a_.classes; slot < part.sequence_slots; slot += a_.classes)
+      sum = merged(sum, load(part, part.first_slot + slot, v));
+    return sum;
+  }
   __device__ void combine(const Part& part) const {
     memory_fence();
     for (int v = thread_index(); v < part.rows * vectors; v += block_threads())
-      write(part, v, sum_of_classes<1>(part, 0, v));
+      write(v, sum_of_classes<1>(part, 0, v));
   }
 
   const AttentionArguments& a_;

@@ -11,6 +11,7 @@ namespace maniple::cuda {
 
 // The factor of scores for a softmax in base 2.
 constexpr float log2_e = 1.4426950408889634f;
+constexpr float ln_2 = 0.6931471805599453f;
 
 template <int number>
 using Constant = std::integral_constant<int, number>;

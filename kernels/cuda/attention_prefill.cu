@@ -1,7 +1,7 @@
 #include <kernels/cuda/attention_instances.hpp>
+#include <kernels/cuda/attention_places.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/attention_tiles.hpp>
-#include <kernels/cuda/block_tables.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 namespace maniple::cuda {
@@ -65,16 +65,23 @@ class Prefill {
   using Sizes = Tile<dims, row_tiles>;
 
   // The dynamic shared memory of a block.
-  static constexpr size_t shared_bytes = Sizes::elements * sizeof(T) + sizeof(Rows);
+  static constexpr size_t shared_bytes =
+      Sizes::elements * sizeof(T) + sizeof(Rows) + Sizes::rows * sizeof(int);
 
   __device__ Prefill(const AttentionArguments& a)
       : a_(a),
         queries_(reinterpret_cast<T*>(shared_memory())),
         stages_(queries_ + Sizes::rows * dims),
-        rows_(*reinterpret_cast<Rows*>(queries_ + Sizes::elements)) {
+        rows_(*reinterpret_cast<Rows*>(queries_ + Sizes::elements)),
+        row_index_(reinterpret_cast<int*>(&rows_ + 1)) {
     const int block = grid_size().x - 1 - block_index().x;  // later rows have more work, so they start first
     const int sequence = sequence_of(a, block, Sizes::rows);
     if (thread_index() == 0) rows_ = rows_of(a, sequence, block, block_index().y, Sizes::rows);
+    synchronize_block();
+    for (int i = thread_index(); i < Sizes::rows; i += block_threads()) {
+      const int row = rows_.first + i, head = rows_.kv_head * rows_.group + row % rows_.group;
+      row_index_[i] = static_cast<int>(query_row(a, rows_.first_token + row / rows_.group, head));
+    }
     synchronize_block();
   }
 
@@ -84,7 +91,7 @@ class Prefill {
     const int warp_row = rows_.first + warp_index() * 16 * row_tiles;
     const int last_row =
         rows_.first + Sizes::rows < rows_.count ? rows_.first + Sizes::rows - 1 : rows_.count - 1;
-    const int tiles = position_of(last_row) / Sizes::keys + 1;
+    const int tiles = tiles_until(position_of(last_row));
     WarpAttention<T, dims, row_tiles> attention;
     copy_queries();
     int page = page_of(0);
@@ -97,32 +104,42 @@ class Prefill {
       page = page_of(tile + 2);
       if (warp_row < rows_.count) attend(attention, tile, warp_row);
     }
+    wait_copies<0>();  // of an owner that has no tile
     attention.finish();
     write(attention, warp_row);
   }
 
  private:
   __device__ int position_of(int row) const { return rows_.past + row / rows_.group; }
-  // Index of the row in queries and out.
-  __device__ int64_t row_start(int row) const {
-    return (static_cast<int64_t>(rows_.first_token + row / rows_.group) * a_.query_heads +
-            rows_.kv_head * rows_.group + row % rows_.group) *
-           dims;
-  }
+  // In queries and out.
+  __device__ int64_t row_of(int row) const { return row_index_[row - rows_.first]; }
 
   __device__ void copy_queries() {
     constexpr int chunks = dims / 8;
     for (int chunk = thread_index(); chunk < Sizes::rows * chunks; chunk += block_threads()) {
       const int row = rows_.first + chunk / chunks;
       const bool valid = row < rows_.count;
-      copy_async(queries_ + swizzled<dims>(chunk / chunks, chunk % chunks),
-                 static_cast<const T*>(a_.queries) + row_start(valid ? row : 0) + chunk % chunks * 8, valid);
+      copy_async(
+          queries_ + swizzled<dims>(chunk / chunks, chunk % chunks),
+          static_cast<const T*>(a_.queries) + row_of(valid ? row : rows_.first) * dims + chunk % chunks * 8,
+          valid);
     }
+  }
+
+  // Tiles are those of this owner's splits.
+  static constexpr int split_tiles = split_size / Sizes::keys;
+  __device__ int tile_begin(int tile) const {
+    return split_begin(a_, tile / split_tiles) + tile % split_tiles * Sizes::keys;
+  }
+  // Those that begin at or before a position.
+  __device__ int tiles_until(int position) const {
+    const int last = position / split_size, before = own_splits(a_, last) * split_tiles;
+    return last % a_.owners == a_.owner ? before + position % split_size / Sizes::keys + 1 : before;
   }
 
   // A warp copies a quarter of a tile. One page holds the whole quarter.
   static constexpr int quarter = Sizes::keys / warps;
-  __device__ int quarter_begin(int tile) const { return tile * Sizes::keys + warp_index() * quarter; }
+  __device__ int quarter_begin(int tile) const { return tile_begin(tile) + warp_index() * quarter; }
   __device__ int page_of(int tile) const {
     const int position = quarter_begin(tile);
     return position < rows_.context ? rows_.table[position / a_.block_size] : 0;
@@ -141,7 +158,7 @@ class Prefill {
   }
 
   __device__ void attend(WarpAttention<T, dims, row_tiles>& attention, int tile, int warp_row) const {
-    const int begin = tile * Sizes::keys, last = warp_row + 16 * row_tiles - 1;
+    const int begin = tile_begin(tile), last = warp_row + 16 * row_tiles - 1;
     if (begin > position_of(last < rows_.count ? last : rows_.count - 1)) return;
     const T* const stage = stages_ + tile % 2 * Sizes::stage;
     float scores[row_tiles][Sizes::keys / 8][4] = {};
@@ -164,7 +181,11 @@ class Prefill {
     for (int i = 0; i < 2 * row_tiles; ++i) {
       const int row = warp_row + 8 * i + lane_index() / 4;
       if (row >= rows_.count) continue;
-      T* const to = static_cast<T*>(a_.out) + row_start(row) + 2 * (lane_index() % 4);
+      if (a_.owners > 1) {
+        write_partial(attention, i, partial_row(a_, row_of(row)));
+        continue;
+      }
+      T* const to = static_cast<T*>(a_.out) + row_of(row) * dims + 2 * (lane_index() % 4);
       const float factor = 1.0f / attention.total[i];
       for (int n = 0; n < dims / 8; ++n) {
         const float* const pair = attention.sum[i / 2][n] + i % 2 * 2;
@@ -173,9 +194,20 @@ class Prefill {
     }
   }
 
+  __device__ static void write_partial(const WarpAttention<T, dims, row_tiles>& attention, int i,
+                                       float* row) {
+    const int column = 2 * (lane_index() % 4);
+    for (int n = 0; n < dims / 8; ++n)
+      for (int j = 0; j < 2; ++j) row[8 * n + column + j] = attention.sum[i / 2][n][i % 2 * 2 + j];
+    if (column > 0) return;
+    row[dims] = attention.maximum[i] * ln_2;
+    row[dims + 1] = attention.total[i];
+  }
+
   const AttentionArguments& a_;
   T *queries_, *stages_;
   Rows& rows_;
+  int* row_index_;  // of queries and out, for each row of the block
 };
 
 template <typename T, int dims, int row_tiles>

@@ -12,14 +12,16 @@ template <typename T, int dims, int row_tiles>
 struct WarpAttention {
   static_assert(dims % 16 == 0);
 
-  float maximum[2 * row_tiles];            // of score * scale
+  static constexpr float lowest = -1e30f;  // finite: lowest - lowest is 0
+
+  float maximum[2 * row_tiles];            // of score * scale; lowest where nothing was seen
   float total[2 * row_tiles] = {};         // of the weights that this lane saw
   float sum[row_tiles][dims / 8][4] = {};  // weights * values
   template <int keys>
   using Scores = float[row_tiles][keys / 8][4];
 
   __device__ WarpAttention() {
-    for (float& m : maximum) m = -INFINITY;
+    for (float& m : maximum) m = lowest;
   }
 
   // scores += queries * keys^T.
@@ -41,8 +43,7 @@ struct WarpAttention {
     }
   }
 
-  // Turns scores into weights relative to the maximum, which may
-  // grow. The first tile of each row has a score above -inf.
+  // Turns scores into weights relative to the maximum, which may grow.
   template <int keys>
   __device__ void weigh(Scores<keys>& scores, float scale) {
     float shrink[2 * row_tiles];

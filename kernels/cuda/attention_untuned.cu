@@ -1,5 +1,5 @@
 #include <kernels/cuda/attention.hpp>
-#include <kernels/cuda/block_tables.hpp>
+#include <kernels/cuda/attention_places.hpp>
 #include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/reductions.hpp>
 
@@ -63,13 +63,15 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   if (token >= a.tokens) return;
   const int lane = lane_index(), sequence = sequence_of(a.query_starts, a.sequences, token);
   const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
+  const int64_t row = query_row(a, token, head);
   const Pages<T> pages(a, sequence, head / (a.query_heads / a.kv_heads));
   Scratch& scratch = reinterpret_cast<Scratch*>(shared_memory())[warp_index()];
   for (int i = lane; i < a.head_dim; i += 32)
-    scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[item * a.head_dim + i]) * a.scale;
+    scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[row * a.head_dim + i]) * a.scale;
 
   float maximum = -INFINITY, total = 0, sums[max_dims] = {};
   for (int begin = 0; begin < length; begin += 32) {
+    if (begin / split_size % a.owners != a.owner) continue;
     synchronize_warp();  // the query is written, the weights of the last round are read
     float score = -INFINITY;
     if (begin + lane < length) {
@@ -92,9 +94,39 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     }
   }
   total = warp_sum(total);
-  for (int d = 0; d < max_dims; ++d)
-    if (lane + 32 * d < a.head_dim)
-      static_cast<T*>(a.out)[item * a.head_dim + lane + 32 * d] = static_cast<T>(sums[d] / total);
+  float* const partial = a.owners > 1 ? partial_row(a, row) : nullptr;
+  for (int d = 0; d < max_dims; ++d) {
+    const int place = lane + 32 * d;
+    if (place >= a.head_dim) continue;
+    if (partial)
+      partial[place] = sums[d];
+    else
+      static_cast<T*>(a.out)[row * a.head_dim + place] = static_cast<T>(sums[d] / total);
+  }
+  if (!partial || lane > 0) return;
+  partial[a.head_dim] = maximum;
+  partial[a.head_dim + 1] = total;
+}
+
+// One warp per row. A partial without weight saw nothing: its maximum may be -inf.
+template <typename T>
+__global__ void __launch_bounds__(32 * warps)
+    merge_row(const float* partials, int owners, int rows, int head_dim, T* out) {
+  const int64_t row = static_cast<int64_t>(block_index().x) * warps + warp_index(), width = head_dim + 2;
+  if (row >= rows) return;
+  const auto of = [&](int owner) { return partials + (owner * static_cast<int64_t>(rows) + row) * width; };
+  float maximum = -INFINITY, total = 0;
+  for (int owner = 0; owner < owners; ++owner)
+    if (of(owner)[head_dim + 1] != 0) maximum = fmaxf(maximum, of(owner)[head_dim]);
+  const auto factor = [&](int owner) {
+    return of(owner)[head_dim + 1] != 0 ? expf(of(owner)[head_dim] - maximum) : 0.0f;
+  };
+  for (int owner = 0; owner < owners; ++owner) total += factor(owner) * of(owner)[head_dim + 1];
+  for (int place = lane_index(); place < head_dim; place += 32) {
+    float sum = 0;
+    for (int owner = 0; owner < owners; ++owner) sum += factor(owner) * of(owner)[place];
+    out[row * head_dim + place] = static_cast<T>(sum / total);
+  }
 }
 
 }  // namespace
@@ -104,6 +136,15 @@ void attention_untuned(Stream stream, const AttentionArguments& arguments) {
   with_element_type(arguments.dtype, [&](auto element) {
     launch(attend<decltype(element)>, {static_cast<int>((items + warps - 1) / warps)}, 32 * warps,
            warps * sizeof(Scratch), stream, arguments);
+  });
+}
+
+void merge_partials(Stream stream, DType dtype, const float* partials, int owners, int rows, int head_dim,
+                    void* out) {
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    launch(merge_row<T>, {(rows + warps - 1) / warps}, 32 * warps, 0, stream, partials, owners, rows,
+           head_dim, static_cast<T*>(out));
   });
 }
 

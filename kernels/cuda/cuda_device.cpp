@@ -98,13 +98,17 @@ std::vector<GpuIdentity> identify_gpus() {
   return gpus;
 }
 
+UniqueEvent make_event() {
+  cudaEvent_t event;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  return UniqueEvent(event);
+}
+
 Staging::Staging(size_t size) : bytes(size) {
   void* pinned;
   check(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), "allocating pinned memory");
   memory.reset(static_cast<std::byte*>(pinned));
-  cudaEvent_t event;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
-  copied.reset(event);
+  copied = make_event();
 }
 
 CudaDevice::CudaDevice(int index) {

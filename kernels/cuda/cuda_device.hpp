@@ -13,13 +13,16 @@ namespace maniple::cuda {
 
 using StreamHandle = PlainHandle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = PlainHandle<cudaEvent_t, cudaEventDestroy>;
+using UniqueEvent = UniqueHandle<EventHandle>;
 using PinnedMemory = PlainHandle<std::byte*, cudaFreeHost>;
+
+UniqueEvent make_event();
 
 // Pinned memory for copies, and the event of its last copy.
 struct Staging {
   explicit Staging(size_t size);
   UniqueHandle<PinnedMemory> memory;
-  UniqueHandle<EventHandle> copied;
+  UniqueEvent copied;
   size_t bytes;
 };
 

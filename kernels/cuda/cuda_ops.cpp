@@ -2,13 +2,13 @@
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/seats.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/paged_rows.hpp>
 #include <kernels/reference/rows.hpp>
 
-#include <limits>
 #include <vector>
 
 namespace maniple::cuda {
@@ -18,12 +18,6 @@ namespace {
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
 constexpr int64_t decode_slots_floats = int64_t{32} << 20;  // 128 MiB: 16000 splits of 16 heads of 128
 constexpr int64_t max_decode_arrivals = int64_t{1} << 17;   // sequences * query heads
-
-int narrow(int64_t number) {
-  require(0 <= number && number <= std::numeric_limits<int>::max(),
-          "a size beyond the range of a kernel's int");
-  return static_cast<int>(number);
-}
 
 bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
@@ -76,12 +70,17 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
 
-Weight CudaOps::make_weight(DType dtype, int64_t rows, int64_t columns, int slices) {
-  require(slices >= 1 && columns % slices == 0, "columns of a weight must divide by its reduction slices");
-  return {Tensor(device_, dtype, {rows, columns}), dtype, rows, columns, slices};
+Weight CudaOps::make_weight(const WeightShape& shape) {
+  require_computable(shape);
+  if (shape.format != WeightFormat::dense)
+    throw Error(ExitCode::input, fmt::format("{} weights on a GPU", name_of(shape.format)),
+                "the cuda backend multiplies weights in bf16, fp16 and fp32 only",
+                "use the cpu backend, or a checkpoint in bf16, fp16 or fp32");
+  return {shape, Tensor(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
 }
 
-void CudaOps::pack(Weight& weight, int64_t first_row, ConstTensorView raw) {
+void CudaOps::pack(Weight& weight, int64_t first_row, const RawRows& rows_of_weight) {
+  const ConstTensorView raw = rows_of_weight.values;
   require(raw.shape.rank() == 2 && raw.shape[1] == weight.columns, "raw rows do not fit the weight");
   const TensorView rows = weight.packed.view().rows(first_row, raw.shape[0]);
   if (raw.dtype == weight.dtype)
@@ -107,7 +106,8 @@ bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTe
       {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
 }
 
-void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                     ConstTensorView /*row_maxima*/) {
   const int64_t m = x.shape[0], n = weight.rows, k = weight.columns;
   require(x.shape == Shape{m, k} && out.shape == Shape{m, n} && x.dtype == weight.dtype &&
               (out.dtype == x.dtype || out.dtype == DType::fp32),
@@ -227,7 +227,8 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
-  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype),
+  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype) &&
+              keeps_kv(pages.layout, qkv.dtype),
           "the cache has other heads");
   const PagedRows rows(pages);
   cuda::rotary_store(
@@ -249,8 +250,8 @@ DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
 void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
-  require(call.consistent() && is_activation(call.queries.dtype) && heads.head_dim <= 256 &&
-              call.context.owners == 1,
+  require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
+              is_activation(call.queries.dtype) && heads.head_dim <= 256,
           "shapes of an attention");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{call.queries.dtype,
@@ -269,11 +270,23 @@ void CudaOps::attend(const AttentionCall& call) {
                                      narrow(heads.kv_heads),
                                      narrow(heads.head_dim),
                                      narrow(rows.layout.block_size),
-                                     call.scale};
+                                     call.scale,
+                                     narrow(call.context.owner),
+                                     narrow(call.context.owners),
+                                     narrow(classes_of(call.context))};
   if (!attention_decode(stream_, arguments, decode_workspace(arguments)))
     attention_untuned(stream_, arguments);
   else if (arguments.tokens > arguments.sequences)
     attention_prefill(stream_, arguments);
+}
+
+void CudaOps::merge_partials(ConstTensorView partials, TensorView out) {
+  const int64_t dim = partials.shape[3] - 2;
+  require(partials.dtype == DType::fp32 && is_activation(out.dtype) &&
+              out.shape == Shape{partials.shape[1], partials.shape[2] * dim},
+          "shapes of partial attention");
+  cuda::merge_partials(stream_, out.dtype, partials.as<float>(), narrow(partials.shape[0]),
+                       narrow(partials.shape[1] * partials.shape[2]), narrow(dim), out.data);
 }
 
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,

@@ -6,7 +6,9 @@
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/ops.hpp>
 
+#include <map>
 #include <memory>
+#include <vector>
 
 namespace maniple::cuda {
 
@@ -16,10 +18,11 @@ class CudaOps : public Ops {
   Device& device() override { return device_; }
 
   // Packed weights are plain row major, of any type. Slices have no effect.
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+  Weight make_weight(const WeightShape& shape) override;
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima = {}) override;
   void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;
@@ -35,12 +38,21 @@ class CudaOps : public Ops {
   // Row numbers outside of x give zeros: they are on the device, where no error is thrown.
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
+  int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override;
+  void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                               std::span<const Weight* const> weights, TensorView out) override;
+  void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
+                      TensorView out, ConstTensorView row_maxima = {}) override;
+  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
+  void widen(ConstTensorView x, TensorView out) override;
+
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
 
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
+  void merge_partials(ConstTensorView partials, TensorView out) override;
   std::string attention_path(DType dtype, int64_t head_dim) const override {
     return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
   }
@@ -62,6 +74,11 @@ class CudaOps : public Ops {
 
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);
+  // x_rows: the row of x for each row of out; null: the same.
+  void multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
+                        std::span<const Weight* const> weights, TensorView out, bool gated);
+  // The weights' addresses in the device's memory.
+  const void* const* addresses_of(std::span<const Weight* const> weights);
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);
   DecodeWorkspace decode_workspace(const AttentionArguments& arguments);
 
@@ -75,6 +92,7 @@ class CudaOps : public Ops {
   Tensor decode_arrivals_;
   Tensor skinny_partials_;
   Tensor skinny_arrivals_;
+  std::map<std::vector<const std::byte*>, Tensor> weight_addresses_;  // of the experts of each layer
 };
 
 }  // namespace maniple::cuda

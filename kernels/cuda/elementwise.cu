@@ -141,6 +141,12 @@ __global__ void __launch_bounds__(flat_threads) round_element(const float* x, T*
   if (flat_index() < count) out[flat_index()] = static_cast<T>(x[flat_index()]);
 }
 
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(flat_threads) widen_chunk(const T* x, float* out, int64_t count) {
+  const int64_t at = flat_index() * chunk_size;
+  if (at < count) store_chunk<aligned>(out, at, count, load_chunk<aligned>(x, at, count));
+}
+
 // Word: what a thread moves, sixteen bytes or two.
 template <typename Word>
 __global__ void __launch_bounds__(flat_threads)
@@ -223,6 +229,17 @@ void round_to(Stream stream, DType dtype, const float* x, void* out, int count) 
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
     launch(round_element<T>, flat.grid, flat.threads, 0, stream, x, static_cast<T*>(out), count);
+  });
+}
+
+void widen(Stream stream, DType dtype, const void* x, float* out, int64_t count) {
+  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_alignment(vectors_fit(count, x, out), [&](auto aligned) {
+      launch(widen_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(x), out,
+             count);
+    });
   });
 }
 

@@ -33,4 +33,24 @@ __device__ inline float block_sum(float value, float* scratch) {
   return block_reduce(value, scratch, [](float a, float b) { return a + b; });
 }
 
+// The sum of the values of the threads before this one. total: of all threads. scratch: as in block_reduce.
+__device__ inline int block_sum_before(int value, int* scratch, int& total) {
+  const int lane = device::lane_index();
+  int sum = value;  // of the lanes up to this one
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = device::shuffle(sum, (lane - distance) & 31);
+    if (lane >= distance) sum += other;
+  }
+  if (lane == 31) scratch[device::warp_index()] = sum;
+  device::synchronize_block();
+  int before = sum - value;
+  total = 0;
+  for (int warp = 0; warp < device::block_threads() / 32; ++warp) {
+    if (warp == device::warp_index()) before += total;
+    total += scratch[warp];
+  }
+  device::synchronize_block();
+  return before;
+}
+
 }  // namespace maniple::cuda

@@ -32,6 +32,15 @@ void rotate(Floats& head, const float* cos_sin) {
   }
 }
 
+// What is rounded to fp8 is what another cache would hold: an activation.
+void divide(Floats& head, DType activations, float scale) {
+  for (float& value : head)
+    value = (activations == DType::bf16   ? static_cast<float>(BFloat16(value))
+             : activations == DType::fp16 ? static_cast<float>(Float16(value))
+                                          : value) /
+            scale;
+}
+
 // Softmax over one part of the context: sum of exp(score - maximum) * value, and of exp(score - maximum).
 struct Partial {
   float maximum = -std::numeric_limits<float>::infinity();
@@ -42,19 +51,24 @@ struct Partial {
 class Context {
  public:
   Context(const KvPages& pages, const int32_t* blocks, int64_t kv_head)
-      : rows_(pages), blocks_(blocks), kv_head_(kv_head) {}
+      : rows_(pages),
+        key_scale_(pages.key_scale),
+        value_scale_(pages.value_scale),
+        blocks_(blocks),
+        kv_head_(kv_head) {}
 
   Partial over(IndexRange positions, const Floats& query, float scale) const {
     Partial part;
     Floats scores;
     for (int64_t p = positions.begin; p < positions.end; ++p)
-      scores.push_back(reference::dot(query.data(), read(rows_.keys, p).data(), rows_.layout.head_dim) *
-                       scale);
+      scores.push_back(
+          reference::dot(query.data(), read(rows_.keys, p, key_scale_).data(), rows_.layout.head_dim) *
+          scale);
     part.maximum = *std::max_element(scores.begin(), scores.end());
     part.values.resize(query.size());
     for (int64_t p = positions.begin; p < positions.end; ++p) {
       const float weight = std::exp(scores[static_cast<size_t>(p - positions.begin)] - part.maximum);
-      const Floats value = read(rows_.values, p);
+      const Floats value = read(rows_.values, p, value_scale_);
       part.weight += weight;
       for (size_t i = 0; i < value.size(); ++i) part.values[i] += weight * value[i];
     }
@@ -62,13 +76,16 @@ class Context {
   }
 
  private:
-  Floats read(ConstTensorView cache, int64_t position) const {
+  Floats read(ConstTensorView cache, int64_t position, float scale) const {
     const int64_t size = rows_.layout.block_size;
     const int64_t slot = blocks_[position / size] * size + position % size;
-    return reference::read(cache, rows_.element(slot, kv_head_), rows_.layout.head_dim);
+    Floats head = reference::read(cache, rows_.element(slot, kv_head_), rows_.layout.head_dim);
+    for (float& value : head) value *= scale;
+    return head;
   }
 
   PagedRows rows_;
+  float key_scale_, value_scale_;
   const int32_t* blocks_;
   int64_t kv_head_;
 };
@@ -134,9 +151,12 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
       const int64_t slot = batch.slots.as<int32_t>()[t];
       if (is_query)
         reference::write(queries, (t * heads.query_heads + h) * dim, head);
-      else if (slot >= 0)
+      else if (slot >= 0) {
+        if (pages.layout.dtype == DType::fp8)
+          divide(head, qkv.dtype, is_key ? pages.key_scale : pages.value_scale);
         reference::write(is_key ? rows.keys : rows.values,
                          rows.element(slot, (h - heads.query_heads) % heads.kv_heads), head);
+      }
     }
   }
 }

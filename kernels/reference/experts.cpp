@@ -1,3 +1,4 @@
+#include <kernels/reference/codes.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/routing.hpp>
 #include <kernels/reference/rows.hpp>
@@ -14,6 +15,12 @@ int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routin
   std::vector<reference::Choice> choices(static_cast<size_t>(tokens * router.per_token));
   Floats shares(static_cast<size_t>(experts));
   for (int64_t token = 0; token < tokens; ++token) {
+    const auto mine = std::span(choices).subspan(static_cast<size_t>(token * router.per_token),
+                                                 static_cast<size_t>(router.per_token));
+    if (routing.is_padding(token)) {
+      reference::choose_nobody(mine);
+      continue;
+    }
     const float* const row = logits.as<float>() + token * experts;
     float largest = reference::router_logit(row[0]);
     for (int64_t e = 0; e < experts; ++e) largest = std::max(largest, reference::router_logit(row[e]));
@@ -21,9 +28,7 @@ int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routin
       const float logit = reference::router_logit(row[e]);
       shares[static_cast<size_t>(e)] = logit == largest ? 1.0f : std::exp(logit - largest);
     }
-    reference::choose_experts(row, shares.data(), experts, router.normalise,
-                              std::span(choices).subspan(static_cast<size_t>(token * router.per_token),
-                                                         static_cast<size_t>(router.per_token)));
+    reference::choose_experts(row, shares.data(), experts, router.normalise, mine);
   }
   return reference::order_by_expert(choices, tokens, routing);
 }
@@ -50,11 +55,15 @@ void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTenso
 }
 
 void ReferenceOps::grouped_matmul(ConstTensorView x, const Routing& routing,
-                                  std::span<const Weight* const> weights, TensorView out) {
+                                  std::span<const Weight* const> weights, TensorView out,
+                                  ConstTensorView row_maxima) {
   for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
     const IndexRange range = routing.rows_of(expert);
+    Tensor maxima(device(), DType::fp32, {row_maxima.empty() ? 0 : 1, range.size()});
+    for (int64_t row = 0; row < maxima.shape().elements(); ++row)
+      maxima.view().as<float>()[row] = reference::over_ranks(row_maxima, range.begin + row);
     matmul(x.rows(range.begin, range.size()), *weights[static_cast<size_t>(expert)], {},
-           out.rows(range.begin, range.size()));
+           out.rows(range.begin, range.size()), maxima);
   }
 }
 

@@ -11,10 +11,13 @@ class ReferenceOps : public HostOps {
  public:
   using HostOps::HostOps;
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override;
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override;
+  Weight make_weight(const WeightShape& shape) override;
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima = {}) override;
+  void row_abs_maxima(ConstTensorView x, TensorView out) override;
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
 
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
@@ -30,7 +33,7 @@ class ReferenceOps : public HostOps {
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                std::span<const Weight* const> weights, TensorView out) override;
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out) override;
+                      TensorView out, ConstTensorView row_maxima = {}) override;
   void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
   void widen(ConstTensorView x, TensorView out) override;
 

@@ -29,6 +29,8 @@ void choose_experts(const float* logits, const float* shares, int64_t experts, b
     for (Choice& choice : choices) choice.weight /= sum;
 }
 
+void choose_nobody(std::span<Choice> choices) { std::ranges::fill(choices, Choice{.expert = -1}); }
+
 int64_t order_by_expert(std::span<Choice> choices, int64_t tokens, Routing& routing) {
   const auto per_token = static_cast<int64_t>(choices.size()) / std::max<int64_t>(tokens, 1);
   const int64_t width = routing.chosen.shape[1];
@@ -38,6 +40,7 @@ int64_t order_by_expert(std::span<Choice> choices, int64_t tokens, Routing& rout
   std::fill_n(chosen, tokens * width, -1);
   std::fill_n(places, tokens * width, -1);
   for (const Choice& choice : choices) {
+    if (choice.expert < 0) continue;
     ++routing.counts.as<int32_t>()[choice.expert];
     if (routing.experts.contains(choice.expert))
       ++offsets[static_cast<size_t>(choice.expert - routing.experts.begin) + 1];

@@ -26,6 +26,9 @@ Floats read(ConstTensorView view, int64_t begin, int64_t count) {
     case DType::fp16:
       widen(view.as<Float16>() + begin, values);
       break;
+    case DType::fp8:
+      widen(view.as<Float8>() + begin, values);
+      break;
     default:
       require(false, "not a floating-point tensor");
   }
@@ -44,6 +47,10 @@ void write(TensorView view, int64_t begin, std::span<const float> values) {
     case DType::fp16:
       std::transform(values.begin(), values.end(), view.as<Float16>() + begin,
                      [](float v) { return Float16(v); });
+      break;
+    case DType::fp8:
+      std::transform(values.begin(), values.end(), view.as<Float8>() + begin,
+                     [](float v) { return Float8(v); });
       break;
     default:
       require(false, "not a floating-point tensor");

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace maniple {
@@ -52,6 +54,12 @@ void tighten(HostMemory& memory, const HostMemory& other) {
   memory.limit = std::min(memory.limit, other.limit);
 }
 
+std::optional<size_t> address_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
+}
+
 }  // namespace
 
 // Limits hold for a group and all its ancestors. In a container the
@@ -73,10 +81,18 @@ HostMemory host_memory(const fs::path& root) {
   return memory;
 }
 
+size_t free_addresses() {
+  const std::optional<size_t> limit = address_limit();
+  if (!limit) return unlimited;
+  const size_t used = number_in("/proc/self/statm", "", 0) * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return *limit - std::min(*limit, used);
+}
+
+void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << 5; }
+
 std::string address_limit_text() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return fmt::format(" (ulimit -v allows this process {} MiB of addresses)", limit.rlim_cur >> 20);
+  const std::optional<size_t> limit = address_limit();
+  return limit ? fmt::format(" (ulimit -v allows this process {} MiB of addresses)", *limit >> 20) : "";
 }
 
 Error out_of_memory() {

@@ -19,6 +19,12 @@ struct HostMemory {
 // root: where /proc and /sys are, for tests.
 HostMemory host_memory(const std::filesystem::path& root = "/");
 
+// Bytes that ulimit -v leaves to this process; it counts reserved memory too.
+size_t free_addresses();
+
+// From here on the peak of resident memory (getrusage) is that of what follows, where the system can forget the one before.
+void forget_peak_memory();
+
 // For the message about a failed allocation or thread start: the limit of this process's address space, which
 // counts reserved memory too. Empty without such a limit.
 std::string address_limit_text();

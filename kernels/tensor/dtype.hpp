@@ -8,7 +8,7 @@
 
 namespace maniple {
 
-enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8 };
+enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8, fp8 };  // fp8: e4m3
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -19,13 +19,14 @@ constexpr size_t size_of(DType dtype) {
     case DType::fp16:
       return 2;
     case DType::uint8:
+    case DType::fp8:
       return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8"};
+  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8", "fp8"};
   return names[static_cast<size_t>(dtype)];
 }
 
@@ -70,6 +71,33 @@ struct Float16 {
     }
     const uint32_t wide_exponent = exponent == 31 ? 255u : exponent + 112u;
     return std::bit_cast<float>(sign | (wide_exponent << 23) | (mantissa << 13));
+  }
+};
+
+// e4m3: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities, NaN 0x7f and 0xff.
+struct Float8 {
+  static constexpr float largest = 448;
+  uint8_t bits = 0;
+
+  Float8() = default;
+  // Saturates.
+  explicit Float8(float value) {
+    const uint32_t wide = std::bit_cast<uint32_t>(value), magnitude = wide & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+      bits = 0x7f;
+    else if (magnitude >= 0x43e00000u)  // from 448 on
+      bits = 0x7e;
+    else if (magnitude < 0x3c800000u)  // subnormal: adding 2^14 rounds to multiples of 2^-9
+      bits = static_cast<uint8_t>(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) -
+                                  0x46800000u);
+    else
+      bits = static_cast<uint8_t>((magnitude - 0x3c000000u + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20);
+    bits = static_cast<uint8_t>(bits | (wide >> 24 & 0x80u));
+  }
+  explicit operator float() const {
+    const uint32_t sign = uint32_t{bits & 0x80u} << 24, magnitude = bits & 0x7fu;
+    if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+    return std::bit_cast<float>(sign | magnitude << 20) * 0x1p120f;
   }
 };
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace maniple {
@@ -37,8 +36,7 @@ Comparison compare(const Metric& a, const Metric& b) {
                  a.values.size(),
                  b.values.size(),
                  {}};
-  if (row.n_a < fewest_repeats || row.n_b < fewest_repeats)
-    row.ratio.low = row.ratio.high = std::numeric_limits<double>::quiet_NaN();
+  if (row.n_a < fewest_repeats || row.n_b < fewest_repeats) row.ratio.low = row.ratio.high = not_measured;
   row.verdict = verdict_of(row);
   return row;
 }

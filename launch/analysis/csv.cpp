@@ -2,6 +2,7 @@
 #include <launch/run_directory/durable_file.hpp>
 
 #include <fmt/format.h>
+#include <boost/algorithm/string/replace.hpp>
 
 #include <cmath>
 #include <vector>
@@ -11,9 +12,7 @@ namespace {
 
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string field = "\"";
-  for (const char c : text) field += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return field + '"';
+  return fmt::format("\"{}\"", boost::algorithm::replace_all_copy(text, "\"", "\"\""));
 }
 
 // Counts are exact up to 2^53.

@@ -2,21 +2,20 @@
 #include <launch/analysis/gnuplot.hpp>
 #include <launch/process/command_output.hpp>
 
+#include <boost/algorithm/string/replace.hpp>
+
+#include <algorithm>
+
 namespace maniple {
 
 namespace fs = std::filesystem;
 
 namespace {
 
-bool has_gnuplot() {
-  return !output_of({"gnuplot", "--version"}, std::chrono::seconds(10)).value_or("").empty();
-}
-
 void draw_one(const fs::path& folder, const std::string& name) {
   const fs::path picture = folder / (name + ".svg");
   fs::remove(picture);
-  std::string change = "cd ";
-  change += gnuplot_text(folder.string());
+  const std::string change = fmt::format("cd {}", gnuplot_text(folder.string()));
   output_of({"gnuplot", "-e", change, name + ".gp"}, std::chrono::minutes(5));
   if (!fs::exists(picture) || fs::is_empty(picture))
     throw Error(ExitCode::preflight, fmt::format("gnuplot made no {}", picture.string()), "",
@@ -26,10 +25,9 @@ void draw_one(const fs::path& folder, const std::string& name) {
 }  // namespace
 
 // Single quotes are doubled; a line's end would end the command.
-std::string gnuplot_text(const std::string& text) {
-  std::string inside;
-  for (const char c : text) inside += c == '\'' ? std::string("''") : std::string(1, c == '\n' ? ' ' : c);
-  return '\'' + inside + '\'';
+std::string gnuplot_text(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return fmt::format("'{}'", boost::algorithm::replace_all_copy(text, "'", "''"));
 }
 
 std::string script_head(const std::string& name, const std::string& title) {
@@ -41,7 +39,7 @@ std::string script_head(const std::string& name, const std::string& title) {
 }
 
 void draw(const std::vector<std::pair<fs::path, std::string>>& scripts, const fs::path& root) {
-  if (!has_gnuplot())
+  if (output_of({"gnuplot", "--version"}, std::chrono::seconds(10)).value_or("").empty())
     throw Error(
         ExitCode::preflight, fmt::format("CSV and scripts are in {}", root.string()),
         "there is no gnuplot here to draw them",

@@ -9,7 +9,7 @@
 namespace maniple {
 
 // In single quotes.
-std::string gnuplot_text(const std::string& text);
+std::string gnuplot_text(std::string text);
 // The first lines of a script that reads CSV files and writes NAME.svg beside itself. title: a text of gnuplot.
 std::string script_head(const std::string& name, const std::string& title);
 

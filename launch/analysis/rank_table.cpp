@@ -50,13 +50,6 @@ std::string imbalance_row(const std::vector<RecordedRank>& ranks, std::string_vi
   return row + '\n';
 }
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0, count = 0;
-  for (const double value : values)
-    if (!std::isnan(value)) sum += value, ++count;
-  return sum / count;
-}
-
 std::string place_of(const RecordedRank& rank) { return fmt::format("rank {} on {}", rank.rank, rank.host); }
 
 // Who had room for the fewest KV blocks: the others of its replica have as many.
@@ -99,7 +92,7 @@ std::string rank_table_text(const RecordedJob& job) {
   if (ranks.empty()) return fmt::format("{}: nothing was recorded of its ranks\n", job.name);
   std::string text = caption();
   for (const RecordedRank& rank : ranks) text += row_of(rank);
-  text += imbalance_row(ranks, "max/mean", mean_of);
+  text += imbalance_row(ranks, "max/mean", mean);
   text += imbalance_row(ranks, "max/median",
                         [](const std::vector<double>& values) { return quantile(values, 0.5); });
   text += blocks_text(ranks);

@@ -1,34 +1,25 @@
 #include <launch/analysis/recorded_ranks.hpp>
 #include <launch/analysis/recorded_run.hpp>
+#include <launch/analysis/statistics.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <map>
 
 namespace maniple {
 namespace {
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
-
-struct Source {
-  const char* field;
-  double RecordedRank::*target;
-};
-constexpr std::array<Source, 13> sources = {{{"steps", &RecordedRank::steps},
-                                             {"load_s", &RecordedRank::load_s},
-                                             {"prefill_s", &RecordedRank::prefill_s},
-                                             {"decode_s", &RecordedRank::decode_s},
-                                             {"comm_s", &RecordedRank::comm_s},
-                                             {"idle_s", &RecordedRank::idle_s},
-                                             {"weight_bytes", &RecordedRank::weight_bytes},
-                                             {"kv_bytes", &RecordedRank::kv_bytes},
-                                             {"scratch_bytes", &RecordedRank::scratch_bytes},
-                                             {"rss_peak_bytes", &RecordedRank::rss_peak_bytes},
-                                             {"rss_bytes", &RecordedRank::rss_peak_bytes},
-                                             {"node_j", &RecordedRank::node_j},
-                                             {"fitting_blocks", &RecordedRank::fitting_blocks}}};
+// By the names of the record.
+const std::vector<RankMeasure> recorded_measures = [] {
+  std::vector<RankMeasure> measures = {{"", "steps", &RecordedRank::steps},
+                                       {"", "rss_bytes", &RecordedRank::rss_peak_bytes},
+                                       {"", "node_j", &RecordedRank::node_j},
+                                       {"", "fitting_blocks", &RecordedRank::fitting_blocks}};
+  measures.insert(measures.end(), rank_phases.begin(), rank_phases.end());
+  measures.insert(measures.end(), rank_memory.begin(), rank_memory.end());
+  return measures;
+}();
 
 // -1 for what no rank, node or place can be: a file may hold anything.
 int whole(double number) { return number >= 0 && number < INT32_MAX ? static_cast<int>(number) : -1; }
@@ -36,7 +27,7 @@ int whole(double number) { return number >= 0 && number < INT32_MAX ? static_cas
 RecordedRank nothing_of(int rank) {
   RecordedRank totals{};
   totals.rank = rank;
-  for (const Source& source : sources) totals.*source.target = none;
+  for (const RankMeasure& measure : recorded_measures) totals.*measure.field = not_measured;
   return totals;
 }
 
@@ -44,10 +35,10 @@ RecordedRank nothing_of(int rank) {
 void take(std::map<int, RecordedRank>& ranks, const Record& record, const char* table) {
   const std::vector<double> numbers = column(record, table, "rank");
   for (const double number : numbers) ranks.try_emplace(whole(number), nothing_of(whole(number)));
-  for (const Source& source : sources) {
-    const std::vector<double> values = column(record, table, source.field);
+  for (const RankMeasure& measure : recorded_measures) {
+    const std::vector<double> values = column(record, table, measure.recorded_as);
     for (size_t row = 0; row < values.size(); ++row)
-      if (!std::isnan(values[row])) ranks.at(whole(numbers[row])).*source.target = values[row];
+      if (!std::isnan(values[row])) ranks.at(whole(numbers[row])).*measure.field = values[row];
   }
 }
 
@@ -83,25 +74,16 @@ std::vector<RecordedRank> recorded_ranks(const Record& record) {
   return list;
 }
 
-Spread spread_of(const std::vector<RecordedRank>& ranks, double RecordedRank::*field) {
-  Spread spread{none, none, -1};
-  double sum = 0;
-  int count = 0;
-  for (const RecordedRank& totals : ranks) {
-    const double value = totals.*field;
-    if (std::isnan(value)) continue;
-    sum += value;
-    ++count;
-    if (spread.rank < 0 || value > spread.max) spread = {none, value, totals.rank};
-  }
-  spread.mean = count > 0 ? sum / count : none;
-  return spread;
+std::vector<double> values_of(const std::vector<RecordedRank>& ranks, double RecordedRank::*field) {
+  std::vector<double> values;
+  for (const RecordedRank& rank : ranks) values.push_back(rank.*field);
+  return values;
 }
 
 Energy energy_of(const std::vector<RecordedRank>& ranks) {
   std::map<int, double> nodes;  // NaN until a rank of the node could read it
   for (const RecordedRank& totals : ranks) {
-    double& joules = nodes.try_emplace(totals.node, none).first->second;
+    double& joules = nodes.try_emplace(totals.node, not_measured).first->second;
     if (std::isnan(joules)) joules = totals.node_j;
   }
   Energy energy{static_cast<int>(nodes.size()), 0, 0};

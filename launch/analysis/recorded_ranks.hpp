@@ -26,24 +26,22 @@ std::vector<RecordedRank> recorded_ranks(const Record& record);
 
 struct RankMeasure {
   const char* name;
+  const char* recorded_as;
   double RecordedRank::*field;
 };
-inline constexpr std::array<RankMeasure, 5> rank_phases = {{{"load", &RecordedRank::load_s},
-                                                            {"prefill", &RecordedRank::prefill_s},
-                                                            {"decode", &RecordedRank::decode_s},
-                                                            {"comm", &RecordedRank::comm_s},
-                                                            {"idle", &RecordedRank::idle_s}}};
-inline constexpr std::array<RankMeasure, 4> rank_memory = {{{"weights", &RecordedRank::weight_bytes},
-                                                            {"KV", &RecordedRank::kv_bytes},
-                                                            {"scratch", &RecordedRank::scratch_bytes},
-                                                            {"peak", &RecordedRank::rss_peak_bytes}}};
+inline constexpr std::array<RankMeasure, 5> rank_phases = {
+    {{"load", "load_s", &RecordedRank::load_s},
+     {"prefill", "prefill_s", &RecordedRank::prefill_s},
+     {"decode", "decode_s", &RecordedRank::decode_s},
+     {"comm", "comm_s", &RecordedRank::comm_s},
+     {"idle", "idle_s", &RecordedRank::idle_s}}};
+inline constexpr std::array<RankMeasure, 4> rank_memory = {
+    {{"weights", "weight_bytes", &RecordedRank::weight_bytes},
+     {"KV", "kv_bytes", &RecordedRank::kv_bytes},
+     {"scratch", "scratch_bytes", &RecordedRank::scratch_bytes},
+     {"peak", "rss_peak_bytes", &RecordedRank::rss_peak_bytes}}};
 
-// Over the ranks that recorded it; NaN for none.
-struct Spread {
-  double mean, max;
-  int rank;  // of the max; -1 for none
-};
-Spread spread_of(const std::vector<RecordedRank>& ranks, double RecordedRank::*field);
+std::vector<double> values_of(const std::vector<RecordedRank>& ranks, double RecordedRank::*field);
 
 // The node's counters, where its ranks could read them.
 struct Energy {

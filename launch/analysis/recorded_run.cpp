@@ -1,6 +1,5 @@
 #include <kernels/support/check.hpp>
 #include <launch/analysis/recorded_run.hpp>
-#include <launch/run_directory/run_lock.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -13,19 +12,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool has_record(const fs::path& folder) {
-  return fs::exists(folder / record_file_name) || fs::exists(folder / record_log_name);
-}
-
 double unix_time(fs::file_time_type time) {
   return std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch()).count();
-}
-
-// Compares clocks of different machines, as `status` does, and allows the same silence.
-bool is_alive(const JobOwner& owner) {
-  constexpr double longest_silence = 60;
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return !is_gone(owner) && now.count() - static_cast<double>(owner.heartbeat) / 1000 < longest_silence;
 }
 
 void judge_end(RecordedJob& job, const fs::path& folder) {
@@ -44,9 +32,10 @@ RecordedJob read_job(const fs::path& file, std::string name) {
   return job;
 }
 
-fs::path record_in(const fs::path& folder) {
-  const fs::path packed = folder / record_file_name;
-  return fs::exists(packed) ? packed : folder / record_log_name;
+std::optional<fs::path> record_in(const fs::path& folder) {
+  for (const char* const name : {record_file_name, record_log_name})
+    if (fs::exists(folder / name)) return folder / name;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -56,18 +45,24 @@ RecordedRun read_run(const fs::path& path) {
   const fs::path log = path.string() + ".log";
   if (!fs::is_directory(path)) {
     run.jobs.push_back(read_job(fs::exists(path) || !fs::exists(log) ? path : log, path.string()));
-  } else if (has_record(path)) {
-    run.jobs.push_back(read_job(record_in(path), path.string()));
+  } else if (const std::optional<fs::path> record = record_in(path)) {
+    run.jobs.push_back(read_job(*record, path.string()));
   } else {
     for (const fs::path& folder : job_folders(path))
-      if (has_record(folder))
-        run.jobs.push_back(read_job(record_in(folder), "job " + folder.filename().string()));
+      if (const std::optional<fs::path> of_job = record_in(folder))
+        run.jobs.push_back(read_job(*of_job, "job " + folder.filename().string()));
   }
   if (run.jobs.empty())
     throw Error(ExitCode::input, fmt::format("{} has no record", path.string()),
                 "it is no run directory, or its jobs ran with --record off",
                 "give a run directory, the folder of one of its jobs, or a record (.h5 or .log)");
   return run;
+}
+
+bool is_alive(const JobOwner& owner) {
+  constexpr double longest_silence = 60;
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return !looks_gone(owner) && now.count() - static_cast<double>(owner.heartbeat) / 1000 < longest_silence;
 }
 
 bool is_log(const RecordedJob& job) { return job.file.extension() != ".h5"; }

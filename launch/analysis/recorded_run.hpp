@@ -2,6 +2,7 @@
 #pragma once
 
 #include <launch/record/record_file.hpp>
+#include <launch/run_directory/run_lock.hpp>
 
 #include <filesystem>
 #include <optional>
@@ -28,6 +29,8 @@ struct RecordedRun {
 // Throws Error (input) where nothing was recorded.
 RecordedRun read_run(const std::filesystem::path& path);
 
+// Whether its job is heard of. Compares clocks of different machines, so it allows more silence than a takeover does.
+bool is_alive(const JobOwner& owner);
 // A log that --pack turns into a file.
 bool is_log(const RecordedJob& job);
 

@@ -12,23 +12,34 @@
 namespace maniple {
 namespace {
 
-// Steps with about as many sequences; sums but for the times.
+std::string percent(double part, double whole) {
+  return std::isnan(part / whole) ? "-" : fmt::format("{:.1f}", 100 * part / whole);
+}
+
+// Of the record's fields, those that a row of several steps has in sums.
+constexpr std::array summed = {"weight",   "tokens",     "forward_s", "comm_s",
+                               "sample_s", "schedule_s", "transit_s"};
+
+// Steps with about as many sequences.
 struct StepGroup {
   std::vector<double> ms, weights;
-  double steps = 0, tokens = 0, seconds = 0, forward = 0, comm = 0, sample = 0, schedule = 0, transit = 0,
-         slots = 0, kv_tokens = 0;
+  std::map<std::string, double> sums;  // by field
+  double seconds = 0, slots = 0, kv_tokens = 0;
+
+  double mean(const char* field) const { return sums.at(field) / sums.at("weight"); }
+  std::string share(const char* field) const { return percent(sums.at(field), seconds); }
 };
 
-// By the power of two that a step's sequences reach. A row of several steps has their sums, and the blocks of the last one.
+// By the power of two that a step's sequences reach. A row of several steps has the blocks of the last one.
 using StepGroups = std::map<uint64_t, StepGroup>;
 
 void add_steps(const Record& record, StepGroups& groups) {
   const std::vector<double> seconds = step_seconds(record);
   const auto of = [&](const char* field) { return column(record, "steps", field); };
-  const std::vector<double> weight = of("weight"), sequences = of("sequences"), tokens = of("tokens"),
-                            planned = of("planned_s"), answered = of("answered_s"), forward = of("forward_s"),
-                            comm = of("comm_s"), sample = of("sample_s"), schedule = of("schedule_s"),
-                            transit = of("transit_s"), held = of("held_blocks"), kv = of("kv_tokens");
+  const std::vector<double> weight = of("weight"), sequences = of("sequences"), planned = of("planned_s"),
+                            answered = of("answered_s"), held = of("held_blocks"), kv = of("kv_tokens");
+  std::map<std::string, std::vector<double>> columns;
+  for (const char* const field : summed) columns[field] = of(field);
   const double block_size = block_size_of(record);
   for (size_t row = 0; row < seconds.size(); ++row) {
     if (!(weight[row] >= 1)) continue;
@@ -36,43 +47,26 @@ void add_steps(const Record& record, StepGroups& groups) {
         groups[std::bit_floor(static_cast<uint64_t>(std::clamp(sequences[row] / weight[row], 0.0, 1e15)))];
     group.ms.push_back(1e3 * seconds[row]);
     group.weights.push_back(weight[row]);
-    group.steps += weight[row];
-    group.tokens += tokens[row];
+    for (const auto& [field, values] : columns) group.sums[field] += values[row];
     group.seconds += answered[row] - planned[row];
-    group.forward += forward[row];
-    group.comm += comm[row];
-    group.sample += sample[row];
-    group.schedule += schedule[row];
-    group.transit += transit[row];
     group.slots += weight[row] * held[row] * block_size;
     group.kv_tokens += weight[row] * kv[row];
   }
-}
-
-std::string percent(double part, double whole) {
-  return std::isnan(part / whole) ? "-" : fmt::format("{:.1f}", 100 * part / whole);
 }
 
 std::string row_of(uint64_t from, const StepGroup& group) {
   const auto at = [&](double p) { return number_text(quantile(group.ms, group.weights, p)); };
   const std::string sequences = from < 2 ? fmt::format("{}", from) : fmt::format("{}-{}", from, 2 * from - 1);
   return fmt::format("{:>13} {:>8.0f} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-                     sequences, group.steps, at(0.5), at(0.9), at(0.99),
-                     number_text(group.tokens / group.steps), percent(group.forward, group.seconds),
-                     percent(group.comm, group.seconds), percent(group.sample, group.seconds),
-                     percent(group.schedule, group.seconds), percent(group.transit, group.seconds),
+                     sequences, group.sums.at("weight"), at(0.5), at(0.9), at(0.99),
+                     number_text(group.mean("tokens")), group.share("forward_s"), group.share("comm_s"),
+                     group.share("sample_s"), group.share("schedule_s"), group.share("transit_s"),
                      percent(group.slots - group.kv_tokens, group.slots));
 }
 
 std::string quantile_row(const char* name, const Quantiles& values) {
   return fmt::format("{:<18} {:>9} {:>9} {:>9} {:>9}\n", name, number_text(values.p50),
                      number_text(values.p90), number_text(values.p99), number_text(values.max));
-}
-
-Quantiles quantiles_of(const RecordedRun& run, const char* field) {
-  const std::vector<double> values = column(run, "requests", field);
-  return {std::nan(""), quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99),
-          quantile(values, 1)};
 }
 
 std::string slowest_text(const RecordedRun& run) {
@@ -126,8 +120,8 @@ std::string request_table_text(const RecordedRun& run, const Summary& summary) {
                                     {"ITL (ms)", summary.itl_ms},
                                     {"end-to-end (ms)", summary.e2e_ms}})
     text += quantile_row(name, times);
-  text += quantile_row("prompt (tokens)", quantiles_of(run, "prompt"));
-  text += quantile_row("output (tokens)", quantiles_of(run, "output"));
+  text += quantile_row("prompt (tokens)", quantiles_of(column(run, "requests", "prompt")));
+  text += quantile_row("output (tokens)", quantiles_of(column(run, "requests", "output")));
   return text + slowest_text(run);
 }
 

@@ -5,20 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
 namespace maniple {
 namespace {
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
 constexpr double noisy_share = 0.05;  // half of the spread, of the median
 
 double tokens_per_s(const RecordedRun& run) {
   const Summary summary = summarize(run);
   const Metric* const rate = summary.find("out_tok_per_s");
-  return rate ? rate->median() : none;
+  return rate ? rate->median() : not_measured;
 }
 
 // Of a few launches there is only the distance from the smallest to the largest.
@@ -81,7 +79,7 @@ std::vector<std::string> differences_between(const std::vector<StudyLaunch>& lau
 }  // namespace
 
 ScalingResult scaling_of(const Study& study, std::vector<StudyLaunch> launches) {
-  ScalingResult result{study, {}, none, {}, differences_between(launches)};
+  ScalingResult result{study, {}, not_measured, {}, differences_between(launches)};
   for (const StudyPoint& point : study.points) result.rows.push_back(row_of(point, launches));
   for (ScalingRow& row : result.rows) relate(row, result.rows.front(), study.mode);
   if (study.mode == ScalingMode::strong) result.serial_fraction = serial_fraction_of(result.rows);

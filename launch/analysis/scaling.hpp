@@ -4,22 +4,19 @@
 #include <launch/analysis/statistics.hpp>
 #include <launch/scaling/study_launches.hpp>
 
-#include <limits>
 #include <string>
 #include <vector>
 
 namespace maniple {
 
 struct ScalingRow {
-  static constexpr double none = std::numeric_limits<double>::quiet_NaN();
-
   StudyPoint point;
   int nodes = 0;
-  std::vector<double> tokens_per_s = {};   // output, of each launch: the median of its repeats
-  Interval rate = {none, none, none};      // of the launches
-  double smallest = none, largest = none;  // launch
-  double speed_up = none, efficiency = none;
-  double karp_flatt = none;
+  std::vector<double> tokens_per_s = {};  // output, of each launch: the median of its repeats
+  Interval rate = {not_measured, not_measured, not_measured};  // of the launches
+  double smallest = not_measured, largest = not_measured;      // launch
+  double speed_up = not_measured, efficiency = not_measured;
+  double karp_flatt = not_measured;
   std::string verdict = {};  // VALID, NOISY or INVALID; empty without launches
   std::string reason = {};   // of INVALID
 };

@@ -2,7 +2,7 @@
 #include <launch/analysis/scaling_text.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>

@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 namespace maniple {
 namespace {
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
 constexpr double tail = 0.025;  // of each side
 constexpr size_t resamples = 10'000, fewest_for_an_interval = 6;
 
@@ -25,7 +23,7 @@ std::vector<double> sorted(std::vector<double> values) {
 
 // values: sorted.
 double quantile_of(const std::vector<double>& values, double p) {
-  if (values.empty()) return none;
+  if (values.empty()) return not_measured;
   const double place = p * static_cast<double>(values.size() - 1);
   const auto below = static_cast<size_t>(place);
   const size_t above = std::min(below + 1, values.size() - 1);
@@ -43,13 +41,20 @@ double median_of_resample(const std::vector<double>& values, boost::random::mt19
 
 }  // namespace
 
+double mean(const std::vector<double>& values) {
+  double sum = 0, count = 0;
+  for (const double value : values)
+    if (!std::isnan(value)) sum += value, ++count;
+  return sum / count;
+}
+
 double quantile(std::vector<double> values, double p) { return quantile_of(sorted(std::move(values)), p); }
 
 double quantile(const std::vector<double>& values, const std::vector<double>& weights, double p) {
   std::vector<std::pair<double, double>> ordered;  // value, values up to and with it
   for (size_t i = 0; i < values.size(); ++i)
     if (!std::isnan(values[i]) && weights[i] > 0) ordered.emplace_back(values[i], weights[i]);
-  if (ordered.empty()) return none;
+  if (ordered.empty()) return not_measured;
   std::ranges::sort(ordered);
   for (size_t i = 1; i < ordered.size(); ++i) ordered[i].second += ordered[i - 1].second;
   const auto at = [&](double index) {
@@ -63,7 +68,7 @@ double quantile(const std::vector<double>& values, const std::vector<double>& we
 Interval median_interval(std::vector<double> given) {
   const std::vector<double> values = sorted(std::move(given));
   const double median = quantile_of(values, 0.5);
-  if (values.size() < fewest_for_an_interval) return {median, none, none};
+  if (values.size() < fewest_for_an_interval) return {median, not_measured, not_measured};
   // The largest k such that fewer than k + 1 values lie below the median with at most this probability.
   const boost::math::binomial half(static_cast<double>(values.size()), 0.5);
   const auto k = static_cast<size_t>(boost::math::quantile(half, tail));
@@ -73,7 +78,7 @@ Interval median_interval(std::vector<double> given) {
 Interval ratio_interval(const std::vector<double>& given_a, const std::vector<double>& given_b) {
   const std::vector<double> a = sorted(given_a), b = sorted(given_b);
   const double median = quantile_of(b, 0.5) / quantile_of(a, 0.5);
-  if (a.size() < 2 || b.size() < 2) return {median, none, none};
+  if (a.size() < 2 || b.size() < 2) return {median, not_measured, not_measured};
   boost::random::mt19937 bits;
   std::vector<double> ratios(resamples);
   for (double& ratio : ratios) {
@@ -84,7 +89,9 @@ Interval ratio_interval(const std::vector<double>& given_a, const std::vector<do
   return {median, quantile_of(ratios, tail), quantile_of(ratios, 1 - tail)};
 }
 
-double karp_flatt(double speedup, double p) { return p > 1 ? (1 / speedup - 1 / p) / (1 - 1 / p) : none; }
+double karp_flatt(double speedup, double p) {
+  return p > 1 ? (1 / speedup - 1 / p) / (1 - 1 / p) : not_measured;
+}
 
 double amdahl_serial_fraction(const std::vector<double>& p, const std::vector<double>& speedup) {
   double products = 0, squares = 0;
@@ -93,7 +100,7 @@ double amdahl_serial_fraction(const std::vector<double>& p, const std::vector<do
     products += parallel * (1 / speedup[i] - 1 / p[i]);
     squares += parallel * parallel;
   }
-  return squares > 0 ? products / squares : none;
+  return squares > 0 ? products / squares : not_measured;
 }
 
 }  // namespace maniple

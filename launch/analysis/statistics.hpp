@@ -1,14 +1,19 @@
 // What a few repetitions say. Values that are NaN were not measured, and are left out everywhere.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 namespace maniple {
+
+inline constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
 
 // low, high: of 95 %; NaN where there are too few values for one.
 struct Interval {
   double median, low, high;
 };
+
+double mean(const std::vector<double>& values);  // NaN for no values
 
 // Linear between the two nearest values (type 7 of Hyndman and Fan 1996, R's default). 0 <= p <= 1; NaN for no values.
 double quantile(std::vector<double> values, double p);

@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace maniple {
 namespace {
 
-constexpr double threshold = 1.1, none = std::numeric_limits<double>::quiet_NaN();
+constexpr double threshold = 1.1;
 constexpr int fewest_windows = 5;
 constexpr double window_s = 2;  // between heartbeats
 
@@ -49,7 +48,7 @@ struct Totals {
 
   double at(const std::vector<double>& totals, double time) const {
     const auto after = std::ranges::lower_bound(time_s, time);
-    if (after == time_s.end() || (after == time_s.begin() && *after > time)) return none;
+    if (after == time_s.end() || (after == time_s.begin() && *after > time)) return not_measured;
     const auto i = static_cast<size_t>(after - time_s.begin());
     if (time_s[i] == time) return totals[i];
     const double share = (time - time_s[i - 1]) / (time_s[i] - time_s[i - 1]);
@@ -58,7 +57,7 @@ struct Totals {
   // NaN where no step was computed.
   double own_per_step(double begin, double end) const {
     const double count = at(steps, end) - at(steps, begin);
-    return count > 0 ? (at(own_s, end) - at(own_s, begin)) / count : none;
+    return count > 0 ? (at(own_s, end) - at(own_s, begin)) / count : not_measured;
   }
 };
 
@@ -112,6 +111,7 @@ using Features = std::array<double, 3>;  // steps, tokens, context
 struct Work {
   Features features{};
   double own_s = 0;
+  double per_step(size_t feature) const { return features[feature] / features[0]; }
 };
 
 // The normal equations of own time = weights . features. They can be subtracted: what one replica gave is taken out.
@@ -174,17 +174,14 @@ struct Range {
     }
   }
   void add(const Work& work) {
-    Features per_step = work.features;
-    for (double& feature : per_step) feature /= work.features[0];
-    add(Range{per_step, per_step});
+    const Features features = {1, work.per_step(1), work.per_step(2)};
+    add(Range{features, features});
   }
   // A line says little about work that nobody else had.
   bool covers(const Work& work) const {
     constexpr double slack = 1.25;
-    for (size_t i = 1; i < 3; ++i) {
-      const double value = work.features[i] / work.features[0];
-      if (value * slack < least[i] || value > most[i] * slack) return false;
-    }
+    for (size_t i = 1; i < 3; ++i)
+      if (work.per_step(i) * slack < least[i] || work.per_step(i) > most[i] * slack) return false;
     return true;
   }
 };
@@ -197,7 +194,7 @@ std::vector<Window> against_the_fit(const Works& works, const Fit& fit, const Ra
     for (size_t i = 0; i < 3; ++i) expected += weights[i] * work.features[i];
     const double begin = static_cast<double>(window) * window_s;
     const bool says_something = expected > 0 && range.covers(work);
-    windows.push_back({begin, begin + window_s, says_something ? work.own_s / expected : none});
+    windows.push_back({begin, begin + window_s, says_something ? work.own_s / expected : not_measured});
   }
   return windows;
 }

@@ -4,7 +4,6 @@
 
 #include <launch/analysis/recorded_ranks.hpp>
 
-#include <string>
 #include <vector>
 
 namespace maniple {

@@ -5,15 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 namespace maniple {
 namespace {
-
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
 // The rows of all jobs.
 double sum_of(const std::vector<double>& values) {
@@ -25,15 +21,9 @@ uint64_t count_in(const RecordedRun& run, std::string_view table, std::string_vi
   return static_cast<uint64_t>(std::clamp(sum_of(column(run, table, field)), 0.0, 1e18));
 }
 
-double mean_of(const std::vector<double>& values) {
-  const auto known = std::ranges::count_if(values, [](double value) { return !std::isnan(value); });
-  return known > 0 ? sum_of(values) / static_cast<double>(known) : none;
-}
-
 Quantiles in_ms(std::vector<double> seconds) {
   for (double& value : seconds) value *= 1e3;
-  return {mean_of(seconds), quantile(seconds, 0.5), quantile(seconds, 0.9), quantile(seconds, 0.99),
-          quantile(seconds, 1)};
+  return quantiles_of(seconds);
 }
 
 std::vector<double> differences(std::vector<double> later, const std::vector<double>& earlier) {
@@ -52,7 +42,7 @@ Quantiles step_times(const RecordedRun& run) {
   for (size_t row = 0; row < seconds.size(); ++row)
     if (!std::isnan(seconds[row])) sum += seconds[row] * weights[row], count += weights[row];
   const auto at = [&](double p) { return quantile(seconds, weights, p); };
-  return {count > 0 ? sum / count : none, at(0.5), at(0.9), at(0.99), at(1)};
+  return {count > 0 ? sum / count : not_measured, at(0.5), at(0.9), at(0.99), at(1)};
 }
 
 // From the first plan to the last answer, of each job.
@@ -79,7 +69,7 @@ Quantiles token_gaps(const RecordedRun& run) {
       seconds += tpot[row] * (output[row] - 1);
       gaps += output[row] - 1;
     }
-  return {gaps > 0 ? seconds / gaps * 1e3 : none, median_ms("itl_p50_s"), median_ms("itl_p90_s"),
+  return {gaps > 0 ? seconds / gaps * 1e3 : not_measured, median_ms("itl_p50_s"), median_ms("itl_p90_s"),
           median_ms("itl_p99_s"), quantile(column(run, "requests", "itl_max_s"), 1) * 1e3};
 }
 
@@ -96,7 +86,7 @@ double empty_slots_of(const RecordedRun& run) {
       tokens += weight[row] * held_tokens[row];
     }
   }
-  return slots > 0 ? 1 - tokens / slots : none;
+  return slots > 0 ? 1 - tokens / slots : not_measured;
 }
 
 Energy energy_of_jobs(const RecordedRun& run) {
@@ -131,7 +121,7 @@ void add_metrics(Summary& summary) {
   const auto add = [&](const std::string& name, const char* unit, double value) {
     if (!std::isnan(value) && !summary.find(name)) summary.metrics.push_back({name, unit, {value}});
   };
-  const double seconds = summary.seconds > 0 ? summary.seconds : none;
+  const double seconds = summary.seconds > 0 ? summary.seconds : not_measured;
   const auto tokens = static_cast<double>(summary.output_tokens);
   add("out_tok_per_s", "tok/s", tokens / seconds);
   add("total_tok_per_s", "tok/s", (tokens + static_cast<double>(summary.prompt_tokens)) / seconds);
@@ -170,7 +160,12 @@ std::vector<double> step_seconds(const Record& record) {
 double block_size_of(const Record& record) {
   const auto options = nlohmann::json::parse(text_of(record, "options"), nullptr, /*allow_exceptions=*/false);
   const nlohmann::json::json_pointer place("/in_force/block_size");
-  return options.contains(place) && options[place].is_number() ? options[place].get<double>() : none;
+  return options.contains(place) && options[place].is_number() ? options[place].get<double>() : not_measured;
+}
+
+Quantiles quantiles_of(const std::vector<double>& values) {
+  return {mean(values), quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99),
+          quantile(values, 1)};
 }
 
 double Metric::median() const { return quantile(values, 0.5); }
@@ -182,7 +177,7 @@ const Metric* Summary::find(std::string_view metric) const {
 
 double Summary::joules_per_token() const {
   const bool known = energy.nodes > 0 && energy.readable == energy.nodes && output_tokens > 0;
-  return known ? energy.joules / static_cast<double>(output_tokens) : none;
+  return known ? energy.joules / static_cast<double>(output_tokens) : not_measured;
 }
 
 Summary summarize(const RecordedRun& run) {

@@ -4,7 +4,6 @@
 #include <launch/analysis/recorded_ranks.hpp>
 #include <launch/analysis/recorded_run.hpp>
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@ namespace maniple {
 struct Quantiles {
   double mean, p50, p90, p99, max;
 };
+Quantiles quantiles_of(const std::vector<double>& values);
 
 // A number that can be compared or required: one value for a run, or one for each repetition.
 struct Metric {

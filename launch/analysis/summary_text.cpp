@@ -95,10 +95,12 @@ std::string served_text(const Summary& summary) {
 
 std::string spreads_text(const std::vector<RecordedRank>& ranks, const auto& measures, auto&& text_of_value) {
   std::string text;
-  for (const RankMeasure& measure : measures)
-    if (const Spread spread = spread_of(ranks, measure.field); spread.max > 0)
+  for (const RankMeasure& measure : measures) {
+    const std::vector<double> values = values_of(ranks, measure.field);
+    if (const double most = quantile(values, 1); most > 0)
       text += fmt::format("{}{} {} (max/mean {:.2f})", text.empty() ? "" : ", ", measure.name,
-                          text_of_value(spread.max), spread.max / spread.mean);
+                          text_of_value(most), most / mean(values));
+  }
   return text;
 }
 
@@ -130,21 +132,15 @@ json gaps_json(const Quantiles& gaps) {
 
 json ranks_json(const std::vector<RecordedRank>& ranks) {
   json list = json::array();
-  for (const RecordedRank& rank : ranks)
-    list.push_back({{"rank", rank.rank},
-                    {"host", rank.host},
-                    {"tensor", rank.tensor},
-                    {"pipeline", rank.pipeline},
-                    {"data", rank.data},
-                    {"load_s", rank.load_s},
-                    {"prefill_s", rank.prefill_s},
-                    {"decode_s", rank.decode_s},
-                    {"comm_s", rank.comm_s},
-                    {"idle_s", rank.idle_s},
-                    {"weight_bytes", rank.weight_bytes},
-                    {"kv_bytes", rank.kv_bytes},
-                    {"scratch_bytes", rank.scratch_bytes},
-                    {"rss_peak_bytes", rank.rss_peak_bytes}});
+  for (const RecordedRank& rank : ranks) {
+    json& object = list.emplace_back(json{{"rank", rank.rank},
+                                          {"host", rank.host},
+                                          {"tensor", rank.tensor},
+                                          {"pipeline", rank.pipeline},
+                                          {"data", rank.data}});
+    for (const RankMeasure& phase : rank_phases) object[phase.recorded_as] = rank.*phase.field;
+    for (const RankMeasure& memory : rank_memory) object[memory.recorded_as] = rank.*memory.field;
+  }
   return list;
 }
 

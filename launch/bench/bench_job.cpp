@@ -2,6 +2,7 @@
 #include <launch/output/report.hpp>
 #include <launch/preflight/job_facts.hpp>
 #include <launch/process/signals.hpp>
+#include <launch/record/record_log.hpp>
 #include <launch/run_directory/disk_wait.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <runtime/collective_phase.hpp>
@@ -23,6 +24,15 @@ void write_result(const std::filesystem::path& path, const std::string& text) {
   place.write(text);
 }
 
+// A bench keeps nothing before its end, so neither does the log of one that was killed.
+void check_record(const std::string& file, const Overwrite& overwrite) {
+  check_output(file, overwrite, nullptr);
+  const std::string log = file + ".log";
+  if (!is_left_over(log)) return check_output(log, overwrite, nullptr);
+  if (!overwrite.quiet)
+    say(fmt::format("maniple: note: {} is of a bench that was killed; it is replaced\n", log));
+}
+
 }  // namespace
 
 BenchJob::BenchJob(World& world, const BenchOptions& options, RankActivity& activity)
@@ -30,9 +40,7 @@ BenchJob::BenchJob(World& world, const BenchOptions& options, RankActivity& acti
   collective_phase(world, [&] {
     if (world.rank() != 0) return;
     if (options.json) maniple::check_output(*options.json, options.overwrite, nullptr);
-    if (options.record)
-      for (const std::string& file : {*options.record, *options.record + ".log"})
-        maniple::check_output(file, options.overwrite, nullptr);
+    if (options.record) check_record(*options.record, options.overwrite);
     stdout_.emplace("-");
     if (!options.quiet) line_.emplace(terminal_columns(), ProgressLine::Clock::now());
   });

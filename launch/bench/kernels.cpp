@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <launch/bench/host_step.hpp>
 #include <launch/bench/kernels.hpp>
 #include <launch/bench/model_shard.hpp>
 #include <launch/options/option_names.hpp>
@@ -35,6 +36,7 @@ ModelShard::Pass pass_of(ModelShard& shard, const KernelCase& one) {
     case KernelPart::decode:
       return shard.attention(one.tokens, 1, one.context - 1);
     case KernelPart::prefill:
+    case KernelPart::host:
       break;
   }
   return shard.attention(1, one.tokens, one.context);
@@ -53,9 +55,17 @@ StepWork work_of(const KernelCase& one) {
     case KernelPart::decode:
       return {.context = tokens * context, .attended = tokens * context};
     case KernelPart::prefill:
+    case KernelPart::host:
       break;
   }
   return {.context = context + tokens, .attended = tokens * context + tokens * (tokens + 1) / 2};
+}
+
+void add_row(BenchJob& job, const Kernel& kernel, const Ceilings& ceilings, BenchResult& result) {
+  job.print(table_line(kernel, ceilings));
+  result.numbers["rows"].push_back(json_of(kernel, ceilings));
+  result.evidence.results.push_back({name_of(kernel), kernel.seconds});
+  result.kernels.push_back(row_of(kernel));
 }
 
 // Collective.
@@ -79,6 +89,27 @@ std::optional<Kernel> measure(BenchJob& job, ModelShard& shard, Device& device, 
   kernel.flops = flops(cost, work_of(one)) / layers;
   kernel.bytes = bytes_moved(cost, work_of(one)) / layers;
   return kernel;
+}
+
+// Collective. One after the other, behind a caption. False after a stop.
+bool measure_host(BenchJob& job, const EngineOptions& engine, Backend& backend, const Ceilings& ceilings,
+                  BenchResult& result) {
+  World& world = job.world();
+  HostStep step(world, engine, *backend.ops, job.activity());
+  const auto replicas = static_cast<uint64_t>(world.size() / engine.tensor_size);
+  job.print(
+      fmt::format("# host: steps of decoding sequences without a model; {} of tp {}; {}, median [95 % CI]\n",
+                  counted(replicas, "replica"), engine.tensor_size,
+                  counted(static_cast<uint64_t>(job.options().repeats), "repeat")));
+  for (const int64_t sequences : decode_sequences) {
+    const auto calls = job.time_calls([&](int steps) {
+      return step.seconds(static_cast<uint32_t>(sequences), static_cast<uint32_t>(steps));
+    });
+    if (!calls) return false;
+    add_row(job, {{KernelPart::host, sequences}, engine.tensor_size, 1, median_interval(calls->seconds)},
+            ceilings, result);
+  }
+  return true;
 }
 
 // Collective. Rank r has the part of tensor rank r, as in a job of that tensor size.
@@ -156,6 +187,10 @@ std::vector<KernelCase> kernel_cases(int64_t max_positions) {
 }
 
 std::string table_line(const Kernel& kernel, const Ceilings& ceilings) {
+  if (kernel.part == KernelPart::host)
+    return fmt::format("{:>9} {:>7} {:>8} {:>10}  {:20} {:>8} {:>8}  -\n", name_of(kernel.part),
+                       kernel.tokens, "-", microseconds(kernel.seconds.median), microseconds(kernel.seconds),
+                       "-", "-");
   const bool attends = kernel.part == KernelPart::decode || kernel.part == KernelPart::prefill;
   const Bound bound = bound_of(kernel, ceilings);
   return fmt::format("{:>9} {:>7} {:>8} {:>10}  {:20} {:>8.1f} {:>8.2f}  {:.0f} % {}\n", name_of(kernel.part),
@@ -166,6 +201,7 @@ std::string table_line(const Kernel& kernel, const Ceilings& ceilings) {
 
 json json_of(const Kernel& kernel, const Ceilings& ceilings) {
   const Bound bound = bound_of(kernel, ceilings);
+  const bool computes = kernel.part != KernelPart::host;
   return {{"tensor", kernel.tensor},
           {"part", name_of(kernel.part)},
           {"tokens", kernel.tokens},
@@ -176,8 +212,8 @@ json json_of(const Kernel& kernel, const Ceilings& ceilings) {
           {"ci_high_us", kernel.seconds.high * 1e6},
           {"flops", kernel.flops},
           {"bytes", kernel.bytes},
-          {"of_probe", bound.share},
-          {"probe", bound.probe}};
+          {"of_probe", computes ? json(bound.share) : json()},
+          {"probe", computes ? json(bound.probe) : json()}};
 }
 
 KernelRow row_of(const Kernel& kernel) {
@@ -213,12 +249,10 @@ std::optional<BenchResult> bench_kernels(BenchJob& job, const EngineOptions& eng
                    fmt::format("tp {} {}", tensor, name_of(one.part)));
       const std::optional<Kernel> kernel = measure(job, *shard, *backend.device, tensor, one);
       if (!kernel) return std::nullopt;
-      job.print(table_line(*kernel, ceilings));
-      result.numbers["rows"].push_back(json_of(*kernel, ceilings));
-      result.evidence.results.push_back({name_of(*kernel), kernel->seconds});
-      result.kernels.push_back(row_of(*kernel));
+      add_row(job, *kernel, ceilings, result);
     }
   }
+  if (!measure_host(job, engine, backend, ceilings, result)) return std::nullopt;
   const std::optional<Roofline> after = probe_roofline(job, backend, engine);
   if (!after) return std::nullopt;
   add_probes(result, *before, *after);

@@ -10,10 +10,10 @@ namespace maniple {
 
 // layer: one layer but its attention, on `tokens`. head: logits of `tokens` rows, and the best token of each. decode: attention
 // of one layer, in which `tokens` sequences compute a token each that sees `context` positions. prefill: the same for a single
-// sequence that computes `tokens` after `context` others.
-enum class KernelPart : uint8_t { layer, head, decode, prefill };
+// sequence that computes `tokens` after `context` others. host: a step of `tokens` decoding sequences without a model (HostStep).
+enum class KernelPart : uint8_t { layer, head, decode, prefill, host };
 constexpr std::string_view name_of(KernelPart part) {
-  constexpr std::string_view names[] = {"layer", "head", "decode", "prefill"};
+  constexpr std::string_view names[] = {"layer", "head", "decode", "prefill", "host"};
   return names[static_cast<size_t>(part)];
 }
 
@@ -24,7 +24,7 @@ struct KernelCase {
 // Those to measure. Throws Error (usage) on one that does not divide the model, as the ranks of such a group would.
 std::vector<int> tensor_sizes(const std::vector<uint32_t>& asked, const EngineOptions& engine,
                               const ModelConfig& config);
-// Those that a model with so many positions can have.
+// Those of the model that one with so many positions can have.
 std::vector<KernelCase> kernel_cases(int64_t max_positions);
 
 struct Kernel : KernelCase {

@@ -1,6 +1,7 @@
 #include <kernels/reference/rows.hpp>
 #include <launch/bench/model_shard.hpp>
 #include <launch/bench/roofline.hpp>
+#include <runtime/checkpoint/random_weights.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/execution/dry_run.hpp>
 
@@ -25,7 +26,8 @@ RankPlan stage(TensorRank place, int index, IndexRange layers) {
 }
 
 ModelConfig cut(ModelConfig config, TensorRank place, DType type, uint64_t memory) {
-  const uint64_t layer = cost_of(*make_model(config, stage(place, 1, {0, 1})), type).weight_bytes;
+  const uint64_t layer =
+      cost_of(*make_model(config, stage(place, 1, {0, 1})), type, *scheme_of(config)).weight_bytes;
   const auto enough = static_cast<int64_t>(std::max(memory / layer + 1, uint64_t{2}));
   config.num_layers = std::min(config.num_layers, enough);
   return config;
@@ -55,8 +57,8 @@ ModelShard::ModelShard(const ModelConfig& config, TensorRank place, const Engine
       groups_{.tensor = std::make_unique<DryCommunicator>(place)},
       layers_(make_model(config, stage(place, 1, {0, config_.num_layers}))),
       head_(make_model(config, stage(place, 2, {0, 0}))),
-      cost_of_layers_(cost_of(*layers_, engine.dtype)),
-      cost_of_head_(cost_of(*head_, engine.dtype)),
+      cost_of_layers_(cost_of(*layers_, engine.dtype, *scheme_of(config_))),
+      cost_of_head_(cost_of(*head_, engine.dtype, *scheme_of(config_))),
       context_{ops_, workspace_, groups_, engine.dtype, progress} {}
 
 uint64_t ModelShard::bytes_needed(int64_t longest) const {
@@ -65,9 +67,10 @@ uint64_t ModelShard::bytes_needed(int64_t longest) const {
 }
 
 void ModelShard::load() {
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config_);
   for (Model* model : {layers_.get(), head_.get()}) {
-    make_weights(*model, ops_, engine_.dtype);
-    fill_with_random(*model, ops_, engine_.seed, context_.layer);
+    make_weights(*model, ops_, engine_.dtype, *scheme, nullptr);
+    fill_with_random(*model, ops_, *scheme, engine_.seed, context_.layer);
   }
   layers_->prepare(ops_, short_sequence);
 }

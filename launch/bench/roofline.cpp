@@ -25,7 +25,7 @@ class ProductProbe {
  public:
   ProductProbe(Backend& backend, DType type)
       : ops_(*backend.ops),
-        weight_(ops_.make_weight(type, width(), width(), 1)),
+        weight_(ops_.make_weight({type, width(), width(), 1})),
         x_(touched(*backend.device, type, {rows(), width()})),
         out_(*backend.device, type, {rows(), width()}) {
     constexpr int64_t at_once = 64;
@@ -33,7 +33,7 @@ class ProductProbe {
     std::vector<float> raw(static_cast<size_t>(at_once * width()));
     for (int64_t row = 0; row < width(); row += at_once) {
       for (float& value : raw) value = static_cast<float>(random()) * 0x1p-32F - 0.5F;
-      ops_.pack(weight_, row, view_of(raw.data(), DType::fp32, {at_once, width()}));
+      ops_.pack(weight_, row, {view_of(raw.data(), DType::fp32, {at_once, width()})});
     }
     ops_.prepare_matmul(x_, weight_, {}, out_);
   }

@@ -151,7 +151,7 @@ GenerationRequest Workload::request(size_t index, uint64_t repeat) const {
 }
 
 uint64_t Workload::hash() const {
-  StreamHash hash;
+  StreamHash hash(HashKind::xxh64);
   for (const auto& [prompt, output] : requests) {
     const uint32_t head[] = {output, static_cast<uint32_t>(prompt.size())};
     hash.add(std::as_bytes(std::span(head)));

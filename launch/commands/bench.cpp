@@ -1,3 +1,4 @@
+#include <kernels/support/host_memory.hpp>
 #include <launch/bench/comm.hpp>
 #include <launch/bench/kernels.hpp>
 #include <launch/bench/load.hpp>
@@ -13,7 +14,6 @@
 #include <launch/run_directory/disk_wait.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -39,12 +39,8 @@ Prepared prepare(World& world, const BenchOptions& asked) {
   Prepared job;
   job.options = asked;
   EngineOptions& engine = job.options.engine;
-  engine.backend.kind = common_backend(world, engine.backend.kind);
-  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
-  collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
+  job.model = agree_on_job(world, job.options);
   if (!serves(asked)) serve_nothing(engine);
-  if (!engine.model.empty()) job.model = share_model(world, engine.model);
-  if (job.model) engine.dtype = job_dtype(world, job.options, job.model->config);
   collective_phase(world, [&] {
     const ModelConfig* config = job.model ? &job.model->config : nullptr;
     job.plan = plan_or_refuse(world.locations(), engine, config);
@@ -71,8 +67,7 @@ Prepared prepare(World& world, const BenchOptions& asked) {
 
 // The processors of each rank: "cpu 0-3", "gpu 0000:41:00.0".
 std::vector<std::string> places_of(const JobFacts& job) {
-  std::vector<std::vector<int>> masks;
-  for (const RankFacts& facts : job.ranks) masks.push_back(facts.cpus);
+  const std::vector<std::vector<int>> masks = masks_of(job);
   std::vector<std::string> places;
   for (size_t rank = 0; rank < job.size(); ++rank) {
     const GpuFacts* gpu = job.on_gpus() ? job.gpu_of(rank) : nullptr;
@@ -146,11 +141,14 @@ std::optional<BenchResult> serve_between_probes(BenchJob& bench, const Prepared&
   const EngineOptions& options = job.options.engine;
   const std::optional<Roofline> before = probe_roofline(bench, backend, options);
   if (!before) return std::nullopt;
+  forget_peak_memory();                                           // the record has that of the engine
   std::optional<BenchResult> result = serve(bench, job, record);  // on rank 0
   const std::optional<Roofline> after = probe_roofline(bench, backend, options);
   if (!after || !result) return std::nullopt;
   add_probes(*result, *before, *after);
-  add_utilisation(*result, cost_of(*make_model(job.model->config, {}), options.dtype), *before);
+  add_utilisation(*result,
+                  cost_of(*make_model(job.model->config, {}), options.dtype, *scheme_of(job.model->config)),
+                  *before);
   return result;
 }
 

@@ -16,10 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-[[noreturn]] void refuse_target(const std::string& what, const std::string& why, const std::string& remedy) {
-  throw Error(ExitCode::input, what, why, remedy);
-}
-
 // Neither the source, nor in it, nor around it; and nothing that would be lost.
 void check_target(const fs::path& from, const fs::path& to, bool overwrite) {
   const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
@@ -27,11 +23,11 @@ void check_target(const fs::path& from, const fs::path& to, bool overwrite) {
     return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
   };
   if (inside(target, source) || inside(source, target))
-    refuse_target(fmt::format("{} is in its own source {}", to.string(), from.string()),
-                  "a conversion reads one model and writes another", "give a path outside of it");
+    throw Error(ExitCode::input, fmt::format("{} is in its own source {}", to.string(), from.string()),
+                "a conversion reads one model and writes another", "give a path outside of it");
   if (!fs::exists(to) || overwrite) return;
-  refuse_target(fmt::format("{} exists", to.string()), "its content would be lost",
-                "--overwrite replaces it; or give another name");
+  throw Error(ExitCode::input, fmt::format("{} exists", to.string()), "its content would be lost",
+              "--overwrite replaces it; or give another name");
 }
 
 void note_on_stripes(const fs::path& to) {
@@ -47,8 +43,8 @@ void note_on_stripes(const fs::path& to) {
 // The target of a way back is replaced with all that is in it.
 void check_folder(const fs::path& to) {
   if (!fs::exists(to) || fs::exists(to / "config.json") || (fs::is_directory(to) && fs::is_empty(to))) return;
-  refuse_target(fmt::format("{} is no model", to.string()), "--overwrite replaces models alone",
-                "give another name");
+  throw Error(ExitCode::input, fmt::format("{} is no model", to.string()),
+              "--overwrite replaces models alone", "give another name");
 }
 
 // Folders of downloads and the like.
@@ -78,8 +74,8 @@ ExitCode run_convert(const ConvertOptions& options) {
     unpack_model(files, options.to, options.threads);
   } else {
     if (fs::is_directory(options.to))
-      refuse_target(fmt::format("{} is a directory", options.to.string()), "a packed model is one file",
-                    "give the name of a file that ends in .h5");
+      throw Error(ExitCode::input, fmt::format("{} is a directory", options.to.string()),
+                  "a packed model is one file", "give the name of a file that ends in .h5");
     note_on_stripes(options.to);
     note_on_folders(files);
     pack_model(files, options.to, model_hash(files),

@@ -11,8 +11,6 @@
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
-#include <runtime/shared_model.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -85,7 +83,8 @@ void check_model(World& world, const JobOptions& options, const SharedModel& mod
   });
   if (options.engine.random_weights) return;
   const WeightIndex index = share_index(world, model);
-  collective_phase(world, [&] { check_names(*make_model(model.config, {}), index); });
+  collective_phase(world,
+                   [&] { check_names(*make_model(model.config, {}), index, *scheme_of(model.config)); });
 }
 
 void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
@@ -101,13 +100,7 @@ void measure_and_report(World& world, const JobOptions& options, const JobPlan& 
 
 ExitCode diagnose(World& world, const DoctorOptions& asked) {
   JobOptions options = asked;
-  options.engine.backend.kind = common_backend(world, options.engine.backend.kind);
-  if (options.engine.backend.cpu_path == CpuPath::automatic)
-    options.engine.backend.cpu_path = common_cpu_path(world);
-  collective_phase(world, [&] { plan_or_refuse(world.locations(), options.engine); });
-  std::optional<SharedModel> model;
-  if (!options.engine.model.empty()) model = share_model(world, options.engine.model);
-  if (model) options.engine.dtype = job_dtype(world, options, model->config);
+  const std::optional<SharedModel> model = agree_on_job(world, options);
   JobPlan plan;
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);

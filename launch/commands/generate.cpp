@@ -11,16 +11,13 @@
 #include <launch/run_directory/disk_wait.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
 
 #include <fmt/ranges.h>
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <span>
 
 namespace maniple {
 namespace {
@@ -40,12 +37,10 @@ bool streams(const GenerateOptions& options) { return is_bare(options) && ::isat
 
 // The other ranks have ended by now. A failure is a CollectiveError, because no rank waits for rank 0.
 ExitCode close_results(GenerateJob& job, const RunSummary& summary, size_t failed,
-                       const std::string& record) {
-  try {
-    return job.close(summary, failed, InterruptScope::interrupted_code(), record);
-  } catch (const Error& error) {
-    throw CollectiveError(error);
-  }
+                       const std::string& record) try {
+  return job.close(summary, failed, InterruptScope::interrupted_code(), record);
+} catch (const Error& error) {
+  throw CollectiveError(error);
 }
 
 std::optional<double> seconds_to_limit(const StopClock* clock) {
@@ -199,14 +194,10 @@ ExitCode generate(World& world, const GenerateOptions& options, Vitals vitals,
   reporters.log.write(start_text(world));
   GenerateOptions settled = options;
   EngineOptions& engine = settled.engine;
-  engine.backend.kind = common_backend(world, engine.backend.kind);
-  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
-  collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
-  SharedModel model = share_model(world, engine.model);
-  engine.dtype = job_dtype(world, settled, model.config);
+  std::optional<SharedModel> model = agree_on_job(world, settled);
   JobPlan plan;
   collective_phase(world, [&] {
-    plan = plan_or_refuse(world.locations(), engine, &model.config);
+    plan = plan_or_refuse(world.locations(), engine, &model->config);
     if (world.rank() == 0)
       job.emplace(settled, plan, world.locations()[0].host, instruction_path_of(engine.backend),
                   vitals.activity.disk);
@@ -228,7 +219,7 @@ ExitCode generate(World& world, const GenerateOptions& options, Vitals vitals,
   collective_phase(world, [&] {
     if (job) report_preflight(preflight, settled, *job);
   });
-  return load_and_serve(world, settled, preflight.job, std::move(model), vitals, job, reporters);
+  return load_and_serve(world, settled, preflight.job, std::move(*model), vitals, job, reporters);
 }
 
 }  // namespace

@@ -44,13 +44,11 @@ bool has_final_files(const fs::path& run, const RunProgress& counts) {
   return (counts.done == counts.failed || holds(results_name)) && (counts.failed == 0 || holds(errors_name));
 }
 
-bool has_chat_template(const ModelFiles& files) {
-  try {
-    ChatTemplate::load(files);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
+bool has_chat_template(const ModelFiles& files) try {
+  ChatTemplate::load(files);
+  return true;
+} catch (const Error&) {
+  return false;
 }
 
 // prompt: the first line with raw text, or empty.
@@ -286,12 +284,10 @@ ExitCode GenerateJob::process_exit_code(ExitCode code) const {
   return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
 }
 
-void GenerateJob::give_up(ExitCode code) {
-  try {
-    if (ordered_) ordered_->write_held();
-    if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
-  } catch (const std::exception&) {
-  }
+void GenerateJob::give_up(ExitCode code) try {
+  if (ordered_) ordered_->write_held();
+  if (run_) run_->finish({RunState::fault, static_cast<int>(code)}, "null");
+} catch (const std::exception&) {
 }
 
 }  // namespace maniple

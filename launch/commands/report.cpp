@@ -5,22 +5,47 @@
 #include <launch/analysis/rank_table.hpp>
 #include <launch/analysis/requirement.hpp>
 #include <launch/analysis/row_tables.hpp>
+#include <launch/analysis/scaling_text.hpp>
 #include <launch/analysis/summary_text.hpp>
 #include <launch/commands/commands.hpp>
-#include <launch/commands/report_output.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/output/report.hpp>
-#include <launch/scaling/study.hpp>
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace maniple {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+struct Output {
+  std::string text, json;
+};
+
+// Throws Error (input) where a file or a folder holds something.
+void check_outputs(const ReportOptions& options) {
+  if (options.json) check_overwrite(*options.json, options.overwrite);
+  for (const std::optional<fs::path>& folder : {options.csv, options.svg})
+    if (std::error_code none;
+        folder && !options.overwrite.asked && fs::exists(*folder) && !fs::is_empty(*folder, none))
+      throw Error(ExitCode::input, fmt::format("{} is not empty", folder->string()),
+                  "its files would be replaced", "give another folder, or --overwrite");
+}
+
+// The text to stdout, unless the JSON goes there.
+void print(const Output& output, const ReportOptions& options) {
+  if (options.json != "-") fmt::print("{}", output.text);
+  flush_stdout();
+  if (!options.json) return;
+  OutputFile file(*options.json);
+  file.clear();
+  file.write(output.json);
+  file.close();
+}
 
 void pack(const RecordedJob& job, const Overwrite& overwrite) {
   if (!is_log(job)) return;
@@ -41,13 +66,6 @@ void refuse_incomparable(const Side& a, const Side& b) {
                 "a ratio would say nothing about either of them", "--force compares");
 }
 
-std::string forced_text(const Side& a, const Side& b) {
-  std::string text;
-  for (const std::string& difference : differences_of(a.run, b.run))
-    text += fmt::format("# {}\n", difference);
-  return text;
-}
-
 Output comparison_of(const Side& a, const Side& b) {
   const std::vector<Comparison> rows = compare(a.summary, b.summary);
   std::string text;
@@ -55,7 +73,8 @@ Output comparison_of(const Side& a, const Side& b) {
     const std::string verdict = verdict_of(side->run.jobs.back().record);
     text += fmt::format("# {}: {}{}{}\n", name, side->run.name, verdict.empty() ? "" : ", ", verdict);
   }
-  text += forced_text(a, b);
+  for (const std::string& difference : differences_of(a.run, b.run))
+    text += fmt::format("# {}\n", difference);
   text += rows.empty() ? "they have no number in common\n" : comparison_text(rows);
   return {text, comparison_json(a, b, rows) + '\n'};
 }
@@ -131,6 +150,53 @@ void check_requirements(const std::vector<Side>& sides, const ReportOptions& opt
     else
       for (const Side& side : sides) check_requirement(requirement, nullptr, side.summary);
   }
+}
+
+// A study alone.
+void refuse_others(const ReportOptions& options) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ExitCode::usage, what, "a study has a table of its own",
+                "maniple report STUDY; maniple report STUDY/points/.../record.h5 for a launch");
+  };
+  if (options.compare || options.runs.size() > 1) refuse("a study is reported alone");
+  if (options.ranks || options.pack || options.steps || options.requests)
+    refuse("--ranks, --steps, --requests and --pack do not go with a study");
+}
+
+// Of each point that was measured.
+void check_requirements(const ScalingResult& result, const std::vector<Requirement>& requirements) {
+  for (const ScalingRow& row : result.rows) {
+    if (row.tokens_per_s.empty()) continue;
+    Summary summary;
+    for (const auto& [name, value] : {std::pair("efficiency", row.efficiency),
+                                      {"speed_up", row.speed_up},
+                                      {"out_tok_per_s", row.rate.median}})
+      summary.metrics.push_back({name, "", {value}});
+    for (const Requirement& requirement : requirements) check_requirement(requirement, nullptr, summary);
+  }
+}
+
+std::string fom_of(const ScalingResult& result) {
+  const ScalingRow& last = result.rows.back();
+  return std::isnan(last.efficiency) ? "" : fmt::format("fom: efficiency = {:.3f}\n", last.efficiency);
+}
+
+// Table, JSON, CSV, plots, requirements of every point.
+void report_study(const ReportOptions& options) {
+  refuse_others(options);
+  const fs::path folder = options.runs.front();
+  const Study study = read_study(folder);
+  const ScalingResult result = scaling_of(study, launches_of(study, folder));
+  const std::string fom = options.fom ? fom_of(result) : "";
+  print({scaling_text(result) + fom, scaling_json(result, folder.string()) + '\n'}, options);
+  for (const std::optional<fs::path>& to : {options.csv, options.svg})
+    if (to) make_folder(*to), write_scaling_csv(result, *to);
+  check_requirements(result, options.requirements);
+  if (!options.svg) return;
+  std::vector<std::pair<fs::path, std::string>> scripts;
+  for (const std::string& name : write_scaling_scripts(result, *options.svg))
+    scripts.emplace_back(*options.svg, name);
+  draw(scripts, *options.svg);
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 #include <launch/commands/run_identity.hpp>
+#include <launch/options/option_names.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
 #include <runtime/collective_phase.hpp>
+#include <runtime/device_choice.hpp>
 
 #include <fmt/ranges.h>
-
 #include <xxhash.h>
 
 #include <algorithm>
@@ -43,6 +44,11 @@ std::string text_of(const SamplingFields& sampling) {
 
 }  // namespace
 
+std::string weights_text(const EngineOptions& engine) {
+  const std::string weights = engine.random_weights ? "random" : "of the model";
+  return engine.quantize ? fmt::format("{}, quantised to {}", weights, name_of(*engine.quantize)) : weights;
+}
+
 uint64_t model_hash(const ModelFiles& files) {
   uint64_t hash = 0;
   for (const std::string& name : files.names()) {
@@ -78,7 +84,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("requests", fmt::format("{}", identity.requests));
   manifest.set("shard", fmt::format("{}/{}", options.shard.index, options.shard.count));
   manifest.set("model", fmt::format("{:016x}", model_hash(engine.model)));
-  manifest.set("weights", engine.random_weights ? "random" : "of the model");
+  manifest.set("weights", weights_text(engine));
   manifest.set("dtype", std::string(name_of(engine.dtype)));
   manifest.set("sampling", text_of(options.sampling));
   manifest.set("seed", fmt::format("{}", identity.seed));
@@ -119,6 +125,17 @@ DType job_dtype(World& world, const JobOptions& options, const ModelConfig& conf
     type = fp16 && !(begun && *begun == name_of(DType::bf16)) ? DType::fp16 : DType::bf16;
   });
   return gather_values(world, type).front();
+}
+
+std::optional<SharedModel> agree_on_job(World& world, JobOptions& options) {
+  EngineOptions& engine = options.engine;
+  engine.backend.kind = common_backend(world, engine.backend.kind);
+  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
+  collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
+  if (engine.model.empty()) return std::nullopt;
+  SharedModel model = share_model(world, engine.model, engine.quantize);
+  engine.dtype = job_dtype(world, options, model.config);
+  return model;
 }
 
 ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests) {

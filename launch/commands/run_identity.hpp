@@ -3,8 +3,8 @@
 
 #include <launch/options/options.hpp>
 #include <launch/run_directory/manifest.hpp>
-#include <runtime/checkpoint/model_files.hpp>
 #include <runtime/job_plan.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <cstdint>
 #include <ctime>
@@ -29,6 +29,7 @@ struct RunIdentity {
 std::string instruction_path_of(const BackendOptions& backend);  // "avx512", "reference", "cuda"
 // "grid", "off", or "batch of tensor size 3": below `grid` the layout decides bits.
 std::string level_of(const JobPlan& plan);
+std::string weights_text(const EngineOptions& engine);  // "of the model", "random, quantised to int8"
 Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity);
 
 // Fails (input) where run_dir holds another run: a job with these options and this input could not resume it.
@@ -38,6 +39,10 @@ void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& 
 // Collective. The type that the job computes in, decided by rank 0: the requested one; else
 // fp16 for an fp16 checkpoint on GPUs, unless the run directory was begun in bf16; else bf16.
 DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config);
+
+// Collective. What the ranks must agree on: settles the backend, the instruction path and the type in the options, and
+// refuses a layout that does not fit. The model, if the options name one.
+std::optional<SharedModel> agree_on_job(World& world, JobOptions& options);
 
 // Exit code of a run with this many failed requests.
 ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests);

@@ -1,14 +1,12 @@
 #include <launch/commands/run_identity.hpp>
 #include <launch/commands/run_recording.hpp>
 #include <launch/output/report.hpp>
-#include <launch/record/provenance.hpp>
 
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <limits>
 #include <set>
 
 namespace maniple {
@@ -39,7 +37,8 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
                      {"step_tokens", plan.step_tokens},
                      {"prefix_cache", engine.prefix_cache},
                      {"schedule", engine.schedule == Policy::mixed ? "mixed" : "prefill-first"},
-                     {"weights", engine.random_weights ? "random" : "of the model"}});
+                     {"weights", weights_text(engine)},
+                     {"quantisation", info->quantisation}});
   return {{"given", job.options.given}, {"in_force", in_force}};
 }
 

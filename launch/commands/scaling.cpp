@@ -8,8 +8,6 @@
 
 #include <fmt/ranges.h>
 
-#include <cstdio>
-
 namespace maniple {
 
 namespace fs = std::filesystem;

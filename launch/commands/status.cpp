@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <launch/analysis/recorded_run.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/output/progress.hpp>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 #include <thread>
 #include <utility>
@@ -50,15 +50,11 @@ std::string counts_text(const RunProgress& progress, const RunStatus& status) {
 
 int64_t silence_of(const JobOwner& owner) { return std::time(nullptr) - owner.heartbeat / 1000; }
 
-// A job is running while its heartbeat is recent. This compares clocks
-// of different machines, so it allows more silence than a takeover does.
 std::string check_alive(const JobOwner& owner, RunStatus& status) {
-  constexpr int64_t longest_silence = 60;
-  const int64_t silence = silence_of(owner);
-  const bool gone = is_gone(owner) || silence > longest_silence;
+  const bool gone = !is_alive(owner);
   if (gone) status = fault_status;
   return fmt::format(
-      "; {}, heard of {} s ago{}", owner.description(), silence,
+      "; {}, heard of {} s ago{}", owner.description(), silence_of(owner),
       gone ? ": it ended without a word (killed; or stopped by mpirun with one rank a node)" : "");
 }
 

@@ -1,3 +1,4 @@
+#include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/input/chat_prompt.hpp>
 #include <launch/input/json_line.hpp>
@@ -31,12 +32,30 @@ std::string encode_line(const Tokenizer& tokenizer, const json& value, std::stri
                      fmt::join(tokenizer.encode(text, special), ","));
 }
 
-std::string decode_line(const Tokenizer& tokenizer, const json& value, std::string_view where, bool special) {
+// Ids without a token: Hugging Face's tokenizers leave them out without a word.
+struct LeftOut {
+  size_t count = 0;
+  std::string first;
+
+  void note() const {
+    if (count > 0)
+      fmt::print(stderr,
+                 "maniple: tokenize: note: left out {} without a token, as Hugging Face's tokenizers do; the "
+                 "first: {}\n",
+                 counted(count, "id"), first);
+  }
+};
+
+std::string decode_line(const Tokenizer& tokenizer, const json& value, std::string_view where, bool special,
+                        LeftOut& left_out) {
   const json object = value.is_array() ? json{{"tokens", value}} : value;
   const JsonFields fields(object, where);
   fields.allow_only({"id", "tokens"});
   if (!fields.find("tokens")) fields.refuse("tokens", "a list of token ids");
-  const std::string text = tokenizer.decode(fields.token_ids("tokens"), !special);
+  const std::vector<int32_t> ids = fields.token_ids("tokens");
+  for (const int32_t id : ids)
+    if (!tokenizer.token_text(id) && left_out.count++ == 0) left_out.first = fmt::format("{}, {}", id, where);
+  const std::string text = tokenizer.decode(ids, !special);
   return fmt::format("{{{}\"text\":{}}}\n", id_part(fields), json(text).dump());
 }
 
@@ -66,7 +85,7 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   const Tokenizer tokenizer = read_tokenizer(files);
   std::optional<ChatTemplate> chat_template;
   if (options.chat) chat_template = ChatTemplate::load(files);
-  const auto convert = options.decode ? decode_line : encode_line;
+  LeftOut left_out;
   LineReader input(options.in);
   check_output(options.out, options.overwrite, &input);
   OutputFile output(options.out);
@@ -74,10 +93,12 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   while (const std::optional<LineReader::Line> line = input.next()) {
     const std::string where = fmt::format("{} {}", input.name(), line->where);
     const json value = parse_json_line(line->text, where);
-    output.write(chat_template ? chat_line(tokenizer, *chat_template, line->text, where)
-                               : convert(tokenizer, value, where, options.special));
+    output.write(chat_template    ? chat_line(tokenizer, *chat_template, line->text, where)
+                 : options.decode ? decode_line(tokenizer, value, where, options.special, left_out)
+                                  : encode_line(tokenizer, value, where, options.special));
   }
   output.close();
+  left_out.note();
   return ExitCode::complete;
 }
 

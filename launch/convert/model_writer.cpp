@@ -1,17 +1,16 @@
 #include <kernels/support/counted.hpp>
 #include <launch/convert/model_writer.hpp>
 #include <launch/convert/packed_structure.hpp>
+#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 #include <launch/convert/work.hpp>
-#include <launch/run_directory/framed_log.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 
 #include <sys/stat.h>
 #include <xxhash.h>
 
 #include <array>
-#include <cstring>
 
 namespace maniple {
 
@@ -19,8 +18,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-
-enum Kind : uint32_t { begun = 1, finished = 2 };
 
 // The model's hash and what tells its weights apart without reading them.
 std::string source_of(const ModelFiles& files, uint64_t hash) {
@@ -64,9 +61,7 @@ class Writer {
   fs::path progress() const { return to_.string() + ".progress"; }
 
   void lock() const {
-    if (!out_->lock())
-      throw Error(ExitCode::preflight, fmt::format("{} is being written by another process", part().string()),
-                  "two would write into one file", "wait for it, or give another name");
+    if (!out_->lock()) refuse_second_writer(part());
   }
 
   void begin() {
@@ -75,7 +70,7 @@ class Writer {
       out_.emplace(part(), RangeFile::How::open);
       lock();
     }
-    fs::remove(progress());  // first: it must never be read with a new file
+    log_.remove();  // first: it must never be read with a new file
     fs::remove(part());
     index_ = make_structure(part(), packing_, options_.shards, options_.align);
     out_.emplace(part(), RangeFile::How::open);
@@ -95,26 +90,17 @@ class Writer {
   // What an interrupted conversion has left. False: nothing that fits.
   bool go_on() {
     std::error_code ignored;
-    if (!fs::exists(progress(), ignored) || !fs::exists(part(), ignored)) return false;
-    FrameReader log(progress());
-    const std::optional<FrameReader::Entry> first = log.next();
-    if (!first || first->frame.kind != begun) return false;
-    const json start = json::parse(first->frame.bytes);
-    if (start.at("source") != source_)
-      throw Error(
-          ExitCode::input, fmt::format("{} has changed since {} was begun", files_.where(), part().string()),
-          "a model of old and new files would be wrong",
-          fmt::format("rm {} {}, then run the same command again", part().string(), progress().string()));
+    if (!fs::exists(part(), ignored)) return false;
+    std::optional<ProgressLog::Content> left = log_.read();
+    if (!left) return false;
+    const json start = json::parse(left->begun);
+    if (start.at("source") != source_) refuse_changed_source(files_.where(), part(), progress());
     if (start.at("layout") != layout() || fs::file_size(part()) != start.at("file_size")) return false;
     take_index(
         packed_index_from(start.at("index").get<std::string>(), progress().string(), start.at("file_size")));
     index_ = {start.at("index_offset"), start.at("index_bytes"), 0};
     file_size_ = start.at("file_size");
-    while (const std::optional<FrameReader::Entry> entry = log.next()) {
-      std::vector<uint64_t> hashes(entry->frame.bytes.size() / sizeof(uint64_t));
-      std::memcpy(hashes.data(), entry->frame.bytes.data(), hashes.size() * sizeof(uint64_t));
-      hashes_[entry->frame.tag] = std::move(hashes);
-    }
+    hashes_ = std::move(left->finished);
     out_.emplace(part(), RangeFile::How::open);
     lock();
     const uint64_t there = out_->allocated_bytes(), all = bytes_to_write();
@@ -134,39 +120,25 @@ class Writer {
 
   std::string layout() const { return fmt::format("{} shards, align {}", options_.shards, options_.align); }
 
-  // A log of what is known so far replaces the one before.
   void start_log() {
-    const fs::path beside = progress().string() + ".new";
-    std::error_code ignored;
-    fs::remove(beside, ignored);
-    log_.emplace(beside);
-    const std::string first = json{
-        {"source", source_},
-        {"layout", layout()},
-        {"file_size", file_size_},
-        {"index", to_json(packing_.index)},
-        {"index_offset", index_.offset},
-        {"index_bytes",
-         index_.size}}.dump();
-    log_->append({begun, 0, first});
-    for (const auto& [number, hashes] : hashes_) append(number, hashes);
-    log_->sync();
-    fs::rename(beside, progress());
-  }
-
-  void append(size_t number, const std::vector<uint64_t>& hashes) {
-    log_->append(
-        {finished, number, {reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)}});
+    log_.start(json{{"source", source_},
+                    {"layout", layout()},
+                    {"file_size", file_size_},
+                    {"index", to_json(packing_.index)},
+                    {"index_offset", index_.offset},
+                    {"index_bytes", index_.size}}
+                   .dump(),
+               hashes_);
   }
 
   // A piece counts as written once it is on the disk.
   void record(const std::vector<WorkDone>& done) {
     out_->sync();
     for (const auto& [number, hashes] : done) {
-      append(number, hashes);
+      log_.append(number, hashes);
       hashes_[number] = hashes;
     }
-    log_->sync();
+    log_.sync();
   }
 
   // The small files and headers come first, then the tensors.
@@ -202,7 +174,7 @@ class Writer {
     out_.reset();  // older HDF5 libraries lock what they read
     if (options_.verify) check_packed(part(), options_.threads);
     fs::rename(part(), to_);
-    fs::remove(progress());
+    log_.remove();
     sync_directory(to_.parent_path());
   }
 
@@ -213,9 +185,9 @@ class Writer {
   Packing packing_;
   std::vector<std::pair<std::string, PackedBytes*>> blobs_;  // small files and headers, by name
   std::map<std::string, InputFile> sources_;
-  std::map<size_t, std::vector<uint64_t>> hashes_;  // of what is written
+  FinishedPieces hashes_;  // of what is written
   std::optional<RangeFile> out_;
-  std::optional<FrameWriter> log_;
+  ProgressLog log_{progress()};
   PackedBytes index_;
   uint64_t file_size_ = 0;
 };

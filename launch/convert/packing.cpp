@@ -1,6 +1,7 @@
 #include <launch/convert/packing.hpp>
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
+#include <runtime/checkpoint/known_tensors.hpp>
 #include <runtime/checkpoint/model_config.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 
@@ -31,10 +32,11 @@ std::unique_ptr<Model> largest_division(const ModelConfig& config, int most) {
 
 Axes axes_of(const ModelConfig& config, const WeightIndex& index, int shards) {
   const std::unique_ptr<Model> whole = make_model(config, {}), part = largest_division(config, shards);
-  check_names(*whole, index);
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
+  check_names(*whole, index, *scheme);
   Axes axes;
   if (!part) return axes;
-  for (const StoredBox& box : needs_of(*part, index)) {
+  for (const StoredBox& box : needs_of(*part, index, *scheme)) {
     const StoredMatrix matrix = matrix_of(index.tensors.at(box.tensor).info);
     if (box.columns.size() < matrix.columns)
       axes[box.tensor] = Axis::columns;
@@ -97,7 +99,7 @@ std::vector<std::string> left_behind(const ModelFiles& files) {
 }
 
 Packing packing_of(const ModelFiles& files, int shards) {
-  const WeightIndex index = read_index(files);
+  WeightIndex index = read_index(files);
   Packing packing;
   Axes axes;
   if (!files.has("config.json"))
@@ -106,6 +108,7 @@ Packing packing_of(const ModelFiles& files, int shards) {
   try {
     const ModelConfig config = read_model_config(files);
     packing.architecture = config.architecture;
+    read_known_tensors(index, config);
     axes = axes_of(config, index, shards);
   } catch (const Error& error) {
     packing.note = error.what();

@@ -62,6 +62,11 @@ uint64_t RangeFile::allocated_bytes() const {
   return ::fstat(descriptor_.get(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
 }
 
+void refuse_second_writer(const std::filesystem::path& path) {
+  throw Error(ExitCode::preflight, fmt::format("{} is being written by another process", path.string()),
+              "two would write into one file", "wait for it, or give another name");
+}
+
 void check_room(const std::filesystem::path& path, uint64_t bytes) {
   const std::filesystem::path folder = path.parent_path().empty() ? "." : path.parent_path();
   struct statvfs system {};

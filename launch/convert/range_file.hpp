@@ -31,6 +31,9 @@ class RangeFile {
   FileDescriptor descriptor_;
 };
 
+// Fails (preflight): another process holds the lock of what this one would write.
+[[noreturn]] void refuse_second_writer(const std::filesystem::path& path);
+
 // Fails (preflight) unless the file system of the path's folder has room for that many bytes.
 void check_room(const std::filesystem::path& path, uint64_t bytes);
 

@@ -1,11 +1,15 @@
 #include <kernels/support/counted.hpp>
 #include <launch/convert/packed_structure.hpp>
+#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 #include <launch/convert/work.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
+#include <xxhash.h>
+
 #include <mutex>
+#include <numeric>
 
 namespace maniple {
 
@@ -34,20 +38,26 @@ class Pieces {
 
   const std::map<std::string, StoredTensors>& stored() const { return stored_; }
 
-  // Reads each piece once. out: by file, or empty. wrong(what) for each checksum that differs, on any thread.
-  void read(unsigned threads, const std::map<std::string, RangeFile>& out,
-            const std::function<void(const std::string&)>& wrong) const {
+  std::vector<size_t> numbers() const {
     std::vector<size_t> numbers(pieces_.size());
-    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = i;
+    std::iota(numbers.begin(), numbers.end(), size_t{0});
+    return numbers;
+  }
+
+  // Reads pieces, each once. out: by file, or empty. wrong(what) for each checksum that differs, on any thread. record: as
+  // in work_on.
+  void read(std::vector<size_t> numbers, unsigned threads, const std::map<std::string, RangeFile>& out,
+            const std::function<void(const std::string&)>& wrong,
+            const std::function<void(const std::vector<WorkDone>&)>& record) const {
     work_on(
-        numbers, threads_of(threads),
+        std::move(numbers), threads_of(threads),
         [&](size_t number) {
           const Piece& piece = pieces_[number];
           const auto to = out.find(piece.file);
           copy(piece, to == out.end() ? nullptr : &to->second, wrong);
           return std::vector<uint64_t>{};
         },
-        [](const std::vector<WorkDone>&) {});
+        record);
   }
 
  private:
@@ -70,7 +80,7 @@ class Pieces {
         to ? whole_extent(stored.info, 0, stored.offset) : std::vector<Extent>();
     const CopiedHashes hashes = copy_tensor(stored.info, {&packed_, piece.indexed.extents}, {to, target});
     for (size_t i = 0; i < hashes.from.size(); ++i)
-      if (hashes.from[i] != piece.indexed.extents[i].hash)
+      if (hashes.from[i] != piece.indexed.extents[i].hash->value)
         wrong(fmt::format("tensor {}, chunk {}", piece.tensor, i));
   }
 
@@ -79,26 +89,107 @@ class Pieces {
   std::vector<Piece> pieces_;
 };
 
+class Unpacker {
+ public:
+  Unpacker(const ModelFiles& files, const fs::path& to) : files_(files), to_(to), pieces_(files) {}
+
+  void run(unsigned threads) {
+    if (!go_on()) begin();
+    std::vector<size_t> missing = pieces_.numbers();
+    std::erase_if(missing, [&](size_t number) { return finished_.contains(number); });
+    pieces_.read(
+        std::move(missing), threads, out_,
+        [&](const std::string& what) { refuse_checksum(files_.where(), what); },
+        [&](const std::vector<WorkDone>& done) { record(done); });
+    finish();
+  }
+
+ private:
+  fs::path part() const { return to_.string() + ".part"; }
+  fs::path progress() const { return to_.string() + ".progress"; }
+  // The index has the checksums of all that is in the file.
+  std::string source() const {
+    const std::string index = to_json(*files_.packed());
+    return fmt::format("{:016x}", XXH64(index.data(), index.size(), 0));
+  }
+
+  void begin() {
+    uint64_t bytes = 0;
+    for (const std::string& name : files_.names()) bytes += files_.size(name);
+    check_room(to_, bytes);
+    for (const std::string& name : files_.names())
+      if (fs::exists(part() / name)) lock(RangeFile(part() / name, RangeFile::How::open));
+    log_.remove();  // first: it must never be read with new files
+    fs::remove_all(part());
+    if (std::error_code error; !fs::create_directory(part(), error))
+      fail(ExitCode::input, "cannot make {}: {}", part().string(), error.message());
+    open(RangeFile::How::create);
+    for (const auto& [name, file] : out_) file.resize(files_.size(name));
+    sync();
+    log_.start(source(), finished_);
+  }
+
+  // What an interrupted way back has left. False: nothing that fits.
+  bool go_on() {
+    std::error_code ignored;
+    if (!fs::is_directory(part(), ignored)) return false;
+    std::optional<ProgressLog::Content> left = log_.read();
+    if (!left) return false;
+    if (left->begun != source()) refuse_changed_source(files_.where(), part(), progress());
+    for (const std::string& name : files_.names())
+      if (fs::file_size(part() / name, ignored) != files_.size(name)) return false;
+    finished_ = std::move(left->finished);
+    open(RangeFile::How::open);
+    log_.start(source(), finished_);
+    return true;
+  }
+
+  void open(RangeFile::How how) {
+    for (const std::string& name : files_.names()) out_.emplace(name, RangeFile(part() / name, how));
+    for (const auto& [name, file] : out_) lock(file);
+  }
+
+  void lock(const RangeFile& file) const {
+    if (!file.lock()) refuse_second_writer(part());
+  }
+
+  void sync() const {
+    for (const auto& [name, file] : out_) file.sync();
+    sync_directory(part());
+  }
+
+  // A piece counts as written once it is on the disk.
+  void record(const std::vector<WorkDone>& done) {
+    sync();
+    for (const auto& [number, hashes] : done) log_.append(number, hashes);
+    log_.sync();
+  }
+
+  // A model in the place of the target is out of the way before it is deleted: a part of one is no model.
+  void finish() {
+    const fs::path old = part().string() + ".replaced";
+    if (fs::exists(to_)) {
+      fs::remove_all(old);
+      fs::rename(to_, old);
+    }
+    fs::rename(part(), to_);
+    log_.remove();
+    fs::remove_all(old);
+    sync_directory(to_.parent_path());
+  }
+
+  const ModelFiles& files_;
+  const fs::path& to_;
+  const Pieces pieces_;
+  std::map<std::string, RangeFile> out_;
+  FinishedPieces finished_;
+  ProgressLog log_{progress()};
+};
+
 }  // namespace
 
 void unpack_model(const ModelFiles& files, const fs::path& to, unsigned threads) {
-  const Pieces pieces(files);
-  uint64_t bytes = 0;
-  for (const std::string& name : files.names()) bytes += files.size(name);
-  check_room(to, bytes);
-  const fs::path part = to.string() + ".part";
-  fs::remove_all(part);
-  if (std::error_code error; !fs::create_directory(part, error))
-    fail(ExitCode::input, "cannot make {}: {}", part.string(), error.message());
-  std::map<std::string, RangeFile> out;
-  for (const std::string& name : files.names())
-    out.emplace(name, RangeFile(part / name, RangeFile::How::create)).first->second.resize(files.size(name));
-  pieces.read(threads, out, [&](const std::string& what) { refuse_checksum(files.where(), what); });
-  for (const auto& [name, file] : out) file.sync();
-  sync_directory(part);
-  fs::remove_all(to);
-  fs::rename(part, to);
-  sync_directory(to.parent_path());
+  Unpacker(files, to).run(threads);
 }
 
 void check_packed(const fs::path& path, unsigned threads) {
@@ -106,10 +197,13 @@ void check_packed(const fs::path& path, unsigned threads) {
   const Pieces pieces(files);
   std::mutex mutex;
   std::vector<std::string> wrong;
-  pieces.read(threads, {}, [&](const std::string& what) {
-    const std::lock_guard lock(mutex);
-    wrong.push_back(what + ": the checksum differs");
-  });
+  pieces.read(
+      pieces.numbers(), threads, {},
+      [&](const std::string& what) {
+        const std::lock_guard lock(mutex);
+        wrong.push_back(what + ": the checksum differs");
+      },
+      [](const std::vector<WorkDone>&) {});
   for (std::string& line : differences_of_structure(path, *files.packed(), pieces.stored()))
     wrong.push_back(std::move(line));
   if (wrong.empty()) return;

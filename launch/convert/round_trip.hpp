@@ -5,8 +5,9 @@
 
 namespace maniple {
 
-// Writes the folder `to`.part, then replaces `to` by it. Every file has the bytes that it had. After a kill the same call
-// starts over. Fails (input) at the first checksum that differs.
+// Writes the folder `to`.part, and `to`.progress, then replaces `to`. Every file has the bytes that it had. After a kill or a
+// full disk the same call goes on with what is missing. Fails: input, at the first checksum that differs, or if `files` have
+// changed since then; preflight and fault as pack_model.
 void unpack_model(const ModelFiles& files, const std::filesystem::path& to, unsigned threads);
 
 // Reads all of a packed model, and looks whether the HDF5 library finds each chunk where the index says. Prints a line for

@@ -16,8 +16,8 @@ class TensorCopy {
       : matrix_(matrix_of(tensor)),
         from_(from),
         to_(to),
-        read_(from.extents.size()),
-        written_(to.extents.size()) {}
+        read_(hashes_of(from.extents)),
+        written_(hashes_of(to.extents)) {}
 
   CopiedHashes run() {
     std::set<int64_t> cuts{matrix_.rows};
@@ -32,6 +32,12 @@ class TensorCopy {
 
  private:
   int64_t row_bytes() const { return matrix_.columns * static_cast<int64_t>(matrix_.item_bytes); }
+
+  static std::vector<StreamHash> hashes_of(std::span<const Extent> extents) {
+    std::vector<StreamHash> hashes;
+    for (const Extent& extent : extents) hashes.emplace_back(extent.hash.value_or(Checksum{}).kind);
+    return hashes;
+  }
 
   static std::vector<uint64_t> values(const std::vector<StreamHash>& hashes) {
     std::vector<uint64_t> values;
@@ -101,14 +107,15 @@ bool is_dense(const TensorInfo& tensor, std::span<const Extent> extents) {
 CopiedHashes copy_tensor(const TensorInfo& tensor, const TensorSource& from, const TensorTarget& to) {
   if (!is_dense(tensor, from.extents) || (to.file && !is_dense(tensor, to.extents)))
     return TensorCopy(tensor, from, to).run();
-  const uint64_t hash = copy_bytes(*from.file, from.extents[0].offset, tensor.byte_size, to.file,
-                                   to.file ? to.extents[0].offset : 0);
+  const Extent &first = from.extents[0], &last = to.file ? to.extents[0] : first;
+  const HashKind kind = (first.hash ? first : last).hash.value_or(Checksum{}).kind;
+  const uint64_t hash = copy_bytes(*from.file, first.offset, tensor.byte_size, to.file, last.offset, kind);
   return {{hash}, {hash}};
 }
 
 uint64_t copy_bytes(const InputFile& from, uint64_t from_offset, uint64_t size, const RangeFile* to,
-                    uint64_t to_offset) {
-  StreamHash hash;
+                    uint64_t to_offset, HashKind kind) {
+  StreamHash hash(kind);
   std::vector<std::byte> bytes(std::min(size, block_bytes));
   for (uint64_t done = 0; done < size; done += bytes.size()) {
     bytes.resize(std::min(block_bytes, size - done));

@@ -26,6 +26,6 @@ CopiedHashes copy_tensor(const TensorInfo& tensor, const TensorSource& from, con
 
 // Copies a range; to may be null. Returns its hash.
 uint64_t copy_bytes(const InputFile& from, uint64_t from_offset, uint64_t size, const RangeFile* to,
-                    uint64_t to_offset);
+                    uint64_t to_offset, HashKind kind = HashKind::xxh64);
 
 }  // namespace maniple

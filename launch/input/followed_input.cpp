@@ -11,17 +11,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 namespace maniple {
 namespace {
 
 constexpr int moment_ms = 200;  // the end of a job may wait this long for the reading thread
 constexpr size_t chunk_bytes = size_t{1} << 16;
-
-[[noreturn]] void fail_to(const char* act, const std::string& name) {
-  fail(ExitCode::input, "cannot {} {}: {}", act, name, std::generic_category().message(errno));
-}
 
 }  // namespace
 

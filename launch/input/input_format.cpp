@@ -56,13 +56,11 @@ std::string_view first_content(std::string_view head) {
 }
 
 // True for a JSON text that ends before its value does.
-bool is_beginning_of_json(std::string_view text) {
-  try {
-    std::ignore = json::parse(text);
-    return false;
-  } catch (const json::exception& error) {
-    return std::string_view(error.what()).find("unexpected end of input") != std::string_view::npos;
-  }
+bool is_beginning_of_json(std::string_view text) try {
+  std::ignore = json::parse(text);
+  return false;
+} catch (const json::exception& error) {
+  return std::string_view(error.what()).find("unexpected end of input") != std::string_view::npos;
 }
 
 }  // namespace

@@ -3,50 +3,35 @@
 #include <launch/input/line_reader.hpp>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <span>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 namespace maniple {
 namespace {
 
-std::string reason_of(int error) { return std::generic_category().message(error); }
-
 constexpr unsigned chunk_bytes = 1U << 18;
-
-[[noreturn]] void fail_to_read(const std::string& name) {
-  fail(ExitCode::input, "cannot read {}: {}", name, reason_of(errno));
-}
-
-size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::string& name) {
-  const ssize_t got = ::pread(descriptor, part.data(), part.size(), offset);
-  if (got < 0) fail_to_read(name);
-  return static_cast<size_t>(got);
-}
 
 struct stat status_of(const FileDescriptor& file, const std::string& name) {
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_to_read(name);
+  if (::fstat(file.get(), &status) != 0) fail_to("read", name);
   return status;
 }
 
 FileDescriptor seekable(FileDescriptor file, const struct stat& status, const std::string& name) {
   if (S_ISREG(status.st_mode)) return file;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> copy(std::tmpfile(), &std::fclose);
-  if (!copy) fail(ExitCode::input, "cannot make a temporary file for {}: {}", name, reason_of(errno));
+  if (!copy) fail_to("make a temporary file for", name);
   std::vector<char> part(chunk_bytes);
   while (const ssize_t got = ::read(file.get(), part.data(), part.size())) {
-    if (got < 0) fail_to_read(name);
-    if (::write(::fileno(copy.get()), part.data(), static_cast<size_t>(got)) != got)
-      fail(ExitCode::input, "cannot copy {} to a temporary file: {}", name, reason_of(errno));
+    if (got < 0) fail_to("read", name);
+    const auto count = static_cast<size_t>(got);
+    if (std::fwrite(part.data(), 1, count, copy.get()) != count || std::fflush(copy.get()) != 0)
+      fail_to("copy", name + " to a temporary file");
   }
   return FileDescriptor(::dup(::fileno(copy.get())));
 }
@@ -64,7 +49,7 @@ LineReader::LineReader(const std::vector<std::string>& paths, JsonOfText from_te
   for (const std::string& path : paths) {
     const std::string name = path == "-" ? "stdin" : path;
     FileDescriptor file(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) fail(ExitCode::input, "cannot open {}: {}", name, reason_of(errno));
+    if (!file) fail_to("open", name);
     const struct stat opened = status_of(file, name);
     files_.push_back({name, opened, seekable(std::move(file), opened, name)});
     name_ += (name_.empty() ? "" : ", ") + name;

@@ -50,26 +50,16 @@ uint64_t mixed(uint64_t x) {  // the finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
-// Collects the errors of an input: the first ten as text, the others as a count.
-class InputErrors {
- public:
-  void add(const std::string& complaint) {
-    if (++count_ <= max_shown) text_ += fmt::format("\n    {}", complaint);
-  }
-
-  void raise(const std::string& name) const {
-    if (count_ == 0) return;
-    const std::string others = count_ > max_shown ? fmt::format("\n    and {} more", count_ - max_shown) : "";
-    throw Error(ExitCode::input,
-                fmt::format("{} has {}:{}{}", name, counted(count_, "bad line"), text_, others),
-                "the whole input is checked before anything is loaded or computed", "correct these lines");
-  }
-
- private:
-  static constexpr size_t max_shown = 10;
-  size_t count_ = 0;
-  std::string text_;
-};
+// complaints: the first of `count`.
+void refuse_bad_lines(const std::string& name, const std::vector<std::string>& complaints, size_t count) {
+  if (count == 0) return;
+  const size_t more = count - complaints.size();
+  throw Error(
+      ExitCode::input,
+      fmt::format("{} has {}:\n    {}{}", name, counted(count, "bad line"), fmt::join(complaints, "\n    "),
+                  more > 0 ? fmt::format("\n    and {} more", more) : ""),
+      "the whole input is checked before anything is loaded or computed", "correct these lines");
+}
 
 // Refuses fields for unsupported features, unless they hold the value that changes nothing.
 void check_neutral(const JsonFields& body) {
@@ -118,11 +108,10 @@ bool is_batch_request(const json& object) {
 }
 
 // Every field of a body is honoured, or accepted with the one value that changes nothing, or refused by name.
-RequestLine parse_batch_request(const json& object, uint64_t number, const std::string& where) {
+RequestLine parse_batch_request(const json& object, const std::string& where) {
   check_names(object, line_fields, where);
   const JsonFields line(object, where);
   RequestLine request;
-  request.number = number;
   request.label.id = json(line.text("custom_id")).dump();
   if (line.text_or("method", "POST") != "POST") line.refuse("method", "POST");
   const std::string url = line.text("url");
@@ -160,7 +149,6 @@ RequestLine parse_plain_request(const json& object, uint64_t number, const std::
   const JsonFields fields(object, where);
   check_names(object, fields.find("messages") ? known_beside_messages : known_fields, where);
   RequestLine request;
-  request.number = number;
   request.label.id = id_of(fields, number);
   const std::string source = source_of(fields, where);
   if (source == "messages") check_messages(fields);
@@ -177,8 +165,8 @@ RequestLine parse_request(const LineReader::Line& line) {
   nlohmann::ordered_json ordered = parse_ordered_json_line(line.text, line.where);
   const json object = ordered;  // to find fields by name
   const bool batch = is_batch_request(object);
-  RequestLine request = batch ? parse_batch_request(object, line.number, line.where)
-                              : parse_plain_request(object, line.number, line.where);
+  RequestLine request =
+      batch ? parse_batch_request(object, line.where) : parse_plain_request(object, line.number, line.where);
   nlohmann::ordered_json& asked = batch ? ordered["body"] : ordered;
   const auto messages = asked.find("messages");
   if (messages == asked.end() || messages->is_null()) return request;
@@ -199,8 +187,13 @@ std::string request_of_text(const LineReader::Line& text, bool chat,
 }
 
 InputSummary validate_requests(LineReader& reader) {
+  constexpr size_t max_shown = 10;
   InputSummary summary;
-  InputErrors complaints;
+  std::vector<std::string> complaints;
+  size_t bad_lines = 0;
+  const auto complain = [&](std::string complaint) {
+    if (++bad_lines <= max_shown) complaints.push_back(std::move(complaint));
+  };
   std::unordered_map<uint64_t, uint64_t> lines;  // line of each hashed id
   std::optional<RequestLabel> first_batch;
   while (const std::optional<LineReader::Line> line = reader.next()) {
@@ -209,12 +202,12 @@ InputSummary validate_requests(LineReader& reader) {
       const RequestLabel& label = request.label;
       const auto [first, fresh] = lines.emplace(request_seed(0, label.id), line->number);
       if (!fresh)
-        complaints.add(fmt::format("{}: the id {} is that of line {}", line->where, label.id, first->second));
+        complain(fmt::format("{}: the id {} is that of line {}", line->where, label.id, first->second));
       const bool batch = label.shape != RequestShape::plain;
       if (batch && !first_batch) first_batch = label;
       if (batch && label.model != first_batch->model)
-        complaints.add(fmt::format("{}: the model is {}, but {} before; a run has one model", line->where,
-                                   shown(json(label.model)), shown(json(first_batch->model))));
+        complain(fmt::format("{}: the model is {}, but {} before; a run has one model", line->where,
+                             shown(json(label.model)), shown(json(first_batch->model))));
       const auto note_first = [&](std::string& place, bool is_one) {
         if (place.empty() && is_one) place = line->where;
       };
@@ -224,10 +217,10 @@ InputSummary validate_requests(LineReader& reader) {
       ++summary.requests;
       if (request.chat && !request.sampling.max_tokens) ++summary.unlimited_chats;
     } catch (const Error& error) {
-      complaints.add(error.what());
+      complain(error.what());
     }
   }
-  complaints.raise(reader.name());
+  refuse_bad_lines(reader.name(), complaints, bad_lines);
   if (summary.requests == 0) fail(ExitCode::input, "{} holds no request", reader.name());
   reader.rewind();
   return summary;

@@ -32,7 +32,6 @@ struct RequestLabel {
 };
 
 struct RequestLine {
-  uint64_t number = 1;  // of the line
   RequestLabel label;
   std::optional<std::string> prompt;
   std::vector<int32_t> tokens;                         // if there is neither prompt nor chat

@@ -1,11 +1,18 @@
 // The bytes of a file from its beginning; unpacks gzip and Zstandard.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <span>
 #include <string>
 
 namespace maniple {
+
+// Fails (input): "cannot open prompts.jsonl: No such file or directory", by errno.
+[[noreturn]] void fail_to(const char* act, const std::string& name);
+// As many bytes as there are at the offset, at most as fit into the part. Fails (input) if it cannot read.
+size_t read_at(int descriptor, off_t offset, std::span<char> part, const std::string& name);
 
 class Unpacker {
  public:

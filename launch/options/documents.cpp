@@ -1,4 +1,3 @@
-#include <launch/options/documents.hpp>
 #include <launch/options/grammar.hpp>
 
 #include <algorithm>
@@ -10,32 +9,14 @@ namespace {
 
 // Copied examples must keep their ASCII characters, and no line of text may begin a request of roff.
 std::string escaped(std::string_view text) {
+  static const std::map<char, std::string_view> names = {{'\\', "\\(rs"}, {'-', "\\-"},   {'\'', "\\(aq"},
+                                                         {'`', "\\(ga"},  {'"', "\\(dq"}, {'^', "\\(ha"},
+                                                         {'~', "\\(ti"}};
   std::string roff = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
-  for (const char c : text) switch (c) {
-      case '\\':
-        roff += "\\(rs";
-        break;
-      case '-':
-        roff += "\\-";
-        break;
-      case '\'':
-        roff += "\\(aq";
-        break;
-      case '`':
-        roff += "\\(ga";
-        break;
-      case '"':
-        roff += "\\(dq";
-        break;
-      case '^':
-        roff += "\\(ha";
-        break;
-      case '~':
-        roff += "\\(ti";
-        break;
-      default:
-        roff += c;
-    }
+  for (const char c : text) {
+    const auto name = names.find(c);
+    roff += name == names.end() ? std::string_view(&c, 1) : name->second;
+  }
   return roff;
 }
 

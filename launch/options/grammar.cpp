@@ -1,8 +1,9 @@
 #include <kernels/support/check.hpp>
 #include <kernels/support/nearest_name.hpp>
 #include <launch/options/grammar.hpp>
-
 #include <launch/options/version.hpp>
+
+#include <boost/algorithm/string.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -24,9 +25,7 @@ std::vector<std::string> names(const po::options_description& options, std::stri
 }
 
 std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") + 1 - first);
+  return boost::algorithm::trim_copy_if(text, boost::algorithm::is_any_of(" \t\r"));
 }
 
 // Removes quotes as shells do: '...' or "..." is the text between.
@@ -149,12 +148,7 @@ void refuse(const std::string& what, const std::string& remedy, const std::strin
 
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
+  return boost::algorithm::split(words, text, boost::algorithm::is_any_of(","));
 }
 
 size_t parse_bytes(const std::string& text) {

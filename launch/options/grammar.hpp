@@ -28,19 +28,25 @@ namespace po = boost::program_options;
 // Throws an Error (usage). The remedy is what to type instead.
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy, const std::string& why = {});
 
+// The number that is all of the text.
+template <typename T>
+std::optional<T> whole_text(std::string_view text) {
+  T value{};
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && stopped == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
 // Fails (usage) on anything but a number in this range; `name` is the option's, for the message.
 template <typename T>
 T parse_number(const std::string& name, const std::string& text, T smallest, T largest) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (std::is_floating_point_v<T> && !std::isfinite(value))
+  const std::optional<T> value = whole_text<T>(text);
+  if (std::is_floating_point_v<T> && value && !std::isfinite(*value))
     refuse(fmt::format("--{} ({}) is not a number", name, text), "give a number, or leave the option out");
-  if (error != std::errc{} || stopped != end || !(value >= smallest && value <= largest))
+  if (!(value >= smallest && value <= largest))
     refuse(fmt::format("--{} ({}) must be a {}number from {} to {}", name, text,
                        std::is_integral_v<T> ? "whole " : "", smallest, largest),
            "give another number, or leave the option out");
-  return value;
+  return *value;
 }
 
 // Of "a,b,c".
@@ -85,29 +91,25 @@ Value<std::string> text(const char* shown, auto& target) {
   return parsed(shown, target, [](const std::string&, const std::string& text) { return text; });
 }
 
-inline void refuse_empty_path(const std::string& name, const std::string& path) {
-  if (path.empty())
-    refuse(fmt::format("--{} is empty", name), "is a variable of the shell unset? give a path");
+Value<std::vector<std::string>> texts(const char* shown, auto& target) {
+  return {po::value<std::vector<std::string>>()->value_name(shown),
+          [&target](const std::string&, const std::vector<std::string>& texts) { target = texts; }};
 }
 
-Value<std::string> path(const char* shown, auto& target) {
-  return parsed(shown, target, [](const std::string& name, const std::string& path) {
-    refuse_empty_path(name, path);
-    return path;
-  });
+inline std::string whole_path(const std::string& name, const std::string& path) {
+  if (path.empty())
+    refuse(fmt::format("--{} is empty", name), "is a variable of the shell unset? give a path");
+  return path;
 }
+
+Value<std::string> path(const char* shown, auto& target) { return parsed(shown, target, whole_path); }
 
 Value<std::vector<std::string>> paths(const char* shown, auto& target) {
   return {po::value<std::vector<std::string>>()->value_name(shown),
           [&target](const std::string& name, const std::vector<std::string>& paths) {
-            for (const std::string& path : paths) refuse_empty_path(name, path);
+            for (const std::string& path : paths) whole_path(name, path);
             target = paths;
           }};
-}
-
-Value<std::vector<std::string>> texts(const char* shown, auto& target) {
-  return {po::value<std::vector<std::string>>()->value_name(shown),
-          [&target](const std::string&, const std::vector<std::string>& texts) { target = texts; }};
 }
 
 // A switch that is on makes the target `value`.
@@ -218,5 +220,13 @@ class Grammar {
   std::vector<std::string>* words_ = nullptr;
   std::vector<std::string> completed_words_;
 };
+
+// launch/options/documents makes manual pages and bash completion of the declarations: `maniple --man`,
+// `maniple COMMAND --man` and `maniple --completion` print them when the program is built.
+// In roff: maniple.1. Those of the commands are maniple-COMMAND.1.
+std::string overview_page(std::string_view overview, std::span<const std::string> commands);
+// part_of: what `maniple COMMAND --completion` prints.
+std::string completion_script(std::span<const std::string> commands,
+                              const std::function<std::string(const std::string& command)>& part_of);
 
 }  // namespace maniple

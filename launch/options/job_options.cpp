@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <limits>
 
 namespace maniple {
@@ -30,10 +29,8 @@ constexpr const char* layers_remedy = "leave it out: stages then cost about the 
 std::vector<int64_t> parse_layers(const std::string& name, const std::string& given) {
   std::vector<int64_t> layers;
   for (const std::string& stage : split_at_commas(given)) {
-    const auto [end, error] =
-        std::from_chars(stage.data(), stage.data() + stage.size(), layers.emplace_back());
-    if (error != std::errc{} || end != stage.data() + stage.size() || layers.back() < 0)
-      refuse(fmt::format("--{} ({}) must be whole numbers", name, given), layers_remedy);
+    layers.push_back(whole_text<int64_t>(stage).value_or(-1));
+    if (layers.back() < 0) refuse(fmt::format("--{} ({}) must be whole numbers", name, given), layers_remedy);
   }
   if (std::ranges::find(layers, 0) != layers.end())
     refuse(fmt::format("--{} ({}): every stage needs a layer", name, given), layers_remedy);
@@ -134,6 +131,14 @@ void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_
               "made of it");
   grammar.add("load", choice("HOW", engine.random_weights, {{"weights", false}, {"random", true}}),
               "weights; or random: seeded ones of the shape in config.json");
+  grammar.add(
+      "quantize",
+      choice("FORMAT", engine.quantize,
+             {{"none", {}},
+              {"int8", WeightFormat::int8},
+              {"fp8", WeightFormat::fp8},
+              {"int4", WeightFormat::int4}}),
+      "none; int8, fp8 or int4: rounds the weights of a model in floating point while they are loaded");
   grammar.add("dtype", dtype(options.dtype),
               "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
               "checkpoint is and GPUs are used");

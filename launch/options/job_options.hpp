@@ -15,8 +15,10 @@ void add_stop_options(Grammar& grammar, JobOptions& options);
 // After parsing: sets the fields that follow from the options of the ranks.
 void settle(JobOptions& options, const Grammar& grammar);
 
-// launch/options/bench_options.cpp, convert_options.cpp
+// launch/options/bench_options.cpp, convert_options.cpp, report_options.cpp, scaling_options.cpp
 CommandLine parse_bench(std::span<const std::string> args);
 CommandLine parse_convert(std::span<const std::string> args);
+CommandLine parse_report(std::span<const std::string> args);
+CommandLine parse_scaling(std::span<const std::string> args);
 
 }  // namespace maniple

@@ -2,7 +2,6 @@
 #include <launch/options/lengths.hpp>
 
 #include <array>
-#include <charconv>
 
 namespace maniple {
 namespace {
@@ -10,10 +9,8 @@ namespace {
 constexpr uint32_t longest = 100'000'000;  // above any model's context
 
 std::optional<uint32_t> length_of(std::string_view text) {
-  uint32_t length = 0;
-  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-  const bool whole = error == std::errc{} && stopped == text.data() + text.size();
-  return whole && length >= 1 && length <= longest ? std::optional(length) : std::nullopt;
+  const auto length = whole_text<uint32_t>(text);
+  return length >= 1U && length <= longest ? length : std::nullopt;
 }
 
 // "128", or where it may be a range "64-512".

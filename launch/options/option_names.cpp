@@ -2,6 +2,7 @@
 #include <launch/options/option_names.hpp>
 
 #include <fmt/ranges.h>
+#include <boost/algorithm/string/replace.hpp>
 
 #include <array>
 #include <utility>
@@ -9,7 +10,7 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_of_field = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`context_size`", "--cp"},
@@ -17,6 +18,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_o
     {"`kv_memory`", "--kv-memory"},
     {"`overwrite`", "--overwrite"},
     {"`pipeline_size`", "--pp"},
+    {"`quantize`", "--quantize"},
     {"`tensor_size`", "--tp"},
     {"`transport`", "--transport"},
     {"`gpus_a_node`", "--gpus-per-node"},  // srun's
@@ -25,9 +27,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_o
 
 [[noreturn]] void refuse_stages(const PlanRefusal& refusal, int tensor_size) {
   const std::string fitting = alternatives(refusal.fitting);
-  if (refusal.limit == "GPUs")
-    fail(ExitCode::preflight, "--pp {} needs ranks on CPUs: stages on GPUs are not there yet; use --pp 1",
-         refusal.value);
   if (refusal.of_model)
     fail(ExitCode::input, "layers ({}) are fewer than pipeline stages ({}); use --pp {}", refusal.limit_value,
          refusal.value, fitting);
@@ -38,9 +37,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_o
 
 [[noreturn]] void refuse_experts(const PlanRefusal& refusal, const ModelConfig* config) {
   const std::string fitting = alternatives(refusal.fitting);
-  if (refusal.limit == "GPUs")
-    fail(ExitCode::input, "{} has experts, and they are computed on CPUs only; use --backend cpu",
-         config->architecture);
   if (!refusal.of_model)
     fail(ExitCode::usage, "--ep {} does not divide --tp {}; use --ep {}", refusal.value, refusal.limit_value,
          fitting);
@@ -53,9 +49,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_o
 
 [[noreturn]] void refuse_context(const PlanRefusal& refusal, int tensor_size) {
   const std::string fitting = alternatives(refusal.fitting);
-  if (refusal.limit == "GPUs")
-    fail(ExitCode::input,
-         "--cp {} needs ranks on CPUs: a context shared by GPUs is not there yet; use --cp 1", refusal.value);
   if (refusal.limit == "tensor_size")
     fail(ExitCode::usage, "--cp {} does not divide --tp {}; use --cp {}", refusal.value, tensor_size,
          fitting);
@@ -111,9 +104,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> option_o
 }  // namespace
 
 std::string with_option_names(std::string text) {
-  for (const auto& [field, option] : option_of_field)
-    for (size_t at = 0; (at = text.find(field, at)) != std::string::npos; at += option.size())
-      text.replace(at, field.size(), option);
+  for (const auto& [field, option] : option_of_field) boost::algorithm::replace_all(text, field, option);
   return text;
 }
 

@@ -1,5 +1,4 @@
 #include <launch/input/input_format.hpp>
-#include <launch/options/documents.hpp>
 #include <launch/options/grammar.hpp>
 #include <launch/options/job_options.hpp>
 #include <launch/options/options.hpp>
@@ -8,39 +7,31 @@
 #include <launch/run_directory/run_lock.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 namespace maniple {
-
 namespace {
-
-const std::vector<std::string> commands = {"generate", "doctor", "bench",  "tokenize", "convert",
-                                           "status",   "merge",  "report", "scaling"};
 
 constexpr int32_t most = std::numeric_limits<int32_t>::max();
 
 Shard parse_shard(const std::string& name, const std::string& given) {
-  Shard shard;
-  const char* end = given.data() + given.size();
-  const auto [slash, bad_index] = std::from_chars(given.data(), end, shard.index);
-  const bool divided = bad_index == std::errc{} && slash != end && *slash == '/';
-  if (!divided || std::from_chars(slash + 1, end, shard.count).ptr != end || shard.index >= shard.count)
+  const size_t slash = std::min(given.find('/'), given.size());
+  const auto index = whole_text<uint64_t>(given.substr(0, slash));
+  const auto count = whole_text<uint64_t>(std::string_view(given).substr(std::min(slash + 1, given.size())));
+  if (!index || !count || index >= count)
     refuse(fmt::format("--{} ({}) must be I/N with I from 0 to N - 1", name, given),
            "in a job array from 0 to N - 1 (sbatch --array=0-15): --shard "
            "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
-  return shard;
+  return {*index, *count};
 }
 
 FailOn parse_fail_on(const std::string& name, const std::string& given) {
   if (given == "any") return {0};
   if (given == "none") return {100};
-  double percent = 0;
-  const char* end = given.data() + given.size();
-  const auto [stopped, error] = std::from_chars(given.data(), end, percent);
-  if (error != std::errc{} || std::string_view(stopped, end) != "%" || !(percent >= 0 && percent <= 100))
+  const auto percent = whole_text<double>(given.substr(0, given.size() - given.ends_with('%')));
+  if (!given.ends_with('%') || !(percent >= 0 && percent <= 100))
     refuse(fmt::format("--{} ({}) must be any, none or a percentage", name, given), "--fail-on 5%");
-  return {percent};
+  return {*percent};
 }
 
 void add_request_options(Grammar& grammar, GenerateOptions& options) {
@@ -244,42 +235,31 @@ CommandLine parse_merge(std::span<const std::string> args) {
   return options;
 }
 
-CommandLine parse_report(std::span<const std::string> args) {
-  ReportOptions options;
-  if (const auto help = read_report_options(args, options)) return Notice{*help};
-  return options;
-}
-
-CommandLine parse_scaling(std::span<const std::string> args) {
-  ScalingOptions options;
-  if (const auto help = read_scaling_options(args, options)) return Notice{*help};
-  return options;
-}
+const std::vector<std::pair<std::string, CommandLine (*)(std::span<const std::string> args)>> commands = {
+    {"generate", parse_generate}, {"doctor", parse_doctor},   {"bench", parse_bench},
+    {"tokenize", parse_tokenize}, {"convert", parse_convert}, {"status", parse_status},
+    {"merge", parse_merge},       {"report", parse_report},   {"scaling", parse_scaling}};
 
 }  // namespace
 
 CommandLine parse_arguments(std::span<const std::string> args) {
   const std::string first = args.empty() ? "" : args[0];
+  std::vector<std::string> names;
+  for (const auto& [name, parse] : commands) {
+    if (first == name) return parse(args.subspan(1));
+    names.push_back(name);
+  }
   if (first == "--help" || first == "-h" || first == "help") return Notice{std::string(overview)};
   if (first == "--version" || first == "-V") return Notice{version_text()};
-  if (first == "--man") return Notice{overview_page(overview, commands)};
+  if (first == "--man") return Notice{overview_page(overview, names)};
   if (first == "--completion")
-    return Notice{completion_script(commands, [](const std::string& command) {
+    return Notice{completion_script(names, [](const std::string& command) {
       return std::get<Notice>(parse_arguments(std::vector<std::string>{command, "--completion"})).text;
     })};
-  if (first == "generate") return parse_generate(args.subspan(1));
-  if (first == "doctor") return parse_doctor(args.subspan(1));
-  if (first == "bench") return parse_bench(args.subspan(1));
-  if (first == "tokenize") return parse_tokenize(args.subspan(1));
-  if (first == "convert") return parse_convert(args.subspan(1));
-  if (first == "status") return parse_status(args.subspan(1));
-  if (first == "merge") return parse_merge(args.subspan(1));
-  if (first == "report") return parse_report(args.subspan(1));
-  if (first == "scaling") return parse_scaling(args.subspan(1));
   const std::string list =
-      fmt::format("maniple {} ...; maniple --help says more", fmt::join(commands, " ..., maniple "));
+      fmt::format("maniple {} ...; maniple --help says more", fmt::join(names, " ..., maniple "));
   if (first.empty() || first.starts_with("-")) refuse("the first word must be a command", list);
-  refuse(fmt::format("unknown command {}", first), did_you_mean(first, commands, list));
+  refuse(fmt::format("unknown command {}", first), did_you_mean(first, names, list));
 }
 
 }  // namespace maniple

@@ -1,5 +1,4 @@
-#include <launch/options/grammar.hpp>
-#include <launch/options/report_options.hpp>
+#include <launch/options/job_options.hpp>
 #include <launch/options/usages.hpp>
 
 #include <algorithm>
@@ -17,8 +16,7 @@ void check_together(const ReportOptions& options) {
              "--compare A B, or a number without x");
 }
 
-}  // namespace
-
+// Fails (usage) on anything but METRIC>=NUMBER and METRIC<=NUMBER, with an x behind the number where it is relative.
 Requirement parse_requirement(const std::string& text) {
   static const std::regex form(R"(\s*([\w.:-]+)\s*([<>]=)\s*([0-9.eE+-]+)\s*(x?)\s*)");
   std::smatch parts;
@@ -30,7 +28,10 @@ Requirement parse_requirement(const std::string& text) {
           parts.length(4) > 0};
 }
 
-std::optional<std::string> read_report_options(std::span<const std::string> args, ReportOptions& options) {
+}  // namespace
+
+CommandLine parse_report(std::span<const std::string> args) {
+  ReportOptions options;
   std::vector<std::string> compared, requirements;
   Grammar grammar("report", report_usage);
   grammar.take_words(options.runs);
@@ -49,14 +50,14 @@ std::optional<std::string> read_report_options(std::span<const std::string> args
   grammar.add("svg", path("DIR", options.svg), "CSV files, scripts of gnuplot, and their plots");
   grammar.add("pack", on(options.pack), "make record.h5 of the log of a job that did not end");
   grammar.add("overwrite", on(options.overwrite.asked), "FILE and DIR may hold something");
-  if (auto text = grammar.parse(args)) return text;
+  if (const auto help = grammar.parse(args)) return Notice{*help};
   if (!compared.empty() && (compared.size() != 2 || !options.runs.empty()))
     refuse("--compare takes two runs", "maniple report --compare A B");
   options.compare = !compared.empty();
   if (options.compare) options.runs = compared;
   std::ranges::transform(requirements, std::back_inserter(options.requirements), parse_requirement);
   check_together(options);
-  return std::nullopt;
+  return options;
 }
 
 }  // namespace maniple

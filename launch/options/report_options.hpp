@@ -33,10 +33,4 @@ struct ReportOptions {
   Overwrite overwrite;
 };
 
-// Fails (usage) on anything but METRIC>=NUMBER and METRIC<=NUMBER, with an x behind the number where it is relative.
-Requirement parse_requirement(const std::string& text);
-
-// Returns the text to print instead: help or version.
-std::optional<std::string> read_report_options(std::span<const std::string> args, ReportOptions& options);
-
 }  // namespace maniple

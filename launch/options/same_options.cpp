@@ -5,7 +5,6 @@
 #include <xxhash.h>
 #include <nlohmann/json.hpp>
 
-#include <ranges>
 #include <set>
 
 namespace maniple {

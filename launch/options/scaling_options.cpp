@@ -1,9 +1,7 @@
-#include <launch/options/grammar.hpp>
-#include <launch/options/scaling_options.hpp>
+#include <launch/options/job_options.hpp>
 #include <launch/options/usages.hpp>
 
 #include <algorithm>
-#include <array>
 #include <regex>
 #include <set>
 
@@ -118,7 +116,8 @@ void check_next(const Grammar& grammar, std::span<const std::string> words) {
 
 }  // namespace
 
-std::optional<std::string> read_scaling_options(std::span<const std::string> args, ScalingOptions& options) {
+CommandLine parse_scaling(std::span<const std::string> args) {
+  ScalingOptions options;
   StudySettings& study = options.settings;
   std::vector<std::string> words;
   AxisSizes axes = {{{1}, {1}, {1}}};
@@ -154,17 +153,17 @@ std::optional<std::string> read_scaling_options(std::span<const std::string> arg
   passed_on("repeats", "N", "in a launch; it counts with their median", "3");
   passed_on("dtype", "TYPE", "of weights", nullptr);
   passed_on("threads", "N", "of a rank", nullptr);
-  if (auto text = grammar.parse(args)) return text;
+  if (const auto help = grammar.parse(args)) return Notice{*help};
   std::erase_if(study.workload, [](const auto& option) { return option.second.empty(); });
   check_words(words, options);
-  if (!options.plan) return check_next(grammar, words), std::nullopt;
+  if (!options.plan) return check_next(grammar, words), options;
   take_further_options(std::span(words).subspan(2), study.workload);
   if (study.model.empty()) refuse("no model was given", "--model DIR, the directory that holds config.json");
   study.points = points_of(axes);
   if (std::string& lengths = study.workload["lengths"]; lengths.ends_with(".csv"))
     lengths = std::filesystem::absolute(lengths).lexically_normal().string();
   check_launcher(study);
-  return std::nullopt;
+  return options;
 }
 
 }  // namespace maniple

@@ -53,7 +53,4 @@ struct ScalingOptions {
   StudySettings settings;  // of plan
 };
 
-// Returns the text to print instead: help or version.
-std::optional<std::string> read_scaling_options(std::span<const std::string> args, ScalingOptions& options);
-
 }  // namespace maniple

@@ -59,6 +59,12 @@ std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Ra
                             rank, locations[rank].host, own_work(*slowest), median(ranks, own_work));
 }
 
+// "1.93 GB"
+std::string decimal_bytes(size_t bytes) {
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  return megabytes < 100 ? fmt::format("{:.2f} MB", megabytes) : fmt::format("{:.2f} GB", megabytes / 1e3);
+}
+
 }  // namespace
 
 void say(const std::string& text) {
@@ -108,6 +114,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       "maniple " MANIPLE_VERSION
       ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
+      "maniple: weights: {}, {} a rank; kv cache: {}\n"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
@@ -115,9 +122,11 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
       info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
-      info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums), counted(info.num_blocks, "block"),
-      info.block_size, counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason,
-      seed.value, seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
+      info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
+      info.quantisation.empty() ? name_of(info.dtype) : info.quantisation, decimal_bytes(info.weight_bytes),
+      name_of(info.dtype), counted(info.num_blocks, "block"), info.block_size,
+      counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason, seed.value,
+      seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 
 std::string experts_json(const std::vector<ExpertLoad>& loads) {

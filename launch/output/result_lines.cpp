@@ -1,20 +1,18 @@
 #include <launch/output/result_lines.hpp>
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace maniple {
 namespace {
 
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+using json = nlohmann::ordered_json;
 
-std::string number(float value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
+// The shortest number that reads back as the same float, not as the same double.
+json number(float value) { return std::isfinite(value) ? json::parse(fmt::format("{}", value)) : json(); }
 
 const char* reason_of(const Completion& completion) {
   return completion.reason == FinishReason::stop ? "stop" : "length";
@@ -27,132 +25,123 @@ std::string spelt(int32_t token, const Tokenizer* tokenizer) {
 
 // Our own shape
 
-std::string token_fields(int32_t token, const Tokenizer* tokenizer) {
-  const std::string text =
-      tokenizer ? fmt::format("\"text\":{},", quoted(spelt(token, tokenizer))) : std::string();
-  return fmt::format("\"token\":{},{}", token, text);
+json plain_token(int32_t token, float logprob, const Tokenizer* tokenizer) {
+  json object = {{"token", token}};
+  if (tokenizer) object["text"] = spelt(token, tokenizer);
+  object["logprob"] = number(logprob);
+  return object;
 }
 
 // Without a tokenizer the token's id is only in "tokens".
-std::string score_json(int32_t token, const TokenScore& score, const Tokenizer* tokenizer) {
-  std::string text = fmt::format("{{{}\"logprob\":{}", tokenizer ? token_fields(token, tokenizer) : "",
-                                 number(score.logprob));
-  const char* separator = ",\"top\":[";
-  for (const TokenLogprob& alternative : score.alternatives) {
-    text += fmt::format("{}{{{}\"logprob\":{}}}", separator, token_fields(alternative.id, tokenizer),
-                        number(alternative.logprob));
-    separator = ",";
-  }
-  return text + (score.alternatives.empty() ? "}" : "]}");
+json plain_score(int32_t token, const TokenScore& score, const Tokenizer* tokenizer) {
+  json object = plain_token(token, score.logprob, tokenizer);
+  if (!tokenizer) object.erase("token");
+  for (const TokenLogprob& alternative : score.alternatives)
+    object["top"].push_back(plain_token(alternative.id, alternative.logprob, tokenizer));
+  return object;
 }
 
-std::string plain_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
-  if (!completion.error.empty())
-    return fmt::format("{{\"id\":{},\"error\":{}}}", label.id, quoted(completion.error));
-  std::string scores;
+json plain_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
+  json line = {{"id", json::parse(label.id)}};
+  if (!completion.error.empty()) {
+    line["error"] = completion.error;
+    return line;
+  }
+  if (completion.text) line["text"] = *completion.text;
+  line["tokens"] = completion.tokens;
+  line["finish_reason"] = reason_of(completion);
   for (size_t i = 0; i < completion.scores.size(); ++i)
-    scores += (i == 0 ? ",\"logprobs\":[" : ",") +
-              score_json(completion.tokens[i], completion.scores[i], tokenizer);
-  if (!scores.empty()) scores += ']';
-  return fmt::format(
-      "{{\"id\":{}{}{},\"tokens\":[{}],\"finish_reason\":\"{}\"{},\"usage\":{{\"prompt_tokens\":{},"
-      "\"completion_tokens\":{}}}}}",
-      label.id, completion.text ? ",\"text\":" : "", completion.text ? quoted(*completion.text) : "",
-      fmt::join(completion.tokens, ","), reason_of(completion), scores, completion.prompt_tokens,
-      completion.tokens.size());
+    line["logprobs"].push_back(plain_score(completion.tokens[i], completion.scores[i], tokenizer));
+  line["usage"] = {{"prompt_tokens", completion.prompt_tokens},
+                   {"completion_tokens", completion.tokens.size()}};
+  return line;
 }
 
 // OpenAI's shape
 
 // The bytes of a token; null if they are not whole characters.
-std::string bytes_json(const std::string& text) {
-  if (text.find("\xef\xbf\xbd") != std::string::npos) return "null";
-  std::string bytes;
-  for (const char byte : text)
-    bytes += fmt::format("{}{}", bytes.empty() ? "" : ",", static_cast<unsigned char>(byte));
-  return '[' + bytes + ']';
+json bytes_of(const std::string& text) {
+  if (text.find("\xef\xbf\xbd") != std::string::npos) return nullptr;
+  return std::vector<unsigned char>(text.begin(), text.end());
 }
 
-std::string chat_token(int32_t token, float logprob, const Tokenizer* tokenizer) {
+json chat_token(int32_t token, float logprob, const Tokenizer* tokenizer) {
   const std::string text = spelt(token, tokenizer);
-  return fmt::format("\"token\":{},\"logprob\":{},\"bytes\":{}", quoted(text), number(logprob),
-                     bytes_json(text));
+  return {{"token", text}, {"logprob", number(logprob)}, {"bytes", bytes_of(text)}};
 }
 
-std::string chat_scores(const Completion& completion, const Tokenizer* tokenizer) {
-  if (completion.scores.empty()) return "null";
-  std::string tokens;
+json chat_scores(const Completion& completion, const Tokenizer* tokenizer) {
+  json tokens = json::array();
   for (size_t i = 0; i < completion.scores.size(); ++i) {
-    std::string top;
+    json& token =
+        tokens.emplace_back(chat_token(completion.tokens[i], completion.scores[i].logprob, tokenizer));
+    token["top_logprobs"] = json::array();
     for (const TokenLogprob& other : completion.scores[i].alternatives)
-      top += fmt::format("{}{{{}}}", top.empty() ? "" : ",", chat_token(other.id, other.logprob, tokenizer));
-    tokens += fmt::format("{}{{{},\"top_logprobs\":[{}]}}", i == 0 ? "" : ",",
-                          chat_token(completion.tokens[i], completion.scores[i].logprob, tokenizer), top);
+      token["top_logprobs"].push_back(chat_token(other.id, other.logprob, tokenizer));
   }
-  return fmt::format("{{\"content\":[{}],\"refusal\":null}}", tokens);
+  return {{"content", tokens}, {"refusal", nullptr}};
 }
 
 size_t characters(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xc0) != 0x80; }));
 }
 
-std::string completion_scores(const Completion& completion, const Tokenizer* tokenizer) {
-  if (completion.scores.empty()) return "null";
-  std::vector<std::string> tokens, logprobs, tops;
-  std::vector<size_t> offsets;
+json completion_scores(const Completion& completion, const Tokenizer* tokenizer) {
+  json scores;
   size_t offset = 0;
   for (size_t i = 0; i < completion.scores.size(); ++i) {
     const std::string text = spelt(completion.tokens[i], tokenizer);
-    tokens.push_back(quoted(text));
-    logprobs.push_back(number(completion.scores[i].logprob));
-    offsets.push_back(offset);
-    offset += characters(text);
-    std::set<std::string> seen;  // two tokens may be spelt alike; the likelier one comes first
-    std::string top;
+    scores["tokens"].push_back(text);
+    scores["token_logprobs"].push_back(number(completion.scores[i].logprob));
+    json& top = scores["top_logprobs"].emplace_back(json::object());
     for (const TokenLogprob& other : completion.scores[i].alternatives)
-      if (const std::string name = quoted(spelt(other.id, tokenizer)); seen.insert(name).second)
-        top += fmt::format("{}{}:{}", top.empty() ? "" : ",", name, number(other.logprob));
-    tops.push_back('{' + top + '}');
+      top.emplace(spelt(other.id, tokenizer), number(other.logprob));  // of two spelt alike the likelier one
+    scores["text_offset"].push_back(std::exchange(offset, offset + characters(text)));
   }
-  return fmt::format("{{\"tokens\":[{}],\"token_logprobs\":[{}],\"top_logprobs\":[{}],\"text_offset\":[{}]}}",
-                     fmt::join(tokens, ","), fmt::join(logprobs, ","), fmt::join(tops, ","),
-                     fmt::join(offsets, ","));
+  return scores;
 }
 
-std::string choice(bool chat, const Completion& completion, const Tokenizer* tokenizer) {
-  const std::string text = quoted(completion.text.value_or(""));
-  if (!chat)
-    return fmt::format("{{\"index\":0,\"text\":{},\"logprobs\":{},\"finish_reason\":\"{}\"}}", text,
-                       completion_scores(completion, tokenizer), reason_of(completion));
-  return fmt::format(
-      "{{\"index\":0,\"message\":{{\"role\":\"assistant\",\"content\":{}}},\"logprobs\":{},"
-      "\"finish_reason\":\"{}\"}}",
-      text, chat_scores(completion, tokenizer), reason_of(completion));
+json choice(bool chat, const Completion& completion, const Tokenizer* tokenizer) {
+  const std::string text = completion.text.value_or("");
+  json choice = {{"index", 0}};
+  if (chat)
+    choice["message"] = {{"role", "assistant"}, {"content", text}};
+  else
+    choice["text"] = text;
+  const auto scores = chat ? chat_scores : completion_scores;
+  choice["logprobs"] = completion.scores.empty() ? json() : scores(completion, tokenizer);
+  choice["finish_reason"] = reason_of(completion);
+  return choice;
 }
 
-std::string batch_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
+json batch_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
   const std::string hash = fmt::format("{:016x}", request_seed(label.seed, label.id));
-  const std::string head = fmt::format("{{\"id\":\"batch_req_{}\",\"custom_id\":{}", hash, label.id);
-  if (!completion.error.empty())
-    return head +
-           fmt::format(",\"response\":null,\"error\":{{\"code\":\"invalid_request\",\"message\":{}}}}}",
-                       quoted(completion.error));
+  json line = {{"id", "batch_req_" + hash}, {"custom_id", json::parse(label.id)}};
+  if (!completion.error.empty()) {
+    line["response"] = nullptr;
+    line["error"] = {{"code", "invalid_request"}, {"message", completion.error}};
+    return line;
+  }
   const bool chat = label.shape == RequestShape::chat;
   const size_t prompt = completion.prompt_tokens, completed = completion.tokens.size();
-  return head +
-         fmt::format(
-             ",\"response\":{{\"status_code\":200,\"request_id\":\"req_{}\",\"body\":{{\"id\":\"{}-{}\","
-             "\"object\":\"{}\",\"created\":0,\"model\":{},\"choices\":[{}],\"usage\":{{\"prompt_tokens\":{},"
-             "\"completion_tokens\":{},\"total_tokens\":{}}}}}}},\"error\":null}}",
-             hash, chat ? "chatcmpl" : "cmpl", hash, chat ? "chat.completion" : "text_completion",
-             quoted(label.model), choice(chat, completion, tokenizer), prompt, completed, prompt + completed);
+  const json body = {
+      {"id", fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", hash)},
+      {"object", chat ? "chat.completion" : "text_completion"},
+      {"created", 0},
+      {"model", label.model},
+      {"choices", json::array({choice(chat, completion, tokenizer)})},
+      {"usage",
+       {{"prompt_tokens", prompt}, {"completion_tokens", completed}, {"total_tokens", prompt + completed}}}};
+  line["response"] = {{"status_code", 200}, {"request_id", "req_" + hash}, {"body", body}};
+  line["error"] = nullptr;
+  return line;
 }
 
 }  // namespace
 
 std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
-  return label.shape == RequestShape::plain ? plain_line(label, completion, tokenizer)
-                                            : batch_line(label, completion, tokenizer);
+  const auto line = label.shape == RequestShape::plain ? plain_line : batch_line;
+  return line(label, completion, tokenizer).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace maniple

@@ -12,16 +12,9 @@ constexpr std::chrono::milliseconds idle_interval{500};
 }  // namespace
 
 WriterThread::WriterThread(Task idle, std::atomic<uint32_t>* at_work)
-    : idle_(std::move(idle)), at_work_(at_work), thread_([this] { work(); }) {}
-
-WriterThread::~WriterThread() {
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+    : idle_(std::move(idle)),
+      at_work_(at_work),
+      thread_([this](const std::stop_token& leaving) { work(leaving); }) {}
 
 void WriterThread::post(Task task) {
   {
@@ -62,10 +55,10 @@ void WriterThread::run(std::deque<Task> tasks) {
   idle_();
 }
 
-void WriterThread::work() {
+void WriterThread::work(const std::stop_token& leaving) {
   std::unique_lock lock(mutex_);
-  while (!leaving_ && !failure_) {
-    changed_.wait_for(lock, idle_interval, [this] { return leaving_ || !tasks_.empty(); });
+  while (!leaving.stop_requested() && !failure_) {
+    changed_.wait_for(lock, leaving, idle_interval, [this] { return !tasks_.empty(); });
     std::deque<Task> tasks = std::exchange(tasks_, {});
     busy_ = true;
     lock.unlock();

@@ -17,9 +17,8 @@ class WriterThread {
   using Task = std::function<void()>;
 
   // idle: called when all tasks are done, and about twice a second. at_work (may be
-  // null): a DiskWait counter, odd from the first task to the idle after the last.
+  // null): a DiskWait counter, odd from the first task to the idle after the last. The end drops waiting tasks.
   explicit WriterThread(Task idle, std::atomic<uint32_t>* at_work = nullptr);
-  ~WriterThread();  // drops waiting tasks
 
   // Throws what an earlier task threw; no task runs after that one.
   void post(Task task);
@@ -28,19 +27,18 @@ class WriterThread {
   size_t waiting() const;
 
  private:
-  void work();
+  void work(const std::stop_token& leaving);
   void run(std::deque<Task> tasks);
   void rethrow();
 
   Task idle_;
   std::atomic<uint32_t>* at_work_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<Task> tasks_;
   bool busy_ = false;
-  bool leaving_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace maniple

@@ -1,9 +1,6 @@
 #include <kernels/support/counted.hpp>
 #include <launch/options/option_names.hpp>
-#include <launch/preflight/checks.hpp>
-#include <launch/preflight/gpu_checks.hpp>
-#include <launch/preflight/launch_checks.hpp>
-#include <launch/preflight/memory_checks.hpp>
+#include <launch/preflight/check_list.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -234,18 +231,17 @@ bool on_cpus(const JobFacts& s) { return !s.on_gpus(); }
 bool on_cpu_backend(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
 bool on_cpus_beside_gpus(const JobFacts& s) {
   return on_cpus(s) && s.options.backend_is_auto &&
-         std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return facts.gpus_of_node > 0; });
+         std::ranges::any_of(
+             s.ranks, [](int gpus) { return gpus > 0; }, &RankFacts::gpus_of_node);
 }
 bool in_fp16_on_cpus(const JobFacts& s) { return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16; }
 // Checks of where GPUs are need a visible GPU on every rank.
 bool with_gpus(const JobFacts& s) {
-  return s.on_gpus() &&
-         std::ranges::none_of(s.ranks, [](const RankFacts& facts) { return facts.gpus.empty(); });
+  return s.on_gpus() && std::ranges::none_of(s.ranks, std::ranges::empty, &RankFacts::gpus);
 }
 bool with_several_gpus_a_node(const JobFacts& s) {
-  return with_gpus(s) && std::ranges::any_of(s.locations, [](const RankLocation& location) {
-           return location.local_size > 1;
-         });
+  return with_gpus(s) && std::ranges::any_of(
+                             s.locations, [](int ranks) { return ranks > 1; }, &RankLocation::local_size);
 }
 bool with_known_numa_nodes(const JobFacts& s) {
   return with_gpus(s) && std::ranges::any_of(s.ranks, [](const RankFacts& facts) {

@@ -30,8 +30,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageFacts, path, file_system, writable, fr
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, middle, slack)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, cpu_paths, numa_nodes, locked_memory,
                                    open_files, core_size, huge_pages, free_memory, shared_memory,
-                                   memory_limit, fabric, subnets, gpus, gpus_of_node, versions, clock,
-                                   run_dir, weight_bytes, kv_bytes)
+                                   memory_limit, free_addresses, addresses, fabric, subnets, gpus,
+                                   gpus_of_node, versions, clock, run_dir, weight_bytes, kv_bytes)
 
 namespace {
 
@@ -200,6 +200,8 @@ RankFacts read_facts(const fs::path& root) {
   const HostMemory memory = host_memory(root);
   facts.free_memory = memory.free;
   facts.memory_limit = memory.limit;
+  facts.addresses = limit_of(RLIMIT_AS);
+  facts.free_addresses = free_addresses();
   facts.shared_memory = read_storage(root / "dev/shm", root).free_bytes;
   facts.fabric = active_fabric(root);
   facts.subnets = reachable_subnets(root);

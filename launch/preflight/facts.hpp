@@ -54,9 +54,11 @@ struct RankFacts {
   ResourceLimit locked_memory, open_files, core_size;
   bool huge_pages = true;
   uint64_t free_memory = ResourceLimit::unlimited;
-  uint64_t shared_memory = ResourceLimit::unlimited;  // free in /dev/shm
-  uint64_t memory_limit = ResourceLimit::unlimited;   // of the job on this node
-  std::vector<std::string> fabric;                    // active ports of InfiniBand and Slingshot: "mlx5_0/1"
+  uint64_t shared_memory = ResourceLimit::unlimited;   // free in /dev/shm
+  uint64_t memory_limit = ResourceLimit::unlimited;    // of the job on this node
+  uint64_t free_addresses = ResourceLimit::unlimited;  // that ulimit -v leaves to this rank
+  ResourceLimit addresses;
+  std::vector<std::string> fabric;  // active ports of InfiniBand and Slingshot: "mlx5_0/1"
   std::vector<Subnet> subnets;
   std::vector<GpuFacts> gpus;                   // visible ones
   int gpus_of_node = 0;                         // that its NVIDIA driver knows, visible or not

@@ -1,5 +1,5 @@
 #include <kernels/support/counted.hpp>
-#include <launch/preflight/gpu_checks.hpp>
+#include <launch/preflight/check_list.hpp>
 #include <runtime/device_choice.hpp>
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #include <kernels/support/counted.hpp>
-#include <launch/preflight/launch_checks.hpp>
+#include <launch/preflight/check_list.hpp>
 #include <launch/preflight/preflight.hpp>
 
 #include <fmt/format.h>
@@ -33,8 +33,7 @@ std::optional<Finding> check_idle_tasks(const JobFacts& s) {
 // Ranks with the same mask share its CPUs.
 std::optional<Finding> check_threads(const JobFacts& s) {
   const int threads = s.options.threads.value_or(0);
-  std::vector<std::vector<int>> masks;
-  for (const RankFacts& facts : s.ranks) masks.push_back(facts.cpus);
+  const std::vector<std::vector<int>> masks = masks_of(s);
   const auto cpus_of = [&](size_t rank) {
     return share_cpus(masks, s.locations, static_cast<int>(rank), std::nullopt).threads;
   };

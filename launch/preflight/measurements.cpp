@@ -38,10 +38,15 @@ double median_seconds(int times, const Work& work) {
   return seconds[seconds.size() / 2];
 }
 
-std::vector<int> all_ranks(const World& world) {
-  std::vector<int> ranks(static_cast<size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+// Half of a round trip, in us. The peer calls it at the same time; one of both is first to send.
+double one_way_us(Communicator& group, const TensorView& message, int peer, bool first, int times) {
+  return median_seconds(times,
+                        [&] {
+                          if (first) group.send(message, peer);
+                          group.receive(message, peer);
+                          if (!first) group.send(message, peer);
+                        }) /
+         2 * 1e6;
 }
 
 // Half of the round trip from rank 0, one rank after the other, through the host:
@@ -55,18 +60,10 @@ std::vector<Measurement> measure_latency(World& world, Communicator& everyone) {
   const TensorView message = view_of(&word, DType::fp32, {1});
   for (int other = 1; other < world.size(); ++other) {
     const bool near = world.locations()[static_cast<size_t>(other)].node == world.locations()[0].node;
-    double seconds = 0;
-    if (world.rank() == 0)
-      seconds = median_seconds(times, [&] {
-        everyone.send(message, other);
-        everyone.receive(message, other);
-      });
-    if (world.rank() == other)
-      median_seconds(times, [&] {
-        everyone.receive(message, 0);
-        everyone.send(message, 0);
-      });
-    (near ? inside : between).by_rank[static_cast<size_t>(other)] = seconds / 2 * 1e6;
+    double us = 0;
+    if (world.rank() == 0) us = one_way_us(everyone, message, other, true, times);
+    if (world.rank() == other) one_way_us(everyone, message, 0, false, times);
+    (near ? inside : between).by_rank[static_cast<size_t>(other)] = us;
   }
   return {inside, between};
 }
@@ -78,21 +75,15 @@ std::vector<Measurement> measure_stage_links(World& world, Communicator& everyon
   for (const size_t bytes : {size_t{4} << 10, size_t{1} << 20}) {
     std::vector<float> rows(bytes / sizeof(float));
     const TensorView message = view_of(rows.data(), DType::fp32, {static_cast<int64_t>(rows.size())});
-    double seconds = 0;
+    double us = 0;
     world.barrier();
     for (const int parity : {0, 1})
       if (rank.position.pipeline % 2 == parity && rank.groups.next)
-        seconds = median_seconds(times, [&] {
-          everyone.send(message, *rank.groups.next);
-          everyone.receive(message, *rank.groups.next);
-        });
+        us = one_way_us(everyone, message, *rank.groups.next, true, times);
       else if (rank.position.pipeline % 2 != parity && rank.groups.previous)
-        median_seconds(times, [&] {
-          everyone.receive(message, *rank.groups.previous);
-          everyone.send(message, *rank.groups.previous);
-        });
-    links.push_back({fmt::format("{} to the next stage", bytes_text(bytes)), "us", false, 5,
-                     gather_values(world, seconds / 2 * 1e6)});
+        one_way_us(everyone, message, *rank.groups.previous, false, times);
+    links.push_back(
+        {fmt::format("{} to the next stage", bytes_text(bytes)), "us", false, 5, gather_values(world, us)});
   }
   return links;
 }
@@ -210,7 +201,9 @@ std::vector<Measurement> measure(World& world, const JobOptions& options, const 
     measured.insert(measured.end(), series.begin(), series.end());
   };
   const RankPlan rank = plan.rank(world.rank());
-  const std::vector<int> everyone = all_ranks(world), &group = rank.groups.tensor;
+  const std::vector<int>& group = rank.groups.tensor;
+  std::vector<int> everyone(static_cast<size_t>(world.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
   Backend host = make_backend({.kind = BackendKind::reference});
   {
     const std::unique_ptr<Communicator> messages = world.make_group(everyone, *host.ops);

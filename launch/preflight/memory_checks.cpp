@@ -1,5 +1,6 @@
+#include <kernels/support/host_memory.hpp>
 #include <launch/options/option_names.hpp>
-#include <launch/preflight/memory_checks.hpp>
+#include <launch/preflight/check_list.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/shard.hpp>
 #include <runtime/checkpoint/model_config.hpp>
@@ -93,8 +94,29 @@ std::string largest_stage(const JobFacts& s, const std::vector<int>& ranks) {
 
 }  // namespace
 
+namespace {
+
+// Of a single rank: ulimit -v holds for each process.
+std::optional<Finding> check_addresses(const JobFacts& s) {
+  for (int rank = 0; rank < static_cast<int>(s.size()); ++rank) {
+    const RankFacts& facts = facts_of(s, rank);
+    if (facts.weight_bytes + facts.kv_bytes <= facts.free_addresses) continue;
+    return Finding{
+        refusal,
+        fmt::format("rank {} on {} needs {} for weights and {} for the KV cache, but {} of addresses are "
+                    "free (ulimit -v allows this process {} MiB of addresses)",
+                    rank, host_of(s, rank), bytes_text(facts.weight_bytes), bytes_text(facts.kv_bytes),
+                    bytes_text(facts.free_addresses), facts.addresses.soft >> 20),
+        "the job would fail while it loads", address_limit_remedy};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 // The ranks of a node share its memory.
 std::optional<Finding> check_memory(const JobFacts& s) {
+  if (std::optional<Finding> finding = check_addresses(s)) return finding;
   for (const std::vector<int>& ranks : ranks_by_node(s)) {
     const uint64_t free = free_memory_of(s, ranks);
     const uint64_t sums = ranks.size() * sum_bytes(s);

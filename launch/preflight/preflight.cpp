@@ -11,24 +11,12 @@
 namespace maniple {
 namespace {
 
-// Without --kv-memory the cache takes the free memory; it needs at least one block.
-void add_needs(RankFacts& facts, const EngineOptions& engine, const RankNeeds& needs) {
-  facts.weight_bytes = needs.weight_bytes;
-  facts.kv_bytes = engine.kv_memory.value_or(needs.kv.block_bytes());
-}
-
 std::optional<double> seconds_left(const TimeLimit& limit) {
   constexpr std::chrono::seconds patience{2};
   const auto asked = asked_end(limit, patience);
   const auto end = asked ? asked : presumed_end(limit);
   if (!end) return std::nullopt;
   return std::chrono::duration<double>(time_to_stop(limit, *end) - WallClock::now()).count();
-}
-
-std::vector<std::vector<int>> masks_of(const JobFacts& job) {
-  std::vector<std::vector<int>> masks;
-  for (const RankFacts& facts : job.ranks) masks.push_back(facts.cpus);
-  return masks;
 }
 
 std::string device_of(const JobFacts& job, size_t rank) {
@@ -38,6 +26,12 @@ std::string device_of(const JobFacts& job, size_t rank) {
 }
 
 }  // namespace
+
+std::vector<std::vector<int>> masks_of(const JobFacts& job) {
+  std::vector<std::vector<int>> masks;
+  for (const RankFacts& facts : job.ranks) masks.push_back(facts.cpus);
+  return masks;
+}
 
 CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<RankLocation>& locations,
                     int rank, std::optional<int> threads) {
@@ -76,7 +70,11 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
     mine = read_facts();
     mine.versions["MPI"] = world.description();
     if (options.run_dir) mine.run_dir = read_storage(*options.run_dir);
-    if (!plan.needs.empty()) add_needs(mine, options.engine, plan.needs_of(world.rank()));
+    if (plan.needs.empty()) return;
+    const RankNeeds& needs = plan.needs_of(world.rank());
+    mine.weight_bytes = needs.weight_bytes;
+    // Without --kv-memory the cache takes the free memory; it needs at least one block.
+    mine.kv_bytes = options.engine.kv_memory.value_or(needs.kv.block_bytes());
   });
   mine.clock = read_clock(world);
   job.ranks = gather_facts(world, mine);

@@ -16,6 +16,7 @@ struct CpuShare {
                           // threads to the system
 };
 
+std::vector<std::vector<int>> masks_of(const JobFacts& job);
 // masks: the logical CPUs that each rank may use, ascending. Ranks of a node with the same mask share it
 // evenly. `threads` overrides the number.
 CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<RankLocation>& locations,

@@ -54,11 +54,6 @@ StopClock::StopClock(const TimeLimit& limit, Stop stop, milliseconds interval)
       end_(presumed_end(limit).value_or(TimePoint::max())),
       thread_([this](const std::stop_token& dismissed) { watch(dismissed); }) {}
 
-// Without an answer the last one stays.
-void StopClock::ask(const std::stop_token& dismissed) {
-  if (const auto answer = asked_end(limit_, seconds(10), dismissed)) end_ = *answer;
-}
-
 std::optional<TimePoint> StopClock::end() const {
   const TimePoint known = end_;
   return known == TimePoint::max() ? std::nullopt : std::optional(known);
@@ -69,7 +64,8 @@ void StopClock::watch(const std::stop_token& dismissed) {
   std::condition_variable_any wake;
   std::unique_lock lock(mutex);
   while (!dismissed.stop_requested()) {
-    ask(dismissed);
+    // Without an answer the last one stays.
+    if (const auto answer = asked_end(limit_, seconds(10), dismissed)) end_ = *answer;
     const TimePoint stop_at = end() ? time_to_stop(limit_, *end()) : TimePoint::max();
     wake.wait_until(lock, dismissed, std::min(WallClock::now() + interval_, stop_at), [] { return false; });
     if (dismissed.stop_requested() || WallClock::now() < stop_at) continue;

@@ -50,7 +50,6 @@ class StopClock {
 
  private:
   void watch(const std::stop_token& dismissed);
-  void ask(const std::stop_token& dismissed);
 
   const TimeLimit limit_;
   const Stop stop_;

@@ -53,6 +53,7 @@ double number_at(FieldType type, const char* bytes) {
 
 RecordLogWriter::RecordLogWriter(std::filesystem::path path, uint64_t limit)
     : path_(std::move(path)), frames_(path_), limit_(limit) {
+  frames_.lock();
   frames_.append({schema_frame, 0, std::string(record_version) + '\0' + schema_json(record_tables())});
 }
 
@@ -162,6 +163,16 @@ Record read_record_log(const std::filesystem::path& path) {
   if (record.version.empty()) fail(ExitCode::input, "{} is no log of a record", path.string());
   record.dropped_bytes = frames.dropped_bytes();
   return record;
+}
+
+bool is_left_over(const std::filesystem::path& log) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(log, ignored) || is_locked(log)) return false;
+  try {
+    return !read_record_log(log).complete;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace maniple

@@ -75,6 +75,9 @@ struct Record {
 // A text of the provenance, empty if there is none.
 std::string text_of(const Record& record, const std::string& name);
 
+// Whether it is the log of a job that was killed: that nobody writes (as far as the file system has locks) and that has no end.
+bool is_left_over(const std::filesystem::path& log);
+
 // Reads as far as the log is whole. Throws Error (input) on what is no record, or of a version of another number before the dot.
 Record read_record_log(const std::filesystem::path& path);
 void check_record_version(const std::string& version, const std::filesystem::path& path);

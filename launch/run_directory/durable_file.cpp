@@ -2,12 +2,14 @@
 #include <launch/run_directory/durable_file.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <tuple>
 
 namespace maniple {
 
@@ -77,6 +79,13 @@ void DurableFile::sync() {
 }
 
 void DurableFile::fail_to_write() const { fail_to("write", path_, errno); }
+
+void DurableFile::lock() { std::ignore = ::flock(descriptor_.get(), LOCK_EX | LOCK_NB); }
+
+bool is_locked(const fs::path& path) {
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return descriptor && ::flock(descriptor.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
 
 void replace_file(const fs::path& path, const std::function<void(DurableFile&)>& write) {
   const fs::path beside = written_beside(path, [&](DurableFile& file) {

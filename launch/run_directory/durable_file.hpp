@@ -23,6 +23,7 @@ class DurableFile {
   void append(std::string_view bytes);                      // buffered
   void flush();  // to the operating system: survives the end of this process
   void sync();   // to the disk: survives a crash of the machine
+  void lock();   // for is_locked(); some network file systems have no locks
 
  private:
   [[noreturn]] void fail_to_write() const;
@@ -42,6 +43,9 @@ void replace_file(const std::filesystem::path& path, std::string_view content);
 bool create_file(const std::filesystem::path& path, std::string_view content);
 // Removes the temporary files of replacements that a crash interrupted.
 void remove_unfinished_files(const std::filesystem::path& folder);
+
+// Whether a living process has locked the file.
+bool is_locked(const std::filesystem::path& path);
 
 // Makes the names in a folder durable.
 void sync_directory(const std::filesystem::path& folder);

@@ -27,6 +27,7 @@ class FrameWriter {
   uint64_t size() const { return file_.size(); }
   void flush() { file_.flush(); }  // see DurableFile
   void sync() { file_.sync(); }
+  void lock() { file_.lock(); }
 
  private:
   DurableFile file_;

@@ -150,6 +150,23 @@ bool is_gone(const JobOwner& owner) {
   return fields[0] == "Z" || fields[0] == "X" || start_of(fields) != owner.start;
 }
 
+// Processes of other namespaces have other numbers there, but the same time of start.
+bool looks_gone(const JobOwner& owner) {
+  constexpr std::string_view initial_namespace = "pid:[4026531836]";
+  const std::string here = machine_name();
+  if (owner.machine == here) return is_gone(owner);
+  const std::string boot = here.substr(0, here.find(' ') + 1);
+  if (!owner.machine.starts_with(boot) || !here.ends_with(initial_namespace) || process_fields(1).empty())
+    return false;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::vector<std::string> fields = process_fields(static_cast<int64_t>(number_of(entry.path())));
+    if (!fields.empty() && fields[0] != "Z" && fields[0] != "X" && start_of(fields) == owner.start)
+      return false;
+  }
+  return true;
+}
+
 RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing, const DiskWait& wait)
     : directory_(std::move(directory)), me_(std::move(me)), timing_(timing) {
   while (folder_.empty()) {

@@ -50,6 +50,9 @@ std::optional<JobOwner> owner_of(const std::filesystem::path& job_folder);
 std::optional<JobOwner> running_owner(const std::filesystem::path& job_folder);
 // True only if that is certain, for a job of this machine.
 bool is_gone(const JobOwner& owner);
+// For reports: also of a job in a container of this machine, where all processes can be seen from here. A container with
+// clocks of its own may look like one that is gone.
+bool looks_gone(const JobOwner& owner);
 
 // The fields of /proc/PID/stat after the program's name: state first. Empty if there is no such process.
 std::vector<std::string> process_fields(int64_t pid);

@@ -6,6 +6,7 @@
 #include <launch/scaling/study.hpp>
 
 #include <fmt/ranges.h>
+#include <boost/algorithm/string/replace.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -95,25 +96,20 @@ void check_point(const Study& study, const StudyPoint& point, const ModelConfig&
               "every point of a study must be able to run", error.remedy());
 }
 
-void replace_all(std::string& text, std::string_view what, std::string_view by) {
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
-    text.replace(at, what.size(), by);
-}
-
 std::string shell_word(std::string word) {
   const auto is_plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
            std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
   };
   if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  replace_all(word, "'", R"('\'')");
+  boost::algorithm::replace_all(word, "'", R"('\'')");
   return fmt::format("'{}'", word);
 }
 
 std::string launcher_of(const Study& study, const StudyPoint& point) {
   std::string line = study.launcher;
   const auto fill = [&](const std::string& name, int value) {
-    replace_all(line, fmt::format("{{{}}}", name), std::to_string(value));
+    boost::algorithm::replace_all(line, fmt::format("{{{}}}", name), std::to_string(value));
   };
   fill("ranks", point.ranks());
   for (const StudyAxis& axis : study_axes) fill(axis.name, point.*axis.size);

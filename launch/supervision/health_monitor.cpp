@@ -128,7 +128,7 @@ void HealthMonitor::check_progress() {
   const auto left = [&](const RankHealth& health) {
     if (health.last.phase == Phase::idle) return Clock::duration::max();
     return health.last.phase == Phase::step ? health.progressed + deadlines_.progress - checked_
-                                            : moved + deadlines_.start_up - checked_;
+                                            : moved + deadlines_.outside_steps - checked_;
   };
   if (std::ranges::none_of(ranks_,
                            [&](const RankHealth& health) { return left(health) < Clock::duration{}; }))
@@ -223,24 +223,22 @@ void HealthMonitor::leave_together() {
 }
 
 ExitCode HealthMonitor::supervise(const std::function<ExitCode()>& work,
-                                  const std::function<void(ExitCode)>& give_up) {
-  try {
-    const ExitCode code = work();
-    leave_together();
-    return code;
-  } catch (const SilentExit&) {
-    leave_together();
-    throw;
-  } catch (const CollectiveError& error) {
-    give_up(error.code());
-    report_known_to_all(error, error.rank());
-    leave_together();
-    throw;
-  } catch (const std::exception& exception) {
-    const Error error = error_of(exception);
-    give_up(error.code());
-    report_and_end_job(error);
-  }
+                                  const std::function<void(ExitCode)>& give_up) try {
+  const ExitCode code = work();
+  leave_together();
+  return code;
+} catch (const SilentExit&) {
+  leave_together();
+  throw;
+} catch (const CollectiveError& error) {
+  give_up(error.code());
+  report_known_to_all(error, error.rank());
+  leave_together();
+  throw;
+} catch (const std::exception& exception) {
+  const Error error = error_of(exception);
+  give_up(error.code());
+  report_and_end_job(error);
 }
 
 void HealthMonitor::report_known_to_all(const Error& error, int rank) {

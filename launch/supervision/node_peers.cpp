@@ -9,11 +9,9 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <span>
 #include <thread>
 
 namespace maniple {
-
 namespace {
 
 using std::chrono::milliseconds;

@@ -1,8 +1,8 @@
 // Messages between the stages of a pipeline, over a communicator of their own.
 #pragma once
 
+#include <parallel/message_link.hpp>
 #include <parallel/mpi/mpi_session.hpp>
-#include <parallel/stage_link.hpp>
 
 #include <array>
 

@@ -72,10 +72,11 @@ class MpiWorld : public World {
     if (nccl_ && size() > 1) nccl_->open();
   }
   Channel make_channel() override;
-  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
-                                                       std::optional<int> next) override {
-    return std::make_unique<MpiStageTransport>(duplicate(control_.comm()), previous.value_or(-1),
-                                               next.value_or(-1));
+  std::unique_ptr<StageLink> make_stage_link(const StagePlace& place, const StageRows& rows, Device& device,
+                                             std::atomic<bool>& waits) override {
+    if (nccl_)
+      if (auto link = nccl_->make_link(control_, place.previous, place.next, rows, device)) return link;
+    return World::make_stage_link(place, rows, device, waits);
   }
   Transport& transport() override { return control_; }
   std::optional<std::string> fault() override { return nccl_ ? nccl_->fault() : std::nullopt; }
@@ -94,6 +95,11 @@ class MpiWorld : public World {
         control_(duplicate(job), spin_),
         locations_(find_locations(control_, mine)) {}
 
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override {
+    return std::make_unique<MpiStageTransport>(duplicate(control_.comm()), previous.value_or(-1),
+                                               next.value_or(-1));
+  }
   std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override;
 
   const MPI_Comm job_;

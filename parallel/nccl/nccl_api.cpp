@@ -1,4 +1,5 @@
 #include <kernels/cuda/cuda_device.hpp>
+#include <kernels/cuda/device/cuda_check.hpp>
 #include <kernels/support/shared_library.hpp>
 #include <parallel/nccl/nccl_api.hpp>
 
@@ -21,6 +22,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::int32:
       return ncclInt32;
     case DType::uint8:
+    case DType::fp8:
       return ncclUint8;
   }
   fail(ExitCode::internal, "unknown element type");
@@ -66,6 +68,35 @@ const Nccl& nccl() {
   return opened;
 }
 
+// Its stream goes before the device's own work: what it moves is small, and another GPU waits for it.
+class CudaLane final : public NcclLane {
+ public:
+  explicit CudaLane(cudaStream_t device) : device_(device) {
+    cudaStream_t made;
+    cuda::check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, -1), "creating a stream");
+    stream_.reset(made);
+    for (cuda::UniqueEvent* mark : {&marks_[0], &marks_[1], &device_marks_[0], &device_marks_[1]})
+      *mark = cuda::make_event();
+  }
+  NcclStream stream() override { return stream_.get(); }
+  void mark(size_t turn) override { record(marks_[turn], stream_.get()); }
+  void mark_device(size_t turn) override { record(device_marks_[turn], device_); }
+  void follow_device(size_t turn) override { follow(stream_.get(), device_marks_[turn]); }
+  void device_follows(size_t turn) override { follow(device_, marks_[turn]); }
+
+ private:
+  static void record(const cuda::UniqueEvent& mark, cudaStream_t stream) {
+    cuda::check(cudaEventRecord(mark.get(), stream), "recording an event");
+  }
+  static void follow(cudaStream_t stream, const cuda::UniqueEvent& mark) {
+    cuda::check(cudaStreamWaitEvent(stream, mark.get(), 0), "making a stream wait");
+  }
+
+  cudaStream_t device_;
+  UniqueHandle<cuda::StreamHandle> stream_;
+  std::array<cuda::UniqueEvent, 2> marks_, device_marks_;
+};
+
 class OpenedNccl final : public NcclApi {
  public:
   void open() override { nccl(); }
@@ -73,6 +104,10 @@ class OpenedNccl final : public NcclApi {
   std::optional<Gpu> gpu_of(Device& device) override {
     const auto* gpu = dynamic_cast<cuda::CudaDevice*>(&device);
     return gpu ? std::optional(Gpu{gpu->uuid(), gpu->stream()}) : std::nullopt;
+  }
+
+  std::unique_ptr<NcclLane> make_lane(Device& device) override {
+    return std::make_unique<CudaLane>(dynamic_cast<cuda::CudaDevice&>(device).stream());
   }
 
   int version() override {
@@ -94,12 +129,15 @@ class OpenedNccl final : public NcclApi {
     return result(code);
   }
 
-  NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank) override {
+  NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank, int most_blocks) override {
     ncclUniqueId drawn;
     static_assert(sizeof drawn == sizeof id);
     std::memcpy(&drawn, id.data(), sizeof drawn);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+#if NCCL_VERSION_CODE >= 21700
+    if (most_blocks > 0) config.minCTAs = 1, config.maxCTAs = most_blocks;
+#endif
     return result(nccl().init(&comm, size, drawn, rank, &config));
   }
 

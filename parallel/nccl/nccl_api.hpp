@@ -31,6 +31,18 @@ struct Gpu {
   NcclStream stream = nullptr;  // of the device
 };
 
+// A stream of work beside the device's own, for what happens in two turns. A mark is a place in the work so far; to follow it
+// is to do later work after it. Marks that were never set are passed. No call waits. Not for captures.
+class NcclLane {
+ public:
+  virtual ~NcclLane() = default;
+  virtual NcclStream stream() = 0;
+  virtual void mark(size_t turn) = 0;            // in this stream
+  virtual void mark_device(size_t turn) = 0;     // in the device's own
+  virtual void follow_device(size_t turn) = 0;   // this stream follows the device's mark
+  virtual void device_follows(size_t turn) = 0;  // the device's own stream follows this one's mark
+};
+
 // No call waits for another rank or for the device. in_progress: comm_state() gives the result later.
 // Reductions are sums. Counts and types are those of the views. A rank passes any view where a call does not
 // use its buffer.
@@ -40,12 +52,14 @@ class NcclApi {
   // Loads the library; without this, the first other call does. Throws Error (preflight) if it is missing.
   virtual void open() {}
   virtual std::optional<Gpu> gpu_of(Device& device) = 0;  // absent: NCCL cannot reach the device's memory
-  virtual int version() = 0;                              // 22809: 2.28.9
+  virtual std::unique_ptr<NcclLane> make_lane(Device& device) = 0;
+  virtual int version() = 0;  // 22809: 2.28.9
   // NCCL's text for a result, and the last error of this comm (null: of the process) if there is one.
   virtual std::string describe(NcclResult result, NcclComm comm) = 0;
 
   virtual NcclResult draw_id(NcclId& id) = 0;
-  virtual NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank) = 0;
+  // most_blocks: of a kernel; 0: NCCL chooses.
+  virtual NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank, int most_blocks) = 0;
   virtual NcclResult comm_state(NcclComm comm, NcclResult& state) = 0;
   virtual NcclResult comm_finalize(NcclComm comm) = 0;
   virtual NcclResult comm_destroy(NcclComm comm) = 0;

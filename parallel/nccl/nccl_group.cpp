@@ -7,12 +7,13 @@
 
 namespace maniple {
 
-NcclGroup::NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout)
+NcclGroup::NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout,
+                     int most_blocks)
     : api_(api), name_(std::move(name)), timeout_(timeout), rank_(members.rank()), size_(members.size()) {
   NcclId id{};
   if (rank_ == 0) checked("ncclGetUniqueId", api_.draw_id(id));
   broadcast(members, id, 0);
-  const auto join = [&](NcclComm) { return api_.comm_init(comm_, size_, id, rank_); };
+  const auto join = [&](NcclComm) { return api_.comm_init(comm_, size_, id, rank_, most_blocks); };
   finish("ncclCommInitRankConfig", checked("ncclCommInitRankConfig", join(comm_)), Clock::now() + timeout_);
 }
 

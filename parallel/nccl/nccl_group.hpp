@@ -20,7 +20,8 @@ class NcclGroup {
   // Collective over `members`, whose rank 0 draws an id and broadcasts it over `members`. `name` is for
   // messages: "world ranks 0, 2". Throws Error (fault) when NCCL fails, or a rank has not joined within
   // `timeout`, which is also the limit of close().
-  NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout);
+  // most_blocks: of NCCL's kernels on a GPU; 0: as many as it likes.
+  NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout, int most_blocks = 0);
   ~NcclGroup() { close(); }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;

@@ -1,10 +1,13 @@
 #include <parallel/collectives.hpp>
 #include <parallel/nccl/nccl_communicator.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
+#include <parallel/nccl/nccl_link.hpp>
+#include <parallel/subset_transport.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace maniple {
 
@@ -22,19 +25,43 @@ std::string version_text(int version) {
 std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<const int> ranks,
                                                Device& device) {
   const std::optional<Gpu> gpu = api_->gpu_of(device);
-  if (!gpu) return nullptr;
-  if (const std::string reason = reason_against(members, ranks, gpu->uuid); !reason.empty()) {
-    description_ = fmt::format("GPU tensors through the host ({})", reason);
-    return nullptr;
-  }
-  description_ = version_text(api_->version());
-  const auto group = std::make_shared<NcclGroup>(
-      *api_, members, fmt::format("world ranks {}", fmt::join(ranks, ", ")), timeout);
-  {
-    const std::lock_guard lock(mutex_);
-    groups_.push_back(group);
-  }
-  return std::make_unique<NcclCommunicator>(*api_, group, gpu->stream);
+  if (!gpu || !carries(members, ranks, gpu->uuid)) return nullptr;
+  return std::make_unique<NcclCommunicator>(*api_, make_group(members, ranks, 0), gpu->stream);
+}
+
+// The first stages form their groups first: no rank waits for one that waits for it.
+std::unique_ptr<StageLink> NcclGroups::make_link(Transport& all, std::optional<int> previous,
+                                                 std::optional<int> next, const StageRows& rows,
+                                                 Device& device) {
+  const std::optional<Gpu> gpu = api_->gpu_of(device);
+  std::vector<int> everyone(static_cast<size_t>(all.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  if (!gpu || !carries(all, everyone, gpu->uuid)) return nullptr;
+  const auto pair = [&](int sender, int receiver) {
+    const std::vector<int> ranks{sender, receiver};
+    SubsetTransport members(all, ranks);
+    return make_group(members, ranks, NcclLink::most_blocks);
+  };
+  std::shared_ptr<NcclGroup> in, out;
+  if (previous) in = pair(*previous, all.rank());
+  if (next) out = pair(all.rank(), *next);
+  return std::make_unique<NcclLink>(*api_, std::move(in), std::move(out), rows, device);
+}
+
+bool NcclGroups::carries(Transport& members, std::span<const int> ranks, const std::string& uuid) {
+  const std::string reason = reason_against(members, ranks, uuid);
+  description_ = reason.empty() ? version_text(api_->version())
+                                : fmt::format("GPU tensors through the host ({})", reason);
+  return reason.empty();
+}
+
+std::shared_ptr<NcclGroup> NcclGroups::make_group(Transport& members, std::span<const int> ranks,
+                                                  int most_blocks) {
+  auto group = std::make_shared<NcclGroup>(
+      *api_, members, fmt::format("world ranks {}", fmt::join(ranks, ", ")), timeout, most_blocks);
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(group);
+  return group;
 }
 
 // Why the group cannot use NCCL; empty if it can.

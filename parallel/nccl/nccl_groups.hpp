@@ -3,6 +3,7 @@
 
 #include <parallel/communicator.hpp>
 #include <parallel/nccl/nccl_group.hpp>
+#include <parallel/stage_link.hpp>
 #include <parallel/world.hpp>
 
 #include <memory>
@@ -26,6 +27,11 @@ class NcclGroups {
   // GpuTransport::host. This object must outlive the group.
   std::unique_ptr<Communicator> make(Transport& members, std::span<const int> ranks, Device& device);
 
+  // Collective over `all`, the world. The link of a rank to the stages before and after it (world ranks; absent at the ends).
+  // Null on all ranks where NCCL does not carry their tensors, as for make().
+  std::unique_ptr<StageLink> make_link(Transport& all, std::optional<int> previous, std::optional<int> next,
+                                       const StageRows& rows, Device& device);
+
   // How the GPU tensors of the latest group travel, for the banner: "NCCL 2.28.9"; empty without any.
   const std::string& description() const { return description_; }
   // An error in one of the groups, if there is one. From any thread; never waits.
@@ -34,6 +40,9 @@ class NcclGroups {
   void abort() noexcept;
 
  private:
+  // Whether NCCL carries the members' tensors; sets the description.
+  bool carries(Transport& members, std::span<const int> ranks, const std::string& uuid);
+  std::shared_ptr<NcclGroup> make_group(Transport& members, std::span<const int> ranks, int most_blocks);
   std::string reason_against(Transport& members, std::span<const int> ranks, const std::string& uuid) const;
 
   const std::shared_ptr<NcclApi> api_;

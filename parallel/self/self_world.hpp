@@ -16,11 +16,11 @@ class SelfWorld : public World {
   const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override { return "one process without MPI"; }
   Channel make_channel() override;
-  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
-                                                       std::optional<int> next) override;
   Transport& transport() override { return transport_; }
 
  private:
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override;
   std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override;
 
   std::vector<RankLocation> locations_;

@@ -3,7 +3,6 @@
 #include <charconv>
 
 namespace maniple::jinja {
-
 namespace {
 
 using Kind = Token::Kind;
@@ -213,16 +212,23 @@ Expression ExpressionParser::dictionary() {
 }
 
 Expression ExpressionParser::postfix(Expression value) {
+  return followed(std::move(value), {".", &ExpressionParser::member}, {"[", &ExpressionParser::item});
+}
+
+Expression ExpressionParser::filtered(Expression value) {
+  return followed(std::move(value), {"|", &ExpressionParser::filter}, {"is", &ExpressionParser::test});
+}
+
+Expression ExpressionParser::followed(Expression value, const Follower& one, const Follower& other) {
   for (;;) {
-    if (accept(".")) {
-      value = member(value);
-    } else if (accept("[")) {
-      value = item(value);
-    } else if (at("(")) {
+    if (accept(one.word))
+      value = (this->*one.part)(value);
+    else if (accept(other.word))
+      value = (this->*other.part)(value);
+    else if (at("("))
       value = called(value);
-    } else {
+    else
       return value;
-    }
   }
 }
 
@@ -277,20 +283,6 @@ Call ExpressionParser::arguments() {
       call.positional.push_back(expression());
   });
   return call;
-}
-
-Expression ExpressionParser::filtered(Expression value) {
-  for (;;) {
-    if (accept("|")) {
-      value = filter(value);
-    } else if (accept("is")) {
-      value = test(value);
-    } else if (at("(")) {
-      value = called(value);
-    } else {
-      return value;
-    }
-  }
 }
 
 Expression ExpressionParser::filter(const Expression& subject) {

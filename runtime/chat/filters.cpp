@@ -8,7 +8,6 @@
 #include <cmath>
 
 namespace maniple::jinja {
-
 namespace {
 
 using Kind = Sequence::Kind;
@@ -56,14 +55,12 @@ Value sort(const Value& value, Arguments& arguments, Frame&) {
 Value dictsort(const Value& value, Arguments& arguments, Frame& frame) {
   const auto* dict = value.as<Dict>();
   if (!dict) throw TemplateError(fmt::format("dictsort of a value of type {}", value.type()));
-  Items pairs;
-  for (const auto& [key, entry] : dict->entries) pairs.emplace_back(Kind::tuple, Items{key, entry});
   Arguments sorting;
   const Value case_sensitive = arguments.take_or("case_sensitive", false);
   const std::optional<Value> by = arguments.take("by");
   sorting.positional = {arguments.take_or("reverse", false), case_sensitive,
                         by && text_of(*by) == "value" ? 1 : 0};
-  return sort(list_of(std::move(pairs)), sorting, frame);
+  return sort(list_of(pairs_of(dict->entries)), sorting, frame);
 }
 
 Value join(const Value& value, Arguments& arguments, Frame&) {
@@ -145,10 +142,7 @@ Value last(const Value& value, Arguments&, Frame&) {
 Value items(const Value& value, Arguments&, Frame&) {
   const auto* dict = value.as<Dict>();
   if (!dict && !value.is<Undefined>()) throw TemplateError("the filter items works on dictionaries alone");
-  Items pairs;
-  for (const auto& [key, entry] : dict ? dict->entries : Entries{})
-    pairs.emplace_back(Kind::tuple, Items{key, entry});
-  return iterator_of(std::move(pairs));
+  return iterator_of(dict ? pairs_of(dict->entries) : Items{});
 }
 
 Value default_to(const Value& value, Arguments& arguments, Frame&) {

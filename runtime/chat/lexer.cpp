@@ -7,7 +7,6 @@
 #include <charconv>
 
 namespace maniple::jinja {
-
 namespace {
 
 using Kind = Token::Kind;

@@ -8,7 +8,6 @@
 #include <ctime>
 
 namespace maniple::jinja {
-
 namespace {
 
 using Kind = Sequence::Kind;
@@ -113,13 +112,10 @@ std::optional<Value> dict_method(const Value& value, std::string_view name) {
     }};
   if (name != "keys" && name != "values" && name != "items") return std::nullopt;
   return Function{[value, name](Arguments&, Frame&) -> Value {
-    Items items;
-    for (const auto& [key, entry] : value.as<Dict>()->entries) {
-      if (name == "items")
-        items.emplace_back(Kind::tuple, Items{key, entry});
-      else
-        items.push_back(name == "keys" ? Value(key) : entry);
-    }
+    const Entries& entries = value.as<Dict>()->entries;
+    Items items = name == "items" ? pairs_of(entries) : Items{};
+    if (name != "items")
+      for (const auto& [key, entry] : entries) items.push_back(name == "keys" ? Value(key) : entry);
     return {Kind::view, std::move(items)};
   }};
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 
 namespace maniple::jinja {
-
 namespace {
 
 [[noreturn]] void refuse_operands(std::string_view op, const Value& left, const Value& right) {

@@ -2,7 +2,6 @@
 #include <runtime/chat/expression_parser.hpp>
 
 namespace maniple::jinja {
-
 namespace {
 
 using Kind = Token::Kind;

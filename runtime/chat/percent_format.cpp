@@ -7,7 +7,6 @@
 #include <cmath>
 
 namespace maniple::jinja {
-
 namespace {
 
 // %[(name)][flags][width][.precision]conversion

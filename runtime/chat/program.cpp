@@ -5,7 +5,6 @@
 #include <algorithm>
 
 namespace maniple::jinja {
-
 namespace {
 
 constexpr int max_depth = 1000;               // of nested expressions and statements
@@ -78,6 +77,12 @@ void Arguments::finish() const {
   if (!named.empty()) throw TemplateError(fmt::format("unexpected argument {}", named[0].first));
   if (next_ < positional.size())
     throw TemplateError(fmt::format("{} arguments where at most {} are taken", positional.size(), next_));
+}
+
+Items pairs_of(const Entries& entries) {
+  Items pairs;
+  for (const auto& [key, value] : entries) pairs.emplace_back(Sequence::Kind::tuple, Items{key, value});
+  return pairs;
 }
 
 Value call(const Value& callee, Arguments& arguments, Frame& frame) {

@@ -94,6 +94,7 @@ using Test = bool (*)(const Value&, Arguments&);
 Filter filter_named(std::string_view name);
 Test test_named(std::string_view name);
 Value call(const Value& callee, Arguments& arguments, Frame& frame);
+Items pairs_of(const Entries& entries);  // tuples of key and value
 
 // The global functions of every template: range, dict, namespace, raise_exception, strftime_now.
 std::map<std::string, Value, std::less<>> globals(int64_t now);

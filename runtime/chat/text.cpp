@@ -6,12 +6,12 @@
 #include <unicode/locid.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 
 namespace maniple::jinja {
-
 namespace {
 
 bool is_line_end(char32_t c) {
@@ -95,7 +95,7 @@ std::string replace(std::string_view text, std::string_view old, std::string_vie
     const size_t at = text.find(old);
     if (at == text.npos) break;
     size_t taken = old.size();
-    if (old.empty()) taken = utf8_sequence(text, 0).length;  // an empty one is found before each character
+    if (old.empty()) taken = character_at(text, 0).size();  // an empty one is found before each character
     result.append(text, 0, at).append(fresh).append(text, at, old.empty() ? taken : 0);
     check_size(result.size());
     text.remove_prefix(at + taken);
@@ -133,14 +133,11 @@ std::string title(std::string_view text) {
 
 std::string python_quoted(std::string_view text) {
   const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
+  constexpr std::string_view plain = "\n\r\t", letters = "nrt";
   std::string result(1, quote);
   for (const char32_t c : code_points(text)) {
-    if (c == '\n') {
-      result += "\\n";
-    } else if (c == '\r') {
-      result += "\\r";
-    } else if (c == '\t') {
-      result += "\\t";
+    if (const size_t at = c < 0x80 ? plain.find(static_cast<char>(c)) : plain.npos; at != plain.npos) {
+      (result += '\\') += letters[at];
     } else if (!is_printable(c)) {
       const auto code = static_cast<uint32_t>(c);
       result += c < 0x100     ? fmt::format("\\x{:02x}", code)
@@ -155,21 +152,7 @@ std::string python_quoted(std::string_view text) {
 }
 
 std::string json_quoted(std::string_view text, bool ascii) {
-  constexpr std::string_view plain = "\"\\\n\r\t\b\f", letters = "\"\\nrtbf";
-  std::string result = "\"";
-  for (const char32_t c : code_points(text)) {
-    const auto code = static_cast<uint32_t>(c);
-    if (const size_t at = c < 0x80 ? plain.find(static_cast<char>(c)) : plain.npos; at != plain.npos) {
-      (result += '\\') += letters[at];
-    } else if (c < 0x20 || (ascii && c >= 0x7F && c < 0x10000)) {
-      result += fmt::format("\\u{:04x}", code);
-    } else if (ascii && c >= 0x10000) {
-      result += fmt::format("\\u{:04x}\\u{:04x}", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
-    } else {
-      append_utf8(result, c);
-    }
-  }
-  return result + '"';
+  return nlohmann::json(text).dump(-1, ' ', ascii, nlohmann::json::error_handler_t::replace);
 }
 
 std::string float_text(double number) {

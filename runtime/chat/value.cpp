@@ -8,7 +8,6 @@
 #include <cmath>
 
 namespace maniple::jinja {
-
 namespace {
 
 constexpr size_t max_size = size_t{1} << 26;  // bytes of a text or list
@@ -17,10 +16,6 @@ constexpr int max_depth = 200;                // of nested values, for the recur
 int checked_depth(int depth) {
   if (depth > max_depth) throw TemplateError(fmt::format("values nested deeper than {} levels", max_depth));
   return depth;
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace
@@ -155,14 +150,14 @@ std::string repr_of(const Value& value) {
   if (const auto* dict = value.as<Dict>()) {
     for (const auto& [key, entry] : dict->entries)
       parts.push_back(fmt::format("{}: {}", python_quoted(key), repr_of(entry)));
-    return fmt::format("{{{}}}", joined(parts));
+    return fmt::format("{{{}}}", fmt::join(parts, ", "));
   }
   const auto* sequence = value.as<Sequence>();
   if (!sequence || sequence->kind > Sequence::Kind::tuple)
     throw TemplateError(fmt::format("a value of type {} cannot be printed", value.type()));
   for (const Value& item : sequence->items) parts.push_back(repr_of(item));
-  if (sequence->kind == Sequence::Kind::list) return fmt::format("[{}]", joined(parts));
-  return fmt::format("({}{})", joined(parts), parts.size() == 1 ? "," : "");
+  if (sequence->kind == Sequence::Kind::list) return fmt::format("[{}]", fmt::join(parts, ", "));
+  return fmt::format("({}{})", fmt::join(parts, ", "), parts.size() == 1 ? "," : "");
 }
 
 namespace {

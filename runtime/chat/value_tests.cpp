@@ -6,7 +6,6 @@
 #include <algorithm>
 
 namespace maniple::jinja {
-
 namespace {
 
 template <typename T>

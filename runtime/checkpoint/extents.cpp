@@ -68,7 +68,7 @@ std::vector<Extent> extents_of(const TensorInfo& tensor, const PackedTensor& pac
                         row_bytes,
                         file,
                         static_cast<uint64_t>(packed.offsets[static_cast<size_t>(i)]),
-                        packed.hashes[static_cast<size_t>(i)]};
+                        Checksum{packed.hashes[static_cast<size_t>(i)], packed.hashed_by}};
     const auto bytes =
         static_cast<uint64_t>(row_bytes * chunk_rows);  // at the edges too: no more than the tensor's
     if (extent.offset < user_block_bytes || bytes > file_size || extent.offset > file_size - bytes)

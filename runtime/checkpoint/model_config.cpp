@@ -1,6 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
 
 #include <fmt/format.h>
 
@@ -49,7 +50,6 @@ constexpr Neutral neutrals[] = {
     {"moe_num_experts", 0},
     {"n_shared_experts", 0},
     {"shared_expert_intermediate_size", 0},
-    {"quantization_config", {}},
     {"compression_config", {}},
     {"partial_rotary_factor", 1},
     {"attention_multiplier", {}},
@@ -235,6 +235,19 @@ DType dtype_of(const JsonFields& fields) {
   fields.refuse(key, "\"bfloat16\", \"float16\", \"float32\"");
 }
 
+// In the order of its fields, which counts in some.
+std::string quantization_of(std::string_view text, std::string_view where) {
+  const nlohmann::ordered_json config = parse_ordered_json(text, where);
+  for (const char* outer : {"text_config", ""}) {
+    const nlohmann::ordered_json fields =
+        *outer ? config.value(outer, nlohmann::ordered_json::object()) : config;
+    if (fields.is_object() && fields.contains("quantization_config") &&
+        !fields["quantization_config"].empty())
+      return fields["quantization_config"].dump();
+  }
+  return {};
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, std::string_view where) {
@@ -257,6 +270,8 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   config.rotary = rotary_of(fields);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);
+  config.quantization = quantization_of(text, where);
+  config.activation_group = scheme_of(config)->activation_group();
   config.eos_token_ids = fields.token_ids("eos_token_id");
   if (fields.find("bos_token_id"))
     config.bos_token_id = static_cast<int32_t>(fields.integer("bos_token_id", 0, INT32_MAX));

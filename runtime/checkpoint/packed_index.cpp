@@ -119,6 +119,9 @@ PackedBytes bytes_from(const JsonFields& fields, uint64_t file_size) {
   return bytes;
 }
 
+// A version that knows XXH64 alone refuses the other name, and compares nothing that it cannot compute.
+const char* hashes_name(HashKind kind) { return kind == HashKind::xxh64 ? "hashes" : "xxh3"; }
+
 PackedTensor tensor_from(const JsonFields& fields) {
   PackedTensor tensor;
   const std::vector<int64_t> chunk = fields.sizes("chunk");
@@ -126,10 +129,12 @@ PackedTensor tensor_from(const JsonFields& fields) {
   tensor.chunk_rows = chunk[0];
   tensor.chunk_columns = chunk[1];
   tensor.offsets = fields.sizes("offsets");
-  const std::string hashes = fields.text("hashes");
-  if (hashes.size() != tensor.offsets.size() * hash_digits) fields.refuse("hashes", "one for each offset");
+  if (fields.find(hashes_name(HashKind::xxh64))) tensor.hashed_by = HashKind::xxh64;
+  const std::string_view name = hashes_name(tensor.hashed_by);
+  const std::string hashes = fields.text(name);
+  if (hashes.size() != tensor.offsets.size() * hash_digits) fields.refuse(name, "one for each offset");
   for (size_t i = 0; i < hashes.size(); i += hash_digits)
-    tensor.hashes.push_back(hash_from(fields, "hashes", std::string_view(hashes).substr(i, hash_digits)));
+    tensor.hashes.push_back(hash_from(fields, name, std::string_view(hashes).substr(i, hash_digits)));
   return tensor;
 }
 
@@ -140,8 +145,9 @@ json bytes_to(const PackedBytes& bytes) {
 json tensor_to(const PackedTensor& tensor) {
   std::string hashes;
   for (const uint64_t hash : tensor.hashes) hashes += fmt::format("{:016x}", hash);
-  return {
-      {"chunk", {tensor.chunk_rows, tensor.chunk_columns}}, {"offsets", tensor.offsets}, {"hashes", hashes}};
+  return {{"chunk", {tensor.chunk_rows, tensor.chunk_columns}},
+          {"offsets", tensor.offsets},
+          {hashes_name(tensor.hashed_by), hashes}};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <runtime/checkpoint/input_file.hpp>
+#include <runtime/checkpoint/stream_hash.hpp>
 
 #include <array>
 #include <map>
@@ -13,7 +14,8 @@ namespace maniple {
 
 constexpr uint64_t user_block_bytes = 4096;
 constexpr std::array<char, 8> packed_magic{'\x89', 'M', 'P', 'L', '\r', '\n', '\x1a', '\n'};
-constexpr uint32_t packed_major = 1, packed_minor = 0;
+// 1.1: XXH3 of chunks. 1.0 has XXH64.
+constexpr uint32_t packed_major = 1, packed_minor = 1;
 
 // A range of the packed file, and its XXH64.
 struct PackedBytes {
@@ -26,6 +28,7 @@ struct PackedTensor {
   int64_t chunk_rows = 0, chunk_columns = 0;
   std::vector<int64_t> offsets;
   std::vector<uint64_t> hashes;
+  HashKind hashed_by = HashKind::xxh3;
 };
 
 struct PackedTensors {  // a safetensors file

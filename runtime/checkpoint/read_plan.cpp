@@ -16,15 +16,38 @@ struct NeededTensor {
   std::vector<Need> needs;
 };
 
-using StoragePlace = std::pair<uint32_t, uint64_t>;  // file, offset
+using StoragePlace = std::pair<uint32_t, uint64_t>;          // file, offset
+using ReadingPlace = std::pair<StoragePlace, StoragePlace>;  // of the module's first tensor; of the tensor
 
-std::map<StoragePlace, NeededTensor> by_tensor(std::span<const WeightNeeds> needs, const WeightIndex& index) {
-  std::map<StoragePlace, NeededTensor> tensors;
+StoragePlace place_of(const IndexedTensor& tensor) {
+  return {tensor.extents[0].file, tensor.extents[0].offset};
+}
+
+// "a.b" of "a.b.weight"
+std::string_view module_of(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+// A module whose scales came long after its codes would be held in memory for that long.
+std::map<std::string_view, StoragePlace> places_of_modules(std::span<const WeightNeeds> needs,
+                                                           const WeightIndex& index) {
+  std::map<std::string_view, StoragePlace> places;
+  for (const WeightNeeds& of_member : needs)
+    for (const StoredBox& box : of_member) {
+      if (box.rows.size() == 0 || box.columns.size() == 0) continue;
+      const StoragePlace place = place_of(index.tensors.at(box.tensor));
+      StoragePlace& first = places.try_emplace(module_of(box.tensor), place).first->second;
+      first = std::min(first, place);
+    }
+  return places;
+}
+
+std::map<ReadingPlace, NeededTensor> by_tensor(std::span<const WeightNeeds> needs, const WeightIndex& index) {
+  std::map<ReadingPlace, NeededTensor> tensors;
+  const std::map<std::string_view, StoragePlace> modules = places_of_modules(needs, index);
   for (size_t member = 0; member < needs.size(); ++member)
     for (const StoredBox& box : needs[member]) {
       if (box.rows.size() == 0 || box.columns.size() == 0) continue;
       const IndexedTensor& tensor = index.tensors.at(box.tensor);
-      NeededTensor& needed = tensors[{tensor.extents[0].file, tensor.extents[0].offset}];
+      NeededTensor& needed = tensors[{modules.at(module_of(box.tensor)), place_of(tensor)}];
       needed.tensor = &tensor;
       needed.needs.push_back({static_cast<int>(member), box.rows, box.columns});
     }

@@ -35,7 +35,7 @@ struct ReadUnit {
   }
   size_t bytes() const { return static_cast<size_t>(rows.size()) * row_bytes(); }  // that are read
   size_t bytes(IndexRange columns) const {
-    return static_cast<size_t>(rows.size() * columns.size()) * size_of(*tensor->info.dtype);
+    return static_cast<size_t>(rows.size() * columns.size()) * tensor->info.item_bytes();
   }
 };
 // The units that one replica reads. Its members exchange the slices; then each of them sends its slices to
@@ -50,7 +50,7 @@ constexpr int max_reading_replicas = 16;
 
 // needs: by member. Every needed row is in one unit of one round: a job reads it once. Within a round no rank
 // holds more than round_bytes, unless a single row is longer. Replicas read in turn, as do members that need
-// the same rows, and all members advance at the same pace. A round that stays in a core's cache until it is
+// the same rows, and all members advance at the same pace. Tensors of one module follow each other, wherever they lie. A round that stays in a core's cache until it is
 // packed loads faster than a larger one.
 std::vector<ReadRound> plan_reads(std::span<const WeightNeeds> needs, const WeightIndex& index, int replicas,
                                   uint64_t round_bytes = uint64_t{1} << 20);

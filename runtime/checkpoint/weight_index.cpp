@@ -6,6 +6,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+
 namespace maniple {
 
 using nlohmann::json;
@@ -102,14 +104,15 @@ json to_json(const std::vector<Extent>& extents) {
   json list = json::array();
   for (const Extent& e : extents)
     list.push_back({e.rows.begin, e.rows.end, e.columns.begin, e.columns.end, e.row_bytes, e.file, e.offset,
-                    e.hash ? json(*e.hash) : json()});
+                    e.hash ? json{e.hash->value, e.hash->kind} : json()});
   return list;
 }
 
 std::vector<Extent> extents_from(const json& list) {
   std::vector<Extent> extents;
   for (const json& e : list) {
-    const std::optional<uint64_t> hash = e[7].is_null() ? std::nullopt : std::optional(e[7].get<uint64_t>());
+    std::optional<Checksum> hash;
+    if (!e[7].is_null()) hash = {e[7][0], e[7][1]};
     extents.push_back({{e[0], e[1]}, {e[2], e[3]}, e[4], e[5], e[6], hash});
   }
   return extents;
@@ -163,7 +166,9 @@ std::string to_bytes(const WeightIndex& index) {
                      print.samples});
   for (const auto& [name, tensor] : index.tensors)
     tensors.push_back(
-        {name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, to_json(tensor.extents)});
+        {name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, to_json(tensor.extents),
+         json::binary({reinterpret_cast<const uint8_t*>(tensor.value.data()),
+                       reinterpret_cast<const uint8_t*>(tensor.value.data() + tensor.value.size())})});
   std::string bytes;
   json::to_cbor(json{files, tensors}, bytes);
   return bytes;
@@ -181,6 +186,9 @@ WeightIndex index_from(std::string_view bytes) {
     fields[2].get_to(tensor.info.shape);
     fields[3].get_to(tensor.info.byte_size);
     tensor.extents = extents_from(fields[4]);
+    const std::vector<uint8_t>& value = fields[5].get_binary();
+    tensor.value.resize(value.size());
+    std::ranges::transform(value, tensor.value.begin(), [](uint8_t byte) { return std::byte{byte}; });
     tensor.info.dtype = dtype_of(tensor.info.stored_type);
     index.tensors.emplace_hint(index.tensors.end(), fields[0].get<std::string>(), std::move(tensor));
   }

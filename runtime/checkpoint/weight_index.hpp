@@ -16,6 +16,12 @@ struct TensorInfo {
   std::optional<DType> dtype;  // absent: a type that cannot be read here
   std::vector<int64_t> shape;  // outermost dimension first; empty: a scalar
   uint64_t byte_size = 0;
+
+  size_t item_bytes() const {
+    uint64_t elements = 1;
+    for (const int64_t size : shape) elements *= static_cast<uint64_t>(size);
+    return elements > 0 ? byte_size / elements : 1;
+  }
 };
 
 // Rows and columns of a tensor (matrix_of) that lie in one piece: row by row, whole rows row_bytes apart.
@@ -24,7 +30,7 @@ struct Extent {
   int64_t row_bytes = 0;         // more than its columns have, where a chunk passes the tensor's edge
   uint32_t file = 0;             // of the index's files
   uint64_t offset = 0;           // of its first byte in the file
-  std::optional<uint64_t> hash;  // XXH64 of its bytes
+  std::optional<Checksum> hash;  // of its bytes
 
   uint64_t bytes() const { return static_cast<uint64_t>(rows.size() * row_bytes); }
   bool operator==(const Extent&) const = default;
@@ -33,6 +39,8 @@ struct Extent {
 struct IndexedTensor {
   TensorInfo info;
   std::vector<Extent> extents;  // tile the tensor, by rows, then columns; one unless the model is packed
+  std::vector<std::byte> value =
+      {};  // of a tensor that was read with the index (known_tensors.hpp), row by row
 };
 
 struct WeightIndex {

@@ -1,63 +1,20 @@
-#include <kernels/reference/noise.hpp>
-#include <kernels/reference/rows.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
-#include <runtime/checkpoint/stream_hash.hpp>
+#include <runtime/checkpoint/chunk_checks.hpp>
+#include <runtime/checkpoint/piece_store.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <future>
-#include <ranges>
+#include <iterator>
 #include <utility>
 
 namespace maniple {
 namespace {
-
-void write_random(uint64_t seed, const WeightPiece& piece, IndexRange rows, BFloat16* values) {
-  if (piece.source_shape.rank() == 1) {
-    std::fill_n(values, rows.size(), BFloat16(piece.source.ends_with(".bias") ? 0.0F : 1.0F));
-    return;
-  }
-  uint64_t name = seed;
-  for (const char c : piece.source) name = split_mix(name ^ static_cast<unsigned char>(c));
-  const int64_t width = piece.source_shape[1];
-  const float spread = std::sqrt(3.0F / static_cast<float>(width));  // uniform, variance 1 / width
-  for (int64_t row = rows.begin; row < rows.end; ++row)
-    for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
-      const uint64_t bits = split_mix(name + static_cast<uint64_t>(row * width + column));
-      *values++ = BFloat16(spread * (static_cast<float>(bits >> 40) * 0x1p-23F - 1.0F));
-    }
-}
-
-// raw with the columns of its local rows; where some are padding, in `memory`.
-ConstTensorView padded_columns(ConstTensorView raw, const ColumnPadding& padding,
-                               std::vector<std::byte>& memory) {
-  if (padding.run == padding.padded) return raw;
-  const Shape shape{raw.shape[0], padding.local(raw.shape[1])};
-  const size_t run = static_cast<size_t>(padding.run) * size_of(raw.dtype),
-               padded = static_cast<size_t>(padding.padded) * size_of(raw.dtype);
-  memory.resize(static_cast<size_t>(shape.elements()) * size_of(raw.dtype));
-  for (size_t from = 0, to = 0; from < raw.bytes(); from += run, to += padded)
-    std::memcpy(&memory[to], raw.data + from, run);
-  return view_of(memory.data(), raw.dtype, shape);
-}
-
-// raw: rows of the piece, from row `row` of its source on.
-void store(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, ConstTensorView raw) {
-  const int64_t local_row = piece.local_row + row - piece.rows.begin;
-  if (parameter.spec.role == WeightRole::matrix) {
-    std::vector<std::byte> padded;
-    return ops.pack(parameter.matrix, local_row, padded_columns(raw, piece.padding, padded));
-  }
-  const std::vector<float> wide = reference::read(raw, 0, raw.shape.elements());
-  const TensorView rows = parameter.vector.view().rows(local_row, raw.shape[0]);
-  ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
-}
 
 // The slices of a round on this rank: first those that it keeps, then those that it only sends on.
 struct Slices {
@@ -69,9 +26,12 @@ struct Slices {
 
 class Loader {
  public:
-  Loader(Model& model, Ops& ops, const WeightIndex& index, Transport& transport,
+  Loader(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme, Transport& transport,
          std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks)
-      : ops_(ops), index_(index), transport_(transport), blocks_(blocks), files_(index.files.size()) {
+      : index_(index),
+        transport_(transport),
+        pieces_(model, ops, index, scheme, blocks),
+        files_(index.files.size()) {
     for (size_t replica = 0; replica < replicas.size(); ++replica) {
       const auto me = std::ranges::find(replicas[replica], transport.rank());
       if (me == replicas[replica].end()) continue;
@@ -80,10 +40,7 @@ class Loader {
       ranks_ = replicas[replica];
     }
     for (const std::vector<int>& ranks : replicas) data_group_.push_back(ranks.at(member_));
-    name_as_stored(model, index);
-    for (Parameter* parameter : model.parameters())
-      for (const WeightPiece& piece : parameter->spec.pieces)
-        pieces_.emplace(&index.tensors.at(piece.source), std::pair(parameter, &piece));
+    checks_.emplace(index, member_, replica_, static_cast<int>(replicas.size()));
   }
 
   // While one round travels, this replica reads its next one.
@@ -171,30 +128,12 @@ class Loader {
     if (!file) file.emplace(open_same(index_.files[extent.file]));
     file->read(
         extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes), out);
-    if (extent.hash) check(unit, extent, out);
-  }
-
-  // A rank that reads all rows of an extent, in their order, checks its hash at the last one.
-  void check(const ReadUnit& unit, const Extent& extent, std::span<const std::byte> bytes) {
-    if (unit.rows.begin == extent.rows.begin) checks_[&extent].next = unit.rows.begin;
-    const auto found = checks_.find(&extent);
-    if (found == checks_.end() || found->second.next != unit.rows.begin) return;
-    found->second.hash.add(bytes);
-    found->second.next = unit.rows.end;
-    if (unit.rows.end != extent.rows.end) return;
-    const bool same = found->second.hash.value() == *extent.hash;
-    checks_.erase(found);
-    if (same) return;
-    const auto tensor =
-        std::ranges::find_if(index_.tensors, [&](const auto& entry) { return &entry.second == unit.tensor; });
-    refuse_checksum(index_.files[extent.file].path.string(),
-                    fmt::format("tensor {}, chunk {}", tensor->first, &extent - unit.tensor->extents.data()));
   }
 
   // whole_rows_: of the extent.
   void cut_columns(const ReadUnit& unit, const Extent& extent, IndexRange columns,
                    std::span<std::byte> out) const {
-    const size_t rows = static_cast<size_t>(unit.rows.size()), item = size_of(*unit.tensor->info.dtype);
+    const size_t rows = static_cast<size_t>(unit.rows.size()), item = unit.tensor->info.item_bytes();
     const int64_t begin = std::max(columns.begin, extent.columns.begin),
                   end = std::min(columns.end, extent.columns.end);
     if (begin >= end) return;
@@ -226,34 +165,21 @@ class Loader {
     for (const ReadUnit& unit : slices.round->units)
       for (const Delivery& delivery : unit.deliveries) {
         if (!keeps(delivery)) continue;
-        const ConstTensorView raw = view_of(slices.of.at(&delivery).data(), *unit.tensor->info.dtype,
-                                            {unit.rows.size(), delivery.columns.size()});
-        const auto [begin, end] = pieces_.equal_range(unit.tensor);
-        for (auto entry = begin; entry != end; ++entry) {
-          const auto& [parameter, piece] = entry->second;
-          if (piece->columns != delivery.columns || !piece->rows.contains(unit.rows.begin)) continue;
-          maniple::store(ops_, *parameter, *piece, unit.rows.begin, raw);
-          ++blocks_;
-        }
+        const std::span<const std::byte> bytes = slices.of.at(&delivery);
+        checks_->add(unit, delivery, bytes);
+        pieces_.take(*unit.tensor, {unit.rows, delivery.columns}, bytes);
       }
   }
 
-  Ops& ops_;
   const WeightIndex& index_;
   Transport& transport_;
-  std::atomic<uint32_t>& blocks_;
+  PieceStore pieces_;
   int replica_ = 0, member_ = 0;
-  std::vector<int> ranks_, data_group_;  // of this replica; of this member in all replicas
-  std::multimap<const IndexedTensor*, std::pair<Parameter*, const WeightPiece*>> pieces_;
+  std::vector<int> ranks_, data_group_;          // of this replica; of this member in all replicas
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
   uint64_t bytes_read_ = 0;
-  struct Check {
-    int64_t next = 0;  // row
-    StreamHash hash;
-  };
-  std::map<const Extent*, Check>
-      checks_;  // of extents of which this rank has read the first rows, and no others yet
+  std::optional<ChunkChecks> checks_;
   std::exception_ptr failure_;
 };
 
@@ -265,72 +191,87 @@ Readers readers_of(Model& whole, int replicas) {
   for (const Parameter* parameter : whole.parameters()) {
     const WeightSpec& spec = parameter->spec;
     const auto shared = std::ranges::find_if(
-        spec.pieces, [&](const WeightPiece& piece) { return readers.contains(piece.source); });
+        spec.pieces, [&](const WeightPiece& piece) { return readers.contains(piece.source.tensor()); });
     const int reader = shared != spec.pieces.end()
-                           ? readers.at(shared->source)  // tied weights
+                           ? readers.at(shared->source.tensor())  // tied weights
                            : static_cast<int>(std::ranges::min_element(elements) - elements.begin());
     elements[static_cast<size_t>(reader)] += spec.rows * spec.columns;
     for (const WeightPiece& piece : spec.pieces)
-      require(readers.emplace(piece.source, reader).first->second == reader,
+      require(readers.emplace(piece.source.tensor(), reader).first->second == reader,
               "two replicas read what goes into one parameter");
   }
   return readers;
 }
 
-WeightNeeds needs_of(Model& model, const WeightIndex& index, const Readers& readers, int replica) {
+WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& scheme,
+                     const Readers& readers, int replica) {
   name_as_stored(model, index);
   WeightNeeds needs;
   for (const Parameter* parameter : model.parameters())
-    for (const WeightPiece& piece : parameter->spec.pieces)
-      if (readers.empty() || readers.at(piece.source) == replica)
-        needs.push_back({piece.source, piece.rows, piece.columns});
+    for (const WeightPiece& piece : parameter->spec.pieces) {
+      if (!readers.empty() && readers.at(piece.source.tensor()) != replica) continue;
+      std::ranges::move(
+          stored_weight(scheme, parameter->spec, piece, &index)->needs({piece.rows, piece.columns}),
+          std::back_inserter(needs));
+    }
   return needs;
 }
 
-size_t weight_bytes(Model& model, DType weight_type) {
+size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme) {
   size_t bytes = 0;
   for (const Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
-    bytes += static_cast<size_t>(spec.rows * spec.columns) * size_of(spec.type(weight_type));
+    bytes += spec.role == WeightRole::matrix
+                 ? planned_weight(scheme, spec, weight_type, nullptr).shape.stored_bytes()
+                 : static_cast<size_t>(spec.rows) * sizeof(float);
   }
   return bytes;
 }
 
-size_t make_weights(Model& model, Ops& ops, DType weight_type) {
+ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme) {
+  ModelCost cost = cost_of(model, weight_type);
+  for (const Parameter* parameter : model.parameters()) {
+    const bool only_looked_up = parameter == model.embedding() && parameter != model.head();
+    if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;
+    const WeightShape shape = planned_weight(scheme, parameter->spec, weight_type, nullptr).shape;
+    if (shape.format == WeightFormat::dense) continue;
+    for (const WeightPiece& piece : parameter->spec.pieces)
+      cost.weight_bytes -=
+          static_cast<uint64_t>(piece.rows.size() * piece.columns.size()) * size_of(weight_type);
+    cost.weight_bytes += shape.stored_bytes();
+  }
+  return cost;
+}
+
+size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme& scheme,
+                    const WeightIndex* index) {
+  if (index) name_as_stored(model, *index);
   size_t bytes = 0;
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
-    if (spec.role == WeightRole::matrix)
-      parameter->matrix = ops.make_weight(spec.type(weight_type), spec.rows, spec.columns, spec.slices);
-    else
+    if (spec.role == WeightRole::vector) {
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
-    bytes += spec.role == WeightRole::matrix ? parameter->matrix.packed.view().bytes()
-                                             : parameter->vector.view().bytes();
+      bytes += parameter->vector.view().bytes();
+      continue;
+    }
+    const PlannedWeight planned = planned_weight(scheme, spec, weight_type, index);
+    parameter->matrix = ops.make_weight(planned.shape);
+    parameter->matrix.input_scale = planned.quantization.input_scale;
+    if (planned.shape.ordered) {
+      const int32_t* const order =
+          &planned.quantization.order[static_cast<size_t>(planned.shape.first_column)];
+      const TensorView to = parameter->matrix.order;
+      ops.device().upload(to.data, reinterpret_cast<const std::byte*>(order), to.bytes());
+    }
+    bytes += parameter->matrix.bytes();
   }
   return bytes;
 }
 
-void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_t>& blocks) {
-  constexpr int64_t elements_at_once = int64_t{4} << 20;
-  std::vector<BFloat16> values;
-  for (Parameter* parameter : model.parameters())
-    for (const WeightPiece& piece : parameter->spec.pieces) {
-      const int64_t width = piece.columns.size();
-      const int64_t most = std::max<int64_t>(32, elements_at_once / std::max<int64_t>(width, 1) / 32 * 32);
-      for (int64_t row = piece.rows.begin; row < piece.rows.end; row += most) {
-        const IndexRange rows{row, std::min(row + most, piece.rows.end)};
-        values.resize(static_cast<size_t>(rows.size() * width));
-        write_random(seed, piece, rows, values.data());
-        store(ops, *parameter, piece, row, view_of(values.data(), DType::bf16, {rows.size(), width}));
-        ++blocks;
-      }
-    }
-}
-
-uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
-                      Transport& transport, std::span<const std::vector<int>> replicas,
-                      std::atomic<uint32_t>& blocks) {
-  Loader loader(model, ops, index, transport, replicas, blocks);
+uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
+                      std::span<const ReadRound> plan, Transport& transport,
+                      std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks) {
+  Loader loader(model, ops, index, scheme, transport, replicas, blocks);
   loader.run(plan);
   return loader.bytes_read();
 }
@@ -338,9 +279,10 @@ uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, std::spa
 void share_weights(Model& model, Communicator& data_group, const Readers& readers,
                    std::atomic<uint32_t>& blocks) {
   for (Parameter* parameter : model.parameters()) {
-    const WeightSpec& spec = parameter->spec;
-    Tensor& values = spec.role == WeightRole::matrix ? parameter->matrix.packed : parameter->vector;
-    data_group.broadcast(values.view(), readers.at(spec.pieces.at(0).source));
+    Weight& matrix = parameter->matrix;
+    const int reader = readers.at(parameter->spec.pieces.at(0).source.tensor());
+    for (Tensor* tensor : {&parameter->vector, &matrix.packed, &matrix.scales, &matrix.zero_points})
+      if (*tensor) data_group.broadcast(tensor->view(), reader);
     ++blocks;
   }
 }

@@ -2,7 +2,7 @@
 // need them, which pack them.
 #pragma once
 
-#include <layers/models/model.hpp>
+#include <layers/models/cost.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/transport.hpp>
 #include <runtime/checkpoint/read_plan.hpp>
@@ -21,24 +21,27 @@ using Readers = std::map<std::string, int>;
 Readers readers_of(Model& whole, int replicas);
 
 // The stored boxes that fill the model's parameters; with readers, only those that `replica` reads.
-WeightNeeds needs_of(Model& model, const WeightIndex& index, const Readers& readers = {}, int replica = 0);
+WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& scheme,
+                     const Readers& readers = {}, int replica = 0);
 
-// The bytes of this rank's weights, before anything is loaded; packing may add a little.
-size_t weight_bytes(Model& model, DType weight_type);
+// The bytes of this rank's weights as config.json describes them, before anything is loaded; packing may add a little.
+size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme);
 
-// Allocates the weights, without values; weight_type: bf16, fp16 or fp32. Returns their bytes.
-size_t make_weights(Model& model, Ops& ops, DType weight_type);
+// The cost of a model whose weights are read as the scheme stores them.
+ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme);
 
-// Fills allocated weights. A value depends on (seed, name, global index) alone. Norms are 1, biases 0.
-// `blocks` grows with each stored slice, as a sign of progress.
-void fill_with_random(Model& model, Ops& ops, uint64_t seed, std::atomic<uint32_t>& blocks);
+// Allocates the weights, without values; weight_type, of what is not quantised: bf16, fp16 or fp32. index: null without a
+// checkpoint. Returns their bytes.
+size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme& scheme,
+                    const WeightIndex* index);
 
 // Fills allocated weights from a checkpoint; returns the bytes that this rank read. Collective over the ranks
 // of `replicas`: ranks of `transport`, by replica and member. If this rank fails to read or store, it throws
-// after it has served the others; the caller must then let all ranks know.
-uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, std::span<const ReadRound> plan,
-                      Transport& transport, std::span<const std::vector<int>> replicas,
-                      std::atomic<uint32_t>& blocks);
+// after it has served the others; the caller must then let all ranks know. `blocks` grows with each stored slice, as a sign of
+// progress.
+uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
+                      std::span<const ReadRound> plan, Transport& transport,
+                      std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks);
 
 // Sends what each replica has loaded to the others. Collective over `data_group`: the same member in all
 // replicas.

@@ -1,9 +1,11 @@
 #include <kernels/support/counted.hpp>
+#include <runtime/checkpoint/quantization/stored_values.hpp>
 #include <runtime/checkpoint/weight_names.hpp>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -27,68 +29,91 @@ void refuse_mixed_experts(Model& model, const WeightIndex& index) {
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces) {
       if (piece.fused.shape.rank() < 3) continue;
-      if (index.tensors.contains(piece.source)) alone = piece.source;
-      if (index.tensors.contains(piece.fused.name)) fused = piece.fused.name;
+      if (index.tensors.contains(piece.source.tensor())) alone = piece.source.tensor();
+      if (index.tensors.contains(piece.fused.source.tensor())) fused = piece.fused.source.tensor();
     }
   if (!alone.empty() && !fused.empty())
     fail(ExitCode::input, "the checkpoint holds experts one by one ({}) and fused ({}); one form is read",
          alone, fused);
 }
 
+// Whether any tensor of the source is there, in whatever form.
+bool holds(const WeightIndex& index, const WeightSource& source) {
+  return source.part == "weight" ? is_stored(index, source.module) : index.tensors.contains(source.tensor());
+}
+
+void check_tensor(const ExpectedTensor& wanted, const TensorInfo& found, const QuantScheme& scheme) {
+  const auto shape = [](const std::vector<int64_t>& sizes) {
+    return fmt::format("[{}]", fmt::join(sizes, ", "));
+  };
+  if (std::ranges::count(wanted.shapes, found.shape) == 0)
+    fail(ExitCode::input, "tensor {} has the shape {} in the checkpoint, but config.json asks for {}",
+         wanted.name, shape(found.shape), shape(wanted.shapes[0]));
+  if (std::ranges::count(wanted.types, found.stored_type) > 0) return;
+  const std::string types =
+      fmt::format("{}{}", fmt::join(wanted.types, ", "), wanted.types.size() == 1 ? " is" : " are");
+  const std::string reader = scheme.description().empty() ? "" : fmt::format(" ({})", scheme.description());
+  fail(ExitCode::input, "tensor {} is stored as {}, which is not supported; {}{}", wanted.name,
+       found.stored_type, types, reader);
+}
+
+// Old programs store a bias of zeros beside every matrix.
+bool is_zero_bias(const std::string& name, const IndexedTensor& tensor) {
+  return name.ends_with(".bias") && !tensor.value.empty() &&
+         std::ranges::all_of(tensor.value, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 }  // namespace
 
 void name_as_stored(Model& model, const WeightIndex& index) {
   const auto apart = [&](const WeightPiece& piece) {
-    return piece.fused.name.empty() || index.tensors.contains(piece.source) ||
-           !index.tensors.contains(piece.fused.name);
+    return piece.fused.source.module.empty() || holds(index, piece.source) ||
+           !holds(index, piece.fused.source);
   };
   for (Parameter* parameter : model.parameters()) {
     if (std::ranges::any_of(parameter->spec.pieces, apart)) continue;
     for (WeightPiece& piece : parameter->spec.pieces) {
       const FusedTensor fused = std::exchange(piece.fused, {});
-      piece.source = fused.name;
+      piece.source = fused.source;
       piece.source_shape = fused.shape;
       piece.rows = {piece.rows.begin + fused.first_row, piece.rows.end + fused.first_row};
     }
   }
 }
 
-void check_names(Model& model, const WeightIndex& index) {
+void check_names(Model& model, const WeightIndex& index, const QuantScheme& scheme) {
   refuse_mixed_experts(model, index);
   name_as_stored(model, index);
-  std::map<std::string, Shape> wanted;
+  std::map<std::string, ExpectedTensor> wanted;
   for (const Parameter* parameter : model.parameters())
-    for (const WeightPiece& piece : parameter->spec.pieces) wanted.emplace(piece.source, piece.source_shape);
+    for (const WeightPiece& piece : parameter->spec.pieces)
+      for (ExpectedTensor& tensor : stored_weight(scheme, parameter->spec, piece, &index)->tensors())
+        wanted.emplace(tensor.name, std::move(tensor));
 
   std::set<std::string> missing, extra;
-  for (const auto& [name, shape] : wanted) {
+  for (const auto& [name, tensor] : wanted) {
     const auto entry = index.tensors.find(name);
-    if (entry == index.tensors.end()) {
+    if (entry == index.tensors.end())
       missing.insert(name);
-      continue;
-    }
-    const TensorInfo& tensor = entry->second.info;
-    Shape found = shape;
-    bool fits = static_cast<int>(tensor.shape.size()) == shape.rank();
-    for (int d = 0; fits && d < shape.rank(); ++d) found[d] = tensor.shape[static_cast<size_t>(d)];
-    if (!fits || !(found == shape))
-      fail(ExitCode::input, "tensor {} has the shape [{}] in the checkpoint, but config.json asks for {}",
-           name, fmt::join(tensor.shape, ", "), to_string(shape));
-    if (!tensor.dtype)
-      fail(ExitCode::input, "tensor {} is stored as {}, which is not supported; BF16, F16 and F32 are", name,
-           tensor.stored_type);
+    else
+      check_tensor(tensor, entry->second.info, scheme);
   }
   for (const auto& [name, tensor] : index.tensors)
-    if (!wanted.contains(name) && !model.ignores(name)) extra.insert(name);
+    if (!wanted.contains(name) && !model.ignores(name) && !is_zero_bias(name, tensor)) extra.insert(name);
   if (!missing.empty())
     throw Error(ExitCode::input,
                 fmt::format("the checkpoint lacks {} of the model's tensors: {}{}", missing.size(),
                             some_of(missing), extra.empty() ? "" : "; it holds instead: " + some_of(extra)),
-                "config.json says which tensors there must be",
+                scheme.description().empty()
+                    ? "config.json says which tensors there must be"
+                    : fmt::format("config.json says which tensors there must be ({})", scheme.description()),
                 "get config.json and all *.safetensors files of one model, in the names of transformers");
   if (!extra.empty())
     fail(ExitCode::input, "the checkpoint holds {} that the model has no place for: {}",
          counted(extra.size(), "tensor"), some_of(extra));
+  scheme.check(index);
+  for (const Parameter* parameter : model.parameters())
+    planned_weight(scheme, parameter->spec, DType::bf16, &index);
 }
 
 }  // namespace maniple

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <layers/models/model.hpp>
-#include <runtime/checkpoint/weight_index.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
 
 namespace maniple {
 
@@ -10,7 +10,8 @@ namespace maniple {
 // has only that one, the pieces of a parameter become pieces of it.
 void name_as_stored(Model& model, const WeightIndex& index);
 
-// The same. Throws Error (input), naming missing, extra or misshapen tensors of the checkpoint.
-void check_names(Model& model, const WeightIndex& index);
+// The same. Throws Error (input), naming missing, extra or misshapen tensors of the checkpoint, and parts of one product that
+// are quantised in different ways.
+void check_names(Model& model, const WeightIndex& index, const QuantScheme& scheme);
 
 }  // namespace maniple

@@ -20,23 +20,20 @@ Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const Scheduler
 }
 
 std::optional<Rejection> Coordinator::add(Request request) {
-  const auto least_loaded =
-      std::min_element(replicas_.begin(), replicas_.end(),
-                       [](const Replica& a, const Replica& b) { return a.unfinished < b.unfinished; });
+  const auto least_loaded = std::ranges::min_element(replicas_, {}, &Replica::unfinished);
   std::optional<Rejection> rejection = least_loaded->scheduler.add(std::move(request));
   if (!rejection) ++least_loaded->unfinished;
   return rejection;
 }
 
 bool Coordinator::wants_requests() const {
-  return std::any_of(replicas_.begin(), replicas_.end(), [this](const Replica& replica) {
+  return std::ranges::any_of(replicas_, [this](const Replica& replica) {
     return replica.scheduler.counts().waiting < queue_length_;
   });
 }
 
 bool Coordinator::has_work() const {
-  return std::any_of(replicas_.begin(), replicas_.end(),
-                     [](const Replica& replica) { return replica.scheduler.has_work(); });
+  return std::ranges::any_of(replicas_, &Scheduler::has_work, &Replica::scheduler);
 }
 
 void Coordinator::finish(RequestId request, FinishReason reason) {
@@ -192,7 +189,7 @@ void Coordinator::stop() {
   for (Replica& replica : replicas_) post(replica, replica.scheduler.command(Command::stop));
   Backoff backoff;
   const auto pending = [](const Replica& replica) { return !replica.outbox.empty(); };
-  while (std::any_of(replicas_.begin(), replicas_.end(), pending) || !mailbox_.flushed()) {
+  while (std::ranges::any_of(replicas_, pending) || !mailbox_.flushed()) {
     mailbox_.try_receive();  // discards results of steps in flight
     for (Replica& replica : replicas_) flush(replica);
     backoff.pause();

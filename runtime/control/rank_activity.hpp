@@ -1,6 +1,7 @@
 // What a rank is doing: its worker writes it; supervision reads it, also in other processes of the node.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -11,7 +12,10 @@ namespace maniple {
 
 // finalize: in MPI_Finalize, which waits for all ranks. gone: about to exit in the regular way.
 enum class Phase : uint8_t { start, load, idle, step, end, finalize, gone };
-const char* name_of(Phase phase);
+constexpr const char* name_of(Phase phase) {
+  constexpr std::array names{"start", "load", "idle", "step", "end", "finalize", "gone"};
+  return names[static_cast<size_t>(phase)];
+}
 
 // A copy of a RankActivity at one moment, sent between ranks as plain bytes.
 struct Heartbeat {
@@ -24,7 +28,11 @@ struct Heartbeat {
   uint32_t running = 0;                           // number of requests in the step
   std::array<uint64_t, max_requests> first = {};  // the first of them, by their index in the input
 
-  std::vector<uint64_t> requests() const;  // the valid part of `first`; empty outside of steps
+  // The valid part of `first`; empty outside of steps.
+  std::vector<uint64_t> requests() const {
+    const size_t shown = phase == Phase::step ? std::min<size_t>(running, max_requests) : 0;
+    return {first.begin(), first.begin() + static_cast<std::ptrdiff_t>(shown)};
+  }
   bool operator==(const Heartbeat&) const = default;
 };
 static_assert(std::is_trivially_copyable_v<Heartbeat>);
@@ -56,7 +64,11 @@ struct RankActivity {
   static constexpr int nobody = -1, reported = -2;
   std::atomic<int> fault_reporter = nobody;
 
-  Heartbeat heartbeat() const;
+  Heartbeat heartbeat() const {
+    Heartbeat now{step, layer, phase, waits, running, {}};
+    std::copy(first.begin(), first.end(), now.first.begin());
+    return now;
+  }
   RankTotals totals() const { return {steps, prefill, decode, communication, idle}; }
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared by processes");

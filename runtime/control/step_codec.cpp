@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");

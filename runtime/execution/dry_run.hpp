@@ -13,11 +13,14 @@ class DryOps final : public Ops {
  public:
   explicit DryOps(Ops& real) : real_(real) {}
   Device& device() override { return real_.device(); }
-  Weight make_weight(DType, int64_t, int64_t, int) override { return {}; }
-  void pack(Weight&, int64_t, ConstTensorView) override {}
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
+  Weight make_weight(const WeightShape&) override { return {}; }
+  void pack(Weight&, int64_t, const RawRows&) override {}
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView) override {
     real_.prepare_matmul(x, weight, bias, out);
   }
+  void row_abs_maxima(ConstTensorView, TensorView) override {}
+  void gather_columns(ConstTensorView, ConstTensorView, TensorView) override {}
   void embed(ConstTensorView, const Weight&, IndexRange, TensorView) override {}
   void rms_norm(ConstTensorView, ConstTensorView, float, TensorView) override {}
   void add_rms_norm(ConstTensorView, TensorView, ConstTensorView, float, TensorView) override {}
@@ -29,7 +32,8 @@ class DryOps final : public Ops {
   int64_t route(ConstTensorView, const Router&, Routing& routing) override { return routing.tokens.shape[0]; }
   void grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
                                std::span<const Weight* const>, TensorView) override {}
-  void grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView) override {}
+  void grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView,
+                      ConstTensorView) override {}
   void combine(ConstTensorView, const Routing&, int64_t, TensorView) override {}
   void widen(ConstTensorView, TensorView) override {}
   void scatter(ConstTensorView, ConstTensorView, TensorView) override {}

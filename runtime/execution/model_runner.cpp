@@ -30,6 +30,8 @@ size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits&
   ForwardContext context{dry, workspace, groups, activation, layer};
   const std::vector<KvPages> pages(static_cast<size_t>(model.num_layers()));
   const TensorView rows{nullptr, activation, {limits.step_tokens, config.hidden_size}};
+  if (!model.embedding() && ops.device().captures())  // of a graph
+    workspace.take(activation, {limits.max_num_seqs, config.hidden_size});
   const TensorView input = model.embedding() ? BatchBuilder::largest_ids(limits.batch()) : rows;
   const TensorView out = model.forward(BatchBuilder::largest(limits.batch()), input, pages, context);
   if (!model.head()) return workspace.peak();
@@ -41,6 +43,7 @@ size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits&
 ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
                          std::atomic<uint32_t>& layer)
     : max_num_seqs_(sizes.limits.max_num_seqs),
+      hidden_size_(sizes.hidden_size),
       model_(model),
       table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan),
       builder_(ops, sizes.limits.batch()),
@@ -62,19 +65,24 @@ std::vector<size_t> decode_buckets(size_t most) {
   return buckets;
 }
 
-// The largest first: it needs the most memory.
+// The largest first: it needs the most memory. No graph holds a link's calls: rows that come from another stage are copied to
+// the graph's input.
 void ModelRunner::capture_decodes() {
   const std::vector<size_t> buckets = decode_buckets(max_num_seqs_);
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     const Workspace::Scope scope(workspace_);
     const StepBatch batch = builder_.build({}, *bucket);
+    DecodeGraph& decode = graphs_[*bucket];
+    decode.input = model_.embedding()
+                       ? builder_.token_ids()
+                       : workspace_.take(context_.activation, {static_cast<int64_t>(*bucket), hidden_size_});
+    const auto forward = [&] { return model_.forward(batch, decode.input, cache_.pages(), context_); };
     {
       const Workspace::Scope warm_up(workspace_);
-      forward(batch);
+      forward();
     }
-    DecodeGraph& decode = graphs_[*bucket];
     const auto before = context_.groups.counts();
-    decode.graph = context_.ops.device().capture([&] { decode.logits = forward(batch); });
+    decode.graph = context_.ops.device().capture([&] { decode.out = forward(); });
     decode.calls = context_.groups.counts();
     for (auto& [axis, calls] : decode.calls) calls.add_calls(before.at(axis), -1);
     decode.workspace = workspace_.used();
@@ -82,14 +90,22 @@ void ModelRunner::capture_decodes() {
 }
 
 TensorView ModelRunner::forward(const StepBatch& batch, const StageStep& step) {
-  StageLink* const stages = context_.groups.stages.get();
   const TensorView ids = builder_.token_ids();
   const int64_t rows = model_.rows(ids.shape[0], context_.groups).count(ids.shape[0]);
-  const TensorView input = model_.embedding() ? ids : stages->take(step, rows);
-  const TensorView out = model_.forward(batch, input, cache_.pages(), context_);
-  if (!model_.head()) stages->send(step, out);
-  if (!model_.embedding()) stages->release();
-  return out;
+  const TensorView input = model_.embedding() ? ids : context_.groups.stages->take(step, rows);
+  return model_.forward(batch, input, cache_.pages(), context_);
+}
+
+// Only the rows of sequences cross between stages; those of padding keep what they had.
+TensorView ModelRunner::replay(DecodeGraph& decode, const StageStep& step, int64_t rows) {
+  ++decode.replays;
+  workspace_.take(DType::uint8, {static_cast<int64_t>(decode.workspace)});
+  if (!model_.embedding()) {
+    const TensorView taken = context_.groups.stages->take(step, rows);
+    context_.ops.device().copy(decode.input.data, taken.data, taken.bytes());
+  }
+  decode.graph->replay();
+  return model_.head() ? decode.out : decode.out.rows(0, rows);
 }
 
 std::map<GroupAxis, CollectiveCounts> ModelRunner::collectives() const {
@@ -97,13 +113,6 @@ std::map<GroupAxis, CollectiveCounts> ModelRunner::collectives() const {
   for (const auto& [bucket, decode] : graphs_)
     for (const auto& [axis, calls] : decode.calls) sums[axis].add_calls(calls, decode.replays);
   return sums;
-}
-
-TensorView ModelRunner::replay(DecodeGraph& decode) {
-  ++decode.replays;
-  workspace_.take(DType::uint8, {static_cast<int64_t>(decode.workspace)});
-  decode.graph->replay();
-  return decode.logits;
 }
 
 void ModelRunner::launch(const StepPlan& plan) {
@@ -120,7 +129,11 @@ void ModelRunner::launch(const StepPlan& plan) {
   const bool eager = captured == graphs_.end();
   const StepBatch batch = builder_.build(sequences, eager ? 0 : captured->first);
   const double waited = context_.groups.seconds();
-  const TensorView out = eager ? forward(batch, {plan.step, plan.state_hash}) : replay(captured->second);
+  const StageStep key{plan.step, plan.state_hash};
+  const TensorView out =
+      eager ? forward(batch, key) : replay(captured->second, key, static_cast<int64_t>(sequences.size()));
+  if (!model_.head()) context_.groups.stages->send(key, out);
+  if (!model_.embedding()) context_.groups.stages->release();
   const Clock::time_point forwarded = Clock::now();
   const SamplerBatch& rows = builder_.sampler_batch();
   if (model_.head())

@@ -39,6 +39,7 @@ struct RunnerSizes {
   size_t scratch = 0;  // bytes, from dry_run
   DType activation = DType::bf16;
   int64_t vocabulary_size = 0;
+  int64_t hidden_size = 0;
   bool tokens_in_plan = false;  // a plan that leaves a token out is refused
 };
 
@@ -77,21 +78,23 @@ class ModelRunner {
     StepTimes times;
   };
 
-  // A decode step up to its logits.
+  // A decode step between its stage's input and output.
   struct DecodeGraph {
     std::unique_ptr<Graph> graph;
-    TensorView logits;
+    TensorView input, out;
     size_t workspace;  // bytes that the graph uses
     std::map<GroupAxis, CollectiveCounts> calls;
     int64_t replays = 0;
   };
 
   StepTimes times_of(const Launched& step);
-  // Logits, or on a stage that is not the last the residual stream, which the next stage gets.
-  TensorView forward(const StepBatch& batch, const StageStep& step = {});
-  TensorView replay(DecodeGraph& decode);
+  // Logits, or on a stage that is not the last the residual stream, which the next stage gets. A stage that is not the first
+  // takes its input from the link.
+  TensorView forward(const StepBatch& batch, const StageStep& step);
+  TensorView replay(DecodeGraph& decode, const StageStep& step, int64_t rows);
 
   size_t max_num_seqs_;
+  int64_t hidden_size_;
   Model& model_;
   SequenceTable table_;
   BatchBuilder builder_;

@@ -49,7 +49,7 @@ class BlockManager {
   uint32_t holders(int32_t block) const { return at(block).holders; }
   bool published(int32_t block) const { return at(block).serial != 0; }
 
-  // For tests: throws if the state is inconsistent. holders: every sequence that holds blocks.
+  // In tests: throws if the state is inconsistent. holders: every sequence that holds blocks.
   void check_integrity(std::span<const Sequence* const> holders) const;
 
  private:

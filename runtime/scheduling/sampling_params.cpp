@@ -3,7 +3,6 @@
 #include <runtime/scheduling/sampling_params.hpp>
 
 namespace maniple {
-
 namespace {
 
 constexpr int32_t max_logprobs = 20;

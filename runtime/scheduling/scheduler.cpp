@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 RankSampling for_ranks(const SamplingParams& params) {
@@ -47,7 +46,7 @@ std::optional<Rejection> Scheduler::add(Request request) {
   if (request.sampling.open_ended)
     request.sampling.max_tokens = static_cast<uint32_t>(longest(request) - prompt);
   else if (prompt + request.sampling.max_tokens > config_.max_model_len)
-    ++clipped_;
+    ++counts_.clipped;
   auto sequence = std::make_shared<Sequence>();
   sequence->id = request.id;
   sequence->num_prompt_tokens = static_cast<uint32_t>(request.prompt.size());
@@ -174,7 +173,7 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   sequence->seat = free_seats_.back();
   free_seats_.pop_back();
   running_.push_back(sequence);
-  cached_tokens_ += sequence->num_computed;
+  counts_.cached_tokens += sequence->num_computed;
   const auto blocks = sequence->blocks.ids();
   draft.plan.admissions.push_back({.seat = sequence->seat,
                                    .cached_length = sequence->num_computed,
@@ -218,7 +217,7 @@ bool Scheduler::make_room(Draft& draft, const SequencePtr& sequence) {
 
 // Keeps the sequence's tokens; readmission computes them again, mostly from the prefix cache.
 void Scheduler::preempt(const SequencePtr& sequence) {
-  ++preemptions_;
+  ++counts_.preemptions;
   leave_seat(*sequence);
   sequence->status = SequenceStatus::waiting;
   waiting_.push_front(sequence);
@@ -291,7 +290,7 @@ void Scheduler::count_length_end(const Sequence& sequence) {
   const SamplingParams& params = sequence.sampling;
   const bool cut = params.open_ended || sequence.num_completion_tokens() < params.max_tokens;
   const bool context = sequence.num_tokens() >= config_.max_model_len;
-  if (cut) ++(context ? ended_by_context_ : ended_by_cache_);
+  if (cut) ++(context ? counts_.ended_by_context : counts_.ended_by_cache);
 }
 
 bool Scheduler::finish(RequestId request, FinishReason reason) {
@@ -320,14 +319,7 @@ StepPlan Scheduler::command(Command command) {
 }
 
 SchedulerCounts Scheduler::counts() const {
-  return {.waiting = waiting_.size(),
-          .running = running_.size(),
-          .free_blocks = blocks_.num_free() + blocks_.num_pending(),
-          .preemptions = preemptions_,
-          .cached_tokens = cached_tokens_,
-          .clipped = clipped_,
-          .ended_by_context = ended_by_context_,
-          .ended_by_cache = ended_by_cache_};
+  return {counts_, waiting_.size(), running_.size(), blocks_.num_free() + blocks_.num_pending()};
 }
 
 // Sequences share whole blocks only, so no slot is counted twice.
@@ -342,14 +334,6 @@ KvUse Scheduler::kv_use() const {
 const Sequence* Scheduler::find(RequestId request) const {
   const auto found = sequences_.find(request);
   return found == sequences_.end() ? nullptr : found->second.get();
-}
-
-void Scheduler::check_integrity() const {
-  std::vector<const Sequence*> holders;
-  for (const auto& [id, sequence] : sequences_) holders.push_back(sequence.get());
-  blocks_.check_integrity(holders);
-  require(running_.size() + waiting_.size() == sequences_.size(), "a request is lost");
-  require(running_.size() + free_seats_.size() == config_.max_num_seqs, "a seat is lost");
 }
 
 }  // namespace maniple

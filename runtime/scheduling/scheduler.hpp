@@ -55,16 +55,20 @@ struct TokenEvent {
   FinishReason finish_reason = FinishReason::none;
 };
 
-struct SchedulerCounts {
-  size_t waiting = 0;
-  size_t running = 0;
-  size_t free_blocks = 0;  // released ones that wait for plans in flight included
+// Sums since the start.
+struct RequestCounts {
   uint64_t preemptions = 0;
   uint64_t cached_tokens = 0;  // that admissions found in the prefix cache
   uint64_t clipped = 0;        // requests whose max_tokens exceed what the context leaves
   // Requests that were cut: they wanted more tokens, or stated no limit.
   uint64_t ended_by_context = 0;
   uint64_t ended_by_cache = 0;  // only requests without a limit
+};
+
+struct SchedulerCounts : RequestCounts {
+  size_t waiting = 0;
+  size_t running = 0;
+  size_t free_blocks = 0;  // released ones that wait for plans in flight included
 };
 
 // The KV cache of a replica: blocks that running sequences hold, and tokens in them, computed or planned.
@@ -106,7 +110,7 @@ class Scheduler {
   bool has_work() const { return !sequences_.empty() || !in_flight_.empty(); }
   SchedulerCounts counts() const;
   const Sequence* find(RequestId request) const;
-  void check_integrity() const;  // for tests
+  void check_integrity() const;  // in tests
 
  private:
   using SequencePtr = std::shared_ptr<Sequence>;
@@ -152,11 +156,7 @@ class Scheduler {
   uint64_t context_ = 0, attended_ = 0, prompt_tokens_ = 0;  // of the last plan
   std::deque<InFlight> in_flight_;
   uint64_t last_step_ = 0;
-  uint64_t preemptions_ = 0;
-  uint64_t cached_tokens_ = 0;
-  uint64_t clipped_ = 0;
-  uint64_t ended_by_context_ = 0;
-  uint64_t ended_by_cache_ = 0;
+  RequestCounts counts_;
 };
 
 }  // namespace maniple

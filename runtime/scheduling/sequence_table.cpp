@@ -4,7 +4,6 @@
 #include <utility>
 
 namespace maniple {
-
 namespace {
 
 template <typename... Args>

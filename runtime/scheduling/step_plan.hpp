@@ -13,7 +13,7 @@ namespace maniple {
 
 using Seat = uint32_t;  // index in the running set, below max_num_seqs
 
-enum class Command : uint8_t { run, stop, abort, count_experts };
+enum class Command : uint8_t { run, stop, count_experts };
 
 // The part of SamplingParams that ranks need.
 struct RankSampling {

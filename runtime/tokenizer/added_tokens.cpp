@@ -1,11 +1,9 @@
 #include <runtime/tokenizer/added_tokens.hpp>
+#include <runtime/tokenizer/utf8.hpp>
 
 #include <unicode/uchar.h>
 
 #include <algorithm>
-#include <functional>
-#include <runtime/tokenizer/utf8.hpp>
-#include <set>
 
 namespace maniple {
 namespace {

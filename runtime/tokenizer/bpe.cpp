@@ -71,7 +71,7 @@ void Bpe::start_symbols(std::string_view piece, Scratch& scratch) const {
   scratch.symbols.clear();
   std::optional<int32_t> unknown;
   for (size_t position = 0; position < piece.size();) {
-    const auto character = piece.substr(position, utf8_sequence(piece, position).length);
+    const auto character = character_at(piece, position);
     position += character.size();
     const auto id = vocabulary_.find(character);
     if (!id && add_bytes(character, scratch)) continue;

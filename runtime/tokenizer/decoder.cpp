@@ -127,7 +127,7 @@ class StripStage final : public Stage {
 
   void text(std::string_view part) override {
     for (size_t position = 0; position < part.size();) {
-      const auto character = part.substr(position, utf8_sequence(part, position).length);
+      const auto character = character_at(part, position);
       position += character.size();
       take(character);
     }

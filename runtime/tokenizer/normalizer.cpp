@@ -16,12 +16,12 @@ void require_success(UErrorCode status) {
   if (U_FAILURE(status)) fail(ExitCode::internal, "unicode normalisation failed: {}", u_errorName(status));
 }
 
+// name: NFC, NFD, NFKC or NFKD.
 const icu::Normalizer2& normalizer_of(std::string_view name) {
   UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* found = name == "NFC"    ? icu::Normalizer2::getNFCInstance(status)
-                                  : name == "NFD"  ? icu::Normalizer2::getNFDInstance(status)
-                                  : name == "NFKC" ? icu::Normalizer2::getNFKCInstance(status)
-                                                   : icu::Normalizer2::getNFKDInstance(status);
+  const icu::Normalizer2* found =
+      icu::Normalizer2::getInstance(nullptr, name.starts_with("NFK") ? "nfkc" : "nfc",
+                                    name.ends_with('C') ? UNORM2_COMPOSE : UNORM2_DECOMPOSE, status);
   require_success(status);
   return *found;
 }

@@ -1,7 +1,6 @@
 #include <runtime/tokenizer/pre_tokenizer.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace maniple {
 namespace {

@@ -192,7 +192,7 @@ std::vector<Span> Regex::spans(std::string_view text) const {
     const auto match = program_->find(text, start, data.get());
     if (!match) break;
     if (match->begin == match->end && last_match_end == match->end) {
-      start += start < text.size() ? utf8_sequence(text, start).length : 1;
+      start += start < text.size() ? character_at(text, start).size() : 1;
       continue;
     }
     if (covered < match->begin) spans.push_back({covered, match->begin, false});

@@ -9,11 +9,6 @@
 
 namespace maniple {
 
-Tokenizer::Tokenizer(std::unique_ptr<const TokenizerComponents> parts) : parts_(std::move(parts)) {}
-Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
-Tokenizer::~Tokenizer() = default;
-
 Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) try {
   return Tokenizer(parse_tokenizer_json(json));
 } catch (const Error& error) {

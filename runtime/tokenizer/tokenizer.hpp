@@ -16,16 +16,13 @@ namespace maniple {
 class DecoderStream;
 struct TokenizerComponents;
 
-// Constant and safe to use from several threads once built.
+// Constant and safe to use from several threads once built. Copies share their content.
 class Tokenizer {
  public:
   // Throws Error (input) with a message that names the problem and `where`, the name of the file.
   static Tokenizer from_json(std::string_view json, std::string_view where = {});
 
-  explicit Tokenizer(std::unique_ptr<const TokenizerComponents> parts);
-  Tokenizer(Tokenizer&&) noexcept;
-  Tokenizer& operator=(Tokenizer&&) noexcept;
-  ~Tokenizer();
+  explicit Tokenizer(std::shared_ptr<const TokenizerComponents> parts) : parts_(std::move(parts)) {}
 
   // add_special_tokens: apply the file's template (for Llama 3, <|begin_of_text|> comes first). Added tokens
   // in the text are recognised in any case. Throws Error (input) on text that is not UTF-8.
@@ -46,7 +43,7 @@ class Tokenizer {
  private:
   void encode_section(std::string_view text, bool opens_input, std::vector<int32_t>& ids) const;
 
-  std::unique_ptr<const TokenizerComponents> parts_;
+  std::shared_ptr<const TokenizerComponents> parts_;
 };
 
 }  // namespace maniple

@@ -10,14 +10,8 @@ namespace maniple {
 
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-// The sequence that starts at text[position]: its length in bytes and its kind. Truncated: valid so far,
-// but the text ends.
-struct Utf8Sequence {
-  enum class Kind { valid, invalid, truncated };
-  size_t length;
-  Kind kind;
-};
-Utf8Sequence utf8_sequence(std::string_view text, size_t position);
+// The bytes of the character that starts at text[position]. The text must be valid.
+std::string_view character_at(std::string_view text, size_t position);
 
 // The offset of the first byte that is not valid UTF-8; npos if there is none.
 size_t first_invalid_utf8(std::string_view text);

@@ -1,7 +1,9 @@
 // The linear layers of Qwen3-0.6B, every weight distinct, so weights come from memory. Measures one sweep for
-// several numbers of rows, against the read bandwidth and, where the build found it, oneDNN with weights in
-// the layout of its choice. All in alternating rounds of one run; medians. Prints a Markdown table.
-//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0]
+// several numbers of rows and forms of the weights, against the read bandwidth, against the first form and, where the build
+// found it, oneDNN with bf16 weights in the layout of its choice. All in alternating rounds of one run; medians. Prints a Markdown table.
+//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0] [--weights bf16,int8,fp8,int4]
+// int8, fp8: inputs rounded per token; int8-only, fp8-only: weights only; fp8-block: groups of 128; int4: groups of 32, zeros;
+// int4-128: groups of 128, no zeros.
 
 #include <bench/bandwidth.hpp>
 #include <bench/cpu_path.hpp>
@@ -58,6 +60,12 @@ void fill_random(std::byte* data, size_t bytes) {
   }
 }
 
+// e4m3 codes of middle exponents: in weights the smallest are rare.
+void fill_with_e4m3(std::byte* data, size_t bytes) {
+  fill_random(data, bytes);
+  for (size_t i = 0; i < bytes; ++i) data[i] = (data[i] & std::byte{0xbf}) | std::byte{0x20};
+}
+
 // Activations and outputs of one M, shared by both sides.
 struct Buffers {
   Tensor x, out;
@@ -75,24 +83,49 @@ struct Buffers {
   }
 };
 
+WeightShape shape_of(std::string_view form, const LinearShape& shape) {
+  using enum ActivationRule;
+  WeightShape weight{DType::bf16, shape.rows, shape.columns, shape.slices};
+  if (form == "bf16") return weight;
+  const std::string_view format = form.substr(0, form.find('-'));
+  weight.format = format == "int8"  ? WeightFormat::int8
+                  : format == "fp8" ? WeightFormat::fp8
+                                    : WeightFormat::int4;
+  if (format != "int8" && format != "fp8" && format != "int4")
+    fail(ExitCode::usage, "unknown weights {}", form);
+  weight.activation = form == "int8" || form == "fp8" ? per_token : form == "fp8-block" ? per_group : none;
+  weight.group = form == "int4" ? 32 : form == "fp8-block" || form == "int4-128" ? 128 : -1;
+  weight.zeros = form == "int4";
+  return weight;
+}
+
 class OurWeights {
  public:
-  OurWeights(Device& device, int threads, CpuPath path, const Shapes& shapes)
-      : ops_(device, std::make_unique<ThreadPool>(threads), path), shapes_(shapes) {
+  OurWeights(cpu::CpuOps& ops, std::string_view form, const Shapes& shapes)
+      : ops_(ops), form_(form), shapes_(shapes) {
     for (const LinearShape& shape : shapes_) {
-      weights_.push_back(ops_.make_weight(DType::bf16, shape.rows, shape.columns, shape.slices));
-      fill_random(weights_.back().packed.view().data, weights_.back().packed.view().bytes());
+      Weight weight = ops_.make_weight(shape_of(form_, shape));
+      const auto fill = weight.format == WeightFormat::fp8 ? fill_with_e4m3 : fill_random;
+      fill(weight.packed.view().data, weight.packed.view().bytes());
+      if (weight.format != WeightFormat::dense)
+        fill_random(weight.scales.view().data, weight.scales.view().bytes());
+      bytes_ += static_cast<double>(weight.bytes());
+      weights_.push_back(std::move(weight));
     }
   }
+  std::string_view form() const { return form_; }
+  double bytes() const { return bytes_; }
   void sweep(int64_t m, Buffers& buffers) {
     for (size_t i = 0; i < shapes_.size(); ++i)
       ops_.matmul(buffers.input(m, shapes_[i]), weights_[i], {}, buffers.output(m, shapes_[i]));
   }
 
  private:
-  cpu::CpuOps ops_;
+  cpu::CpuOps& ops_;
+  std::string_view form_;
   const Shapes& shapes_;
   std::vector<Weight> weights_;
+  double bytes_ = 0;
 };
 
 #ifdef MANIPLE_ONEDNN
@@ -166,6 +199,7 @@ struct Arguments {
   std::vector<int64_t> m = {1, 2, 4, 8, 16, 32, 64, 128, 512};
   CpuPath path = CpuPath::automatic;
   bool lm_head = true;
+  std::vector<std::string> weights = {"bf16"};
 };
 
 Arguments parse(int argc, char** argv) {
@@ -180,7 +214,11 @@ Arguments parse(int argc, char** argv) {
       arguments.path = cpu_path_named(argv[i + 1]);
     else if (name == "--lm-head")
       arguments.lm_head = std::atoi(argv[i + 1]) != 0;
-    else if (name == "--m") {
+    else if (name == "--weights") {
+      arguments.weights.clear();
+      std::istringstream list(argv[i + 1]);
+      for (std::string form; std::getline(list, form, ',');) arguments.weights.push_back(form);
+    } else if (name == "--m") {
       arguments.m.clear();
       std::istringstream list(argv[i + 1]);
       for (std::string m; std::getline(list, m, ',');) arguments.m.push_back(std::stoll(m));
@@ -191,29 +229,34 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-void measure(const Arguments& arguments, int64_t m, ThreadPool& pool, OurWeights& weights,
+void measure(const Arguments& arguments, int64_t m, ThreadPool& pool, std::vector<OurWeights>& forms,
              ReadBandwidth& memory, Device& device, const Shapes& shapes) {
   Buffers buffers(device, m);
   const auto peer = peer_sweep(arguments.threads, m, buffers, shapes);
-  std::vector<double> ours, theirs, bandwidth, ratio;
+  std::vector<std::vector<double>> ours(forms.size());
+  std::vector<double> theirs, bandwidth;
   for (int round = -1; round < arguments.rounds; ++round) {  // one to warm up
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const double read = memory.measure(pool);
-    const double our_time = timed([&] { weights.sweep(m, buffers); });
     const double peer_time = peer ? timed(peer) : 0;
+    std::vector<double> times;
+    for (OurWeights& weights : forms) times.push_back(timed([&] { weights.sweep(m, buffers); }));
     if (round < 0) continue;
-    bandwidth.push_back(read), ours.push_back(our_time), theirs.push_back(peer_time),
-        ratio.push_back(peer_time / our_time);
+    bandwidth.push_back(read), theirs.push_back(peer_time);
+    for (size_t i = 0; i < times.size(); ++i) ours[i].push_back(times[i]);
   }
-  double bytes = 0;
-  for (const LinearShape& shape : shapes) bytes += 2.0 * static_cast<double>(shape.rows * shape.columns);
-  const double seconds = median(ours), rate = bytes / seconds;
-  fmt::print("| {} | {:.1f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} % |", m, seconds * 1e3, rate * 1e-9,
-             rate * static_cast<double>(m) * 1e-9, median(bandwidth) * 1e-9, 100 * rate / median(bandwidth));
-  if (peer)
-    fmt::print(" {:.1f} | {:.2f} |\n", median(theirs) * 1e3, median(ratio));
-  else
-    fmt::print(" - | - |\n");
+  double elements = 0;
+  for (const LinearShape& shape : shapes) elements += static_cast<double>(shape.rows * shape.columns);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const double seconds = median(ours[i]), rate = forms[i].bytes() / seconds;
+    fmt::print("| {} | {} | {:.1f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} % | {:.2f} |", m, forms[i].form(),
+               seconds * 1e3, rate * 1e-9, 2 * elements * static_cast<double>(m) / seconds * 1e-9,
+               median(bandwidth) * 1e-9, 100 * rate / median(bandwidth), median(ours[0]) / seconds);
+    if (peer)
+      fmt::print(" {:.1f} | {:.2f} |\n", median(theirs) * 1e3, median(theirs) / seconds);
+    else
+      fmt::print(" - | - |\n");
+  }
   std::fflush(stdout);
 }
 
@@ -222,14 +265,17 @@ void run(const Arguments& arguments) {
   ThreadPool pool(arguments.threads);
   ReadBandwidth memory(device);
   const Shapes shapes = qwen3_0_6b(arguments.lm_head);
-  OurWeights weights(device, arguments.threads, arguments.path, shapes);
-  fmt::print("Qwen3-0.6B linear layers{}, bf16, path {}, {} threads, medians of {} rounds\n\n",
+  cpu::CpuOps ops(device, std::make_unique<ThreadPool>(arguments.threads), arguments.path);
+  std::vector<OurWeights> forms;
+  for (const std::string& form : arguments.weights) forms.emplace_back(ops, form, shapes);
+  fmt::print("Qwen3-0.6B linear layers{}, path {}, {} threads, medians of {} rounds\n\n",
              arguments.lm_head ? " and lm_head" : "", name_of(arguments.path), arguments.threads,
              arguments.rounds);
   fmt::print(
-      "| M | ms | weights GB/s | GFLOP/s | read GB/s | of it | oneDNN ms | oneDNN time / ours "
-      "|\n|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-  for (const int64_t m : arguments.m) measure(arguments, m, pool, weights, memory, device, shapes);
+      "| M | weights | ms | weights GB/s | GFLOP/s | read GB/s | of it | rate / first's | oneDNN ms | oneDNN "
+      "time / ours "
+      "|\n|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const int64_t m : arguments.m) measure(arguments, m, pool, forms, memory, device, shapes);
 }
 
 }  // namespace

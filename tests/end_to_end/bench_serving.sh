@@ -34,6 +34,9 @@ holds "$work/l.json" '[r["batch_size"] for r in j["rows"]] == [1, 4] and all(len
 keeps "$work/l.h5" 'len(f["requests"]) == (1 + 4) * 3 and len(values("ttft_p50_ms_batch_4")) == 3 and sorted(f["requests"]["id"]) == list(range(15))'
 keeps "$work/l.h5" 'all(list(f["requests"]["output"][[i for i, r in enumerate(f["requests"][:]) if r["id"] == k]]) == list(f["requests"]["output"][[i for i, r in enumerate(f["requests"][:]) if r["id"] == 0]]) for k in (1, 2, 3, 7, 11))'
 
+# The probe of reads, of four times the caches, is not in the peak of memory.
+keeps "$work/r2-1.h5" "max(f['ranks']['rss_peak_bytes']) < max(h5py.File('$work/l.h5')['ranks']['rss_peak_bytes']) + (32 << 20)"
+
 say "workloads"
 printf 'prompt,output\n5,3\n9,1\n300,200\n' >"$work/lengths.csv"
 bench 1 0 throughput --model "$model" --lengths "$work/lengths.csv" --num-prompts 2 --repeats 1 --record "$work/csv.h5"
@@ -107,8 +110,14 @@ start alone 1 bench "${long[@]}" --record "$work/stopped.h5" --walltime 4s --sto
 stopped 75 alone
 # After kill -9 the log is there, and report reads it.
 start killed 2 bench "${long[@]}" --record "$work/stopped.h5" >/dev/null
-find_ranks "$job" 2 && until_true 30 begun && sleep 2 && kill -KILL "${ranks[0]}"
+find_ranks "$job" 2 && until_true 30 begun && sleep 2
+no 1 65 'stopped.h5.log is there already|--overwrite' "${small[@]}" --record "$work/stopped.h5"
+kill -KILL "${ranks[0]}"
 until_true 30 gone "$job" || bad "killed: still running"
 "$MANIPLE" report "$work/stopped.h5" >"$work/out" 2>"$work/err" || bad "report of a killed bench: $(cat "$work/err")"
 says 'did not end'
+# The same command needs no --overwrite for what it left itself.
+bench 1 0 "${small[@]}" --record "$work/stopped.h5"
+says 'stopped.h5.log is of a bench that was killed; it is replaced' err
+[[ -s $work/stopped.h5 && ! -e $work/stopped.h5.log ]] || bad "another bench left $(ls "$work")"
 finish

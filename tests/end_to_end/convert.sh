@@ -80,19 +80,30 @@ header+='}'
 echo '{}' >"$big/config.json"
 convert "$big" "$work/undisturbed.h5" || bad "a random model: $(cat "$work/err")"
 killed=0
-for ((round = 0; round < 12; round++)); do
-  "$MANIPLE" convert "$big" "$work/killed.h5" --threads 1 2>"$work/err" &
-  victim=$!
-  sleep 0.0$((RANDOM % 9))$((RANDOM % 10))
-  kill -KILL "$victim" 2>/dev/null && wait "$victim" 2>/dev/null
-  (($? == 137)) && killed=$((killed + 1))
-  rm -f "$work/killed.h5"
-done
+# kill_convert TARGET FROM: begins it 12 times, and kills it after up to 0.09 s; what was made of it is removed.
+kill_convert() {
+  for ((round = 0; round < 12; round++)); do
+    "$MANIPLE" convert "$2" "$1" --threads 1 2>"$work/err" &
+    victim=$!
+    sleep 0.0$((RANDOM % 9))$((RANDOM % 10))
+    kill -KILL "$victim" 2>/dev/null && wait "$victim" 2>/dev/null
+    (($? == 137)) && killed=$((killed + 1))
+    rm -rf "$1"
+  done
+}
+kill_convert "$work/killed.h5" "$big"
 convert "$big" "$work/killed.h5" || bad "after kills: $(cat "$work/err")"
 cmp "$work/undisturbed.h5" "$work/killed.h5" || bad "after $killed kills: another file"
 ((killed > 0)) || bad "nothing was killed"
 convert --check "$work/killed.h5" || bad "after kills: $(cat "$work/err")"
 [[ -e $work/killed.h5.part || -e $work/killed.h5.progress ]] && bad "files are left: $(ls "$work")"
+killed=0
+kill_convert "$work/back" "$work/killed.h5"
+((killed > 0)) || bad "no way back was killed"
+[[ -e $work/back.progress ]] || say "no kill was late enough for a log"
+convert "$work/killed.h5" "$work/back" || bad "the way back after $killed kills: $(cat "$work/err")"
+diff -r "$big" "$work/back" || bad "other files came back after $killed kills"
+[[ -e $work/back.part || -e $work/back.progress ]] && bad "files are left: $(ls "$work")"
 
 # refuses CODE WORDS arguments...
 refuses() {
@@ -127,13 +138,17 @@ for ((i = 0; i < 56; i += 5)); do
   flip "$damaged" $i
   refuses 65 "damaged.h5" "${generate[@]}" "$damaged"
 done
-chunk=$(grep -abo '"model.layers.2.mlp.up_proj.weight":{"chunk":\[[0-9]*,[0-9]*\],"hashes":"[0-9a-f]*","offsets":\[[0-9,]*' "$packed" | sed 's/.*\[//')
+chunk=$(grep -abo '"model.layers.2.mlp.up_proj.weight":{"chunk":\[[0-9]*,[0-9]*\],"offsets":\[[0-9,]*' "$packed" | sed 's/.*\[//')
 cp "$packed" "$damaged"
 flip "$damaged" "$(cut -d, -f4 <<<"$chunk")"
 refuses 65 "damaged.h5: tensor model.layers.2.mlp.up_proj.weight, chunk 3: the checksum differs" "${generate[@]}" "$damaged"
 refuses 65 "damaged.h5: tensor model.layers.2.mlp.up_proj.weight, chunk 3: the checksum differs|run maniple convert again" convert --check "$damaged"
-on 2 "${generate[@]}" "$damaged" --tp 2 >"$work/out" 2>"$work/err"
-refused $? 65 "up_proj.weight, chunk 3: the checksum differs" "tp 2"
+# Ranks of a replica, and replicas, read a chunk in turn; one of those that keep it compares its checksum.
+for grid in "2 2" "2 1" "4 2" "3 1"; do
+  read -r ranks tp <<<"$grid"
+  on "$ranks" "${generate[@]}" "$damaged" --tp "$tp" >"$work/out" 2>"$work/err"
+  refused $? 65 "up_proj.weight, chunk 3: the checksum differs" "$ranks ranks, tp $tp"
+done
 if command -v h5repack >/dev/null; then
   h5repack -f GZIP=1 "$packed" "$work/repacked.h5"
   refuses 65 "repacked.h5 was rewritten by another program: its index does not hold" "${generate[@]}" "$work/repacked.h5"

@@ -228,13 +228,22 @@ cut_short "1 139 141" $MPIRUN -n 2 "$MANIPLE" generate --model "$model" --in "$w
 timeout 60 $MPIRUN -n 2 bash -c '"$@" | head -1 >/dev/null; exit "${PIPESTATUS[0]}"' sh "$MANIPLE" generate --model "$model" --in "$work/many" >"$work/out" 2>"$work/err" </dev/null
 (($? == 141)) && ! grep -q 'maniple: error' "$work/err" || bad "the reader of rank 0 has left: $(cat "$work/err")"
 
+say "ids without a token are left out, and said so"
+decoded() { "$MANIPLE" tokenize --model "$model" --decode --in <(printf '%s\n' "$@") 2>"$work/err"; }
+[[ $(decoded '[5,6]' '[]') == $(decoded '[5,999999,6]' '[2048]') ]] || bad "other text beside an id without a token"
+grep -Eq "note: left out 2 ids without a token, as Hugging Face's tokenizers do; the first: 999999, .*line 1$" "$work/err" || bad "left out: $(cat "$work/err")"
+
 say "ulimit -v is named where it is what memory or threads lack"
+lacked=0
 for mib in 60 90 140 190 300 600; do
   (ulimit -v $((mib << 10)) && "$MANIPLE" --version >/dev/null 2>&1) || continue  # the libraries alone need more
   (ulimit -v $((mib << 10)) && limited 1 generate --model "$model" --prompt a --max-tokens 4 >/dev/null 2>"$work/err")
   rc=$?
+  ((rc == 0)) && continue  # with a smaller KV cache
+  lacked=$((lacked + 1))
   ((rc == 69)) && grep -q 'ulimit -v allows this process' "$work/err" && grep -q 'try: ulimit -v unlimited' "$work/err" || bad "$mib MiB: exit code $rc: $(cat "$work/err")"
 done
+((lacked > 0)) || bad "every limit suffices"
 say "1 ranks, 65: stdout is closed"
 "$MANIPLE" generate --model "$model" --prompt a >&- 2>"$work/err"
 (($? == 65)) && grep -Fq 'stdout is closed; write to a file' "$work/err" || bad "a closed stdout: $(cat "$work/err")"

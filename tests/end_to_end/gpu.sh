@@ -19,6 +19,30 @@ golden 2 "${cuda[@]}" --tp 1
 golden 4 "${cuda[@]}" --tp 4 --block-size 16
 golden 4 "${cuda[@]}" --tp 2 --max-num-seqs 16 --max-num-batched-tokens 64
 ((gpus < 2)) || golden 2 "${over_nccl[@]}"
+golden 2 "${cuda[@]}" --pp 2
+golden 4 "${cuda[@]}" --pp 2 --tp 2 --max-num-batched-tokens 64
+((gpus < 2)) || golden 2 --backend cuda --transport nccl --pp 2
+((gpus < 4)) || golden 4 --backend cuda --transport nccl --pp 2 --tp 2
+
+for ((i = 0; i < 6; i++)); do
+  tokens=$((i + 1))
+  for ((t = 0; t < i * 61 % 310; t++)); do tokens+=,$(((i * 31 + t * 17) % 380)); done
+  printf '{"id":%d,"tokens":[%s],"temperature":0,"max_tokens":%d,"ignore_eos":true}\n' $i "$tokens" $((i + 6))
+done >"$work/tokens.jsonl"
+as_on_cpus() { # MODEL RANKS options...: the tokens of one rank on a CPU, which are golden
+  local tokens=(generate --model "$DATA/models/$1" --in "$work/tokens.jsonl" --dtype fp32)
+  [[ -s $work/$1 ]] || on 1 "${tokens[@]}" --backend cpu >"$work/$1" 2>"$work/err" || bad "$1: $(cat "$work/err")"
+  on "$2" "${tokens[@]}" "${@:3}" >"$work/out" 2>"$work/err" || bad "$*: exit code: $(cat "$work/err")"
+  cmp "$work/out" "$work/$1" || bad "not the tokens of a CPU: $*"
+}
+for name in tiny-qwen3-moe tiny-mixtral; do
+  as_on_cpus $name 1 "${cuda[@]}"
+  as_on_cpus $name 4 "${cuda[@]}" --tp 2 --ep 2 --pp 2
+  ((gpus < 2)) || as_on_cpus $name 2 "${over_nccl[@]}" --ep 2
+  ((gpus < 2)) || as_on_cpus $name 2 "${over_nccl[@]}" --ep 1
+done
+as_on_cpus tiny-qwen3-kv1 2 "${cuda[@]}" --tp 2 --cp 2
+((gpus < 2)) || as_on_cpus tiny-qwen3-kv1 2 "${over_nccl[@]}" --cp 2
 
 eager_as_captured() { # RANKS options...: the same bits with graphs and without
   local mode

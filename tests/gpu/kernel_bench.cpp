@@ -1,5 +1,5 @@
 // Times the kernels against ceilings measured in the same run, bf16, in the shapes of Qwen3:
-//   kernel_bench [ceilings] [decode] [prefill] [gemm] [rows] [sampling]     (default: all of them)
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [experts] [rows] [sampling]     (default: all of them)
 // Prints one line of JSON per measurement: median, 10th and 90th percentile of the
 // microseconds of one call. Many calls are captured in one graph, so launches cost what
 // they cost in a decode step. Their operands take turns among sets that together exceed
@@ -11,6 +11,7 @@
 #include <kernels/cuda/cuda_device.hpp>
 #include <kernels/cuda/device/cuda_check.hpp>
 #include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 
@@ -327,6 +328,92 @@ void bench_gemm(Bench& bench) {
     }
 }
 
+// A layer of experts as Qwen3-30B-A3B has it, by random routers. Bytes are those of the weights that a token chose.
+void bench_experts(Bench& bench) {
+  constexpr int experts = 128, per_token = 8, panel = 32;
+  const int hidden = shrunk(2048), inner = shrunk(768), half = (inner + panel - 1) / panel * panel;
+  const int64_t gate_up_elements = int64_t{2} * half * hidden, down_elements = int64_t{hidden} * inner;
+  const Tensor gate_up = bench.random(experts * gate_up_elements, 1),
+               down = bench.random(experts * down_elements, 2);
+  const auto addresses = [&](const Tensor& weights, int64_t elements) {
+    std::vector<const std::byte*> all;
+    for (int e = 0; e < experts; ++e) all.push_back(weights.view().data + 2 * e * elements);
+    Tensor table(bench.device(), DType::uint8, {static_cast<int64_t>(all.size() * sizeof all[0])});
+    bench.device().upload(table.view().data, reinterpret_cast<const std::byte*>(all.data()),
+                          table.view().bytes());
+    return table;
+  };
+  const Tensor gate_up_table = addresses(gate_up, gate_up_elements),
+               down_table = addresses(down, down_elements);
+  for (const int tokens : {1, 8, 32, 128, shrunk(512), shrunk(4096)}) {
+    const int64_t most_rows = int64_t{tokens} * per_token;
+    std::mt19937 random(7);
+    std::vector<float> drawn(static_cast<size_t>(tokens) * experts);
+    for (float& logit : drawn) logit = std::normal_distribution<float>()(random);
+    Tensor logits(bench.device(), DType::fp32, {tokens, experts});
+    bench.device().upload(logits.view().data, reinterpret_cast<const std::byte*>(drawn.data()),
+                          logits.view().bytes());
+    const Tensor x = bench.random(int64_t{tokens} * hidden, 3);
+    Tensor between = bench.random(most_rows * inner, 4);
+    const auto numbers = [&](int64_t count) {
+      return bench.ints(std::vector<int32_t>(static_cast<size_t>(count)));
+    };
+    Tensor row_tokens = numbers(most_rows), row_weights = numbers(most_rows), offsets = numbers(experts + 1),
+           chosen = numbers(most_rows), places = numbers(most_rows), counts = numbers(experts),
+           rows(bench.device(), DType::fp32, {most_rows, hidden}),
+           sums(bench.device(), DType::fp32, {tokens, hidden});
+    const cuda::RoutingArguments routing{logits.view().as<float>(),
+                                         nullptr,
+                                         tokens,
+                                         experts,
+                                         per_token,
+                                         true,
+                                         0,
+                                         experts,
+                                         per_token,
+                                         row_tokens.view().as<int32_t>(),
+                                         row_weights.view().as<float>(),
+                                         offsets.view().as<int32_t>(),
+                                         chosen.view().as<int32_t>(),
+                                         places.view().as<int32_t>(),
+                                         counts.view().as<int32_t>()};
+    const auto report = [&](const char* name, double bytes, double flops,
+                            const std::function<void(int)>& call) {
+      bench.report(fmt::format(R"("kernel": "{}", "tokens": {})", name, tokens), bench.time(8, call), bytes,
+                   flops);
+    };
+    report("route", 0, 0, [&](int) { cuda::route_tokens(bench.stream(), routing); });
+    std::vector<int32_t> numbers_of(experts);
+    bench.device().download(reinterpret_cast<std::byte*>(numbers_of.data()), counts.view().data,
+                            counts.view().bytes());
+    const auto touched = static_cast<double>(experts - std::ranges::count(numbers_of, 0));
+    const auto product = [&](const Tensor& in, const int32_t* x_rows, const Tensor& table, void* out, int n,
+                             int k, int width, bool gated) {
+      cuda::grouped_product(bench.stream(), {DType::bf16, gated ? DType::bf16 : DType::fp32, in.view().data,
+                                             x_rows, offsets.view().as<int32_t>(),
+                                             reinterpret_cast<const void* const*>(table.view().data), out,
+                                             experts, most_rows, n, k, width, gated, k % 8 == 0});
+    };
+    const auto flops = [&](int64_t columns, int64_t k) {
+      return 2.0 * static_cast<double>(most_rows * columns * k);
+    };
+    report("experts gate_up", 2 * touched * 2 * static_cast<double>(down_elements), flops(2 * inner, hidden),
+           [&](int) {
+             product(x, row_tokens.view().as<int32_t>(), gate_up_table, between.view().data, 2 * half, hidden,
+                     inner, true);
+           });
+    report("experts down", 2 * touched * static_cast<double>(down_elements), flops(hidden, inner), [&](int) {
+      product(between, nullptr, down_table, rows.view().data, hidden, inner, hidden, false);
+    });
+    report("combine", 4.0 * static_cast<double>((most_rows + tokens) * hidden), 0, [&](int) {
+      cuda::combine_rows(bench.stream(),
+                         {rows.view().as<float>(), row_weights.view().as<float>(),
+                          chosen.view().as<int32_t>(), places.view().as<int32_t>(), sums.view().as<float>(),
+                          tokens, per_token, hidden, experts, experts});
+    });
+  }
+}
+
 void bench_rows(Bench& bench) {
   for (const int most : {1, 32, 256, 4096})
     for (const int whole : {1024, 4096}) {
@@ -398,8 +485,9 @@ int run(const std::set<std::string>& chosen) {
              driver, runtime);
   bench.measure_reading();
   const std::pair<const char*, void (*)(Bench&)> parts[] = {
-      {"ceilings", bench_ceilings}, {"decode", bench_decode}, {"prefill", bench_prefill},
-      {"gemm", bench_gemm},         {"rows", bench_rows},     {"sampling", bench_sampling}};
+      {"ceilings", bench_ceilings}, {"decode", bench_decode},   {"prefill", bench_prefill},
+      {"gemm", bench_gemm},         {"experts", bench_experts}, {"rows", bench_rows},
+      {"sampling", bench_sampling}};
   for (const auto& [name, part] : parts)
     if (chosen.empty() || chosen.contains(name)) part(bench);
   return 0;

@@ -1,11 +1,13 @@
 // The AMX path over emulated tiles: every machine runs the source that AMX machines run. This binary defines
-// its own matmul_bf16_amx, so the linker does not take the library's.
+// what the library's matmul_amx.cpp does, so the linker does not take that.
 
+#include <kernels/code_products.hpp>
 #include <support/amx_emulation.hpp>
 
 #include <kernels/cpu/cpu_device.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/matmul_amx.inl>
+#include <kernels/reference/reference_ops.hpp>
 
 #include <gtest/gtest.h>
 
@@ -18,6 +20,10 @@
 namespace maniple {
 
 void cpu::matmul_bf16_amx(const MatmulBlock& block) { multiply_block<AmxKernel<EmulatedTiles>>(block); }
+void cpu::matmul_integers_amx(const CodeBlock& block) {
+  multiply_codes<IntegerProducts<AmxKernel<EmulatedTiles, true>>>(block);
+}
+cpu::CodeKernels cpu::code_kernels_bf16_amx() { return amx_code_kernels<EmulatedTiles>(); }
 
 namespace {
 
@@ -37,8 +43,8 @@ std::vector<BFloat16> random_values(int64_t count, uint32_t seed) {
 class EmulatedAmx {
  public:
   EmulatedAmx(const std::vector<BFloat16>& rows, int64_t n, int64_t k, int slices)
-      : weight_(ops_.make_weight(DType::bf16, n, k, slices)) {
-    ops_.pack(weight_, 0, view_of(rows.data(), DType::bf16, {n, k}));
+      : weight_(ops_.make_weight({DType::bf16, n, k, slices})) {
+    ops_.pack(weight_, 0, {view_of(rows.data(), DType::bf16, {n, k})});
   }
 
   // x[first_row, first_row + m) times the weight. The data around the rows,
@@ -66,7 +72,7 @@ class EmulatedAmx {
   Weight weight_;
 };
 
-class AmxKernelTest : public testing::TestWithParam<Problem> {
+class AmxKernelTest : public ::testing::TestWithParam<Problem> {
  protected:
   const Problem p_ = GetParam();
   const std::vector<BFloat16> x_ = random_values(p_.m * p_.k, 1), weight_ = random_values(p_.n * p_.k, 2);
@@ -102,10 +108,73 @@ TEST_P(AmxKernelTest, GivesARowTheSameBitsInAnyBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OddShapes, AmxKernelTest,
-                         testing::Values(Problem{1, 1, 1, 1}, Problem{5, 33, 31, 1}, Problem{16, 32, 32, 1},
-                                         Problem{17, 40, 65, 1}, Problem{33, 70, 120, 8},
-                                         Problem{50, 64, 256, 8}, Problem{64, 31, 45, 5},
-                                         Problem{75, 97, 330, 2}));
+                         ::testing::Values(Problem{1, 1, 1, 1}, Problem{5, 33, 31, 1}, Problem{16, 32, 32, 1},
+                                           Problem{17, 40, 65, 1}, Problem{33, 70, 120, 8},
+                                           Problem{50, 64, 256, 8}, Problem{64, 31, 45, 5},
+                                           Problem{75, 97, 330, 2}));
+
+// Codes of every format: 45 rows, groups that begin before the weight and straddle its slices, an odd number of columns.
+class AmxCodes : public ::testing::TestWithParam<testing::CodeCase> {
+ protected:
+  static constexpr int64_t rows_ = 45, n_ = 41, k_ = 384;
+  static constexpr float input_scale_ = 0.02f;
+
+  Weight weight(Ops& ops, IndexRange columns, int slices) const {
+    return testing::packed_columns(ops, matrix_, DType::bf16, columns, slices, case_.rule, input_scale_);
+  }
+  Tensor multiply(Ops& ops, ConstTensorView x, const Weight& weight, ConstTensorView maxima = {}) {
+    Tensor out(device_, DType::fp32, {x.shape[0], n_});
+    ops.matmul(testing::PoisonedRows(device_, x).view(), weight, {}, out, maxima);
+    return out;
+  }
+
+  const testing::CodeCase case_ = GetParam();
+  const int64_t group_ = case_.rule == ActivationRule::none        ? 32
+                         : case_.rule == ActivationRule::per_group ? 128
+                                                                   : -1;
+  const testing::CodeMatrix matrix_{case_.format, n_, k_, group_, case_.zeros, DType::fp16, 3};
+  CpuDevice device_{"test"};
+  cpu::CpuOps ops_{device_, std::make_unique<ThreadPool>(2), CpuPath::amx};
+  ReferenceOps reference_{device_};
+  const Tensor x_ = testing::random_tensor(device_, DType::bf16, {rows_, k_}, 1);
+};
+
+TEST_P(AmxCodes, MultiplyAsDoublePrecisionDoesAndARowHasTheSameBitsInAnyBatch) {
+  const int slices = case_.rule == ActivationRule::per_group ? 1 : 8;
+  const Weight whole = weight(ops_, {0, k_}, slices);
+  const Tensor all = multiply(ops_, x_, whole);
+  ASSERT_NO_FATAL_FAILURE(testing::expect_product(x_, matrix_, case_.rule, input_scale_, {}, all, 0x1p-24));
+  for (const int64_t m : {1, 16, 17, 33}) {
+    const Tensor part = multiply(ops_, x_.view().rows(rows_ - m, m), whole);
+    EXPECT_TRUE(testing::same_bits(part, all.view().rows(rows_ - m, m))) << m << " rows";
+  }
+  if (case_.format == WeightFormat::int8 && case_.rule != ActivationRule::none) {
+    EXPECT_TRUE(testing::same_bits(all, multiply(reference_, x_, weight(reference_, {0, k_}, slices))));
+  }
+}
+
+TEST_P(AmxCodes, ShardsAddedByTheTreeHaveTheBitsOfOneWeight) {
+  const int slices = case_.rule == ActivationRule::per_group ? 1 : 8,
+            shards = case_.rule == ActivationRule::per_group ? 1 : 4;
+  const Tensor all = multiply(ops_, x_, weight(ops_, {0, k_}, slices));
+  Tensor maxima(device_, DType::fp32, {1, rows_});
+  ops_.row_abs_maxima(x_, maxima.view().reshaped({rows_}));
+  std::vector<Tensor> sums;
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    const IndexRange columns{shard * k_ / shards, (shard + 1) * k_ / shards};
+    Tensor part(device_, DType::bf16, {rows_, columns.size()});
+    for (int64_t row = 0; row < rows_; ++row)
+      for (int64_t c = 0; c < columns.size(); ++c)
+        testing::set(part, row * columns.size() + c, testing::get(x_, row * k_ + columns.begin + c));
+    sums.push_back(multiply(ops_, part, weight(ops_, columns, slices / shards), maxima));
+  }
+  for (size_t stride = 1; stride < sums.size(); stride *= 2)
+    for (size_t i = 0; i + stride < sums.size(); i += 2 * stride)
+      ops_.add(sums[i], sums[i + stride], sums[i]);
+  EXPECT_TRUE(testing::same_bits(sums[0], all));
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, AmxCodes, ::testing::ValuesIn(testing::code_cases()));
 
 }  // namespace
 }  // namespace maniple

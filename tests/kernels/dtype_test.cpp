@@ -30,5 +30,33 @@ TEST(Float16, RoundsToNearestEvenAndComesBack) {
   EXPECT_EQ(Float16(-1e30f).bits, 0xfc00u);
 }
 
+TEST(Float8, RoundsToNearestEvenSaturatesAndComesBack) {
+  const auto value_of = [](uint32_t bits) {
+    Float8 code;
+    code.bits = static_cast<uint8_t>(bits);
+    return static_cast<float>(code);
+  };
+  for (uint32_t bits = 0; bits < 0x100u; ++bits) {
+    const uint32_t exponent = bits >> 3 & 15u, mantissa = bits & 7u;
+    const float value = value_of(bits);
+    if ((bits & 0x7fu) == 0x7fu) {
+      EXPECT_TRUE(std::isnan(value));
+      continue;
+    }
+    const double exact =
+        exponent ? std::ldexp(8 + mantissa, static_cast<int>(exponent) - 10) : std::ldexp(mantissa, -9);
+    ASSERT_EQ(value, bits < 128 ? exact : -exact);
+    ASSERT_EQ(Float8(value).bits, bits);
+    if ((bits & 0x7fu) >= 0x7eu) continue;
+    const float next = value_of(bits + 1), middle = (value + next) / 2;
+    ASSERT_EQ(Float8(middle).bits, bits % 2 == 0 ? bits : bits + 1);
+    ASSERT_EQ(Float8(std::nextafter(middle, value)).bits, bits);
+    ASSERT_EQ(Float8(std::nextafter(middle, next)).bits, bits + 1);
+  }
+  EXPECT_EQ(Float8(1e30f).bits, 0x7eu);
+  EXPECT_EQ(Float8(-464.1f).bits, 0xfeu);
+  EXPECT_EQ(Float8(std::nanf("")).bits, 0x7fu);
+}
+
 }  // namespace
 }  // namespace maniple

@@ -37,8 +37,8 @@ std::vector<Case> cases(const std::vector<DType>& types) {
 }
 
 Weight packed(Ops& ops, const Tensor& raw, DType dtype, int slices) {
-  Weight weight = ops.make_weight(dtype, raw.shape()[0], raw.shape()[1], slices);
-  ops.pack(weight, 0, raw);
+  Weight weight = ops.make_weight({dtype, raw.shape()[0], raw.shape()[1], slices});
+  ops.pack(weight, 0, {raw});
   return weight;
 }
 
@@ -110,7 +110,8 @@ TEST_P(Matmul, GatedInOneAgreesWithDoublePrecision) {
                      raw = random_tensor(device(), dtype, {2 * width, k}, 2);
         const Tensor bias = biased ? random_tensor(device(), DType::fp32, {2 * width}, 3) : Tensor();
         GuardedTensor out(device(), dtype, {m, width});
-        const bool has_one = GetParam().kind == BackendKind::cuda && dtype != DType::fp32 && m <= 64;
+        const bool has_one = GetParam().kind == BackendKind::cpu ||
+                             (GetParam().kind == BackendKind::cuda && dtype != DType::fp32 && m <= 64);
         ASSERT_EQ(ops().matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(),
                                         packed(ops(), raw, dtype, 1), bias, out.view()),
                   has_one);
@@ -130,6 +131,35 @@ TEST_P(Matmul, GatedInOneAgreesWithDoublePrecision) {
                         rounding(dtype) * std::abs(expected) + 1e-4);
           }
       }
+}
+
+// Ranks of a tensor group have other columns, some of them no whole panels.
+TEST_P(Matmul, GatedInOneARowAndAColumnDependOnThemselvesAlone) {
+  if (GetParam().kind != BackendKind::cpu) GTEST_SKIP() << "a kernel of the CPU backend";
+  for (const DType dtype : activation_types()) {
+    constexpr int64_t m = 290, k = 168, width = 96;
+    const Tensor x = random_tensor(device(), dtype, {m, k}, 1);
+    const auto gated = [&](int64_t rows, int64_t first, int64_t columns) {
+      Tensor raw(device(), dtype, {2 * columns, k}), out(device(), dtype, {rows, columns});
+      const Tensor all = random_tensor(device(), dtype, {2 * width, k}, 2);
+      for (const int64_t half : {0, 1})
+        device().copy(raw.view().rows(half * columns, columns).data,
+                      all.view().rows(half * width + first, columns).data, raw.view().bytes() / 2);
+      EXPECT_TRUE(ops().matmul_gate_mul(GateActivation::silu, x.view().rows(m - rows, rows),
+                                        packed(ops(), raw, dtype, 1), {}, out.view()));
+      return floats_of(out);
+    };
+    const std::vector<float> whole = gated(m, 0, width);
+    for (const auto& [rows, first, columns] :
+         {std::tuple{1, 0, 96}, {5, 0, 45}, {33, 31, 65}, {290, 32, 64}}) {
+      const std::vector<float> part = gated(rows, first, columns);
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t column = 0; column < columns; ++column)
+          ASSERT_EQ(part[static_cast<size_t>(row * columns + column)],
+                    whole[static_cast<size_t>((m - rows + row) * width + first + column)])
+              << rows << " rows, column " << first + column;
+    }
+  }
 }
 
 TEST_P(Matmul, DoesNotDependOnTheNumberOfThreads) {
@@ -222,9 +252,9 @@ TEST_P(Matmul, PacksPiecesInAnyOrderAndGivesTheRowsBack) {
   for (const DType raw_type : {DType::bf16, DType::fp16, DType::fp32})
     for (const DType dtype : activation_types()) {
       const Tensor raw = raw_of_type(device(), raw_type, rows, columns);
-      Weight pieces = ops().make_weight(dtype, rows, columns, 1);
+      Weight pieces = ops().make_weight({dtype, rows, columns, 1});
       for (const IndexRange range : {IndexRange{33, 70}, {0, 3}, {70, 101}, {3, 33}})
-        ops().pack(pieces, range.begin, raw.view().rows(range.begin, range.size()));
+        ops().pack(pieces, range.begin, {raw.view().rows(range.begin, range.size())});
       const Tensor x = random_tensor(device(), dtype, {3, columns}, 1);
       EXPECT_TRUE(same_bits(product(ops(), x, pieces, {}, DType::fp32),
                             product(ops(), x, packed(ops(), raw, dtype, 1), {}, DType::fp32)));
@@ -256,7 +286,7 @@ TEST_P(Matmul, EmbedGivesPositiveZerosForIdsOfOtherShards) {
 
 TEST_P(Matmul, AWeightThatWasNeverPackedIsZero) {
   const Tensor x = random_tensor(device(), DType::bf16, {3, 70}, 1);
-  const Tensor out = product(ops(), x, ops().make_weight(DType::bf16, 40, 70, 2), {}, DType::fp32);
+  const Tensor out = product(ops(), x, ops().make_weight({DType::bf16, 40, 70, 2}), {}, DType::fp32);
   for (const float value : floats_of(out)) EXPECT_EQ(value, 0);
 }
 

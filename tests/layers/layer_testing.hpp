@@ -23,12 +23,12 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
     const WeightSpec& spec = parameter->spec;
     const bool matrix = spec.role == WeightRole::matrix;
     if (matrix)
-      parameter->matrix = ops.make_weight(spec.type(dtype), spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight({spec.type(dtype), spec.rows, spec.columns, spec.slices});
     else
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
     for (const WeightPiece& piece : spec.pieces) {
-      const bool fused = !sources.contains(piece.source);
-      const SourceTensor& source = sources.at(fused ? piece.fused.name : piece.source);
+      const bool fused = !sources.contains(piece.source.tensor());
+      const SourceTensor& source = sources.at((fused ? piece.fused.source : piece.source).tensor());
       const int64_t first_row = fused ? piece.fused.first_row : 0;
       std::vector<float> raw;
       for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
@@ -39,9 +39,9 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
         }
       if (raw.empty()) continue;
       if (matrix)
-        ops.pack(
-            parameter->matrix, piece.local_row,
-            view_of(raw.data(), DType::fp32, {piece.rows.size(), piece.padding.local(piece.columns.size())}));
+        ops.pack(parameter->matrix, piece.local_row,
+                 {view_of(raw.data(), DType::fp32,
+                          {piece.rows.size(), piece.padding.local(piece.columns.size())})});
       else
         std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
     }

@@ -86,10 +86,6 @@ class GpuWorld : public World {
   int size() const override { return world_.size(); }
   const std::vector<RankLocation>& locations() const override { return world_.locations(); }
   std::string description() const override { return world_.description(); }
-  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
-                                                       std::optional<int> next) override {
-    return world_.make_stage_transport(previous, next);
-  }
   Channel make_channel() override { return world_.make_channel(); }
   Transport& transport() override { return world_.transport(); }
   std::optional<std::string> fault() override { return world_.fault(); }
@@ -99,6 +95,9 @@ class GpuWorld : public World {
   }
 
  private:
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int>, std::optional<int>) override {
+    fail(ExitCode::internal, "the contract has no stages");
+  }
   std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override {
     if (!ops.device().shares_host_memory()) return world_.make_group(ranks, ops, how);
     SelfTransport alone;

@@ -1,7 +1,8 @@
 // Links between stages, each stage a thread.
 #include <gtest/gtest.h>
 #include <kernels/factory/make_backend.hpp>
-#include <parallel/stage_link.hpp>
+#include <parallel/message_link.hpp>
+#include <support/distant_device.hpp>
 #include <support/thread_world.hpp>
 
 #include <cstring>
@@ -22,11 +23,11 @@ void run_stages(int stages, const std::function<void(StageLink&, int)>& f,
         const int rank = world.rank();
         const bool first = rank == 0, last = rank + 1 == stages;
         std::atomic<bool> waits = false;
-        StageLink link(world.make_stage_transport(first ? std::nullopt : std::optional(rank - 1),
-                                                  last ? std::nullopt : std::optional(rank + 1)),
-                       "stage " + std::to_string(rank) + " of replica 0", first, last,
-                       {most, width, DType::fp32}, *backend.device, waits);
-        f(link, rank);
+        const auto link = world.make_stage_link(
+            {"stage " + std::to_string(rank) + " of replica 0",
+             first ? std::nullopt : std::optional(rank - 1), last ? std::nullopt : std::optional(rank + 1)},
+            {most, width, DType::fp32}, *backend.device, waits);
+        f(*link, rank);
         EXPECT_FALSE(waits);
       },
       deadline);
@@ -69,6 +70,33 @@ TEST(StageLink, CarriesTheRowsOfEveryStepInOrderWhicheverStageIsSlow) {
     });
 }
 
+// As on GPUs that share a transport of host memory.
+TEST(StageLink, CarriesRowsOfADeviceWhoseMemoryTheHostCannotReach) {
+  run_ranks(2, [](World& world) {
+    DistantDevice device;
+    std::atomic<bool> waits = false;
+    const bool first = world.rank() == 0;
+    const auto link = world.make_stage_link(
+        {"a stage", first ? std::nullopt : std::optional(0), first ? std::optional(1) : std::nullopt},
+        {most, width, DType::fp32}, device, waits);
+    for (uint64_t step = 1; step <= 5; ++step) {
+      const auto rows = static_cast<int64_t>(step * 3);
+      const std::vector<float> sent = rows_of(step, rows);
+      if (first) {
+        Tensor on_device(device, DType::fp32, {rows, width});
+        device.upload(on_device.view().data, view(sent).data, view(sent).bytes());
+        link->send(step_of(step), on_device.view());
+        continue;
+      }
+      const TensorView taken = link->take(step_of(step), rows);
+      std::vector<float> found(sent.size());
+      device.download(reinterpret_cast<std::byte*>(found.data()), taken.data, taken.bytes());
+      EXPECT_EQ(found, sent);
+      link->release();
+    }
+  });
+}
+
 TEST(StageLink, ASenderWaitsWhileTwoMessagesAreNotTaken) {
   std::atomic<int> sent = 0;
   run_stages(2, [&](StageLink& link, int rank) {
@@ -76,7 +104,7 @@ TEST(StageLink, ASenderWaitsWhileTwoMessagesAreNotTaken) {
       for (uint64_t step = 1; step <= 3; ++step, ++sent) link.send(step_of(step), view(rows_of(step, 2)));
       EXPECT_GT(link.seconds(), 0);
       const size_t bytes = 64 + 2 * width * sizeof(float), size_class = 8;  // 256 and more
-      const CollectiveCount& sends = link.counts().by_op[static_cast<size_t>(CollectiveOp::send)][size_class];
+      const CollectiveCount sends = link.counts().by_op[static_cast<size_t>(CollectiveOp::send)][size_class];
       EXPECT_EQ(sends.calls, 3u);
       EXPECT_EQ(sends.bytes, 3 * bytes);
       EXPECT_EQ(sends.seconds, link.seconds());
@@ -152,11 +180,11 @@ TEST(StageLink, RefusesAMessageWithAnyFieldOfItsHeaderWrongOrOfAnotherLength) {
   std::atomic<bool> waits = false;
   const StageRows rows{most, width, DType::fp32};
   std::vector<std::byte> message;
-  StageLink(std::make_unique<Kept>(message), "stage 0", true, false, rows, *backend.device, waits)
+  MessageLink(std::make_unique<Kept>(message), "stage 0", true, false, rows, *backend.device, waits)
       .send(step_of(7), view(rows_of(7, 3)));
   const auto accepted = [&](std::vector<std::byte> bytes) {
-    StageLink link(std::make_unique<Forged>(std::move(bytes)), "stage 1", false, true, rows, *backend.device,
-                   waits);
+    MessageLink link(std::make_unique<Forged>(std::move(bytes)), "stage 1", false, true, rows,
+                     *backend.device, waits);
     try {
       link.take(step_of(7), 3);
     } catch (const Error& error) {

@@ -21,6 +21,35 @@ says err ', NCCL .*; fp32'
 golden 3 4 --tp 4 --transport host --max-num-seqs 5 --max-num-batched-tokens 64 --block-size 16
 says err 'GPU tensors through the host (as asked)'
 
+# Stages: links over NCCL and through the host, three steps in flight, with graphs and without.
+golden 2 2 --pp 2 --max-num-seqs 16
+says err 'NCCL .*; fp32, attention on plain cores'
+says err '2 ranks = tensor 1 x pipeline 2 x data 1'
+says err '6 graphs of decode steps of up to 16 sequences'
+golden 4 4 --pp 2 --tp 2 --pp-layers 1,4 --max-num-seqs 5 --max-num-batched-tokens 64 --eager
+golden 3 4 --pp 4 --pp-steps 2 --transport host --max-num-seqs 16
+says err 'GPU tensors through the host (as asked)'
+
+# Experts, whole and split, and a shared context: the tokens of one rank on a CPU, which are golden.
+for ((i = 0; i < 6; i++)); do
+  tokens=$((i + 1))
+  for ((t = 0; t < i * 61 % 310; t++)); do tokens+=,$(((i * 31 + t * 17) % 380)); done
+  printf '{"id":%d,"tokens":[%s],"temperature":0,"max_tokens":%d,"ignore_eos":true}\n' $i "$tokens" $((i + 6))
+done >"$work/tokens.jsonl"
+as_on_cpus() { # MODEL GPUS RANKS options...
+  local tokens=(generate --model "$DATA/models/$1" --in "$work/tokens.jsonl" --dtype fp32)
+  [[ -s $work/$1 ]] || on 1 "${tokens[@]}" --backend cpu >"$work/$1" 2>"$work/err" || bad "$1: $(cat "$work/err")"
+  on_gpus "$2" "$3" "${tokens[@]}" --backend cuda "${@:4}" >"$work/out" 2>"$work/err" || bad "$*: exit code: $(cat "$work/err")"
+  cmp "$work/out" "$work/$1" || bad "not the tokens of a CPU: $*"
+}
+as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
+as_on_cpus tiny-qwen3-moe 4 4 --tp 2 --ep 2 --pp 2 --max-num-seqs 4
+says err '4 ranks = tensor 2 (expert 2) x pipeline 2 x data 1'
+as_on_cpus tiny-mixtral 2 2 --tp 2 --ep 1
+as_on_cpus tiny-qwen3-kv1 2 2 --tp 2 --cp 2 --max-num-seqs 4
+says err '2 ranks = tensor 2 (context 2) x data 1'
+as_on_cpus tiny-qwen3-kv1 1 2 --tp 2 --cp 2 --transport host
+
 # The same bits with and without graphs, in the types of tensor cores.
 for type in bf16 fp16; do
   for steps in graphs eager; do
@@ -48,6 +77,14 @@ troubled hang:3000 nccl
 says err 'error: has made no progress for .*, nor has rank 1'
 troubled hang:3000 host
 says err 'error: rank 1 on .* has made no progress for [0-9]* s (last'
+
+# A stage that hangs: its neighbour waits for its rows on the GPU.
+printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..4} >"$work/four"
+hangs=("$MANIPLE" generate --model "$model" --pp 2 --transport nccl --in "$work/four" --out "$work/lost" --overwrite --max-num-seqs 8 --deadline 9)
+STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 env STAND_IN_TROUBLE=hang:2000 "${hangs[@]}" : -n 1 "${hangs[@]}" </dev/null >"$work/out" 2>"$work/err"
+code=$?
+((code == 76)) || bad "a stage that hangs: exit code $code: $(cat "$work/err")"
+says err 'error: .*has made no progress for'
 
 # A rank that dies while weights go from replica to replica.
 dies=("$MANIPLE" generate --model "$model" --tp 1 --in "$work/endless" --out "$work/lost" --deadline 9)

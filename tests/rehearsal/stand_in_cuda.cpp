@@ -36,6 +36,8 @@ struct CUstream_st {
   uint64_t entered = 0, finished = 0;  // operations so far
   CUgraph_st* recording = nullptr;
   maniple::emulation::Order order;
+  bool advancing = false;
+  std::jthread driver;  // of a stream with a priority: its work runs beside the host's
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;  // null: never recorded
@@ -141,24 +143,37 @@ void run_first(CUstream_st& stream) {
   ++stream.finished;
 }
 
-// Runs the operations that can run. Returns whether the stream is past the place.
+// Runs the operations that can run. Returns whether the stream is past the place. An operation that follows another stream
+// advances that one first; a stream that follows itself in a circle stands still, as on a GPU.
 cudaError_t advance(CUstream_st& stream, uint64_t place) {
   const auto can_go_on = [&] {
     return stream.finished < place && gpu().broken == cudaSuccess && stream.waiting.front().can_run();
   };
-  if (can_go_on()) {
-    gpu().memory.set_reachable(true);
-    while (can_go_on()) run_first(stream);
-    gpu().memory.set_reachable(false);
+  if (!std::exchange(stream.advancing, true)) {
+    while (can_go_on()) {
+      if (stream.waiting.front().follows) {
+        run_first(stream);
+        continue;
+      }
+      gpu().memory.set_reachable(true);
+      do run_first(stream);
+      while (stream.finished < place && !stream.waiting.front().follows && can_go_on());
+      gpu().memory.set_reachable(false);
+    }
+    stream.advancing = false;
   }
   if (gpu().broken != cudaSuccess) return told(gpu().broken);
   return stream.finished < place ? cudaErrorNotReady : cudaSuccess;
 }
 
+// Work of streams with a priority goes on while the host waits for another one.
 cudaError_t wait_for(CUstream_st& stream, uint64_t place) {
   cudaError_t state;
-  while ((state = advance(stream, place)) == cudaErrorNotReady)
+  while ((state = advance(stream, place)) == cudaErrorNotReady) {
+    for (CUstream_st* beside : gpu().streams)
+      if (beside->driver.joinable()) advance(*beside, beside->entered);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   return state;
 }
 
@@ -337,7 +352,21 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   gpu().streams.insert(*stream);
   return told(gpu().broken);
 }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  const cudaError_t result = cudaStreamCreateWithFlags(stream, flags);
+  (*stream)->driver = std::jthread([stream = *stream](const std::stop_token& end) {
+    while (!end.stop_requested()) {
+      {
+        const auto held = alone();
+        advance(*stream, stream->entered);
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  return result;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  stream->driver = {};
   const auto held = alone();
   wait_for(*stream, stream->entered);
   gpu().streams.erase(stream);
@@ -371,6 +400,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->recording) return spoil_captures("cudaEventRecord");
   *event = {stream, stream->entered};
   return told(gpu().broken);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const auto held = alone();
+  if (const cudaError_t result = spoil_captures("cudaStreamWaitEvent"); result != cudaSuccess) return result;
+  const auto passed = [source = event->stream, place = event->place] {
+    return !source || !gpu().streams.contains(source) || advance(*source, place) == cudaSuccess;
+  };
+  return join(stream, {[](auto&) {}, passed, true});
 }
 // The first query always returns not ready.
 cudaError_t cudaEventQuery(cudaEvent_t event) {

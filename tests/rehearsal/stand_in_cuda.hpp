@@ -22,6 +22,7 @@ namespace maniple::rehearsal {
 struct Operation {
   std::function<void(emulation::Order&)> run;
   std::function<bool()> can_run = [] { return true; };
+  bool follows = false;  // another stream
 };
 
 // Joins the stream, or the graph that it records. Throws Error (fault) as the backend does.

@@ -67,7 +67,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->blocking != 0) return ncclInvalidArgument;
   NcclId drawn;
   std::memcpy(drawn.data(), &id, drawn.size());
-  return code(fake().comm_init(*comm, size, drawn, rank));
+  return code(fake().comm_init(*comm, size, drawn, rank, config->maxCTAs));
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   NcclResult found = NcclResult::success;

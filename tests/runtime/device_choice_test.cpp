@@ -44,6 +44,10 @@ TEST(DeviceChoice, TwoRanksWithTheSameGpuAreRefusedByName) {
 TEST(DeviceChoice, TheCacheTakesThreeFifthsOfAHostsFreeMemoryOrWhatTheUtilizationOfAGpuLeaves) {
   EXPECT_EQ(cache_memory({.total = 0, .free = 1200, .reserved = 100, .sharers = 2}, 0.9), 300U);
   EXPECT_EQ(cache_memory({.total = 0, .free = 100, .reserved = 100, .sharers = 2}, 0.9), 0U);
+  EXPECT_EQ(cache_memory({.total = 0, .free = 1200, .reserved = 100, .sharers = 2, .addresses = 300}, 0.9),
+            120U);
+  EXPECT_EQ(cache_memory({.total = 0, .free = 1200, .reserved = 100, .sharers = 2, .addresses = 50}, 0.9),
+            0U);
   EXPECT_EQ(cache_memory({.total = 1000, .free = 700, .reserved = 150, .sharers = 1}, 0.5), 50U);
   EXPECT_EQ(cache_memory({.total = 1000, .free = 700, .reserved = 50, .sharers = 2}, 0.5), 50U);
   EXPECT_EQ(cache_memory({.total = 1000, .free = 400, .reserved = 50, .sharers = 1}, 0.5), 0U);

@@ -192,9 +192,9 @@ class OnAGpu : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (visible_gpus() == 0) GTEST_SKIP() << "no GPU: none is visible";
   }
-  static EngineOptions options(DType dtype, int tensor = 1) {
+  static EngineOptions options(DType dtype, const Grid& grid = {1, 1}) {
     EngineOptions options = options_for(GetParam(), dtype, BackendKind::cuda);
-    options.tensor_size = tensor;
+    grid.apply_to(options);
     options.share_gpus = true;
     return options;
   }
@@ -203,24 +203,37 @@ class OnAGpu : public ::testing::TestWithParam<const char*> {
 TEST_P(OnAGpu, GoldenTokensAreTheSameOnEveryGridInFp32) {
   const Golden golden = testing::read_golden(GetParam());
   const int64_t heads = read_model_config(testing::model_directory(GetParam())).num_heads;
-  for (const Grid& grid : {Grid{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+  for (const Grid& grid : {Grid{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}, {2, 1, 2}}) {
     if (heads % grid.tensor != 0) continue;
-    expect_golden(golden,
-                  serve(grid.tensor * grid.data, options(DType::fp32, grid.tensor), golden_requests(golden)),
-                  fmt::format("tp {} dp {}", grid.tensor, grid.data));
+    expect_golden(golden, serve(grid.ranks(), options(DType::fp32, grid), golden_requests(golden)),
+                  fmt::format("tp {} pp {} dp {}", grid.tensor, grid.pipeline, grid.data));
   }
 }
 
+// Of the two ranks that hold the only KV head, each has half of the positions.
+TEST_P(OnAGpu, GoldenTokensAreTheSameWithASharedContext) {
+  const ModelConfig config = read_model_config(testing::model_directory(GetParam()));
+  if (config.num_kv_heads > 1) return;
+  const Golden golden = testing::read_golden(GetParam());
+  EngineOptions shared = options(DType::fp32, {2, 1});
+  shared.context_size = 2;
+  shared.block_size = 256;
+  expect_golden(golden, serve(2, shared, golden_requests(golden)), "tp 2 cp 2");
+}
+
 TEST_P(OnAGpu, GraphsGiveTheBitsOfEagerSteps) {
-  EngineOptions eager = options(DType::bf16);
-  eager.eager = true;
-  const Served captured = serve(1, options(DType::bf16), varied_requests(24));
-  EXPECT_GT(captured.info.num_graphs, 0u);
-  EXPECT_EQ(print(captured), print(serve(1, eager, varied_requests(24))));
+  for (const Grid& grid : {Grid{1, 1}, {1, 1, 2}}) {
+    EngineOptions eager = options(DType::bf16, grid);
+    eager.eager = true;
+    const Served captured = serve(grid.ranks(), options(DType::bf16, grid), varied_requests(24));
+    EXPECT_GT(captured.info.num_graphs, 0u);
+    EXPECT_EQ(print(captured), print(serve(grid.ranks(), eager, varied_requests(24))));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OnAGpu,
-                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2"),
+                         ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
+                                           "tiny-qwen3-moe", "tiny-mixtral"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

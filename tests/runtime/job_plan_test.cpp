@@ -101,7 +101,8 @@ TEST(JobPlan, SaysWhatARankTakes) {
     const RankNeeds& needs = plan.needs_of(rank);
     EXPECT_EQ(needs.kv.block_bytes(), 2u * 5 * 2 * 16 * 32 * 2)
         << "2 x layers x KV heads x head size x tokens x 2";
-    EXPECT_EQ(needs.weight_bytes, weight_bytes(*make_model(config, plan.rank(rank)), DType::bf16));
+    EXPECT_EQ(needs.weight_bytes,
+              weight_bytes(*make_model(config, plan.rank(rank)), DType::bf16, *scheme_of({})));
   }
   EXPECT_GT(plan.needs_of(0).weight_bytes, plan_of(1, options_of(1)).needs_of(0).weight_bytes / 2);
 }
@@ -125,7 +126,8 @@ TEST(JobPlan, OfAPipelineHasStagesThatCostAboutTheSame) {
     EXPECT_EQ(mine.groups.previous, stage == 1 ? std::optional(rank - 2) : std::nullopt);
     EXPECT_EQ(plan.sends_results(rank), rank == 2 || rank == 6);
     EXPECT_EQ(plan.needs_of(rank).kv.layers, stage == 0 ? 3 : 2);
-    EXPECT_EQ(plan.needs_of(rank).weight_bytes, weight_bytes(*make_model(config, mine), DType::bf16));
+    EXPECT_EQ(plan.needs_of(rank).weight_bytes,
+              weight_bytes(*make_model(config, mine), DType::bf16, *scheme_of({})));
   }
   options.pipeline_layers = {1, 4};
   EXPECT_EQ(stages_text(plan_of(8, options)), "layers 0 | 1-4");
@@ -241,8 +243,9 @@ TEST(JobPlan, OfExpertsGroupsThemByPartAndByRange) {
   EXPECT_EQ(rank.expert().rank, 1);
   EXPECT_EQ(rank.expert_part().rank, 1);
   for (int member = 0; member < 8; ++member)
-    EXPECT_EQ(plan.needs_of(member).weight_bytes,
-              weight_bytes(*make_model(sparse_model(8, 2, 48), plan.rank(member)), DType::bf16));
+    EXPECT_EQ(
+        plan.needs_of(member).weight_bytes,
+        weight_bytes(*make_model(sparse_model(8, 2, 48), plan.rank(member)), DType::bf16, *scheme_of({})));
 }
 
 TEST(JobPlan, CountsAllExpertsInTheCostOfALayer) {
@@ -306,8 +309,6 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(2, stages), Field::pipeline_layers, 1, "stages", 2, false, {2});
   stages.pipeline_layers = {3, 3};
   expect(refusal_of(2, stages, &config), Field::pipeline_layers, 6, "layers", 5, true, {5});
-  stages.backend.kind = BackendKind::cuda;
-  expect(refusal_of(2, stages), Field::pipeline_size, 2, "GPUs", 1, false, {1});
   EngineOptions experts = options_of(4);
   experts.expert_size = 3;
   expect(refusal_of(4, experts), Field::expert_size, 3, "tensor_size", 4, false, {1, 2, 4});
@@ -316,15 +317,11 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   const ModelConfig twelve = sparse_model(12, 2, 48);
   expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "experts", 12, true, {1, 2, 4});
   expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
-  experts.backend.kind = BackendKind::cuda;
-  expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "GPUs", 0, true, {});
   EngineOptions contexts = options_of(4);
   contexts.context_size = 3;
   expect(refusal_of(4, contexts), Field::context_size, 3, "tensor_size", 4, false, {1, 2, 4});
   contexts.context_size = 2;
   expect(refusal_of(4, contexts, &config), Field::context_size, 2, "kv heads", 4, true, {});
-  contexts.backend.kind = BackendKind::cuda;
-  expect(refusal_of(4, contexts), Field::context_size, 2, "GPUs", 1, false, {1});
   ModelConfig wider = config;
   wider.num_heads = 24;
   contexts = options_of(4);

@@ -41,6 +41,18 @@ class EmulatedTiles {
     }
   }
 
+  template <int sum, int a, int b>
+  void dot_codes() {
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < pairs; ++c) {
+        int32_t value;
+        std::memcpy(&value, tiles_[sum][r] + c * 4, 4);
+        for (int k = 0; k < row_bytes; ++k)
+          value += static_cast<int8_t>(tiles_[a][r][k]) * int32_t{tiles_[b][k / 4][c * 4 + k % 4]};
+        std::memcpy(tiles_[sum][r] + c * 4, &value, 4);
+      }
+  }
+
  private:
   static constexpr int rows = 16, row_bytes = 64, pairs = 16;
 

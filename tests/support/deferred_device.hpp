@@ -100,14 +100,19 @@ class DeferredOps : public Ops {
   DeferredOps(DeferredDevice& device, Ops& inner) : device_(device), inner_(inner) {}
   Device& device() override { return device_; }
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override {
-    return inner_.make_weight(dtype, rows, columns, slices);
-  }
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override {
+  Weight make_weight(const WeightShape& shape) override { return inner_.make_weight(shape); }
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override {
     inner_.pack(weight, first_row, raw);
   }
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
-    device_.defer([=, this, &weight] { inner_.matmul(x, weight, bias, out); });
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima) override {
+    device_.defer([=, this, &weight] { inner_.matmul(x, weight, bias, out, row_maxima); });
+  }
+  void row_abs_maxima(ConstTensorView x, TensorView out) override {
+    device_.defer([=, this] { inner_.row_abs_maxima(x, out); });
+  }
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override {
+    device_.defer([=, this] { inner_.gather_columns(x, order, out); });
   }
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override {
     device_.defer([=, this, &table] { inner_.embed(ids, table, vocabulary, out); });
@@ -134,6 +139,24 @@ class DeferredOps : public Ops {
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
     device_.defer([=, this] { inner_.gather_rows(x, rows, out); });
   }
+  int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override {
+    device_.defer([=, this]() mutable { inner_.route(logits, router, routing); });
+    return routing.tokens.shape[0];
+  }
+  void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                               std::span<const Weight* const> weights, TensorView out) override {
+    device_.defer([=, this] { inner_.grouped_matmul_gate_mul(activation, x, routing, weights, out); });
+  }
+  void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
+                      TensorView out) override {
+    device_.defer([=, this] { inner_.grouped_matmul(x, routing, weights, out); });
+  }
+  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override {
+    device_.defer([=, this] { inner_.combine(rows, routing, slices, out); });
+  }
+  void widen(ConstTensorView x, TensorView out) override {
+    device_.defer([=, this] { inner_.widen(x, out); });
+  }
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override {
     device_.defer([=, this] { inner_.scatter(indices, values, out); });
   }
@@ -144,6 +167,9 @@ class DeferredOps : public Ops {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override {
     device_.defer([=, this] { inner_.rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages); });
+  }
+  void merge_partials(ConstTensorView partials, TensorView out) override {
+    device_.defer([=, this] { inner_.merge_partials(partials, out); });
   }
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override {

@@ -188,6 +188,18 @@ std::optional<Gpu> FakeNccl::gpu_of(Device& device) {
   return device.shares_host_memory() ? std::optional(Gpu{device.description(), nullptr}) : std::nullopt;
 }
 
+namespace {
+struct NoLane final : NcclLane {
+  NcclStream stream() override { return nullptr; }
+  void mark(size_t) override {}
+  void mark_device(size_t) override {}
+  void follow_device(size_t) override {}
+  void device_follows(size_t) override {}
+};
+}  // namespace
+
+std::unique_ptr<NcclLane> FakeNccl::make_lane(Device&) { return std::make_unique<NoLane>(); }
+
 std::string FakeNccl::describe(NcclResult result, NcclComm) {
   return fmt::format("fake error {}", static_cast<int>(result));
 }
@@ -212,7 +224,7 @@ NcclResult FakeNccl::draw_id(NcclId& id) {
   return failed(result) ? result : NcclResult::success;
 }
 
-NcclResult FakeNccl::comm_init(NcclComm& comm, int size, const NcclId& id, int rank) {
+NcclResult FakeNccl::comm_init(NcclComm& comm, int size, const NcclId& id, int rank, int /*most_blocks*/) {
   const std::lock_guard lock(mutex_);
   auto made = std::make_unique<ncclComm>();
   made->rank = rank;

@@ -51,10 +51,12 @@ class FakeNccl : public NcclApi {
 
   void open() override;
   std::optional<Gpu> gpu_of(Device& device) override;  // its description is the UUID
+  // Without streams calls run at once: a lane has nothing to order.
+  std::unique_ptr<NcclLane> make_lane(Device& device) override;
   int version() override { return 22809; }
   std::string describe(NcclResult result, NcclComm comm) override;
   NcclResult draw_id(NcclId& id) override;
-  NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank) override;
+  NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank, int most_blocks) override;
   NcclResult comm_state(NcclComm comm, NcclResult& state) override;
   NcclResult comm_finalize(NcclComm comm) override;
   NcclResult comm_destroy(NcclComm comm) override;

@@ -96,14 +96,21 @@ class MirroredOps : public Ops {
   MirroredOps(Backend inner, MirroredDevice& device) : inner_(std::move(inner)), device_(device) {}
   Device& device() override { return device_; }
 
-  Weight make_weight(DType dtype, int64_t rows, int64_t columns, int slices) override {
-    return inner_.ops->make_weight(dtype, rows, columns, slices);
-  }
-  void pack(Weight& weight, int64_t first_row, ConstTensorView raw) override {
+  Weight make_weight(const WeightShape& shape) override { return inner_.ops->make_weight(shape); }
+  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override {
     inner_.ops->pack(weight, first_row, raw);
   }
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.matmul(t.in(x), weight, t.in(bias), t.out(out)); });
+  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+              ConstTensorView row_maxima) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.matmul(t.in(x), weight, t.in(bias), t.out(out), t.in(row_maxima));
+    });
+  }
+  void row_abs_maxima(ConstTensorView x, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.row_abs_maxima(t.in(x), t.out(out)); });
+  }
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.gather_columns(t.in(x), t.in(order), t.out(out)); });
   }
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override {
@@ -140,6 +147,30 @@ class MirroredOps : public Ops {
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.gather_rows(t.in(x), t.in(rows), t.out(out)); });
   }
+  int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override {
+    int64_t most_rows = 0;
+    run([&](Ops& ops, Transfer& t) {
+      Routing inner = there(t, routing);
+      most_rows = ops.route(t.in(logits), router, inner);
+    });
+    return most_rows;
+  }
+  void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                               std::span<const Weight* const> weights, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.grouped_matmul_gate_mul(activation, t.in(x), there(t, routing), weights, t.out(out));
+    });
+  }
+  void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
+                      TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.grouped_matmul(t.in(x), there(t, routing), weights, t.out(out)); });
+  }
+  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.combine(t.in(rows), there(t, routing), slices, t.out(out)); });
+  }
+  void widen(ConstTensorView x, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.widen(t.in(x), t.out(out)); });
+  }
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.scatter(t.in(indices), t.in(values), t.out(out)); });
   }
@@ -153,6 +184,9 @@ class MirroredOps : public Ops {
       ops.rotary_store(t.in(qkv), heads, {t.in(norms.query), t.in(norms.key), norms.epsilon}, t.in(cos_sin),
                        there(t, batch), t.out(queries), there(t, pages));
     });
+  }
+  void merge_partials(ConstTensorView partials, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
   }
   void read_kv(const KvPages& pages, TensorView keys, TensorView values) override {
     run([&](Ops& ops, Transfer& t) { ops.read_kv(there(t, pages), keys, values); });
@@ -212,6 +246,10 @@ class MirroredOps : public Ops {
   static AttentionBatch there(Transfer& t, const AttentionBatch& batch) {
     return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.seats),
             t.in(batch.block_tables), t.in(batch.positions),    t.in(batch.slots)};
+  }
+  static Routing there(Transfer& t, const Routing& routing) {
+    return {routing.experts,       t.out(routing.tokens), t.out(routing.weights), t.out(routing.offsets),
+            t.out(routing.chosen), t.out(routing.places), t.out(routing.counts),  t.in(routing.past_lengths)};
   }
   static KvPages there(Transfer& t, const KvPages& pages) { return {t.out(pages.bytes), pages.layout}; }
 

@@ -176,10 +176,6 @@ class ThreadWorld : public World {
   const std::vector<RankLocation>& locations() const override { return locations_; }
   std::string description() const override { return "threads"; }
 
-  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
-                                                       std::optional<int> next) override {
-    return std::make_unique<ThreadStageTransport>(job_, rank(), previous, next);
-  }
   Channel make_channel() override { return job_.take_channel(channels_made_++, rank()); }
 
   Transport& transport() override { return control_; }
@@ -191,6 +187,10 @@ class ThreadWorld : public World {
   }
 
  private:
+  std::unique_ptr<StageTransport> make_stage_transport(std::optional<int> previous,
+                                                       std::optional<int> next) override {
+    return std::make_unique<ThreadStageTransport>(job_, rank(), previous, next);
+  }
   std::unique_ptr<Communicator> form_group(std::span<const int> ranks, Ops& ops, AllReduce how) override {
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto me = std::find(members.begin(), members.end(), rank());

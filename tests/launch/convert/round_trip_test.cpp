@@ -198,6 +198,61 @@ TEST_F(DamagedModel, IsRefusedOrIsAModelWhateverItsIndexSays) {
   EXPECT_GT(refused, 100);
 }
 
+// A way back that ends at a damaged chunk, behind everything else; then the file is whole again.
+class InterruptedWayBack : public DamagedModel {
+ protected:
+  InterruptedWayBack() {
+    const PackedIndex index = *ModelFiles(path_).packed();
+    const auto& last = *index.safetensors.at("model.safetensors").tensors.rbegin();
+    const auto at = static_cast<uint64_t>(last.second.offsets.at(0));
+    flip(at);
+    EXPECT_NE(refusal_of([&] { unpack(); }).find("the checksum differs"), std::string::npos);
+    flip(at);
+    EXPECT_FALSE(fs::exists(back_));
+    EXPECT_TRUE(fs::exists(part_) && fs::exists(progress_));
+  }
+  void unpack() const { unpack_model(ModelFiles(path_), back_, 1); }
+
+  fs::path back_ = folder_ / "back", part_ = folder_ / "back.part", progress_ = folder_ / "back.progress";
+};
+
+TEST_F(InterruptedWayBack, GoesOnWithWhatIsMissing) {
+  fs::resize_file(progress_, fs::file_size(progress_) - 1);
+  unpack();
+  expect_same_files(model_, back_);
+  EXPECT_FALSE(fs::exists(part_) || fs::exists(progress_));
+}
+
+TEST_F(InterruptedWayBack, DoesNotWriteAgainWhatIsWritten) {
+  std::string text = content_of(part_ / "config.json");
+  text.back() = ' ';
+  folder_.write("back.part/config.json", text);
+  unpack();
+  EXPECT_EQ(content_of(back_ / "config.json"), text);
+}
+
+TEST_F(InterruptedWayBack, StartsOverWithoutAFileThatItHad) {
+  fs::remove(part_ / "config.json");
+  unpack();
+  expect_same_files(model_, back_);
+}
+
+TEST_F(InterruptedWayBack, RefusesAnotherModel) {
+  fs::remove(path_);
+  pack(test_data() / "models" / "tiny-qwen3-kv1", path_);
+  EXPECT_NE(refusal_of([&] { unpack(); }).find("has changed since"), std::string::npos);
+  EXPECT_TRUE(fs::exists(part_));
+}
+
+// Killed while the model in its place was being replaced.
+TEST_F(InterruptedWayBack, ReplacesAModelInTwoSteps) {
+  fs::copy(model_, part_.string() + ".replaced");
+  fs::copy(test_data() / "models" / "tiny-qwen3-kv1", back_);
+  unpack();
+  expect_same_files(model_, back_);
+  EXPECT_FALSE(fs::exists(part_.string() + ".replaced"));
+}
+
 // A conversion that ends before its last step: a folder has the name of the target.
 class InterruptedWriter : public ::testing::Test {
  protected:

@@ -249,6 +249,24 @@ TEST(Lines, OfAPackedFileThatIsCutOffAreRefused) {
   EXPECT_NE(error.find("cannot unpack"), std::string::npos) << error;
 }
 
+TEST(Lines, OfPackedMembersOneBehindTheOtherAreAllRead) {
+  const std::string one = gzipped("{\"tokens\":[1]}\n"), zeros(600'000, '\0');
+  const InputFileOnDisk file(one + gzipped("") + one + zeros + one + zeros);
+  LineReader reader(file.path());
+  EXPECT_EQ(validate_requests(reader).requests, 3U);
+}
+
+TEST(Lines, ThatFollowPackedOnesUnpackedAreNamed) {
+  const std::string packed = gzipped("{\"tokens\":[1]}\n");
+  for (const std::string& rest :
+       {std::string("{\"tokens\":[2]}\n"), std::string("\x1f"), std::string(300'000, 'x')}) {
+    const std::string error = validation_error(packed + rest);
+    EXPECT_NE(error.find("cannot unpack"), std::string::npos) << error;
+    const std::string where = fmt::format("from byte {} on, is not gzip", packed.size());
+    EXPECT_EQ(error.find(where) == std::string::npos, rest[0] == '\x1f') << error;
+  }
+}
+
 std::string reading_error(LineReader& reader) {
   try {
     while (reader.next()) {

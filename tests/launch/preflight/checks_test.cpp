@@ -382,6 +382,28 @@ TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
       << findings(s);
 }
 
+TEST(Checks, MemoryIsAlsoWhatALimitOfAddressesLeavesToEachRank) {
+  JobFacts s = healthy(2, 2);
+  s.options.engine.model = "m";
+  for (RankFacts& facts : s.ranks) {
+    facts.weight_bytes = uint64_t{12} << 30;
+    facts.kv_bytes = uint64_t{4} << 30;
+    facts.free_memory = uint64_t{64} << 30;
+    facts.free_addresses = uint64_t{16} << 30;
+  }
+  EXPECT_EQ(finding_of(s), "");
+  s.ranks[3].free_addresses -= uint64_t{1} << 30;
+  s.ranks[3].addresses.soft = uint64_t{17} << 30;
+  EXPECT_EQ(
+      finding_of(s),
+      "refused: rank 3 on nid2 needs 12 GiB for weights and 4.0 GiB for the KV cache, but 15 GiB of "
+      "addresses "
+      "are free (ulimit -v allows this process 17408 MiB of addresses)\n"
+      "  why: the job would fail while it loads\n"
+      "  try: ulimit -v unlimited before the launcher's line; sbatch --propagate=NONE where the limit is the "
+      "shell's\n");
+}
+
 // Sizes that it names have room.
 TEST(Checks, MemoryThatAPipelineWouldHaveIsNamed) {
   JobFacts s = healthy(4, 1);

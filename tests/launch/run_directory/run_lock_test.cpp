@@ -108,6 +108,18 @@ TEST(RunLock, AProcessThatProcDoesNotShowIsGoneOnlyIfItCannotBeSignalled) {
   EXPECT_TRUE(is_gone(owner));
 }
 
+TEST(RunLock, OfAContainerOfThisMachineLooksGoneWithoutAProcessThatStartedThen) {
+  JobOwner owner = this_process("here", "");
+  const bool sees_all = owner.machine.ends_with("pid:[4026531836]");  // no container
+  owner.machine = owner.machine.substr(0, owner.machine.find(' ')) + " pid:[1]";
+  EXPECT_FALSE(is_gone(owner) || looks_gone(owner));
+  owner.start += uint64_t{1} << 40;
+  EXPECT_FALSE(is_gone(owner));
+  EXPECT_EQ(looks_gone(owner), sees_all);
+  owner.machine = "another pid:[1]";
+  EXPECT_FALSE(looks_gone(owner));
+}
+
 TEST(RunLock, OfManyConcurrentStartsExactlyOneWins) {
   for (int round = 0; round < 6; ++round) {
     const Scratch scratch;

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 const Deadlines short_deadlines{.heartbeat = milliseconds(10),
                                 .silence = milliseconds(400),
                                 .progress = milliseconds(200),
-                                .start_up = milliseconds(10'000),
+                                .outside_steps = milliseconds(10'000),
                                 .report = milliseconds(1000)};
 
 // What a launcher would see. The test worlds cannot end the process.
@@ -194,7 +194,7 @@ TEST(HealthMonitor, LetsRanksWaitAndWriteAsLongAsTheyMove) {
 TEST(HealthMonitor, LetsAllWaitForOneThatLoadsOrWrites) {
   run_ranks(2, [](World& world) {
     Deadlines deadlines = short_deadlines;
-    deadlines.start_up = milliseconds(200);
+    deadlines.outside_steps = milliseconds(200);
     NodePeers peers(world);
     HealthMonitor health(world, peers, deadlines, tell_and_exit);
     for (const Phase phase : {Phase::load, Phase::end}) {

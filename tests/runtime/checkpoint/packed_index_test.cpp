@@ -70,10 +70,34 @@ TEST(PackedIndex, NamesBothVersionsOfAnotherSchema) {
   const std::filesystem::path path = directory / "m.h5";
   std::string block = user_block_of(user_block_bytes, {});
   block[8] = 2;
+  block[12] = 0;
   const uint64_t hash = XXH64(block.data(), 48, 0);
   std::memcpy(&block[48], &hash, sizeof hash);
   write_file(path, block);
   expect_contains(refusal_of(path), "version 2.0 of the schema maniple-model; this maniple reads 1.x");
+}
+
+// 1.0 has XXH64 in `hashes`, 1.1 XXH3 in `xxh3`; a later minor version may say more.
+TEST(PackedIndex, ReadsAllMinorVersions) {
+  const TempDirectory directory;
+  const std::filesystem::path path = directory / "m.h5";
+  const std::string begin =
+      R"({"more": 1, "safetensors": {"x": {"size": 8, "header": {"offset": 0, "bytes": 1, "hash": "0123456789abcdef"}, "tensors": {"t": {"chunk": [1, 1], "more": 2, "offsets": [5], )";
+  for (const auto& [minor, name, kind] :
+       {std::tuple{0, "hashes", HashKind::xxh64}, {1, "xxh3", HashKind::xxh3}, {9, "xxh3", HashKind::xxh3}}) {
+    write_packed(path, fmt::format("{}\"{}\": \"00000000000000ff\"}}}}}}}}}}", begin, name));
+    std::string whole = read_file(path);
+    EXPECT_EQ(whole[12], 1);  // what this version writes
+    whole[12] = static_cast<char>(minor);
+    const uint64_t hash = XXH64(whole.data(), 48, 0);
+    std::memcpy(&whole[48], &hash, sizeof hash);
+    write_file(path, whole);
+    const PackedIndex index = *ModelFiles(path).packed();
+    const PackedTensor& tensor = index.safetensors.at("x").tensors.find("t")->second;
+    EXPECT_EQ(tensor.hashed_by, kind);
+    EXPECT_EQ(tensor.hashes, std::vector<uint64_t>{0xFF});
+    EXPECT_NE(to_json(index).find(fmt::format("\"{}\":\"00000000000000ff\"", name)), std::string::npos);
+  }
 }
 
 TEST(PackedIndex, RefusesWhatAnIndexMayNotSay) {
@@ -95,6 +119,12 @@ TEST(PackedIndex, RefusesWhatAnIndexMayNotSay) {
       {R"({"safetensors": {"x": {"size": 8, "header": {"offset": 0, "bytes": 1, )" + hash +
            R"(}, "tensors": {"t": {"chunk": [1, 1], "offsets": [5], "hashes": ""}}}}})",
        "hashes"},
+      {R"({"safetensors": {"x": {"size": 8, "header": {"offset": 0, "bytes": 1, )" + hash +
+           R"(}, "tensors": {"t": {"chunk": [1, 1], "offsets": [5], "xxh3": "0123"}}}}})",
+       "xxh3"},
+      {R"({"safetensors": {"x": {"size": 8, "header": {"offset": 0, "bytes": 1, )" + hash +
+           R"(}, "tensors": {"t": {"chunk": [1, 1], "offsets": [5]}}}}})",
+       "xxh3"},
   };
   for (const auto& [text, says] : cases) {
     write_packed(path, text);
@@ -109,7 +139,7 @@ TEST(Extents, TileATensorInChunks) {
   const PackedTensor by_columns{10, 4, {4096, 8192}, {1, 2}};
   const std::vector<Extent> extents = extents_of(info, by_columns, 0, 10'000, "m.h5: tensor t");
   ASSERT_EQ(extents.size(), 2u);
-  EXPECT_EQ(extents[1], (Extent{{0, 10}, {4, 6}, 8, 0, 8192, 2}));  // the chunk passes the edge
+  EXPECT_EQ(extents[1], (Extent{{0, 10}, {4, 6}, 8, 0, 8192, Checksum{2}}));  // the chunk passes the edge
   EXPECT_EQ(extents[1].bytes(), 80u);
 }
 

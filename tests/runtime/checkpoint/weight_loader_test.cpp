@@ -34,7 +34,7 @@ Grid grid_of(int data, int tensor) {
 // Element by element, from bytes of the whole file.
 float stored_value(const WeightIndex& index, const std::vector<std::string>& files, const WeightPiece& piece,
                    int64_t row, int64_t column) {
-  const IndexedTensor& tensor = index.tensors.at(piece.source);
+  const IndexedTensor& tensor = index.tensors.at(piece.source.tensor());
   const int64_t width = tensor.info.shape.size() > 1 ? tensor.info.shape[1] : 1;
   const size_t item = size_of(*tensor.info.dtype);
   const char* at = &files[tensor.extents.at(0).file]
@@ -68,7 +68,7 @@ void expect_values(Model& model, Model& unloaded, const WeightIndex& index) {
         for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column)
           wrong += values[(piece.local_row + row - piece.rows.begin) * spec.columns + column -
                           piece.columns.begin] != stored_value(index, files, piece, row, column);
-    EXPECT_EQ(wrong, 0u) << spec.pieces[0].source;
+    EXPECT_EQ(wrong, 0u) << spec.pieces[0].source.tensor();
   }
 }
 
@@ -76,7 +76,7 @@ struct Loaded {
   Loaded(const ModelConfig& config, TensorRank tensor)
       : backend(make_backend({.kind = BackendKind::reference})),
         model(make_model(config, testing::plan_of(tensor))) {
-    make_weights(*model, *backend.ops, DType::fp32);
+    make_weights(*model, *backend.ops, DType::fp32, *scheme_of(config), nullptr);
   }
   Backend backend;
   std::unique_ptr<Model> model;
@@ -90,14 +90,15 @@ void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t 
   const auto members = static_cast<int>(grid[0].size());
   std::vector<WeightNeeds> needs;
   for (int member = 0; member < members; ++member)
-    needs.push_back(needs_of(*make_model(config, testing::plan_of({member, members})), index));
+    needs.push_back(
+        needs_of(*make_model(config, testing::plan_of({member, members})), index, *scheme_of(config)));
   const auto replicas = static_cast<int>(grid.size());
   run_transports(replicas * members, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));  // as on another node
     const std::vector<ReadRound> plan = plan_reads(needs, own, replicas, round_bytes);
     Loaded loaded(config, {transport.rank() % members, members});
     std::atomic<uint32_t> blocks = 0;
-    load_weights(*loaded.model, *loaded.backend.ops, own, plan, transport, grid, blocks);
+    load_weights(*loaded.model, *loaded.backend.ops, own, *scheme_of(config), plan, transport, grid, blocks);
     EXPECT_GE(blocks, loaded.model->parameters().size());
     expect_values(*loaded.model, *make_model(config, testing::plan_of({transport.rank() % members, members})),
                   read_index(original));
@@ -155,7 +156,8 @@ TEST(WeightLoader, RefusesATensorThatIsThereBothAloneAndFused) {
   const std::string layer = "model.layers.0.self_attn.";
   index.tensors[layer + "k_proj.weight"] =
       read_index(model_directory("tiny-qwen3")).tensors.at(layer + "k_proj.weight");
-  const std::string message = input_error_of([&] { check_names(*make_model(config, {}), index); });
+  const std::string message =
+      input_error_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
   expect_contains(message, "lacks 2 of");
   expect_contains(message, "it holds instead: " + layer + "qkv_proj.weight");
 }
@@ -167,10 +169,10 @@ TEST(WeightLoader, RefusesExpertsThatAreMissingTooManyMisshapenOrInBothForms) {
     const ModelConfig config = read_model_config(fused.path());
     const WeightIndex whole = read_index(fused.path()), alone = read_index(model_directory(name));
     const auto message_of = [&](const WeightIndex& index) {
-      return input_error_of([&] { check_names(*make_model(config, {}), index); });
+      return input_error_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
     };
-    check_names(*make_model(config, {}), whole);
-    check_names(*make_model(config, {}), alone);
+    check_names(*make_model(config, {}), whole, *scheme_of(config));
+    check_names(*make_model(config, {}), alone, *scheme_of(config));
     const std::string up = "model.layers.1.mlp.experts.gate_up_proj",
                       first = config.experts.names == ExpertNames::mixtral
                                   ? "model.layers.1.block_sparse_moe.experts.3.w2.weight"
@@ -253,14 +255,15 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
     std::filesystem::resize_file(copy / "model.safetensors", 150'000);
     std::vector<WeightNeeds> needs;
     for (int member = 0; member < tensor; ++member)
-      needs.push_back(needs_of(*make_model(config, testing::plan_of({member, tensor})), index));
+      needs.push_back(
+          needs_of(*make_model(config, testing::plan_of({member, tensor})), index, *scheme_of(config)));
     const std::vector<ReadRound> plan = plan_reads(needs, index, data, 50'000);
     run_transports(data * tensor, [&](Transport& transport) {
       Loaded loaded(config, {transport.rank() % tensor, tensor});
       std::atomic<uint32_t> blocks = 0;
       try {
-        load_weights(*loaded.model, *loaded.backend.ops, index, plan, transport, grid_of(data, tensor),
-                     blocks);
+        load_weights(*loaded.model, *loaded.backend.ops, index, *scheme_of(config), plan, transport,
+                     grid_of(data, tensor), blocks);
       } catch (const Error& error) {
         const std::lock_guard lock(mutex);
         messages.emplace_back(error.what());
@@ -284,12 +287,12 @@ void load_over_nccl(const char* name, const GridSize& grid) {
     const GroupRanks ranks = groups_of(grid, world.rank());
     std::vector<WeightNeeds> needs;
     for (int member = 0; member < grid.tensor; ++member)
-      needs.push_back(needs_of(*make_model(config, testing::plan_of({member, grid.tensor})), index, readers,
-                               position.data));
+      needs.push_back(needs_of(*make_model(config, testing::plan_of({member, grid.tensor})), index,
+                               *scheme_of(config), readers, position.data));
     Loaded loaded(config, {position.tensor, grid.tensor});
     std::atomic<uint32_t> blocks = 0;
-    load_weights(*loaded.model, *loaded.backend.ops, index, plan_reads(needs, index, 1, 20'000),
-                 world.transport(), Grid{ranks.replica}, blocks);
+    load_weights(*loaded.model, *loaded.backend.ops, index, *scheme_of(config),
+                 plan_reads(needs, index, 1, 20'000), world.transport(), Grid{ranks.replica}, blocks);
     share_weights(*loaded.model, *world.make_group(ranks.data, *loaded.backend.ops), readers, blocks);
     expect_values(*loaded.model, *make_model(config, testing::plan_of({position.tensor, grid.tensor})),
                   index);

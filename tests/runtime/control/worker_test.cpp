@@ -115,16 +115,5 @@ TEST(Worker, ShowsTheRequestsOfItsStep) {
   EXPECT_EQ(rehearsal.activity.heartbeat().requests(), (std::vector<uint64_t>{41, 70}));
 }
 
-TEST(Worker, EndsWithAnErrorWhenRank0GivesUp) {
-  Rehearsal rehearsal;
-  rehearsal.send(1, Command::abort);
-  try {
-    rehearsal.obey();
-    FAIL() << "the worker went on";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::fault);
-  }
-}
-
 }  // namespace
 }  // namespace maniple

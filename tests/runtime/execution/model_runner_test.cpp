@@ -6,6 +6,7 @@
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/random_weights.hpp>
 #include <runtime/checkpoint/weight_loader.hpp>
 #include <runtime/execution/model_runner.hpp>
 #include <runtime/scheduling/scheduler.hpp>
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -37,12 +39,12 @@ constexpr RunnerLimits limits{max_num_seqs, 700, 320, block_size};
 // A tiny model of random weights and its runner.
 class TinyRunner {
  public:
-  explicit TinyRunner(Ops& ops)
-      : config_(read_model_config(testing::model_directory("tiny-qwen3-kv1"))),
+  explicit TinyRunner(Ops& ops, const char* name = "tiny-qwen3-kv1")
+      : config_(read_model_config(testing::model_directory(name))),
         groups_{.tensor = world_.make_group(self, ops)},
         model_(make_model(config_, {})) {
-    make_weights(*model_, ops, DType::fp32);
-    fill_with_random(*model_, ops, 5, layer_);
+    make_weights(*model_, ops, DType::fp32, *scheme_of({}), nullptr);
+    fill_with_random(*model_, ops, *scheme_of({}), 5, layer_);
     model_->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{
@@ -52,6 +54,16 @@ class TinyRunner {
     runner_.emplace(*model_, ops, groups_, sizes, layer_);
   }
   ModelRunner* operator->() { return &*runner_; }
+  // Of all sparse layers.
+  std::vector<int32_t> expert_counts(Device& device) const {
+    std::vector<int32_t> all;
+    for (const ConstTensorView& counts : model_->expert_counts()) {
+      all.resize(all.size() + static_cast<size_t>(counts.shape[0]));
+      device.download(reinterpret_cast<std::byte*>(all.data() + all.size()) - counts.bytes(), counts.data,
+                      counts.bytes());
+    }
+    return all;
+  }
 
  private:
   static constexpr int self[] = {0};
@@ -72,6 +84,9 @@ class Load {
 
   Answers run(Ops& ops, bool graphs) {
     TinyRunner runner(ops);
+    return run(runner, graphs);
+  }
+  Answers run(TinyRunner& runner, bool graphs) {
     if (graphs) runner->capture_decodes();
     Scheduler scheduler({.max_num_seqs = max_num_seqs,
                          .max_num_batched_tokens = limits.step_tokens,
@@ -138,6 +153,26 @@ TEST(ModelRunner, GivesTheSameBitsWhereWorkWaitsAndWhereDecodeStepsAreReplayed) 
     EXPECT_TRUE(Load(2).run(ops, graphs) == one_step_after_the_other()) << "graphs: " << graphs;
     EXPECT_EQ(device.replays().size(), graphs ? decode_buckets(max_num_seqs).size() : 0);
     for (const int replays : device.replays()) EXPECT_GE(replays, 2);
+  }
+}
+
+// The rows that pad a captured step choose nobody: the load of the experts is that of the tokens.
+TEST(ModelRunner, CountsTheSameChoicesOfExpertsWhereDecodeStepsAreReplayed) {
+  const Load load(2, 90);
+  std::vector<int32_t> expected;
+  Answers answers;
+  for (const bool graphs : {false, true}) {
+    const Backend backend = cpu();
+    DeferredDevice device;
+    DeferredOps ops(device, *backend.ops);
+    TinyRunner runner(ops, "tiny-qwen3-moe");
+    const Answers found = Load(load).run(runner, graphs);
+    const std::vector<int32_t> counts = runner.expert_counts(device);
+    EXPECT_EQ(device.replays().empty(), !graphs);
+    if (!graphs) answers = found, expected = counts;
+    EXPECT_TRUE(found == answers);
+    EXPECT_EQ(counts, expected);
+    EXPECT_GT(std::accumulate(counts.begin(), counts.end(), 0), 0);
   }
 }
 

@@ -1,0 +1,35 @@
+// e4m3 in the vectors of any instruction set.
+#include <kernels/cpu/vector_lanes.hpp>
+
+namespace maniple::cpu {
+namespace {
+
+// Of the code at bit `at` of each lane. Exponents move from bias 7 to 127. Subnormals get the exponent of the least normal number,
+// which is taken off again: no operation meets a subnormal number.
+inline Floats e4m3_values(Words words, int at) {
+  constexpr uint32_t least_normal = 0x3c800000u;
+  const Words code = words >> at, magnitude = (code & 0x7f) << 20, sign = (code & 0x80) << 24;
+  const Floats subnormal = (Floats)(magnitude + least_normal) - (Floats)(Words{} + least_normal);
+  return (Floats)((magnitude < 0x00800000u ? (Words)subnormal : magnitude + 0x3c000000u) | sign);
+}
+
+// Of exact bf16 values.
+inline Words bf16_pairs(Floats even, Floats odd) { return (Words)even >> 16 | ((Words)odd & 0xffff0000u); }
+
+// A NaN becomes 0.
+inline Floats clamped(Floats values, float limit) {
+  values = values == values ? values : Floats{};
+  values = values < limit ? values : broadcast(limit);
+  return values > -limit ? values : broadcast(-limit);
+}
+
+// The nearest codes, ties to even; values beyond 448 become 448.
+inline Words e4m3_codes(Floats values) {
+  const Words bits = (Words)clamped(values, 448.0f), magnitude = bits & 0x7fffffffu;
+  const Words normal = (magnitude - 0x3c000000u + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20;
+  const Words subnormal = (Words)((Floats)magnitude + 0x1p14f) - 0x46800000u;  // multiples of 2^-9
+  return (magnitude < 0x3c800000u ? subnormal : normal) | (bits >> 24 & 0x80u);
+}
+
+}  // namespace
+}  // namespace maniple::cpu

@@ -1,0 +1,73 @@
+#include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/cpu/packed_rows.hpp>
+
+namespace maniple::cpu {
+
+// The halves of gate_up are gate and up. Where they consist of whole panels, a panel of both is multiplied and gated while its
+// sums are in a cache; else all sums go through memory. They are fp32 in both cases: the bits are the same.
+bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& gate_up,
+                             ConstTensorView bias, TensorView out) {
+  const int64_t rows = x.shape[0], width = out.shape[1];
+  require(x.shape[1] == gate_up.columns && out.shape[0] == rows && gate_up.rows == 2 * width &&
+              x.dtype == gate_up.dtype && out.dtype == x.dtype,
+          "matmul_gate_mul: shapes and types agree");
+  require(activation == GateActivation::silu, "a silu gate");
+  if (out.empty()) return true;
+  const auto silu_mul = path_.of(x.dtype).rows.silu_mul_floats;
+  const auto gate = [&](int64_t row, int64_t column, int64_t columns, const float* gates, const float* ups) {
+    silu_mul(gates, ups, columns, out.data + static_cast<size_t>(row * width + column) * size_of(out.dtype));
+  };
+  if (width % panel_width != 0) {
+    Tensor sums(device(), DType::fp32, {rows, 2 * width});
+    matmul(x, gate_up, bias, sums.view());
+    const auto* const all = sums.view().as<float>();
+    constexpr int64_t grain = 1 << 14;  // elements
+    pool_->parallel_ranges(rows, std::max<int64_t>(1, grain / width), [&](IndexRange range) {
+      for (int64_t row = range.begin; row < range.end; ++row)
+        gate(row, 0, width, all + 2 * row * width, all + (2 * row + 1) * width);
+    });
+    return true;
+  }
+
+  const PanelProduct product(path_, gate_up);
+  const RowTiles tiles = product.tiles(rows);
+  const ProductRows inputs{x, 0, rows, nullptr, {}, rounded_rows(product, gate_up, rows)};
+  uint32_t* const packed = pack_rows(product, inputs, gate_up, tiles);
+  Division division(tiles, gate_up, product.row_units() * 4, pool_->size());
+  const int64_t half = division.panels = width / panel_width;
+  division.grain = (division.grain + 1) / 2;
+  const auto multiply = [&](int64_t row_block, int64_t first, int64_t count) {
+    thread_local std::vector<float> scratch;
+    scratch.resize(std::max(scratch.size(), static_cast<size_t>(2 * rows * panel_width)));
+    float* const sums[2] = {scratch.data(), scratch.data() + rows * panel_width};
+    MatmulBlock block{.x = packed,
+                      .tiles = tiles,
+                      .first_tile = division.first_tile(tiles, row_block),
+                      .end_tile = division.first_tile(tiles, row_block + 1),
+                      .slices = 0,
+                      .slice_units = 0,
+                      .panels = nullptr,
+                      .width = panel_width,
+                      .bias = nullptr,
+                      .out = nullptr,
+                      .out_stride = panel_width,
+                      .out_is_bf16 = false};
+    for (int64_t panel = first; panel < first + count; ++panel) {
+      for (const int64_t up : {0, 1}) {
+        const int64_t part = panel + up * half, next = up == 0 ? part + half : panel + 1;
+        const bool last = up == 1 && next == half;
+        block.next = last ? nullptr : units_of(gate_up) + next * panel_units(gate_up);
+        block.bias = bias.data ? bias.as<float>() + part * panel_width : nullptr;
+        block.out = sums[up];
+        product.multiply(inputs, gate_up, part, block);
+      }
+      for (int64_t row = tiles.first_row(block.first_tile); row < tiles.first_row(block.end_tile); ++row)
+        gate(row, panel * panel_width, panel_width, sums[0] + row * panel_width, sums[1] + row * panel_width);
+    }
+  };
+  pool_->parallel_ranges(division.row_blocks * division.panels, division.grain,
+                         [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
+  return true;
+}
+
+}  // namespace maniple::cpu

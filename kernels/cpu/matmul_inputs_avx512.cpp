@@ -1,0 +1,3 @@
+#include <kernels/cpu/matmul_inputs.inl>
+
+maniple::cpu::InputKernels maniple::cpu::input_kernels_avx512(bool bf16) { return input_kernels(bf16); }

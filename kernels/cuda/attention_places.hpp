@@ -1,0 +1,35 @@
+// Where attention finds queries and pages and writes results, with one owner of the context or several.
+#pragma once
+
+#include <device/primitives.hpp>
+#include <kernels/cuda/attention.hpp>
+
+namespace maniple::cuda {
+
+constexpr int split_size = 256;  // attention_split
+
+__device__ inline const int32_t* block_table(const AttentionArguments& a, int sequence) {
+  return a.block_tables + static_cast<int64_t>(a.seats[sequence]) * a.table_width;
+}
+
+// The row of queries and out that belongs to a query head of a token.
+__device__ inline int64_t query_row(const AttentionArguments& a, int token, int head) {
+  const int each = a.query_heads / a.owners;  // heads of an owner lie together
+  return (static_cast<int64_t>(head / each) * a.tokens + token) * each + head % each;
+}
+
+// The first position of this owner's i-th split.
+__device__ inline int split_begin(const AttentionArguments& a, int i) {
+  return (i * a.owners + a.owner) * split_size;
+}
+// This owner's splits among the first `all`.
+__device__ inline int own_splits(const AttentionArguments& a, int all) {
+  return (all - a.owner + a.owners - 1) / a.owners;
+}
+
+// A partial: the sums, the maximum of score * scale, the sum of the weights.
+__device__ inline float* partial_row(const AttentionArguments& a, int64_t row) {
+  return static_cast<float*>(a.out) + row * (a.head_dim + 2);
+}
+
+}  // namespace maniple::cuda

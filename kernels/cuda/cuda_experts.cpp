@@ -1,0 +1,85 @@
+#include <kernels/cuda/cuda_ops.hpp>
+#include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/experts.hpp>
+#include <kernels/cuda/narrow.hpp>
+
+#include <algorithm>
+
+namespace maniple::cuda {
+
+int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
+  const int64_t tokens = logits.shape[0], all = logits.shape[1];
+  require(logits.dtype == DType::fp32 && router.per_token <= all && routing.counts.shape == Shape{all} &&
+              routing.chosen.shape == Shape{tokens, Routing::experts_a_token(router, routing.experts)},
+          "route: fp32 logits of all experts");
+  route_tokens(
+      stream_,
+      {logits.as<float>(), routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
+       narrow(tokens), narrow(all), narrow(router.per_token), router.normalise, narrow(routing.experts.begin),
+       narrow(routing.experts.size()), narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(),
+       routing.weights.as<float>(), routing.offsets.as<int32_t>(), routing.chosen.as<int32_t>(),
+       routing.places.as<int32_t>(), routing.counts.as<int32_t>()});
+  return routing.tokens.shape[0];
+}
+
+// Captured graphs hold the table's address, so it stays.
+const void* const* CudaOps::addresses_of(std::span<const Weight* const> weights) {
+  std::vector<const std::byte*> addresses;
+  for (const Weight* weight : weights) addresses.push_back(weight->packed.view().data);
+  Tensor& table = weight_addresses_[addresses];
+  if (table.view().empty()) {
+    const auto bytes = std::as_bytes(std::span(addresses));
+    table = Tensor(device_, DType::uint8, {static_cast<int64_t>(bytes.size())});
+    device_.upload(table.view().data, bytes.data(), bytes.size());
+  }
+  return reinterpret_cast<const void* const*>(table.view().data);
+}
+
+void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
+                               std::span<const Weight* const> weights, TensorView out, bool gated) {
+  const Weight& first = *weights[0];
+  if (out.empty()) return;
+  const auto is_aligned = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  const bool aligned =
+      first.columns % 8 == 0 && is_aligned(x.data) && std::ranges::all_of(weights, [&](const Weight* weight) {
+        return is_aligned(weight->packed.view().data);
+      });
+  grouped_product(stream_, {x.dtype, out.dtype, x.data, x_rows, routing.offsets.as<int32_t>(),
+                            addresses_of(weights), out.data, narrow(routing.experts.size()), out.shape[0],
+                            narrow(first.rows), narrow(first.columns), narrow(out.shape[1]), gated, aligned});
+}
+
+void CudaOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
+                                      std::span<const Weight* const> weights, TensorView out) {
+  require(x.shape[1] == weights[0]->columns && 2 * out.shape[1] <= weights[0]->rows && out.dtype == x.dtype &&
+              x.dtype == weights[0]->dtype,
+          "grouped_matmul_gate_mul: shapes and types agree");
+  require(activation == GateActivation::silu, "experts have a silu gate");
+  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, out, true);
+}
+
+void CudaOps::grouped_matmul(ConstTensorView x, const Routing& routing,
+                             std::span<const Weight* const> weights, TensorView out,
+                             ConstTensorView /*row_maxima*/) {
+  require(x.shape == Shape{out.shape[0], weights[0]->columns} && out.shape[1] == weights[0]->rows &&
+              out.dtype == DType::fp32 && x.dtype == weights[0]->dtype,
+          "grouped_matmul: shapes and types agree");
+  multiply_grouped(x, nullptr, routing, weights, out, false);
+}
+
+void CudaOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {
+  require(rows.dtype == DType::fp32 && out.dtype == DType::fp32 && rows.shape[1] == out.shape[1] &&
+              routing.chosen.shape[0] == out.shape[0] && routing.experts.size() % slices == 0,
+          "combine: fp32 rows and sums, equal slices of experts");
+  combine_rows(stream_, {rows.as<float>(), routing.weights.as<float>(), routing.chosen.as<int32_t>(),
+                         routing.places.as<int32_t>(), out.as<float>(), narrow(out.shape[0]),
+                         narrow(routing.chosen.shape[1]), narrow(out.shape[1]),
+                         narrow(routing.experts.size()), narrow(slices)});
+}
+
+void CudaOps::widen(ConstTensorView x, TensorView out) {
+  require(out.dtype == DType::fp32 && x.shape == out.shape, "widen: to fp32");
+  cuda::widen(stream_, x.dtype, x.data, out.as<float>(), x.shape.elements());
+}
+
+}  // namespace maniple::cuda

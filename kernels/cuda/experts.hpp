@@ -1,0 +1,66 @@
+// The kernels of a layer of experts, for host code. Pointers are device memory, the layouts are those of routing.hpp. No size
+// depends on what a step routes, so captured graphs serve every routing: grids are sized for the most rows, and blocks find
+// their work from the offsets on the device.
+#pragma once
+
+#include <device/stream.hpp>
+#include <kernels/tensor/dtype.hpp>
+
+#include <cstdint>
+
+namespace maniple::cuda {
+
+struct RoutingArguments {
+  const float* logits;          // [tokens, all_experts]
+  const int32_t* past_lengths;  // [tokens] or null; a negative one: the token chooses nobody
+  int tokens;
+  int all_experts;
+  int per_token;
+  bool normalise;
+  int first;            // expert of this rank
+  int experts;          // of this rank
+  int most;             // of them that a token chooses
+  int32_t* row_tokens;  // [tokens * most]
+  float* row_weights;
+  int32_t* offsets;  // [experts + 1]
+  int32_t* chosen;   // [tokens, most]
+  int32_t* places;
+  int32_t* counts;  // [all_experts]
+};
+void route_tokens(device::Stream stream, const RoutingArguments& arguments);
+
+struct GroupedArguments {
+  DType dtype;                 // of x and weights
+  DType out_type;              // the same or fp32
+  const void* x;               // [., k]
+  const int32_t* x_rows;       // [most_rows]: the row of x for each row; null: the same
+  const int32_t* offsets;      // [experts + 1]
+  const void* const* weights;  // by expert: [n, k]
+  void* out;                   // [most_rows, width]
+  int experts;
+  int64_t most_rows;
+  int n;
+  int k;
+  int width;  // of out; where gated, the first `width` columns gate those n / 2 after them
+  bool gated;
+  bool aligned;  // weights and rows of x begin at multiples of sixteen bytes
+};
+// The order in which k is summed is fixed: a row's bits do not depend on the other rows. bf16 and fp16 run on tensor cores.
+void grouped_product(device::Stream stream, const GroupedArguments& arguments);
+
+struct CombineArguments {
+  const float* rows;      // [., width]
+  const float* weights;   // by row
+  const int32_t* chosen;  // [tokens, most]
+  const int32_t* places;
+  float* out;  // [tokens, width]
+  int tokens;
+  int most;
+  int width;
+  int experts;  // of this rank
+  int slices;   // of them, a power of two
+};
+// The bits of Ops::combine.
+void combine_rows(device::Stream stream, const CombineArguments& arguments);
+
+}  // namespace maniple::cuda

@@ -1,0 +1,143 @@
+#include <kernels/cuda/experts.hpp>
+#include <kernels/cuda/product_tiles.hpp>
+#include <kernels/cuda/reductions.hpp>
+
+#include <algorithm>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+// The rows of one expert that a block multiplies, in shared memory because registers are full. m is 0 for a spare block.
+template <int rows>
+struct Work {
+  const void* weight;
+  int64_t first_row;
+  int m;
+  int x_row[rows];
+  int scratch[product_warps];
+};
+
+// Block y takes the y-th tile of `rows` rows, expert after expert. All threads of the block call it.
+template <int rows>
+__device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
+  if (thread_index() == 0) work.m = 0;
+  int before = 0;  // tiles of the experts before these
+  for (int base = 0; base < a.experts; base += block_threads()) {
+    const int expert = base + thread_index();
+    const int first = expert < a.experts ? a.offsets[expert] : 0;
+    const int count = expert < a.experts ? a.offsets[expert + 1] - first : 0;
+    const int tiles = (count + rows - 1) / rows;
+    int total;
+    const int tile = block_index().y - before - block_sum_before(tiles, work.scratch, total);
+    before += total;
+    if (tile < 0 || tile >= tiles) continue;
+    const int left = count - tile * rows;
+    work.weight = a.weights[expert];
+    work.first_row = first + tile * rows;
+    work.m = left < rows ? left : rows;
+  }
+  synchronize_block();
+  for (int i = thread_index(); i < work.m; i += block_threads())
+    work.x_row[i] = a.x_rows ? a.x_rows[work.first_row + i] : static_cast<int>(work.first_row + i);
+  synchronize_block();
+}
+
+template <typename T, int size>
+struct GroupedOperands {
+  using Element = T;
+  static constexpr bool gathers = true;
+  const GroupedArguments& a;
+  const Work<size>& work;
+
+  __device__ const T* weight() const { return static_cast<const T*>(work.weight); }
+  __device__ const T* x(int row) const {
+    return static_cast<const T*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
+  }
+  __device__ int rows() const { return work.m; }
+  __device__ int n() const { return a.n; }
+  __device__ int k() const { return a.k; }
+  __device__ bool gated() const { return a.gated; }
+  __device__ int width() const { return a.width; }
+};
+
+template <typename T>
+__device__ void* first_of(void* out, DType type, int64_t place) {
+  if (type == DType::fp32) return static_cast<float*>(out) + place;
+  return static_cast<T*>(out) + place;
+}
+
+template <int rows>
+constexpr size_t work_at = (ProductTile<rows, columns_for(rows)>::bytes + 7) / 8 * 8;
+
+template <typename T, int rows, bool aligned>
+__global__ void __launch_bounds__(32 * product_warps) grouped_tile(GroupedArguments a) {
+  using Operands = GroupedOperands<T, rows>;
+  using Product = TileProduct<Operands, rows, columns_for(rows), aligned>;
+  Work<rows>& work = *reinterpret_cast<Work<rows>*>(shared_memory() + work_at<rows>);
+  find_work(a, work);
+  if (work.m == 0) return;
+  const Operands operands{a, work};
+  Product product(operands, block_index().x);
+  product.multiply(0, 1);
+  product.write(first_of<T>(a.out, a.out_type, work.first_row * a.width), a.out_type, Product::sum_of_warps);
+}
+
+constexpr int plain_rows = 8;
+
+// fp32, without tensor cores: one thread per column of a tile of eight rows.
+__global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArguments a) {
+  Work<plain_rows>& work = *reinterpret_cast<Work<plain_rows>*>(shared_memory());
+  find_work(a, work);
+  const int column = block_index().x * block_threads() + thread_index();
+  if (work.m == 0 || column >= a.width) return;
+  const float* const weight = static_cast<const float*>(work.weight) + static_cast<int64_t>(column) * a.k;
+  const float* const up = weight + static_cast<int64_t>(a.n / 2) * a.k;
+  for (int row = 0; row < work.m; ++row) {
+    const float* const x = static_cast<const float*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
+    float sum = 0, up_sum = 0;
+    for (int i = 0; i < a.k; ++i) {
+      sum += x[i] * weight[i];
+      if (a.gated) up_sum += x[i] * up[i];
+    }
+    static_cast<float*>(a.out)[(work.first_row + row) * a.width + column] =
+        a.gated ? sum / (1.0f + expf(-sum)) * up_sum : sum;
+  }
+}
+
+// All tiles that the most rows can need.
+int tiles_of(const GroupedArguments& a, int rows) {
+  return static_cast<int>(a.most_rows / rows + std::min<int64_t>(a.experts, a.most_rows));
+}
+
+template <typename T, int rows>
+void launch_grouped(Stream stream, const GroupedArguments& a) {
+  const int side = columns_for(rows) / (a.gated ? 2 : 1);
+  launch(a.aligned ? grouped_tile<T, rows, true> : grouped_tile<T, rows, false>,
+         {(a.width + side - 1) / side, tiles_of(a, rows)}, 32 * product_warps,
+         work_at<rows> + sizeof(Work<rows>), stream, a);
+}
+
+// Tiles as large as an expert's rows on average: small ones read a weight again, large ones compute rows that are not there.
+template <typename T>
+void launch_grouped(Stream stream, const GroupedArguments& a) {
+  const int64_t average = (a.most_rows + a.experts - 1) / a.experts;
+  if (average <= 8) return launch_grouped<T, 8>(stream, a);
+  if (average <= 16) return launch_grouped<T, 16>(stream, a);
+  if (average <= 32) return launch_grouped<T, 32>(stream, a);
+  launch_grouped<T, 64>(stream, a);
+}
+
+}  // namespace
+
+void grouped_product(Stream stream, const GroupedArguments& a) {
+  if (a.dtype == DType::bf16) return launch_grouped<bf16>(stream, a);
+  if (a.dtype == DType::fp16) return launch_grouped<fp16>(stream, a);
+  constexpr int threads = 32 * product_warps;
+  launch(grouped_plain, {(a.width + threads - 1) / threads, tiles_of(a, plain_rows)}, threads,
+         sizeof(Work<plain_rows>), stream, a);
+}
+
+}  // namespace maniple::cuda

@@ -1,0 +1,194 @@
+// A tile of a product on tensor cores that reads a weight as a stream: out^T = weight * x^T for up to 64 rows of x and a few
+// columns of out, bf16 and fp16.
+//
+// The warps of a block take turns along k, each with a ring of its own, so no barrier stops the stream of copies. 96 KiB
+// at most: this fits every architecture, and twice an SM of sm_90. The order in which k is summed does not depend on the size
+// of the tile.
+#pragma once
+
+#include <kernels/cuda/shared_tiles.hpp>
+#include <kernels/tensor/dtype.hpp>
+
+namespace maniple::cuda {
+
+constexpr int product_warps = 4;
+constexpr int turn_k = 64;  // of a warp at a time
+
+// Sizes of a block's shared memory. Columns are neighbours. If the product is gated, half of them are neighbours that gate, the
+// others are the columns that they gate.
+template <int rows, int columns>
+struct ProductTile {
+  static constexpr int depth = 3;
+  static constexpr int step_k = rows <= 32 ? turn_k : turn_k / 2;
+  static constexpr int stage = (rows + columns) * step_k;  // elements: weight, then x
+  static constexpr int pitch = columns + 4;                // of the warps' sums, against bank conflicts
+  static constexpr size_t ring_bytes = size_t{product_warps} * depth * stage * 2;
+  static constexpr size_t sum_bytes = size_t{product_warps} * rows * pitch * 4;
+  static constexpr size_t bytes = ring_bytes > sum_bytes ? ring_bytes : sum_bytes;
+};
+
+// Few rows of x have smaller tiles, which leave more blocks.
+constexpr int columns_for(int rows) { return rows <= 32 ? 32 : 64; }
+
+// Operands says what is multiplied. It has
+//   type Element (bf16 or fp16);
+//   const Element* weight() [n, k], const Element* x(int row); gathers: whether rows of x are not neighbours;
+//   int rows() of x, n(), k(), bool gated();
+//   int width(): columns of out; where gated, columns gate those n / 2 after them.
+template <typename Operands, int rows, int columns, bool aligned>
+class TileProduct {
+ public:
+  using T = typename Operands::Element;
+  using Sizes = ProductTile<rows, columns>;
+  using Sums = float[columns / 16][rows / 8][4];
+  static constexpr int step_k = Sizes::step_k;
+
+  // first: the tile's first column of out.
+  __device__ TileProduct(const Operands& operands, int tile)
+      : o_(operands),
+        side_(operands.gated() ? columns / 2 : columns),
+        first_(tile * side_),
+        ring_(reinterpret_cast<T*>(device::shared_memory()) +
+              device::warp_index() * Sizes::depth * Sizes::stage) {}
+
+  // Row of the weight for a column of the tile; n past the end.
+  __device__ int column_of(int column) const {
+    const int place = first_ + (column < side_ ? column : column - side_);
+    return place >= o_.width() ? o_.n() : column < side_ ? place : place + o_.n() / 2;
+  }
+
+  // Slice `slice` of `slices` equal parts of k, in whole turns. Afterwards sum_of_warps() is the block's sum.
+  __device__ void multiply(int slice, int slices) {
+    Sums sums = {};
+    multiply(sums, slice, slices);
+    exchange(sums);
+  }
+  // column: of the tile.
+  __device__ static float sum_of_warps(int row, int column) {
+    float sum = 0;
+    for (int w = 0; w < product_warps; ++w) sum += warp_sums(w)[row * Sizes::pitch + column];
+    return sum;
+  }
+
+  // value_of(row, column of the tile) before gating. out: of rows of width() of type T or fp32.
+  template <typename F>
+  __device__ void write(void* out, DType out_type, F value_of) const {
+    const int written = o_.gated() ? columns / 2 : columns;
+    for (int i = device::thread_index(); i < o_.rows() * written; i += device::block_threads()) {
+      const int row = i / written, column = i % written;
+      if (column_of(column) == o_.n()) continue;
+      float value = value_of(row, column);
+      if (o_.gated()) value = value / (1.0f + expf(-value)) * value_of(row, column + written);
+      const int64_t place = static_cast<int64_t>(row) * o_.width() + column_of(column);
+      if (out_type == DType::fp32)
+        static_cast<float*>(out)[place] = value;
+      else
+        static_cast<T*>(out)[place] = static_cast<T>(value);
+    }
+  }
+
+ private:
+  // Sixteen rows of the weight, eight of x at a time.
+  __device__ void multiply(Sums& sums, int slice, int slices) {
+    constexpr int steps_a_turn = turn_k / step_k;
+    const int all = (o_.k() + turn_k - 1) / turn_k;
+    const int begin = all * slice / slices + device::warp_index(), end = all * (slice + 1) / slices;
+    const int steps =
+        (end - begin + product_warps - 1) / product_warps * steps_a_turn;  // none where negative
+    const auto fetch = [&](int step) {
+      const int turn = begin + step / steps_a_turn * product_warps;
+      if (step < steps)
+        fetch_stage(turn * turn_k + step % steps_a_turn * step_k, ring_ + step % Sizes::depth * Sizes::stage);
+      device::commit_copies();
+    };
+    for (int step = 0; step < Sizes::depth - 1; ++step) fetch(step);
+    for (int step = 0; step < steps; ++step) {
+      device::wait_copies<Sizes::depth - 2>();
+      device::synchronize_warp();  // and all lanes have read the stage that the next copy overwrites
+      fetch(step + Sizes::depth - 1);
+      const T* const weight = ring_ + step % Sizes::depth * Sizes::stage;
+      for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, weight + columns * step_k, k);
+    }
+  }
+
+  // Columns 32 k .. 32 k + 31 of the stage.
+  __device__ static void multiply_stage(Sums& sums, const T* weight, const T* x, int k) {
+    const int lane = device::lane_index();
+    uint32_t left[columns / 16][2][4];
+    for (int c = 0; c < columns / 16; ++c)
+      for (int half = 0; half < 2; ++half)
+        device::load_matrices(left[c][half],
+                              weight + swizzled<step_k>(16 * c + lane % 16, (4 * k + 2 * half) | lane / 16));
+    for (int r = 0; r < rows / 8; ++r) {
+      uint32_t right[4];
+      device::load_matrices(right, x + swizzled<step_k>(8 * r + lane % 8, (4 * k) | lane / 8));
+      for (int c = 0; c < columns / 16; ++c) {
+        device::multiply_add<T>(sums[c][r], left[c][0], right[0], right[1]);
+        device::multiply_add<T>(sums[c][r], left[c][1], right[2], right[3]);
+      }
+    }
+  }
+
+  // Uses few instructions: they, not memory, would be the limit.
+  __device__ void fetch_stage(int k, T* stage) const {
+    constexpr int chunks = step_k / 8, together = 32 / chunks;  // rows of a warp's copy
+    const int row = device::lane_index() / chunks, chunk = device::lane_index() % chunks;
+    const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * o_.k();
+
+    const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.k() + begin;
+    int place = first_ + row;
+    for (int i = 0; i < columns / together; ++i, from += step, place += together) {
+      if (o_.gated() && i == columns / together / 2) {
+        from += static_cast<int64_t>(o_.n() / 2 - side_) * o_.k();
+        place -= side_;
+      }
+      fetch_chunk(stage + swizzled<step_k>(row + i * together, chunk), from, begin, place < o_.width());
+    }
+    T* const to = stage + columns * step_k;
+    if constexpr (Operands::gathers) {
+      for (int i = 0; i < rows / together; ++i) {
+        const bool valid = row + i * together < o_.rows();
+        fetch_chunk(to + swizzled<step_k>(row + i * together, chunk),
+                    o_.x(valid ? row + i * together : 0) + begin, begin, valid);
+      }
+    } else {
+      from = o_.x(row) + begin;
+      for (int i = 0; i < rows / together; ++i, from += step)
+        fetch_chunk(to + swizzled<step_k>(row + i * together, chunk), from, begin,
+                    row + i * together < o_.rows());
+    }
+  }
+  // Eight elements of a row, from its k-th on; zeros where there is no row and from k() on.
+  __device__ void fetch_chunk(T* to, const T* from, int64_t k, bool is_row) const {
+    const bool valid = is_row && k < o_.k();
+    if constexpr (aligned) {
+      device::copy_async(to, from, valid);
+    } else {
+      device::Vector<T> vector{};
+      for (int i = 0; i < 8; ++i)
+        if (valid && k + i < o_.k()) vector.values[i] = from[i];
+      device::store_vector(to, vector);
+    }
+  }
+
+  __device__ void exchange(const Sums& sums) const {
+    device::synchronize_block();  // all warps have read the rings
+    float* const mine = warp_sums(device::warp_index());
+    for (int c = 0; c < columns / 16; ++c)
+      for (int r = 0; r < rows / 8; ++r)
+        for (int i = 0; i < 4; ++i)
+          mine[(8 * r + 2 * (device::lane_index() % 4) + i % 2) * Sizes::pitch + 16 * c +
+               device::lane_index() / 4 + i / 2 * 8] = sums[c][r][i];
+    device::synchronize_block();
+  }
+  __device__ static float* warp_sums(int warp) {
+    return reinterpret_cast<float*>(device::shared_memory()) + warp * rows * Sizes::pitch;
+  }
+
+  const Operands& o_;
+  const int side_;   // columns that are neighbours
+  const int first_;  // the first of them
+  T* ring_;
+};
+
+}  // namespace maniple::cuda

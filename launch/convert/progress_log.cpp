@@ -1,0 +1,51 @@
+#include <kernels/support/check.hpp>
+#include <launch/convert/progress_log.hpp>
+
+#include <cstring>
+
+namespace maniple {
+namespace {
+
+enum Kind : uint32_t { begun = 1, finished = 2 };
+
+}  // namespace
+
+std::optional<ProgressLog::Content> ProgressLog::read() const {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path_, ignored)) return std::nullopt;
+  FrameReader log(path_);
+  const std::optional<FrameReader::Entry> first = log.next();
+  if (!first || first->frame.kind != begun) return std::nullopt;
+  Content content{std::string(first->frame.bytes), {}};
+  while (const std::optional<FrameReader::Entry> entry = log.next()) {
+    std::vector<uint64_t> hashes(entry->frame.bytes.size() / sizeof(uint64_t));
+    std::memcpy(hashes.data(), entry->frame.bytes.data(), hashes.size() * sizeof(uint64_t));
+    content.finished[entry->frame.tag] = std::move(hashes);
+  }
+  return content;
+}
+
+void ProgressLog::start(std::string_view first, const FinishedPieces& pieces) {
+  const std::filesystem::path beside = path_.string() + ".new";
+  std::error_code ignored;
+  std::filesystem::remove(beside, ignored);
+  log_.emplace(beside);
+  log_->append({begun, 0, first});
+  for (const auto& [number, hashes] : pieces) append(number, hashes);
+  log_->sync();
+  std::filesystem::rename(beside, path_);
+}
+
+void ProgressLog::append(size_t number, const std::vector<uint64_t>& hashes) {
+  log_->append(
+      {finished, number, {reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)}});
+}
+
+void refuse_changed_source(const std::string& of, const std::filesystem::path& part,
+                           const std::filesystem::path& progress) {
+  throw Error(ExitCode::input, fmt::format("{} has changed since {} was begun", of, part.string()),
+              "a model of old and new files would be wrong",
+              fmt::format("rm -r {} {}, then run the same command again", part.string(), progress.string()));
+}
+
+}  // namespace maniple

@@ -1,0 +1,13 @@
+// Small tensors of a quantised checkpoint that say how the others are read: the first rank reads them with the index, and
+// every rank knows their values.
+#pragma once
+
+#include <layers/model_config.hpp>
+#include <runtime/checkpoint/weight_index.hpp>
+
+namespace maniple {
+
+// Reads what the scheme asks for, scalars, and biases that the model has no place for. Nothing for a model in floating point.
+void read_known_tensors(WeightIndex& index, const ModelConfig& config);
+
+}  // namespace maniple

@@ -1,0 +1,74 @@
+#include <runtime/checkpoint/quantization/registry.hpp>
+
+#include <fmt/format.h>
+
+namespace maniple {
+namespace {
+
+using nlohmann::json;
+
+struct Registered {
+  std::string_view name;  // quant_method
+  SchemeFactory make;
+};
+
+constexpr Registered schemes[] = {
+    {"gptq", gptq_scheme},
+    {"awq", awq_scheme},
+    {"compressed-tensors", compressed_tensors_scheme},
+    {"fp8", fp8_scheme},
+};
+
+class FloatingPoint final : public QuantScheme {
+ public:
+  std::string description() const override { return ""; }
+
+ private:
+  std::optional<std::string> left_out(std::string_view) const override { return ""; }
+  std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
+                                            const WeightIndex*) const override {
+    return dense_weight(module + ".weight", shape);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config) {
+  if (config.quantize) return scheme_while_loading(*config.quantize, config.tie_word_embeddings);
+  if (config.quantization.empty()) return std::make_unique<FloatingPoint>();
+  const std::string_view where = "config.json";
+  const nlohmann::ordered_json ordered = parse_ordered_json(config.quantization, where);
+  const json plain = parse_json(config.quantization, where);
+  const JsonFields fields(plain, where, "quantization_config");
+  const std::string method = fields.text("quant_method");
+  std::string supported;
+  for (const Registered& scheme : schemes) {
+    if (method == scheme.name) return scheme.make({fields, ordered});
+    supported += fmt::format("{}\"{}\"", supported.empty() ? "" : ", ", scheme.name);
+  }
+  fields.refuse("quant_method", supported);
+}
+
+int64_t group_size_of(const JsonFields& fields, std::string_view name) {
+  const int64_t size = fields.integer(name, -1, 1 << 24);
+  if (size == 0) fields.refuse(name, "-1 (all columns), or a number of columns");
+  return size;
+}
+
+std::vector<std::string> names_of(const JsonFields& fields, std::string_view name) {
+  std::vector<std::string> names;
+  const json* list = fields.find(name);
+  if (!list) return names;
+  if (!list->is_array()) fields.refuse(name, "a list of names");
+  for (const json& entry : *list) {
+    if (!entry.is_string()) fields.refuse(name, "a list of names");
+    names.push_back(entry.get<std::string>());
+  }
+  return names;
+}
+
+std::string groups_text(int64_t group) {
+  return group < 0 ? "one group a row" : fmt::format("groups of {}", group);
+}
+
+}  // namespace maniple

@@ -1,0 +1,108 @@
+#include <runtime/checkpoint/quantization/scheme.hpp>
+#include <runtime/checkpoint/quantization/stored_values.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+std::vector<int64_t> sizes_of(const Shape& shape) {
+  std::vector<int64_t> sizes;
+  for (int d = 0; d < shape.rank(); ++d) sizes.push_back(shape[d]);
+  return sizes;
+}
+
+class DenseMatrix final : public StoredWeight {
+ public:
+  DenseMatrix(std::string tensor, const Shape& shape) : tensor_(std::move(tensor)), shape_(shape) {}
+
+  const ModuleQuantization& quantization() const override { return quantization_; }
+  std::vector<ExpectedTensor> tensors() const override {
+    return {{tensor_, {"BF16", "F16", "F32"}, {sizes_of(shape_)}}};
+  }
+  std::vector<StoredBox> needs(const Box& wanted) const override {
+    return {{tensor_, wanted.rows, wanted.columns}};
+  }
+  RawRows decode(const Box& wanted, std::span<const StoredPart> stored, DecodedRows&) const override {
+    require(stored[0].box == wanted, "rows of a matrix as they arrive");
+    const Shape shape{wanted.rows.size(), wanted.columns.size()};
+    return {view_of(stored[0].bytes.data(), *stored[0].info->dtype, shape), {}, {}};
+  }
+
+ private:
+  std::string tensor_;
+  Shape shape_;
+  ModuleQuantization quantization_;
+};
+
+[[noreturn]] void refuse_parts(const std::string& one, const std::string& other) {
+  throw Error(ExitCode::input, fmt::format("{} and {} are quantised in different ways", one, other),
+              "the parts of one product must agree in format, groups, scale type, zero points, the order of "
+              "inputs and the "
+              "rule for activations",
+              "use a checkpoint whose parts agree");
+}
+
+}  // namespace
+
+std::unique_ptr<const StoredWeight> dense_weight(std::string tensor, const Shape& shape) {
+  return std::make_unique<DenseMatrix>(std::move(tensor), shape);
+}
+
+// The tensors decide: a floating-point weight is taken as it is, whatever the config says.
+std::unique_ptr<const StoredWeight> QuantScheme::of(const std::string& module, const Shape& shape,
+                                                    const WeightIndex* index) const {
+  const IndexedTensor* weight = stored_part(index, module, "weight");
+  const std::optional<std::string> entry = left_out(module);
+  const bool packed = index && is_stored(*index, module) && !(weight && is_floating(weight->info));
+  if (packed && entry)
+    throw Error(ExitCode::input,
+                fmt::format("config.json leaves {} out of quantisation (\"{}\"), but it is stored quantised",
+                            module, *entry),
+                "the config does not belong to these weights", "get all files of one model");
+  if (packed || (!weight && !entry && covers(module))) return coded(module, shape, index);
+  return dense_weight(module + ".weight", shape);
+}
+
+std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, const WeightSpec& spec,
+                                                  const WeightPiece& piece, const WeightIndex* index) {
+  const bool floating = spec.role == WeightRole::vector || spec.fp32 || piece.source.part != "weight";
+  if (floating) return dense_weight(piece.source.tensor(), piece.source_shape);
+  return scheme.of(piece.source.module, piece.source_shape, index);
+}
+
+PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, DType weight_type,
+                             const WeightIndex* index) {
+  PlannedWeight planned;
+  const WeightPiece* first = nullptr;
+  for (const WeightPiece& piece : spec.pieces) {
+    ModuleQuantization quantization = stored_weight(scheme, spec, piece, index)->quantization();
+    if (!first)
+      planned.quantization = std::move(quantization);
+    else if (quantization != planned.quantization)
+      refuse_parts(first->source.module, piece.source.module);
+    if (!first) first = &piece;
+  }
+  const ModuleQuantization& q = planned.quantization;
+  const auto padded = [](const WeightPiece& piece) { return piece.padding.run != piece.padding.padded; };
+  if (q.format != WeightFormat::dense && std::ranges::any_of(spec.pieces, padded))
+    throw Error(
+        ExitCode::input,
+        fmt::format("{} is quantised, and its heads are no multiple of 16 lanes", first->source.module),
+        "kernels pad such heads, and groups of inputs would shift", "use a checkpoint of this model in bf16");
+  planned.shape = {.dtype = spec.type(weight_type),
+                   .rows = spec.rows,
+                   .columns = spec.columns,
+                   .slices = spec.slices,
+                   .format = q.format,
+                   .group = q.group,
+                   .first_column = first ? first->columns.begin : 0,
+                   .activation = q.activation,
+                   .zeros = q.zeros,
+                   .ordered = !q.order.empty(),
+                   .scale = q.scale};
+  return planned;
+}
+
+}  // namespace maniple

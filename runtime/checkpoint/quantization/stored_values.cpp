@@ -1,0 +1,77 @@
+#include <kernels/reference/rows.hpp>
+#include <runtime/checkpoint/extents.hpp>
+#include <runtime/checkpoint/quantization/stored_values.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+namespace maniple {
+
+const IndexedTensor* stored_part(const WeightIndex* index, const std::string& module, std::string_view part) {
+  if (!index) return nullptr;
+  const auto found = index->tensors.find(fmt::format("{}.{}", module, part));
+  return found == index->tensors.end() ? nullptr : &found->second;
+}
+
+bool is_stored(const WeightIndex& index, const std::string& module) {
+  constexpr std::string_view others[] = {"bias", "k_scale", "v_scale", "output_scale"};
+  const std::string prefix = module + ".";
+  for (auto found = index.tensors.lower_bound(prefix);
+       found != index.tensors.end() && found->first.starts_with(prefix); ++found) {
+    const std::string_view part = std::string_view(found->first).substr(prefix.size());
+    if (part.find('.') == part.npos && std::ranges::count(others, part) == 0) return true;
+  }
+  return false;
+}
+
+bool is_floating(const TensorInfo& tensor) {
+  return tensor.dtype == DType::fp32 || tensor.dtype == DType::bf16 || tensor.dtype == DType::fp16;
+}
+
+bool is_scalar(const TensorInfo& tensor) {
+  return std::ranges::all_of(tensor.shape, [](int64_t size) { return size == 1; });
+}
+
+float scalar_of(const IndexedTensor& tensor, const std::string& name) {
+  require(is_floating(tensor.info) && tensor.value.size() == size_of(*tensor.info.dtype), "a known scalar");
+  check_finite(tensor.value, *tensor.info.dtype, name);
+  return reference::read(view_of(tensor.value.data(), *tensor.info.dtype, {1}), 0, 1)[0];
+}
+
+void check_finite(std::span<const std::byte> values, DType type, const std::string& name) {
+  const auto count = static_cast<int64_t>(values.size() / size_of(type));
+  for (const float value : reference::read(view_of(values.data(), type, {count}), 0, count))
+    if (!std::isfinite(value))
+      throw Error(ExitCode::input, fmt::format("tensor {} holds {}, which is no scale", name, value),
+                  "every number that it multiplies would be lost", "download the model's files again");
+}
+
+std::vector<int32_t> order_of(const IndexedTensor& g_idx, int64_t inputs, int64_t group,
+                              const std::string& name) {
+  std::vector<int32_t> groups(static_cast<size_t>(inputs));
+  if (g_idx.value.size() != groups.size() * sizeof(int32_t)) return {};  // check_names refuses its shape
+  std::memcpy(groups.data(), g_idx.value.data(), g_idx.value.size());
+  if (std::ranges::count(groups, -1) == inputs) return {};
+  const int64_t size = group < 0 ? inputs : group, count = (inputs + size - 1) / size;
+  std::vector<int64_t> members(static_cast<size_t>(count));
+  for (int64_t input = 0; input < inputs; ++input) {
+    const int32_t of = groups[static_cast<size_t>(input)];
+    if (of < 0 || of >= count)
+      fail(ExitCode::input, "tensor {} says that input {} is in group {}; there are {} groups of {}", name,
+           input, of, count, size);
+    ++members[static_cast<size_t>(of)];
+  }
+  for (int64_t of = 0; of < count; ++of)
+    if (const int64_t wanted = std::min(size, inputs - of * size); members[static_cast<size_t>(of)] != wanted)
+      fail(ExitCode::input, "tensor {} gives group {} {} inputs instead of {}", name, of,
+           members[static_cast<size_t>(of)], wanted);
+  if (std::ranges::is_sorted(groups)) return {};
+  std::vector<int32_t> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t input) { return groups[static_cast<size_t>(input)]; });
+  return order;
+}
+
+}  // namespace maniple

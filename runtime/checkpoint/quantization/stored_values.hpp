@@ -1,0 +1,32 @@
+// Stored tensors of a module, and the values of those that every rank knows.
+#pragma once
+
+#include <runtime/checkpoint/weight_index.hpp>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace maniple {
+
+// `<module>.<part>`, or null; null without an index.
+const IndexedTensor* stored_part(const WeightIndex* index, const std::string& module, std::string_view part);
+// True if the index holds a tensor of the module that is no bias and no scale of keys and values.
+bool is_stored(const WeightIndex& index, const std::string& module);
+// F32, F16 or BF16.
+bool is_floating(const TensorInfo& tensor);
+// [], [1] or [1, 1].
+bool is_scalar(const TensorInfo& tensor);
+
+// The value of a scalar whose bytes are known. Throws Error (input) if it is not finite.
+float scalar_of(const IndexedTensor& tensor, const std::string& name);
+// Throws Error (input) on a NaN or an infinity.
+void check_finite(std::span<const std::byte> values, DType type, const std::string& name);
+
+// The inputs sorted by group, by the stored group of each; empty if they are sorted already, or if none has a group (-1).
+// Throws Error (input) unless each group has `group` inputs, the last one what is left.
+std::vector<int32_t> order_of(const IndexedTensor& g_idx, int64_t inputs, int64_t group,
+                              const std::string& name);
+
+}  // namespace maniple

@@ -1,0 +1,397 @@
+#include <kernels/code_products.hpp>
+#include <kernels/subjects.hpp>
+
+#include <numeric>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+class Codes : public Conformance {};
+
+const std::vector<Subject>& subjects_on_hosts() {
+  static const std::vector<Subject> on_hosts = [] {
+    std::vector<Subject> some = all_subjects();
+    std::erase_if(some, [](const Subject& subject) { return subject.kind == BackendKind::cuda; });
+    return some;
+  }();
+  return on_hosts;
+}
+INSTANTIATE_TEST_SUITE_P(Every, Codes, ::testing::ValuesIn(subjects_on_hosts()), name_of_subject);
+
+Tensor product(Ops& ops, ConstTensorView x, const Weight& weight, ConstTensorView bias, DType out_type,
+               ConstTensorView row_maxima = {}) {
+  const PoisonedRows rows(ops.device(), x);
+  const Shape shape{x.shape[0], weight.rows};
+  GuardedTensor guarded(ops.device(), out_type, shape);
+  ops.matmul(rows.view(), weight, bias, guarded.view(), row_maxima);
+  EXPECT_TRUE(guarded.intact());
+  Tensor out(ops.device(), out_type, shape);
+  std::memcpy(out.view().data, guarded.view().data, out.view().bytes());
+  return out;
+}
+
+// A seeded cover of shapes: this many for each format and rule.
+constexpr uint64_t shapes_of_case = 7;
+
+struct Drawn {
+  int64_t n, k, group, first_column;
+  int slices;
+  DType scale, dtype, out;
+  bool biased;
+
+  Drawn(const CodeCase& c, uint64_t seed, const std::vector<DType>& types) {
+    uint64_t state = seed;
+    const auto one_of = [&]<typename T>(std::initializer_list<T> values) {
+      return *(values.begin() + hashed(++state * 977 + seed) % values.size());
+    };
+    n = one_of({1, 31, 32, 33, 100});
+    slices = one_of({1, 1, 2, 4, 8});
+    group = one_of({16, 32, 64, 128, -1});
+    first_column = group < 0 ? 0 : one_of({0, 0, 8, 40});
+    const bool whole_row = c.rule == ActivationRule::fixed || c.rule == ActivationRule::per_token;
+    if (whole_row) group = -1, first_column = 0;
+    if (c.rule == ActivationRule::per_group) {
+      group = 128, first_column = 0;
+      k = slices == 1 ? 8 + static_cast<int64_t>(hashed(seed) % 1000) : 128 * slices;
+    } else {
+      k = (1 + static_cast<int64_t>(hashed(seed) % static_cast<uint64_t>(1100 / slices))) * slices;
+    }
+    scale = one_of({DType::bf16, DType::fp16, DType::fp32});
+    dtype = types[hashed(++state) % types.size()];
+    out = one_of({dtype, DType::fp32});
+    biased = one_of({false, true});
+  }
+};
+
+// A weight whose first group is cut: columns [first_column, first_column + k) of a larger matrix.
+struct Case {
+  CodeMatrix whole;
+  Weight weight;
+
+  Case(Ops& ops, const CodeCase& c, const Drawn& drawn, uint64_t seed)
+      : whole(c.format, drawn.n, drawn.first_column + drawn.k, drawn.group, c.zeros, drawn.scale, seed),
+        weight(packed_columns(ops, whole, drawn.dtype, {drawn.first_column, drawn.first_column + drawn.k},
+                              drawn.slices, c.rule, 0.013f)) {}
+};
+
+// The product with columns [first, columns) is that of inputs that are zero before.
+Tensor with_zeros_before(Device& device, ConstTensorView x, int64_t first) {
+  Tensor wide(device, x.dtype, {x.shape[0], first + x.shape[1]});
+  for (int64_t row = 0; row < x.shape[0]; ++row)
+    for (int64_t c = 0; c < x.shape[1]; ++c)
+      set(wide, row * (first + x.shape[1]) + first + c, get(x, row * x.shape[1] + c));
+  return wide;
+}
+
+TEST_P(Codes, AgreeWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
+  constexpr int64_t all_rows = 100;
+  uint64_t seed = 0;
+  for (const CodeCase& c : code_cases())
+    for (uint64_t i = 0; i < shapes_of_case; ++i) {
+      const Drawn drawn(c, ++seed, activation_types());
+      SCOPED_TRACE(fmt::format("{}: n {} k {} + {} group {} slices {} scales {} {} -> {}", to_string(c),
+                               drawn.n, drawn.first_column, drawn.k, drawn.group, drawn.slices,
+                               name_of(drawn.scale), name_of(drawn.dtype), name_of(drawn.out)));
+      const Case made(ops(), c, drawn, seed);
+      Tensor x = random_tensor(device(), drawn.dtype, {all_rows, drawn.k}, seed + 1);
+      fill(x.view().rows(3, 1), 0);
+      const Tensor bias = drawn.biased ? random_tensor(device(), DType::fp32, {drawn.n}, 3) : Tensor();
+      const Tensor all = product(ops(), x, made.weight, bias, drawn.out);
+      ASSERT_NO_FATAL_FAILURE(
+          expect_product(with_zeros_before(device(), x, drawn.first_column).view().rows(0, 13), made.whole,
+                         c.rule, 0.013f, bias, all.view().rows(0, 13), rounding(drawn.out)));
+      for (const int64_t m : {1, 2, 7, 12, 13, 32, 64})
+        for (const int64_t first : {int64_t{0}, all_rows - m}) {
+          const Tensor part = product(ops(), x.view().rows(first, m), made.weight, bias, drawn.out);
+          ASSERT_TRUE(same_bits(part, all.view().rows(first, m))) << m << " rows from " << first;
+        }
+    }
+}
+
+TEST_P(Codes, IntegerProductsHaveTheBitsOfTheReference) {
+  const Backend reference = backend_of(BackendKind::reference);
+  for (const CodeCase& c : code_cases()) {
+    if (c.format != WeightFormat::int8 || c.rule == ActivationRule::none) continue;
+    for (uint64_t seed = 100; seed < 106; ++seed) {
+      const Drawn drawn(c, seed, {DType::bf16, DType::fp32});
+      const CodeMatrix matrix(c.format, drawn.n, drawn.k, -1, false, drawn.scale, seed);
+      const Tensor x = random_tensor(device(), drawn.dtype, {17, drawn.k}, seed, 3);
+      const auto result = [&](Ops& of) {
+        return product(of, x,
+                       packed_columns(of, matrix, drawn.dtype, {0, drawn.k}, drawn.slices, c.rule, 0.02f), {},
+                       drawn.out);
+      };
+      EXPECT_TRUE(same_bits(result(ops()), result(*reference.ops))) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(Codes, DoNotDependOnTheNumberOfThreads) {
+  for (const CodeCase& c : code_cases())
+    for (const int64_t m : {1, 33}) {
+      const int64_t group = c.rule == ActivationRule::none        ? 32
+                            : c.rule == ActivationRule::per_group ? 128
+                                                                  : -1;
+      const CodeMatrix matrix(c.format, 515, 256, group, c.zeros, DType::fp16, 5);
+      std::vector<Tensor> results;
+      std::vector<Backend> backends;
+      for (const int threads : {1, 3, 5}) {
+        Ops& other = *backends.emplace_back(with_threads(threads)).ops;
+        const Tensor x = random_tensor(other.device(), DType::bf16, {m, 256}, 1);
+        results.push_back(product(other, x, packed_columns(other, matrix, DType::bf16, {0, 256}, 2, c.rule),
+                                  {}, DType::bf16));
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1])) << to_string(c);
+      EXPECT_TRUE(same_bits(results[0], results[2])) << to_string(c);
+      results.clear();
+    }
+}
+
+// Inputs of one: every code, every zero and scale comes through with one rounding.
+TEST_P(Codes, EveryCodeIsItsValue) {
+  constexpr int64_t k = 256, n = 33;
+  for (const CodeCase& c : code_cases())
+    for (const DType dtype : {DType::bf16, DType::fp32}) {
+      if (c.rule != ActivationRule::none) continue;
+      SCOPED_TRACE(to_string(c));
+      CodeMatrix matrix(c.format, n, k, 64, c.zeros, DType::fp16, 9);
+      for (int64_t i = 0; i < n * k; ++i) {
+        const auto code = static_cast<uint8_t>(c.format == WeightFormat::int4 ? (i + i / k) % 16 : i + i / k);
+        matrix.codes[static_cast<size_t>(i)] =
+            c.format == WeightFormat::fp8 && (code & 0x7f) == 0x7f ? uint8_t{0x80} : code;
+      }
+      const Weight weight = packed_columns(ops(), matrix, dtype, {0, k}, 1);
+      Tensor x(device(), dtype, {k, k});
+      for (int64_t i = 0; i < k; ++i) set(x, i * k + i, 1);
+      const auto expect_weights = [&](ConstTensorView out, int64_t first) {
+        for (int64_t i = 0; i < out.shape[0]; ++i)
+          for (int64_t row = 0; row < n; ++row)
+            ASSERT_EQ(get(out, i * n + row), matrix.weight(row, first + i)) << "column " << first + i;
+      };
+      ASSERT_NO_FATAL_FAILURE(expect_weights(product(ops(), x, weight, {}, DType::fp32), 0));
+      for (int64_t i = 0; i < k; i += 7)
+        ASSERT_NO_FATAL_FAILURE(
+            expect_weights(product(ops(), x.view().rows(i, 1), weight, {}, DType::fp32), i));
+      // The same as a table.
+      std::vector<int32_t> ids(static_cast<size_t>(n));
+      std::iota(ids.begin(), ids.end(), 7);
+      Tensor rows(device(), dtype, {n, k});
+      ops().embed(int_tensor(device(), ids), weight, {7, 7 + n}, rows.view());
+      for (int64_t i = 0; i < n * k; ++i)
+        ASSERT_EQ(get(rows, i), rounded(dtype, matrix.weight(i / k, i % k)));
+    }
+}
+
+Tensor columns_of(Device& device, ConstTensorView matrix, IndexRange columns) {
+  Tensor part(device, matrix.dtype, {matrix.shape[0], columns.size()});
+  for (int64_t row = 0; row < matrix.shape[0]; ++row)
+    for (int64_t c = 0; c < columns.size(); ++c)
+      set(part, row * columns.size() + c, get(matrix, row * matrix.shape[1] + columns.begin + c));
+  return part;
+}
+
+// What tensor-parallel ranks compute: each some columns, rounded by the maxima of all; then the tree.
+Tensor sharded_product(Ops& ops, ConstTensorView x, const CodeMatrix& matrix, ActivationRule rule, int shards,
+                       int slices) {
+  const int64_t part = x.shape[1] / shards, tokens = x.shape[0];
+  Tensor maxima(ops.device(), DType::fp32, {shards, tokens});
+  std::vector<Tensor> inputs, sums;
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    inputs.push_back(columns_of(ops.device(), x, {shard * part, (shard + 1) * part}));
+    ops.row_abs_maxima(inputs.back(), maxima.view().rows(shard, 1).reshaped({tokens}));
+  }
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    const Weight weight = packed_columns(ops, matrix, x.dtype, {shard * part, (shard + 1) * part},
+                                         slices / shards, rule, 0.01f);
+    sums.push_back(
+        product(ops, inputs[static_cast<size_t>(shard)], weight, {}, DType::fp32,
+                rule == ActivationRule::per_token ? ConstTensorView(maxima.view()) : ConstTensorView()));
+  }
+  for (size_t stride = 1; stride < sums.size(); stride *= 2)
+    for (size_t i = 0; i + stride < sums.size(); i += 2 * stride) ops.add(sums[i], sums[i + stride], sums[i]);
+  return std::move(sums[0]);
+}
+
+TEST_P(Codes, ShardsAddedByTheTreeHaveTheBitsOfOneWeight) {
+  for (const CodeCase& c : code_cases())
+    for (const int64_t k : {352, 1024})
+      for (const DType dtype : {DType::bf16, DType::fp32}) {
+        const bool by_group = c.rule == ActivationRule::per_group;
+        if (by_group && k % 128 != 0) continue;
+        // Groups of 32 and 128 straddle slices of 44.
+        for (const int64_t group : {int64_t{32}, int64_t{128}, int64_t{-1}}) {
+          if (by_group ? group != 128 : c.rule != ActivationRule::none && group != -1) continue;
+          const CodeMatrix matrix(c.format, 33, k, group, c.zeros, DType::bf16, 21);
+          const Tensor x = random_tensor(device(), dtype, {3, k}, 1);
+          const Tensor whole = sharded_product(ops(), x, matrix, c.rule, 1, 8);
+          for (const int shards : {2, 4, 8})
+            EXPECT_TRUE(same_bits(sharded_product(ops(), x, matrix, c.rule, shards, 8), whole))
+                << to_string(c) << " " << k << " / " << shards << " group " << group;
+        }
+      }
+}
+
+TEST_P(Codes, AnOrderOfTheInputsIsAPermutationOfTheColumns) {
+  constexpr int64_t n = 33, k = 96, tokens = 5, ranks = 2;
+  for (const CodeCase& c : code_cases()) {
+    if (c.rule == ActivationRule::per_group) continue;
+    const CodeMatrix matrix(c.format, n, k, -1, c.zeros, DType::bf16, 31);
+    CodeMatrix sorted = matrix;
+    std::vector<int32_t> order(k);
+    for (int64_t i = 0; i < k; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>(i * 35 % k);
+    for (int64_t row = 0; row < n; ++row)
+      for (int64_t i = 0; i < k; ++i)
+        sorted.codes[static_cast<size_t>(row * k + i)] =
+            matrix.codes[static_cast<size_t>(row * k + order[static_cast<size_t>(i)])];
+    const Tensor x = random_tensor(device(), DType::bf16, {tokens, k}, 1);
+    Tensor by_rank(device(), DType::bf16, {ranks, tokens, k / ranks}),
+        gathered(device(), DType::bf16, {tokens, k});
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      std::memcpy(by_rank.view().rows(rank, 1).data,
+                  columns_of(device(), x, {rank * k / ranks, (rank + 1) * k / ranks}).view().data,
+                  by_rank.view().rows(rank, 1).bytes());
+    ops().gather_columns(by_rank, int_tensor(device(), order), gathered.view());
+    const auto result = [&](ConstTensorView inputs, const CodeMatrix& of) {
+      return product(ops(), inputs, packed_columns(ops(), of, DType::bf16, {0, k}, 1, c.rule, 0.02f), {},
+                     DType::fp32);
+    };
+    const Tensor ordered = result(gathered, sorted), plain = result(x, matrix);
+    if (c.format == WeightFormat::int8 && c.rule != ActivationRule::none)
+      EXPECT_TRUE(same_bits(ordered, plain)) << to_string(c);
+    else
+      ASSERT_NO_FATAL_FAILURE(expect_product(x, matrix, c.rule, 0.02f, {}, ordered, rounding(DType::fp32)))
+          << to_string(c);
+  }
+}
+
+TEST_P(Codes, MaximaOfRowsAreExactAndRowsOfNansSpoilNoOther) {
+  for (const DType dtype : activation_types()) {
+    Tensor x = random_tensor(device(), dtype, {13, 160}, 1);
+    fill(x.view().rows(4, 1), 0);
+    Tensor maxima(device(), DType::fp32, {13});
+    ops().row_abs_maxima(x, maxima.view());
+    for (int64_t row = 0; row < 13; ++row) {
+      float largest = 0;
+      for (int64_t i = 0; i < 160; ++i) largest = std::max(largest, std::abs(get(x, row * 160 + i)));
+      EXPECT_EQ(get(maxima, row), largest);
+    }
+    for (const CodeCase& c : code_cases()) {
+      const int64_t group = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group ? 32 : -1;
+      const Weight weight =
+          packed_columns(ops(), CodeMatrix(c.format, 33, 160, group, c.zeros, DType::bf16, 2), dtype,
+                         {0, 160}, 1, c.rule, 0.01f);
+      const Tensor clean = product(ops(), x, weight, {}, dtype);
+      Tensor spoilt(device(), dtype, {13, 160});
+      std::memcpy(spoilt.view().data, x.view().data, x.view().bytes());
+      fill(spoilt.view().rows(5, 1), std::numeric_limits<float>::quiet_NaN());
+      const Tensor out = product(ops(), spoilt, weight, {}, dtype);
+      EXPECT_TRUE(same_bits(clean.view().rows(0, 5), out.view().rows(0, 5))) << to_string(c);
+      EXPECT_TRUE(same_bits(clean.view().rows(6, 7), out.view().rows(6, 7))) << to_string(c);
+    }
+  }
+}
+
+TEST_P(Codes, AWeightThatWasNeverPackedIsZero) {
+  for (const CodeCase& c : code_cases()) {
+    const int64_t group = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group ? 32 : -1;
+    const Tensor x = random_tensor(device(), DType::bf16, {3, 64}, 1);
+    const Weight weight =
+        ops().make_weight({DType::bf16, 40, 64, 1, c.format, group, 0, c.rule, c.zeros, false, DType::fp16});
+    for (const float value : floats_of(product(ops(), x, weight, {}, DType::fp32))) EXPECT_EQ(value, 0);
+  }
+}
+
+// Rows of experts 0, 1, 2, ... of tokens in turn, as route() lays them out.
+struct ThreeExperts {
+  std::vector<int32_t> token_of_row, first_rows{0};
+  Routing routing;
+
+  ThreeExperts(const std::vector<int64_t>& rows, int64_t tokens) {
+    for (const int64_t count : rows) {
+      for (int64_t i = 0; i < count; ++i)
+        token_of_row.push_back(
+            static_cast<int32_t>(hashed(token_of_row.size()) % static_cast<uint64_t>(tokens)));
+      first_rows.push_back(static_cast<int32_t>(token_of_row.size()));
+    }
+    routing.experts = {0, static_cast<int64_t>(rows.size())};
+    routing.tokens = view_of(token_of_row.data(), DType::int32, {static_cast<int64_t>(token_of_row.size())});
+    routing.offsets = view_of(first_rows.data(), DType::int32, {static_cast<int64_t>(first_rows.size())});
+  }
+};
+
+TEST_P(Codes, GroupedProductsHaveTheBitsOfAProductForEachExpert) {
+  constexpr int64_t tokens = 40, hidden = 256, width = 40, half = 64;
+  for (const CodeCase& c : code_cases())
+    for (const DType dtype : activation_types()) {
+      SCOPED_TRACE(to_string(c));
+      const bool grouped = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group;
+      std::vector<Weight> weights;
+      std::vector<const Weight*> pointers;
+      for (uint64_t expert = 0; expert < 3; ++expert)
+        weights.push_back(packed_columns(
+            ops(),
+            CodeMatrix(c.format, 2 * half, hidden, grouped ? 128 : -1, c.zeros, DType::fp16, 50 + expert),
+            dtype, {0, hidden}, 2, c.rule, 0.01f * static_cast<float>(expert + 1)));
+      for (const Weight& weight : weights) pointers.push_back(&weight);
+      const Tensor x = random_tensor(device(), dtype, {tokens, hidden}, 1);
+      ThreeExperts of({1, 0, 37}, tokens);
+      const int64_t rows = of.routing.rows();
+      Tensor inputs(device(), dtype, {rows, hidden}), gated(device(), dtype, {rows, width}),
+          out(device(), DType::fp32, {rows, 2 * half});
+      ops().gather_rows(x, of.routing.tokens, inputs.view());
+      ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), of.routing,
+                                    pointers, gated.view());
+      ops().grouped_matmul(inputs, of.routing, pointers, out.view());
+      for (const int64_t expert : {0, 2}) {
+        const IndexRange range = of.routing.rows_of(expert);
+        const Tensor alone = product(ops(), inputs.view().rows(range.begin, range.size()),
+                                     weights[static_cast<size_t>(expert)], {}, DType::fp32);
+        ASSERT_TRUE(same_bits(out.view().rows(range.begin, range.size()), alone)) << "expert " << expert;
+        for (int64_t row = 0; row < range.size(); ++row)
+          for (int64_t i = 0; i < width; ++i) {
+            const float gate = get(alone, row * 2 * half + i), up = get(alone, row * 2 * half + half + i);
+            const double expected = double{gate} / (1 + std::exp(-double{gate})) * up;
+            ASSERT_NEAR(get(gated, (range.begin + row) * width + i), expected,
+                        1.01 * rounding(dtype) * std::abs(expected) + 1e-6 * (1 + std::abs(up)));
+          }
+      }
+    }
+}
+
+// The row of the whole input is rounded, wherever its columns are.
+TEST_P(Codes, GroupedProductsTakeTheMaximaOfAllRanks) {
+  constexpr int64_t k = 128;
+  for (const CodeCase& c : code_cases()) {
+    if (c.rule != ActivationRule::per_token) continue;
+    const CodeMatrix matrix(c.format, 33, k, -1, false, DType::bf16, 4);
+    ThreeExperts of({3, 4}, 1);
+    const Tensor x = random_tensor(device(), DType::bf16, {7, k}, 1);
+    Tensor maxima = random_tensor(device(), DType::fp32, {2, 7}, 2);
+    for (int64_t i = 0; i < 14; ++i) set(maxima, i, 1 + std::abs(get(maxima, i)));
+    const Weight weight = packed_columns(ops(), matrix, DType::bf16, {0, k}, 1, c.rule);
+    const std::vector<const Weight*> weights{&weight, &weight};
+    Tensor out(device(), DType::fp32, {7, 33});
+    ops().grouped_matmul(x, of.routing, weights, out.view(), maxima);
+    EXPECT_TRUE(same_bits(out, product(ops(), x, weight, {}, DType::fp32, maxima))) << to_string(c);
+    EXPECT_FALSE(same_bits(out, product(ops(), x, weight, {}, DType::fp32))) << to_string(c);
+  }
+}
+
+TEST_P(Codes, TakeTheMemoryOfTheirCodesAndScales) {
+  for (const CodeCase& c : code_cases()) {
+    const int64_t group = c.rule == ActivationRule::none        ? 32
+                          : c.rule == ActivationRule::per_group ? 128
+                                                                : -1;
+    const WeightShape shape{DType::bf16, 1024,   3072,    8,     c.format,   group,
+                            0,           c.rule, c.zeros, false, DType::fp16};
+    const double stored = static_cast<double>(shape.stored_bytes());
+    EXPECT_NEAR(static_cast<double>(ops().make_weight(shape).bytes()), stored,
+                GetParam().kind == BackendKind::reference ? 2 * stored : 0.01 * stored)
+        << to_string(c);
+  }
+}
+
+}  // namespace
+}  // namespace maniple

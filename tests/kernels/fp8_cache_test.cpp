@@ -1,0 +1,155 @@
+// Keys and values kept as e4m3: what is stored, and that attention over codes is attention over their values.
+#include <kernels/subjects.hpp>
+
+#include <numeric>
+
+namespace maniple {
+namespace {
+
+using namespace testing;
+
+class Fp8Cache : public Conformance {};
+INSTANTIATE_TEST_SUITE_P(Every, Fp8Cache, ::testing::ValuesIn([] {
+                           std::vector<Subject> hosts = all_subjects();
+                           std::erase_if(hosts, [](const Subject& subject) {
+                             return subject.kind == BackendKind::cuda;
+                           });
+                           return hosts;
+                         }()),
+                         name_of_subject);
+
+constexpr HeadLayout heads{6, 2, 48};
+constexpr int64_t block_size = 16, blocks = 48;
+
+// One sequence in blocks from the last to the first, without padding.
+struct Sequence {
+  Tensor starts, past, seats, table, positions, slots;
+
+  Sequence(Device& device, int32_t past_length, int32_t tokens)
+      : starts(int_tensor(device, {0, tokens})),
+        past(int_tensor(device, {past_length})),
+        seats(int_tensor(device, {0})) {
+    std::vector<int32_t> order(blocks), at(static_cast<size_t>(tokens)), places;
+    for (int32_t b = 0; b < blocks; ++b) order[static_cast<size_t>(b)] = static_cast<int32_t>(blocks) - 1 - b;
+    std::iota(at.begin(), at.end(), past_length);
+    for (const int32_t position : at) places.push_back(slot(position));
+    table = int_tensor(device, order);
+    positions = int_tensor(device, at);
+    slots = int_tensor(device, places);
+  }
+  static int32_t slot(int64_t position) {
+    return static_cast<int32_t>((blocks - 1 - position / block_size) * block_size + position % block_size);
+  }
+  AttentionBatch batch() const {
+    return {starts, past, seats, table.view().reshaped({1, blocks}), positions, slots};
+  }
+};
+
+struct Cache {
+  KvLayout layout;
+  Tensor bytes, keys, values;
+
+  Cache(Device& device, DType dtype)
+      : layout{heads.kv_heads, heads.head_dim, block_size, dtype},
+        bytes(device, DType::uint8, {blocks, static_cast<int64_t>(layout.block_bytes())}),
+        keys(device, dtype, {blocks * block_size, heads.kv_heads, heads.head_dim}),
+        values(device, dtype, keys.shape()) {}
+  KvPages pages(float key_scale = 1, float value_scale = 1) {
+    return {bytes, layout, key_scale, value_scale};
+  }
+};
+
+Float8 random_code(uint64_t seed, uint64_t i) {
+  return Float8(uniform(seed, i) * std::exp2(6 * uniform(seed + 1, i)));
+}
+
+// Fills positions [0, length) with codes, or with what they stand for; the others with NaN.
+void fill(Ops& ops, Cache& cache, int64_t length, float key_scale, float value_scale) {
+  const auto put = [&](Tensor& to, uint64_t seed, float scale) {
+    const int64_t width = heads.kv_width();
+    for (int64_t i = 0; i < to.shape().elements(); ++i) {
+      if (cache.layout.dtype == DType::fp8)
+        to.view().as<Float8>()[i].bits = 0x7f;
+      else
+        set(to, i, std::numeric_limits<float>::quiet_NaN());
+    }
+    for (int64_t position = 0; position < length; ++position)
+      for (int64_t d = 0; d < width; ++d) {
+        const Float8 code = random_code(seed, static_cast<uint64_t>(position * width + d));
+        const int64_t at = Sequence::slot(position) * width + d;
+        if (cache.layout.dtype == DType::fp8)
+          to.view().as<Float8>()[at] = code;
+        else
+          set(to, at, static_cast<float>(code) * scale);
+      }
+  };
+  put(cache.keys, 1, key_scale);
+  put(cache.values, 5, value_scale);
+  ops.write_kv(cache.pages(), cache.keys, cache.values);
+}
+
+TEST_P(Fp8Cache, AttentionOverCodesIsAttentionOverTheirValues) {
+  for (const DType dtype : activation_types())
+    for (const auto& [past, tokens] : {std::pair{0, 1}, {0, 37}, {299, 1}, {298, 3}, {515, 20}}) {
+      const Sequence sequence(device(), past, tokens);
+      const Tensor queries = random_tensor(device(), dtype, {tokens, heads.query_width()}, 3, 2);
+      const auto attended = [&](DType kept, float key_scale, float value_scale) {
+        Cache cache(device(), kept);
+        fill(ops(), cache, past + tokens, key_scale, value_scale);
+        Tensor out(device(), dtype, queries.shape());
+        const bool codes = kept == DType::fp8;
+        ops().attention({queries, heads, sequence.batch(),
+                         cache.pages(codes ? key_scale : 1, codes ? value_scale : 1), out, 0.14f});
+        return out;
+      };
+      // Powers of two change no bit of a product.
+      EXPECT_TRUE(same_bits(attended(DType::fp8, 0.5f, 0.125f), attended(dtype, 0.5f, 0.125f)))
+          << name_of(dtype) << " " << past << " + " << tokens;
+      if (dtype != DType::fp32) continue;
+      const Tensor scaled = attended(DType::fp8, 0.021f, 0.008f), plain = attended(dtype, 0.021f, 0.008f);
+      for (int64_t i = 0; i < scaled.shape().elements(); ++i)
+        ASSERT_NEAR(get(scaled, i), get(plain, i), 1e-6);
+    }
+}
+
+TEST_P(Fp8Cache, RotaryStoreRoundsWhatAnotherCacheWouldHoldDividedByItsScale) {
+  constexpr int32_t past = 13, tokens = 9;
+  constexpr float key_scale = 0.0021f, value_scale = 0.0008f;  // some values saturate
+  for (const DType dtype : activation_types()) {
+    Sequence sequence(device(), past, tokens);
+    sequence.slots.view().as<int32_t>()[4] = -1;  // stores nothing
+    const Tensor qkv = random_tensor(device(), dtype, {tokens, heads.qkv_width()}, 9),
+                 norm = random_tensor(device(), DType::fp32, {heads.head_dim}, 8);
+    Tensor angles = random_tensor(device(), DType::fp32, {64, heads.head_dim}, 7);
+    const auto stored = [&](Cache& cache) {
+      fill(ops(), cache, 0, 1, 1);
+      Tensor queries(device(), dtype, {tokens, heads.query_width()});
+      ops().rotary_store(qkv, heads, {norm, norm, 1e-6f}, angles, sequence.batch(), queries.view(),
+                         cache.pages(key_scale, value_scale));
+      ops().read_kv(cache.pages(), cache.keys.view(), cache.values.view());
+      return queries;
+    };
+    Cache codes(device(), DType::fp8), plain(device(), dtype);
+    EXPECT_TRUE(same_bits(stored(codes), stored(plain)));
+    for (int64_t i = 0; i < plain.keys.shape().elements(); ++i) {
+      const float key = get(plain.keys, i), value = get(plain.values, i);
+      ASSERT_EQ(codes.keys.view().as<Float8>()[i].bits, std::isnan(key) ? 0x7f : Float8(key / key_scale).bits)
+          << i;
+      ASSERT_EQ(codes.values.view().as<Float8>()[i].bits,
+                std::isnan(value) ? 0x7f : Float8(value / value_scale).bits)
+          << i;
+    }
+    int64_t written = 0;
+    for (int64_t i = 0; i < plain.keys.shape().elements(); ++i) written += !std::isnan(get(plain.keys, i));
+    EXPECT_EQ(written, (tokens - 1) * heads.kv_width());
+  }
+}
+
+TEST_P(Fp8Cache, IsKeptByTheBackendsOnTheHost) {
+  EXPECT_TRUE(ops().keeps_kv({2, 48, 16, DType::fp8}, DType::bf16));
+  EXPECT_TRUE(ops().keeps_kv({2, 48, 16, DType::bf16}, DType::bf16));
+  EXPECT_FALSE(ops().keeps_kv({2, 48, 16, DType::fp32}, DType::bf16));
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,221 @@
+// What quantised checkpoints are refused for: one message that names the field or the tensor.
+#include "checkpoint_testing.hpp"
+
+#include <layers/models/model.hpp>
+#include <runtime/checkpoint/known_tensors.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
+#include <runtime/checkpoint/weight_names.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+namespace maniple {
+namespace {
+
+TEST(QuantisationConfig, IsRefusedByFieldValueAndWhatIsRead) {
+  struct Refusal {
+    const char* model;  // whose quantization_config changes
+    const char* pointer;
+    const char* value;  // JSON; "" takes the field away
+    const char* named;
+    const char* supported;
+  };
+  const Refusal refusals[] = {
+      {"q-gptq", "/quant_method", R"("aqlm")", "quant_method is \"aqlm\"", "\"gptq\", \"awq\""},
+      {"q-gptq", "/bits", "3", "bits is 3", "4, 8"},
+      {"q-gptq", "/bits", "", "bits is missing", ""},
+      {"q-gptq", "/group_size", "0", "group_size is 0", "-1"},
+      {"q-gptq", "/checkpoint_format", R"("marlin")", "checkpoint_format is \"marlin\"", "\"gptq_v2\""},
+      {"q-gptq", "/dynamic", R"({"+:.*down": {"bits": 2}})", "bits is 2", "4, 8"},
+      {"q-gptq", "/dynamic", R"({"-:model.(layers": {}})", "model.(layers", "at position 13"},
+      {"q-awq", "/version", R"("gemv")", "version is \"gemv\"", "\"gemm\""},
+      {"q-awq", "/bits", "8", "bits is 8", "4"},
+      {"q-awq", "/zero_point", "false", "zero_point is false", "true"},
+      {"q-awq", "/modules_to_not_convert", "[1]", "modules_to_not_convert", "names"},
+      {"q-fp8-block-1layer", "/fmt", R"("e5m2")", "fmt is \"e5m2\"", "\"e4m3\""},
+      {"q-fp8-block-1layer", "/scale_fmt", R"("ue8m0")", "scale_fmt is \"ue8m0\"", "none"},
+      {"q-fp8-block-1layer", "/weight_block_size", "[64,128]", "weight_block_size is [64,128]", "[128,128]"},
+      {"q-fp8-block-1layer", "/activation_scheme", R"("static")", "activation_scheme is \"static\"",
+       "dynamic"},
+      {"q-int8", "/format", R"("marlin-24")", "format is \"marlin-24\"", "\"pack-quantized\""},
+      {"q-int8", "/sparsity_config", R"({"format": "sparse-24"})", "sparsity_config", "none"},
+      {"q-int8", "/ignore", R"(["re:.*[up"])", "re", "at position"},
+      {"q-int8", "/config_groups/group_0/weights/num_bits", "4", "num_bits is 4", "8"},
+      {"q-int8", "/config_groups/group_0/weights/strategy", R"("block")", "strategy is \"block\"",
+       "\"channel\""},
+      {"q-int8", "/config_groups/group_0/weights/symmetric", "false", "symmetric is false", "true"},
+      {"q-int8", "/config_groups/group_0/input_activations/symmetric", "false", "symmetric is false", "true"},
+      {"q-int8", "/config_groups/group_0/input_activations/dynamic", R"("local")", "dynamic is \"local\"",
+       "true"},
+      {"q-int8", "/config_groups/group_0/input_activations/num_bits", "4", "num_bits is 4", "8"},
+      {"q-w4a16", "/config_groups/group_0/weights/num_bits", "2", "num_bits is 2", "4, 8"},
+      {"q-w4a16", "/config_groups/group_0/weights/type", R"("float")", "type is \"float\"", "\"int\""},
+  };
+  for (const Refusal& refusal : refusals) {
+    nlohmann::json config = nlohmann::json::parse(read_file(model_directory(refusal.model) / "config.json"));
+    const nlohmann::json::json_pointer at("/quantization_config" + std::string(refusal.pointer));
+    if (*refusal.value)
+      config[at] = nlohmann::json::parse(refusal.value);
+    else
+      config["quantization_config"].erase(std::string(refusal.pointer).substr(1));
+    const std::string message = input_error_of([&] { parse_model_config(config.dump(), "config.json"); });
+    expect_contains(message, refusal.named);
+    expect_contains(message, refusal.supported);
+  }
+}
+
+struct Checkpoint {
+  explicit Checkpoint(const char* name)
+      : config(read_model_config(model_directory(name))), index(read_index(model_directory(name))) {
+    read_known_tensors(index, config);
+  }
+  std::string refusal() const {
+    return input_error_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
+  }
+  IndexedTensor& tensor(const std::string& name) { return index.tensors.at("model.layers.0." + name); }
+  template <typename T>
+  void set(const std::string& name, size_t i, T value) {
+    std::memcpy(&tensor(name).value.at(i * sizeof value), &value, sizeof value);
+  }
+  void configure(const std::string& field, const nlohmann::json& value) {
+    nlohmann::json fields = nlohmann::json::parse(config.quantization);
+    fields[field] = value;
+    config.quantization = fields.dump();
+  }
+
+  ModelConfig config;
+  WeightIndex index;
+};
+
+TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
+  struct Refusal {
+    const char* model;
+    std::function<void(Checkpoint&)> change;
+    std::vector<std::string> parts;
+  };
+  const std::string q = "self_attn.q_proj", k = "self_attn.k_proj", layer = "model.layers.0.";
+  const auto erase = [layer](const std::string& name) {
+    return [layer, name](Checkpoint& c) { c.index.tensors.erase(layer + name); };
+  };
+  const Refusal refusals[] = {
+      {"q-gptq", erase(q + ".scales"), {"lacks 1", layer + q + ".scales"}},
+      {"q-gptq", erase(q + ".qzeros"), {"lacks 1", layer + q + ".qzeros"}},
+      {"q-gptq", erase(q + ".qweight"), {"lacks 1", layer + q + ".qweight"}},
+      {"q-gptq-act", erase(q + ".g_idx"), {"lacks 1", layer + q + ".g_idx"}},
+      {"q-w4a16", erase("mlp.up_proj.weight_scale"), {"lacks 1", "mlp.up_proj.weight_scale"}},
+      {"q-fp8-block-1layer", erase(q + ".weight_scale_inv"), {"lacks 1", q + ".weight_scale_inv"}},
+      {"q-gptq",
+       [&](Checkpoint& c) { c.tensor(q + ".scales").info.shape[0] += 1; },
+       {q + ".scales", "has the shape [3, 256]", "[2, 256]"}},
+      {"q-int8",
+       [&](Checkpoint& c) { c.tensor(q + ".weight").info.stored_type = "U8"; },
+       {q + ".weight", "U8", "I8 is", "int-quantized"}},
+      {"q-fp8-channel",
+       [&](Checkpoint& c) { c.tensor(q + ".weight").info.stored_type = "F8_E5M2"; },
+       {q + ".weight", "F8_E5M2", "F8_E4M3 is"}},
+      {"q-gptq-act",
+       [&](Checkpoint& c) { c.set<int32_t>(q + ".g_idx", 7, 4); },
+       {q + ".g_idx", "input 7 is in group 4", "4 groups of 32"}},
+      {"q-gptq-act",
+       [&](Checkpoint& c) { c.set<int32_t>(q + ".g_idx", 7, -3); },
+       {q + ".g_idx", "input 7 is in group -3"}},
+      {"q-gptq-act",
+       [&](Checkpoint& c) {
+         for (size_t i = 0; i < 128; ++i) c.set<int32_t>(q + ".g_idx", i, 0);
+       },
+       {q + ".g_idx", "gives group 0 128 inputs instead of 32"}},
+      {"q-gptq-act",
+       [&](Checkpoint& c) {
+         for (size_t i = 0; i < 128; ++i) c.set<int32_t>(k + ".g_idx", i, static_cast<int32_t>(i / 32));
+       },
+       {q, k, "different ways"}},
+      {"q-gptq",
+       [&](Checkpoint& c) {
+         std::vector<std::byte>& zeros = c.tensor(q + ".qzeros").value;
+         zeros.assign(zeros.size(), std::byte{0x88});
+       },
+       {"version 1", "version 2", q}},
+      {"q-int8",
+       [&](Checkpoint& c) {
+         c.index.tensors.erase(layer + k + ".weight_scale");
+         c.tensor(k + ".weight") = c.index.tensors.at("model.layers.0.self_attn.k_proj.weight");
+         c.tensor(k + ".weight").info.stored_type = "BF16";
+         c.tensor(k + ".weight").info.dtype = DType::bf16;
+       },
+       {q, k, "different ways"}},
+      {"q-int8",
+       [&](Checkpoint& c) {
+         c.configure("ignore", {"lm_head", "re:.*layers.0.self_attn.q"});
+       },
+       {layer + q, "re:.*layers.0.self_attn.q", "stored quantised"}},
+      {"q-awq",
+       [&](Checkpoint& c) { c.configure("modules_to_not_convert", {"up_proj"}); },
+       {"mlp.up_proj", "\"up_proj\"", "stored quantised"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    Checkpoint checkpoint(refusal.model);
+    refusal.change(checkpoint);
+    const std::string message = checkpoint.refusal();
+    for (const std::string& part : refusal.parts) expect_contains(message, part);
+  }
+}
+
+TEST(QuantisedTensors, KnowNoNumbersThatAreNone) {
+  const Checkpoint fp8("q-fp8-channel");
+  const auto stored = scheme_of(fp8.config)->of("m", {2, 4}, &fp8.index);
+  const TensorInfo codes{"F8_E4M3", {}, {2, 4}, 8}, scales{"BF16", DType::bf16, {2, 1}, 4};
+  const auto message_of = [&](std::vector<std::byte> code_bytes, std::vector<std::byte> scale_bytes) {
+    const StoredPart parts[] = {{&codes, {{0, 2}, {0, 4}}, code_bytes},
+                                {&scales, {{0, 2}, {0, 1}}, scale_bytes}};
+    DecodedRows memory;
+    return input_error_of([&] { stored->decode({{0, 2}, {0, 4}}, parts, memory); });
+  };
+  const std::vector<std::byte> zeros(8),
+      ones{std::byte{0x80}, std::byte{0x3f}, std::byte{0x80}, std::byte{0x3f}};
+  std::vector<std::byte> bad = zeros;
+  bad[5] = std::byte{0xff};
+  expect_contains(message_of(bad, ones), "m.weight holds a NaN");
+  bad = ones;
+  bad[2] = std::byte{0xc0};
+  bad[3] = std::byte{0x7f};
+  expect_contains(message_of(zeros, bad), "m.weight_scale holds nan");
+}
+
+// Old programs store a bias of zeros beside every matrix; another bias would be lost.
+TEST(QuantisedTensors, MayHaveABiasOfZerosThatTheModelHasNone) {
+  Checkpoint checkpoint("q-gptq-act");
+  IndexedTensor& bias = checkpoint.index.tensors["model.layers.0.self_attn.o_proj.bias"];
+  bias = {{"F16", DType::fp16, {128}, 256}, {}, std::vector<std::byte>(256)};
+  check_names(*make_model(checkpoint.config, {}), checkpoint.index, *scheme_of(checkpoint.config));
+  bias.value[9] = std::byte{1};
+  expect_contains(checkpoint.refusal(), "no place for: model.layers.0.self_attn.o_proj.bias");
+}
+
+TEST(ModulePatterns, MatchAsTheirPublishersRead) {
+  const auto matches = [](const ModulePattern& pattern, const char* module) {
+    return pattern.matches(module);
+  };
+  const auto named = [](const char* entry) { return ModulePattern::name_class_or_regex(entry, "w"); };
+  EXPECT_TRUE(matches(named("re:model.*q_proj"), "model.layers.3.self_attn.q_proj"));
+  EXPECT_TRUE(matches(named("re:model.layers.3"), "model.layers.30.mlp.up_proj"))
+      << "not anchored at the end";
+  EXPECT_FALSE(matches(named("re:layers"), "model.layers.3")) << "anchored at the start";
+  EXPECT_TRUE(matches(named("Linear"), "lm_head"));
+  EXPECT_FALSE(matches(named("Linear"), "model.embed_tokens"));
+  EXPECT_FALSE(matches(named("q_proj"), "model.layers.3.self_attn.q_proj")) << "names are whole";
+  EXPECT_TRUE(matches(ModulePattern::part_of_name("layers.3."), "model.layers.3.mlp.up_proj"));
+  EXPECT_TRUE(matches(ModulePattern::prefix_or_suffix("model.layers.3"), "model.layers.3.mlp.up_proj"));
+  EXPECT_FALSE(matches(ModulePattern::prefix_or_suffix("model.layers.3"), "model.layers.30.mlp.up_proj"));
+  EXPECT_TRUE(matches(ModulePattern::prefix_or_suffix("lm_head"), "lm_head"));
+  EXPECT_TRUE(matches(ModulePattern::prefix_or_suffix("up_proj"), "model.layers.3.mlp.up_proj"));
+  const std::string slow = input_error_of(
+      [&] { matches(ModulePattern::regex("(a|aa)+$", "w"), (std::string(40, 'a') + "!").c_str()); });
+  expect_contains(slow, "(a|aa)+$");
+}
+
+}  // namespace
+}  // namespace maniple

@@ -1,0 +1,228 @@
+// Quantised checkpoints on every grid: the weights of each rank multiply as the whole matrices do.
+#include "checkpoint_testing.hpp"
+
+#include <kernels/factory/make_backend.hpp>
+#include <kernels/reference/rows.hpp>
+#include <runtime/checkpoint/extents.hpp>
+#include <runtime/checkpoint/known_tensors.hpp>
+#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/random_weights.hpp>
+#include <runtime/checkpoint/weight_loader.hpp>
+#include <support/rank_plans.hpp>
+#include <support/safetensors_writer.hpp>
+#include <support/thread_world.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+namespace maniple {
+namespace {
+
+constexpr const char* quantised_models[] = {"q-gptq", "q-gptq-act",    "q-awq",         "q-w4a16",
+                                            "q-int8", "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer"};
+
+WeightIndex index_of(const std::filesystem::path& directory, const ModelConfig& config) {
+  WeightIndex index = read_index(directory);
+  read_known_tensors(index, config);
+  return index;
+}
+
+std::vector<std::byte> bytes_of(const WeightIndex& index, const StoredBox& box) {
+  const IndexedTensor& tensor = index.tensors.at(box.tensor);
+  const auto item = static_cast<int64_t>(tensor.info.item_bytes());
+  const Extent& extent = tensor.extents.at(0);
+  const InputFile file = open_same(index.files[extent.file]);
+  std::vector<std::byte> bytes(static_cast<size_t>(box.rows.size() * box.columns.size() * item));
+  for (int64_t row = 0; row < box.rows.size(); ++row)
+    file.read(extent.offset +
+                  static_cast<uint64_t>((box.rows.begin + row) * extent.row_bytes + box.columns.begin * item),
+              std::span(bytes).subspan(static_cast<size_t>(row * box.columns.size() * item),
+                                       static_cast<size_t>(box.columns.size() * item)));
+  return bytes;
+}
+
+// W of a whole matrix or vector, its columns in the order of the inputs.
+std::vector<float> whole_matrix(const QuantScheme& scheme, const WeightIndex& index, const WeightSpec& spec,
+                                const WeightPiece& piece) {
+  const std::unique_ptr<const StoredWeight> stored = stored_weight(scheme, spec, piece, &index);
+  const ModuleQuantization& q = stored->quantization();
+  const int64_t rows = piece.source_shape[0],
+                columns = piece.source_shape.rank() > 1 ? piece.source_shape[1] : 1;
+  const Box all{{0, rows}, {0, columns}};
+  const std::vector<StoredBox> needs = stored->needs(all);
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<StoredPart> parts;
+  for (const StoredBox& need : needs) bytes.push_back(bytes_of(index, need));
+  for (size_t i = 0; i < needs.size(); ++i)
+    parts.push_back({&index.tensors.at(needs[i].tensor).info, {needs[i].rows, needs[i].columns}, bytes[i]});
+  DecodedRows memory;
+  const RawRows raw = stored->decode(all, parts, memory);
+  if (q.format == WeightFormat::dense) return reference::read(raw.values, 0, rows * columns);
+  const std::vector<float> scales = reference::read(raw.scales, 0, raw.scales.shape.elements());
+  const int64_t group = q.group < 0 ? columns : q.group, groups = raw.scales.shape[1];
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t at = row * groups + column / group,
+                    input = q.order.empty() ? column : q.order[static_cast<size_t>(column)];
+      const uint8_t code = raw.values.as<uint8_t>()[row * columns + column];
+      Float8 number;
+      number.bits = code;
+      const int zero = q.zeros ? raw.zeros.as<uint8_t>()[at] : q.format == WeightFormat::int4 ? 8 : 128;
+      values[static_cast<size_t>(row * columns + input)] =
+          (q.format == WeightFormat::fp8 ? static_cast<float>(number) : static_cast<float>(code - zero)) *
+          scales[static_cast<size_t>(at)];
+    }
+  return values;
+}
+
+// The rows of W, by products with single inputs of 1.
+std::vector<float> columns_of(Ops& ops, const Weight& weight) {
+  const int64_t k = weight.columns;
+  std::vector<float> ones(static_cast<size_t>(k * k)), out(static_cast<size_t>(k * weight.rows));
+  for (int64_t i = 0; i < k; ++i) ones[static_cast<size_t>(i * k + i)] = 1;
+  ops.matmul(view_of(ones.data(), DType::fp32, {k, k}), weight, {},
+             view_of(out.data(), DType::fp32, {k, weight.rows}));
+  return out;
+}
+
+void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const WeightIndex& index) {
+  for (const Parameter* parameter : model.parameters()) {
+    const WeightSpec& spec = parameter->spec;
+    const std::vector<float> got =
+        spec.role == WeightRole::matrix ? columns_of(ops, parameter->matrix) : std::vector<float>{};
+    std::set<int64_t> covered;
+    for (const WeightPiece& piece : spec.pieces) {
+      const std::vector<float> want = whole_matrix(scheme, index, spec, piece);
+      const std::vector<int32_t> order = stored_weight(scheme, spec, piece, &index)->quantization().order;
+      size_t wrong = 0;
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
+        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
+          const int64_t local = piece.local_row + row - piece.rows.begin;
+          const int64_t input = order.empty() ? column : order[static_cast<size_t>(column)];
+          if (spec.role == WeightRole::vector) {
+            wrong += parameter->vector.view().as<float>()[local] != want[static_cast<size_t>(row)];
+            continue;
+          }
+          const float value = want[static_cast<size_t>(row * piece.source_shape[1] + input)];
+          const float found = got[static_cast<size_t>((column - piece.columns.begin) * spec.rows + local)];
+          wrong += !(std::abs(found - value) <=
+                     1e-6F * std::abs(value));  // an input of 1 may be rounded to a code
+          covered.insert(local);
+        }
+      EXPECT_EQ(wrong, 0U) << piece.source.tensor() << " of " << want.size();
+    }
+    for (int64_t row = 0; row < spec.rows && spec.role == WeightRole::matrix; ++row)
+      EXPECT_TRUE(covered.contains(row) || got[static_cast<size_t>(row)] == 0)
+          << "a row that no piece covers";
+  }
+}
+
+// Loads as a job does, with rounds so small that the tensors of a module arrive apart.
+void load_on(int data, int tensor, const std::filesystem::path& directory, const ModelConfig& config,
+             const QuantScheme& scheme) {
+  const WeightIndex index = index_of(directory, config);
+  check_names(*make_model(config, {}), index, scheme);
+  std::vector<WeightNeeds> needs;
+  for (int member = 0; member < tensor; ++member)
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({member, tensor})), index, scheme));
+  std::vector<std::vector<int>> replicas(static_cast<size_t>(data));
+  for (int rank = 0; rank < data * tensor; ++rank)
+    replicas[static_cast<size_t>(rank / tensor)].push_back(rank);
+  std::atomic<uint64_t> read = 0;
+  run_transports(data * tensor, [&](Transport& transport) {
+    const WeightIndex own = index_from(to_bytes(index));
+    const Backend backend = make_backend({.kind = BackendKind::reference});
+    const auto model = make_model(config, testing::plan_of({transport.rank() % tensor, tensor}));
+    make_weights(*model, *backend.ops, DType::fp32, scheme, &own);
+    std::atomic<uint32_t> blocks = 0;
+    read += load_weights(*model, *backend.ops, own, scheme, plan_reads(needs, own, data, 5'000), transport,
+                         replicas, blocks);
+    expect_weights(*model, *backend.ops, scheme, own);
+  });
+  uint64_t stored = 0;
+  for (const auto& [name, info] : index.tensors)
+    if (info.value.empty()) stored += info.info.byte_size;
+  EXPECT_EQ(read, stored) << "a byte is read once a job";
+}
+
+TEST(QuantisedLoading, GivesEveryRankItsPartOnEveryGrid) {
+  for (const char* name : quantised_models) {
+    const ModelConfig config = read_model_config(model_directory(name));
+    const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
+    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 4}, {2, 2}, {1, 8}}) {
+      if (config.num_heads % tensor != 0) continue;
+      SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, data, tensor));
+      load_on(data, tensor, model_directory(name), config, *scheme);
+    }
+  }
+}
+
+// A scheme of nobody: digits of 4 bits, one a byte, and a step for each row. Only this file knows it.
+class Digits final : public QuantScheme {
+ public:
+  std::string description() const override { return "digits"; }
+
+ private:
+  class Matrix final : public StoredWeight {
+   public:
+    Matrix(std::string module, const Shape& shape) : module_(std::move(module)), shape_(shape) {}
+    const ModuleQuantization& quantization() const override { return quantization_; }
+    std::vector<ExpectedTensor> tensors() const override {
+      return {{module_ + ".digits", {"U8"}, {{shape_[0], shape_[1]}}},
+              {module_ + ".step", {"F32"}, {{shape_[0]}}}};
+    }
+    std::vector<StoredBox> needs(const Box& wanted) const override {
+      return {{module_ + ".digits", wanted.rows, wanted.columns}, {module_ + ".step", wanted.rows, {0, 1}}};
+    }
+    RawRows decode(const Box& wanted, std::span<const StoredPart> stored, DecodedRows&) const override {
+      const int64_t rows = wanted.rows.size(), width = wanted.columns.size(),
+                    first = wanted.rows.begin - stored[0].box.rows.begin;
+      return {view_of(&stored[0].bytes[static_cast<size_t>(first * width)], DType::uint8, {rows, width}),
+              view_of(&stored[1].bytes[static_cast<size_t>(first) * sizeof(float)], DType::fp32, {rows, 1})};
+    }
+
+   private:
+    std::string module_;
+    Shape shape_;
+    ModuleQuantization quantization_{.format = WeightFormat::int4, .scale = DType::fp32};
+  };
+
+  std::optional<std::string> left_out(std::string_view) const override { return std::nullopt; }
+  std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
+                                            const WeightIndex*) const override {
+    return std::make_unique<Matrix>(module, shape);
+  }
+};
+
+TEST(QuantisedLoading, TakesASchemeThatNoOtherFileKnows) {
+  const std::filesystem::path plain = model_directory("tiny-qwen3");
+  const ModelConfig config = read_model_config(plain);
+  const WeightIndex index = read_index(plain);
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : index.tensors) {
+    const int64_t columns = tensor.info.shape.size() > 1 ? tensor.info.shape[1] : 1;
+    std::vector<std::byte> bytes = bytes_of(index, {name, {0, tensor.info.shape[0]}, {0, columns}});
+    if (!name.ends_with("_proj.weight")) {
+      tensors.push_back({name, tensor.info.stored_type, tensor.info.shape, std::move(bytes)});
+      continue;
+    }
+    const std::string module = name.substr(0, name.rfind('.'));
+    std::vector<std::byte> digits(bytes.size() / 2),
+        steps(static_cast<size_t>(tensor.info.shape[0]) * sizeof(float));
+    for (size_t i = 0; i < digits.size(); ++i) digits[i] = bytes[2 * i] & std::byte{15};
+    for (size_t row = 0; row * sizeof(float) < steps.size(); ++row) {
+      const float step = 0.25F + static_cast<float>(row % 7);
+      std::memcpy(&steps[row * sizeof step], &step, sizeof step);
+    }
+    tensors.push_back({module + ".digits", "U8", tensor.info.shape, std::move(digits)});
+    tensors.push_back({module + ".step", "F32", {tensor.info.shape[0]}, std::move(steps)});
+  }
+  const TempDirectory directory;
+  write_safetensors(directory / "model.safetensors", tensors);
+  for (const int tensor : {1, 2, 4}) load_on(1, tensor, directory.path(), config, Digits());
+}
+
+}  // namespace
+}  // namespace maniple
