@@ -47,12 +47,18 @@ void ChunkChecks::add(const ReadUnit& unit, const Delivery& delivery, std::span<
     if (unit.rows.end != extent.rows.end) continue;
     const bool same = begun.hash.value() == extent.hash->value;
     begun_.erase(found);
-    if (same) continue;
-    const auto tensor =
-        std::ranges::find_if(index_.tensors, [&](const auto& entry) { return &entry.second == unit.tensor; });
-    refuse_checksum(index_.files[extent.file].path.string(),
-                    fmt::format("tensor {}, chunk {}", tensor->first, chunk));
+    if (same || damaged_) continue;
+    damaged_ = unit.tensor;
+    damaged_chunk_ = chunk;
   }
+}
+
+void ChunkChecks::refuse_differences() const {
+  if (!damaged_) return;
+  const auto tensor =
+      std::ranges::find_if(index_.tensors, [&](const auto& entry) { return &entry.second == damaged_; });
+  refuse_checksum(index_.files[damaged_->extents[damaged_chunk_].file].path.string(),
+                  fmt::format("tensor {}, chunk {}", tensor->first, damaged_chunk_));
 }
 
 }  // namespace maniple

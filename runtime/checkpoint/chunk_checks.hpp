@@ -14,9 +14,10 @@ class ChunkChecks {
   ChunkChecks(const WeightIndex& index, int member, int replica, int replicas)
       : index_(index), member_(member), replica_(replica), replicas_(replicas) {}
 
-  // Rows that this member keeps, as they arrive. slice: the unit's rows, of the delivery's columns. Fails with
-  // ExitCode::input at the last row of a chunk with another checksum.
+  // Rows that this member keeps, as they arrive. slice: the unit's rows, of the delivery's columns.
   void add(const ReadUnit& unit, const Delivery& delivery, std::span<const std::byte> slice);
+  // Fails with ExitCode::input if a chunk had another checksum; names the first.
+  void refuse_differences() const;
 
  private:
   struct Begun {
@@ -28,6 +29,8 @@ class ChunkChecks {
   const WeightIndex& index_;
   const int member_, replica_, replicas_;
   std::map<const Extent*, Begun> begun_;
+  const IndexedTensor* damaged_ = nullptr;
+  size_t damaged_chunk_ = 0;
 };
 
 }  // namespace maniple

@@ -39,7 +39,10 @@ class Loader {
       member_ = static_cast<int>(me - replicas[replica].begin());
       ranks_ = replicas[replica];
     }
-    for (const std::vector<int>& ranks : replicas) data_group_.push_back(ranks.at(member_));
+    for (const std::vector<int>& ranks : replicas) {
+      data_group_.push_back(ranks.at(member_));
+      all_.insert(all_.end(), ranks.begin(), ranks.end());
+    }
     checks_.emplace(index, member_, replica_, static_cast<int>(replicas.size()));
   }
 
@@ -68,12 +71,20 @@ class Loader {
       broadcast(data_group, std::span(now.bytes).first(now.kept), round.replica);
       if (!failure_) attempt([&] { store(now); });
     }
-    if (failure_) std::rethrow_exception(failure_);
+    end();
   }
 
   uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  // Other checksums than the file's mean nothing on a rank that got bytes of one that failed.
+  void end() {
+    SubsetTransport all(transport_, all_);
+    const std::vector<std::string> failed = all_gather_bytes(all, failure_ ? "failed" : "");
+    if (failure_) std::rethrow_exception(failure_);
+    if (std::ranges::all_of(failed, &std::string::empty)) checks_->refuse_differences();
+  }
+
   // After a failure nothing more is read or stored, but other ranks still wait for bytes, of any content.
   void attempt(const std::function<void()>& work) {
     try {
@@ -175,7 +186,7 @@ class Loader {
   Transport& transport_;
   PieceStore pieces_;
   int replica_ = 0, member_ = 0;
-  std::vector<int> ranks_, data_group_;          // of this replica; of this member in all replicas
+  std::vector<int> ranks_, data_group_, all_;    // of this replica; of this member in all replicas; of all
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
   uint64_t bytes_read_ = 0;

@@ -66,11 +66,13 @@ std::vector<std::string> refusals(const CutTensor& cut, const std::vector<Weight
       for (const ReadRound& round : plan)
         for (const ReadUnit& unit : round.units)
           for (const Delivery& delivery : unit.deliveries)
-            if (std::ranges::count(delivery.to, member) > 0) try {
-                checks.add(unit, delivery, cut.rows_of(unit.rows, delivery.columns));
-              } catch (const Error& error) {
-                refused.emplace_back(error.what());
-              }
+            if (std::ranges::count(delivery.to, member) > 0)
+              checks.add(unit, delivery, cut.rows_of(unit.rows, delivery.columns));
+      try {
+        checks.refuse_differences();
+      } catch (const Error& error) {
+        refused.emplace_back(error.what());
+      }
     }
   return refused;
 }
