@@ -26,11 +26,8 @@ golden 2 2 --pp 2 --max-num-seqs 16
 says err 'NCCL .*; fp32, attention on plain cores'
 says err '2 ranks = tensor 1 x pipeline 2 x data 1'
 says err '6 graphs of decode steps of up to 16 sequences'
-golden 4 4 --pp 2 --tp 2 --pp-layers 1,4 --max-num-seqs 5 --max-num-batched-tokens 64 --eager
-golden 3 4 --pp 4 --pp-steps 2 --transport host --max-num-seqs 16
-says err 'GPU tensors through the host (as asked)'
 
-# Experts, whole and split, and a shared context: the tokens of one rank on a CPU, which are golden.
+# Grids of stages, experts, whole and split, and a shared context: the tokens of one rank on a CPU, which are golden.
 for ((i = 0; i < 6; i++)); do
   tokens=$((i + 1))
   for ((t = 0; t < i * 61 % 310; t++)); do tokens+=,$(((i * 31 + t * 17) % 380)); done
@@ -42,6 +39,9 @@ as_on_cpus() { # MODEL GPUS RANKS options...
   on_gpus "$2" "$3" "${tokens[@]}" --backend cuda "${@:4}" >"$work/out" 2>"$work/err" || bad "$*: exit code: $(cat "$work/err")"
   cmp "$work/out" "$work/$1" || bad "not the tokens of a CPU: $*"
 }
+as_on_cpus tiny-qwen3 4 4 --pp 2 --tp 2 --pp-layers 1,2 --max-num-seqs 5 --max-num-batched-tokens 64 --eager
+as_on_cpus tiny-qwen3 1 3 --pp 3 --pp-steps 2 --transport host --max-num-seqs 4
+says err 'GPU tensors through the host (as asked)'
 as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
 as_on_cpus tiny-qwen3-moe 4 4 --tp 2 --ep 2 --pp 2 --max-num-seqs 4
 says err '4 ranks = tensor 2 (expert 2) x pipeline 2 x data 1'
