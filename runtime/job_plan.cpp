@@ -1,7 +1,7 @@
 #include <kernels/sampling_batch.hpp>
 #include <layers/models/model.hpp>
 #include <parallel/shard.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/job_plan.hpp>
 
 #include <fmt/ranges.h>

@@ -1,8 +1,8 @@
 #include <kernels/factory/make_backend.hpp>
 #include <kernels/support/host_memory.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/random_weights.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/random_weights.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/rank_model.hpp>

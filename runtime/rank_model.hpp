@@ -6,7 +6,7 @@
 #include <layers/models/model.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/world.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/control/rank_activity.hpp>
 #include <runtime/control/worker.hpp>
 #include <runtime/execution/model_runner.hpp>

@@ -1,4 +1,4 @@
-#include <runtime/checkpoint/known_tensors.hpp>
+#include <runtime/checkpoint/loading/known_tensors.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/shared_model.hpp>

@@ -1,8 +1,8 @@
 #include <kernels/reference/rows.hpp>
 #include <launch/bench/model_shard.hpp>
 #include <launch/bench/roofline.hpp>
-#include <runtime/checkpoint/random_weights.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/random_weights.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/execution/dry_run.hpp>
 
 #include <algorithm>

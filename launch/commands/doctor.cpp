@@ -9,7 +9,7 @@
 #include <launch/preflight/preflight.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <layers/models/model.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <launch/output/report.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/scaling/study_launches.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 
 #include <fmt/ranges.h>
 

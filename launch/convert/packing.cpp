@@ -1,9 +1,9 @@
 #include <launch/convert/packing.hpp>
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
-#include <runtime/checkpoint/known_tensors.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 
 #include <algorithm>
 #include <limits>

@@ -3,7 +3,7 @@
 #include <launch/preflight/check_list.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/shard.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Any bytes as a config.json: refused with an Error, or a config whose sizes the decoder can rely on.
 #include <kernels/support/check.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 
 namespace {
 

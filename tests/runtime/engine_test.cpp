@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 #include <support/fused_checkpoint.hpp>
 #include <support/golden.hpp>
 #include <support/serving.hpp>

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 #include <layers/models/model.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/job_plan.hpp>
 
 namespace maniple {

@@ -5,9 +5,9 @@
 #include <kernels/backend.hpp>
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
-#include <runtime/checkpoint/known_tensors.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/execution/batch_builder.hpp>
 #include <runtime/execution/kv_cache.hpp>
 #include <support/golden.hpp>

@@ -2,7 +2,7 @@
 #include <launch/options/option_names.hpp>
 #include <launch/preflight/checks.hpp>
 #include <launch/preflight/preflight.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 #include <support/test_data.hpp>
 
 #include <gtest/gtest.h>

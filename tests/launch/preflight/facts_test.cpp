@@ -3,7 +3,7 @@
 #include <launch/preflight/job_facts.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <parallel/self/self_world.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
 

@@ -1,4 +1,4 @@
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 
 #include "checkpoint_testing.hpp"
 

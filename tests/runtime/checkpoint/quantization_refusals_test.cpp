@@ -2,10 +2,10 @@
 #include "checkpoint_testing.hpp"
 
 #include <layers/models/model.hpp>
-#include <runtime/checkpoint/known_tensors.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
-#include <runtime/checkpoint/weight_names.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -3,10 +3,10 @@
 #include <kernels/factory/make_backend.hpp>
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/checkpoint/quantization/packed_words.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/safetensors.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
 #include <support/rank_plans.hpp>
 
 #include <cmath>

@@ -4,10 +4,10 @@
 #include <kernels/factory/make_backend.hpp>
 #include <kernels/reference/rows.hpp>
 #include <runtime/checkpoint/extents.hpp>
-#include <runtime/checkpoint/known_tensors.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/random_weights.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/random_weights.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <support/rank_plans.hpp>
 #include <support/safetensors_writer.hpp>
 #include <support/thread_world.hpp>

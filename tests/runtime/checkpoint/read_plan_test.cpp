@@ -3,8 +3,8 @@
 #include "checkpoint_testing.hpp"
 
 #include <runtime/checkpoint/extents.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <support/rank_plans.hpp>
 
 #include <random>

@@ -1,4 +1,4 @@
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 
 #include "checkpoint_testing.hpp"
 
@@ -6,7 +6,7 @@
 #include <kernels/factory/make_backend.hpp>
 #include <layers/models/cost.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 #include <support/fake_nccl.hpp>
 #include <support/fused_checkpoint.hpp>
 #include <support/rank_plans.hpp>

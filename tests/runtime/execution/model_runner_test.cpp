@@ -5,9 +5,9 @@
 #include <kernels/backend.hpp>
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
-#include <runtime/checkpoint/model_config.hpp>
-#include <runtime/checkpoint/random_weights.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/random_weights.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/execution/model_runner.hpp>
 #include <runtime/scheduling/scheduler.hpp>
 #include <support/deferred_device.hpp>

@@ -1,6 +1,6 @@
 #include <kernels/support/counted.hpp>
+#include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
-#include <runtime/checkpoint/weight_names.hpp>
 
 #include <fmt/ranges.h>
 

@@ -1,6 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
-#include <runtime/checkpoint/model_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 
 #include <fmt/format.h>

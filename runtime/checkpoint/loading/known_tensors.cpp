@@ -1,9 +1,9 @@
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
-#include <runtime/checkpoint/known_tensors.hpp>
+#include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
-#include <runtime/checkpoint/weight_names.hpp>
 
 #include <cstring>
 #include <map>

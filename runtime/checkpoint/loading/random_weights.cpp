@@ -1,7 +1,7 @@
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/rows.hpp>
-#include <runtime/checkpoint/piece_store.hpp>
-#include <runtime/checkpoint/random_weights.hpp>
+#include <runtime/checkpoint/loading/piece_store.hpp>
+#include <runtime/checkpoint/loading/random_weights.hpp>
 
 #include <algorithm>
 #include <cmath>

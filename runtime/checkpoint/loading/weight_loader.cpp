@@ -1,8 +1,8 @@
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
 #include <runtime/checkpoint/chunk_checks.hpp>
-#include <runtime/checkpoint/piece_store.hpp>
-#include <runtime/checkpoint/weight_loader.hpp>
+#include <runtime/checkpoint/loading/piece_store.hpp>
+#include <runtime/checkpoint/loading/weight_loader.hpp>
 
 #include <fmt/format.h>
 

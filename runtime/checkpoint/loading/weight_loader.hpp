@@ -5,8 +5,8 @@
 #include <layers/models/cost.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/transport.hpp>
+#include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/read_plan.hpp>
-#include <runtime/checkpoint/weight_names.hpp>
 
 #include <atomic>
 

@@ -1,6 +1,6 @@
 #include <kernels/reference/rows.hpp>
-#include <runtime/checkpoint/piece_store.hpp>
-#include <runtime/checkpoint/weight_names.hpp>
+#include <runtime/checkpoint/loading/piece_store.hpp>
+#include <runtime/checkpoint/loading/weight_names.hpp>
 
 #include <algorithm>
 #include <cstring>
