@@ -1,7 +1,12 @@
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/packed_rows.hpp>
 
+#include <algorithm>
+#include <vector>
+
 namespace maniple::cpu {
+
+constexpr int64_t l1_floats = 4 << 10;
 
 // The halves of gate_up are gate and up. Where they consist of whole panels, a panel of both is multiplied and gated while its
 // sums are in a cache; else all sums go through memory. They are fp32 in both cases: the bits are the same.
@@ -36,10 +41,12 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
   Division division(tiles, gate_up, product.row_units() * 4, pool_->size());
   const int64_t half = division.panels = width / panel_width;
   division.grain = (division.grain + 1) / 2;
+  // So many panels at a time that the sums of both halves stay in L1.
+  const int64_t most =
+      std::clamp<int64_t>(l1_floats / (2 * panel_width * (rows / division.row_blocks)), 1, half);
   const auto multiply = [&](int64_t row_block, int64_t first, int64_t count) {
     thread_local std::vector<float> scratch;
-    scratch.resize(std::max(scratch.size(), static_cast<size_t>(2 * rows * panel_width)));
-    float* const sums[2] = {scratch.data(), scratch.data() + rows * panel_width};
+    scratch.resize(std::max(scratch.size(), static_cast<size_t>(2 * rows * most * panel_width)));
     MatmulBlock block{.x = packed,
                       .tiles = tiles,
                       .first_tile = division.first_tile(tiles, row_block),
@@ -47,22 +54,27 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
                       .slices = 0,
                       .slice_units = 0,
                       .panels = nullptr,
-                      .width = panel_width,
+                      .width = 0,
                       .bias = nullptr,
                       .out = nullptr,
-                      .out_stride = panel_width,
+                      .out_stride = 0,
                       .out_is_bf16 = false};
-    for (int64_t panel = first; panel < first + count; ++panel) {
+    const auto panel_at = [&](int64_t panel) { return units_of(gate_up) + panel * panel_units(gate_up); };
+    for (int64_t panel = first, panels; panel < first + count; panel += panels) {
+      panels = std::min(most, first + count - panel);
+      const int64_t columns = block.width = block.out_stride = panels * panel_width;
+      float* const sums[2] = {scratch.data(), scratch.data() + rows * columns};
       for (const int64_t up : {0, 1}) {
-        const int64_t part = panel + up * half, next = up == 0 ? part + half : panel + 1;
-        const bool last = up == 1 && next == half;
-        block.next = last ? nullptr : units_of(gate_up) + next * panel_units(gate_up);
+        const int64_t part = panel + up * half;
+        block.next = up == 0                 ? panel_at(part + half)
+                     : panel + panels < half ? panel_at(panel + panels)
+                                             : nullptr;
         block.bias = bias.data ? bias.as<float>() + part * panel_width : nullptr;
         block.out = sums[up];
         product.multiply(inputs, gate_up, part, block);
       }
       for (int64_t row = tiles.first_row(block.first_tile); row < tiles.first_row(block.end_tile); ++row)
-        gate(row, panel * panel_width, panel_width, sums[0] + row * panel_width, sums[1] + row * panel_width);
+        gate(row, panel * panel_width, columns, sums[0] + row * columns, sums[1] + row * columns);
     }
   };
   pool_->parallel_ranges(division.row_blocks * division.panels, division.grain,

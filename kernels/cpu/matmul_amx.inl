@@ -73,14 +73,17 @@ class AmxKernel {
 struct WidenedPair {
   Floats even, odd;
 };
+inline Words words_of(const WidenedPair& pair) { return bf16_pairs(pair.even, pair.odd); }
+#ifdef __AVX512F__
+inline Words words_of(__m512i pairs) { return (Words)pairs; }
+#endif
 
-// Codes are widened into the order of tiles for any number of rows.
-template <typename Tiles, typename Lanes>
+// Codes are widened by a Source into the order of tiles, for any number of rows.
+template <typename Tiles, typename Source>
 struct AmxProducts {
   using Kernel = AmxKernel<Tiles>;
   using Direct = Kernel;
   using Paired = Kernel;
-  using Source = CodesToPairs<Lanes, WidenedPair>;
   static constexpr int direct_tiles = 0, paired_rows = 0, x_units = Source::units;
   static constexpr bool integers = false;
 
@@ -90,23 +93,28 @@ struct AmxProducts {
       const auto zero = Source::zeros(zeros, column);
       uint32_t* const columns = to + column / half * half * depth + column % half;
       for (int64_t word = 0; word < count; ++word) {
-        const Words loaded = Source::load(words + word * panel_width + column);
+        const auto loaded = Source::load(words + word * panel_width + column);
         for_units<x_units>([&](auto pair) __attribute__((always_inline)) {
           const int64_t unit = word * x_units + pair.index;
-          const WidenedPair widened = Source::weight(loaded, zero, pair);
           store(columns + unit / depth * depth * panel_width + unit % depth * half,
-                bf16_pairs(widened.even, widened.odd));
+                words_of(Source::weight(loaded, zero, pair)));
         });
       }
     }
   }
 };
 
+template <typename Tiles, typename Int8, typename Float8, typename Int4>
+CodeKernels amx_code_kernels() {
+  return {multiply_codes<AmxProducts<Tiles, Int8>>, multiply_codes<AmxProducts<Tiles, Float8>>,
+          multiply_codes<AmxProducts<Tiles, Int4>>};
+}
+// With Sources of any instruction set.
 template <typename Tiles>
 CodeKernels amx_code_kernels() {
-  return {multiply_codes<AmxProducts<Tiles, IntegerLanes<8>>>,
-          multiply_codes<AmxProducts<Tiles, Float8Lanes>>,
-          multiply_codes<AmxProducts<Tiles, IntegerLanes<4>>>};
+  return amx_code_kernels<Tiles, CodesToPairs<IntegerLanes<8>, WidenedPair>,
+                          CodesToPairs<Float8Lanes, WidenedPair>,
+                          CodesToPairs<IntegerLanes<4>, WidenedPair>>();
 }
 
 }  // namespace

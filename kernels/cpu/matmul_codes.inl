@@ -2,6 +2,7 @@
 //
 // Few rows: a Kernel that reads words and widens codes in registers. More: the codes of a panel are widened once into memory of L2's
 // size, in the order in which the Kernel of the dense product reads, for all tiles. Both give the same bits.
+#pragma once
 
 #include <kernels/cpu/matmul_vector.inl>
 #include <kernels/cpu/vector_lanes.hpp>
@@ -80,9 +81,10 @@ class CodeProduct {
     for (int64_t panel = 0; panel < panels;) {
       const uint32_t* const words = block_.panels + panel * block_.panel_words;
       const auto prefetch_behind = [&](int at_once, int64_t for_tiles) {
-        const int64_t left = panels - panel - at_once;
-        return PanelPrefetch(words + at_once * block_.panel_words,
-                             (left < at_once ? left : at_once) * block_.panel_words, for_tiles, at_once);
+        const int64_t left = panels - panel - at_once, count = left < at_once ? left : at_once;
+        if (left == 0) return PanelPrefetch(block_.next, block_.next ? block_.panel_words : 0, for_tiles);
+        return PanelPrefetch(words + at_once * block_.panel_words, count * block_.panel_words, for_tiles,
+                             at_once);
       };
       if constexpr (Products::integers) {
         PanelPrefetch prefetch = prefetch_behind(1, tiles);

@@ -360,6 +360,39 @@ TEST_P(Codes, GroupedProductsHaveTheBitsOfAProductForEachExpert) {
     }
 }
 
+TEST_P(Codes, GatedProductsAgreeWithTheirSumsForAnyNumberOfRows) {
+  if (GetParam().kind == BackendKind::reference) return;  // has no product of both
+  constexpr int64_t k = 256, rows = 37;
+  for (const CodeCase& c : code_cases())
+    for (const int64_t width : {40, 96}) {
+      const int64_t group = c.rule == ActivationRule::none        ? 32
+                            : c.rule == ActivationRule::per_group ? 128
+                                                                  : -1;
+      const Weight weight =
+          packed_columns(ops(), CodeMatrix(c.format, 2 * width, k, group, c.zeros, DType::fp16, 60),
+                         DType::bf16, {0, k}, 1, c.rule, 0.01f);
+      const Tensor x = random_tensor(device(), DType::bf16, {rows, k}, 1, 0.2f);
+      const auto gated = [&](int64_t first, int64_t count) {
+        Tensor out(device(), DType::bf16, {count, width});
+        EXPECT_TRUE(
+            ops().matmul_gate_mul(GateActivation::silu, x.view().rows(first, count), weight, {}, out.view()));
+        return out;
+      };
+      const Tensor all = gated(0, rows), sums = product(ops(), x, weight, {}, DType::fp32);
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t i = 0; i < width; ++i) {
+          const double gate = get(sums, row * 2 * width + i), up = get(sums, row * 2 * width + width + i);
+          const double expected = gate / (1 + std::exp(-gate)) * up;
+          ASSERT_NEAR(get(all, row * width + i), expected,
+                      1.01 * 0x1p-8 * std::abs(expected) + 1e-6 * (1 + std::abs(up)))
+              << to_string(c);
+        }
+      for (const int64_t m : {1, 3, 13})
+        EXPECT_TRUE(same_bits(gated(rows - m, m), all.view().rows(rows - m, m)))
+            << to_string(c) << ", " << m << " rows";
+    }
+}
+
 // The row of the whole input is rounded, wherever its columns are.
 TEST_P(Codes, GroupedProductsTakeTheMaximaOfAllRanks) {
   constexpr int64_t k = 128;
