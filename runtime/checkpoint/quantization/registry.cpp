@@ -22,9 +22,13 @@ constexpr Registered schemes[] = {
 class FloatingPoint final : public QuantScheme {
  public:
   std::string description() const override { return ""; }
+  std::unique_ptr<const StoredWeight> of(const std::string& module, const Shape& shape,
+                                         const WeightIndex*) const override {
+    return dense_weight(module + ".weight", shape);
+  }
 
  private:
-  std::optional<std::string> left_out(std::string_view) const override { return ""; }
+  std::optional<std::string> left_out(std::string_view) const override { return std::nullopt; }
   std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
                                             const WeightIndex*) const override {
     return dense_weight(module + ".weight", shape);

@@ -164,6 +164,14 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
   }
 }
 
+TEST(QuantisedTensors, AreRefusedByTypeWhereTheConfigSaysNothingOfThem) {
+  Checkpoint checkpoint("tiny-qwen3");
+  checkpoint.tensor("mlp.up_proj.weight").info.stored_type = "F8_E4M3";
+  const std::string message = checkpoint.refusal();
+  expect_contains(message, "model.layers.0.mlp.up_proj.weight is stored as F8_E4M3");
+  expect_contains(message, "BF16, F16, F32 are");
+}
+
 TEST(QuantisedTensors, KnowNoNumbersThatAreNone) {
   const Checkpoint fp8("q-fp8-channel");
   const auto stored = scheme_of(fp8.config)->of("m", {2, 4}, &fp8.index);
