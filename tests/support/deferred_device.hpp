@@ -148,8 +148,8 @@ class DeferredOps : public Ops {
     device_.defer([=, this] { inner_.grouped_matmul_gate_mul(activation, x, routing, weights, out); });
   }
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out) override {
-    device_.defer([=, this] { inner_.grouped_matmul(x, routing, weights, out); });
+                      TensorView out, ConstTensorView row_maxima = {}) override {
+    device_.defer([=, this] { inner_.grouped_matmul(x, routing, weights, out, row_maxima); });
   }
   void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override {
     device_.defer([=, this] { inner_.combine(rows, routing, slices, out); });

@@ -162,8 +162,10 @@ class MirroredOps : public Ops {
     });
   }
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.grouped_matmul(t.in(x), there(t, routing), weights, t.out(out)); });
+                      TensorView out, ConstTensorView row_maxima = {}) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.grouped_matmul(t.in(x), there(t, routing), weights, t.out(out), t.in(row_maxima));
+    });
   }
   void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.combine(t.in(rows), there(t, routing), slices, t.out(out)); });
