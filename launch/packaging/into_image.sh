@@ -15,4 +15,4 @@ comm -13 <(echo "$before") <(apt-mark showmanual | sort) | xargs -r apt-mark aut
 packages_needed | xargs apt-mark manual openmpi-bin >/dev/null
 apt-get autoremove -y --purge
 rm -rf /var/lib/apt/lists/*
-maniple --version
+/usr/local/bin/maniple --version
