@@ -27,7 +27,8 @@ TEST(Csv, HasALineOfNamesAndALineARow) {
   add_sample(record, "m", "", 1, not_recorded);
   write_csv(record, scratch.path());
   EXPECT_EQ(content_of(scratch / "topology.csv"),
-            "rank,host,node,local_rank,tensor,pipeline,data,context,expert,cpus,gpu_uuid\n3,n1,0,0,1,0,0,0,0,\"0-3,8\",\n");
+            "rank,host,node,local_rank,tensor,pipeline,data,context,expert,cpus,gpu_uuid\n3,n1,0,0,1,0,0,0,0,"
+            "\"0-3,8\",\n");
   EXPECT_EQ(content_of(scratch / "samples.csv"),
             "metric,unit,repeat,value\n\"a \"\"b\"\"\",tok/s,1099511627776,0.1\nm,,1,\n");
   EXPECT_FALSE(std::filesystem::exists(scratch / "steps.csv"));
