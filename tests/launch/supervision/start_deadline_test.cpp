@@ -15,6 +15,7 @@ using std::chrono::seconds;
 
 GenerateOptions patient() {
   GenerateOptions options;
+  options.engine.model = "/there/is/no/model";
   options.deadline = seconds(60);
   return options;
 }
