@@ -109,11 +109,12 @@ std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const Mo
   const auto refusal = [&](const char* limit, int64_t value, bool of_model, std::vector<int> fitting) {
     return PlanRefusal{Field::expert_size, groups, limit, value, of_model, std::move(fitting)};
   };
-  if (groups < 1 || tensor % groups != 0)
+  const bool is_read_later = !config && !options.model.empty();  // whether it has experts is said first
+  const int64_t experts = config ? config->experts.count : groups;
+  if (groups > 1 && experts == 0) return refusal("experts", 0, true, small_divisors(tensor));
+  if (groups < 1 || (!is_read_later && tensor % groups != 0))
     return refusal("tensor_size", tensor, false, small_divisors(tensor));
-  if (!config) return std::nullopt;
-  const int64_t experts = config->experts.count;
-  if (groups > 1 && (experts == 0 || experts % groups != 0))
+  if (experts % groups != 0)
     return refusal("experts", experts, true, small_divisors(std::gcd(tensor, experts)));
   return std::nullopt;
 }
@@ -189,6 +190,20 @@ RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, cons
   const HeadLayout heads = model->heads();
   return {weight_bytes(*model, options.dtype, scheme),
           {model->num_layers(), {heads.kv_heads, heads.head_dim, options.block_size, options.dtype}}};
+}
+
+// Those of the sizes that split every part of the model.
+std::vector<int> fitting_tensor_sizes(std::vector<int> sizes, JobPlan plan, const ModelConfig& config) {
+  std::erase_if(sizes, [&](int size) {
+    plan.grid = {.tensor = size, .pipeline = plan.grid.pipeline};
+    try {
+      make_model(config, plan.rank(0));
+      return false;
+    } catch (const Indivisible&) {
+      return true;
+    }
+  });
+  return sizes;
 }
 
 }  // namespace
@@ -271,8 +286,9 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
     for (int member = 0; member < plan.grid.replica_ranks(); ++member)
       plan.needs.push_back(needs_of_rank(plan.rank(member), options, *config, *scheme));
   } catch (const Indivisible& error) {
-    return PlanRefusal{Field::tensor_size, tensor, error.dimension,
-                       error.size,         true,   small_divisors(error.size)};
+    return PlanRefusal{
+        Field::tensor_size, tensor, error.dimension,
+        error.size,         true,   fitting_tensor_sizes(small_divisors(error.size), plan, *config)};
   }
   if (std::optional<PlanRefusal> refusal = refuse_context(options, *config)) return std::move(*refusal);
   if (options.repro == Repro::grid && plan.repro != Repro::grid)

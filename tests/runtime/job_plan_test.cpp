@@ -297,8 +297,16 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(6, options_of(4)), Field::tensor_size, 4, "ranks", 6, false, {1, 2, 3, 6});
   expect(refusal_of(4, options_of(0)), Field::tensor_size, 0, "ranks", 4, false, {1, 2, 4});
   expect(refusal_of(8, options_of(8), &config), Field::tensor_size, 8, "attention heads", 12, true,
-         {1, 2, 3, 4, 6, 12});
+         {1, 2, 4, 6, 12});
   expect(refusal_of(3, options_of(3), &config), Field::tensor_size, 3, "kv heads", 4, true, {1, 2, 4});
+  ModelConfig blocks = config;  // 768 columns are 6 blocks, which 3 ranks could share, but not the 4 heads
+  blocks.num_heads = 4;
+  blocks.hidden_size = 512;
+  blocks.head_dim = 128;
+  blocks.intermediate_size = 768;
+  blocks.activation_group = 128;
+  expect(refusal_of(4, options_of(4), &blocks), Field::tensor_size, 4, "blocks of 128 in 768 input columns",
+         6, true, {1, 2});
   EngineOptions stages = options_of(1);
   stages.pipeline_size = 3;
   expect(refusal_of(4, stages), Field::pipeline_size, 3, "ranks", 4, false, {1, 2, 4});
@@ -309,7 +317,11 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(2, stages), Field::pipeline_layers, 1, "stages", 2, false, {2});
   stages.pipeline_layers = {3, 3};
   expect(refusal_of(2, stages, &config), Field::pipeline_layers, 6, "layers", 5, true, {5});
-  EngineOptions experts = options_of(4);
+  EngineOptions experts = options_of(1);
+  experts.expert_size = 2;
+  expect(refusal_of(2, experts), Field::expert_size, 2, "tensor_size", 1, false, {1});
+  expect(refusal_of(2, experts, &config), Field::expert_size, 2, "experts", 0, true, {1});
+  experts.tensor_size = 4;
   experts.expert_size = 3;
   expect(refusal_of(4, experts), Field::expert_size, 3, "tensor_size", 4, false, {1, 2, 4});
   experts.tensor_size = 8;
