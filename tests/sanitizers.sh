@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 asan_tests=(parallel_test layers_test scheduling_test control_test checkpoint_test tokenizer_test chat_test run_directory_test convert_test record_test scaling_test analysis_test launch_test supervision_test)
 tsan_tests=(parallel_test control_test supervision_test run_directory_test record_test)
-quick='' limit=900
+quick='' limit=3600
 if [ "${1:-}" = --quick ]; then
   quick=-quick limit=300
   shift
