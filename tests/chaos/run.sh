@@ -125,7 +125,7 @@ ended() {  # SECONDS
   story+=", ended with $code"
 }
 # Seconds for a job that computes what is left, which takes a few; a machine with other work is slow.
-whole_job=240
+whole_job=600
 # A job without a fault.
 undisturbed() { begin && ended $whole_job && ((code == 0)) || bad "does not complete: $(tail "$log")"; }
 is_complete() { [[ $(cat "$run/STATUS" 2>/dev/null) == complete* ]]; }
