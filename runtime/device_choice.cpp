@@ -1,5 +1,4 @@
 #include <kernels/factory/make_backend.hpp>
-#include <kernels/support/check.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 
@@ -48,6 +47,18 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
                   "ask for as many GPUs a node as ranks (`gpus_a_node`=N `ranks_a_node`=N), seen by all of "
                   "its ranks");
   }
+}
+
+void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, ExitCode code) {
+  if (ops.keeps_kv(layout, activations)) return;
+  throw Error(
+      code,
+      fmt::format(
+          "no attention of this backend reads keys and values in {} (`kv_cache_dtype`), for heads of {} and "
+          "activations in {}",
+          name_of(layout.dtype), layout.head_dim, name_of(activations)),
+      "attention reads them as they are stored, at every step",
+      fmt::format("`kv_cache_dtype` {}", name_of(activations)));
 }
 
 size_t cache_memory(const MemoryState& memory, double utilization) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <kernels/backend.hpp>
+#include <kernels/ops.hpp>
+#include <kernels/support/check.hpp>
 #include <parallel/world.hpp>
 
 #include <string>
@@ -23,6 +25,9 @@ int choose_gpu(int visible, const RankLocation& location, bool may_share);
 // Throws Error (preflight), naming two ranks, if two ranks have the same GPU. uuids: by rank,
 // empty without GPU.
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<RankLocation>& locations);
+
+// Throws Error (code) unless attention keeps keys and values so, for activations of this type.
+void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, ExitCode code);
 
 struct MemoryState {
   size_t total = 0;             // bytes of a GPU; 0: host memory

@@ -30,7 +30,8 @@ struct EngineOptions {
   int context_size = 1;
   std::optional<int> expert_size;        // ranks that hold other experts; absent: by their number
   std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
-  DType dtype = DType::bf16;             // of weights, activations and KV cache; fp16 on GPUs only
+  DType dtype = DType::bf16;             // of weights and activations; fp16 on GPUs only
+  std::optional<DType> kv_cache_dtype;   // fp8 or dtype; absent: fp8 where the checkpoint asks for it
   BackendOptions backend;
   std::optional<WeightFormat> quantize;  // a checkpoint in floating point, while it is loaded
   bool random_weights = false;

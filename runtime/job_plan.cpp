@@ -189,7 +189,8 @@ RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, cons
   const std::unique_ptr<Model> model = make_model(config, rank);
   const HeadLayout heads = model->heads();
   return {weight_bytes(*model, options.dtype, scheme),
-          {model->num_layers(), {heads.kv_heads, heads.head_dim, options.block_size, options.dtype}}};
+          {model->num_layers(),
+           {heads.kv_heads, heads.head_dim, options.block_size, kv_cache_dtype(options, scheme)}}};
 }
 
 // Those of the sizes that split every part of the model.
@@ -207,6 +208,10 @@ std::vector<int> fitting_tensor_sizes(std::vector<int> sizes, JobPlan plan, cons
 }
 
 }  // namespace
+
+DType kv_cache_dtype(const EngineOptions& options, const QuantScheme& scheme) {
+  return options.kv_cache_dtype.value_or(scheme.keeps_fp8_kv() ? DType::fp8 : options.dtype);
+}
 
 RankPlan JobPlan::rank(int rank) const {
   RankPlan plan{grid, position_in(grid, rank), groups_of(grid, rank), std::nullopt};

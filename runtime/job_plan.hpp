@@ -17,6 +17,8 @@
 
 namespace maniple {
 
+class QuantScheme;
+
 // The memory that a rank needs.
 struct RankNeeds {
   size_t weight_bytes = 0;
@@ -75,6 +77,9 @@ struct PlanRefusal {
 // holds only what does not depend on one. Throws Error (internal) without ranks.
 std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
                                             const EngineOptions& options, const ModelConfig* config);
+
+// The type of keys and values: of the options, else as the checkpoint asks, else that of the activations.
+DType kv_cache_dtype(const EngineOptions& options, const QuantScheme& scheme);
 
 // How many ranks of a tensor group hold other experts, unless options say: as many as leave each at least twice the
 // experts of a token, or small batches would leave ranks without work.

@@ -1,5 +1,6 @@
 #include <kernels/factory/make_backend.hpp>
 #include <kernels/support/host_memory.hpp>
+#include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
@@ -38,6 +39,7 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
               rank_.context()} {
   info_.architecture = shared_.config.architecture;
   info_.dtype = options.dtype;
+  info_.kv_dtype = kv().layer.dtype;
   info_.quantisation = scheme_->description();
   info_.block_size = plan.block_tokens;
   collective_phase(world_, [this] { read_tokenizer(); });
@@ -82,6 +84,8 @@ void RankModel::make_backend_and_groups() {
   collective_phase(world_, [this] {
     backend_ = make_backend(options_.backend);
     model_ = make_model(shared_.config, rank_);
+    refuse_cache(*backend_.ops, kv().layer, options_.dtype,
+                 scheme_->keeps_fp8_kv() ? ExitCode::input : ExitCode::usage);
   });
   info_.backend = backend_.device->description();
   info_.attention = backend_.ops->attention_path(options_.dtype, model_->heads().head_dim);
@@ -126,6 +130,7 @@ void RankModel::load_checkpoint() {
   collective_phase(world_, [&] {
     const std::unique_ptr<Model> whole = make_model(shared_.config, {});
     check_names(*whole, index, *scheme_);
+    if (info_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *scheme_, rank_.layers.value());
     if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, &index);
@@ -134,6 +139,7 @@ void RankModel::load_checkpoint() {
     info_.bytes_read = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(),
                                     replicas, activity_.layer);
   });
+  info_.kv_scales = !kv_scales_.empty();
   if (!data_group) return;
   share_weights(*model_, *data_group, readers, activity_.layer);
   backend_.device->synchronize();
@@ -181,7 +187,7 @@ size_t RankModel::ranks_with_my_memory() const {
 // The KV blocks of this rank. may_take: bytes, if kv_memory is not given; then at most what the
 // largest batch can use.
 uint32_t RankModel::affordable_blocks(size_t may_take) const {
-  const size_t block_bytes = plan_.needs_of(world_.rank()).kv.block_bytes();
+  const size_t block_bytes = kv().block_bytes();
   const size_t useful =
       size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
   const size_t memory = options_.kv_memory.value_or(may_take);
@@ -203,7 +209,8 @@ void RankModel::size_kv_cache() {
   world_.barrier();  // after it all weights are in memory, and free memory is for the cache
   uint32_t mine = 0;
   RunnerSizes sizes{.limits = limits_,
-                    .kv = plan_.needs_of(world_.rank()).kv,
+                    .kv = kv(),
+                    .kv_scales = kv_scales_,
                     .activation = options_.dtype,
                     .vocabulary_size = shared_.config.vocab_size,
                     .hidden_size = shared_.config.hidden_size,

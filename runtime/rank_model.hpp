@@ -28,6 +28,8 @@ struct EngineInfo {
   std::string sums;               // over the ranks of a tensor group: "messages"; empty if there are none
   std::string attention;          // "tensor cores"; empty if `backend` implies it
   DType dtype = DType::bf16;
+  DType kv_dtype = DType::bf16;
+  bool kv_scales = false;    // of the checkpoint; without them an FP8 KV cache has scale 1
   std::string quantisation;  // "gptq 4 bit, groups of 128"; empty: none
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // the smallest count of any rank
@@ -64,6 +66,7 @@ class RankModel {
   std::map<GroupAxis, CollectiveCounts> collectives() const { return runner_->collectives(); }
 
  private:
+  const KvGeometry& kv() const { return plan_.needs_of(world_.rank()).kv; }
   void read_tokenizer();
   void choose_device();
   void make_backend_and_groups();
@@ -93,6 +96,7 @@ class RankModel {
   Backend backend_;
   Groups groups_;
   std::unique_ptr<Model> model_;
+  std::vector<KvScales> kv_scales_;  // by layer of this rank; empty: 1
   std::vector<uint32_t> blocks_of_replicas_;
   std::unique_ptr<ModelRunner> runner_;
   Channel channel_;

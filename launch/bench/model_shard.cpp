@@ -3,6 +3,7 @@
 #include <launch/bench/roofline.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <runtime/device_choice.hpp>
 #include <runtime/execution/dry_run.hpp>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ RankPlan stage(TensorRank place, int index, IndexRange layers) {
 
 ModelConfig cut(ModelConfig config, TensorRank place, DType type, uint64_t memory) {
   const uint64_t layer =
-      cost_of(*make_model(config, stage(place, 1, {0, 1})), type, *scheme_of(config)).weight_bytes;
+      cost_of(*make_model(config, stage(place, 1, {0, 1})), type, *scheme_of(config), type).weight_bytes;
   const auto enough = static_cast<int64_t>(std::max(memory / layer + 1, uint64_t{2}));
   config.num_layers = std::min(config.num_layers, enough);
   return config;
@@ -57,8 +58,8 @@ ModelShard::ModelShard(const ModelConfig& config, TensorRank place, const Engine
       groups_{.tensor = std::make_unique<DryCommunicator>(place)},
       layers_(make_model(config, stage(place, 1, {0, config_.num_layers}))),
       head_(make_model(config, stage(place, 2, {0, 0}))),
-      cost_of_layers_(cost_of(*layers_, engine.dtype, *scheme_of(config_))),
-      cost_of_head_(cost_of(*head_, engine.dtype, *scheme_of(config_))),
+      cost_of_layers_(cost_of(*layers_, engine.dtype, *scheme_of(config_), kv_layout(short_sequence).dtype)),
+      cost_of_head_(cost_of(*head_, engine.dtype, *scheme_of(config_), engine.dtype)),
       context_{ops_, workspace_, groups_, engine.dtype, progress} {}
 
 uint64_t ModelShard::bytes_needed(int64_t longest) const {
@@ -68,6 +69,8 @@ uint64_t ModelShard::bytes_needed(int64_t longest) const {
 
 void ModelShard::load() {
   const std::unique_ptr<const QuantScheme> scheme = scheme_of(config_);
+  refuse_cache(ops_, kv_layout(short_sequence), engine_.dtype,
+               scheme->keeps_fp8_kv() ? ExitCode::input : ExitCode::usage);
   for (Model* model : {layers_.get(), head_.get()}) {
     make_weights(*model, ops_, engine_.dtype, *scheme, nullptr);
     fill_with_random(*model, ops_, *scheme, engine_.seed, context_.layer);
@@ -97,7 +100,7 @@ StepBatch ModelShard::batch_of(int64_t tokens, int64_t query, int64_t past, cons
 
 KvLayout ModelShard::kv_layout(int64_t block_size) const {
   const HeadLayout heads = layers_->heads();
-  return {heads.kv_heads, heads.head_dim, block_size, engine_.dtype};
+  return {heads.kv_heads, heads.head_dim, block_size, kv_cache_dtype(engine_, *scheme_of(config_))};
 }
 
 ModelShard::Pass ModelShard::layers(int64_t tokens) {

@@ -146,9 +146,11 @@ std::optional<BenchResult> serve_between_probes(BenchJob& bench, const Prepared&
   const std::optional<Roofline> after = probe_roofline(bench, backend, options);
   if (!after || !result) return std::nullopt;
   add_probes(*result, *before, *after);
-  add_utilisation(*result,
-                  cost_of(*make_model(job.model->config, {}), options.dtype, *scheme_of(job.model->config)),
-                  *before);
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(job.model->config);
+  add_utilisation(
+      *result,
+      cost_of(*make_model(job.model->config, {}), options.dtype, *scheme, kv_cache_dtype(options, *scheme)),
+      *before);
   return result;
 }
 

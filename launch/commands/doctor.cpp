@@ -9,6 +9,7 @@
 #include <launch/preflight/preflight.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <layers/models/model.hpp>
+#include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
 
@@ -83,8 +84,12 @@ void check_model(World& world, const JobOptions& options, const SharedModel& mod
   });
   if (options.engine.random_weights) return;
   const WeightIndex index = share_index(world, model);
-  collective_phase(world,
-                   [&] { check_names(*make_model(model.config, {}), index, *scheme_of(model.config)); });
+  collective_phase(world, [&] {
+    const std::unique_ptr<const QuantScheme> scheme = scheme_of(model.config);
+    check_names(*make_model(model.config, {}), index, *scheme);
+    if (options.engine.kv_cache_dtype == DType::fp8)
+      kv_scales_of(index, *scheme, {0, model.config.num_layers});
+  });
 }
 
 void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {

@@ -2,6 +2,7 @@
 #include <launch/options/option_names.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 
@@ -93,7 +94,9 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
                engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
   manifest.set("level", identity.level);
   manifest.set("instruction_path", identity.instruction_path);
-  // Runs of older versions lack this field: their chats end at the default of max_tokens.
+  // Runs of older versions lack these fields: their KV cache has the type of the activations, and their chats end at the
+  // default of max_tokens.
+  if (engine.kv_cache_dtype == DType::fp8) manifest.set("kv_cache_dtype", "fp8");
   if (identity.unlimited_chats > 0)
     manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));
   if (options.chat)
@@ -127,6 +130,17 @@ DType job_dtype(World& world, const JobOptions& options, const ModelConfig& conf
   return gather_values(world, type).front();
 }
 
+DType job_kv_cache_dtype(const EngineOptions& engine, const ModelConfig& config) {
+  const DType type = kv_cache_dtype(engine, *scheme_of(config));
+  if (type != DType::fp8 && type != engine.dtype)
+    throw Error(ExitCode::usage,
+                fmt::format("--kv-cache-dtype {} is not the type of the activations ({})", name_of(type),
+                            name_of(engine.dtype)),
+                "attention reads keys and values in their type, or in fp8",
+                fmt::format("leave it out, or --dtype {} too", name_of(type)));
+  return type;
+}
+
 std::optional<SharedModel> agree_on_job(World& world, JobOptions& options) {
   EngineOptions& engine = options.engine;
   engine.backend.kind = common_backend(world, engine.backend.kind);
@@ -135,6 +149,7 @@ std::optional<SharedModel> agree_on_job(World& world, JobOptions& options) {
   if (engine.model.empty()) return std::nullopt;
   SharedModel model = share_model(world, engine.model, engine.quantize);
   engine.dtype = job_dtype(world, options, model.config);
+  collective_phase(world, [&] { engine.kv_cache_dtype = job_kv_cache_dtype(engine, model.config); });
   return model;
 }
 

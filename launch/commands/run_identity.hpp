@@ -40,7 +40,10 @@ void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& 
 // fp16 for an fp16 checkpoint on GPUs, unless the run directory was begun in bf16; else bf16.
 DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config);
 
-// Collective. What the ranks must agree on: settles the backend, the instruction path and the type in the options, and
+// The type of keys and values in force: fp8 or engine.dtype. Throws Error (usage) if the options ask for another one.
+DType job_kv_cache_dtype(const EngineOptions& engine, const ModelConfig& config);
+
+// Collective. What the ranks must agree on: settles the backend, the instruction path and the types in the options, and
 // refuses a layout that does not fit. The model, if the options name one.
 std::optional<SharedModel> agree_on_job(World& world, JobOptions& options);
 

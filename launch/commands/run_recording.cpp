@@ -28,6 +28,7 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
                                      {"threads", engine.backend.threads}};
   if (const EngineInfo* const info = job.engine)
     in_force.update({{"backend", info->backend},
+                     {"kv_cache_dtype", name_of(info->kv_dtype)},
                      {"block_size", info->block_size},
                      {"kv_blocks", info->num_blocks},
                      {"max_model_len", plan.max_model_len},
@@ -61,6 +62,7 @@ Texts provenance_of(const JobOnRecord& job) {
   }
   texts["input_hash"] = hash_text(job.input_hash);
   texts["dtype"] = name_of(job.dtype);
+  texts["kv_cache_dtype"] = job.engine ? name_of(job.engine->kv_dtype) : "";
   texts["expert"] = fmt::format("{}", job.facts.plan.grid.expert);
   texts["context"] = fmt::format("{}", job.facts.plan.grid.context);
   texts["pipeline"] = fmt::format("{}", job.facts.plan.grid.pipeline);

@@ -140,8 +140,17 @@ void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_
               {"int4", WeightFormat::int4}}),
       "none; int8, fp8 or int4: rounds the weights of a model in floating point while they are loaded");
   grammar.add("dtype", dtype(options.dtype),
-              "of weights, activations, KV cache: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
+              "of weights and activations: bf16, fp16 (on GPUs), fp32; auto: bf16, or fp16 where the "
               "checkpoint is and GPUs are used");
+  grammar.add("kv-cache-dtype",
+              choice("TYPE", engine.kv_cache_dtype,
+                     {{"auto", {}},
+                      {"fp8", DType::fp8},
+                      {"bf16", DType::bf16},
+                      {"fp16", DType::fp16},
+                      {"fp32", DType::fp32}}),
+              "of keys and values: fp8 (half of the memory of bf16), or as --dtype; auto: fp8 where the "
+              "checkpoint asks for it");
   grammar.add("max-model-len", number(engine.max_model_len, 2, most),
               "most tokens of prompt and completion [default: the model's]");
 }

@@ -10,11 +10,12 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> option_of_field = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`context_size`", "--cp"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
+    {"`kv_cache_dtype`", "--kv-cache-dtype"},
     {"`kv_memory`", "--kv-memory"},
     {"`overwrite`", "--overwrite"},
     {"`pipeline_size`", "--pp"},

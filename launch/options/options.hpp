@@ -31,7 +31,7 @@ struct FailOn {
 
 // Options of every command that runs on all ranks.
 struct JobOptions {
-  EngineOptions engine;           // preflight sets threads and CPUs, job_dtype the type in force
+  EngineOptions engine;           // preflight sets threads and CPUs, agree_on_job the types in force
   std::optional<DType> dtype;     // absent (--dtype auto): job_dtype (run_identity) decides
   std::optional<int> threads;     // absent: from the CPUs of the rank
   bool backend_is_auto = false;   // --backend auto

@@ -65,6 +65,12 @@ std::string decimal_bytes(size_t bytes) {
   return megabytes < 100 ? fmt::format("{:.2f} MB", megabytes) : fmt::format("{:.2f} GB", megabytes / 1e3);
 }
 
+std::string cache_text(const EngineInfo& info) {
+  const bool unscaled = info.kv_dtype == DType::fp8 && !info.kv_scales;
+  return fmt::format("{}{}", name_of(info.kv_dtype),
+                     unscaled ? " with scale 1 (the checkpoint has none)" : "");
+}
+
 }  // namespace
 
 void say(const std::string& text) {
@@ -124,7 +130,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
       info.quantisation.empty() ? name_of(info.dtype) : info.quantisation, decimal_bytes(info.weight_bytes),
-      name_of(info.dtype), counted(info.num_blocks, "block"), info.block_size,
+      cache_text(info), counted(info.num_blocks, "block"), info.block_size,
       counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }

@@ -15,7 +15,7 @@ uint64_t parameters_of(const WeightSpec& spec) {
 
 }  // namespace
 
-ModelCost cost_of(Model& model, DType type) {
+ModelCost cost_of(Model& model, DType type, DType cache) {
   ModelCost cost;
   for (const Parameter* parameter : model.parameters()) {
     const uint64_t count = parameters_of(parameter->spec);
@@ -35,7 +35,7 @@ ModelCost cost_of(Model& model, DType type) {
   if (model.num_layers() == 0) return cost;
   const HeadLayout heads = model.heads();
   const auto layers = static_cast<uint64_t>(model.num_layers());
-  cost.kv_bytes = 2 * layers * static_cast<uint64_t>(heads.kv_width()) * size_of(type);
+  cost.kv_bytes = 2 * layers * static_cast<uint64_t>(heads.kv_width()) * size_of(cache);
   cost.attention_flops =
       4 * layers * static_cast<uint64_t>(heads.query_width());  // q k^T and the sum of values
   return cost;

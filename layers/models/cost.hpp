@@ -18,8 +18,8 @@ struct ModelCost {
   uint64_t attention_flops = 0;   // of a token and a position that it sees, in all layers
 };
 
-// type: of weights and KV cache.
-ModelCost cost_of(Model& model, DType type);
+// type: of the weights; cache: of keys and values.
+ModelCost cost_of(Model& model, DType type, DType cache);
 
 // What some steps do, in sums.
 struct StepWork {

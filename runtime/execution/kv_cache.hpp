@@ -3,6 +3,7 @@
 
 #include <kernels/attention_batch.hpp>
 #include <kernels/tensor/tensor.hpp>
+#include <layers/kv_scales.hpp>
 
 #include <span>
 #include <vector>
@@ -19,10 +20,15 @@ struct KvGeometry {
 
 class KvCache {
  public:
-  KvCache(Device& device, const KvGeometry& geometry, int64_t num_blocks) {
+  // scales: by layer; empty: 1.
+  KvCache(Device& device, const KvGeometry& geometry, int64_t num_blocks,
+          std::span<const KvScales> scales = {}) {
     const Shape shape{num_blocks, static_cast<int64_t>(geometry.layer.block_bytes())};
-    for (int64_t layer = 0; layer < geometry.layers; ++layer)
-      pages_.push_back({memory_.emplace_back(device, DType::uint8, shape).view(), geometry.layer});
+    for (int64_t layer = 0; layer < geometry.layers; ++layer) {
+      const KvScales scale = scales.empty() ? KvScales{} : scales[static_cast<size_t>(layer)];
+      pages_.push_back(
+          {memory_.emplace_back(device, DType::uint8, shape).view(), geometry.layer, scale.key, scale.value});
+    }
   }
   std::span<const KvPages> pages() const { return pages_; }  // by layer
 

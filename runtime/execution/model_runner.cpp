@@ -47,7 +47,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
       model_(model),
       table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan),
       builder_(ops, sizes.limits.batch()),
-      cache_(ops.device(), sizes.kv, sizes.num_blocks),
+      cache_(ops.device(), sizes.kv, sizes.num_blocks, sizes.kv_scales),
       sampler_(sizes.vocabulary_size, model.vocabulary()),
       workspace_(ops.device(), sizes.scratch),
       context_{ops, workspace_, groups, sizes.activation, layer} {}

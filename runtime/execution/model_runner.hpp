@@ -35,6 +35,7 @@ size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits&
 struct RunnerSizes {
   RunnerLimits limits;
   KvGeometry kv;
+  std::vector<KvScales> kv_scales = {};  // by layer; empty: 1
   uint32_t num_blocks = 0;
   size_t scratch = 0;  // bytes, from dry_run
   DType activation = DType::bf16;

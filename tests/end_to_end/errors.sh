@@ -70,6 +70,7 @@ expect "1 2" 64 "unknown option --decod|did you mean --decode?" tokenize --model
 expect "1 2" 64 "unknown option --quik|did you mean --quick?" doctor --quik
 generate 64 "--dtype (bf17) must be one of: auto, bf16, fp16, fp32|did you mean bf16?" --model "$model" --prompt a --dtype bf17
 generate 69 "--dtype fp16 is for GPUs|--dtype bf16" --model "$model" --prompt a --backend cpu --dtype fp16
+generate 64 "--kv-cache-dtype fp32 is not the type of the activations (bf16)|--dtype fp32 too" --model "$model" --prompt a --kv-cache-dtype fp32
 generate 64 "--threads (0) must be a whole number from 1" --model "$model" --prompt a --threads 0
 generate 64 "top_p|2" --model "$model" --prompt a --top-p 2
 generate 64 "no model was given|--model DIR" --prompt a

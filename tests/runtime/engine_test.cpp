@@ -186,6 +186,46 @@ TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
   }
 }
 
+// Scales of the checkpoint; of a model in floating point, 1.
+TEST(Engine, KeepsKeysAndValuesInFp8WithTheSameBitsOnEveryGrid) {
+  const Golden golden = testing::read_golden("q-fp8-static-kv");
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    for (const char* model : {"q-fp8-static-kv", "tiny-qwen3"}) {
+      const bool scaled = model != std::string_view("tiny-qwen3");
+      std::vector<GenerationRequest> requests = varied_requests(24);
+      for (GenerationRequest& request : requests)
+        for (int32_t& token : request.prompt) token %= 384;
+      if (scaled && dtype == DType::fp32) requests = golden_requests(golden);
+      EngineOptions options = options_for(model, dtype);
+      if (!scaled) options.kv_cache_dtype = DType::fp8;
+      const Served expected = serve(1, options, requests);
+      EXPECT_EQ(expected.info.kv_dtype, DType::fp8);
+      EXPECT_EQ(expected.info.kv_scales, scaled);
+      if (scaled && dtype == DType::fp32) expect_golden(golden, expected, "one rank");
+      for (const Grid& grid : {Grid{2, 1}, {4, 1}, {1, 2}, {2, 2}, {1, 1, 2}, {2, 1, 2}}) {
+        grid.apply_to(options);
+        EXPECT_EQ(print(serve(grid.ranks(), options, requests)), print(expected))
+            << model << " " << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << " dp "
+            << grid.data;
+      }
+      options.pipeline_size = 1;
+      options.tensor_size = 4;
+      options.context_size = scaled ? 2 : 1;  // ranks of a KV head
+      options.block_size = 256;
+      EXPECT_EQ(print(serve(4, options, requests)), print(expected)) << "a shared context";
+      options.context_size = 1;
+      options.tensor_size = 2;
+      options.max_num_seqs = 2;
+      options.max_num_batched_tokens = 7;
+      options.block_size = 16;
+      EXPECT_EQ(print(serve(2, options, requests)), print(expected)) << "chunks of seven";
+      options = options_for(model, dtype);
+      options.kv_cache_dtype = dtype;
+      EXPECT_NE(print(serve(1, options, requests)), print(expected)) << "the type has no effect";
+    }
+  }
+}
+
 // Ranks that share one GPU; their groups go through the host.
 class OnAGpu : public ::testing::TestWithParam<const char*> {
  protected:

@@ -107,6 +107,22 @@ TEST(JobPlan, SaysWhatARankTakes) {
   EXPECT_GT(plan.needs_of(0).weight_bytes, plan_of(1, options_of(1)).needs_of(0).weight_bytes / 2);
 }
 
+TEST(JobPlan, CountsAByteForEachNumberOfAnFp8Cache) {
+  ModelConfig config = some_model();
+  EngineOptions options = options_of(2);
+  options.dtype = DType::fp32;
+  const auto bytes = [&] { return plan_of(2, options, config).needs_of(0).kv.block_bytes(); };
+  const size_t numbers = size_t{2} * 5 * 2 * 16 * 256;
+  EXPECT_EQ(bytes(), 4 * numbers);
+  options.kv_cache_dtype = DType::fp8;
+  EXPECT_EQ(bytes(), numbers);
+  options.kv_cache_dtype.reset();
+  config.quantization = R"({"quant_method": "fp8", "kv_cache_scheme": "static"})";
+  EXPECT_EQ(bytes(), numbers);
+  options.kv_cache_dtype = DType::fp32;
+  EXPECT_EQ(bytes(), 4 * numbers);
+}
+
 TEST(JobPlan, OfAPipelineHasStagesThatCostAboutTheSame) {
   EngineOptions options = options_of(2);
   options.pipeline_size = 2;

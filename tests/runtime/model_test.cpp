@@ -6,6 +6,7 @@
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/execution/batch_builder.hpp>
@@ -36,12 +37,14 @@ class LoadedModel {
               const std::vector<RankPlan>& parts = {RankPlan{}})
       : config_(read_model_config(testing::model_directory(name))),
         backend_(std::move(backend)),
-        dtype_(dtype) {
+        dtype_(dtype),
+        cache_dtype_(dtype) {
     const int self[] = {0};
     groups_.tensor = world_.make_group(self, *backend_.ops);
     WeightIndex index = read_index(testing::model_directory(name));
     read_known_tensors(index, config_);
     check_names(*make_model(config_, {}), index, *scheme_of(config_));
+    if (scheme_of(config_)->keeps_fp8_kv()) cache_dtype_ = DType::fp8;
     for (const RankPlan& part : parts) {
       Model& model = *parts_.emplace_back(make_model(config_, part));
       std::atomic<uint32_t> blocks = 0;
@@ -52,6 +55,8 @@ class LoadedModel {
                    world_.transport(), replicas, blocks);
       EXPECT_GE(blocks, model.parameters().size());
       model.prepare(*backend_.ops, max_len);
+      kv_scales_.push_back(
+          kv_scales_of(index, *scheme_of(config_), part.layers.value_or(IndexRange{0, config_.num_layers})));
     }
   }
 
@@ -80,10 +85,12 @@ class LoadedModel {
     std::atomic<uint32_t> layer = 0;
     ForwardContext context{*backend_.ops, workspace, groups_, dtype_, layer};
     TensorView out = builder.token_ids();
-    for (const auto& part : parts_) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const auto& part = parts_[i];
       const HeadLayout heads = part->heads();
       KvCache cache(*backend_.device,
-                    {part->num_layers(), {heads.kv_heads, heads.head_dim, block_size, dtype_}}, blocks);
+                    {part->num_layers(), {heads.kv_heads, heads.head_dim, block_size, cache_dtype_}}, blocks,
+                    kv_scales_[i]);
       out = part->forward(batch, out, cache.pages(), context);
       backend_.device->synchronize();  // before its cache goes
     }
@@ -101,9 +108,10 @@ class LoadedModel {
   ModelConfig config_;
   SelfWorld world_;
   Backend backend_;
-  DType dtype_;
+  DType dtype_, cache_dtype_;
   Groups groups_;
   std::vector<std::unique_ptr<Model>> parts_;
+  std::vector<std::vector<KvScales>> kv_scales_;  // of each part
 };
 
 struct Errors {
@@ -235,7 +243,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(Quantised, GoldenLogits,
                          ::testing::Values("q-gptq", "q-gptq-act", "q-awq", "q-w4a16", "q-int8",
-                                           "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer"),
+                                           "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer",
+                                           "q-fp8-static-kv"),
                          [](const auto& param) { return identifier(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,

@@ -1,6 +1,7 @@
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
@@ -55,10 +56,12 @@ std::set<std::string> biases_of(Model& model, const WeightIndex& index) {
 }  // namespace
 
 void read_known_tensors(WeightIndex& index, const ModelConfig& config) {
+  KnownTensors known(index);
+  for (auto& [name, tensor] : index.tensors)
+    if (is_kv_scale(name) && is_scalar(tensor.info)) tensor.value = known.read(tensor);
   const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
   if (scheme->description().empty()) return;
   const std::set<std::string> biases = biases_of(*make_model(config, {}), index);
-  KnownTensors known(index);
   for (auto& [name, tensor] : index.tensors)
     if (scheme->decides(name) || is_scalar(tensor.info) ||
         (name.ends_with(".bias") && !biases.contains(name)))

@@ -7,7 +7,8 @@
 
 namespace maniple {
 
-// Reads what the scheme asks for, scalars, and biases that the model has no place for. Nothing for a model in floating point.
+// Reads scales of the KV cache; of a quantised model also what the scheme asks for, scalars, and biases that the model has
+// no place for.
 void read_known_tensors(WeightIndex& index, const ModelConfig& config);
 
 }  // namespace maniple

@@ -239,8 +239,8 @@ size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme) 
   return bytes;
 }
 
-ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme) {
-  ModelCost cost = cost_of(model, weight_type);
+ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DType cache) {
+  ModelCost cost = cost_of(model, weight_type, cache);
   for (const Parameter* parameter : model.parameters()) {
     const bool only_looked_up = parameter == model.embedding() && parameter != model.head();
     if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;

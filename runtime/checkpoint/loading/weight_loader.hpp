@@ -27,8 +27,8 @@ WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& 
 // The bytes of this rank's weights as config.json describes them, before anything is loaded; packing may add a little.
 size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme);
 
-// The cost of a model whose weights are read as the scheme stores them.
-ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme);
+// The cost of a model whose weights are read as the scheme stores them. cache: the type of keys and values.
+ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DType cache);
 
 // Allocates the weights, without values; weight_type, of what is not quantised: bf16, fp16 or fp32. index: null without a
 // checkpoint. Returns their bytes.

@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
@@ -99,7 +100,8 @@ void check_names(Model& model, const WeightIndex& index, const QuantScheme& sche
       check_tensor(tensor, entry->second.info, scheme);
   }
   for (const auto& [name, tensor] : index.tensors)
-    if (!wanted.contains(name) && !model.ignores(name) && !is_zero_bias(name, tensor)) extra.insert(name);
+    if (!wanted.contains(name) && !model.ignores(name) && !is_zero_bias(name, tensor) && !is_kv_scale(name))
+      extra.insert(name);
   if (!missing.empty())
     throw Error(ExitCode::input,
                 fmt::format("the checkpoint lacks {} of the model's tensors: {}{}", missing.size(),

@@ -70,13 +70,24 @@ Group group_of(const JsonFields& fields, const JsonFields& outer, const std::str
   return group;
 }
 
+bool asks_for_fp8_kv(const JsonFields& outer) {
+  if (!outer.find("kv_cache_scheme")) return false;
+  const JsonFields fields = outer.object("kv_cache_scheme");
+  if (fields.integer("num_bits", 1, 64) != 8) fields.refuse("num_bits", "8");
+  if (fields.text("type") != "float") fields.refuse("type", "\"float\"");
+  if (fields.text("strategy") != "tensor") fields.refuse("strategy", "\"tensor\"");
+  if (!fields.boolean_or("symmetric", true)) fields.refuse("symmetric", "true");
+  if (fields.boolean_or("dynamic", false)) fields.refuse("dynamic", "false");
+  return true;
+}
+
 class CompressedTensors final : public QuantScheme {
  public:
   explicit CompressedTensors(const JsonFields& fields) {
     const std::string where = "config.json: quantization_config";
     for (const std::string_view none : {"sparsity_config", "transform_config"})
       if (!fields.is_neutral(none, {})) fields.refuse(none, "none");
-    if (fields.find("kv_cache_scheme")) fields.refuse("kv_cache_scheme", "none");
+    keeps_fp8_kv_ = asks_for_fp8_kv(fields);
     for (const std::string& entry : names_of(fields, "ignore"))
       ignored_.push_back(ModulePattern::name_class_or_regex(entry, where + ".ignore"));
     const JsonFields groups = fields.object("config_groups");
@@ -85,6 +96,7 @@ class CompressedTensors final : public QuantScheme {
     if (groups_.empty()) fields.refuse("config_groups", "one group or more");
   }
 
+  bool keeps_fp8_kv() const override { return keeps_fp8_kv_; }
   std::string description() const override {
     const Group& group = groups_[0];
     if (group.format == "pack-quantized")
@@ -164,6 +176,7 @@ class CompressedTensors final : public QuantScheme {
 
   ModulePatterns ignored_;
   std::vector<Group> groups_;
+  bool keeps_fp8_kv_ = false;
 };
 
 }  // namespace

@@ -16,7 +16,9 @@ class Fp8 final : public QuantScheme {
     if (rule != "dynamic" && rule != "static") fields.refuse("activation_scheme", "\"dynamic\", \"static\"");
     if (fields.text_or("fmt", "e4m3") != "e4m3") fields.refuse("fmt", "\"e4m3\"");
     if (fields.find("scale_fmt")) fields.refuse("scale_fmt", "none (scales in BF16 or F32)");
-    if (fields.find("kv_cache_scheme")) fields.refuse("kv_cache_scheme", "none");
+    keeps_fp8_kv_ = fields.find("kv_cache_scheme") != nullptr;
+    if (keeps_fp8_kv_ && *fields.find("kv_cache_scheme") != "static")
+      fields.refuse("kv_cache_scheme", "\"static\"");
     if (fields.find("weight_block_size")) {
       blocks_ = true;
       if (fields.sizes("weight_block_size") != std::vector{block, block})
@@ -36,6 +38,7 @@ class Fp8 final : public QuantScheme {
                    : fmt::format("fp8, {} activations",
                                  activation_ == ActivationRule::fixed ? "static" : "dynamic");
   }
+  bool keeps_fp8_kv() const override { return keeps_fp8_kv_; }
   int64_t activation_group() const override { return blocks_ ? block : 1; }
 
  private:
@@ -53,6 +56,7 @@ class Fp8 final : public QuantScheme {
   }
 
   bool blocks_ = false;
+  bool keeps_fp8_kv_ = false;
   ActivationRule activation_;
   ModulePatterns left_out_;
 };

@@ -75,6 +75,8 @@ class QuantScheme {
   virtual std::string description() const = 0;
   // The inputs that a rule rounds with one scale; parts of a row-parallel layer must not cut them.
   virtual int64_t activation_group() const { return 1; }
+  // Whether the checkpoint asks for an FP8 KV cache, and has scales for it.
+  virtual bool keeps_fp8_kv() const { return false; }
   // Checks what only all modules together can say. Throws Error (input).
   virtual void check(const WeightIndex& /*index*/) const {}
   // Whether the first rank reads this tensor with the index, for all: it is small, and says how others are read.

@@ -87,6 +87,12 @@ TEST(Comparison, NamesWhatDiffersBetweenTheRuns) {
   EXPECT_THAT(differences_of(a, run_of(other)),
               ElementsAre("the input differs (hash bbbb, hash dddd)", "the type differs (bf16, fp32)",
                           "the level of reproducibility differs (batch, off)"));
+  Record fp8 = made_job({}), bf16 = made_job({});
+  fp8.texts["kv_cache_dtype"] = "fp8";
+  EXPECT_TRUE(differences_of(a, run_of(fp8)).empty()) << "an older record does not say";
+  bf16.texts["kv_cache_dtype"] = "bf16";
+  EXPECT_THAT(differences_of(run_of(bf16), run_of(fp8)),
+              ElementsAre("the type of the KV cache differs (bf16, fp8)"));
 }
 
 Error missed(const Requirement& requirement, const Summary* a, const Summary& b) {

@@ -103,6 +103,7 @@ TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   differs("text_lines", [](auto& o, auto&) { o.chat = true; });
   differs("shard", [](auto& o, auto&) { o.shard = {0, 2}; });
   differs("dtype", [](auto& o, auto&) { o.engine.dtype = DType::fp32; });
+  differs("kv_cache_dtype", [](auto& o, auto&) { o.engine.kv_cache_dtype = DType::fp8; });
   differs("weights", [](auto& o, auto&) { o.engine.random_weights = true; });
   differs("max_model_len", [](auto& o, auto&) { o.engine.max_model_len = 9; });
   differs("level", [](auto&, auto& id) { id.level = "batch of tensor size 3"; });
@@ -202,6 +203,29 @@ TEST(JobDtype, IsFp16ForSuchACheckpointOnGpusUnlessTheRunWasBegunInBf16) {
   options = {};
   options.engine.backend.kind = BackendKind::cpu;
   EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
+}
+
+TEST(JobKvCacheDtype, IsFp8OrThatOfTheActivations) {
+  EngineOptions engine;
+  ModelConfig config, scaled;
+  scaled.quantization = R"({"quant_method": "fp8", "kv_cache_scheme": "static"})";
+  EXPECT_EQ(job_kv_cache_dtype(engine, config), DType::bf16);
+  EXPECT_EQ(job_kv_cache_dtype(engine, scaled), DType::fp8);
+  engine.kv_cache_dtype = DType::bf16;
+  EXPECT_EQ(job_kv_cache_dtype(engine, scaled), DType::bf16);
+  engine.kv_cache_dtype = DType::fp8;
+  EXPECT_EQ(job_kv_cache_dtype(engine, config), DType::fp8);
+  engine.kv_cache_dtype = DType::fp32;
+  try {
+    job_kv_cache_dtype(engine, config);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_STREQ(error.what(), "--kv-cache-dtype fp32 is not the type of the activations (bf16)");
+    EXPECT_EQ(error.remedy(), "leave it out, or --dtype fp32 too");
+  }
+  engine.dtype = DType::fp32;
+  EXPECT_EQ(job_kv_cache_dtype(engine, config), DType::fp32);
 }
 
 TEST(FailOn, CountsFailuresAgainstThePercentage) {

@@ -53,6 +53,7 @@ TEST_P(Documents, KeepEveryLineOfText) {
 TEST(CompletionScript, KnowsChoicesAndPlaces) {
   const std::string script = printed({"generate", "--completion"});
   for (const char* part : {"--dtype) values='auto bf16 fp16 fp32' ;;", "--model|--run-dir) kind=directory ;;",
+                           "--kv-cache-dtype) values='auto fp8 bf16 fp16 fp32' ;;",
                            "--schedule) values='mixed prefill-first' ;;"})
     EXPECT_THAT(script, HasSubstr(part));
   EXPECT_THAT(printed({"status", "--completion"}), HasSubstr("words=yes"));

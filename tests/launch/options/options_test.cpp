@@ -194,6 +194,11 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
   EXPECT_EQ(generate({"--dtype", "fp16"}).engine.dtype, DType::fp16);
   EXPECT_EQ(generate({"--dtype", "fp16"}).dtype, DType::fp16);
   EXPECT_EQ(generate({"--dtype", "auto"}).dtype, std::nullopt);
+  EXPECT_EQ(generate({}).engine.kv_cache_dtype, std::nullopt);
+  EXPECT_EQ(generate({"--kv-cache-dtype", "auto"}).engine.kv_cache_dtype, std::nullopt);
+  EXPECT_EQ(generate({"--kv-cache-dtype", "fp8"}).engine.kv_cache_dtype, DType::fp8);
+  expect_mentions(generate_refusal({"--kv-cache-dtype", "int8"}).what(),
+                  "--kv-cache-dtype (int8) must be one of: auto, fp8, bf16, fp16, fp32");
   EXPECT_EQ(generate_refusal({"--repro", "grd"}).remedy(), "did you mean grid?");
   EXPECT_EQ(generate_refusal({"--load", "randm"}).remedy(), "did you mean random?");
   EXPECT_EQ(generate_refusal({"--backend", "cdua"}).code(), ExitCode::usage);
