@@ -41,8 +41,8 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
       parts_(plan.expert_part()),
       router_{config.experts.per_token, config.experts.normalise} {
   const int64_t hidden = config.hidden_size, inner = config.experts.width, all = all_experts_;
-  const IndexRange part = balanced_shard(inner, parts_.size, parts_.rank);
-  const ReductionSlices slices = reduction_slices(inner, parts_.size);
+  const IndexRange part = granular_shard(inner, parts_.size, parts_.rank, config.activation_group);
+  const ReductionSlices slices = reduction_slices(inner, parts_.size, config.activation_group);
   const double used = static_cast<double>(router_.per_token) / static_cast<double>(all);
   width_ = part.size();
   keeps_order_ = slices.independent_of_parts && expert_slices(all) % plan.expert().size == 0;
@@ -72,7 +72,8 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
     gate_up_.push_back({.spec = {.rows = 2 * half,
                                  .columns = hidden,
                                  .pieces = {half_of(names.gate, 0), half_of(names.up, 1)},
-                                 .used = used},
+                                 .used = used,
+                                 .grouped = gate_up},
                         .matrix = {},
                         .vector = {}});
     down_.push_back({.spec = {.rows = hidden,
@@ -84,7 +85,8 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
                                           part,
                                           0,
                                           {{down, ""}, {all, hidden, inner}, e * hidden}}},
-                              .used = used},
+                              .used = used,
+                              .grouped = down},
                      .matrix = {},
                      .vector = {}});
   }
@@ -125,6 +127,16 @@ Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {
       .past_lengths = context.past_lengths.shape == Shape{tokens} ? context.past_lengths : ConstTensorView{}};
 }
 
+// The ranks of an expert hold parts of its inner rows, but their largest is that of all parts.
+ConstTensorView SparseMoe::row_maxima(ConstTensorView inner, ForwardContext& context) const {
+  if (down_[0].matrix.activation != ActivationRule::per_token || parts_.size == 1) return {};
+  const TensorView own = context.workspace.take(DType::fp32, {inner.shape[0]}),
+                   all = context.workspace.take(DType::fp32, {parts_.size, inner.shape[0]});
+  context.ops.row_abs_maxima(inner, own);
+  context.groups.expert_parts().all_gather(own, all);
+  return all;
+}
+
 TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {
   Ops& ops = context.ops;
   const Groups& groups = context.groups;
@@ -135,7 +147,7 @@ TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const 
   const TensorView inner = context.workspace.take(context.activation, {rows, width_});
   const TensorView outputs = context.workspace.take(DType::fp32, {rows, x.shape[1]});
   ops.grouped_matmul_gate_mul(GateActivation::silu, x, routing, gate_up_weights_, inner);
-  ops.grouped_matmul(inner, routing, down_weights_, outputs);
+  ops.grouped_matmul(inner, routing, down_weights_, outputs, row_maxima(inner, context));
   if (!keeps_order_) {
     ops.combine(outputs, routing, 1, sum);
     return context.rows.sum(sum, *groups.tensor);

@@ -31,6 +31,7 @@ class SparseMoe {
  private:
   Routing routing_of(int64_t tokens, ForwardContext& context) const;
   TensorView logits(ConstTensorView x, ForwardContext& context) const;
+  ConstTensorView row_maxima(ConstTensorView inner, ForwardContext& context) const;
 
   int64_t all_experts_;
   IndexRange experts_;  // of this rank

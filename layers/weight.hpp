@@ -54,8 +54,9 @@ struct WeightSpec {
   int64_t columns = 1;  // local
   int slices = 1;       // reduction slices of the columns
   std::vector<WeightPiece> pieces;
-  bool fp32 = false;  // a matrix that keeps fp32, whatever the weight type is
-  double used = 1;    // the share of all tokens that a matrix is multiplied with
+  bool fp32 = false;         // a matrix that keeps fp32, whatever the weight type is
+  double used = 1;           // the share of all tokens that a matrix is multiplied with
+  std::string grouped = {};  // the product that it shares with those of other experts: all are stored alike
 
   DType type(DType weight_type) const {
     return fp32 || role == WeightRole::vector ? DType::fp32 : weight_type;

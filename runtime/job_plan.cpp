@@ -119,6 +119,20 @@ std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const Mo
   return std::nullopt;
 }
 
+// Whether the ranks of an expert hold whole blocks of the inputs that are rounded with one scale.
+bool keeps_blocks(const ModelConfig& config, int parts) {
+  const int64_t width = config.experts.width, block = config.activation_group;
+  return block == 1 || parts == 1 || (width % block == 0 && width / block % parts == 0);
+}
+
+std::optional<PlanRefusal> refuse_cut_blocks(const GridSize& grid, const ModelConfig& config) {
+  if (config.sparse_layers() == 0 || keeps_blocks(config, grid.tensor / grid.expert)) return std::nullopt;
+  std::vector<int> fitting = small_divisors(std::gcd(grid.tensor, config.experts.count));
+  std::erase_if(fitting, [&](int size) { return !keeps_blocks(config, grid.tensor / size); });
+  return PlanRefusal{Field::expert_size,      grid.expert, "inputs of a block",
+                     config.activation_group, true,        std::move(fitting)};
+}
+
 std::optional<PlanRefusal> refuse_context(const EngineOptions& options) {
   const int owners = options.context_size, tensor = options.tensor_size;
   if (owners < 1 || tensor % owners != 0)
@@ -228,11 +242,16 @@ std::string grid_text(const GridSize& grid) {
   return fmt::format("tensor {}{} x {}data {}", grid.tensor, factors, stages, grid.data);
 }
 
-int default_expert_size(int tensor_size, const ExpertsConfig& experts) {
-  const auto divisors = std::gcd<int64_t>(tensor_size, experts.count);
-  for (int64_t size = divisors; size > 1; --size)
-    if (divisors % size == 0 && experts.count / size >= 2 * experts.per_token) return static_cast<int>(size);
-  return 1;
+int default_expert_size(int tensor_size, const ModelConfig& config) {
+  const ExpertsConfig& experts = config.experts;
+  const auto divisors = static_cast<int>(std::gcd<int64_t>(tensor_size, experts.count));
+  int least = 1;
+  for (int size = divisors; size >= 1; --size) {
+    if (divisors % size != 0 || !keeps_blocks(config, tensor_size / size)) continue;
+    if (experts.count / size >= 2 * experts.per_token) return size;
+    least = size;
+  }
+  return least;
 }
 
 std::string layers_text(const IndexRange& layers) { return "layers " + numbers_text(layers); }
@@ -279,7 +298,8 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
   plan.grid.expert = options.expert_size.value_or(1);
   if (!config) return plan;
   if (!options.expert_size && config->experts.count > 0)
-    plan.grid.expert = default_expert_size(tensor, config->experts);
+    plan.grid.expert = default_expert_size(tensor, *config);
+  if (std::optional<PlanRefusal> refusal = refuse_cut_blocks(plan.grid, *config)) return std::move(*refusal);
 
   if (std::optional<PlanRefusal> refusal = refuse_sizes(options, *config)) return std::move(*refusal);
   set_repro(plan, options, *config);

@@ -63,7 +63,7 @@ struct PlanRefusal {
   };
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
-  // "ranks", "tensor_size", "experts", "layers", "stages", "kv heads", "ranks of a kv head", "GPUs", "positions",
+  // "ranks", "tensor_size", "experts", "inputs of a block", "layers", "stages", "kv heads", "ranks of a kv head", "GPUs", "positions",
   // "max_num_seqs"; repro: the reason
   std::string limit;
   int64_t limit_value = 0;
@@ -82,8 +82,8 @@ std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locati
 DType kv_cache_dtype(const EngineOptions& options, const QuantScheme& scheme);
 
 // How many ranks of a tensor group hold other experts, unless options say: as many as leave each at least twice the
-// experts of a token, or small batches would leave ranks without work.
-int default_expert_size(int tensor_size, const ExpertsConfig& experts);
+// experts of a token, or small batches would leave ranks without work; more where fewer would cut blocks of inputs.
+int default_expert_size(int tensor_size, const ModelConfig& config);
 
 // For messages: "tensor 2 x pipeline 2 x data 2", without axes of one rank but tensor and data; the layers of
 // each stage, "layers 0-2 | 3-4", empty for a single stage.

@@ -13,9 +13,6 @@ void set_quantize(ModelConfig& config, WeightFormat format) {
                 fmt::format("`quantize` is for models in floating point, and this one is quantised ({})",
                             scheme_of(config)->description()),
                 "its weights were rounded once", "leave it out: the checkpoint says how it is read");
-  if (config.experts.count > 0)
-    throw Error(ExitCode::usage, "`quantize` is not for models with experts",
-                "experts are read in bf16, fp16, fp32 only", "leave it out");
   config.quantize = format;
 }
 

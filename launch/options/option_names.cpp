@@ -36,11 +36,17 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> option_o
        refusal.limit_value, tensor_size, refusal.value, fitting, tensor_size * refusal.value);
 }
 
-[[noreturn]] void refuse_experts(const PlanRefusal& refusal, const ModelConfig* config) {
+[[noreturn]] void refuse_experts(const PlanRefusal& refusal, int tensor_size, const ModelConfig* config) {
   const std::string fitting = alternatives(refusal.fitting);
   if (!refusal.of_model)
     fail(ExitCode::usage, "--ep {} does not divide --tp {}; use --ep {}", refusal.value, refusal.limit_value,
          fitting);
+  if (refusal.limit != "experts")
+    fail(ExitCode::input,
+         "--tp {} --ep {} cuts an expert's blocks of {} inputs (it has {}), which are rounded with one "
+         "scale; use {}",
+         tensor_size, refusal.value, refusal.limit_value, config->experts.width,
+         fitting.empty() ? "another --tp" : "--ep " + fitting);
   if (refusal.limit_value == 0)
     fail(ExitCode::input, "--ep {} is for models with experts, and {} has none", refusal.value,
          config->architecture);
@@ -78,7 +84,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> option_o
            "a step",
            refusal.value, refusal.limit_value);
     case expert_size:
-      refuse_experts(refusal, config);
+      refuse_experts(refusal, tensor_ranks, config);
     case context_size:
       refuse_context(refusal, tensor_ranks);
     case pipeline_size:

@@ -25,6 +25,10 @@ size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits&
   if (owners > 1)
     groups.context =
         std::make_unique<DryCommunicator>(TensorRank{static_cast<int>(owner), static_cast<int>(owners)});
+  if (plan.expert().size > 1 && plan.expert_part().size > 1) {
+    groups.expert = std::make_unique<DryCommunicator>(plan.expert());
+    groups.expert_tensor = std::make_unique<DryCommunicator>(plan.expert_part());
+  }
   Workspace workspace;
   std::atomic<uint32_t> layer = 0;
   ForwardContext context{dry, workspace, groups, activation, layer};

@@ -88,7 +88,10 @@ struct Layer {
     moe.append_parameters(parameters);
     for (Parameter* parameter : parameters) {
       const WeightSpec& spec = parameter->spec;
-      parameter->matrix = ops.make_weight(spec.type(DType::bf16), spec.rows, spec.columns, spec.slices);
+      parameter->matrix = ops.make_weight({.dtype = spec.type(DType::bf16),
+                                           .rows = spec.rows,
+                                           .columns = spec.columns,
+                                           .slices = spec.slices});
       random.fill(parameter->matrix.packed.view());
     }
     router = parameters[0];

@@ -61,4 +61,5 @@ expect 4 64 "--ep 3 does not divide --tp 4; use --ep 1, 2 or 4" "${usual[@]}" --
 expect 8 65 "experts (12) do not divide by --ep 8; use --ep 1, 2 or 4" generate --model "$work/twelve" --in "$work/in" --tp 8 --ep 8
 expect 2 65 "--ep 2 is for models with experts, and Qwen3ForCausalLM has none" generate --model "$DATA/models/tiny-qwen3" --in "$work/in" --tp 2 --ep 2
 expect 2 65 "--ep 2 is for models with experts, and Qwen3ForCausalLM has none" generate --model "$DATA/models/tiny-qwen3" --in "$work/in" --ep 2
+expect 4 65 "--tp 4 --ep 1 cuts an expert's blocks of 128 inputs (it has 256), which are rounded with one scale; use --ep 2 or 4" generate --model "$DATA/models/q-moe-fp8-block" --in "$work/in" --tp 4 --ep 1
 finish

@@ -83,6 +83,12 @@ while read -r model grid experts path type blocks batching; do
   "$(dirname "$MANIPLE")/golden_requests" "$model" "$work/expected" >"$work/requests" || bad "$model: no golden requests"
   reference "$model" "$path" "$type" || continue
   layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$model/config.json")
+  if grep -q '"weight_block_size"' "$model/config.json"; then # of 128 inputs: ranks that would cut them are refused
+    head=$(sed -n 's/.*"head_dim": *\([0-9]*\).*/\1/p' "$model/config.json")
+    width=$(sed -n 's/.*"moe_intermediate_size": *\([0-9]*\).*/\1/p' "$model/config.json")
+    ((heads * head / 128 % tensor == 0)) || continue
+    [[ $experts != one || -z $width ]] || ((width / 128 % tensor == 0)) || continue
+  fi
   ((layers >= stages)) || continue
   options=(--model "$model" --tp "$tensor" --pp "$stages" --cpu-path "$path" --dtype "$type")
   if grep -qE '"num_(local_)?experts"' "$model/config.json"; then

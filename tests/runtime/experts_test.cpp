@@ -65,6 +65,52 @@ TEST(Experts, GiveGoldenTokensOnEveryGridInFp32) {
   }
 }
 
+// Ranks hold experts whole, in parts that cut groups of inputs, and both; what is rounded is the whole row.
+TEST(Experts, InCodesGiveGoldenTokensAndTheSameBitsOnEveryGrid) {
+  for (const char* name :
+       {"q-moe-gptq", "q-moe-awq", "q-moe-w4a16", "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"}) {
+    const Golden golden = testing::read_golden(name);
+    const bool blocks = std::string_view(name) == "q-moe-fp8-block";
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      const auto run = [&](const Grid& grid, BackendKind kind = BackendKind::cpu) {
+        return serve(grid.ranks(), options_for(testing::model_directory(name), dtype, grid, kind),
+                     golden_requests(golden));
+      };
+      const Served one = run({1, 1});
+      if (dtype == DType::fp32) {
+        expect_golden(golden, one, name);
+        expect_golden(golden, run({1, 1}, BackendKind::reference), fmt::format("{}, reference", name));
+      }
+      for (const Grid& grid :
+           {Grid{2, 1}, {2, 2}, {4, 2}, {4, 4}, {4, 1}, {8, 2}, {1, 1, 2}, {2, 2, 2}, {2, 1, 1, 2}}) {
+        if (blocks && (grid.pipeline > 1 || grid.tensor / grid.expert > 2 || grid.tensor > 4)) continue;
+        const Served served = run(grid);
+        EXPECT_EQ(served.plan.repro, Repro::grid) << served.plan.repro_reason;
+        EXPECT_EQ(print(served), print(one)) << name << " " << text_of(grid);
+      }
+    }
+  }
+}
+
+TEST(Experts, QuantisedWhileTheyAreLoadedAreTheSameFromBothFormsOnEveryGrid) {
+  const std::filesystem::path alone = testing::model_directory("tiny-qwen3-moe");
+  const TempDirectory fused;
+  testing::write_fused_experts(alone, fused.path());
+  const Golden golden = testing::read_golden("tiny-qwen3-moe");
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4}) {
+    const auto run = [&](const std::filesystem::path& model, const Grid& grid) {
+      EngineOptions options = options_for(model, DType::bf16, grid);
+      options.quantize = format;
+      return serve(grid.ranks(), options, golden_requests(golden));
+    };
+    const Served one = run(alone, {1, 1});
+    EXPECT_EQ(run(fused.path(), {1, 1}).info.weight_bytes, one.info.weight_bytes) << name_of(format);
+    for (const Grid& grid : {Grid{1, 1}, {2, 1}, {4, 2}, {2, 2, 2}})
+      for (const std::filesystem::path& model : {alone, fused.path()})
+        EXPECT_EQ(print(run(model, grid)), print(one)) << name_of(format) << " " << text_of(grid);
+  }
+}
+
 TEST(Experts, FusedOnDiskAreTheSame) {
   for (const char* name : {"tiny-qwen3-moe", "tiny-mixtral"}) {
     const TempDirectory fused;

@@ -235,7 +235,7 @@ ModelConfig sparse_model(int64_t experts, int64_t per_token, int64_t width) {
 
 TEST(JobPlan, LeavesEachRankAtLeastTwiceTheExpertsOfAToken) {
   const auto size = [](int tensor, int64_t experts, int64_t per_token) {
-    return default_expert_size(tensor, {.count = experts, .per_token = per_token, .dense_layers = {}});
+    return default_expert_size(tensor, sparse_model(experts, per_token, 48));
   };
   EXPECT_EQ(size(8, 8, 2), 2);    // Mixtral
   EXPECT_EQ(size(8, 128, 8), 8);  // Qwen3-30B-A3B
@@ -244,6 +244,12 @@ TEST(JobPlan, LeavesEachRankAtLeastTwiceTheExpertsOfAToken) {
   EXPECT_EQ(size(4, 4, 4), 1);
   EXPECT_EQ(plan_of(4, options_of(4), sparse_model(8, 2, 48)).grid.expert, 2);
   EXPECT_EQ(plan_of(4, options_of(4)).grid.expert, 1);
+  ModelConfig blocks = sparse_model(8, 2, 256);
+  blocks.activation_group = 128;
+  EXPECT_EQ(default_expert_size(4, blocks), 2);
+  EXPECT_EQ(default_expert_size(8, blocks), 4) << "two would cut the two blocks of an expert";
+  blocks.experts.width = 192;
+  EXPECT_EQ(default_expert_size(4, blocks), 4) << "a block is cut by any part";
 }
 
 TEST(JobPlan, OfExpertsGroupsThemByPartAndByRange) {
@@ -345,6 +351,11 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   const ModelConfig twelve = sparse_model(12, 2, 48);
   expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "experts", 12, true, {1, 2, 4});
   expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
+  experts.tensor_size = 4;
+  experts.expert_size = 1;
+  ModelConfig blocks = sparse_model(8, 2, 256);
+  blocks.activation_group = 128;
+  expect(refusal_of(4, experts, &blocks), Field::expert_size, 1, "inputs of a block", 128, true, {2, 4});
   EngineOptions contexts = options_of(4);
   contexts.context_size = 3;
   expect(refusal_of(4, contexts), Field::context_size, 3, "tensor_size", 4, false, {1, 2, 4});

@@ -244,7 +244,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Quantised, GoldenLogits,
                          ::testing::Values("q-gptq", "q-gptq-act", "q-awq", "q-w4a16", "q-int8",
                                            "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer",
-                                           "q-fp8-static-kv"),
+                                           "q-fp8-static-kv", "q-moe-gptq", "q-moe-awq", "q-moe-w4a16",
+                                           "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"),
                          [](const auto& param) { return identifier(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,

@@ -64,11 +64,6 @@ constexpr Neutral neutrals[] = {
     {"final_logit_softcapping", {}},
 };
 
-void refuse_quantised_experts(const Architecture& architecture, const JsonFields& fields) {
-  if (architecture.experts != Experts::none && !fields.is_neutral("quantization_config", {}))
-    fields.refuse("quantization_config", "none; experts are read in bf16, fp16, fp32 only");
-}
-
 void check_neutral(const JsonFields& fields, const Neutral& neutral) {
   if (!fields.is_neutral(neutral.name, neutral.value))
     fields.refuse(neutral.name, neutral.value ? fmt::format("{}, or none", *neutral.value) : "none");
@@ -254,7 +249,6 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   const json merged = unwrap_text_config(parse_json(text, where), where);
   const JsonFields fields(merged, where);
   const Architecture& architecture = architecture_of(fields);
-  refuse_quantised_experts(architecture, fields);
   for (const Neutral& neutral : neutrals) check_neutral(fields, neutral);
   if (architecture.experts == Experts::none)
     for (const std::string_view count : expert_counts) check_neutral(fields, {count, 0});

@@ -246,10 +246,11 @@ ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DT
     if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;
     const WeightShape shape = planned_weight(scheme, parameter->spec, weight_type, nullptr).shape;
     if (shape.format == WeightFormat::dense) continue;
+    uint64_t as_dense = 0;
     for (const WeightPiece& piece : parameter->spec.pieces)
-      cost.weight_bytes -=
-          static_cast<uint64_t>(piece.rows.size() * piece.columns.size()) * size_of(weight_type);
-    cost.weight_bytes += shape.stored_bytes();
+      as_dense += static_cast<uint64_t>(piece.rows.size() * piece.columns.size()) * size_of(weight_type);
+    cost.weight_bytes = cost.weight_bytes - as_dense + shape.stored_bytes();
+    if (parameter->spec.used < 1) cost.expert_bytes = cost.expert_bytes - as_dense + shape.stored_bytes();
   }
   return cost;
 }

@@ -114,8 +114,10 @@ void check_names(Model& model, const WeightIndex& index, const QuantScheme& sche
     fail(ExitCode::input, "the checkpoint holds {} that the model has no place for: {}",
          counted(extra.size(), "tensor"), some_of(extra));
   scheme.check(index);
-  for (const Parameter* parameter : model.parameters())
-    planned_weight(scheme, parameter->spec, DType::bf16, &index);
+  const Parameters parameters = model.parameters();
+  check_grouped(scheme, parameters, index);
+  for (const Parameter* parameter : parameters)
+    if (parameter->spec.grouped.empty()) planned_weight(scheme, parameter->spec, DType::bf16, &index);
 }
 
 }  // namespace maniple

@@ -25,7 +25,9 @@ class Awq final : public QuantScheme {
   std::string description() const override { return "awq 4 bit, " + groups_text(group_); }
 
  private:
+  // AutoAWQ's "gate" is the router: of an expert's name only what comes before its own parts is compared.
   std::optional<std::string> left_out(std::string_view module) const override {
+    if (module.find(".experts.") != module.npos) module = module.substr(0, module.rfind('.'));
     const ModulePattern* entry = find(left_out_, module);
     return entry ? std::optional(entry->text()) : std::nullopt;
   }

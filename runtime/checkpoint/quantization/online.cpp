@@ -38,9 +38,9 @@ struct Coder {
 
 class RoundedMatrix final : public StoredWeight {
  public:
-  RoundedMatrix(const std::string& module, const Shape& shape, ModuleQuantization quantization)
-      : tensor_(module + ".weight"),
-        inputs_(shape[1]),
+  RoundedMatrix(const std::string& tensor, const Shape& shape, ModuleQuantization quantization)
+      : tensor_(tensor),
+        inputs_(shape[shape.rank() - 1]),
         dense_(dense_weight(tensor_, shape)),
         quantization_(std::move(quantization)) {}
 
@@ -106,6 +106,10 @@ class WhileLoading final : public QuantScheme {
                                          const WeightIndex* index) const override {
     return covers(module) ? coded(module, shape, index) : dense_weight(module + ".weight", shape);
   }
+  std::unique_ptr<const StoredWeight> fused_experts(const std::string& tensor,
+                                                    const Shape& shape) const override {
+    return std::make_unique<RoundedMatrix>(tensor, shape, quantization_of(shape[2]));
+  }
 
  private:
   std::optional<std::string> left_out(std::string_view) const override { return std::nullopt; }
@@ -115,12 +119,14 @@ class WhileLoading final : public QuantScheme {
   bool is_head(std::string_view module) const { return tied_ ? !is_linear(module) : module == "lm_head"; }
   std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
                                             const WeightIndex*) const override {
-    ModuleQuantization quantization{.format = format_, .activation = ActivationRule::per_token};
-    if (is_head(module))
-      quantization = {.format = WeightFormat::int8};
-    else if (format_ == WeightFormat::int4)
-      quantization = {.format = format_, .group = int4_group < shape[1] ? int4_group : -1};
-    return std::make_unique<RoundedMatrix>(module, shape, std::move(quantization));
+    return std::make_unique<RoundedMatrix>(
+        module + ".weight", shape,
+        is_head(module) ? ModuleQuantization{.format = WeightFormat::int8} : quantization_of(shape[1]));
+  }
+  ModuleQuantization quantization_of(int64_t inputs) const {
+    if (format_ == WeightFormat::int4)
+      return {.format = format_, .group = int4_group < inputs ? int4_group : -1};
+    return {.format = format_, .activation = ActivationRule::per_token};
   }
 
   WeightFormat format_;

@@ -2,6 +2,7 @@
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace maniple {
@@ -37,11 +38,18 @@ class DenseMatrix final : public StoredWeight {
 };
 
 [[noreturn]] void refuse_parts(const std::string& one, const std::string& other) {
-  throw Error(ExitCode::input, fmt::format("{} and {} are quantised in different ways", one, other),
-              "the parts of one product must agree in format, groups, scale type, zero points, the order of "
-              "inputs and the "
-              "rule for activations",
-              "use a checkpoint whose parts agree");
+  throw Error(
+      ExitCode::input, fmt::format("{} and {} are quantised in different ways", one, other),
+      "the parts of one product, and the experts of a layer, must agree in format, groups, scale type, zero "
+      "points, the order of inputs and the rule for activations",
+      "use a checkpoint whose parts agree");
+}
+
+[[noreturn]] void refuse_order(const std::string& module) {
+  throw Error(ExitCode::input,
+              fmt::format("{} has an order of its inputs (desc_act), which experts must not have", module),
+              "one product multiplies the inputs of all experts, and each has an order of its own",
+              "use a checkpoint that was quantised without desc_act, or one in bf16");
 }
 
 }  // namespace
@@ -65,10 +73,17 @@ std::unique_ptr<const StoredWeight> QuantScheme::of(const std::string& module, c
   return dense_weight(module + ".weight", shape);
 }
 
+std::unique_ptr<const StoredWeight> QuantScheme::fused_experts(const std::string& tensor,
+                                                               const Shape& shape) const {
+  return dense_weight(tensor, shape);
+}
+
 std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, const WeightSpec& spec,
                                                   const WeightPiece& piece, const WeightIndex* index) {
-  const bool floating = spec.role == WeightRole::vector || spec.fp32 || piece.source.part != "weight";
-  if (floating) return dense_weight(piece.source.tensor(), piece.source_shape);
+  const std::string& part = piece.source.part;
+  if (spec.role == WeightRole::vector || spec.fp32 || part == "bias")
+    return dense_weight(piece.source.tensor(), piece.source_shape);
+  if (part.empty()) return scheme.fused_experts(piece.source.module, piece.source_shape);
   return scheme.of(piece.source.module, piece.source_shape, index);
 }
 
@@ -103,6 +118,26 @@ PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, 
                    .ordered = !q.order.empty(),
                    .scale = q.scale};
   return planned;
+}
+
+void check_grouped(const QuantScheme& scheme, const Parameters& parameters, const WeightIndex& index) {
+  struct First {
+    std::string module;
+    ModuleQuantization quantization;
+  };
+  std::map<std::string, First> firsts;  // by product
+  for (const Parameter* parameter : parameters) {
+    const WeightSpec& spec = parameter->spec;
+    if (spec.grouped.empty()) continue;
+    for (const WeightPiece& piece : spec.pieces)
+      if (!stored_weight(scheme, spec, piece, &index)->quantization().order.empty())
+        refuse_order(piece.source.module);
+    const std::string& module = spec.pieces[0].source.module;
+    ModuleQuantization quantization = planned_weight(scheme, spec, DType::bf16, &index).quantization;
+    quantization.input_scale = 0;  // each expert may have its own
+    const First& first = firsts.try_emplace(spec.grouped, module, quantization).first->second;
+    if (quantization != first.quantization) refuse_parts(first.module, module);
+  }
 }
 
 }  // namespace maniple

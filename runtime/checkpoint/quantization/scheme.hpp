@@ -85,6 +85,9 @@ class QuantScheme {
   // Error (input) on a module that contradicts the config.
   virtual std::unique_ptr<const StoredWeight> of(const std::string& module, const Shape& shape,
                                                  const WeightIndex* index) const;
+  // A tensor [experts, outputs, inputs] with the matrices of a layer's experts: published ones are in floating point.
+  virtual std::unique_ptr<const StoredWeight> fused_experts(const std::string& tensor,
+                                                            const Shape& shape) const;
 
  private:
   // The entry of a list of the config that leaves the module in floating point.
@@ -113,5 +116,8 @@ struct PlannedWeight {
 };
 PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, DType weight_type,
                              const WeightIndex* index);
+
+// Throws Error (input) unless all experts of a grouped product are stored alike, with their inputs in order.
+void check_grouped(const QuantScheme& scheme, const Parameters& parameters, const WeightIndex& index);
 
 }  // namespace maniple

@@ -165,6 +165,33 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
       {"q-awq",
        [&](Checkpoint& c) { c.configure("modules_to_not_convert", {"up_proj"}); },
        {"mlp.up_proj", "\"up_proj\"", "stored quantised"}},
+      {"q-moe-awq",
+       erase("mlp.experts.3.up_proj.scales"),
+       {"lacks 1", layer + "mlp.experts.3.up_proj.scales"}},
+      {"q-moe-gptq",
+       [&](Checkpoint& c) { c.tensor("block_sparse_moe.experts.2.w2.scales").info.shape[1] = 64; },
+       {layer + "block_sparse_moe.experts.2.w2.scales", "has the shape [3, 64]", "[3, 128]"}},
+      {"q-moe-gptq",
+       [&](Checkpoint& c) { c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 2); },
+       {"block_sparse_moe.experts.1.w3.g_idx", "input 0 is in group 2", "2 groups of 64"}},
+      {"q-moe-gptq",
+       [&](Checkpoint& c) {
+         c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 1);
+         c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 64, 0);
+       },
+       {layer + "block_sparse_moe.experts.1.w3", "desc_act", "experts"}},
+      {"q-moe-gptq",
+       [&](Checkpoint& c) {
+         c.tensor("block_sparse_moe.experts.2.w2.scales").info.stored_type = "F32";
+         c.tensor("block_sparse_moe.experts.2.w2.scales").info.dtype = DType::fp32;
+       },
+       {"experts.0.w2", "experts.2.w2", "different ways"}},
+      {"q-moe-gptq",
+       [&](Checkpoint& c) {
+         c.index.tensors[layer + "block_sparse_moe.gate.qweight"] = c.tensor("block_sparse_moe.gate.weight");
+         c.index.tensors.erase(layer + "block_sparse_moe.gate.weight");
+       },
+       {"lacks 1", "block_sparse_moe.gate.weight", "block_sparse_moe.gate.qweight"}},
   };
   for (const Refusal& refusal : refusals) {
     Checkpoint checkpoint(refusal.model);

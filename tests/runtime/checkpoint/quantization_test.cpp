@@ -456,25 +456,31 @@ TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
       compressed("int-quantized", R"("num_bits": 8, "type": "int", "strategy": "channel")", int_rule),
       compressed("pack-quantized", R"("num_bits": 4, "type": "int", "strategy": "group", "group_size": 32)",
                  "null")};
-  for (const std::string& quantization : schemes) {
-    ModelConfig config = small_qwen3();
-    config.quantization = quantization;
-    const auto scheme = scheme_of(config);
-    config.activation_group = scheme->activation_group();
-    const double stored = static_cast<double>(stored_bytes_of(config));
-    for (const int tensor : {1, 2, 4, 8}) {
-      double predicted = 0, allocated = 0;
-      for (int rank = 0; rank < tensor; ++rank) {
-        const Backend backend = make_backend({.kind = BackendKind::cpu});
-        const auto model = make_model(config, testing::plan_of({rank, tensor}));
-        predicted += static_cast<double>(weight_bytes(*model, DType::bf16, *scheme));
-        allocated += static_cast<double>(make_weights(*model, *backend.ops, DType::bf16, *scheme, nullptr));
+  ModelConfig mixture = small_qwen3();
+  mixture.experts = {.count = 8, .per_token = 2, .width = 768, .dense_layers = {}};
+  for (const std::string& quantization : schemes)
+    for (ModelConfig config : {small_qwen3(), mixture}) {
+      config.quantization = quantization;
+      const auto scheme = scheme_of(config);
+      config.activation_group = scheme->activation_group();
+      const double stored = static_cast<double>(stored_bytes_of(config));
+      for (const int tensor : {1, 2, 4, 8}) {
+        const bool sparse = config.experts.count > 0;
+        const int expert = sparse ? std::max(1, tensor / 2) : 1;
+        // Every rank has the router, in fp32 and a whole panel.
+        const double routers = sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers) : 0;
+        double predicted = 0, allocated = 0;
+        for (int rank = 0; rank < tensor; ++rank) {
+          const Backend backend = make_backend({.kind = BackendKind::cpu});
+          const auto model = make_model(config, testing::plan_of({rank, tensor}, expert));
+          predicted += static_cast<double>(weight_bytes(*model, DType::bf16, *scheme));
+          allocated += static_cast<double>(make_weights(*model, *backend.ops, DType::bf16, *scheme, nullptr));
+        }
+        EXPECT_LE(predicted, 1.05 * stored + routers) << scheme->description() << " tp " << tensor;
+        EXPECT_LE(allocated, 1.05 * stored + routers) << scheme->description() << " tp " << tensor;
+        EXPECT_GE(allocated, 0.97 * stored) << scheme->description() << " tp " << tensor;
       }
-      EXPECT_LE(predicted, 1.05 * stored) << scheme->description() << " tp " << tensor;
-      EXPECT_LE(allocated, 1.05 * stored) << scheme->description() << " tp " << tensor;
-      EXPECT_GE(allocated, 0.97 * stored) << scheme->description() << " tp " << tensor;
     }
-  }
 }
 
 }  // namespace

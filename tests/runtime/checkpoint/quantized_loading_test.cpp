@@ -21,6 +21,8 @@ namespace {
 
 constexpr const char* quantised_models[] = {"q-gptq", "q-gptq-act",    "q-awq",         "q-w4a16",
                                             "q-int8", "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer"};
+constexpr const char* quantised_mixtures[] = {"q-moe-gptq", "q-moe-awq",         "q-moe-w4a16",
+                                              "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"};
 
 WeightIndex index_of(const std::filesystem::path& directory, const ModelConfig& config) {
   WeightIndex index = read_index(directory);
@@ -121,12 +123,12 @@ void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const Wei
 
 // Loads as a job does, with rounds so small that the tensors of a module arrive apart.
 void load_on(int data, int tensor, const std::filesystem::path& directory, const ModelConfig& config,
-             const QuantScheme& scheme) {
+             const QuantScheme& scheme, int expert = 1) {
   const WeightIndex index = index_of(directory, config);
   check_names(*make_model(config, {}), index, scheme);
   std::vector<WeightNeeds> needs;
   for (int member = 0; member < tensor; ++member)
-    needs.push_back(needs_of(*make_model(config, testing::plan_of({member, tensor})), index, scheme));
+    needs.push_back(needs_of(*make_model(config, testing::plan_of({member, tensor}, expert)), index, scheme));
   std::vector<std::vector<int>> replicas(static_cast<size_t>(data));
   for (int rank = 0; rank < data * tensor; ++rank)
     replicas[static_cast<size_t>(rank / tensor)].push_back(rank);
@@ -134,7 +136,7 @@ void load_on(int data, int tensor, const std::filesystem::path& directory, const
   run_transports(data * tensor, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));
     const Backend backend = make_backend({.kind = BackendKind::reference});
-    const auto model = make_model(config, testing::plan_of({transport.rank() % tensor, tensor}));
+    const auto model = make_model(config, testing::plan_of({transport.rank() % tensor, tensor}, expert));
     make_weights(*model, *backend.ops, DType::fp32, scheme, &own);
     std::atomic<uint32_t> blocks = 0;
     read += load_weights(*model, *backend.ops, own, scheme, plan_reads(needs, own, data, 5'000), transport,
@@ -155,6 +157,17 @@ TEST(QuantisedLoading, GivesEveryRankItsPartOnEveryGrid) {
       if (config.num_heads % tensor != 0) continue;
       SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, data, tensor));
       load_on(data, tensor, model_directory(name), config, *scheme);
+    }
+  }
+}
+
+TEST(QuantisedLoading, GivesEveryRankItsExpertsAndItsPartOfThem) {
+  for (const char* name : quantised_mixtures) {
+    const ModelConfig config = read_model_config(model_directory(name));
+    const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
+    for (const auto& [data, tensor, expert] : {std::tuple{1, 1, 1}, {1, 2, 1}, {2, 2, 2}, {1, 4, 2}}) {
+      SCOPED_TRACE(fmt::format("{} dp {} tp {} ep {}", name, data, tensor, expert));
+      load_on(data, tensor, model_directory(name), config, *scheme, expert);
     }
   }
 }

@@ -48,9 +48,12 @@ class TinyRunner {
     model_->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{
-        limits,      {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
-        num_blocks,  dry_run(*model_, {}, ops, limits, DType::fp32, config_),
-        DType::fp32, config_.vocab_size};
+        .limits = limits,
+        .kv = {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
+        .num_blocks = num_blocks,
+        .scratch = dry_run(*model_, {}, ops, limits, DType::fp32, config_),
+        .activation = DType::fp32,
+        .vocabulary_size = config_.vocab_size};
     runner_.emplace(*model_, ops, groups_, sizes, layer_);
   }
   ModelRunner* operator->() { return &*runner_; }
