@@ -353,9 +353,9 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
   experts.tensor_size = 4;
   experts.expert_size = 1;
-  ModelConfig blocks = sparse_model(8, 2, 256);
-  blocks.activation_group = 128;
-  expect(refusal_of(4, experts, &blocks), Field::expert_size, 1, "inputs of a block", 128, true, {2, 4});
+  ModelConfig rounded = sparse_model(8, 2, 256);
+  rounded.activation_group = 128;
+  expect(refusal_of(4, experts, &rounded), Field::expert_size, 1, "inputs of a block", 128, true, {2, 4});
   EngineOptions contexts = options_of(4);
   contexts.context_size = 3;
   expect(refusal_of(4, contexts), Field::context_size, 3, "tensor_size", 4, false, {1, 2, 4});
