@@ -211,6 +211,7 @@ RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, cons
 std::vector<int> fitting_tensor_sizes(std::vector<int> sizes, JobPlan plan, const ModelConfig& config) {
   std::erase_if(sizes, [&](int size) {
     plan.grid = {.tensor = size, .pipeline = plan.grid.pipeline};
+    if (config.experts.count > 0) plan.grid.expert = default_expert_size(size, config);
     try {
       make_model(config, plan.rank(0));
       return false;

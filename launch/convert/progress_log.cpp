@@ -19,7 +19,8 @@ std::optional<ProgressLog::Content> ProgressLog::read() const {
   Content content{std::string(first->frame.bytes), {}};
   while (const std::optional<FrameReader::Entry> entry = log.next()) {
     std::vector<uint64_t> hashes(entry->frame.bytes.size() / sizeof(uint64_t));
-    std::copy_n(entry->frame.bytes.data(), hashes.size() * sizeof(uint64_t), reinterpret_cast<char*>(hashes.data()));
+    std::copy_n(entry->frame.bytes.data(), hashes.size() * sizeof(uint64_t),
+                reinterpret_cast<char*>(hashes.data()));
     content.finished[entry->frame.tag] = std::move(hashes);
   }
   return content;
