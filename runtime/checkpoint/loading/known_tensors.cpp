@@ -63,8 +63,9 @@ void read_known_tensors(WeightIndex& index, const ModelConfig& config) {
   if (scheme->description().empty()) return;
   const std::set<std::string> biases = biases_of(*make_model(config, {}), index);
   for (auto& [name, tensor] : index.tensors)
-    if (scheme->decides(name) || is_scalar(tensor.info) ||
-        (name.ends_with(".bias") && !biases.contains(name)))
+    if (scheme->decides(name))
+      tensor.value = scheme->condensed(name, known.read(tensor));
+    else if (is_scalar(tensor.info) || (name.ends_with(".bias") && !biases.contains(name)))
       tensor.value = known.read(tensor);
 }
 

@@ -49,6 +49,12 @@ std::optional<int> uniform_zero(const IndexedTensor& zeros, int bits) {
   return static_cast<int>(first & ((1U << bits) - 1));
 }
 
+bool is_ascending(std::span<const int32_t> groups, int64_t size) {
+  for (size_t input = 0; input < groups.size(); ++input)
+    if (groups[input] != static_cast<int64_t>(input) / size) return false;
+  return true;
+}
+
 class Gptq final : public QuantScheme {
  public:
   explicit Gptq(const SchemeConfig& config) {
@@ -74,6 +80,21 @@ class Gptq final : public QuantScheme {
     const std::string_view module = tensor.substr(0, tensor.rfind('.'));
     return tensor.ends_with(".g_idx") ||
            (tensor.ends_with(".qzeros") && settings_of_module(module).symmetric);
+  }
+
+  // Nothing of groups that lie one after the other, and one word of zero points that are all the same.
+  std::vector<std::byte> condensed(std::string_view tensor, std::vector<std::byte> value) const override {
+    const std::string_view module = tensor.substr(0, tensor.rfind('.'));
+    std::vector<int32_t> words(value.size() / sizeof(int32_t));
+    if (words.empty()) return value;
+    std::memcpy(words.data(), value.data(), words.size() * sizeof(int32_t));
+    const auto inputs = static_cast<int64_t>(words.size());
+    const int64_t group = settings_of_module(module).group;
+    if (tensor.ends_with(".qzeros") && std::ranges::count(words, words[0]) == inputs)
+      value.resize(sizeof(int32_t));
+    else if (tensor.ends_with(".g_idx") && is_ascending(words, group < 0 ? inputs : group))
+      value.clear();
+    return value;
   }
 
   // Symmetric zero points say which version a file has, whatever its config says; all modules must have the same.

@@ -81,6 +81,10 @@ class QuantScheme {
   virtual void check(const WeightIndex& /*index*/) const {}
   // Whether the first rank reads this tensor with the index, for all: it is small, and says how others are read.
   virtual bool decides(std::string_view /*tensor*/) const { return false; }
+  // Its value as all ranks get it: no longer than what it decides. A model has thousands of experts.
+  virtual std::vector<std::byte> condensed(std::string_view /*tensor*/, std::vector<std::byte> value) const {
+    return value;
+  }
   // The matrix `<module>.weight` of this shape. index: null without a checkpoint; then the config alone decides. Throws
   // Error (input) on a module that contradicts the config.
   virtual std::unique_ptr<const StoredWeight> of(const std::string& module, const Shape& shape,

@@ -91,6 +91,12 @@ struct Checkpoint {
   void set(const std::string& name, size_t i, T value) {
     std::memcpy(&tensor(name).value.at(i * sizeof value), &value, sizeof value);
   }
+  // Groups of inputs that lie one after the other are not kept.
+  void set_groups(const std::string& name, int64_t inputs, int64_t group) {
+    tensor(name).value.resize(static_cast<size_t>(inputs) * sizeof(int32_t));
+    for (int64_t i = 0; i < inputs; ++i)
+      set<int32_t>(name, static_cast<size_t>(i), static_cast<int32_t>(i / group));
+  }
   void configure(const std::string& field, const nlohmann::json& value) {
     nlohmann::json fields = nlohmann::json::parse(config.quantization);
     fields[field] = value;
@@ -172,10 +178,15 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
        [&](Checkpoint& c) { c.tensor("block_sparse_moe.experts.2.w2.scales").info.shape[1] = 64; },
        {layer + "block_sparse_moe.experts.2.w2.scales", "has the shape [3, 64]", "[3, 128]"}},
       {"q-moe-gptq",
-       [&](Checkpoint& c) { c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 2); },
+       [&](Checkpoint& c) {
+         EXPECT_TRUE(c.tensor("block_sparse_moe.experts.1.w3.g_idx").value.empty());
+         c.set_groups("block_sparse_moe.experts.1.w3.g_idx", 128, 64);
+         c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 2);
+       },
        {"block_sparse_moe.experts.1.w3.g_idx", "input 0 is in group 2", "2 groups of 64"}},
       {"q-moe-gptq",
        [&](Checkpoint& c) {
+         c.set_groups("block_sparse_moe.experts.1.w3.g_idx", 128, 64);
          c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 1);
          c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 64, 0);
        },
