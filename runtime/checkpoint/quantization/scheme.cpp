@@ -135,7 +135,7 @@ void check_grouped(const QuantScheme& scheme, const Parameters& parameters, cons
     const std::string& module = spec.pieces[0].source.module;
     ModuleQuantization quantization = planned_weight(scheme, spec, DType::bf16, &index).quantization;
     quantization.input_scale = 0;  // each expert may have its own
-    const First& first = firsts.try_emplace(spec.grouped, module, quantization).first->second;
+    const First& first = firsts.try_emplace(spec.grouped, First{module, quantization}).first->second;
     if (quantization != first.quantization) refuse_parts(first.module, module);
   }
 }
