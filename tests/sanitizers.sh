@@ -8,7 +8,8 @@ asan_tests=(parallel_test layers_test scheduling_test control_test checkpoint_te
 tsan_tests=(parallel_test control_test supervision_test run_directory_test record_test)
 quick='' limit=3600
 if [ "${1:-}" = --quick ]; then
-  quick=-quick limit=600
+  quick=-quick limit=900
+  export SUM_EPOCHS=${SUM_EPOCHS:-500}
   shift
 else
   asan_tests+=(kernels_test emulation_test cuda_kernels_test amx_emulation_test execution_test model_test engine_test)
