@@ -65,7 +65,8 @@ void read_known_tensors(WeightIndex& index, const ModelConfig& config) {
   for (auto& [name, tensor] : index.tensors)
     if (scheme->decides(name))
       tensor.value = scheme->condensed(name, known.read(tensor));
-    else if (is_scalar(tensor.info) || (name.ends_with(".bias") && !biases.contains(name)))
+    else if (!is_kv_scale(name) &&
+             (is_scalar(tensor.info) || (name.ends_with(".bias") && !biases.contains(name))))
       tensor.value = known.read(tensor);
 }
 
