@@ -48,6 +48,7 @@ struct AttentionKernel {
 };
 
 // bf16: the type of queries, cache and output is bf16, else fp32.
+AttentionKernel attention_kernel_amx(bool bf16);
 AttentionKernel attention_kernel_avx512_bf16(bool bf16);
 AttentionKernel attention_kernel_avx512(bool bf16);
 AttentionKernel attention_kernel_avx2(bool bf16);

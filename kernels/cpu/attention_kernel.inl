@@ -16,10 +16,17 @@ constexpr int max_rows = lanes == 16 ? 6 : 4;
 constexpr int key_vectors = lanes == 16 ? 4 : 2;
 constexpr int wide_values = lanes == 16 ? 8 : 4;  // for few rows
 constexpr int wide_rows = lanes == 16 ? 3 : 2;    // so few that memory limits them: they prefetch
-constexpr int groups_ahead = 2;                   // of positions, to prefetch
+// Of positions, to prefetch into the second cache: the first one waits for too few lines at once.
+constexpr int groups_ahead = 4;
 
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int rows_of(const AttentionTile& tile) { return tile.tokens * tile.group; }
+template <typename Element>
+inline const Element* query_of(const AttentionTile& tile, int row) {
+  const int head = row % tile.group;
+  return static_cast<const Element*>(tile.queries) + row / tile.group * tile.token_stride +
+         head / tile.owner_heads * tile.owner_stride + head % tile.owner_heads * tile.head_dim;
+}
 
 // Runs body.template operator()<count>(), for a count from 1 to N.
 template <int N, typename Body>
@@ -163,7 +170,7 @@ void score_tile(const Split& split, const float* queries, float* scores) {
       with_count<key_vectors>((left + lanes - 1) / lanes, [&]<int N>() {
         Floats sums[R][N] = {};
         const auto key_words = [&](int word, int v) {
-          if (R <= wide_rows) __builtin_prefetch(ahead[v] + word * position_group);
+          if (R <= wide_rows) __builtin_prefetch(ahead[v] + word * position_group, 0, 2);
           return load<Words>(vectors[v] + word * position_group);
         };
         const auto all = [](Words word, int, int) { return word; };
@@ -223,7 +230,7 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
   multiply<R, N, Split>(
       weights, split_size, words,
       [&](int word, int v) {
-        if (R <= wide_rows) __builtin_prefetch(ahead + word * head_dim + v * lanes);
+        if (R <= wide_rows) __builtin_prefetch(ahead + word * head_dim + v * lanes, 0, 2);
         return load<Words>(values + word * head_dim + v * lanes);
       },
       [&](Words value, int word, int r) {
@@ -280,13 +287,8 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
   const int stride = head_dim / Split::in_word * Dot<Element>::floats_per_word;
   float* queries = scratch;
   float* scores = queries + attention_tile_rows * head_dim;
-  for (int row = 0; row < rows; ++row) {
-    const int head = row % tile.group;
-    Dot<Element>::prepare(static_cast<const Element*>(tile.queries) + row / tile.group * tile.token_stride +
-                              head / tile.owner_heads * tile.owner_stride +
-                              head % tile.owner_heads * head_dim,
-                          head_dim, queries + row * stride);
-  }
+  for (int row = 0; row < rows; ++row)
+    Dot<Element>::prepare(query_of<Element>(tile, row), head_dim, queries + row * stride);
   score_tile(split, queries, scores);
 
   float* maxima = partial + rows * head_dim;

@@ -37,6 +37,7 @@ PathKernels kernels_of(CpuPath path) {
                         rotary_kernel_avx512, sampling_kernels_avx512};
   switch (path) {
     case CpuPath::amx:  // processors with tiles run fp32 FMA faster than bf16 dot products
+      avx512.attention = attention_kernel_amx;
       return make_path_kernels({{matmul_bf16_amx, 32, 16, amx_pairs}, code_kernels_bf16_amx()}, fp32_avx512,
                                {matmul_integers_amx, 32, 16, amx_words, amx_words}, avx512);
     case CpuPath::avx512_bf16:

@@ -16,7 +16,7 @@ namespace {
   if (peers.claim_fault_report() || peers.claim_fault_report(RankActivity::reported))
     say(error_block({ExitCode::fault,
                      rank ? fmt::format("rank {} on {} does not come to its end", *rank, host_name())
-                          : "MPI does not come to its end: a rank stands still, or cannot be reached",
+                          : "MPI does not come to its end: a rank hangs, or cannot be reached",
                      "the job is over, but the launcher would wait for ever",
                      "look at the nodes of the job; a run directory tells how far it came"}));
   std::this_thread::sleep_for(std::chrono::seconds(1));

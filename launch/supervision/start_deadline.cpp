@@ -29,7 +29,7 @@ void report_missing_ranks(const RollCall& ranks, int count, milliseconds limit) 
 void report_end(RollCall& ranks, int rank, Seconds limit) {
   const Error error(ExitCode::fault,
                     fmt::format("the ranks did not find each other within {:g} s", limit.count()),
-                    "a rank did not start, stands still, or cannot be reached over the network",
+                    "a rank did not start, hangs, or cannot be reached over the network",
                     "look at the nodes of the job, and try a small MPI program in the same layout");
   if (!ranks.reports())
     return std::this_thread::sleep_for(std::chrono::seconds(2));  // the first process that ends ends the job

@@ -54,7 +54,7 @@ def maniple_decode(program, config, batch, threads):
         subprocess.run([program, "bench", "latency", "--model", folder, "--load", "random", "--threads", str(threads), "--lengths", f"fixed:{PROMPT}/{STEPS + 3}",
                         "--batch-size", str(batch), "--warmup", "1", "--repeats", "3", "--json", f"{folder}/out", "--quiet"], check=True, stdout=subprocess.DEVNULL)
         with open(f"{folder}/out") as text:
-            return json.load(text)["median_tpot_ms"] / 1e3
+            return json.load(text)["rows"][0]["median_tpot_ms"] / 1e3
 
 
 def main():

@@ -105,7 +105,7 @@ strike() {  # SIGNAL PROCESS...
   kill "-$1" "${@:2}" 2>/dev/null && hit=yes && ((++injected[$kind]))
   story+=" $1 after $(done_of "$run")"
 }
-stands_still() {  # PROCESS...: a process in a system call stops at its end, which a busy disk makes late
+is_stopped() {  # PROCESS...: a process in a system call stops at its end, which a busy disk makes late
   local process
   for process; do ! grep -qs '^State:.[RSD]' "/proc/$process/task/"*/status || return 1; done
 }
@@ -185,7 +185,7 @@ zombie() {
   begin_ranks && moment
   strike STOP "$job" "${ranks[@]}"
   local asleep=("$job" "${ranks[@]}") its_log=$log
-  until_true 30 stands_still "${asleep[@]}" || bad "does not stop"
+  until_true 30 is_stopped "${asleep[@]}" || bad "does not stop"
   undisturbed
   job=${asleep[0]} ranks=("${asleep[@]:1}") log=$its_log
   wake "${asleep[@]}"

@@ -99,7 +99,7 @@ for rank in 0 1 2 3; do
   grep -q 'start: rank' "$work/suspended/jobs/1/logs/rank-000$rank.log" && grep -q 'end: load' "$work/suspended/jobs/1/logs/rank-000$rank.log" || bad "the log of rank $rank"
 done
 
-say "a rank that stands still at the end of MPI, with all work done, is told too, and ends"
+say "a rank that hangs at the end of MPI, with all work done, is named too, and ends"
 for place in "1 before" "0 behind" "3 behind"; do
   name=late-${place/ /-}
   words="rank ${place% *} on $(uname -n) does not come to its end"

@@ -99,7 +99,7 @@ wait "$job"
 "$MANIPLE" status --run-dir "$work/term" --rc --json >"$work/out"
 (($? == 75)) && grep -q '"state":"stopped","exit_code":75,"requests":182,"done":[0-9]' "$work/out" || bad "status --json: $(cat "$work/out")"
 
-say "two starts at once: one wins, the other is told who"
+say "two starts at once: one wins, the other names it"
 for i in 1 2; do
   start twice$i 1 "${usual[@]}" --run-dir "$work/twice" --backend reference
   both[i]=$job

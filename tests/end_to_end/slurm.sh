@@ -108,7 +108,7 @@ ended gpu 60 69
 says gpu 'error: (this build has no CUDA backend|no GPU is visible)'
 [[ $(job "$id" TresPerNode) == *gpu:4 ]] || bad "gpu.sbatch asked for: $(cluster scontrol show job "$id")"
 
-say "one rank alone in an allocation of several tasks is told how to start all"
+say "one rank alone in an allocation of several tasks says how to start all"
 submit alone --wrap="maniple doctor --quick"
 ended alone 60 0
 says alone '^warning: one rank runs alone in a Slurm allocation of 4 tasks'

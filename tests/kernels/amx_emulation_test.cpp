@@ -1,11 +1,11 @@
-// The AMX path over emulated tiles: every machine runs the source that AMX machines run. This binary defines
-// what the library's matmul_amx.cpp does, so the linker does not take that.
+// The AMX path over emulated tiles: every machine runs the source that AMX machines run, the tests of attention included. This
+// binary defines what the library's *_amx.cpp do, so the linker does not take those.
 
 #include <kernels/code_products.hpp>
+#include <kernels/subjects.hpp>
 #include <support/amx_emulation.hpp>
 
-#include <kernels/cpu/cpu_device.hpp>
-#include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/cpu/attention_amx.inl>
 #include <kernels/cpu/matmul_amx.inl>
 #include <kernels/reference/reference_ops.hpp>
 
@@ -24,6 +24,14 @@ void cpu::matmul_integers_amx(const CodeBlock& block) {
   multiply_codes<IntegerProducts<AmxKernel<EmulatedTiles, true>>>(block);
 }
 cpu::CodeKernels cpu::code_kernels_bf16_amx() { return amx_code_kernels<EmulatedTiles>(); }
+cpu::AttentionKernel cpu::attention_kernel_amx(bool bf16) {
+  return bf16 ? attention_kernel_of_tiles<EmulatedTiles>() : attention_kernel(false);
+}
+
+const std::vector<testing::Subject>& testing::all_subjects() {
+  static const std::vector<Subject> subjects{{BackendKind::cpu, CpuPath::amx, true}};
+  return subjects;
+}
 
 namespace {
 

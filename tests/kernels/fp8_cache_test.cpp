@@ -18,7 +18,7 @@ INSTANTIATE_TEST_SUITE_P(Every, Fp8Cache, ::testing::ValuesIn([] {
                          }()),
                          name_of_subject);
 
-constexpr HeadLayout heads{6, 2, 48};
+constexpr HeadLayout heads{6, 2, 96};
 constexpr int64_t block_size = 16, blocks = 48;
 
 // One sequence in blocks from the last to the first, without padding.

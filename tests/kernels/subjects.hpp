@@ -4,6 +4,8 @@
 
 #include <emulation/emulated_backend.hpp>
 #include <kernels/backend.hpp>
+#include <kernels/cpu/cpu_device.hpp>
+#include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/factory/make_backend.hpp>
 #include <support/mirrored_backend.hpp>
 #include <support/random_tensors.hpp>
@@ -11,8 +13,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace maniple::testing {
 
@@ -24,10 +29,17 @@ inline Backend backend_of(BackendKind kind, CpuPath path = CpuPath::automatic, i
   return make_backend(options);
 }
 
+// The path amx, on processors without it too: only in the binary whose tiles are plain C++.
+inline Backend emulated_tiles(int threads) {
+  auto device = std::make_unique<CpuDevice>("emulated tiles");
+  auto ops = std::make_unique<cpu::CpuOps>(*device, std::make_unique<ThreadPool>(threads), CpuPath::amx);
+  return {std::move(device), std::move(ops)};
+}
+
 struct Subject {
   BackendKind kind;
   CpuPath path = CpuPath::automatic;
-  bool emulated = false;
+  bool emulated = false;  // the GPU, or the tiles of amx
 };
 
 inline void PrintTo(const Subject& subject, std::ostream* out) {
@@ -39,17 +51,8 @@ inline void PrintTo(const Subject& subject, std::ostream* out) {
                                                     : "cuda");
 }
 
-inline const std::vector<Subject>& all_subjects() {
-  static const std::vector<Subject> subjects{{BackendKind::reference},
-                                             {BackendKind::cpu, CpuPath::amx},
-                                             {BackendKind::cpu, CpuPath::avx512_bf16},
-                                             {BackendKind::cpu, CpuPath::avx512},
-                                             {BackendKind::cpu, CpuPath::avx2},
-                                             {BackendKind::cpu, CpuPath::portable},
-                                             {BackendKind::cuda, CpuPath::automatic, true},
-                                             {BackendKind::cuda}};
-  return subjects;
-}
+// Of this test binary.
+const std::vector<Subject>& all_subjects();
 
 inline std::string name_of_subject(const ::testing::TestParamInfo<Subject>& info) {
   return ::testing::PrintToString(info.param);
@@ -63,9 +66,10 @@ inline std::string lack_of_hardware(const Subject& subject) {
       return std::string("no GPU: ") + error.what();
     }
   const auto paths = available_cpu_paths();
+  const CpuPath path = subject.emulated ? CpuPath::avx512 : subject.path;  // of what is not emulated
   const bool missing =
-      subject.kind == BackendKind::cpu && std::find(paths.begin(), paths.end(), subject.path) == paths.end();
-  return missing ? fmt::format("this processor cannot run the path {}", name_of(subject.path)) : "";
+      subject.kind == BackendKind::cpu && std::find(paths.begin(), paths.end(), path) == paths.end();
+  return missing ? fmt::format("this processor cannot run the path {}", name_of(path)) : "";
 }
 
 class Conformance : public ::testing::TestWithParam<Subject> {
@@ -78,6 +82,7 @@ class Conformance : public ::testing::TestWithParam<Subject> {
 
   // threads: on a GPU the number of the run; under emulation it decides the order of the device's threads.
   static Backend with_threads(int threads) {
+    if (GetParam().kind == BackendKind::cpu && GetParam().emulated) return emulated_tiles(threads);
     if (GetParam().kind != BackendKind::cuda) return backend_of(GetParam().kind, GetParam().path, threads);
     return mirrored(GetParam().emulated ? emulation::emulated_cuda_backend(static_cast<uint64_t>(threads))
                                         : backend_of(BackendKind::cuda));

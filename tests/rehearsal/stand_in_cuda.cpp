@@ -144,7 +144,7 @@ void run_first(CUstream_st& stream) {
 }
 
 // Runs the operations that can run. Returns whether the stream is past the place. An operation that follows another stream
-// advances that one first; a stream that follows itself in a circle stands still, as on a GPU.
+// advances that one first; a stream that follows itself in a circle hangs, as on a GPU.
 cudaError_t advance(CUstream_st& stream, uint64_t place) {
   const auto can_go_on = [&] {
     return stream.finished < place && gpu().broken == cudaSuccess && stream.waiting.front().can_run();

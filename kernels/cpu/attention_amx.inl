@@ -1,0 +1,212 @@
+// Attention over one tile by products of 16 rows with 16 keys, or 16 dimensions of values, of a cache of bf16 or e4m3.
+// Tiles is AmxTiles, or in the tests a plain C++ class with the same members.
+//
+// One instruction adds 32 dimensions, or 32 positions; the next one follows. Weights are rounded to bf16. The bits of a row do
+// not depend on the rows beside it. Rows between the tile's last one and a multiple of 16 hold anything; nobody reads them.
+#include <kernels/cpu/attention_kernel.inl>
+
+namespace maniple::cpu {
+namespace {
+
+struct WeightsOfTiles {};
+template <>
+struct Dot<WeightsOfTiles> {
+  static void store_weights(float* row, int key, Floats weights) {
+    store_elements(reinterpret_cast<uint16_t*>(row) + key, weights);
+  }
+};
+
+template <typename Tiles, typename Cached>
+class TileAttention {
+ public:
+  static constexpr int step = 32;  // dimensions of a key, or positions, of one product
+
+  TileAttention(const AttentionTile& tile, int64_t index)
+      : tile_(tile), split_{tile, index * split_size}, keys_(split_.keys_of(rows_of(tile) - 1)) {}
+
+  void run(float* scratch, float* partial) {
+    float* const scores = scratch + attention_tile_rows * tile_.head_dim;
+    with_count<attention_tile_rows / height>((rows_of(tile_) + height - 1) / height, [&]<int R>() {
+      score<R>(scratch, scores);
+      exponentiate_rows(scores, partial + rows_of(tile_) * tile_.head_dim);
+      add_values<R>(scores, scratch);
+    });
+    take(scores, scratch, partial);
+  }
+
+ private:
+  using Split = cpu::Split<uint16_t, Cached>;
+  static constexpr int height = 16, depth = 16, width = 16;  // rows, words of a row, columns of a tile
+  static constexpr int left_tile = 3, right_tile = 6;        // 0..2 are sums
+  static constexpr int64_t tile_bytes = width * 4;
+
+  template <int R, int r = 0, typename F>
+  static void for_tiles(const F& f) {
+    f.template operator()<r>();
+    if constexpr (r + 1 < R) for_tiles<R, r + 1>(f);
+  }
+
+  // out [R x 16][16] = left * right; left: rows of bf16, `stride` elements apart; load(i): loads the i-th step of the right side.
+  template <int R, typename Load>
+  void multiply(const uint16_t* left, int64_t stride, int steps, const Load& load, float* out,
+                int64_t out_stride) {
+    for_tiles<R>([&]<int r>() { tiles_.template zero<r>(); });
+    for (int i = 0; i < steps; ++i) {
+      load(i);
+      for_tiles<R>([&]<int r>() {
+        tiles_.template load<left_tile + r>(left + r * height * stride + i * step, 2 * stride);
+        tiles_.template dot<r, left_tile + r, right_tile>();
+      });
+    }
+    for_tiles<R>([&]<int r>() { tiles_.template store<r>(out + r * height * out_stride, 4 * out_stride); });
+  }
+
+  // scores [row][key], in units of log 2, also of keys that a row does not see.
+  template <int R>
+  void score(float* queries, float* scores) {
+    const int rows = rows_of(tile_), head_dim = tile_.head_dim;
+    auto* const left = reinterpret_cast<uint16_t*>(queries);
+    __builtin_memset(left, 0, 2 * static_cast<size_t>(R * height * head_dim));
+    for (int row = 0; row < rows; ++row)
+      __builtin_memcpy(left + row * head_dim, query_of<uint16_t>(tile_, row),
+                       2 * static_cast<size_t>(head_dim));
+    const float scale = tile_.scale * 0x1.715476p0f;  // log2(e)
+    for (int key = 0; key < keys_; key += position_group) {
+      const uint32_t* const words = split_.at(tile_.keys, key);
+      const uint32_t* const ahead = split_.ahead(keys_, key / position_group);
+      multiply<R>(
+          left, head_dim, head_dim / step,
+          [&](int i) {
+            const int stored = i * depth / Split::parts;
+            for (int word = 0; R == 1 && word < depth / Split::parts; ++word)
+              __builtin_prefetch(ahead + (stored + word) * position_group, 0, 2);
+            load_keys(words + stored * position_group);
+          },
+          scores + key, split_size);
+      for (int row = 0; row < rows; ++row)
+        for (float* score = scores + row * split_size + key; score < scores + row * split_size + key + width;
+             score += lanes)
+          store(score, load<Floats>(score) * scale);
+    }
+  }
+
+  void load_keys(const uint32_t* words) {
+    if constexpr (Split::parts == 1) return tiles_.template load<right_tile>(words, tile_bytes);
+    widen(words, position_group, depth / Split::parts, right_);
+    tiles_.template load<right_tile>(right_, tile_bytes);
+  }
+
+  // to [words x parts][16] = pairs of bf16.
+  static void widen(const uint32_t* words, int64_t stride, int count, uint32_t* to) {
+    for (int word = 0; word < count; ++word)
+      for (int column = 0; column < width; column += lanes) {
+        const Words stored = load<Words>(words + word * stride + column);
+        for (int part = 0; part < Split::parts; ++part)
+          store(to + (word * Split::parts + part) * width + column, Split::word(stored, part));
+      }
+  }
+
+  void exponentiate_rows(float* scores, float* maxima) const {
+    const int rows = rows_of(tile_), end = (keys_ + step - 1) & -step;
+    for (int row = 0; row < rows; ++row)
+      exponentiate<WeightsOfTiles>(scores + row * split_size, split_.keys_of(row), end, maxima[row],
+                                   maxima[rows + row]);
+  }
+
+  // out [row][head_dim]
+  template <int R>
+  void add_values(const float* weights, float* out) {
+    const int steps = (keys_ + step - 1) / step;
+    for (int d = 0; d < tile_.head_dim; d += width)
+      multiply<R>(
+          reinterpret_cast<const uint16_t*>(weights), 2 * split_size, steps,
+          [&](int i) { load_values(i * step, d); }, out + d, tile_.head_dim);
+  }
+
+  void load_values(int first, int d) {
+    const bool in_place = Split::parts == 1 && first + step <= split_.keys_of(0) && tile_.block_shift >= 5;
+    if (in_place)
+      return tiles_.template load<right_tile>(split_.at(tile_.values, first) + d, 4 * tile_.head_dim);
+    for (int half = 0; half < 2; ++half) {
+      const int key = first + half * position_group;
+      uint32_t* const to = right_ + half * depth / 2 * width;
+      if (key < keys_) widen(split_.at(tile_.values, key) + d, tile_.head_dim, depth / 2 / Split::parts, to);
+      for (int pair = 0; pair < depth / 2; ++pair) hide_unseen(key + 2 * pair, to + pair * width);
+    }
+    tiles_.template load<right_tile>(right_, tile_bytes);
+  }
+
+  // Of a pair of positions: those that no row sees, and numbers that are not finite where only some rows see them. Weights of 0
+  // would not hide them.
+  void hide_unseen(int key, uint32_t* pair) {
+    const int all = split_.keys_of(0);
+    if (key + 2 <= all) return;
+    for (int column = 0; column < width; ++column)
+      for (int second = 0; second < 2; ++second) {
+        const uint32_t mask = second ? 0xffff0000u : 0xffffu;
+        const bool finite = (pair[column] & mask & 0x7f807f80u) != (mask & 0x7f807f80u);
+        if (key + second >= keys_ || (key + second >= all && !finite)) pair[column] &= ~mask;
+        hidden_ |= key + second < keys_ && !finite;
+      }
+  }
+
+  // Moves the sums of the tile's rows to partial.
+  void take(const float* weights, const float* sums, float* partial) const {
+    for (int row = 0; row < rows_of(tile_); ++row)
+      for (int d = 0; d < tile_.head_dim; d += lanes) {
+        const int at = row * tile_.head_dim + d;
+        store(partial + at, load<Floats>(sums + at) * tile_.value_scale);
+      }
+    if (hidden_) add_hidden(reinterpret_cast<const uint16_t*>(weights), partial);
+  }
+
+  // What hide_unseen took from rows that see it: they are no numbers, whatever else is added.
+  void add_hidden(const uint16_t* weights, float* partial) const {
+    for (int key = split_.keys_of(0); key < keys_; ++key)
+      for (int d = 0; d < tile_.head_dim; ++d) {
+        const float value = value_at(key, d);
+        if (value - value == 0) continue;
+        for (int row = 0; row < rows_of(tile_); ++row)
+          if (key < split_.keys_of(row))
+            partial[row * tile_.head_dim + d] += wide(weights[row * 2 * split_size + key]) * value;
+      }
+  }
+  float value_at(int key, int d) const {
+    const int group = key & -position_group, word = (key - group) / Split::in_stored;
+    uint32_t pair[2 * lanes];
+    const Words stored = Words{} + split_.at(tile_.values, group)[word * tile_.head_dim + d];
+    const int in_word = (key - group) % Split::in_stored;
+    store(pair, Split::word(stored, in_word / 2));
+    return wide(static_cast<uint16_t>(pair[0] >> 16 * (in_word % 2)));
+  }
+  static float wide(uint16_t bf16) {
+    const uint32_t bits = uint32_t{bf16} << 16;
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+
+  const AttentionTile& tile_;
+  const Split split_;
+  const int keys_;  // that the last row sees
+  bool hidden_ = false;
+  alignas(64) uint32_t right_[depth * width] = {};
+  Tiles tiles_;
+};
+
+// Heads that no whole number of steps makes up take the vectors' way.
+template <typename Tiles, typename Cached>
+void attend_split_in_tiles(const AttentionTile& tile, int64_t index, float* scratch, float* partial) {
+  if (tile.head_dim % TileAttention<Tiles, Cached>::step != 0)
+    return attend_split<uint16_t, Cached>(tile, index, scratch, partial);
+  TileAttention<Tiles, Cached>(tile, index).run(scratch, partial);
+}
+
+template <typename Tiles>
+AttentionKernel attention_kernel_of_tiles() {
+  return {attend_split_in_tiles<Tiles, uint16_t>, merge_split, finish_tile<uint16_t>,
+          attend_split_in_tiles<Tiles, uint8_t>};
+}
+
+}  // namespace
+}  // namespace maniple::cpu
