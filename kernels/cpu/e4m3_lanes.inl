@@ -1,4 +1,6 @@
 // e4m3 in the vectors of any instruction set.
+#pragma once
+
 #include <kernels/cpu/vector_lanes.hpp>
 
 namespace maniple::cpu {

@@ -38,7 +38,10 @@ class Worker {
   WorkerTimes run() {
     Backoff backoff;
     while (true) {
-      if (const std::optional<Message> message = mailbox_.try_receive()) {
+      // Before the next plan: where a launch computes the whole step, a result would wait for all plans that lie here.
+      if (!prompt_shares_.empty() && runner_.ready()) {
+        collect();
+      } else if (const std::optional<Message> message = mailbox_.try_receive()) {
         const StepPlan plan = decode_plan(message->bytes);
         if (plan.command == Command::stop) break;
         if (plan.command == Command::count_experts)
@@ -48,8 +51,6 @@ class Worker {
         backoff.reset();
       } else if (prompt_shares_.empty()) {
         backoff.pause();
-      } else if (runner_.ready()) {
-        collect();
       } else {
         std::this_thread::yield();  // a sleep could outlast the step
       }

@@ -218,7 +218,8 @@ class Attention : public Conformance {
   // Tensor cores of GPUs take the weights in the cache's type, and so do dot products of bf16 pairs.
   static void expect_exact(const Scene& scene, const std::vector<Part>& parts, const Step& step,
                            ConstTensorView out) {
-    const bool pairs = GetParam().path == CpuPath::avx512_bf16 && scene.dtype == DType::bf16;
+    const bool pairs = (GetParam().path == CpuPath::avx512_bf16 || GetParam().path == CpuPath::amx) &&
+                       scene.dtype == DType::bf16;
     expect_within(promises_bits() && !pairs ? 1.5 : 2, scene, parts, step, out);
   }
   // Rows by (sequence, position).

@@ -21,7 +21,7 @@ class Rehearsal {
   }
   void send(const StepPlan& plan) { ASSERT_TRUE(channel_.root->try_send(0, encode(plan))); }
 
-  std::string obey(bool sends_results = true) {
+  std::string run(bool sends_results = true) {
     const StepRunner runner{[this](const StepPlan& plan) {
                               log_ += "launch " + std::to_string(plan.step) + ", ";
                               launched_.push_back(plan.step);
@@ -62,11 +62,20 @@ class Rehearsal {
 
 TEST(Worker, LaunchesWhatIsThereAndAnswersInOrderBeforeItStops) {
   Rehearsal rehearsal;
+  rehearsal.is_ready = [] { return false; };
   rehearsal.send(1);
   rehearsal.send(2);
   rehearsal.send(3, Command::stop);
-  EXPECT_EQ(rehearsal.obey(), "launch 1, launch 2, collect 1, collect 2, ");
+  EXPECT_EQ(rehearsal.run(), "launch 1, launch 2, collect 1, collect 2, ");
   EXPECT_EQ(rehearsal.answers(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(Worker, AnswersAReadyStepBeforeItLaunchesTheNextPlan) {
+  Rehearsal rehearsal;
+  rehearsal.send(1);
+  rehearsal.send(2);
+  rehearsal.send(3, Command::stop);
+  EXPECT_EQ(rehearsal.run(), "launch 1, collect 1, launch 2, collect 2, ");
 }
 
 TEST(Worker, LaunchesAPlanThatComesWhileTheOneBeforeItRuns) {
@@ -79,25 +88,26 @@ TEST(Worker, LaunchesAPlanThatComesWhileTheOneBeforeItRuns) {
     return polls == 5;
   };
   rehearsal.send(1);
-  EXPECT_EQ(rehearsal.obey(), "launch 1, launch 2, collect 1, collect 2, ");
+  EXPECT_EQ(rehearsal.run(), "launch 1, launch 2, collect 1, collect 2, ");
 }
 
 TEST(Worker, AnswersOnlyWhereItReports) {
   Rehearsal rehearsal;
   rehearsal.send(1);
   rehearsal.send(2, Command::stop);
-  EXPECT_EQ(rehearsal.obey(false), "launch 1, collect 1, ");
+  EXPECT_EQ(rehearsal.run(false), "launch 1, collect 1, ");
   EXPECT_TRUE(rehearsal.answers().empty());
 }
 
 TEST(Worker, CountsExpertsOfAllStepsBeforeTheQuestionOnRanksThatReportNothingToo) {
   Rehearsal rehearsal;
+  rehearsal.is_ready = [] { return false; };
   rehearsal.send(1);
   rehearsal.send(2);
   rehearsal.send(2, Command::count_experts);
   rehearsal.send(3);
   rehearsal.send(4, Command::stop);
-  EXPECT_EQ(rehearsal.obey(false), "launch 1, launch 2, collect 1, collect 2, count, launch 3, collect 3, ");
+  EXPECT_EQ(rehearsal.run(false), "launch 1, launch 2, collect 1, collect 2, count, launch 3, collect 3, ");
   EXPECT_EQ(rehearsal.counts(), (ExpertCounts{{7, 0, 1}}));
 }
 
@@ -109,7 +119,7 @@ TEST(Worker, ShowsTheRequestsOfItsStep) {
   plan.sequences = {{.seat = 0}, {.seat = 3}};
   rehearsal.send(plan);
   rehearsal.send(2, Command::stop);
-  rehearsal.obey();
+  rehearsal.run();
   EXPECT_EQ(rehearsal.activity.heartbeat().requests(), (std::vector<uint64_t>{}));
   rehearsal.activity.phase = Phase::step;
   EXPECT_EQ(rehearsal.activity.heartbeat().requests(), (std::vector<uint64_t>{41, 70}));
