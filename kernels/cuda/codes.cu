@@ -87,7 +87,7 @@ __device__ void round_groups(const RoundArguments& a, const T* x, T* out) {
 }
 
 __device__ float fixed_scale(const RoundArguments& a) {
-  if (!a.experts) return a.fixed;
+  if (!a.experts) return a.input_scale;
   int expert = 0;
   while (a.offsets[expert + 1] <= a.first_row + block_index().x) ++expert;
   return a.experts[expert].input_scale;

@@ -12,30 +12,26 @@
 namespace maniple::cuda {
 
 struct CodeMatrix {
-  int bits;  // of a code: 4 or 8
-  bool e4m3;
-  DType scale_type;
   const uint8_t* codes;  // [rows, row_bytes]; int4: the lower half of a byte first
   const void* scales;    // [rows, groups]
   const uint8_t* zeros;  // the same, or null: common_zero
-  int common_zero;
+  int bits;              // of a code: 4 or 8
+  bool e4m3;
+  bool scaled;  // whether elements hold their scale
+  DType scale_type;
+  uint8_t common_zero;
   int row_bytes;  // a multiple of 16; what is behind the columns is zero
   int columns;
-  int group;    // columns that share a scale
-  int groups;   // of a row
-  int first;    // place of column 0 in its group
-  bool scaled;  // whether elements hold their scale
+  int group;          // columns that share a scale
+  int groups;         // of a row
+  int first;          // place of column 0 in its group
+  float input_scale;  // of InputRounding::fixed
 };
+static_assert(sizeof(CodeMatrix) == 56, "without padding, for it is compared by its bytes");
 
 // out[i] = row first + i of the matrix, or row ids[i] - first (zeros outside of [0, rows)), as elements of dtype [count, columns].
 void expand_rows(device::Stream stream, const CodeMatrix& matrix, const int32_t* ids, int64_t first, int rows,
                  DType dtype, void* out, int count);
-
-// An expert's matrix, in a table on the device.
-struct ExpertCodes {
-  CodeMatrix codes;
-  float input_scale;  // of InputRounding::fixed
-};
 
 // How inputs are rounded, as ActivationRule. Codes are numbers of the inputs' type, which holds them exactly. Those of groups are
 // multiplied by their scale at once, rounded again.
@@ -46,7 +42,7 @@ struct RoundArguments {
   InputRounding rule;
   bool e4m3;            // else integers
   int group;            // of per_group
-  float fixed;          // the scale of fixed
+  float input_scale;    // of fixed
   const float* maxima;  // [ranks, maxima_rows] of per_token, or null: those of x
   int ranks;
   int64_t maxima_rows;
@@ -58,7 +54,7 @@ struct RoundArguments {
   // Of experts: rows are those from first_row on, as far as offsets say that there are any.
   const int32_t* offsets = nullptr;  // [experts + 1]
   const int32_t* x_rows = nullptr;
-  const ExpertCodes* experts = nullptr;
+  const CodeMatrix* experts = nullptr;
   int expert_count = 0;
   int64_t first_row = 0;
 };

@@ -5,6 +5,7 @@
 #include <kernels/reference/codes.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace maniple::cuda {
 
@@ -28,19 +29,20 @@ int64_t row_bytes_of(const WeightShape& shape) {
 
 CodeMatrix matrix_of(const Weight& weight) {
   const int64_t groups = weight.groups(), group = groups == 1 ? int64_t{1} << 30 : weight.group;
-  return {bits_of(weight.format),
-          weight.format == WeightFormat::fp8,
-          weight.scale,
-          weight.packed.view().as<uint8_t>(),
+  return {weight.packed.view().as<uint8_t>(),
           weight.scales.view().data,
           weight.zeros ? weight.zero_points.view().as<uint8_t>() : nullptr,
-          weight.common_zero(),
+          bits_of(weight.format),
+          weight.format == WeightFormat::fp8,
+          groups > 1,
+          weight.scale,
+          static_cast<uint8_t>(weight.common_zero()),
           narrow(row_bytes_of(weight)),
           narrow(weight.columns),
           narrow(group),
           narrow(groups),
           narrow(groups == 1 ? 0 : weight.first_column % group),
-          groups > 1};
+          weight.input_scale};
 }
 
 // Rows of inputs begin at sixteen bytes, so kernels copy them as vectors.
@@ -120,7 +122,7 @@ RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, Con
   a.rule = static_cast<InputRounding>(weight.activation);
   a.e4m3 = weight.format == WeightFormat::fp8;
   a.group = narrow(std::max<int64_t>(weight.group, 1));
-  a.fixed = weight.input_scale;
+  a.input_scale = weight.input_scale;
   if (weight.activation == ActivationRule::per_token && !row_maxima.empty()) {
     a.maxima = row_maxima.as<float>();
     a.ranks = narrow(row_maxima.shape[0]);
@@ -184,10 +186,10 @@ void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTenso
   }
 }
 
-const ExpertCodes* CudaOps::codes_of(std::span<const Weight* const> weights) {
-  std::vector<ExpertCodes> codes;
-  for (const Weight* weight : weights) codes.push_back({matrix_of(*weight), weight->input_scale});
-  return reinterpret_cast<const ExpertCodes*>(table_of(packed_of(weights), std::as_bytes(std::span(codes))));
+const CodeMatrix* CudaOps::codes_of(std::span<const Weight* const> weights) {
+  std::vector<CodeMatrix> codes;
+  for (const Weight* weight : weights) codes.push_back(matrix_of(*weight));
+  return reinterpret_cast<const CodeMatrix*>(table_of(std::as_bytes(std::span(codes))));
 }
 
 // Inputs that are rounded have a row for each of out, as many rows at a time as fit the scratch memory.
@@ -196,7 +198,7 @@ void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, c
                                      ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   const int64_t all = out.shape[0], stride = padded(first.columns);
-  const ExpertCodes* const codes = codes_of(weights);
+  const CodeMatrix* const codes = codes_of(weights);
   const bool as_they_are = takes_as_they_are(first, x, stride);
   constexpr IndexRange inputs{0, scales_part.begin};
   const int64_t at_a_time = as_they_are

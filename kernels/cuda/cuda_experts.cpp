@@ -4,6 +4,7 @@
 #include <kernels/cuda/narrow.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace maniple::cuda {
 
@@ -22,24 +23,19 @@ int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& ro
   return routing.tokens.shape[0];
 }
 
-// Captured graphs hold the table's address, so it stays.
+// Captured graphs hold a table's address, so it stays.
 const void* const* CudaOps::addresses_of(std::span<const Weight* const> weights) {
-  const std::vector<const std::byte*> addresses = packed_of(weights);
-  return reinterpret_cast<const void* const*>(table_of(addresses, std::as_bytes(std::span(addresses))));
+  std::vector<const std::byte*> addresses;
+  for (const Weight* weight : weights) addresses.push_back(weight->packed.view().data);
+  return reinterpret_cast<const void* const*>(table_of(std::as_bytes(std::span(addresses))));
 }
-const std::byte* CudaOps::table_of(const std::vector<const std::byte*>& addresses,
-                                   std::span<const std::byte> bytes) {
-  Tensor& table = expert_tables_[addresses];
+const std::byte* CudaOps::table_of(std::span<const std::byte> bytes) {
+  Tensor& table = expert_tables_[{reinterpret_cast<const char*>(bytes.data()), bytes.size()}];
   if (table.view().empty()) {
     table = Tensor(device_, DType::uint8, {static_cast<int64_t>(bytes.size())});
     device_.upload(table.view().data, bytes.data(), bytes.size());
   }
   return table.view().data;
-}
-std::vector<const std::byte*> CudaOps::packed_of(std::span<const Weight* const> weights) {
-  std::vector<const std::byte*> addresses;
-  for (const Weight* weight : weights) addresses.push_back(weight->packed.view().data);
-  return addresses;
 }
 
 void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,

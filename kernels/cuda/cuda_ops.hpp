@@ -9,7 +9,7 @@
 
 #include <map>
 #include <memory>
-#include <vector>
+#include <string>
 
 namespace maniple::cuda {
 
@@ -104,10 +104,9 @@ class CudaOps : public Ops {
                               ConstTensorView row_maxima);
   // The weights' addresses in the device's memory.
   const void* const* addresses_of(std::span<const Weight* const> weights);
-  const ExpertCodes* codes_of(std::span<const Weight* const> weights);
-  static std::vector<const std::byte*> packed_of(std::span<const Weight* const> weights);
-  // The copy of a table on the device, made at the first call with these packed weights.
-  const std::byte* table_of(const std::vector<const std::byte*>& addresses, std::span<const std::byte> bytes);
+  const CodeMatrix* codes_of(std::span<const Weight* const> weights);
+  // The copy of a table on the device, made at the first call with these bytes.
+  const std::byte* table_of(std::span<const std::byte> bytes);
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);
   DecodeWorkspace decode_workspace(const AttentionArguments& arguments);
 
@@ -121,7 +120,7 @@ class CudaOps : public Ops {
   Tensor decode_arrivals_;
   Tensor skinny_partials_;
   Tensor skinny_arrivals_;
-  std::map<std::vector<const std::byte*>, Tensor> expert_tables_;  // of each layer
+  std::map<std::string, Tensor> expert_tables_;  // of each layer
 };
 
 }  // namespace maniple::cuda

@@ -45,7 +45,7 @@ struct GroupedArguments {
   bool aligned;  // weights and rows of x begin at multiples of sixteen bytes
   // Of weights of codes. The rows are first_row .. first_row + most_rows - 1; without x_rows x has only these.
   int bits = 0;                         // of a code; 0: elements
-  const ExpertCodes* codes = nullptr;   // by expert, instead of weights
+  const CodeMatrix* codes = nullptr;    // by expert, instead of weights
   const float* input_scales = nullptr;  // of these rows
   int64_t first_row = 0;
 };

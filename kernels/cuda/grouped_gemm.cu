@@ -40,7 +40,7 @@ __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
     if (tile < 0 || tile >= tiles) continue;
     const int left = count - tile * rows;
     if (a.bits > 0)
-      work.finish = {a.codes[expert].codes, a.input_scales, nullptr};
+      work.finish = {a.codes[expert], a.input_scales, nullptr};
     else
       work.weight = a.weights[expert];
     work.first_row = first + tile * rows;

@@ -49,19 +49,20 @@ class CodeProduct {
     codes_ = upload(codes);
     scales_ = upload(scales);
     zeros_ = upload(zeros);
-    matrix_ = {c.bits,
-               c.e4m3,
-               DType::fp32,
-               data<uint8_t>(codes_),
+    matrix_ = {data<uint8_t>(codes_),
                data<float>(scales_),
                c.zeros ? data<uint8_t>(zeros_) : nullptr,
-               c.e4m3 ? 0 : 1 << (c.bits - 1),
+               c.bits,
+               c.e4m3,
+               groups > 1,
+               DType::fp32,
+               static_cast<uint8_t>(c.e4m3 ? 0 : 1 << (c.bits - 1)),
                row_bytes,
                c.k,
                c.group > 0 ? c.group : 1 << 30,
                groups,
                c.first,
-               groups > 1};
+               1};
     std::vector<uint16_t> x(static_cast<size_t>(c.m * stride_) + 8, 0x7fff);
     for (int row = 0; row < c.m; ++row)
       for (int i = 0; i < stride_; ++i)
