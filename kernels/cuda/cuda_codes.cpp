@@ -62,7 +62,8 @@ struct CodePanels {
   CodePanels(ConstTensorView x, const Weight& weight) {
     const int64_t row = weight.columns * static_cast<int64_t>(size_of(x.dtype));
     columns = std::min({weight.rows, panel_part.size() / row, int64_t{2048}});
-    rows = std::min({x.shape[0], sums_part.size() / (4 * columns), scales_part.size() / 4});
+    rows = std::min(
+        {std::max<int64_t>(x.shape[0], 1), sums_part.size() / (4 * columns), scales_part.size() / 4});
     if (weight.activation != ActivationRule::none) rows = std::min(rows, inputs_part.size() / row);
     require(columns > 0 && rows > 0, "rows of a weight fit the scratch memory");
   }

@@ -10,6 +10,8 @@
 #include <kernels/cuda/shared_tiles.hpp>
 #include <kernels/tensor/dtype.hpp>
 
+#include <algorithm>
+
 namespace maniple::cuda {
 
 constexpr int product_warps = 4;
@@ -19,12 +21,14 @@ constexpr int turn_k = 64;  // of a warp at a time
 // others are the columns that they gate. bits: of an element of the weight; fewer than 16 are a code.
 template <int rows, int columns, int bits = 16>
 struct ProductTile {
-  static constexpr int depth = 3;
   static constexpr int step_k = rows <= 32 ? turn_k : turn_k / 2;
   static constexpr int weight_bytes = columns * step_k * bits / 8;
   static constexpr int stage_bytes = weight_bytes + rows * step_k * 2;         // weight, then x
   static constexpr int widened_bytes = bits == 16 ? 0 : columns * step_k * 2;  // of a step's codes
-  static constexpr int warp_bytes = depth * stage_bytes + widened_bytes;       // stages, then this
+  // Smaller stages leave room for more of them.
+  static constexpr int depth =
+      bits == 16 ? 3 : std::min(6, ((rows <= 16 ? 18 << 10 : 24 << 10) - widened_bytes) / stage_bytes);
+  static constexpr int warp_bytes = depth * stage_bytes + widened_bytes;  // stages, then this
   static constexpr int pitch = columns + 4;  // of the warps' sums, against bank conflicts
   static constexpr size_t ring_bytes = size_t{product_warps} * warp_bytes;
   static constexpr size_t sum_bytes = size_t{product_warps} * rows * pitch * 4;

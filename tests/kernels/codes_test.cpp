@@ -294,6 +294,10 @@ TEST_P(Codes, MaximaOfRowsAreExactAndRowsOfNansSpoilNoOther) {
       for (int64_t i = 0; i < 160; ++i) largest = std::max(largest, std::abs(get(x, row * 160 + i)));
       EXPECT_EQ(get(maxima, row), largest);
     }
+    set(x, 7 * 160 + 3, std::numeric_limits<float>::quiet_NaN());
+    ops().row_abs_maxima(x, maxima.view());
+    EXPECT_TRUE(std::isnan(get(maxima, 7)));
+    set(x, 7 * 160 + 3, 0);
     for (const CodeCase& c : code_cases()) {
       const int64_t group = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group ? 32 : -1;
       const Weight weight =
