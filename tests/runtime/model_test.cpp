@@ -237,7 +237,7 @@ std::vector<CudaSubject> cuda_subjects() {
   for (const bool emulated : {true, false})
     for (const char* model :
          {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "shakespeare", "tiny-qwen3-moe",
-          "tiny-mixtral", "q-gptq-act", "q-awq", "q-w4a16", "q-int8-1layer", "q-fp8-channel",
+          "tiny-mixtral", "q-gptq-act", "q-awq", "q-w4a16", "q-int8", "q-int8-1layer", "q-fp8-channel",
           "q-fp8-block-1layer", "q-fp8-static-kv", "q-moe-gptq", "q-moe-int8", "q-moe-fp8-block"})
       subjects.push_back({model, emulated});
   return subjects;
