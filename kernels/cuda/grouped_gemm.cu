@@ -87,7 +87,7 @@ template <int rows, int bits>
 constexpr size_t work_at = (ProductTile<rows, columns_for(rows), bits>::bytes + 7) / 8 * 8;
 
 template <typename T, int rows, bool aligned, int bits>
-__global__ void __launch_bounds__(32 * product_warps) grouped_tile(GroupedArguments a) {
+__global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2) grouped_tile(GroupedArguments a) {
   using Operands = GroupedOperands<T, rows, bits>;
   using Product = TileProduct<Operands, rows, columns_for(rows), aligned>;
   Work<rows>& work = *reinterpret_cast<Work<rows>*>(shared_memory() + work_at<rows, bits>);
