@@ -10,7 +10,7 @@
 namespace maniple::cuda {
 
 struct AttentionArguments {
-  DType dtype;          // of queries, cache and out
+  DType dtype;          // of queries, out and, unless it holds codes, the cache
   const void* queries;  // [tokens, query_heads, head_dim]
   void* out;            // as queries, or partials
   const void* keys;     // [block, kv_head, block_size, head_dim]
@@ -30,11 +30,13 @@ struct AttentionArguments {
   // A context of several owners (AttentionCall): this one has splits i * owners + owner, and out is fp32 partials.
   int owner = 0;
   int owners = 1;
-  int classes = 8;  // of the owner's splits (classes_of)
+  int classes = 8;     // of the owner's splits (classes_of)
+  bool codes = false;  // of keys and values, e4m3: the scale is that of queries times keys
+  float value_scale = 1;
 };
 
 struct RotaryArguments {
-  DType dtype;                        // of qkv, queries and cache
+  DType dtype;                        // of qkv, queries and, unless it holds codes, the cache
   const void* qkv;                    // [tokens, query | key | value heads]
   const float* cos_sin;               // [positions, head_dim]
   const float* query_norm = nullptr;  // [head_dim] or absent
@@ -51,6 +53,9 @@ struct RotaryArguments {
   int kv_heads;
   int head_dim;  // a multiple of 16, at most 256
   int block_size;
+  bool codes = false;  // the cache keeps e4m3(key / key_scale)
+  float key_scale = 1;
+  float value_scale = 1;
 };
 
 // Head norms, rotation and the store into the cache in one pass, one warp per (token, head).

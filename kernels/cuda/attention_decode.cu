@@ -19,11 +19,15 @@ constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
 constexpr int max_tiles = split_size / tile_keys / warps;  // of a warp in a split
 
-// Each warp of a block has a ring of tiles, keys and values in turn.
-template <int dims>
+// Each warp of a block has a ring of tiles, keys and values in turn. Behind a ring of codes lies one tile that they are widened to.
+template <typename Kept, int dims>
 struct Ring {
+  static constexpr bool codes = sizeof(Kept) == 1;
   static constexpr int tile = tile_keys * dims;  // elements
-  static constexpr int depth = std::min(2 * max_tiles, (16 << 10) / (2 * tile));
+  static constexpr int tile_bytes = tile * static_cast<int>(sizeof(Kept)),
+                       widened_bytes = codes ? 2 * tile : 0;
+  static constexpr int depth = std::min(2 * max_tiles, ((16 << 10) - widened_bytes) / tile_bytes);
+  static constexpr int bytes = depth * tile_bytes + widened_bytes;
 };
 
 // Splits first_split, first_split + step, ... before `splits` of a sequence for one KV head and `rows` of its query heads.
@@ -51,9 +55,8 @@ struct Exchange {
 };
 template <int dims>
 constexpr int sums_pitch = dims + 8;
-template <int dims>
-constexpr int ring_bytes = std::max(warps* Ring<dims>::depth* Ring<dims>::tile * 2,
-                                    warps* tile_rows* sums_pitch<dims> * 4);
+template <typename Kept, int dims>
+constexpr int ring_bytes = std::max(warps* Ring<Kept, dims>::bytes, warps* tile_rows* sums_pitch<dims> * 4);
 
 // A slot: the sums [query_heads, dims], then maximum and total
 // [query_heads, 2], padded to keep the next slot aligned.
@@ -113,15 +116,17 @@ __device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int
           slots};
 }
 
-template <typename T, int dims>
+template <typename T, typename Kept, int dims>
 class Decode {
  public:
+  using Tiles = Ring<Kept, dims>;
+
   __device__ Decode(const AttentionArguments& a, const DecodeWorkspace& workspace)
       : a_(a),
         workspace_(workspace),
-        queries_(reinterpret_cast<T*>(shared_memory() + ring_bytes<dims>)),
+        queries_(reinterpret_cast<T*>(shared_memory() + ring_bytes<Kept, dims>)),
         exchange_(*reinterpret_cast<Exchange*>(queries_ + tile_rows * dims)),
-        ring_(reinterpret_cast<T*>(shared_memory()) + warp_index() * Ring<dims>::depth * Ring<dims>::tile) {}
+        ring_(reinterpret_cast<Kept*>(shared_memory() + warp_index() * Tiles::bytes)) {}
 
   // Block b takes parts b, b + blocks, ...
   __device__ void run() {
@@ -188,7 +193,7 @@ class Decode {
 
   // Warp w takes tiles w, w + 4, ... of the split.
   __device__ void attend_tiles(const Part& part, int split, WarpAttention<T, dims, 1>& attention) {
-    constexpr int depth = Ring<dims>::depth;
+    constexpr int depth = Tiles::depth;
     const int first = split_begin(a_, split) + warp_index() * tile_keys;
     const int split_end = split_begin(a_, split) + split_size;
     const int end = part.context < split_end ? part.context : split_end;
@@ -204,7 +209,15 @@ class Decode {
       wait_copies<depth - 2>();
       synchronize_warp();  // and all lanes have read the tile that the next copy overwrites
       fetch(step + depth - 1);
-      return ring_ + step % depth * Ring<dims>::tile;
+      const Kept* const tile = ring_ + step % depth * Tiles::tile;
+      if constexpr (Tiles::codes) {
+        T* const widened = reinterpret_cast<T*>(ring_ + depth * Tiles::tile);
+        widen_rows<tile_keys, dims>(widened, tile);
+        synchronize_warp();
+        return widened;
+      } else {
+        return tile;
+      }
     };
     for (int step = 0; step < depth - 1; ++step) fetch(step);
     load_queries(part);
@@ -223,8 +236,8 @@ class Decode {
   __device__ void fetch_tile(const Part& part, int position, int page, int step) {
     const int64_t row =
         (static_cast<int64_t>(page) * a_.kv_heads + part.kv_head) * a_.block_size + position % a_.block_size;
-    copy_rows<tile_keys, dims>(ring_ + step % Ring<dims>::depth * Ring<dims>::tile,
-                               static_cast<const T*>(step % 2 == 0 ? a_.keys : a_.values) + row * dims,
+    copy_rows<tile_keys, dims>(ring_ + step % Tiles::depth * Tiles::tile,
+                               static_cast<const Kept*>(step % 2 == 0 ? a_.keys : a_.values) + row * dims,
                                part.context - position);
   }
 
@@ -296,7 +309,8 @@ class Decode {
     return {weight[0][v / vectors], weight[1][v / vectors], *slot_sum(part, part.slot, v)};
   }
 
-  __device__ void write(int v, const Partial& partial) const {
+  __device__ void write(int v, Partial partial) const {
+    for (float& sum : partial.sum.values) sum *= a_.value_scale;
     const int64_t row = row_of(v / vectors);
     if (a_.owners > 1) return store_partial(partial_row(a_, row), dims, v % vectors, partial);
     struct alignas(4 * sizeof(T)) {
@@ -348,13 +362,13 @@ class Decode {
   const DecodeWorkspace& workspace_;
   T* queries_;
   Exchange& exchange_;
-  T* ring_;
+  Kept* ring_;
 };
 
-template <typename T, int dims>
+template <typename T, typename Kept, int dims>
 __global__ void __launch_bounds__(32 * warps, dims <= 128 ? 3 : 2)
     decode(AttentionArguments arguments, DecodeWorkspace workspace) {
-  Decode<T, dims>(arguments, workspace).run();
+  Decode<T, Kept, dims>(arguments, workspace).run();
 }
 
 }  // namespace
@@ -370,14 +384,14 @@ bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
   AttentionArguments asked{};
   asked.dtype = dtype;
   asked.head_dim = static_cast<int>(head_dim);
-  return with_attention_instance(asked, [](auto, auto) {});
+  return with_attention_instance(asked, [](auto, auto, auto) {});
 }
 
 bool attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
-  return with_attention_instance(arguments, [&](auto element, auto dims) {
-    const auto kernel = decode<decltype(element), dims()>;
-    const size_t bytes = ring_bytes<dims()> + tile_rows * dims() * sizeof(element) + sizeof(Exchange) +
-                         sizeof(int) * static_cast<size_t>(arguments.sequences);
+  return with_attention_instance(arguments, [&](auto element, auto kept, auto dims) {
+    const auto kernel = decode<decltype(element), decltype(kept), dims()>;
+    const size_t bytes = ring_bytes<decltype(kept), dims()> + tile_rows * dims() * sizeof(element) +
+                         sizeof(Exchange) + sizeof(int) * static_cast<size_t>(arguments.sequences);
     launch(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, arguments,
            workspace);
   });

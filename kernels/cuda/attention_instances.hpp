@@ -16,11 +16,16 @@ constexpr float ln_2 = 0.6931471805599453f;
 template <int number>
 using Constant = std::integral_constant<int, number>;
 
-// Calls f(T{}, Constant<head size>{}) with T bf16 or fp16. Returns false where there is no such instance.
+// Calls f(T{}, Kept{}, Constant<head size>{}) with T bf16 or fp16, and Kept, the type in the cache, T or Float8. Returns false
+// where there is no such instance.
 template <typename F>
 bool with_attention_instance(const AttentionArguments& arguments, F f) {
+  const auto with_kept = [&](auto element, auto dims) {
+    arguments.codes ? f(element, Float8{}, dims) : f(element, element, dims);
+    return true;
+  };
   const auto with_dims = [&]<int... dims>(auto element, std::integer_sequence<int, dims...>) {
-    return ((arguments.head_dim == dims && (f(element, Constant<dims>{}), true)) || ...);
+    return ((arguments.head_dim == dims && with_kept(element, Constant<dims>{})) || ...);
   };
   constexpr std::integer_sequence<int, 16, 32, 64, 96, 128, 256> dims;
   switch (arguments.dtype) {

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int warps = 4;
 
-// Rows of queries per block, and keys per step. Keys and values have two tiles each, one of them in flight.
+// Rows of queries per block, and keys per step. Keys and values have two tiles each, one of them in flight. Two stages of codes take
+// the memory of one of elements, the other is what they are widened to.
 // 128 dimensions take 96 KiB: two blocks per SM on sm_90, one where an SM has 100 KiB.
 template <int dims, int row_tiles>
 struct Tile {
@@ -59,9 +60,10 @@ __device__ Rows rows_of(const AttentionArguments& a, int sequence, int block, in
           (block - first_block(a, sequence, rows)) * rows};
 }
 
-template <typename T, int dims, int row_tiles>
+template <typename T, typename Kept, int dims, int row_tiles>
 class Prefill {
  public:
+  static constexpr bool codes = sizeof(Kept) == 1;
   using Sizes = Tile<dims, row_tiles>;
 
   // The dynamic shared memory of a block.
@@ -102,6 +104,7 @@ class Prefill {
       synchronize_block();  // and all warps are done with the previous tile
       if (tile + 1 < tiles) copy_keys_and_values(tile + 1, page);
       page = page_of(tile + 2);
+      if constexpr (codes) widen(tile);
       if (warp_row < rows_.count) attend(attention, tile, warp_row);
     }
     wait_copies<0>();  // of an owner that has no tile
@@ -150,17 +153,27 @@ class Prefill {
     const int64_t from = ((static_cast<int64_t>(page) * a_.kv_heads + rows_.kv_head) * a_.block_size +
                           position % a_.block_size) *
                          dims;
-    T* const to = stages_ + tile % 2 * Sizes::stage + warp_index() * quarter * dims;
-    copy_rows<quarter, dims>(to, static_cast<const T*>(a_.keys) + from, rows_.context - position);
-    copy_rows<quarter, dims>(to + Sizes::keys * dims, static_cast<const T*>(a_.values) + from,
+    Kept* const to = kept(tile) + warp_index() * quarter * dims;
+    copy_rows<quarter, dims>(to, static_cast<const Kept*>(a_.keys) + from, rows_.context - position);
+    copy_rows<quarter, dims>(to + Sizes::keys * dims, static_cast<const Kept*>(a_.values) + from,
                              rows_.context - position);
     commit_copies();
+  }
+  // Each warp widens the quarter that it copied.
+  __device__ void widen(int tile) {
+    for (int first = warp_index() * quarter * dims; first < Sizes::stage; first += Sizes::keys * dims)
+      widen_rows<quarter, dims>(stages_ + first, kept(tile) + first);
+    synchronize_block();
+  }
+  // A stage as it is in the cache.
+  __device__ Kept* kept(int tile) const {
+    return reinterpret_cast<Kept*>(stages_ + (codes ? Sizes::stage : 0)) + tile % 2 * Sizes::stage;
   }
 
   __device__ void attend(WarpAttention<T, dims, row_tiles>& attention, int tile, int warp_row) const {
     const int begin = tile_begin(tile), last = warp_row + 16 * row_tiles - 1;
     if (begin > position_of(last < rows_.count ? last : rows_.count - 1)) return;
-    const T* const stage = stages_ + tile % 2 * Sizes::stage;
+    const T* const stage = stages_ + (codes ? 0 : tile % 2 * Sizes::stage);
     float scores[row_tiles][Sizes::keys / 8][4] = {};
     attention.template score<Sizes::keys>(scores, queries_ + (warp_row - rows_.first) * dims, stage);
     if (begin + Sizes::keys > position_of(warp_row) + 1) mask(scores, begin, warp_row);
@@ -186,7 +199,7 @@ class Prefill {
         continue;
       }
       T* const to = static_cast<T*>(a_.out) + row_of(row) * dims + 2 * (lane_index() % 4);
-      const float factor = 1.0f / attention.total[i];
+      const float factor = a_.value_scale / attention.total[i];
       for (int n = 0; n < dims / 8; ++n) {
         const float* const pair = attention.sum[i / 2][n] + i % 2 * 2;
         *reinterpret_cast<uint32_t*>(to + 8 * n) = packed_pair<T>(pair[0] * factor, pair[1] * factor);
@@ -194,11 +207,11 @@ class Prefill {
     }
   }
 
-  __device__ static void write_partial(const WarpAttention<T, dims, row_tiles>& attention, int i,
-                                       float* row) {
+  __device__ void write_partial(const WarpAttention<T, dims, row_tiles>& attention, int i, float* row) const {
     const int column = 2 * (lane_index() % 4);
     for (int n = 0; n < dims / 8; ++n)
-      for (int j = 0; j < 2; ++j) row[8 * n + column + j] = attention.sum[i / 2][n][i % 2 * 2 + j];
+      for (int j = 0; j < 2; ++j)
+        row[8 * n + column + j] = attention.sum[i / 2][n][i % 2 * 2 + j] * a_.value_scale;
     if (column > 0) return;
     row[dims] = attention.maximum[i] * ln_2;
     row[dims + 1] = attention.total[i];
@@ -210,24 +223,24 @@ class Prefill {
   int* row_index_;  // of queries and out, for each row of the block
 };
 
-template <typename T, int dims, int row_tiles>
+template <typename T, typename Kept, int dims, int row_tiles>
 __global__ void __launch_bounds__(32 * warps, 2) prefill(AttentionArguments arguments) {
-  Prefill<T, dims, row_tiles>(arguments).run();
+  Prefill<T, Kept, dims, row_tiles>(arguments).run();
 }
 
-template <typename T, int dims, int row_tiles>
+template <typename T, typename Kept, int dims, int row_tiles>
 void launch_prefill(Stream stream, const AttentionArguments& a) {
   const int64_t rows = static_cast<int64_t>(a.tokens) * (a.query_heads / a.kv_heads);
   using Sizes = Tile<dims, row_tiles>;
-  launch(prefill<T, dims, row_tiles>, {static_cast<int>(rows / Sizes::rows) + a.sequences, a.kv_heads},
-         32 * warps, Prefill<T, dims, row_tiles>::shared_bytes, stream, a);
+  launch(prefill<T, Kept, dims, row_tiles>, {static_cast<int>(rows / Sizes::rows) + a.sequences, a.kv_heads},
+         32 * warps, Prefill<T, Kept, dims, row_tiles>::shared_bytes, stream, a);
 }
 
 }  // namespace
 
 bool attention_prefill(Stream stream, const AttentionArguments& arguments) {
-  return with_attention_instance(arguments, [&](auto element, auto dims) {
-    launch_prefill<decltype(element), dims(), (dims() <= 128 ? 2 : 1)>(stream, arguments);
+  return with_attention_instance(arguments, [&](auto element, auto kept, auto dims) {
+    launch_prefill<decltype(element), decltype(kept), dims(), (dims() <= 128 ? 2 : 1)>(stream, arguments);
   });
 }
 

@@ -31,15 +31,17 @@ __device__ int sequence_of(const int32_t* starts, int sequences, int token) {
   return low;
 }
 
-template <typename T>
+template <typename Kept>
 class Pages {
  public:
   __device__ Pages(const AttentionArguments& a, int sequence, int kv_head)
       : a_(a), table_(block_table(a, sequence)), kv_head_(kv_head) {}
 
-  __device__ const T* key(int position) const { return static_cast<const T*>(a_.keys) + element(position); }
-  __device__ const T* value(int position) const {
-    return static_cast<const T*>(a_.values) + element(position);
+  __device__ const Kept* key(int position) const {
+    return static_cast<const Kept*>(a_.keys) + element(position);
+  }
+  __device__ const Kept* value(int position) const {
+    return static_cast<const Kept*>(a_.values) + element(position);
   }
 
  private:
@@ -56,7 +58,7 @@ class Pages {
 // One warp per (token, query head). It takes the context 32 positions at a time:
 // each lane scores one position, then adds up the values of its dimensions
 // (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
-template <typename T>
+template <typename T, typename Kept>
 __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();
   const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   const int lane = lane_index(), sequence = sequence_of(a.query_starts, a.sequences, token);
   const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
   const int64_t row = query_row(a, token, head);
-  const Pages<T> pages(a, sequence, head / (a.query_heads / a.kv_heads));
+  const Pages<Kept> pages(a, sequence, head / (a.query_heads / a.kv_heads));
   Scratch& scratch = reinterpret_cast<Scratch*>(shared_memory())[warp_index()];
   for (int i = lane; i < a.head_dim; i += 32)
     scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[row * a.head_dim + i]) * a.scale;
@@ -75,7 +77,7 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     synchronize_warp();  // the query is written, the weights of the last round are read
     float score = -INFINITY;
     if (begin + lane < length) {
-      const T* const key = pages.key(begin + lane);
+      const Kept* const key = pages.key(begin + lane);
       score = 0;
       for (int i = 0; i < a.head_dim; ++i) score += scratch.query[i] * static_cast<float>(key[i]);
     }
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     synchronize_warp();
     for (float& sum : sums) sum *= shrink;
     for (int p = begin; p < begin + 32 && p < length; ++p) {
-      const T* const value = pages.value(p);
+      const Kept* const value = pages.value(p);
       for (int d = 0; d < max_dims; ++d)
         if (lane + 32 * d < a.head_dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
@@ -98,10 +100,11 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   for (int d = 0; d < max_dims; ++d) {
     const int place = lane + 32 * d;
     if (place >= a.head_dim) continue;
+    const float sum = sums[d] * a.value_scale;
     if (partial)
-      partial[place] = sums[d];
+      partial[place] = sum;
     else
-      static_cast<T*>(a.out)[row * a.head_dim + place] = static_cast<T>(sums[d] / total);
+      static_cast<T*>(a.out)[row * a.head_dim + place] = static_cast<T>(sum / total);
   }
   if (!partial || lane > 0) return;
   partial[a.head_dim] = maximum;
@@ -134,8 +137,10 @@ __global__ void __launch_bounds__(32 * warps)
 void attention_untuned(Stream stream, const AttentionArguments& arguments) {
   const int64_t items = static_cast<int64_t>(arguments.tokens) * arguments.query_heads;
   with_element_type(arguments.dtype, [&](auto element) {
-    launch(attend<decltype(element)>, {static_cast<int>((items + warps - 1) / warps)}, 32 * warps,
-           warps * sizeof(Scratch), stream, arguments);
+    using T = decltype(element);
+    launch(arguments.codes ? attend<T, Float8> : attend<T, T>,
+           {static_cast<int>((items + warps - 1) / warps)}, 32 * warps, warps * sizeof(Scratch), stream,
+           arguments);
   });
 }
 

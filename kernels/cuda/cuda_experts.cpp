@@ -4,6 +4,7 @@
 #include <kernels/cuda/narrow.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace maniple::cuda {
 
@@ -22,23 +23,28 @@ int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& ro
   return routing.tokens.shape[0];
 }
 
-// Captured graphs hold the table's address, so it stays.
+// Captured graphs hold a table's address, so it stays.
 const void* const* CudaOps::addresses_of(std::span<const Weight* const> weights) {
   std::vector<const std::byte*> addresses;
   for (const Weight* weight : weights) addresses.push_back(weight->packed.view().data);
-  Tensor& table = weight_addresses_[addresses];
+  return reinterpret_cast<const void* const*>(table_of(std::as_bytes(std::span(addresses))));
+}
+const std::byte* CudaOps::table_of(std::span<const std::byte> bytes) {
+  Tensor& table = expert_tables_[{reinterpret_cast<const char*>(bytes.data()), bytes.size()}];
   if (table.view().empty()) {
-    const auto bytes = std::as_bytes(std::span(addresses));
     table = Tensor(device_, DType::uint8, {static_cast<int64_t>(bytes.size())});
     device_.upload(table.view().data, bytes.data(), bytes.size());
   }
-  return reinterpret_cast<const void* const*>(table.view().data);
+  return table.view().data;
 }
 
 void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                               std::span<const Weight* const> weights, TensorView out, bool gated) {
+                               std::span<const Weight* const> weights, TensorView out, bool gated,
+                               ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   if (out.empty()) return;
+  if (first.format != WeightFormat::dense)
+    return multiply_grouped_codes(x, x_rows, routing, weights, out, gated, row_maxima);
   const auto is_aligned = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   const bool aligned =
       first.columns % 8 == 0 && is_aligned(x.data) && std::ranges::all_of(weights, [&](const Weight* weight) {
@@ -55,16 +61,16 @@ void CudaOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView
               x.dtype == weights[0]->dtype,
           "grouped_matmul_gate_mul: shapes and types agree");
   require(activation == GateActivation::silu, "experts have a silu gate");
-  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, out, true);
+  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, out, true, {});
 }
 
 void CudaOps::grouped_matmul(ConstTensorView x, const Routing& routing,
                              std::span<const Weight* const> weights, TensorView out,
-                             ConstTensorView /*row_maxima*/) {
+                             ConstTensorView row_maxima) {
   require(x.shape == Shape{out.shape[0], weights[0]->columns} && out.shape[1] == weights[0]->rows &&
               out.dtype == DType::fp32 && x.dtype == weights[0]->dtype,
           "grouped_matmul: shapes and types agree");
-  multiply_grouped(x, nullptr, routing, weights, out, false);
+  multiply_grouped(x, nullptr, routing, weights, out, false, row_maxima);
 }
 
 void CudaOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {

@@ -7,7 +7,6 @@
 #include <kernels/cuda/seats.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/paged_rows.hpp>
-#include <kernels/reference/rows.hpp>
 
 #include <vector>
 
@@ -16,17 +15,11 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
-constexpr int64_t decode_slots_floats = int64_t{32} << 20;  // 128 MiB: 16000 splits of 16 heads of 128
-constexpr int64_t max_decode_arrivals = int64_t{1} << 17;   // sequences * query heads
+constexpr int64_t scratch_floats = scratch_bytes / 4;      // 16000 splits of 16 heads of 128
+constexpr int64_t max_decode_arrivals = int64_t{1} << 17;  // sequences * query heads
 
 bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
-}
-
-std::vector<std::byte> converted(ConstTensorView raw, DType dtype) {
-  std::vector<std::byte> bytes(static_cast<size_t>(raw.shape.elements()) * size_of(dtype));
-  reference::write({bytes.data(), dtype, raw.shape}, 0, reference::read(raw, 0, raw.shape.elements()));
-  return bytes;
 }
 
 ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
@@ -65,29 +58,10 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       gemm_(std::move(gemm)),
       bias_(device, DType::bf16, {max_biased_columns}),
       partial_candidates_(device, DType::uint8, {max_partial_candidates * sizeof(Candidate)}),
-      decode_slots_(device, DType::fp32, {decode_slots_floats}),
+      scratch_(device, DType::fp32, {scratch_floats}),
       decode_arrivals_(zero_counters(device, max_decode_arrivals)),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
-
-Weight CudaOps::make_weight(const WeightShape& shape) {
-  require_computable(shape);
-  if (shape.format != WeightFormat::dense)
-    throw Error(ExitCode::input, fmt::format("{} weights on a GPU", name_of(shape.format)),
-                "the cuda backend multiplies weights in bf16, fp16 and fp32 only",
-                "use the cpu backend, or a checkpoint in bf16, fp16 or fp32");
-  return {shape, Tensor(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
-}
-
-void CudaOps::pack(Weight& weight, int64_t first_row, const RawRows& rows_of_weight) {
-  const ConstTensorView raw = rows_of_weight.values;
-  require(raw.shape.rank() == 2 && raw.shape[1] == weight.columns, "raw rows do not fit the weight");
-  const TensorView rows = weight.packed.view().rows(first_row, raw.shape[0]);
-  if (raw.dtype == weight.dtype)
-    device_.upload(rows.data, raw.data, rows.bytes());
-  else
-    device_.upload(rows.data, converted(raw, weight.dtype).data(), rows.bytes());
-}
 
 // cuBLASLt wants a bias of the result's type.
 ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
@@ -99,6 +73,8 @@ ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
 
 bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                                 bool gated) {
+  if (weight.format != WeightFormat::dense)
+    return multiply_few_rows_by_codes(x, weight, bias, out, {}, gated);
   return skinny_gemm(
       stream_,
       {x.dtype, out.dtype, x.data, weight.packed.view().data, bias.empty() ? nullptr : bias.as<float>(),
@@ -107,19 +83,16 @@ bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTe
 }
 
 void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                     ConstTensorView /*row_maxima*/) {
+                     ConstTensorView row_maxima) {
   const int64_t m = x.shape[0], n = weight.rows, k = weight.columns;
   require(x.shape == Shape{m, k} && out.shape == Shape{m, n} && x.dtype == weight.dtype &&
               (out.dtype == x.dtype || out.dtype == DType::fp32),
           "shapes of a matmul");
   require(bias.empty() || (bias.shape == Shape{n} && bias.dtype == DType::fp32),
           "a bias has one fp32 value for each output column");
+  if (m > 0 && weight.format != WeightFormat::dense) return multiply_codes(x, weight, bias, out, row_maxima);
   if (m > 0 && !multiply_few_rows(x, weight, bias, out, false))
     gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
-}
-
-void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
-  gemm_->prepare(x, weight.packed, bias, out);
 }
 
 bool CudaOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
@@ -138,6 +111,7 @@ void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabul
   require(ids.dtype == DType::int32 && out.dtype == table.dtype &&
               out.shape == Shape{ids.shape[0], table.columns} && vocabulary.size() <= table.rows,
           "shapes of an embedding");
+  if (table.format != WeightFormat::dense) return embed_codes(ids, table, vocabulary, out);
   cuda::gather_rows(stream_, ids.as<int32_t>(), vocabulary.begin, vocabulary.size(), table.packed.view().data,
                     out.data, narrow(ids.shape[0]),
                     table.columns * static_cast<int64_t>(size_of(table.dtype)));
@@ -231,20 +205,34 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
               keeps_kv(pages.layout, qkv.dtype),
           "the cache has other heads");
   const PagedRows rows(pages);
-  cuda::rotary_store(
-      stream_,
-      {qkv.dtype, qkv.data, cos_sin.as<float>(), norm_weight(norms.query, dim), norm_weight(norms.key, dim),
-       norms.epsilon, narrow(norms.size > 0 ? norms.size : dim), batch.positions.as<int32_t>(),
-       batch.slots.as<int32_t>(), queries.data, rows.keys.data, rows.values.data, narrow(tokens),
-       narrow(heads.query_heads), narrow(heads.kv_heads), narrow(dim), narrow(pages.layout.block_size)});
+  cuda::rotary_store(stream_, {qkv.dtype,
+                               qkv.data,
+                               cos_sin.as<float>(),
+                               norm_weight(norms.query, dim),
+                               norm_weight(norms.key, dim),
+                               norms.epsilon,
+                               narrow(norms.size > 0 ? norms.size : dim),
+                               batch.positions.as<int32_t>(),
+                               batch.slots.as<int32_t>(),
+                               queries.data,
+                               rows.keys.data,
+                               rows.values.data,
+                               narrow(tokens),
+                               narrow(heads.query_heads),
+                               narrow(heads.kv_heads),
+                               narrow(dim),
+                               narrow(pages.layout.block_size),
+                               pages.layout.dtype == DType::fp8,
+                               pages.key_scale,
+                               pages.value_scale});
 }
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
-  const int64_t slots = decode_slots_.shape().elements() / decode_slot_floats(arguments);
+  const int64_t slots = scratch_.shape().elements() / decode_slot_floats(arguments);
   require(attention_classes * arguments.sequences <= slots &&
               decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
           "more sequences than the workspace of attention holds");
-  return {decode_slots_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
+  return {scratch_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
 }
 
 void CudaOps::attend(const AttentionCall& call) {
@@ -270,10 +258,12 @@ void CudaOps::attend(const AttentionCall& call) {
                                      narrow(heads.kv_heads),
                                      narrow(heads.head_dim),
                                      narrow(rows.layout.block_size),
-                                     call.scale,
+                                     call.scale * call.pages.key_scale,
                                      narrow(call.context.owner),
                                      narrow(call.context.owners),
-                                     narrow(classes_of(call.context))};
+                                     narrow(classes_of(call.context)),
+                                     rows.layout.dtype == DType::fp8,
+                                     call.pages.value_scale};
   if (!attention_decode(stream_, arguments, decode_workspace(arguments)))
     attention_untuned(stream_, arguments);
   else if (arguments.tokens > arguments.sequences)

@@ -3,21 +3,25 @@
 #pragma once
 
 #include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/codes.hpp>
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/ops.hpp>
 
 #include <map>
 #include <memory>
-#include <vector>
+#include <string>
 
 namespace maniple::cuda {
+
+inline constexpr int64_t scratch_bytes = int64_t{128} << 20;
 
 class CudaOps : public Ops {
  public:
   CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm);
   Device& device() override { return device_; }
 
-  // Packed weights are plain row major, of any type. Slices have no effect.
+  // Packed weights are plain row major, of any type, rows of codes padded to sixteen bytes; scales and zeros are [rows, groups].
+  // Slices have no effect.
   Weight make_weight(const WeightShape& shape) override;
   void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
 
@@ -26,6 +30,8 @@ class CudaOps : public Ops {
   void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;
+  void row_abs_maxima(ConstTensorView x, TensorView out) override;
+  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
   void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
 
   void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
@@ -53,6 +59,9 @@ class CudaOps : public Ops {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
   void merge_partials(ConstTensorView partials, TensorView out) override;
+  bool keeps_kv(const KvLayout& layout, DType activations) const override {
+    return layout.dtype == activations || layout.dtype == DType::fp8;
+  }
   std::string attention_path(DType dtype, int64_t head_dim) const override {
     return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
   }
@@ -74,11 +83,30 @@ class CudaOps : public Ops {
 
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);
+  void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                      ConstTensorView row_maxima);
+  bool multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
+                                  TensorView out, ConstTensorView row_maxima, bool gated);
+  RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
+                             IndexRange rows, TensorView out);
+  ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
+                                 IndexRange rows, int64_t stride);
+  FinishArguments finish_of(const Weight& weight, ConstTensorView bias);
+  void embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out);
+  // Memory of scratch_ from a number of bytes on, up to another.
+  TensorView scratch(IndexRange bytes, DType dtype, const Shape& shape);
   // x_rows: the row of x for each row of out; null: the same.
   void multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                        std::span<const Weight* const> weights, TensorView out, bool gated);
+                        std::span<const Weight* const> weights, TensorView out, bool gated,
+                        ConstTensorView row_maxima);
+  void multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
+                              std::span<const Weight* const> weights, TensorView out, bool gated,
+                              ConstTensorView row_maxima);
   // The weights' addresses in the device's memory.
   const void* const* addresses_of(std::span<const Weight* const> weights);
+  const CodeMatrix* codes_of(std::span<const Weight* const> weights);
+  // The copy of a table on the device, made at the first call with these bytes.
+  const std::byte* table_of(std::span<const std::byte> bytes);
   ConstTensorView rounded_bias(ConstTensorView bias, DType dtype);
   DecodeWorkspace decode_workspace(const AttentionArguments& arguments);
 
@@ -88,11 +116,11 @@ class CudaOps : public Ops {
   // These never grow: captured graphs hold their addresses.
   Tensor bias_;
   Tensor partial_candidates_;
-  Tensor decode_slots_;
+  Tensor scratch_;  // of one operation: slots of decode, what a product with codes makes
   Tensor decode_arrivals_;
   Tensor skinny_partials_;
   Tensor skinny_arrivals_;
-  std::map<std::vector<const std::byte*>, Tensor> weight_addresses_;  // of the experts of each layer
+  std::map<std::string, Tensor> expert_tables_;  // of each layer
 };
 
 }  // namespace maniple::cuda

@@ -3,8 +3,7 @@
 // their work from the offsets on the device.
 #pragma once
 
-#include <device/stream.hpp>
-#include <kernels/tensor/dtype.hpp>
+#include <kernels/cuda/codes.hpp>
 
 #include <cstdint>
 
@@ -32,7 +31,7 @@ void route_tokens(device::Stream stream, const RoutingArguments& arguments);
 struct GroupedArguments {
   DType dtype;                 // of x and weights
   DType out_type;              // the same or fp32
-  const void* x;               // [., k]
+  const void* x;               // [., k]; with codes k is a multiple of 8, zeros behind their columns
   const int32_t* x_rows;       // [most_rows]: the row of x for each row; null: the same
   const int32_t* offsets;      // [experts + 1]
   const void* const* weights;  // by expert: [n, k]
@@ -44,6 +43,11 @@ struct GroupedArguments {
   int width;  // of out; where gated, the first `width` columns gate those n / 2 after them
   bool gated;
   bool aligned;  // weights and rows of x begin at multiples of sixteen bytes
+  // Of weights of codes. The rows are first_row .. first_row + most_rows - 1; without x_rows x has only these.
+  int bits = 0;                         // of a code; 0: elements
+  const CodeMatrix* codes = nullptr;    // by expert, instead of weights
+  const float* input_scales = nullptr;  // of these rows
+  int64_t first_row = 0;
 };
 // The order in which k is summed is fixed: a row's bits do not depend on the other rows. bf16 and fp16 run on tensor cores.
 void grouped_product(device::Stream stream, const GroupedArguments& arguments);

@@ -14,6 +14,7 @@ namespace {
 template <int rows>
 struct Work {
   const void* weight;
+  FinishArguments finish;  // of codes
   int64_t first_row;
   int m;
   int x_row[rows];
@@ -27,32 +28,45 @@ __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
   int before = 0;  // tiles of the experts before these
   for (int base = 0; base < a.experts; base += block_threads()) {
     const int expert = base + thread_index();
-    const int first = expert < a.experts ? a.offsets[expert] : 0;
-    const int count = expert < a.experts ? a.offsets[expert + 1] - first : 0;
+    const int64_t most = a.first_row + a.most_rows;
+    const int64_t first =
+        expert < a.experts && a.offsets[expert] > a.first_row ? a.offsets[expert] : a.first_row;
+    const int64_t end = expert < a.experts && a.offsets[expert + 1] < most ? a.offsets[expert + 1] : most;
+    const int count = expert < a.experts && first < end ? static_cast<int>(end - first) : 0;
     const int tiles = (count + rows - 1) / rows;
     int total;
     const int tile = block_index().y - before - block_sum_before(tiles, work.scratch, total);
     before += total;
     if (tile < 0 || tile >= tiles) continue;
     const int left = count - tile * rows;
-    work.weight = a.weights[expert];
+    if (a.bits > 0)
+      work.finish = {a.codes[expert], a.input_scales, nullptr};
+    else
+      work.weight = a.weights[expert];
     work.first_row = first + tile * rows;
     work.m = left < rows ? left : rows;
   }
   synchronize_block();
   for (int i = thread_index(); i < work.m; i += block_threads())
-    work.x_row[i] = a.x_rows ? a.x_rows[work.first_row + i] : static_cast<int>(work.first_row + i);
+    work.x_row[i] =
+        a.x_rows ? a.x_rows[work.first_row + i] : static_cast<int>(work.first_row - a.first_row + i);
   synchronize_block();
 }
 
-template <typename T, int size>
+template <typename T, int size, int bits_of_element>
 struct GroupedOperands {
   using Element = T;
   static constexpr bool gathers = true;
+  static constexpr int bits = bits_of_element;
   const GroupedArguments& a;
   const Work<size>& work;
 
   __device__ const T* weight() const { return static_cast<const T*>(work.weight); }
+  __device__ const CodeMatrix& codes() const { return work.finish.codes; }
+  __device__ float finished(float sum, int row, int column) const {
+    if constexpr (bits == 16) return sum;
+    return cuda::finished(work.finish, sum, work.first_row - a.first_row + row, column);
+  }
   __device__ const T* x(int row) const {
     return static_cast<const T*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
   }
@@ -69,39 +83,56 @@ __device__ void* first_of(void* out, DType type, int64_t place) {
   return static_cast<T*>(out) + place;
 }
 
-template <int rows>
-constexpr size_t work_at = (ProductTile<rows, columns_for(rows)>::bytes + 7) / 8 * 8;
+template <int rows, int bits>
+constexpr size_t work_at = (ProductTile<rows, columns_for(rows), bits>::bytes + 7) / 8 * 8;
 
-template <typename T, int rows, bool aligned>
-__global__ void __launch_bounds__(32 * product_warps) grouped_tile(GroupedArguments a) {
-  using Operands = GroupedOperands<T, rows>;
+template <typename T, int rows, bool aligned, int bits>
+__global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2) grouped_tile(GroupedArguments a) {
+  using Operands = GroupedOperands<T, rows, bits>;
   using Product = TileProduct<Operands, rows, columns_for(rows), aligned>;
-  Work<rows>& work = *reinterpret_cast<Work<rows>*>(shared_memory() + work_at<rows>);
+  Work<rows>& work = *reinterpret_cast<Work<rows>*>(shared_memory() + work_at<rows, bits>);
   find_work(a, work);
   if (work.m == 0) return;
   const Operands operands{a, work};
   Product product(operands, block_index().x);
   product.multiply(0, 1);
-  product.write(first_of<T>(a.out, a.out_type, work.first_row * a.width), a.out_type, Product::sum_of_warps);
+  product.write(
+      first_of<T>(a.out, a.out_type, work.first_row * a.width), a.out_type, [&](int row, int column) {
+        return operands.finished(Product::sum_of_warps(row, column), row, product.column_of(column));
+      });
 }
 
 constexpr int plain_rows = 8;
 
 // fp32, without tensor cores: one thread per column of a tile of eight rows.
+template <int bits>
 __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArguments a) {
   Work<plain_rows>& work = *reinterpret_cast<Work<plain_rows>*>(shared_memory());
   find_work(a, work);
   const int column = block_index().x * block_threads() + thread_index();
   if (work.m == 0 || column >= a.width) return;
-  const float* const weight = static_cast<const float*>(work.weight) + static_cast<int64_t>(column) * a.k;
-  const float* const up = weight + static_cast<int64_t>(a.n / 2) * a.k;
+  const auto element = [&](int row, int i) {
+    if constexpr (bits < 16)
+      return element_at<bits>(work.finish.codes, row, i);
+    else
+      return static_cast<const float*>(work.weight)[static_cast<int64_t>(row) * a.k + i];
+  };
+  const auto finish = [&](float sum, int row, int of_column) {
+    if constexpr (bits < 16)
+      return finished(work.finish, sum, work.first_row - a.first_row + row, of_column);
+    else
+      return sum;
+  };
+  const int k = bits < 16 ? work.finish.codes.columns : a.k, up_column = column + a.n / 2;
   for (int row = 0; row < work.m; ++row) {
     const float* const x = static_cast<const float*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
     float sum = 0, up_sum = 0;
-    for (int i = 0; i < a.k; ++i) {
-      sum += x[i] * weight[i];
-      if (a.gated) up_sum += x[i] * up[i];
+    for (int i = 0; i < k; ++i) {
+      sum += x[i] * element(column, i);
+      if (a.gated) up_sum += x[i] * element(up_column, i);
     }
+    sum = finish(sum, row, column);
+    if (a.gated) up_sum = finish(up_sum, row, up_column);
     static_cast<float*>(a.out)[(work.first_row + row) * a.width + column] =
         a.gated ? sum / (1.0f + expf(-sum)) * up_sum : sum;
   }
@@ -115,9 +146,14 @@ int tiles_of(const GroupedArguments& a, int rows) {
 template <typename T, int rows>
 void launch_grouped(Stream stream, const GroupedArguments& a) {
   const int side = columns_for(rows) / (a.gated ? 2 : 1);
-  launch(a.aligned ? grouped_tile<T, rows, true> : grouped_tile<T, rows, false>,
-         {(a.width + side - 1) / side, tiles_of(a, rows)}, 32 * product_warps,
-         work_at<rows> + sizeof(Work<rows>), stream, a);
+  const auto launch_tiles = [&](auto kernel, size_t bytes) {
+    launch(kernel, {(a.width + side - 1) / side, tiles_of(a, rows)}, 32 * product_warps,
+           bytes + sizeof(Work<rows>), stream, a);
+  };
+  if (a.bits == 4) return launch_tiles(grouped_tile<T, rows, true, 4>, work_at<rows, 4>);
+  if (a.bits == 8) return launch_tiles(grouped_tile<T, rows, true, 8>, work_at<rows, 8>);
+  launch_tiles(a.aligned ? grouped_tile<T, rows, true, 16> : grouped_tile<T, rows, false, 16>,
+               work_at<rows, 16>);
 }
 
 // Tiles as large as an expert's rows on average: small ones read a weight again, large ones compute rows that are not there.
@@ -136,8 +172,11 @@ void grouped_product(Stream stream, const GroupedArguments& a) {
   if (a.dtype == DType::bf16) return launch_grouped<bf16>(stream, a);
   if (a.dtype == DType::fp16) return launch_grouped<fp16>(stream, a);
   constexpr int threads = 32 * product_warps;
-  launch(grouped_plain, {(a.width + threads - 1) / threads, tiles_of(a, plain_rows)}, threads,
-         sizeof(Work<plain_rows>), stream, a);
+  launch(a.bits == 4   ? grouped_plain<4>
+         : a.bits == 8 ? grouped_plain<8>
+                       : grouped_plain<32>,
+         {(a.width + threads - 1) / threads, tiles_of(a, plain_rows)}, threads, sizeof(Work<plain_rows>),
+         stream, a);
 }
 
 }  // namespace maniple::cuda

@@ -1,13 +1,16 @@
 // A tile of a product on tensor cores that reads a weight as a stream: out^T = weight * x^T for up to 64 rows of x and a few
-// columns of out, bf16 and fp16.
+// columns of out, bf16 and fp16. A weight of codes streams as codes; each warp widens them, a step at a time.
 //
 // The warps of a block take turns along k, each with a ring of its own, so no barrier stops the stream of copies. 96 KiB
 // at most: this fits every architecture, and twice an SM of sm_90. The order in which k is summed does not depend on the size
 // of the tile.
 #pragma once
 
+#include <kernels/cuda/code_elements.hpp>
 #include <kernels/cuda/shared_tiles.hpp>
 #include <kernels/tensor/dtype.hpp>
+
+#include <algorithm>
 
 namespace maniple::cuda {
 
@@ -15,14 +18,19 @@ constexpr int product_warps = 4;
 constexpr int turn_k = 64;  // of a warp at a time
 
 // Sizes of a block's shared memory. Columns are neighbours. If the product is gated, half of them are neighbours that gate, the
-// others are the columns that they gate.
-template <int rows, int columns>
+// others are the columns that they gate. bits: of an element of the weight; fewer than 16 are a code.
+template <int rows, int columns, int bits = 16>
 struct ProductTile {
-  static constexpr int depth = 3;
   static constexpr int step_k = rows <= 32 ? turn_k : turn_k / 2;
-  static constexpr int stage = (rows + columns) * step_k;  // elements: weight, then x
-  static constexpr int pitch = columns + 4;                // of the warps' sums, against bank conflicts
-  static constexpr size_t ring_bytes = size_t{product_warps} * depth * stage * 2;
+  static constexpr int weight_bytes = columns * step_k * bits / 8;
+  static constexpr int stage_bytes = weight_bytes + rows * step_k * 2;         // weight, then x
+  static constexpr int widened_bytes = bits == 16 ? 0 : columns * step_k * 2;  // of a step's codes
+  // Smaller stages leave room for more of them.
+  static constexpr int depth =
+      bits == 16 ? 3 : std::min(6, ((rows <= 16 ? 18 << 10 : 24 << 10) - widened_bytes) / stage_bytes);
+  static constexpr int warp_bytes = depth * stage_bytes + widened_bytes;  // stages, then this
+  static constexpr int pitch = columns + 4;  // of the warps' sums, against bank conflicts
+  static constexpr size_t ring_bytes = size_t{product_warps} * warp_bytes;
   static constexpr size_t sum_bytes = size_t{product_warps} * rows * pitch * 4;
   static constexpr size_t bytes = ring_bytes > sum_bytes ? ring_bytes : sum_bytes;
 };
@@ -32,14 +40,16 @@ constexpr int columns_for(int rows) { return rows <= 32 ? 32 : 64; }
 
 // Operands says what is multiplied. It has
 //   type Element (bf16 or fp16);
-//   const Element* weight() [n, k], const Element* x(int row); gathers: whether rows of x are not neighbours;
+//   bits: 16, and const Element* weight() [n, k]; or those of a code, and CodeMatrix codes(), whose rows begin at sixteen bytes;
+//   const Element* x(int row); gathers: whether rows of x are not neighbours;
 //   int rows() of x, n(), k(), bool gated();
 //   int width(): columns of out; where gated, columns gate those n / 2 after them.
 template <typename Operands, int rows, int columns, bool aligned>
 class TileProduct {
  public:
   using T = typename Operands::Element;
-  using Sizes = ProductTile<rows, columns>;
+  static constexpr int bits = Operands::bits;
+  using Sizes = ProductTile<rows, columns, bits>;
   using Sums = float[columns / 16][rows / 8][4];
   static constexpr int step_k = Sizes::step_k;
 
@@ -48,8 +58,7 @@ class TileProduct {
       : o_(operands),
         side_(operands.gated() ? columns / 2 : columns),
         first_(tile * side_),
-        ring_(reinterpret_cast<T*>(device::shared_memory()) +
-              device::warp_index() * Sizes::depth * Sizes::stage) {}
+        ring_(device::shared_memory() + device::warp_index() * Sizes::warp_bytes) {}
 
   // Row of the weight for a column of the tile; n past the end.
   __device__ int column_of(int column) const {
@@ -95,10 +104,11 @@ class TileProduct {
     const int begin = all * slice / slices + device::warp_index(), end = all * (slice + 1) / slices;
     const int steps =
         (end - begin + product_warps - 1) / product_warps * steps_a_turn;  // none where negative
+    const auto k_of = [&](int step) {
+      return (begin + step / steps_a_turn * product_warps) * turn_k + step % steps_a_turn * step_k;
+    };
     const auto fetch = [&](int step) {
-      const int turn = begin + step / steps_a_turn * product_warps;
-      if (step < steps)
-        fetch_stage(turn * turn_k + step % steps_a_turn * step_k, ring_ + step % Sizes::depth * Sizes::stage);
+      if (step < steps) fetch_stage(k_of(step), stage(step));
       device::commit_copies();
     };
     for (int step = 0; step < Sizes::depth - 1; ++step) fetch(step);
@@ -106,10 +116,12 @@ class TileProduct {
       device::wait_copies<Sizes::depth - 2>();
       device::synchronize_warp();  // and all lanes have read the stage that the next copy overwrites
       fetch(step + Sizes::depth - 1);
-      const T* const weight = ring_ + step % Sizes::depth * Sizes::stage;
-      for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, weight + columns * step_k, k);
+      const T* const weight = elements_of(stage(step), k_of(step));
+      const T* const x = reinterpret_cast<const T*>(stage(step) + Sizes::weight_bytes);
+      for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, x, k);
     }
   }
+  __device__ std::byte* stage(int step) const { return ring_ + step % Sizes::depth * Sizes::stage_bytes; }
 
   // Columns 32 k .. 32 k + 31 of the stage.
   __device__ static void multiply_stage(Sums& sums, const T* weight, const T* x, int k) {
@@ -130,21 +142,27 @@ class TileProduct {
   }
 
   // Uses few instructions: they, not memory, would be the limit.
-  __device__ void fetch_stage(int k, T* stage) const {
+  __device__ void fetch_stage(int k, std::byte* stage) const {
     constexpr int chunks = step_k / 8, together = 32 / chunks;  // rows of a warp's copy
     const int row = device::lane_index() / chunks, chunk = device::lane_index() % chunks;
-    const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * o_.k();
+    const int64_t begin = k + 8 * chunk;
+    [[maybe_unused]] const int64_t step = static_cast<int64_t>(together) * o_.k();
 
-    const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.k() + begin;
-    int place = first_ + row;
-    for (int i = 0; i < columns / together; ++i, from += step, place += together) {
-      if (o_.gated() && i == columns / together / 2) {
-        from += static_cast<int64_t>(o_.n() / 2 - side_) * o_.k();
-        place -= side_;
+    if constexpr (bits < 16) {
+      fetch_codes(k, stage);
+    } else {
+      const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.k() + begin;
+      int place = first_ + row;
+      for (int i = 0; i < columns / together; ++i, from += step, place += together) {
+        if (o_.gated() && i == columns / together / 2) {
+          from += static_cast<int64_t>(o_.n() / 2 - side_) * o_.k();
+          place -= side_;
+        }
+        fetch_chunk(reinterpret_cast<T*>(stage) + swizzled<step_k>(row + i * together, chunk), from, begin,
+                    place < o_.width());
       }
-      fetch_chunk(stage + swizzled<step_k>(row + i * together, chunk), from, begin, place < o_.width());
     }
-    T* const to = stage + columns * step_k;
+    T* const to = reinterpret_cast<T*>(stage + Sizes::weight_bytes);
     if constexpr (Operands::gathers) {
       for (int i = 0; i < rows / together; ++i) {
         const bool valid = row + i * together < o_.rows();
@@ -152,12 +170,49 @@ class TileProduct {
                     o_.x(valid ? row + i * together : 0) + begin, begin, valid);
       }
     } else {
-      from = o_.x(row) + begin;
+      const T* from = o_.x(row) + begin;
       for (int i = 0; i < rows / together; ++i, from += step)
         fetch_chunk(to + swizzled<step_k>(row + i * together, chunk), from, begin,
                     row + i * together < o_.rows());
     }
   }
+
+  // Calls f(sixteen bytes of the stage, row of the weight, first column) for this lane's part of the codes.
+  template <typename F>
+  __device__ void for_code_chunks(int k, F f) const {
+    constexpr int codes = 128 / bits, chunks = step_k / codes;
+    for (int turn = 0; turn < columns * chunks / 32; ++turn) {
+      const int i = 32 * turn + device::lane_index();
+      f(i, i / chunks, column_of(i / chunks), k + i % chunks * codes);
+    }
+  }
+  __device__ void fetch_codes(int k, std::byte* stage) const {
+    const CodeMatrix m = o_.codes();
+    for_code_chunks(k, [&](int i, int, int row, int column) {
+      const uint8_t* const from = m.codes + static_cast<int64_t>(row) * m.row_bytes + column * bits / 8;
+      device::copy_async(stage + 16 * i, from, row < o_.n() && column < m.columns);
+    });
+  }
+  // The stage's columns of the weight as elements. Each lane widens what it copied, where all have read the last step's.
+  __device__ const T* elements_of(const std::byte* stage, int k) const {
+    if constexpr (bits == 16) {
+      return reinterpret_cast<const T*>(stage);
+    } else {
+      const CodeMatrix m = o_.codes();
+      T* const widened = reinterpret_cast<T*>(ring_ + Sizes::depth * Sizes::stage_bytes);
+      for_code_chunks(k, [&](int i, int tile_row, int row, int column) {
+        const auto chunk = device::load_vector(reinterpret_cast<const uint32_t*>(stage + 16 * i));
+        widen_chunk<bits>(m, row < o_.n() ? row : 0, column, chunk, [&](int eight, const float(&values)[8]) {
+          device::Vector<T> vector;
+          for (int j = 0; j < 8; ++j) vector.values[j] = static_cast<T>(values[j]);
+          device::store_vector(widened + swizzled<step_k>(tile_row, (column - k) / 8 + eight), vector);
+        });
+      });
+      device::synchronize_warp();
+      return widened;
+    }
+  }
+
   // Eight elements of a row, from its k-th on; zeros where there is no row and from k() on.
   __device__ void fetch_chunk(T* to, const T* from, int64_t k, bool is_row) const {
     const bool valid = is_row && k < o_.k();
@@ -188,7 +243,7 @@ class TileProduct {
   const Operands& o_;
   const int side_;   // columns that are neighbours
   const int first_;  // the first of them
-  T* ring_;
+  std::byte* ring_;
 };
 
 }  // namespace maniple::cuda

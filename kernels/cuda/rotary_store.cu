@@ -64,6 +64,16 @@ __device__ void rotate(Head& head, int half, const float* cos_sin) {
   });
 }
 
+// What is rounded to a code is what another cache would hold: an activation.
+template <typename T>
+__device__ void store_codes(Float8* to, const Head& head, int half, float scale) {
+  const auto divided = [&](float value) { return static_cast<float>(static_cast<T>(value)) / scale; };
+  for_pairs(half, [&](int step, int i) {
+    store_two(to + i, {divided(head.low[step][0]), divided(head.low[step][1])});
+    store_two(to + half + i, {divided(head.high[step][0]), divided(head.high[step][1])});
+  });
+}
+
 template <typename T>
 __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) {
   const int heads = a.query_heads + 2 * a.kv_heads, half = a.head_dim / 2;
@@ -87,8 +97,12 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
   if (!is_query && slot < 0) return;
   const int64_t kv_head = (head_index - a.query_heads) % a.kv_heads;
   const int64_t cell = (slot / a.block_size * a.kv_heads + kv_head) * a.block_size + slot % a.block_size;
+  void* const cache = is_value ? a.values : a.keys;
+  if (!is_query && a.codes)
+    return store_codes<T>(static_cast<Float8*>(cache) + cell * a.head_dim, head, half,
+                          is_value ? a.value_scale : a.key_scale);
   T* const to = is_query ? static_cast<T*>(a.queries) + (token * a.query_heads + head_index) * a.head_dim
-                         : static_cast<T*>(is_value ? a.values : a.keys) + cell * a.head_dim;
+                         : static_cast<T*>(cache) + cell * a.head_dim;
   for_pairs(half, [&](int step, int i) {
     store_two(to + i, head.low[step]);
     store_two(to + half + i, head.high[step]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <device/primitives.hpp>
+#include <kernels/tensor/dtype.hpp>
 
 namespace maniple::cuda {
 
@@ -25,6 +26,29 @@ __device__ void copy_rows(T* tile, const T* from, int valid) {
   for (int row = lane / period; row < rows; row += 32 / period)
     for (int chunk = lane % period; chunk < columns / 8; chunk += period)
       device::copy_async(tile + swizzled<columns>(row, chunk), from + row * columns + 8 * chunk, row < valid);
+}
+
+// The same for codes, which stay in their order. Each lane then widens what it has copied, into a tile of elements.
+template <int rows, int columns>
+__device__ void copy_rows(Float8* tile, const Float8* from, int valid) {
+  for (int i = device::lane_index(); i < rows * columns / 16; i += 32)
+    device::copy_async(tile + 16 * i, from + 16 * i, 16 * i / columns < valid);
+}
+template <int rows, int columns, typename T>
+__device__ void widen_rows(T* tile, const Float8* codes) {
+  for (int i = device::lane_index(); i < rows * columns / 16; i += 32) {
+    const device::Vector<uint32_t> words =
+        device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i);
+    for (int half = 0; half < 2; ++half) {
+      device::Vector<T> wide;
+      for (int j = 0; j < 8; ++j) {
+        Float8 code;
+        code.bits = static_cast<uint8_t>(words.values[2 * half + j / 4] >> j % 4 * 8);
+        wide.values[j] = static_cast<T>(static_cast<float>(code));
+      }
+      device::store_vector(tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half), wide);
+    }
+  }
 }
 
 }  // namespace maniple::cuda

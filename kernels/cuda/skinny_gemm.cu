@@ -1,7 +1,4 @@
-#include <kernels/cuda/product_tiles.hpp>
-#include <kernels/cuda/skinny_gemm.hpp>
-
-#include <algorithm>
+#include <kernels/cuda/skinny_product.hpp>
 
 namespace maniple::cuda {
 
@@ -9,17 +6,12 @@ using namespace device;
 
 namespace {
 
-// Few columns leave multiprocessors idle: then k is cut into slices, each at least one turn of every warp.
-int slices_of(int n, int k) {
-  const int tiles = (n + columns_for(1) - 1) / columns_for(1);
-  return std::max(1, std::min(skinny_arrivals / tiles, k / (product_warps * turn_k)));
-}
-
 // Reads the arguments where they lie: no register holds them.
 template <typename T>
 struct SkinnyOperands {
   using Element = T;
   static constexpr bool gathers = false;
+  static constexpr int bits = 16;
   const SkinnyGemmArguments& a;
 
   __device__ const T* weight() const { return static_cast<const T*>(a.weight); }
@@ -31,74 +23,13 @@ struct SkinnyOperands {
   __device__ int k() const { return a.k; }
   __device__ bool gated() const { return a.gated; }
   __device__ int width() const { return a.gated ? a.n / 2 : a.n; }
-};
-
-template <typename T, int rows, int columns, bool aligned>
-class SkinnyGemm {
- public:
-  using Operands = SkinnyOperands<T>;
-  using Product = TileProduct<Operands, rows, columns, aligned>;
-  static constexpr size_t shared_bytes = Product::Sizes::bytes + sizeof(int);
-
-  __device__ SkinnyGemm(const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace)
-      : a_(a), workspace_(workspace), operands_{a}, product_(operands_, block_index().x) {}
-
-  __device__ void run() {
-    const int slices = grid_size().y;
-    product_.multiply(block_index().y, slices);
-    if (slices == 1) return write_results(Product::sum_of_warps);
-    for (int i = thread_index(); i < a_.m * columns; i += block_threads()) {
-      const int row = i / columns, column = i % columns;
-      if (product_.column_of(column) < a_.n)
-        *partial(block_index().y, row, column) = Product::sum_of_warps(row, column);
-    }
-    if (!is_last_to_arrive()) return;
-    memory_fence();
-    write_results([&](int row, int column) {
-      float sum = 0;
-      for (int slice = 0; slice < slices; ++slice) sum += *partial(slice, row, column);
-      return sum;
-    });
-  }
-
- private:
-  __device__ float* partial(int slice, int row, int column) const {
-    return workspace_.partials + (static_cast<int64_t>(slice) * a_.m + row) * a_.n +
-           product_.column_of(column);
-  }
-
-  // Calls sum_of(row, column of the block).
-  template <typename F>
-  __device__ void write_results(F sum_of) const {
-    product_.write(a_.out, a_.out_type, [&](int row, int column) {
-      return sum_of(row, column) + (a_.bias ? a_.bias[product_.column_of(column)] : 0);
-    });
-  }
-
-  // Whether this block is the last of the slices of these columns. The counter returns to zero.
-  __device__ bool is_last_to_arrive() const {
-    int& before = *reinterpret_cast<int*>(shared_memory() + shared_bytes - sizeof(int));
-    memory_fence();
-    synchronize_block();
-    if (thread_index() == 0) {
-      int32_t* const arrivals = workspace_.arrivals + block_index().x;
-      before = atomic_add(arrivals, 1);
-      if (before == grid_size().y - 1) *arrivals = 0;
-    }
-    synchronize_block();
-    return before == grid_size().y - 1;
-  }
-
-  const SkinnyGemmArguments& a_;
-  const SkinnyGemmWorkspace& workspace_;
-  const Operands operands_;
-  Product product_;
+  __device__ float finished(float sum, int, int column) const { return sum + (a.bias ? a.bias[column] : 0); }
 };
 
 template <typename T, int rows, int columns, bool aligned>
 __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2)
     skinny_product(SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
-  SkinnyGemm<T, rows, columns, aligned>(arguments, workspace).run();
+  SkinnyProduct<SkinnyOperands<T>, rows, columns, aligned>({arguments}, arguments, workspace).run();
 }
 
 template <typename T, int rows>
@@ -108,7 +39,7 @@ void launch_skinny(Stream stream, const SkinnyGemmArguments& a, const SkinnyGemm
       a.k % 8 == 0 && (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.weight)) % 16 == 0;
   launch(aligned ? skinny_product<T, rows, columns, true> : skinny_product<T, rows, columns, false>,
          {(a.n + columns - 1) / columns, slices_of(a.n, a.k)}, 32 * product_warps,
-         SkinnyGemm<T, rows, columns, true>::shared_bytes, stream, a, workspace);
+         SkinnyProduct<SkinnyOperands<T>, rows, columns, true>::shared_bytes, stream, a, workspace);
 }
 
 template <typename T>

@@ -33,14 +33,15 @@ float code_value(WeightFormat format, uint32_t code, int zero) {
 float abs_maximum(std::span<const float> values) {
   float largest = 0;
   for (const float value : values)
-    if (!(std::abs(value) <= largest)) largest = std::abs(value);
+    if (largest == largest && !(std::abs(value) <= largest)) largest = std::abs(value);
   return largest;
 }
 
 float over_ranks(ConstTensorView maxima, int64_t row) {
   float largest = 0;
   for (int64_t rank = 0; rank < maxima.shape[0]; ++rank)
-    if (const float of_rank = maxima.as<float>()[rank * maxima.shape[1] + row]; !(of_rank <= largest))
+    if (const float of_rank = maxima.as<float>()[rank * maxima.shape[1] + row];
+        largest == largest && !(of_rank <= largest))
       largest = of_rank;
   return largest;
 }

@@ -81,7 +81,7 @@ struct Float8 {
 
   Float8() = default;
   // Saturates.
-  explicit Float8(float value) {
+  constexpr explicit Float8(float value) {
     const uint32_t wide = std::bit_cast<uint32_t>(value), magnitude = wide & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
       bits = 0x7f;
@@ -94,7 +94,7 @@ struct Float8 {
       bits = static_cast<uint8_t>((magnitude - 0x3c000000u + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20);
     bits = static_cast<uint8_t>(bits | (wide >> 24 & 0x80u));
   }
-  explicit operator float() const {
+  constexpr explicit operator float() const {
     const uint32_t sign = uint32_t{bits & 0x80u} << 24, magnitude = bits & 0x7fu;
     if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
     return std::bit_cast<float>(sign | magnitude << 20) * 0x1p120f;

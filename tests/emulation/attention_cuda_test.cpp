@@ -31,6 +31,7 @@ struct Scene {
   int shared_positions = 0;  // of all sequences, whole pages
   float query_scale = 1;
   uint64_t seed = 1;
+  bool codes = false;  // a cache of e4m3
 };
 
 enum Kind : uint64_t { key = 1, value = 2, query = 3 };
@@ -120,7 +121,12 @@ class Batch {
             scene_.kv_heads,
             scene_.head_dim,
             scene_.block_size,
-            1 / std::sqrt(static_cast<float>(scene_.head_dim))};
+            scale_of(key) / std::sqrt(static_cast<float>(scene_.head_dim)),
+            0,
+            1,
+            8,
+            scene_.codes,
+            scale_of(value)};
   }
   template <typename T>
   Tensor uploaded(const std::vector<T>& numbers) {
@@ -138,6 +144,17 @@ class Batch {
   }
   uint16_t bits(Kind kind, size_t s, int position, int i) const {
     return rounded(scene_.dtype, number(kind, s, position, i));
+  }
+
+  // Some codes are subnormal, none saturates.
+  float scale_of(Kind kind) const { return !scene_.codes ? 1 : kind == key ? 0.0131f : 0.0047f; }
+  Float8 code(Kind kind, size_t s, int position, int i) const {
+    return Float8(number(kind, s, position, i) / scale_of(kind));
+  }
+  double cached(Kind kind, size_t s, int position, int i) const {
+    if (!scene_.codes) return widened(scene_.dtype, bits(kind, s, position, i));
+    return static_cast<double>(static_cast<float>(code(kind, s, position, i))) *
+           static_cast<double>(scale_of(kind));
   }
 
   void place_pages() {
@@ -165,18 +182,25 @@ class Batch {
   }
   int32_t& page(size_t s, int index) { return tables_[static_cast<size_t>(seats_[s] * width_ + index)]; }
 
-  void fill_cache() {
-    std::vector<uint16_t> keys(
-        static_cast<size_t>(pages_ * scene_.kv_heads * scene_.block_size * scene_.head_dim), nan),
+  template <typename Kept, typename F>
+  void fill_cache(Kept unwritten, F kept) {
+    std::vector<Kept> keys(
+        static_cast<size_t>(pages_ * scene_.kv_heads * scene_.block_size * scene_.head_dim), unwritten),
         values = keys;
     for (size_t s = 0; s < parts_.size(); ++s)
       for (int p = 0; p < context(s); ++p)
         for (int i = 0; i < scene_.kv_heads * scene_.head_dim; ++i) {
-          keys[element(s, p, i)] = bits(key, s, p, i);
-          values[element(s, p, i)] = bits(value, s, p, i);
+          keys[element(s, p, i)] = kept(key, s, p, i);
+          values[element(s, p, i)] = kept(value, s, p, i);
         }
     keys_ = uploaded(keys);
     values_ = uploaded(values);
+  }
+  void fill_cache() {
+    if (scene_.codes)
+      fill_cache(uint8_t{0x7f}, [&](auto... place) { return code(place...).bits; });
+    else
+      fill_cache(nan, [&](auto... place) { return bits(place...); });
   }
   // Index in the cache; i counts over the heads of a token.
   size_t element(size_t s, int position, int i) {
@@ -209,8 +233,7 @@ class Batch {
     for (int p = 0; p < length; ++p) {
       double score = 0;
       for (int i = 0; i < dims; ++i)
-        score += widened(scene_.dtype, queries_[row(s, t, head * dims + i)]) *
-                 widened(scene_.dtype, bits(key, s, p, kv + i));
+        score += widened(scene_.dtype, queries_[row(s, t, head * dims + i)]) * cached(key, s, p, kv + i);
       scores.push_back(score / std::sqrt(static_cast<double>(dims)));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
@@ -218,8 +241,7 @@ class Batch {
     for (int p = 0; p < length; ++p) {
       const double weight = std::exp(scores[static_cast<size_t>(p)] - largest);
       total += weight;
-      for (int i = 0; i < dims; ++i)
-        out[static_cast<size_t>(i)] += weight * widened(scene_.dtype, bits(value, s, p, kv + i));
+      for (int i = 0; i < dims; ++i) out[static_cast<size_t>(i)] += weight * cached(value, s, p, kv + i);
     }
     for (double& x : out) x /= total;
     return out;
@@ -253,8 +275,9 @@ const std::vector<Part> contexts{{0}, {1}, {254}, {255}, {256}, {510}, {511}, {5
 TEST_P(AttentionDecode, AgreesWithDoublePrecisionForEveryHeadSizeAndType) {
   for (const DType dtype : {DType::bf16, DType::fp16})
     for (const int head_dim : {16, 32, 64, 96, 128, 256})
-      expect_exact({.dtype = dtype, .head_dim = head_dim, .seed = GetParam()},
-                   head_dim < 128 ? contexts : std::vector<Part>{{0}, {254}, {512}});
+      for (const bool codes : {false, true})
+        expect_exact({.dtype = dtype, .head_dim = head_dim, .seed = GetParam(), .codes = codes},
+                     head_dim < 128 ? contexts : std::vector<Part>{{0}, {254}, {512}});
 }
 
 TEST_P(AttentionDecode, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
@@ -266,7 +289,8 @@ TEST_P(AttentionDecode, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
                       .group = group,
                       .block_size = block_size,
                       .shared_positions = 256,
-                      .seed = GetParam()},
+                      .seed = GetParam(),
+                      .codes = group % 2 == 0},
                      {{15}, {256}, {300}, {511}, {0}});
 }
 
@@ -315,8 +339,9 @@ INSTANTIATE_TEST_SUITE_P(Orders, AttentionPrefill, ::testing::Range(uint64_t{0},
 TEST_P(AttentionPrefill, AgreesWithDoublePrecisionForEveryHeadSizeAndType) {
   for (const DType dtype : {DType::bf16, DType::fp16})
     for (const int head_dim : {16, 32, 64, 96, 128, 256})
-      expect_exact({.dtype = dtype, .head_dim = head_dim, .seed = GetParam()},
-                   {{0, 2}, {63, 3}, {0, 65}, {255, 2}, {130, 70}});
+      for (const bool codes : {false, true})
+        expect_exact({.dtype = dtype, .head_dim = head_dim, .seed = GetParam(), .codes = codes},
+                     {{0, 2}, {63, 3}, {0, 65}, {255, 2}, {130, 70}});
 }
 
 TEST_P(AttentionPrefill, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
@@ -328,7 +353,8 @@ TEST_P(AttentionPrefill, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
                       .group = group,
                       .block_size = block_size,
                       .shared_positions = 256,
-                      .seed = GetParam()},
+                      .seed = GetParam(),
+                      .codes = group % 2 == 0},
                      {{0, 33}, {256, 5}, {300, 2}, {190, 67}});
 }
 

@@ -41,6 +41,9 @@ for name in tiny-qwen3-moe tiny-mixtral; do
   ((gpus < 2)) || as_on_cpus $name 2 "${over_nccl[@]}" --ep 2
   ((gpus < 2)) || as_on_cpus $name 2 "${over_nccl[@]}" --ep 1
 done
+for name in q-gptq-act q-w4a16 q-fp8-static-kv q-moe-awq; do
+  as_on_cpus $name 2 "${cuda[@]}" --tp 2
+done
 as_on_cpus tiny-qwen3-kv1 2 "${cuda[@]}" --tp 2 --cp 2
 ((gpus < 2)) || as_on_cpus tiny-qwen3-kv1 2 "${over_nccl[@]}" --cp 2
 

@@ -1,5 +1,5 @@
 // Times the kernels against ceilings measured in the same run, bf16, in the shapes of Qwen3:
-//   kernel_bench [ceilings] [decode] [prefill] [gemm] [experts] [rows] [sampling]     (default: all of them)
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [codes] [experts] [rows] [sampling]     (default: all of them)
 // Prints one line of JSON per measurement: median, 10th and 90th percentile of the
 // microseconds of one call. Many calls are captured in one graph, so launches cost what
 // they cost in a decode step. Their operands take turns among sets that together exceed
@@ -9,6 +9,7 @@
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cublaslt_gemm.hpp>
 #include <kernels/cuda/cuda_device.hpp>
+#include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/device/cuda_check.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
@@ -243,7 +244,7 @@ class AttentionCase {
   std::vector<Tensor> tables_;
 };
 
-void bench_decode(Bench& bench) {
+void bench_decode_of(Bench& bench, bool codes) {
   Tensor slots(bench.device(), DType::fp32, {shrunk(int64_t{128} << 20)});
   Tensor arrivals = bench.ints(std::vector<int32_t>(1 << 16));
   for (const int group : {2, 4, 8})
@@ -259,13 +260,18 @@ void bench_decode(Bench& bench) {
             static_cast<int>(slots.shape().elements() / cuda::decode_slot_floats(first)),
             arrivals.view().as<int32_t>()};
         const Timing timing = bench.time(batch_case.calls(), [&](int call) {
-          cuda::attention_decode(bench.stream(), batch_case.arguments(call), workspace);
+          cuda::AttentionArguments arguments = batch_case.arguments(call);
+          arguments.codes = codes;
+          cuda::attention_decode(bench.stream(), arguments, workspace);
         });
         bench.report(
-            fmt::format(R"("kernel": "attention_decode", "sequences": {}, "context": {}, "group": {})", batch,
-                        context, group),
-            timing, batch_case.kv_bytes());
+            fmt::format(R"("kernel": "attention_decode{}", "sequences": {}, "context": {}, "group": {})",
+                        codes ? "_fp8" : "", batch, context, group),
+            timing, batch_case.kv_bytes() / (codes ? 2 : 1));
       }
+}
+void bench_decode(Bench& bench) {
+  for (const bool codes : {false, true}) bench_decode_of(bench, codes);
 }
 
 void bench_prefill(Bench& bench) {
@@ -287,6 +293,38 @@ void bench_prefill(Bench& bench) {
                              named.name, named.parts.size(), named.parts[0].queries),
                  timing, 0, batch_case.flops());
   }
+}
+
+// Codes with a scale of every 128 columns, or of a row.
+void bench_codes(Bench& bench) {
+  Tensor partials(bench.device(), DType::fp32, {cuda::skinny_partial_floats});
+  Tensor arrivals = bench.ints(std::vector<int32_t>(cuda::skinny_arrivals));
+  constexpr std::pair<int, int> shapes[] = {{6144, 1024}, {24576, 4096}, {4096, 12288}};
+  for (const auto& [rows, columns] : shapes)
+    for (const int m : {1, 8, 64})
+      for (const int bits : {4, 8})
+        for (const int group : {128, 1 << 30}) {
+          const int n = shrunk(rows), k = (shrunk(columns) + 31) / 32 * 32, groups = (k - 1) / group + 1;
+          const int64_t bytes = int64_t{n} * k * bits / 8;
+          const int sets = sets_for(bytes);
+          Tensor codes = bench.random(bytes * sets / 2, 1), scales = bench.random(int64_t{n} * groups, 2),
+                 x = bench.random(int64_t{m} * k, 3), out = bench.random(int64_t{m} * n, 4);
+          const auto call = [&](int i) {
+            const auto* const first = reinterpret_cast<const uint8_t*>(codes.view().data) + i % sets * bytes;
+            cuda::dequant_gemm(
+                bench.stream(),
+                {{DType::bf16, DType::bf16, x.view().data, nullptr, nullptr, out.view().data, m, n, k},
+                 {{first, scales.view().data, nullptr, bits, false, groups > 1, DType::bf16,
+                   static_cast<uint8_t>(1 << (bits - 1)), k * bits / 8, k, group, groups, 0, 1},
+                  nullptr,
+                  nullptr}},
+                {partials.view().as<float>(), arrivals.view().as<int32_t>()});
+          };
+          bench.report(
+              fmt::format(R"("kernel": "dequant_gemm", "bits": {}, "groups": {}, "m": {}, "n": {}, "k": {})",
+                          bits, groups, m, n, k),
+              bench.time(std::clamp(sets, 4, 32), call), static_cast<double>(bytes));
+        }
 }
 
 void bench_gemm(Bench& bench) {
@@ -485,9 +523,9 @@ int run(const std::set<std::string>& chosen) {
              driver, runtime);
   bench.measure_reading();
   const std::pair<const char*, void (*)(Bench&)> parts[] = {
-      {"ceilings", bench_ceilings}, {"decode", bench_decode},   {"prefill", bench_prefill},
-      {"gemm", bench_gemm},         {"experts", bench_experts}, {"rows", bench_rows},
-      {"sampling", bench_sampling}};
+      {"ceilings", bench_ceilings}, {"decode", bench_decode},    {"prefill", bench_prefill},
+      {"gemm", bench_gemm},         {"codes", bench_codes},      {"experts", bench_experts},
+      {"rows", bench_rows},         {"sampling", bench_sampling}};
   for (const auto& [name, part] : parts)
     if (chosen.empty() || chosen.contains(name)) part(bench);
   return 0;

@@ -151,10 +151,11 @@ struct RoundedInputs {
   }
 };
 
-// Checks out = x * matrix^T + bias. k roundings of the sum of magnitudes, as for dense weights.
+// Checks out = x * matrix^T + bias. k roundings of the sum of magnitudes, as for dense weights. A GPU also rounds to `elements`, where
+// a row has several scales: (code - zero) * scale, and inputs that are rounded by groups.
 inline void expect_product(ConstTensorView x, const CodeMatrix& matrix, ActivationRule rule,
                            float input_scale, ConstTensorView bias, ConstTensorView out,
-                           double rounding_of_out) {
+                           double rounding_of_out, DType elements = DType::fp32) {
   const RoundedInputs inputs(x, matrix, rule, input_scale);
   const int64_t k = matrix.columns, width = inputs.scales_of_row > 1 ? matrix.group : k;
   for (int64_t row = 0; row < x.shape[0]; ++row)
@@ -170,7 +171,12 @@ inline void expect_product(ConstTensorView x, const CodeMatrix& matrix, Activati
         exact += term;
         magnitude += std::abs(term);
       }
-      const double bound = static_cast<double>(k + 10) * 0x1p-24 * magnitude +
+      const double rounded_elements =
+          elements == DType::fp32 ? 0
+                                  : (rule == ActivationRule::per_group ? 2.01 : 1.01) * magnitude *
+                                            (elements == DType::bf16 ? 0x1p-8 : 0x1p-11) +
+                                        (elements == DType::fp16 ? static_cast<double>(k) * 0x1p-24 : 0);
+      const double bound = static_cast<double>(k + 10) * 0x1p-24 * magnitude + rounded_elements +
                            1.01 * rounding_of_out * std::abs(exact) + 1e-37;
       ASSERT_NEAR(get(out, row * matrix.rows + n), exact, bound) << "row " << row << ", column " << n;
     }

@@ -50,6 +50,11 @@ as_on_cpus tiny-qwen3-kv1 2 2 --tp 2 --cp 2 --max-num-seqs 4
 says err '2 ranks = tensor 2 (context 2) x data 1'
 as_on_cpus tiny-qwen3-kv1 1 2 --tp 2 --cp 2 --transport host
 
+# Weights of codes, inputs that are rounded, an FP8 cache.
+for name in q-gptq-act q-w4a16 q-int8-1layer q-fp8-static-kv q-moe-awq q-moe-int8; do
+  as_on_cpus $name 2 2 --tp 2 --max-num-seqs 4
+done
+
 # The same bits with and without graphs, in the types of tensor cores.
 for type in bf16 fp16; do
   for steps in graphs eager; do

@@ -1,0 +1,188 @@
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/code_elements.hpp>
+#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/reductions.hpp>
+
+#include <cmath>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int threads = 256;
+
+// One thread for sixteen bytes of codes.
+template <int bits, bool aligned, typename T>
+__global__ void __launch_bounds__(flat_threads)
+    expand_chunk(CodeMatrix m, const int32_t* ids, int64_t first, int rows, T* out, int count) {
+  const int chunks = m.row_bytes / 16;
+  const int64_t i = flat_index() / chunks;
+  if (i >= count) return;
+  const int64_t row = ids ? ids[i] - first : first + i, to = i * m.columns;
+  const int column = static_cast<int>(flat_index() % chunks) * (128 / bits);
+  const auto store = [&](int eight, const float(&values)[8]) {
+    Chunk elements;
+    for (int j = 0; j < 8; ++j) elements.values[j] = values[j];
+    if (const int at = column + 8 * eight; at < m.columns)
+      store_chunk<aligned>(out + to, at, m.columns, elements);
+  };
+  if (row < 0 || row >= rows) {
+    const float zeros[8] = {};
+    for (int eight = 0; eight < 16 / bits; ++eight) store(eight, zeros);
+    return;
+  }
+  const uint8_t* const from = m.codes + row * m.row_bytes + column * bits / 8;
+  widen_chunk<bits>(m, row, column, load_vector(reinterpret_cast<const uint32_t*>(from)), store);
+}
+
+// Magnitudes are ordered as their bits are, NaN above all.
+__device__ uint32_t magnitude(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffffu; }
+__device__ uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+// Of elements first, first + step, ... before end.
+template <typename T>
+__device__ uint32_t largest_magnitude(const T* x, int first, int end, int step) {
+  uint32_t largest = 0;
+  for (int i = first; i < end; i += step) largest = larger(largest, magnitude(static_cast<float>(x[i])));
+  return largest;
+}
+// Of a row. All threads of the block call it.
+template <typename T>
+__device__ uint32_t largest_of_row(const T* x, int columns) {
+  return block_reduce(largest_magnitude(x, thread_index(), columns, block_threads()),
+                      reinterpret_cast<uint32_t*>(shared_memory()), larger);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(threads) row_magnitude(const T* x, float* out, int columns) {
+  const int64_t row = block_index().x;
+  const uint32_t largest = largest_of_row(x + row * columns, columns);
+  if (thread_index() == 0) out[row] = std::bit_cast<float>(largest);
+}
+
+// The scale of inputs whose largest magnitude this is (kernels/weight.hpp).
+__device__ float scale_for(const RoundArguments& a, uint32_t largest) {
+  const float scale = std::bit_cast<float>(largest) / (a.e4m3 ? Float8::largest : 127.0f);
+  if (!a.e4m3 || a.rule == InputRounding::per_group) return scale == 0 ? 1.0f : scale;
+  constexpr float least = 1 / (Float8::largest * 512);
+  return scale < least ? least : scale;
+}
+__device__ float code_of(const RoundArguments& a, float value, float scale) {
+  if (a.e4m3) return static_cast<float>(Float8(value / scale));
+  const float code = rintf(value / scale);  // a row with a NaN has a NaN scale
+  return code == code ? fminf(fmaxf(code, -127.0f), 127.0f) : 0.0f;
+}
+
+template <typename T>
+__device__ void round_groups(const RoundArguments& a, const T* x, T* out) {
+  for (int begin = warp_index() * a.group; begin < a.columns; begin += block_threads() / 32 * a.group) {
+    const int end = begin + a.group < a.columns ? begin + a.group : a.columns;
+    const float scale =
+        scale_for(a, warp_reduce(largest_magnitude(x, begin + lane_index(), end, 32), larger));
+    for (int i = begin + lane_index(); i < end; i += 32)
+      out[i] = static_cast<T>(code_of(a, static_cast<float>(x[i]), scale) * scale);
+  }
+}
+
+__device__ float fixed_scale(const RoundArguments& a) {
+  if (!a.experts) return a.input_scale;
+  int expert = 0;
+  while (a.offsets[expert + 1] <= a.first_row + block_index().x) ++expert;
+  return a.experts[expert].input_scale;
+}
+template <typename T>
+__device__ float scale_of_row(const RoundArguments& a, const T* x) {
+  if (a.rule == InputRounding::fixed) return fixed_scale(a);
+  if (!a.maxima) return scale_for(a, largest_of_row(x, a.columns));
+  uint32_t largest = 0;
+  for (int rank = 0; rank < a.ranks; ++rank)
+    largest = larger(largest, magnitude(a.maxima[rank * a.maxima_rows + a.first_row + block_index().x]));
+  return scale_for(a, largest);
+}
+
+// One row per block.
+template <typename T>
+__global__ void __launch_bounds__(threads) round_row(RoundArguments a) {
+  const int64_t row = block_index().x, all_row = a.first_row + row;
+  if (a.offsets && all_row >= a.offsets[a.expert_count]) return;
+  const T* const x = static_cast<const T*>(a.x) + (a.x_rows ? a.x_rows[all_row] : all_row) * a.columns;
+  T* const out = static_cast<T*>(a.out) + row * a.stride;
+  for (int i = a.columns + thread_index(); i < a.stride; i += block_threads()) out[i] = static_cast<T>(0.0f);
+  if (a.rule == InputRounding::per_group) return round_groups(a, x, out);
+  const bool rounds = a.rule != InputRounding::none;
+  const float scale = rounds ? scale_of_row(a, x) : 1.0f;
+  if (rounds && thread_index() == 0) a.input_scales[row] = scale;
+  for (int i = thread_index(); i < a.columns; i += block_threads())
+    out[i] = rounds ? static_cast<T>(code_of(a, static_cast<float>(x[i]), scale)) : x[i];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(flat_threads)
+    finish_sum(FinishArguments a, const float* sums, int rows, int columns, T* out, int64_t first_column,
+               int64_t width) {
+  const int64_t row = flat_index() / columns, column = flat_index() % columns;
+  if (row < rows)
+    out[row * width + first_column + column] =
+        static_cast<T>(finished(a, sums[flat_index()], row, first_column + column));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(flat_threads)
+    gather_column(const T* x, const int32_t* order, T* out, int tokens, int part, int columns) {
+  const int64_t token = flat_index() / columns;
+  if (token >= tokens) return;
+  const int from = order[flat_index() % columns];
+  out[flat_index()] = x[(static_cast<int64_t>(from / part) * tokens + token) * part + from % part];
+}
+
+}  // namespace
+
+void expand_rows(Stream stream, const CodeMatrix& matrix, const int32_t* ids, int64_t first, int rows,
+                 DType dtype, void* out, int count) {
+  const FlatGrid flat = flat_grid(static_cast<int64_t>(count) * (matrix.row_bytes / 16));
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_alignment(vectors_fit(matrix.columns, out), [&](auto aligned) {
+      launch(matrix.bits == 4 ? expand_chunk<4, aligned.value, T> : expand_chunk<8, aligned.value, T>,
+             flat.grid, flat.threads, 0, stream, matrix, ids, first, rows, static_cast<T*>(out), count);
+    });
+  });
+}
+
+void round_inputs(Stream stream, const RoundArguments& arguments) {
+  with_element_type(arguments.dtype, [&](auto element) {
+    launch(round_row<decltype(element)>, {arguments.rows}, threads, 32 * sizeof(float), stream, arguments);
+  });
+}
+
+void finish_sums(Stream stream, const FinishArguments& arguments, const float* sums, int rows, int columns,
+                 DType out_type, void* out, int64_t first_column, int64_t width) {
+  const FlatGrid flat = flat_grid(static_cast<int64_t>(rows) * columns);
+  with_element_type(out_type, [&](auto element) {
+    using T = decltype(element);
+    launch(finish_sum<T>, flat.grid, flat.threads, 0, stream, arguments, sums, rows, columns,
+           static_cast<T*>(out), first_column, width);
+  });
+}
+
+void row_abs_maxima(Stream stream, DType dtype, const void* x, float* out, int rows, int columns) {
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    launch(row_magnitude<T>, {rows}, threads, 32 * sizeof(float), stream, static_cast<const T*>(x), out,
+           columns);
+  });
+}
+
+void gather_columns(Stream stream, DType dtype, const void* x, const int32_t* order, void* out, int tokens,
+                    int part, int columns) {
+  const FlatGrid flat = flat_grid(static_cast<int64_t>(tokens) * columns);
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    launch(gather_column<T>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(x), order,
+           static_cast<T*>(out), tokens, part, columns);
+  });
+}
+
+}  // namespace maniple::cuda

@@ -1,0 +1,275 @@
+#include <kernels/cuda/cuda_ops.hpp>
+#include <kernels/cuda/dequant_gemm.hpp>
+#include <kernels/cuda/experts.hpp>
+#include <kernels/cuda/narrow.hpp>
+#include <kernels/reference/codes.hpp>
+
+#include <algorithm>
+#include <vector>
+
+namespace maniple::cuda {
+
+namespace {
+
+constexpr int64_t mib = int64_t{1} << 20;
+// Of scratch_, where codes are multiplied.
+constexpr IndexRange inputs_part{0, 48 * mib}, panel_part{48 * mib, 80 * mib}, sums_part{80 * mib, 127 * mib},
+    scales_part{127 * mib, scratch_bytes};
+
+std::vector<std::byte> converted(ConstTensorView raw, DType dtype) {
+  std::vector<std::byte> bytes(static_cast<size_t>(raw.shape.elements()) * size_of(dtype));
+  reference::write({bytes.data(), dtype, raw.shape}, 0, reference::read(raw, 0, raw.shape.elements()));
+  return bytes;
+}
+
+int bits_of(WeightFormat format) { return format == WeightFormat::int4 ? 4 : 8; }
+int64_t row_bytes_of(const WeightShape& shape) {
+  return (shape.columns * bits_of(shape.format) + 127) / 128 * 16;
+}
+
+CodeMatrix matrix_of(const Weight& weight) {
+  const int64_t groups = weight.groups(), group = groups == 1 ? int64_t{1} << 30 : weight.group;
+  return {weight.packed.view().as<uint8_t>(),
+          weight.scales.view().data,
+          weight.zeros ? weight.zero_points.view().as<uint8_t>() : nullptr,
+          bits_of(weight.format),
+          weight.format == WeightFormat::fp8,
+          groups > 1,
+          weight.scale,
+          static_cast<uint8_t>(weight.common_zero()),
+          narrow(row_bytes_of(weight)),
+          narrow(weight.columns),
+          narrow(group),
+          narrow(groups),
+          narrow(groups == 1 ? 0 : weight.first_column % group),
+          weight.input_scale};
+}
+
+// Rows of inputs begin at sixteen bytes, so kernels copy them as vectors.
+int64_t padded(int64_t columns) { return (columns + 7) / 8 * 8; }
+bool takes_as_they_are(const Weight& weight, ConstTensorView x, int64_t stride) {
+  return weight.activation == ActivationRule::none && stride == weight.columns &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+bool scales_rows(const Weight& weight) {
+  return weight.activation == ActivationRule::per_token || weight.activation == ActivationRule::fixed;
+}
+
+// How many columns of out and rows of x a library multiplies at a time: what fits the scratch memory.
+struct CodePanels {
+  int64_t columns, rows;
+
+  CodePanels(ConstTensorView x, const Weight& weight) {
+    const int64_t row = weight.columns * static_cast<int64_t>(size_of(x.dtype));
+    columns = std::min({weight.rows, panel_part.size() / row, int64_t{2048}});
+    rows = std::min(
+        {std::max<int64_t>(x.shape[0], 1), sums_part.size() / (4 * columns), scales_part.size() / 4});
+    if (weight.activation != ActivationRule::none) rows = std::min(rows, inputs_part.size() / row);
+    require(columns > 0 && rows > 0, "rows of a weight fit the scratch memory");
+  }
+};
+
+}  // namespace
+
+Weight CudaOps::make_weight(const WeightShape& shape) {
+  require_computable(shape);
+  if (shape.format == WeightFormat::dense)
+    return {shape, Tensor(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
+  const Shape groups{shape.rows, shape.groups()};
+  Weight weight{shape,
+                Tensor(device_, DType::uint8, {shape.rows, row_bytes_of(shape)}),
+                Tensor(device_, shape.scale, groups),
+                {},
+                {}};
+  if (shape.zeros) weight.zero_points = Tensor(device_, DType::uint8, groups);
+  if (shape.ordered) weight.order = Tensor(device_, DType::int32, {shape.columns});
+  return weight;
+}
+
+void CudaOps::pack(Weight& weight, int64_t first_row, const RawRows& raw) {
+  reference::require_rows_of(weight, first_row, raw);
+  const int64_t count = raw.values.shape[0];
+  const auto upload = [&](Tensor& to, ConstTensorView from) {
+    const TensorView rows = to.view().rows(first_row, count);
+    if (from.dtype == rows.dtype)
+      device_.upload(rows.data, from.data, rows.bytes());
+    else
+      device_.upload(rows.data, converted(from, rows.dtype).data(), rows.bytes());
+  };
+  if (weight.format == WeightFormat::dense) return upload(weight.packed, raw.values);
+  const int64_t row_bytes = row_bytes_of(weight), in_byte = 8 / bits_of(weight.format);
+  std::vector<uint8_t> packed(static_cast<size_t>(count * row_bytes));
+  for (int64_t row = 0; row < count; ++row)
+    for (int64_t c = 0; c < weight.columns; ++c)
+      packed[static_cast<size_t>(row * row_bytes + c / in_byte)] |= static_cast<uint8_t>(
+          raw.values.as<uint8_t>()[row * weight.columns + c] << c % in_byte * bits_of(weight.format));
+  upload(weight.packed, view_of(packed.data(), DType::uint8, {count, row_bytes}));
+  upload(weight.scales, raw.scales);
+  if (weight.zeros) upload(weight.zero_points, raw.zeros);
+}
+
+TensorView CudaOps::scratch(IndexRange bytes, DType dtype, const Shape& shape) {
+  const TensorView view{scratch_.view().data + bytes.begin, dtype, shape};
+  require(static_cast<int64_t>(view.bytes()) <= bytes.size(), "scratch memory of a product with codes");
+  return view;
+}
+
+// Some rows of x as codes into out, [rows, stride], their scales into the scratch memory.
+RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
+                                    IndexRange rows, TensorView out) {
+  RoundArguments a{};
+  a.dtype = x.dtype;
+  a.x = x.data;
+  a.rule = static_cast<InputRounding>(weight.activation);
+  a.e4m3 = weight.format == WeightFormat::fp8;
+  a.group = narrow(std::max<int64_t>(weight.group, 1));
+  a.input_scale = weight.input_scale;
+  if (weight.activation == ActivationRule::per_token && !row_maxima.empty()) {
+    a.maxima = row_maxima.as<float>();
+    a.ranks = narrow(row_maxima.shape[0]);
+    a.maxima_rows = row_maxima.shape[1];
+  }
+  a.out = out.data;
+  a.stride = narrow(out.shape[1]);
+  a.input_scales = scratch(scales_part, DType::fp32, {rows.size()}).as<float>();
+  a.rows = narrow(rows.size());
+  a.columns = narrow(weight.columns);
+  a.first_row = rows.begin;
+  return a;
+}
+
+// Some rows of x as the weight takes them, [rows, stride]: x itself, or what is made of it in the scratch memory.
+ConstTensorView CudaOps::rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
+                                        IndexRange rows, int64_t stride) {
+  const ConstTensorView part = x.rows(rows.begin, rows.size());
+  if (takes_as_they_are(weight, part, stride)) return part;
+  const TensorView out = scratch(inputs_part, x.dtype, {rows.size(), stride});
+  round_inputs(stream_, rounding_of(x, weight, row_maxima, rows, out));
+  return out;
+}
+
+FinishArguments CudaOps::finish_of(const Weight& weight, ConstTensorView bias) {
+  return {matrix_of(weight),
+          scales_rows(weight) ? scratch(scales_part, DType::fp32, {1}).as<float>() : nullptr,
+          bias.empty() ? nullptr : bias.as<float>()};
+}
+
+bool CudaOps::multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
+                                         TensorView out, ConstTensorView row_maxima, bool gated) {
+  const int64_t m = x.shape[0], stride = padded(weight.columns);
+  if (m > max_skinny_rows || x.dtype == DType::fp32) return false;
+  const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {0, m}, stride);
+  return dequant_gemm(stream_,
+                      {{x.dtype, out.dtype, inputs.data, nullptr, nullptr, out.data, narrow(m),
+                        narrow(weight.rows), narrow(stride), gated},
+                       finish_of(weight, bias)},
+                      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
+}
+
+void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                             ConstTensorView row_maxima) {
+  if (multiply_few_rows_by_codes(x, weight, bias, out, row_maxima, false)) return;
+  const CodePanels panels(x, weight);
+  const FinishArguments finish = finish_of(weight, bias);
+  for (int64_t row = 0; row < x.shape[0]; row += panels.rows) {
+    const int64_t rows = std::min(panels.rows, x.shape[0] - row);
+    const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {row, row + rows}, weight.columns);
+    for (int64_t column = 0; column < weight.rows; column += panels.columns) {
+      const int64_t columns = std::min(panels.columns, weight.rows - column);
+      const TensorView panel = scratch(panel_part, x.dtype, {columns, weight.columns}),
+                       sums = scratch(sums_part, DType::fp32, {rows, columns});
+      expand_rows(stream_, finish.codes, nullptr, column, narrow(weight.rows), x.dtype, panel.data,
+                  narrow(columns));
+      gemm_->multiply(stream_, inputs, panel, {}, sums);
+      finish_sums(stream_, finish, sums.as<float>(), narrow(rows), narrow(columns), out.dtype,
+                  out.rows(row, rows).data, column, weight.rows);
+    }
+  }
+}
+
+const CodeMatrix* CudaOps::codes_of(std::span<const Weight* const> weights) {
+  std::vector<CodeMatrix> codes;
+  for (const Weight* weight : weights) codes.push_back(matrix_of(*weight));
+  return reinterpret_cast<const CodeMatrix*>(table_of(std::as_bytes(std::span(codes))));
+}
+
+// Inputs that are rounded have a row for each of out, as many rows at a time as fit the scratch memory.
+void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
+                                     std::span<const Weight* const> weights, TensorView out, bool gated,
+                                     ConstTensorView row_maxima) {
+  const Weight& first = *weights[0];
+  const int64_t all = out.shape[0], stride = padded(first.columns);
+  const CodeMatrix* const codes = codes_of(weights);
+  const bool as_they_are = takes_as_they_are(first, x, stride);
+  constexpr IndexRange inputs{0, scales_part.begin};
+  const int64_t at_a_time = as_they_are
+                                ? all
+                                : std::min(inputs.size() / (stride * static_cast<int64_t>(size_of(x.dtype))),
+                                           scales_part.size() / 4);
+  for (int64_t row = 0; row < all; row += at_a_time) {
+    const IndexRange rows{row, std::min(all, row + at_a_time)};
+    const void* from = x.data;
+    if (!as_they_are) {
+      const TensorView rounded = scratch(inputs, x.dtype, {rows.size(), stride});
+      RoundArguments rounding = rounding_of(x, first, row_maxima, rows, rounded);
+      rounding.offsets = routing.offsets.as<int32_t>();
+      rounding.x_rows = x_rows;
+      rounding.experts = codes;
+      rounding.expert_count = narrow(routing.experts.size());
+      round_inputs(stream_, rounding);
+      from = rounded.data;
+    }
+    GroupedArguments a{x.dtype,
+                       out.dtype,
+                       from,
+                       as_they_are ? x_rows : nullptr,
+                       routing.offsets.as<int32_t>(),
+                       nullptr,
+                       out.data,
+                       narrow(routing.experts.size()),
+                       rows.size(),
+                       narrow(first.rows),
+                       narrow(stride),
+                       narrow(out.shape[1]),
+                       gated,
+                       true};
+    a.bits = bits_of(first.format);
+    a.codes = codes;
+    if (scales_rows(first)) a.input_scales = scratch(scales_part, DType::fp32, {1}).as<float>();
+    a.first_row = row;
+    grouped_product(stream_, a);
+  }
+}
+
+void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
+  if (weight.format == WeightFormat::dense) return gemm_->prepare(x, weight.packed, bias, out);
+  const CodePanels panels(x, weight);
+  for (const int64_t columns : {panels.columns, weight.rows % panels.columns})
+    if (columns > 0)
+      gemm_->prepare({x.data, x.dtype, {panels.rows, weight.columns}},
+                     scratch(panel_part, x.dtype, {columns, weight.columns}), {},
+                     scratch(sums_part, DType::fp32, {panels.rows, columns}));
+}
+
+void CudaOps::embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
+  CodeMatrix matrix = matrix_of(table);
+  matrix.scaled = true;
+  expand_rows(stream_, matrix, ids.as<int32_t>(), vocabulary.begin, narrow(vocabulary.size()), out.dtype,
+              out.data, narrow(ids.shape[0]));
+}
+
+void CudaOps::row_abs_maxima(ConstTensorView x, TensorView out) {
+  require(out.shape == Shape{x.shape[0]} && out.dtype == DType::fp32, "a maximum for each row");
+  cuda::row_abs_maxima(stream_, x.dtype, x.data, out.as<float>(), narrow(x.shape[0]), narrow(x.shape[1]));
+}
+
+void CudaOps::gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) {
+  const int64_t tokens = out.shape[0], columns = out.shape[1];
+  require(x.shape.rank() == 3 && x.shape[1] == tokens && x.dtype == out.dtype &&
+              order.shape == Shape{columns} && order.dtype == DType::int32,
+          "gather_columns: shapes and types agree");
+  cuda::gather_columns(stream_, x.dtype, x.data, order.as<int32_t>(), out.data, narrow(tokens),
+                       narrow(x.shape[2]), narrow(columns));
+}
+
+}  // namespace maniple::cuda
