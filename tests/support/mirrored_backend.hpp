@@ -187,6 +187,9 @@ class MirroredOps : public Ops {
                        there(t, batch), t.out(queries), there(t, pages));
     });
   }
+  bool keeps_kv(const KvLayout& layout, DType activations) const override {
+    return inner_.ops->keeps_kv(layout, activations);
+  }
   void merge_partials(ConstTensorView partials, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
   }
@@ -253,7 +256,9 @@ class MirroredOps : public Ops {
     return {routing.experts,       t.out(routing.tokens), t.out(routing.weights), t.out(routing.offsets),
             t.out(routing.chosen), t.out(routing.places), t.out(routing.counts),  t.in(routing.past_lengths)};
   }
-  static KvPages there(Transfer& t, const KvPages& pages) { return {t.out(pages.bytes), pages.layout}; }
+  static KvPages there(Transfer& t, const KvPages& pages) {
+    return {t.out(pages.bytes), pages.layout, pages.key_scale, pages.value_scale};
+  }
 
   Backend inner_;
   MirroredDevice& device_;

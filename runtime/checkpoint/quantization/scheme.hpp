@@ -79,6 +79,8 @@ class QuantScheme {
   virtual bool keeps_fp8_kv() const { return false; }
   // Checks what only all modules together can say. Throws Error (input).
   virtual void check(const WeightIndex& /*index*/) const {}
+  // What users should know of numbers that programs read in different ways; empty: nothing.
+  virtual std::string warning(const WeightIndex& /*index*/) const { return ""; }
   // Whether the first rank reads this tensor with the index, for all: it is small, and says how others are read.
   virtual bool decides(std::string_view /*tensor*/) const { return false; }
   // Its value as all ranks get it: no longer than what it decides. A model has thousands of experts.
