@@ -39,8 +39,18 @@ for name in shakespeare tiny-qwen3-moe; do
   done
 done
 
-say "zero points that programs read in different ways: one warning"
+say "packed models give the bytes of their directories"
 input=$work/tokens
+for name in q-int8 q-fp8-block; do
+  "$MANIPLE" convert "$DATA/models/$name" "$work/$name.h5" 2>"$work/err" || bad "convert $name: $(cat "$work/err")"
+  results 1 directory "$DATA/models/$name"
+  for grid in 1 "2 --tp 2" "4 --tp 2"; do
+    results ${grid%% *} packed "$work/$name.h5" ${grid#"${grid%% *}"}
+    cmp "$work/directory" "$work/packed" || bad "$name, $grid: other bytes than the directory"
+  done
+done
+
+say "zero points that programs read in different ways: one warning"
 for ranks in 1 2; do
   results $ranks out "$DATA/models/q-gptq-act" --tp $ranks --quiet
   (($(grep -c 'warning: zero points are asymmetric' "$work/err") == 1)) || bad "$ranks ranks: not one warning: $(cat "$work/err")"
@@ -62,4 +72,20 @@ for command in "doctor --quick" "generate --in $input"; do
     on $ranks $command --model "$model" --kv-cache-dtype bf16 >"$work/out" 2>"$work/err" || bad "$ranks ranks, $command in bf16: $(cat "$work/err")"
   done
 done
+
+# not_of_config NAME SED-SCRIPT WORDS: a config that does not belong to the weights.
+not_of_config() {
+  mkdir "$work/$1.odd"
+  ln -s "$DATA/models/$1/model.safetensors" "$work/$1.odd"
+  sed "$2" "$DATA/models/$1/config.json" >"$work/$1.odd/config.json"
+  for command in "doctor --quick" "generate --in $input"; do
+    for ranks in 1 2; do
+      on $ranks $command --model "$work/$1.odd" --tp $ranks >"$work/out" 2>"$work/err"
+      refused $? 65 "$3" "$ranks ranks, $command"
+    done
+  done
+}
+say "what a list of the config leaves out, stored quantised"
+not_of_config q-int8 's/"lm_head"/&, "re:.*0.self_attn.q"/' 'config.json leaves model.layers.0.self_attn.q_proj out of quantisation ("re:.*0.self_attn.q"), but it is stored quantised'
+not_of_config q-gptq 's/"desc_act"/"dynamic": {"-:.*1.mlp.up_proj": {}}, &/' 'config.json leaves model.layers.1.mlp.up_proj out of quantisation ("-:.*1.mlp.up_proj"), but it is stored quantised'
 finish

@@ -114,6 +114,9 @@ std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config);
 std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, const WeightSpec& spec,
                                                   const WeightPiece& piece, const WeightIndex* index);
 
+// What config.json alone says of the weight that a parameter becomes; the tensors may say otherwise.
+WeightShape expected_shape(const QuantScheme& scheme, const WeightSpec& spec, DType weight_type);
+
 // The weight that a parameter becomes, and what its pieces have in common. Throws Error (input) where the parts of one
 // product disagree.
 struct PlannedWeight {
