@@ -1,7 +1,7 @@
 // A tiny checkpoint, quantised as any quantization_config says, with changed tensors: refused with one Error, or loaded, whole
-// and as one of two ranks. Input: a byte (its lower bits: how many changes, experts or none), 4 bytes a change, the config.
+// and as one of two ranks. Input: a byte (its lower bits: how many changes, experts or none), 4 bytes a change,
+// quantization_config.
 #include <kernels/factory/make_backend.hpp>
-#include <nlohmann/json.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/loading/known_tensors.hpp>
 #include <runtime/checkpoint/loading/kv_scales.hpp>
@@ -12,6 +12,7 @@
 #include <support/temp_directory.hpp>
 
 #include <cstring>
+#include <map>
 
 namespace maniple {
 namespace {
@@ -47,13 +48,6 @@ std::string config_of(const std::string& quantization, bool experts) {
                      quantization);
 }
 
-// The config alone, or the field of a whole config.json.
-std::string quantization_of(Bytes text) {
-  const auto config = nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
-  const bool whole = config.is_object() && config.contains("quantization_config");
-  return whole ? config["quantization_config"].dump() : std::string(text.begin(), text.end());
-}
-
 void resize(TensorToWrite& tensor) {
   constexpr size_t most = 1 << 20;
   size_t bytes = type_of(tensor.dtype).bytes;
@@ -76,11 +70,14 @@ TensorToWrite tensor_of(const ExpectedTensor& expected, const Shape& module) {
 }
 
 Tensors checkpoint_of(const ModelConfig& config, const QuantScheme& scheme) {
-  Tensors tensors;
-  for (const Parameter* parameter : make_model(config, {})->parameters())
+  const std::unique_ptr<Model> model = make_model(config, {});
+  std::map<std::string, TensorToWrite> by_name;  // parameters may share one
+  for (const Parameter* parameter : model->parameters())
     for (const WeightPiece& piece : parameter->spec.pieces)
       for (const ExpectedTensor& expected : stored_weight(scheme, parameter->spec, piece, nullptr)->tensors())
-        tensors.push_back(tensor_of(expected, piece.source_shape));
+        by_name.emplace(expected.name, tensor_of(expected, piece.source_shape));
+  Tensors tensors;
+  for (auto& [name, tensor] : by_name) tensors.push_back(std::move(tensor));
   return tensors;
 }
 
@@ -150,7 +147,8 @@ void check(Bytes input) {
   const size_t changes = input[0] % 8;
   const bool experts = input[0] & 8;
   if (input.size() < 1 + 4 * changes) return;
-  const std::string text = config_of(quantization_of(input.subspan(1 + 4 * changes)), experts);
+  const std::string text = config_of(
+      std::string(input.begin() + 1 + 4 * static_cast<std::ptrdiff_t>(changes), input.end()), experts);
   const ModelConfig config = parse_model_config(text, "config.json");
   const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
   Tensors tensors = checkpoint_of(config, *scheme);

@@ -21,7 +21,7 @@ for file in tests/data/models/*/*config.json; do
 done
 for folder in tests/data/models/q-*; do # with experts, or none; no changes
   [[ $folder == */q-moe-* ]] && experts=8 || experts=0
-  [ ! -d "$corpora/quantization_fuzz" ] || { printf $experts && tr -d ' \n' <"$folder/config.json"; } >"$corpora/quantization_fuzz/$(basename "$folder")"
+  [ ! -d "$corpora/quantization_fuzz" ] || { printf $experts && python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["quantization_config"]), end="")' <"$folder/config.json"; } >"$corpora/quantization_fuzz/$(basename "$folder")"
 done
 [ ! -d "$corpora/chat_template_fuzz" ] || cp tests/data/chat/templates/*.jinja "$corpora/chat_template_fuzz"
 [ ! -d "$corpora/step_codec_fuzz" ] || build/fuzz/step_codec_seeds "$corpora/step_codec_fuzz"
