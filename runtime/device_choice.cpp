@@ -1,4 +1,5 @@
 #include <kernels/factory/make_backend.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 
@@ -49,10 +50,10 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
   }
 }
 
-void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, ExitCode code) {
+void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, const QuantScheme& scheme) {
   if (ops.keeps_kv(layout, activations)) return;
   throw Error(
-      code,
+      scheme.keeps_fp8_kv() ? ExitCode::input : ExitCode::usage,
       fmt::format(
           "no attention of this backend reads keys and values in {} (`kv_cache_dtype`), for heads of {} and "
           "activations in {}",

@@ -11,6 +11,8 @@
 
 namespace maniple {
 
+class QuantScheme;
+
 // Collective. The best instruction path that every rank has: the path affects the last bits, so all ranks use
 // the same one.
 CpuPath common_cpu_path(World& world);
@@ -26,8 +28,9 @@ int choose_gpu(int visible, const RankLocation& location, bool may_share);
 // empty without GPU.
 void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector<RankLocation>& locations);
 
-// Throws Error (code) unless attention keeps keys and values so, for activations of this type.
-void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, ExitCode code);
+// Throws Error unless attention keeps keys and values so, for activations of this type: input where the checkpoint asks for
+// it, else usage.
+void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, const QuantScheme& scheme);
 
 struct MemoryState {
   size_t total = 0;             // bytes of a GPU; 0: host memory

@@ -84,8 +84,7 @@ void RankModel::make_backend_and_groups() {
   collective_phase(world_, [this] {
     backend_ = make_backend(options_.backend);
     model_ = make_model(shared_.config, rank_);
-    refuse_cache(*backend_.ops, kv().layer, options_.dtype,
-                 scheme_->keeps_fp8_kv() ? ExitCode::input : ExitCode::usage);
+    refuse_cache(*backend_.ops, kv().layer, options_.dtype, *scheme_);
   });
   info_.backend = backend_.device->description();
   info_.attention = backend_.ops->attention_path(options_.dtype, model_->heads().head_dim);
@@ -134,6 +133,7 @@ void RankModel::load_checkpoint() {
     if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, &index);
+    info_.warning = scheme_->warning(index);
   });
   collective_phase(world_, [&] {
     info_.bytes_read = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(),

@@ -31,6 +31,7 @@ struct EngineInfo {
   DType kv_dtype = DType::bf16;
   bool kv_scales = false;    // of the checkpoint; without them an FP8 KV cache has scale 1
   std::string quantisation;  // "gptq 4 bit, groups of 128"; empty: none
+  std::string warning;       // about it; empty: none
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // the smallest count of any rank
   size_t weight_bytes = 0;  // of this rank, as the three below

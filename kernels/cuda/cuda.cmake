@@ -40,7 +40,7 @@ file(GLOB kernel_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
 add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
 target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/include/kernels ${PROJECT_SOURCE_DIR}/kernels/cuda)
 target_compile_options(maniple_cuda_kernels PRIVATE
-  --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
+  --expt-relaxed-constexpr -compress-mode=size -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
 set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)
 if(MANIPLE_WERROR)  # register counts depend on the nvcc
   set(launcher ${PROJECT_SOURCE_DIR}/kernels/cuda/within_budget.sh ${budget} ${CMAKE_CUDA_COMPILER_LAUNCHER})

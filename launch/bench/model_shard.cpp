@@ -69,8 +69,7 @@ uint64_t ModelShard::bytes_needed(int64_t longest) const {
 
 void ModelShard::load() {
   const std::unique_ptr<const QuantScheme> scheme = scheme_of(config_);
-  refuse_cache(ops_, kv_layout(short_sequence), engine_.dtype,
-               scheme->keeps_fp8_kv() ? ExitCode::input : ExitCode::usage);
+  refuse_cache(ops_, kv_layout(short_sequence), engine_.dtype, *scheme);
   for (Model* model : {layers_.get(), head_.get()}) {
     make_weights(*model, ops_, engine_.dtype, *scheme, nullptr);
     fill_with_random(*model, ops_, *scheme, engine_.seed, context_.layer);

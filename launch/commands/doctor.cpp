@@ -12,6 +12,7 @@
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>
+#include <runtime/device_choice.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -77,24 +78,36 @@ std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
 }
 
 // Collective. Reads the tokenizer, and compares the headers of the weight files with config.json; reads no
-// weights.
-void check_model(World& world, const JobOptions& options, const SharedModel& model) {
+// weights. Returns the scheme's warning.
+std::string check_model(World& world, const JobOptions& options, const SharedModel& model) {
   collective_phase(world, [&] {
     if (model.files && model.files->has("tokenizer.json")) read_tokenizer(*model.files);
   });
-  if (options.engine.random_weights) return;
+  if (options.engine.random_weights) return "";
   const WeightIndex index = share_index(world, model);
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(model.config);
   collective_phase(world, [&] {
-    const std::unique_ptr<const QuantScheme> scheme = scheme_of(model.config);
     check_names(*make_model(model.config, {}), index, *scheme);
-    if (options.engine.kv_cache_dtype == DType::fp8)
+    if (kv_cache_dtype(options.engine, *scheme) == DType::fp8)
       kv_scales_of(index, *scheme, {0, model.config.num_layers});
   });
+  return scheme->warning(index);
 }
 
-void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, const CpuShare& share) {
+// Collective. Throws where generate would refuse the model once it has a backend.
+Backend backend_for(World& world, const EngineOptions& options, const JobPlan& plan,
+                    const std::optional<SharedModel>& model, const CpuShare& share) {
   Backend backend;
-  collective_phase(world, [&] { backend = backend_of(world, options.engine, share); });
+  collective_phase(world, [&] {
+    backend = backend_of(world, options, share);
+    if (model)
+      refuse_cache(*backend.ops, plan.needs_of(world.rank()).kv.layer, options.dtype,
+                   *scheme_of(model->config));
+  });
+  return backend;
+}
+
+void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend) {
   const std::vector<Measurement> measured = measure(world, options, plan, backend);
   if (world.rank() != 0) return;
   print('\n' + measurements_text(measured, world.locations()));
@@ -110,7 +123,7 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
   });
-  if (model) check_model(world, options, *model);
+  const std::string warning = model ? check_model(world, options, *model) : "";
   std::string files;  // read last, because the input may be long
   collective_phase(world, [&] {
     DoctorOptions settled = asked;
@@ -121,11 +134,14 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
                       rank_table(preflight.job),
-                      needs_text(plan, options.engine) + checks_text(preflight.results) + files));
+                      needs_text(plan, options.engine) + checks_text(preflight.results) +
+                          (warning.empty() ? "" : fmt::format("warning: {}\n", warning)) + files));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
   if (options.run_dir) options.run_dir = preflight.job.ranks[0].run_dir.path;
-  if (!asked.quick) measure_and_report(world, options, plan, preflight.share);
+  if (asked.quick && !model) return ExitCode::complete;
+  Backend backend = backend_for(world, options.engine, plan, model, preflight.share);
+  if (!asked.quick) measure_and_report(world, options, plan, backend);
   return ExitCode::complete;
 }
 

@@ -96,11 +96,17 @@ bool peers_report_deaths(const World& world) {
          });
 }
 
+std::vector<std::string> warnings_of(const RankModel& model) {
+  std::vector<std::string> warnings = model.generation_config().warnings;
+  if (!model.info().warning.empty()) warnings.push_back(model.info().warning);
+  return warnings;
+}
+
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, const JobPlan& plan,
                RankActivity& activity, GenerateJob& job, RunRecording& recording,
                const Reporters& reporters) {
   tell(options, banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
-  for (const std::string& warning : engine.model().generation_config().warnings)
+  for (const std::string& warning : warnings_of(engine.model()))
     say(fmt::format("maniple: warning: {}\n", warning));
   RunSummary summary;
   size_t done = 0, failed = 0;

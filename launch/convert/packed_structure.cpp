@@ -25,14 +25,16 @@ Hdf5Handle float_type(const Hdf5Calls& hdf5, size_t exponent_bits, size_t mantis
   return type;
 }
 
-// Absent: HDF5 has no such numbers; stored as bytes.
+// Absent: HDF5 has no such numbers; stored as bytes in a row. FP8 keeps its shape, which chunks cut: HDF5 has no floats of 8 bits
+// without infinities.
 std::optional<Hdf5Handle> number_type(const Hdf5Calls& hdf5, const std::string& stored_type) {
   if (stored_type == "BF16") return float_type(hdf5, 8, 7);
   if (stored_type == "F16") return float_type(hdf5, 5, 10);
   const std::pair<const char*, hid_t> types[] = {
-      {"F32", H5T_IEEE_F32LE}, {"F64", H5T_IEEE_F64LE}, {"I8", H5T_STD_I8LE},   {"I16", H5T_STD_I16LE},
-      {"I32", H5T_STD_I32LE},  {"I64", H5T_STD_I64LE},  {"U8", H5T_STD_U8LE},   {"U16", H5T_STD_U16LE},
-      {"U32", H5T_STD_U32LE},  {"U64", H5T_STD_U64LE},  {"BOOL", H5T_STD_U8LE},
+      {"F32", H5T_IEEE_F32LE},   {"F64", H5T_IEEE_F64LE}, {"I8", H5T_STD_I8LE},   {"I16", H5T_STD_I16LE},
+      {"I32", H5T_STD_I32LE},    {"I64", H5T_STD_I64LE},  {"U8", H5T_STD_U8LE},   {"U16", H5T_STD_U16LE},
+      {"U32", H5T_STD_U32LE},    {"U64", H5T_STD_U64LE},  {"BOOL", H5T_STD_U8LE}, {"F8_E4M3", H5T_STD_U8LE},
+      {"F8_E5M2", H5T_STD_U8LE},
   };
   for (const auto& [name, type] : types)
     if (stored_type == name) return hdf5.own(H5Tcopy(type), H5Tclose);

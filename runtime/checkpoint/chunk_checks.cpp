@@ -42,7 +42,7 @@ void ChunkChecks::add(const ReadUnit& unit, const Delivery& delivery, std::span<
     const auto found = begun_.find(&extent);
     if (found == begun_.end() || found->second.next != unit.rows.begin) continue;
     Begun& begun = found->second;
-    add_columns(begun.hash, extent, delivery.columns, size_of(*unit.tensor->info.dtype), slice);
+    add_columns(begun.hash, extent, delivery.columns, unit.tensor->info.item_bytes(), slice);
     begun.next = unit.rows.end;
     if (unit.rows.end != extent.rows.end) continue;
     const bool same = begun.hash.value() == extent.hash->value;

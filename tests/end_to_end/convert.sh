@@ -6,7 +6,7 @@ say "SEED=${SEED:-$$}"
 convert() { "$MANIPLE" convert "$@" >"$work/out" 2>"$work/err"; }
 
 say "every model there and back"
-for name in shakespeare tiny-qwen3 tiny-qwen3-kv1 tiny-qwen2 tiny-llama3 tiny-mistral; do
+for name in shakespeare tiny-qwen3 tiny-qwen3-kv1 tiny-qwen2 tiny-llama3 tiny-mistral q-int8 q-gptq-act q-fp8-block q-moe-fp8-channel; do
   convert "$DATA/models/$name" "$work/$name.h5" || bad "$name: $(cat "$work/err")"
   convert "$work/$name.h5" "$work/$name.back/" || bad "$name back: $(cat "$work/err")"
   diff -r "$DATA/models/$name" "$work/$name.back" || bad "$name: other files"

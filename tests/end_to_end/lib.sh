@@ -1,5 +1,5 @@
 # Shared by the end-to-end tests: each drives the real program in a directory of its own.
-# From ctest: MANIPLE (the program), MPIRUN (with its flags), DATA (tests/data), HELPER (make_damaged_model), STOPPER (stop_at_end), LATE (late_fence), RECORDER (make_record), HERE (this folder).
+# From ctest: MANIPLE (the program), MPIRUN (with its flags), DATA (tests/data), HELPER (make_damaged_model), STOPPER (stop_at_end), LATE (late_fence), RECORDER (make_record), PUBLISHER (publish_fp8), HERE (this folder).
 set -uo pipefail
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/maniple-e2e.XXXXXX")

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}
 targets=("${@:2}")
-[ ${#targets[@]} -gt 0 ] || targets=(chat_template_fuzz model_config_fuzz packed_index_fuzz requests_fuzz safetensors_fuzz step_codec_fuzz tokenizer_fuzz)
+[ ${#targets[@]} -gt 0 ] || targets=(chat_template_fuzz model_config_fuzz packed_index_fuzz quantization_fuzz requests_fuzz safetensors_fuzz step_codec_fuzz tokenizer_fuzz)
 
 launch/install.sh clang libclang-rt-14-dev
 launch/setup.sh fuzz fuzz
@@ -18,6 +18,10 @@ for target in "${targets[@]}"; do
 done
 for file in tests/data/models/*/*config.json; do
   [ ! -d "$corpora/model_config_fuzz" ] || cp "$file" "$corpora/model_config_fuzz/$(basename "$(dirname "$file")")_$(basename "$file")"
+done
+for folder in tests/data/models/q-*; do # with experts, or none; no changes
+  [[ $folder == */q-moe-* ]] && experts=8 || experts=0
+  [ ! -d "$corpora/quantization_fuzz" ] || { printf $experts && python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["quantization_config"]), end="")' <"$folder/config.json"; } >"$corpora/quantization_fuzz/$(basename "$folder")"
 done
 [ ! -d "$corpora/chat_template_fuzz" ] || cp tests/data/chat/templates/*.jinja "$corpora/chat_template_fuzz"
 [ ! -d "$corpora/step_codec_fuzz" ] || build/fuzz/step_codec_seeds "$corpora/step_codec_fuzz"

@@ -19,12 +19,13 @@ paths=$("$MANIPLE" --version | sed -n 's/^CPU paths: *//p' | sed 's/(.*//; s/,//
 # A factor a line: its name, its values. "-" is the default.
 factors() {
   echo "model ${models[*]}"
-  echo "grid 1x1x1 2x1x1 4x1x1 8x1x1 1x1x2 2x1x2 1x1x4 4x1x2 1x2x1 1x3x1 2x2x1 2x2x2"
+  echo "grid 1x1x1 2x1x1 3x1x1 4x1x1 8x1x1 1x1x2 2x1x2 1x1x4 4x1x2 1x2x1 1x3x1 2x2x1 2x2x2"
   echo "experts - one all" # of --tp: by their number, 1, as many
   echo "path $paths"
   echo "type fp32 bf16"
   echo "blocks - 16 cp2 cp4"
   echo "batching - chunks alone"
+  echo "files - packed"
 }
 
 # All combinations, or greedily those that bring most new pairs, of 200 drawn ones each time.
@@ -75,8 +76,14 @@ reference() {
     bad "$1, path $2: other tokens than the golden ones"
 }
 
+# packed MODEL: one file of it, made once, in $packed.
+packed() {
+  packed=$work/$(basename "$1").h5
+  [[ -e $packed ]] || "$MANIPLE" convert "$1" "$packed" 2>"$work/err" || { bad "convert $1: $(cat "$work/err")" && return 1; }
+}
+
 runs=0
-while read -r model grid experts path type blocks batching; do
+while read -r model grid experts path type blocks batching files; do
   IFS=x read -r tensor stages data <<<"$grid"
   heads=$(sed -n 's/.*"num_attention_heads": *\([0-9]*\).*/\1/p' "$model/config.json")
   ((heads % tensor == 0)) || continue
@@ -90,7 +97,9 @@ while read -r model grid experts path type blocks batching; do
     [[ $experts != one || -z $width ]] || ((width / 128 % tensor == 0)) || continue
   fi
   ((layers >= stages)) || continue
-  options=(--model "$model" --tp "$tensor" --pp "$stages" --cpu-path "$path" --dtype "$type")
+  packed=$model
+  [[ $files != packed ]] || packed "$model" || continue
+  options=(--model "$packed" --tp "$tensor" --pp "$stages" --cpu-path "$path" --dtype "$type")
   if grep -qE '"num_(local_)?experts"' "$model/config.json"; then
     case $experts in
       one) options+=(--ep 1) ;;

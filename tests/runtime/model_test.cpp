@@ -118,8 +118,14 @@ struct Errors {
   double max_abs = 0;
   double square_sum = 0;
   size_t count = 0;
+  std::vector<double> rows;  // rms of each row of logits
   double rms() const { return std::sqrt(square_sum / static_cast<double>(count)); }
 };
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
 
 Errors errors_of(const std::string& name, Backend backend, DType dtype) {
   const Golden golden = testing::read_golden(name);
@@ -133,10 +139,14 @@ Errors errors_of(const std::string& name, Backend backend, DType dtype) {
     tokens.insert(tokens.end(), sequence.tokens.begin(),
                   sequence.tokens.begin() + static_cast<std::ptrdiff_t>(rows) - 1);
     const std::vector<float> logits = model.logits(tokens, rows);
+    double of_row = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
       const double error = std::abs(double{logits[i]} - double{sequence.logits[i]});
       errors.max_abs = std::max(errors.max_abs, std::isnan(error) ? INFINITY : error);
       errors.square_sum += error * error;
+      of_row += error * error;
+      if ((i + 1) % vocabulary == 0)
+        errors.rows.push_back(std::sqrt(std::exchange(of_row, 0) / static_cast<double>(vocabulary)));
     }
     errors.count += logits.size();
   }
@@ -167,10 +177,19 @@ TEST_P(GoldenLogits, AreMetInFp32) {
   }
 }
 
+// Where one token goes to other experts, or a code flips, a row of logits is far away, and decides the rms and the maximum of
+// a tiny model alone: tests/data/models/README.md has the numbers. The row in the middle does not depend on such luck.
 TEST_P(GoldenLogits, AreMetInBf16WithinTheYardstickBesideThem) {
   const Golden golden = testing::read_golden(GetParam());
   for (const BackendOptions& backend : all_backends()) {
     const Errors errors = errors_of(GetParam(), make_backend(backend), DType::bf16);
+    if (golden.bf16_median_row) {
+      const double usual = *golden.bf16_median_row;
+      EXPECT_LE(median(errors.rows), 1.25 * usual) << title(backend);
+      const auto far = std::ranges::count_if(errors.rows, [&](double row) { return !(row <= 4 * usual); });
+      EXPECT_LE(far, static_cast<int64_t>(errors.rows.size() / 8)) << title(backend);
+      continue;
+    }
     EXPECT_LE(errors.rms(), 1.5 * golden.bf16_rms) << title(backend);
     EXPECT_LE(errors.max_abs, 2 * golden.bf16_max_abs) << title(backend);
   }
@@ -249,10 +268,11 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenLogits, ::testing::ValuesIn(cuda_subj
                          });
 
 INSTANTIATE_TEST_SUITE_P(Quantised, GoldenLogits,
-                         ::testing::Values("q-gptq", "q-gptq-act", "q-awq", "q-w4a16", "q-int8",
-                                           "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer",
-                                           "q-fp8-static-kv", "q-moe-gptq", "q-moe-awq", "q-moe-w4a16",
-                                           "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"),
+                         ::testing::Values("q-gptq", "q-gptq-act", "q-awq", "q-w4a16", "q-w8a16", "q-int8",
+                                           "q-int8-1layer", "q-fp8-channel", "q-fp8-block",
+                                           "q-fp8-block-1layer", "q-fp8-static-kv", "q-moe-gptq", "q-moe-awq",
+                                           "q-moe-w4a16", "q-moe-int8", "q-moe-fp8-channel",
+                                           "q-moe-fp8-block"),
                          [](const auto& param) { return identifier(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,

@@ -33,6 +33,7 @@ struct Golden {
   std::vector<GoldenSequence> sequences;
   double bf16_max_abs = 0;  // errors of the independent implementation's own bf16 run
   double bf16_rms = 0;
+  std::optional<double> bf16_median_row;  // rms of the row of logits in the middle
   // Of a model that rounds its activations: the rms that fp32 may have. One code that flips is seen by all that follows.
   std::optional<double> fp32_rms;
 };
@@ -62,6 +63,7 @@ inline Golden read_golden(const std::string& model) {
   const auto meta = nlohmann::json::parse(read_file(model_directory(model) / "golden.json"));
   golden.bf16_max_abs = meta.at("bf16_max_abs");
   golden.bf16_rms = meta.at("bf16_rms");
+  if (meta.contains("bf16_median_row_rms")) golden.bf16_median_row = meta["bf16_median_row_rms"];
   const double without_rule =
       meta.contains("without_activation_rule") ? meta["without_activation_rule"].at("rms").get<double>() : 0;
   if (without_rule > 0)

@@ -256,9 +256,8 @@ size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme) 
   size_t bytes = 0;
   for (const Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
-    bytes += spec.role == WeightRole::matrix
-                 ? planned_weight(scheme, spec, weight_type, nullptr).shape.stored_bytes()
-                 : static_cast<size_t>(spec.rows) * sizeof(float);
+    bytes += spec.role == WeightRole::matrix ? expected_shape(scheme, spec, weight_type).stored_bytes()
+                                             : static_cast<size_t>(spec.rows) * sizeof(float);
   }
   return bytes;
 }
@@ -268,7 +267,7 @@ ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DT
   for (const Parameter* parameter : model.parameters()) {
     const bool only_looked_up = parameter == model.embedding() && parameter != model.head();
     if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;
-    const WeightShape shape = planned_weight(scheme, parameter->spec, weight_type, nullptr).shape;
+    const WeightShape shape = expected_shape(scheme, parameter->spec, weight_type);
     if (shape.format == WeightFormat::dense) continue;
     uint64_t as_dense = 0;
     for (const WeightPiece& piece : parameter->spec.pieces)

@@ -116,6 +116,18 @@ class Gptq final : public QuantScheme {
           "one version is read in a checkpoint", "quantise the model again, with one program");
   }
 
+  // A zero point of 0 or 16 is stored as 15; we read 0, as the authors of the format do.
+  std::string warning(const WeightIndex& index) const override {
+    const auto wraps = [&](const auto& entry) {
+      const auto& [name, tensor] = entry;
+      return name.ends_with(".qzeros") &&
+             !symmetric_zero(tensor, settings_of_module(name.substr(0, name.rfind('.'))));
+    };
+    if (!minus_one_ || std::ranges::none_of(index.tensors, wraps)) return "";
+    return "zero points are asymmetric and stored minus one (version 1 of GPTQ): one with all bits set means "
+           "0 here, and 2^bits in some programs";
+  }
+
  private:
   void add_rule(const JsonFields& rules, const std::string& key) {
     const bool leaves_out = key.starts_with("-:");

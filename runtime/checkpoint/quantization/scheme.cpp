@@ -52,6 +52,27 @@ class DenseMatrix final : public StoredWeight {
               "use a checkpoint that was quantised without desc_act, or one in bf16");
 }
 
+WeightShape shape_of(const WeightSpec& spec, const ModuleQuantization& q, DType weight_type) {
+  const auto padded = [](const WeightPiece& piece) { return piece.padding.run != piece.padding.padded; };
+  if (q.format != WeightFormat::dense && std::ranges::any_of(spec.pieces, padded))
+    throw Error(ExitCode::input,
+                fmt::format("{} is quantised, and its heads are no multiple of 16 lanes",
+                            spec.pieces[0].source.module),
+                "kernels pad such heads, and groups of inputs would shift",
+                "use a checkpoint of this model in bf16");
+  return {.dtype = spec.type(weight_type),
+          .rows = spec.rows,
+          .columns = spec.columns,
+          .slices = spec.slices,
+          .format = q.format,
+          .group = q.group,
+          .first_column = spec.pieces.empty() ? 0 : spec.pieces[0].columns.begin,
+          .activation = q.activation,
+          .zeros = q.zeros,
+          .ordered = !q.order.empty(),
+          .scale = q.scale};
+}
+
 }  // namespace
 
 std::unique_ptr<const StoredWeight> dense_weight(std::string tensor, const Shape& shape) {
@@ -87,6 +108,11 @@ std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, con
   return scheme.of(piece.source.module, piece.source_shape, index);
 }
 
+WeightShape expected_shape(const QuantScheme& scheme, const WeightSpec& spec, DType weight_type) {
+  if (spec.pieces.empty()) return shape_of(spec, {}, weight_type);
+  return shape_of(spec, stored_weight(scheme, spec, spec.pieces[0], nullptr)->quantization(), weight_type);
+}
+
 PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, DType weight_type,
                              const WeightIndex* index) {
   PlannedWeight planned;
@@ -99,24 +125,7 @@ PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, 
       refuse_parts(first->source.module, piece.source.module);
     if (!first) first = &piece;
   }
-  const ModuleQuantization& q = planned.quantization;
-  const auto padded = [](const WeightPiece& piece) { return piece.padding.run != piece.padding.padded; };
-  if (q.format != WeightFormat::dense && std::ranges::any_of(spec.pieces, padded))
-    throw Error(
-        ExitCode::input,
-        fmt::format("{} is quantised, and its heads are no multiple of 16 lanes", first->source.module),
-        "kernels pad such heads, and groups of inputs would shift", "use a checkpoint of this model in bf16");
-  planned.shape = {.dtype = spec.type(weight_type),
-                   .rows = spec.rows,
-                   .columns = spec.columns,
-                   .slices = spec.slices,
-                   .format = q.format,
-                   .group = q.group,
-                   .first_column = first ? first->columns.begin : 0,
-                   .activation = q.activation,
-                   .zeros = q.zeros,
-                   .ordered = !q.order.empty(),
-                   .scale = q.scale};
+  planned.shape = shape_of(spec, planned.quantization, weight_type);
   return planned;
 }
 

@@ -79,6 +79,8 @@ class QuantScheme {
   virtual bool keeps_fp8_kv() const { return false; }
   // Checks what only all modules together can say. Throws Error (input).
   virtual void check(const WeightIndex& /*index*/) const {}
+  // What users should know of numbers that programs read in different ways; empty: nothing.
+  virtual std::string warning(const WeightIndex& /*index*/) const { return ""; }
   // Whether the first rank reads this tensor with the index, for all: it is small, and says how others are read.
   virtual bool decides(std::string_view /*tensor*/) const { return false; }
   // Its value as all ranks get it: no longer than what it decides. A model has thousands of experts.
@@ -111,6 +113,9 @@ std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config);
 // What a piece is stored as; index: as above.
 std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, const WeightSpec& spec,
                                                   const WeightPiece& piece, const WeightIndex* index);
+
+// What config.json alone says of the weight that a parameter becomes; the tensors may say otherwise.
+WeightShape expected_shape(const QuantScheme& scheme, const WeightSpec& spec, DType weight_type);
 
 // The weight that a parameter becomes, and what its pieces have in common. Throws Error (input) where the parts of one
 // product disagree.

@@ -241,6 +241,20 @@ TEST(QuantisedTensors, KnowNoNumbersThatAreNone) {
   expect_contains(message_of(zeros, bad), "m.weight_scale holds nan");
 }
 
+TEST(QuantisedTensors, HaveAWarningWhereProgramsReadZeroPointsInDifferentWays) {
+  const auto warning = [](const Checkpoint& c) { return scheme_of(c.config)->warning(c.index); };
+  for (const char* symmetric : {"q-gptq", "q-moe-gptq", "q-awq", "q-w8a16", "tiny-qwen3"})
+    EXPECT_EQ(warning(Checkpoint(symmetric)), "") << symmetric;
+  Checkpoint asymmetric("q-gptq-act");
+  expect_contains(warning(asymmetric), "zero points are asymmetric and stored minus one");
+  asymmetric.configure("checkpoint_format", "gptq_v2");
+  EXPECT_EQ(warning(asymmetric), "");
+  Checkpoint one_module("q-gptq");
+  one_module.tensor("mlp.up_proj.qzeros").value = {std::byte{0x77}, std::byte{0x77}, std::byte{0x77},
+                                                   std::byte{0x76}};
+  expect_contains(warning(one_module), "version 1 of GPTQ");
+}
+
 // Old programs store a bias of zeros beside every matrix; another bias would be lost.
 TEST(QuantisedTensors, MayHaveABiasOfZerosThatTheModelHasNone) {
   Checkpoint checkpoint("q-gptq-act");

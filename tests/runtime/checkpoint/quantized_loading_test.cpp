@@ -19,8 +19,9 @@
 namespace maniple {
 namespace {
 
-constexpr const char* quantised_models[] = {"q-gptq", "q-gptq-act",    "q-awq",         "q-w4a16",
-                                            "q-int8", "q-int8-1layer", "q-fp8-channel", "q-fp8-block-1layer"};
+constexpr const char* quantised_models[] = {
+    "q-gptq",        "q-gptq-act",    "q-awq",           "q-w4a16",     "q-w8a16",           "q-int8",
+    "q-int8-1layer", "q-fp8-channel", "q-fp8-static-kv", "q-fp8-block", "q-fp8-block-1layer"};
 constexpr const char* quantised_mixtures[] = {"q-moe-gptq", "q-moe-awq",         "q-moe-w4a16",
                                               "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"};
 
@@ -79,13 +80,15 @@ std::vector<float> whole_matrix(const QuantScheme& scheme, const WeightIndex& in
   return values;
 }
 
-// The rows of W, by products with single inputs of 1.
+// The rows of W, by products with single inputs: of 1, or of what a fixed rule rounds to 1.
 std::vector<float> columns_of(Ops& ops, const Weight& weight) {
   const int64_t k = weight.columns;
-  std::vector<float> ones(static_cast<size_t>(k * k)), out(static_cast<size_t>(k * weight.rows));
-  for (int64_t i = 0; i < k; ++i) ones[static_cast<size_t>(i * k + i)] = 1;
-  ops.matmul(view_of(ones.data(), DType::fp32, {k, k}), weight, {},
+  const float one = weight.activation == ActivationRule::fixed ? weight.input_scale : 1;
+  std::vector<float> inputs(static_cast<size_t>(k * k)), out(static_cast<size_t>(k * weight.rows));
+  for (int64_t i = 0; i < k; ++i) inputs[static_cast<size_t>(i * k + i)] = one;
+  ops.matmul(view_of(inputs.data(), DType::fp32, {k, k}), weight, {},
              view_of(out.data(), DType::fp32, {k, weight.rows}));
+  for (float& value : out) value /= one;
   return out;
 }
 
@@ -153,7 +156,7 @@ TEST(QuantisedLoading, GivesEveryRankItsPartOnEveryGrid) {
   for (const char* name : quantised_models) {
     const ModelConfig config = read_model_config(model_directory(name));
     const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
-    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 4}, {2, 2}, {1, 8}}) {
+    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 2}, {1, 8}}) {
       if (config.num_heads % tensor != 0) continue;
       SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, data, tensor));
       load_on(data, tensor, model_directory(name), config, *scheme);
