@@ -39,6 +39,7 @@ set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know
 file(GLOB kernel_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
 add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
 target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/include/kernels ${PROJECT_SOURCE_DIR}/kernels/cuda)
+# Compressed for size: without that the kernels of all architectures take up 42 MB instead of 5.
 target_compile_options(maniple_cuda_kernels PRIVATE
   --expt-relaxed-constexpr -compress-mode=size -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
 set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)

@@ -128,8 +128,8 @@ void add_bench_options(Grammar& grammar, BenchOptions& options) {
   grammar.add("repeats", number(options.repeats, 1, 1000).by_default("6"),
               "repeats that count; an interval needs 6");
   grammar.add("json", path("FILE", options.json), "the numbers as JSON; - for stdout");
-  grammar.add("record", path("FILE.h5", options.record),
-              "the numbers, where they come from, and rows of what was measured");
+  grammar.add("record", path("FILE.h5|off", options.record),
+              "the numbers, where they come from, and rows of what was measured; off, the default: none");
   grammar.add("overwrite", on(options.overwrite.asked),
               "--json and --record may be files that are not empty");
   grammar.add("require-valid", on(options.require_valid), "exit with 1 if the result is INVALID");
@@ -177,6 +177,7 @@ CommandLine parse_bench(std::span<const std::string> args) {
   add_engine_options(grammar, options.engine);
   add_stop_options(grammar, options);
   if (const auto help = grammar.parse(args)) return Notice{*help};
+  if (options.record == "off") options.record.reset();
   options.bench = bench_of(words);
   options.given = grammar.given();
   options.given["command"] = fmt::format("bench {}", name_of(options.bench));

@@ -186,6 +186,10 @@ TEST(BenchOptions, ThoseOfOtherBenchesAreNotAmongTheGivenOnes) {
   EXPECT_EQ(bench({"latency", "--model", "m"}).given.at("lengths"), "fixed:128/128");
 }
 
+TEST(BenchOptions, RecordOffWritesNone) {
+  EXPECT_FALSE(bench({"comm", "--record", "off"}).record.has_value());
+}
+
 TEST(BenchOptions, PlacesThatContradictEachOtherAreRefused) {
   EXPECT_STREQ(bench_refusal({"throughput", "--model", "m", "--in", "a", "--lengths", "fixed:1/1"}).what(),
                "both --lengths and --in were given");
