@@ -11,7 +11,8 @@ using namespace testing;
 class Fp8Cache : public Conformance {};
 INSTANTIATE_TEST_SUITE_P(Every, Fp8Cache, ::testing::ValuesIn(all_subjects()), name_of_subject);
 
-constexpr HeadLayout all_heads[] = {{6, 2, 48}, {6, 2, 64}};  // GPUs have tensor cores, and AMX its tiles, for the second
+// The tensor cores of GPUs and the tiles of AMX take the second.
+constexpr HeadLayout all_heads[] = {{6, 2, 48}, {6, 2, 64}};
 constexpr int64_t block_size = 16, blocks = 48;
 
 // One sequence in blocks from the last to the first, without padding.
