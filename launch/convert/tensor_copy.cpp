@@ -8,7 +8,7 @@
 namespace maniple {
 namespace {
 
-constexpr uint64_t block_bytes = uint64_t{4} << 20;
+constexpr uint64_t block_bytes = uint64_t{1} << 20;
 
 class TensorCopy {
  public:

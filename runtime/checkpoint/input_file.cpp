@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <system_error>
 
 namespace maniple {
@@ -38,17 +37,10 @@ InputFile::InputFile(std::filesystem::path path, std::filesystem::path shown, ui
 }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
-  iovec part{out.data(), out.size()};
-  read(offset, {&part, 1});
-}
-
-void InputFile::read(uint64_t offset, std::span<iovec> parts) const {
-  while (true) {
-    while (!parts.empty() && parts[0].iov_len == 0) parts = parts.subspan(1);
-    if (parts.empty()) return;
-    const ssize_t got =
-        ::preadv(descriptor_.get(), parts.data(), static_cast<int>(std::min<size_t>(parts.size(), IOV_MAX)),
-                 static_cast<off_t>(begin_ + offset));
+  constexpr size_t max_per_call = size_t{1} << 30;  // Linux reads at most 2 GiB at once
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_.get(), out.data(), std::min(out.size(), max_per_call),
+                                static_cast<off_t>(begin_ + offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       fail(ExitCode::input, "cannot read {} at byte {}: {}", path_.string(), offset, reason_of(errno));
@@ -57,11 +49,7 @@ void InputFile::read(uint64_t offset, std::span<iovec> parts) const {
            "{} ends at byte {}, but had {} when it was opened; is it being written or deleted?",
            path_.string(), offset, counted(size_, "byte"));
     offset += static_cast<uint64_t>(got);
-    for (auto left = static_cast<size_t>(got); left > 0; parts = parts.subspan(parts[0].iov_len == 0)) {
-      const size_t taken = std::min(left, parts[0].iov_len);
-      parts[0] = {static_cast<std::byte*>(parts[0].iov_base) + taken, parts[0].iov_len - taken};
-      left -= taken;
-    }
+    out = out.subspan(static_cast<size_t>(got));
   }
 }
 

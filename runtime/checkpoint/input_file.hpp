@@ -9,8 +9,6 @@
 #include <span>
 #include <string>
 
-#include <sys/uio.h>
-
 namespace maniple {
 
 // Every failure is an Error with ExitCode::input that names the file. Uses pread, not mmap: a file that
@@ -24,8 +22,6 @@ class InputFile {
   const std::filesystem::path& path() const { return path_; }
   uint64_t size() const { return size_; }  // bytes, when it was opened
   void read(uint64_t offset, std::span<std::byte> out) const;
-  // Fills the parts one after the other, and uses them up.
-  void read(uint64_t offset, std::span<iovec> parts) const;
 
  private:
   std::filesystem::path path_;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packed models against directories, warm: time to load at tp 1, 2 and 4, and convert against cp and sync -f of the same files. Both sides in turns;
 # prints medians of the ratios, as Markdown. Usage: tests/bench/convert_bench.sh [ROUNDS] [MODEL]; without MODEL one of Qwen3-0.6B's shape, 1.2 GB,
-# of random bytes. MPIRUN: the launcher, with its options.
+# of random bytes. MPIRUN: the launcher, with its options. THREADS: of each rank, for loads; without it those that maniple takes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-7}
@@ -43,13 +43,20 @@ PYTHON
 }
 model=${2:-$folder/model}
 [[ -e $model ]] || make_model
+bytes=$(du -sb "$model" | cut -f1)
 
 printf '{"tokens":[1],"max_tokens":1}\n' >"$folder/in"
+# A virtual machine may take 0.05 s or 2 s for the same memory, whichever form is loaded: before each load, memory is used and freed.
 load_seconds() {  # MODEL TP
   local launcher=()
+  python3 -c '
+import mmap, sys
+memory = mmap.mmap(-1, int(sys.argv[1]) >> 21 << 21, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+memory[::4096] = b"x" * (len(memory) >> 12)' $((5 * bytes / 2))
   (($2 == 1)) || read -ra launcher <<<"${MPIRUN:-mpirun --oversubscribe -n} $2"
   rm -rf "$folder/run"
-  "${launcher[@]}" "$program" generate --model "$1" --tp "$2" --threads 1 --in "$folder/in" --run-dir "$folder/run" >"$folder/log" 2>&1 </dev/null ||
+  "${launcher[@]}" "$program" generate --model "$1" --tp "$2" ${THREADS:+--threads "$THREADS"} --in "$folder/in" --run-dir "$folder/run" >"$folder/log" 2>&1 </dev/null ||
     { cat "$folder/log" >&2 && exit 1; }
   grep -oE '"load_seconds": *[0-9.e-]+' "$folder/run/jobs/1/record.json" | grep -oE '[0-9.e-]+$'
 }

@@ -133,35 +133,26 @@ class Loader {
     }
   }
 
+  // One copy in a cache is cheaper than a call of the system that scatters short rows.
   void read(const ReadUnit& unit, Slices& slices) {
     bytes_read_ += unit.bytes();
     const std::span<std::byte> first = slices.of.at(&unit.deliveries[0]);
-    const bool as_stored = unit.deliveries.size() == 1 && first.size() == unit.bytes();
+    const bool as_stored =
+        unit.deliveries.size() == 1 && unit.extents.size() == 1 && first.size() == unit.bytes();
+    if (as_stored) return read_rows(unit, unit.extents[0], first);
     for (const Extent& extent : unit.extents) {
-      if (as_stored) {
-        read_rows(unit, extent, first, unit.row_bytes());
-        continue;
-      }
       whole_rows_.resize(static_cast<size_t>(unit.rows.size() * extent.row_bytes));
-      read_rows(unit, extent, whole_rows_, static_cast<size_t>(extent.row_bytes));
+      read_rows(unit, extent, whole_rows_);
       for (const Delivery& delivery : unit.deliveries)
         cut_columns(unit, extent, delivery.columns, slices.of.at(&delivery));
     }
   }
 
-  // Row by row into the extent's columns of `out`, whose rows have so many bytes.
-  void read_rows(const ReadUnit& unit, const Extent& extent, std::span<std::byte> out, size_t row_bytes) {
+  void read_rows(const ReadUnit& unit, const Extent& extent, std::span<std::byte> out) {
     std::optional<InputFile>& file = files_[extent.file];
     if (!file) file.emplace(open_same(index_.files[extent.file]));
-    const uint64_t offset =
-        extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes);
-    const auto stored = static_cast<size_t>(extent.row_bytes);
-    if (stored == row_bytes) return file->read(offset, out);
-    rows_.clear();
-    const auto columns = static_cast<size_t>(extent.columns.begin - unit.extents[0].columns.begin);
-    for (size_t to = columns * unit.tensor->info.item_bytes(); to < out.size(); to += row_bytes)
-      rows_.push_back({&out[to], stored});
-    file->read(offset, rows_);
+    file->read(
+        extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes), out);
   }
 
   // whole_rows_: of the extent.
@@ -212,7 +203,6 @@ class Loader {
   std::vector<int> ranks_, data_group_, all_;    // of this replica; of this member in all replicas; of all
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
-  std::vector<iovec> rows_;
   uint64_t bytes_read_ = 0;
   std::optional<ChunkChecks> checks_, own_checks_;
   std::exception_ptr failure_;
