@@ -3,6 +3,7 @@
 # prints medians of the ratios, as Markdown. Usage: tests/bench/convert_bench.sh [ROUNDS] [MODEL]; without MODEL one of Qwen3-0.6B's shape, 1.2 GB,
 # of random bytes. MPIRUN: the launcher, with its options. THREADS: of each rank, for loads; without it those that maniple takes.
 set -euo pipefail
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-7}
 program=${MANIPLE:-$here/../../build/release/maniple}
