@@ -18,7 +18,7 @@ trap 'rm -rf "$folder"' EXIT
 # types FORMAT: those of llama.cpp that a format is compared with
 types() { case $1 in bf16) echo BF16 ;; int8) echo Q8_0 ;; int4) echo Q4_0 Q4_K_M ;; esac; }
 
-if ! "$maniple" bench latency --help | grep -q -- --quantize && [ "$formats" != bf16 ]; then
+if ! "$maniple" bench latency --help | grep -- --quantize > /dev/null && [ "$formats" != bf16 ]; then
   echo "$maniple has no --quantize: bf16 only" >&2
   formats=bf16
 fi
