@@ -12,11 +12,25 @@ class AmxKernel {
  public:
   static constexpr int tile_rows = 32, row_step = 16;
 
-  void sum(const SliceTile& tile, float* out, PanelPrefetch& prefetch) {
-    if (tile.rows > height)
-      sum_rows<2>(tile, out, prefetch);
-    else
-      sum_rows<1>(tile, out, prefetch);
+  template <typename Sums>
+  void sum(SliceTile tile, const Sums& sums, PanelPrefetch& prefetch) {
+    if constexpr (!Sums::scaled) return sum_run(tile, sums.units(0), sums.at(0, 0), prefetch);
+    const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
+    for (int run = 0; run < sums.runs(); ++run) {
+      sum_run(tile, sums.units(run), products_, prefetch);
+      tile.x += sums.units(run) * padded_rows;
+      tile.weights += sums.units(run) * panel_width;
+      sums.choose(run, [&](const auto& add) {
+        for (int column = 0; column < panel_width; column += lanes) {
+          const auto added = add.columns(column);
+          for (int r = 0; r < tile.rows; ++r) {
+            float* const to = sums.at(r, column);
+            store(to, added(r, load<Floats>(products_ + r * panel_width + column),
+                            run == 0 ? Floats{} : load<Floats>(to)));
+          }
+        }
+      });
+    }
   }
 
  private:
@@ -33,8 +47,15 @@ class AmxKernel {
       tiles_.template dot<sum, x, weights>();
   }
 
+  void sum_run(const SliceTile& tile, int64_t units, float* out, PanelPrefetch& prefetch) {
+    if (tile.rows > height)
+      sum_rows<2>(tile, units, out, prefetch);
+    else
+      sum_rows<1>(tile, units, out, prefetch);
+  }
+
   template <int row_tiles>
-  void sum_rows(const SliceTile& tile, float* out, PanelPrefetch& prefetch) {
+  void sum_rows(const SliceTile& tile, int64_t units, float* out, PanelPrefetch& prefetch) {
     tiles_.template zero<0>();
     tiles_.template zero<1>();
     if constexpr (row_tiles == 2) {
@@ -43,8 +64,8 @@ class AmxKernel {
     }
     const uint32_t* x = tile.x;
     const uint32_t* weights = tile.weights;
-    for (int64_t unit = 0; unit < tile.units; unit += depth) {
-      for (int units = depth; units > 0; units -= PanelPrefetch::units_in_step) prefetch.step();
+    for (int64_t unit = 0; unit < units; unit += depth) {
+      for (int step = 0; step < depth; step += PanelPrefetch::units_in_step) prefetch.step();
       tiles_.template load<weight_tile>(weights, row_bytes);
       tiles_.template load<weight_tile + 1>(weights + depth * half, row_bytes);
       tiles_.template load<x_tile>(x, row_bytes);
@@ -68,6 +89,7 @@ class AmxKernel {
   }
 
   Tiles tiles_;
+  alignas(64) float products_[tile_rows * panel_width];
 };
 
 struct WidenedPair {

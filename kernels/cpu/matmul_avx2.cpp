@@ -10,7 +10,6 @@ struct Sums {
   static constexpr int lanes = 8;
 
   static Sum zero() { return _mm256_setzero_ps(); }
-  static void store(float* to, Sum sum) { _mm256_storeu_ps(to, sum); }
 };
 
 struct Fp32 : Sums {
@@ -65,7 +64,6 @@ struct Integers {
   static constexpr int lanes = 8, registers = 8;
 
   static Sum zero() { return _mm256_setzero_si256(); }
-  static void store(float* to, Sum sum) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sum); }
   static Weight weight(const uint32_t* units) {
     const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(units));
     return {_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};

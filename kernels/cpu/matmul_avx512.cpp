@@ -10,7 +10,6 @@ struct Sums {
   static constexpr int lanes = 16, registers = 24;
 
   static Sum zero() { return _mm512_setzero_ps(); }
-  static void store(float* to, Sum sum) { _mm512_storeu_ps(to, sum); }
 };
 
 struct Fp32 : Sums {
@@ -51,15 +50,14 @@ struct Bf16 : Sums {
 
 // Unsigned codes times signed ones, in pairs of 16 bits.
 struct Integers {
-  using Sum = __m512i;
+  using Sum = Ints;
   struct Weight {
     __m512i even, odd;
   };
   using Activation = Weight;
   static constexpr int lanes = 16, registers = 24;
 
-  static Sum zero() { return _mm512_setzero_si512(); }
-  static void store(float* to, Sum sum) { _mm512_storeu_si512(to, sum); }
+  static Sum zero() { return Sum{}; }
   static Weight weight(const uint32_t* units) {
     const __m512i codes = _mm512_loadu_si512(units), low = _mm512_set1_epi16(0xff);
     return {_mm512_and_si512(codes, low), (__m512i)((__v32hu)codes >> 8)};
@@ -69,8 +67,7 @@ struct Integers {
     return {(__m512i)((__v32hi)codes << 8 >> 8), (__m512i)((__v32hi)codes >> 8)};
   }
   static Sum dot(Sum sum, Weight w, Activation x) {
-    return _mm512_add_epi32(
-        sum, _mm512_add_epi32(_mm512_madd_epi16(w.even, x.even), _mm512_madd_epi16(w.odd, x.odd)));
+    return sum + ((Sum)_mm512_madd_epi16(w.even, x.even) + (Sum)_mm512_madd_epi16(w.odd, x.odd));
   }
 };
 

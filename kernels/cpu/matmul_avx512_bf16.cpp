@@ -5,16 +5,15 @@ namespace {
 
 // Unsigned codes times signed ones.
 struct Integers {
-  using Sum = __m512i;
+  using Sum = Ints;  // of __m512i gcc 12 keeps some in memory
   using Weight = __m512i;
   using Activation = __m512i;
   static constexpr int lanes = 16, registers = 24;
 
-  static Sum zero() { return _mm512_setzero_si512(); }
-  static void store(float* to, Sum sum) { _mm512_storeu_si512(to, sum); }
+  static Sum zero() { return Sum{}; }
   static Weight weight(const uint32_t* units) { return _mm512_loadu_si512(units); }
   static Activation activation(const uint32_t* unit) { return _mm512_set1_epi32(static_cast<int>(*unit)); }
-  static Sum dot(Sum sum, Weight w, Activation x) { return _mm512_dpbusd_epi32(sum, w, x); }
+  static Sum dot(Sum sum, Weight w, Activation x) { return (Sum)_mm512_dpbusd_epi32((__m512i)sum, w, x); }
 };
 
 template <typename Source>

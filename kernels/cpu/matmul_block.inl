@@ -4,20 +4,24 @@
 //
 // A Kernel has
 //   tile_rows, row_step           of RowTiles
-//   sum(tile, out, prefetch)      out[rows][32] = one slice of K, summed from zero in ascending order
+//   sum(tile, sums, prefetch)     one slice of K, run after run, each summed from zero in ascending order
+// A Sums says what the runs of the slice are, and where the sums go ([panels][rows][32]):
+//   runs()  units(run)  zeros(run)    how many; of one row of the weights; of the columns, where the kernel widens codes
+//   one_run, scaled                   whether there is never another run; whether its products are scaled
+//   at(row, column)                   where the sums of columns from `column` on go
+//   choose(run, f)                    f(add), where add.columns(column)(row, products, sums) = sums + scaled products
 
 #include <kernels/cpu/matmul_kernel.hpp>
+#include <kernels/cpu/vector_lanes.hpp>
 
 namespace maniple::cpu {
 namespace {
 
-// One slice of K, or one run of a slice, of a few rows against one panel.
+// One slice of K of a few rows against one panel.
 struct SliceTile {
   const uint32_t* x;
   const uint32_t* weights;
-  int64_t units;  // of one row of the weights
   int rows;
-  const uint8_t* zeros = nullptr;         // of the columns, where the kernel widens codes
   int64_t panel_step = 0, zero_step = 0;  // from panel to panel, where the kernel takes some side by side
 };
 
@@ -43,12 +47,24 @@ class PanelPrefetch {
   int64_t lines_;
 };
 
-inline uint16_t round_to_bf16(float value) {
-  uint32_t wide;
-  __builtin_memcpy(&wide, &value, 4);
-  const uint32_t rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16, quiet = (wide >> 16) | 0x40u;
-  return static_cast<uint16_t>((wide & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-}
+// A slice of dense weights is one run.
+struct DenseSums {
+  static constexpr bool one_run = true, scaled = false;
+  float* sums;
+  int64_t slice_units;
+
+  int runs() const { return 1; }
+  int64_t units(int) const { return slice_units; }
+  const uint8_t* zeros(int) const { return nullptr; }
+  float* at(int row, int column) const { return sums + row * panel_width + column; }
+  template <typename F>
+  [[gnu::always_inline]] void choose(int, F f) const {
+    f(*this);
+  }
+  [[gnu::always_inline]] auto columns(int) const {
+    return [](int, auto products, auto) __attribute__((always_inline)) { return products; };
+  }
+};
 
 inline void add_tile(float* sum, const float* other, int elements) {
   for (int i = 0; i < elements; ++i) sum[i] += other[i];
@@ -72,6 +88,14 @@ void sum_slices(int slices, int rows, float (*tiles)[tile_rows * panel_width], S
   while (waiting > 1) add_neighbours();
 }
 
+template <typename Element>
+void store_row(const float* sums, int width, Element* to) {
+  Element last[panel_width];
+  Element* const at = width == panel_width ? to : last;
+  for (int c = 0; c < panel_width; c += lanes) store_elements(at + c, load<Floats>(sums + c));
+  if (width < panel_width) __builtin_memcpy(to, last, static_cast<size_t>(width) * sizeof(Element));
+}
+
 // Adds the bias, rounds once and stores `width` columns.
 inline void finish_tile(float* sums, int rows, int width, const float* bias, const MatmulBlock& block,
                         int64_t row, int64_t column) {
@@ -80,13 +104,10 @@ inline void finish_tile(float* sums, int rows, int width, const float* bias, con
     if (bias)
       for (int c = 0; c < width; ++c) sum[c] += bias[c];
     const int64_t at = (row + r) * block.out_stride + column;
-    if (block.out_is_bf16) {
-      uint16_t rounded[panel_width];
-      for (int c = 0; c < panel_width; ++c) rounded[c] = round_to_bf16(sum[c]);
-      __builtin_memcpy(static_cast<uint16_t*>(block.out) + at, rounded, static_cast<size_t>(width) * 2);
-    } else {
-      __builtin_memcpy(static_cast<float*>(block.out) + at, sum, static_cast<size_t>(width) * 4);
-    }
+    if (block.out_is_bf16)
+      store_row(sum, width, static_cast<uint16_t*>(block.out) + at);
+    else
+      store_row(sum, width, static_cast<float*>(block.out) + at);
   }
 }
 
@@ -103,12 +124,12 @@ void multiply_block(const MatmulBlock& block) {
     PanelPrefetch prefetch(next, next ? panel_units : 0, block.end_tile - block.first_tile);
     for (int64_t t = block.first_tile; t < block.end_tile; ++t) {
       const int64_t row = block.tiles.first_row(t), end = block.tiles.first_row(t + 1);
-      SliceTile tile{block.x + row * row_units, panel, block.slice_units, static_cast<int>(end - row)};
+      SliceTile tile{block.x + row * row_units, panel, static_cast<int>(end - row)};
       const int64_t padded_rows = (tile.rows + Kernel::row_step - 1) & -Kernel::row_step;
       sum_slices<Kernel::tile_rows>(block.slices, tile.rows, tiles, [&](int, float* sums) {
-        kernel.sum(tile, sums, prefetch);
-        tile.x += tile.units * padded_rows;
-        tile.weights += tile.units * panel_width;
+        kernel.sum(tile, DenseSums{sums, block.slice_units}, prefetch);
+        tile.x += block.slice_units * padded_rows;
+        tile.weights += block.slice_units * panel_width;
       });
       finish_tile(tiles[0], tile.rows, width, block.bias ? block.bias + column : nullptr, block, row, column);
     }

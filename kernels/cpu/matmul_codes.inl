@@ -20,54 +20,83 @@ inline float fp16_value(uint16_t half) {
   return sign ? -value : value;
 }
 
-// The scales of 32 columns.
-inline void load_scales(const void* from, ScaleType type, int64_t run, float* to) {
-  const int64_t at = run * panel_width;
-  if (type == ScaleType::fp32) {
-    __builtin_memcpy(to, static_cast<const float*>(from) + at, panel_width * 4);
-  } else if (type == ScaleType::bf16) {
-    for (int c = 0; c < panel_width; c += lanes)
-      store(to + c, load_elements(static_cast<const uint16_t*>(from) + at + c));
-  } else {
-    const uint16_t* halves = static_cast<const uint16_t*>(from) + at;
+inline Floats load_scales(const void* scales, ScaleType type, int64_t at) {
+  if (type == ScaleType::fp32) return load<Floats>(static_cast<const float*>(scales) + at);
+  const uint16_t* const halves = static_cast<const uint16_t*>(scales) + at;
+  if (type == ScaleType::bf16) return load_elements(halves);
 #if defined(__AVX512F__)
-    for (int c = 0; c < panel_width; c += lanes)
-      store(to + c, (Floats)_mm512_maskz_cvtph_ps(0xffff, load<__m256i>(halves + c)));
+  return (Floats)_mm512_maskz_cvtph_ps(0xffff, load<__m256i>(halves));
 #elif defined(__F16C__)
-    for (int c = 0; c < panel_width; c += lanes)
-      store(to + c, (Floats)_mm256_cvtph_ps(load<__m128i>(halves + c)));
+  return (Floats)_mm256_cvtph_ps(load<__m128i>(halves));
 #else
-    for (int c = 0; c < panel_width; ++c) to[c] = fp16_value(halves[c]);
+  Floats values;
+  for (int i = 0; i < lanes; ++i) values[i] = fp16_value(halves[i]);
+  return values;
 #endif
+}
+
+// The runs of a slice against panels side by side: sums + products * (scale of the row of x * scales of the columns).
+// integers: a slice is one run of sums of (code of x) * (unsigned code), exact in int32. The zero of all columns is 128: 128 * the sum
+// of the codes of x is taken back.
+template <bool integers>
+struct CodeSums {
+  static constexpr bool one_run = integers, scaled = true;
+  const CodeBlock& block;
+  int64_t panel, row;
+  int rows, slice, x_units;  // units of weights that the kernel reads for a word
+  float* sums;
+
+  int runs() const { return block.slice_runs[slice + 1] - first_run(); }
+  int64_t units(int run) const { return int64_t{block.run_words[first_run() + run]} * x_units; }
+  const uint8_t* zeros(int run) const {
+    return block.zeros + (panel * block.slice_runs[block.slices] + first_run() + run) * block.zero_step;
   }
-}
+  [[gnu::always_inline]] float* at(int r, int column) const {
+    return sums + (column / panel_width * rows + r) * panel_width + column % panel_width;
+  }
+  template <typename F>
+  [[gnu::always_inline]] void choose(int run, F f) const {
+    if (integers || block.x_scale_row != 0)
+      f(Add<true>{*this, first_run() + run});
+    else  // all scales of x are 1
+      f(Add<false>{*this, first_run() + run});
+  }
 
-// sums[row] += products[row] * (scale of the row * scales)
-inline void add_scaled(const float* products, int rows, const float* scales, const float* x_scales,
-                       int64_t x_scale_row, float* sums) {
-  for (int r = 0; r < rows; ++r, x_scales += x_scale_row)
-    for (int c = 0; c < panel_width; c += lanes) {
-      float* const sum = sums + r * panel_width + c;
-      const Floats scale = broadcast(*x_scales) * load<Floats>(scales + c);
-      store(sum, multiply_add(load<Floats>(products + r * panel_width + c), scale, load<Floats>(sum)));
-    }
-}
+ private:
+  int first_run() const { return block.slice_runs[slice]; }
 
-// Sums of (code of x) * (unsigned code): exact in int32. The zero of all columns is 128: 128 * the sum of the codes of x is taken back.
-inline void as_floats(float* products, int rows, const int32_t* x_sums, int64_t step) {
-  for (int r = 0; r < rows; ++r, x_sums += step)
-    for (int c = 0; c < panel_width; c += lanes) {
-      float* const product = products + r * panel_width + c;
-      const Ints exact = load<Ints>(product) - (128 * *x_sums - Ints{});
-      store(product, __builtin_convertvector(exact, Floats));
+  template <bool scaled_rows>
+  struct Add {
+    const CodeSums& of;
+    const int64_t run;
+
+    [[gnu::always_inline]] auto columns(int column) const {
+      const CodeBlock& block = of.block;
+      const int64_t panel_run = (of.panel + column / panel_width) * block.slice_runs[block.slices] + run;
+      const Floats scales =
+          load_scales(block.scales, block.scale_type, panel_run * panel_width + column % panel_width);
+      return [
+        scales, &of = of, x_scales = block.x_scales + of.row * block.x_scale_row + run * block.x_scale_run
+      ](int r, auto products, Floats sums) __attribute__((always_inline)) {
+        const Floats scale = scaled_rows ? broadcast(x_scales[r * of.block.x_scale_row]) * scales : scales;
+        return multiply_add(of.value(products, r), scale, sums);
+      };
     }
-}
+  };
+
+  template <typename Products>
+  [[gnu::always_inline]] Floats value(Products products, int r) const {
+    if constexpr (!integers) return (Floats)products;
+    const int32_t x_sum = block.x_sums[(row + r) * block.slices + slice];
+    return __builtin_convertvector((Ints)products - (128 * x_sum - Ints{}), Floats);
+  }
+};
 
 // A Products has
-//   Kernel            sums a run of widened codes, or of integers
+//   Kernel            sums widened codes, or integers
 //   integers          whether x is codes too; the rest is for widened codes
 //   x_units           units of x for a word
-//   Direct, Paired    sum a run of words in registers: for up to direct_tiles; of two panels, for up to paired_rows
+//   Direct, Paired    widen words in registers: for up to direct_tiles; of two panels, for up to paired_rows
 //   widen(words, zeros, count, to)    a run, into the order that Kernel reads
 template <typename Products>
 class CodeProduct {
@@ -124,40 +153,25 @@ class CodeProduct {
     }
   }
 
-  // units: of weights that the kernel reads for a word. The tiles of `panels` panels lie side by side.
+  // x_units: of weights that the kernel reads for a word. The tiles of `panels` panels lie side by side.
   template <int panels, typename Kernel>
-  void multiply_panels(Kernel& kernel, int units, const uint32_t* weights, int64_t panel,
+  void multiply_panels(Kernel& kernel, int x_units, const uint32_t* weights, int64_t panel,
                        PanelPrefetch& prefetch) {
-    alignas(64) float scales[panel_width];
     for (int64_t t = block_.first_tile; t < block_.end_tile; ++t) {
       const int64_t row = block_.tiles.first_row(t), end = block_.tiles.first_row(t + 1);
-      SliceTile tile{block_.x + row * block_.row_units, weights, 0, static_cast<int>(end - row)};
-      tile.panel_step = block_.panel_words;
-      tile.zero_step = runs() * block_.zero_step;
+      SliceTile tile{block_.x + row * block_.row_units, weights, static_cast<int>(end - row),
+                     block_.panel_words, runs() * block_.zero_step};
       const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
-      const int panel_sums = tile.rows * panel_width;
       sum_slices<tile_rows>(block_.slices, tile.rows * panels, tiles_, [&](int slice, float* sums) {
-        __builtin_memset(sums, 0, static_cast<size_t>(panels * panel_sums) * 4);
-        for (int64_t run = block_.slice_runs[slice]; run < block_.slice_runs[slice + 1]; ++run) {
-          const int64_t words = block_.run_words[run];
-          tile.units = words * units;
-          tile.zeros = zeros(panel, run);
-          kernel.sum(tile, products_, prefetch);
-          if constexpr (Products::integers)
-            as_floats(products_, tile.rows, block_.x_sums + row * block_.slices + slice, block_.slices);
-          for (int p = 0; p < panels; ++p) {
-            load_scales(block_.scales, block_.scale_type, (panel + p) * runs() + run, scales);
-            add_scaled(products_ + p * panel_sums, tile.rows, scales,
-                       block_.x_scales + row * block_.x_scale_row + run * block_.x_scale_run,
-                       block_.x_scale_row, sums + p * panel_sums);
-          }
-          tile.x += words * Products::x_units * padded_rows;
-          tile.weights += tile.units * panel_width;
-        }
+        kernel.sum(tile, CodeSums<Products::integers>{block_, panel, row, tile.rows, slice, x_units, sums},
+                   prefetch);
+        const int64_t words = block_.slice_words(slice);
+        tile.x += words * Products::x_units * padded_rows;
+        tile.weights += words * x_units * panel_width;
       });
       for (int p = 0; p < panels; ++p) {
         const int64_t column = (panel + p) * panel_width, left = block_.width - column;
-        finish_tile(tiles_[0] + p * panel_sums, tile.rows,
+        finish_tile(tiles_[0] + p * tile.rows * panel_width, tile.rows,
                     left < panel_width ? static_cast<int>(left) : panel_width,
                     block_.bias ? block_.bias + column : nullptr, block_, row, column);
       }
@@ -166,7 +180,6 @@ class CodeProduct {
 
   const CodeBlock& block_;
   typename Products::Kernel kernel_;
-  alignas(64) float products_[tile_rows * panel_width];  // of all panels that a kernel takes at once
   alignas(64) float tiles_[tree_levels][tile_rows * panel_width];
 };
 

@@ -14,7 +14,6 @@ struct Bf16Pairs {
   static constexpr int lanes = 16, registers = 24;
 
   static Sum zero() { return _mm512_setzero_ps(); }
-  static void store(float* to, Sum sum) { _mm512_storeu_ps(to, sum); }
   static Weight weight(const uint32_t* units) { return _mm512_loadu_si512(units); }
   static void store_weight(uint32_t* units, Weight weight) { _mm512_storeu_si512(units, weight); }
   static Activation activation(const uint32_t* unit) { return _mm512_set1_epi32(static_cast<int>(*unit)); }

@@ -10,7 +10,6 @@ struct Sums {
   static constexpr int lanes = 4, registers = 8;
 
   static Sum zero() { return Sum{}; }
-  static void store(float* to, Sum sum) { __builtin_memcpy(to, &sum, sizeof sum); }
   static Units load(const uint32_t* units) {
     Units loaded;
     __builtin_memcpy(&loaded, units, sizeof loaded);
@@ -29,7 +28,7 @@ struct Fp32 : Sums {
     return value;
   }
   static Sum dot(Sum sum, Weight w, Activation x) { return sum + w * x; }
-  static void store_weight(uint32_t* to, Sum weight) { store(reinterpret_cast<float*>(to), weight); }
+  static void store_weight(uint32_t* to, Sum weight) { cpu::store(to, weight); }
 };
 
 struct Bf16 : Sums {
@@ -66,7 +65,6 @@ struct Integers {
   static constexpr int lanes = 4, registers = 8;
 
   static Sum zero() { return Sum{}; }
-  static void store(float* to, Sum sum) { __builtin_memcpy(to, &sum, sizeof sum); }
   static Weight weight(const uint32_t* units) { return load<Ints>(units); }
   static Activation activation(const uint32_t* unit) {
     int8_t codes[4];

@@ -4,7 +4,7 @@
 //   Sum, Weight, Activation             a register of sums; results of weight() and activation()
 //   lanes                               columns in a Sum
 //   registers                           sums that fit into the register file
-//   zero()  store(to, sum)  weight(units)  activation(unit)  dot(sum, weight, activation)
+//   zero()  weight(units)  activation(unit)  dot(sum, weight, activation)
 
 #include <kernels/cpu/matmul_block.inl>
 
@@ -37,85 +37,135 @@ struct Stored {
   static typename Vector::Weight weight(const Words& words, Zeros, Unit<0>) { return words; }
 };
 
-// panels: side by side, where few rows leave dot products waiting for each other; out is then [panels][rows][32].
+// panels: side by side, where few rows leave dot products waiting for each other.
 template <typename Vector, int rows_in_tile, typename Source = Stored<Vector>, int panels = 1>
 class VectorKernel {
  public:
   static constexpr int tile_rows = rows_in_tile, row_step = 1;
 
-  void sum(const SliceTile& tile, float* out, PanelPrefetch& prefetch) {
-    dispatch<tile_rows>(tile, out, prefetch);
+  template <typename Sums>
+  void sum(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
+    dispatch<tile_rows>(tile, sums, prefetch);
   }
 
  private:
-  // Vectors of one pass over a panel: as many as the registers hold for this number of rows.
   static constexpr int vectors_of_panel = panel_width / Vector::lanes;
+
+  // Vectors of one pass over the panels: as many as the registers hold for so many rows of sums.
   static constexpr int vectors_for(int rows) {
     int vectors = panels * vectors_of_panel;
     while (vectors > 1 && rows * vectors > Vector::registers) vectors /= 2;
     return vectors;
   }
+  // Of vector v of columns from a panel's first one on, where panels are `step` apart.
+  static constexpr int64_t offset(int v, int64_t step) {
+    return v / vectors_of_panel * step + v % vectors_of_panel * Vector::lanes;
+  }
 
-  template <int rows>
-  static void dispatch(const SliceTile& tile, float* out, PanelPrefetch& prefetch) {
+  template <int rows, typename Sums>
+  static void dispatch(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
     if constexpr (rows > 0) {
-      if (tile.rows != rows) return dispatch<rows - 1>(tile, out, prefetch);
-      constexpr int vectors = vectors_for(rows);
-      static_assert(panels == 1 || vectors == panels * vectors_of_panel);
-      for (int column = 0; column < panels * panel_width; column += vectors * Vector::lanes)
-        sum_columns<rows, vectors>(tile, column, out + column, prefetch);
+      if (tile.rows != rows) return dispatch<rows - 1>(tile, sums, prefetch);
+      constexpr int vectors = vectors_for(rows), vectors_of_runs = vectors_for(2 * rows);
+      if (Sums::one_run || sums.runs() == 1)
+        for (int v = 0; v < panels * vectors_of_panel; v += vectors)
+          sum_run<rows, vectors>(tile, v, sums, prefetch);
+      else if constexpr (!Sums::one_run)
+        for (int v = 0; v < panels * vectors_of_panel; v += vectors_of_runs)
+          sum_runs<rows, vectors_of_runs>(tile, v, sums, prefetch);
     }
   }
 
-  template <int rows, int vectors>
-  [[gnu::noinline]] static void sum_columns(const SliceTile& tile, int column, float* out,
-                                            PanelPrefetch& prefetch) {
-    typename Vector::Sum sums[rows][vectors];
+  template <int rows, int vectors, typename Sums>
+  [[gnu::noinline]] static void sum_run(const SliceTile& tile, int first, const Sums& sums,
+                                        PanelPrefetch& prefetch) {
+    Pass<rows, vectors> pass(tile, first);
+    pass.multiply(sums.units(0), sums.zeros(0), prefetch);
+    sums.choose(
+        0, [&](const auto& add) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+          for (int v = 0; v < vectors; ++v) {
+            const int column = (first + v) * Vector::lanes;
+            const auto added = add.columns(column);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; ++r) store(sums.at(r, column), added(r, pass.products[r][v], Floats{}));
+          }
+        });
+  }
+
+  // Products and sums lie in registers.
+  template <int rows, int vectors, typename Sums>
+  [[gnu::noinline]] static void sum_runs(const SliceTile& tile, int first, const Sums& sums,
+                                         PanelPrefetch& prefetch) {
+    Pass<rows, vectors> pass(tile, first);
+    Floats sum[rows][vectors] = {};
+    for (int run = 0; run < sums.runs(); ++run) {
+      pass.multiply(sums.units(run), sums.zeros(run), prefetch);
+      sums.choose(
+          run, [&](const auto& add) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+            for (int v = 0; v < vectors; ++v) {
+              const auto added = add.columns((first + v) * Vector::lanes);
+#pragma GCC unroll 16
+              for (int r = 0; r < rows; ++r) sum[r][v] = added(r, pass.products[r][v], sum[r][v]);
+            }
+          });
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::zero();
-    const uint32_t* x = tile.x;
-    const uint32_t* weights = tile.weights + column;
-    // Of vector v, where panels are `step` apart.
-    const auto offset = [](int v, int64_t step) __attribute__((always_inline)) {
-      return v / vectors_of_panel * step + v % vectors_of_panel * Vector::lanes;
-    };
-    typename Source::Zeros zeros[vectors];
+      for (int v = 0; v < vectors; ++v) store(sums.at(r, (first + v) * Vector::lanes), sum[r][v]);
+  }
+
+  // Some columns of the panels, from the first row of a slice to its last.
+  template <int rows, int vectors>
+  struct Pass {
+    Pass(const SliceTile& tile, int first)
+        : tile_(tile), first_(first), x_(tile.x), weights_(tile.weights + offset(first, tile.panel_step)) {}
+
+    [[gnu::always_inline]] void multiply(int64_t units, const uint8_t* of_columns, PanelPrefetch& prefetch) {
 #pragma GCC unroll 16
-    for (int v = 0; v < vectors; ++v)
-      zeros[v] = Source::zeros(tile.zeros, column + offset(v, tile.zero_step));
-    const auto accumulate = [&]() __attribute__((always_inline)) {
+      for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; ++v) products[r][v] = Vector::zero();
+      typename Source::Zeros zeros[vectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v)
+        zeros[v] = Source::zeros(of_columns, offset(first_, tile_.zero_step) + offset(v, tile_.zero_step));
+      while (units > 0) {
+        prefetch.step();
+        int64_t in_step = units < PanelPrefetch::units_in_step ? units : PanelPrefetch::units_in_step;
+        units -= in_step;
+        for (; in_step > 0; --in_step) multiply_word(zeros);
+      }
+    }
+    [[gnu::always_inline]] void multiply_word(const typename Source::Zeros* zeros) {
       typename Source::Words words[vectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights + offset(v, tile.panel_step));
+      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights_ + offset(v, tile_.panel_step));
       for_units<Source::units>([&](auto unit) __attribute__((always_inline)) {
         typename Vector::Weight weight[vectors];
 #pragma GCC unroll 16
         for (int v = 0; v < vectors; ++v) weight[v] = Source::weight(words[v], zeros[v], unit);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
-          const typename Vector::Activation value = Vector::activation(x + r);
+          const typename Vector::Activation value = Vector::activation(x_ + r);
 #pragma GCC unroll 16
-          for (int v = 0; v < vectors; ++v) sums[r][v] = Vector::dot(sums[r][v], weight[v], value);
+          for (int v = 0; v < vectors; ++v) products[r][v] = Vector::dot(products[r][v], weight[v], value);
         }
-        x += rows;
+        x_ += rows;
       });
-      weights += panel_width;
-    };
-    int64_t left = tile.units;
-    while (left > 0) {
-      prefetch.step();
-      int64_t units = left < PanelPrefetch::units_in_step ? left : PanelPrefetch::units_in_step;
-      left -= units;
-      for (; units > 0; --units) accumulate();
+      weights_ += panel_width;
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v)
-        Vector::store(out + r * panel_width + offset(v, rows * panel_width), sums[r][v]);
-  }
+
+    typename Vector::Sum products[rows][vectors];
+
+   private:
+    const SliceTile& tile_;
+    const int first_;  // vector
+    const uint32_t* x_;
+    const uint32_t* weights_;
+  };
 };
 
 }  // namespace
