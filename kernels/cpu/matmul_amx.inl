@@ -11,26 +11,17 @@ template <typename Tiles, bool integers = false>
 class AmxKernel {
  public:
   static constexpr int tile_rows = 32, row_step = 16;
+  // A block of weights (32 KiB) stays in the first cache while tiles pass: weights and x from the second one would take twice as long as
+  // the dot products. The sums of a slice go on from memory: the same bits for any number of tiles.
+  static constexpr int tiles_at_once = 4;
+  static constexpr int64_t block_units = 256;
 
   template <typename Sums>
   void sum(SliceTile tile, const Sums& sums, PanelPrefetch& prefetch) {
-    if constexpr (!Sums::scaled) return sum_run(tile, sums.units(0), sums.at(0, 0), prefetch);
-    const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
-    for (int run = 0; run < sums.runs(); ++run) {
-      sum_run(tile, sums.units(run), products_, prefetch);
-      tile.x += sums.units(run) * padded_rows;
-      tile.weights += sums.units(run) * panel_width;
-      sums.choose(run, [&](const auto& add) {
-        for (int column = 0; column < panel_width; column += lanes) {
-          const auto added = add.columns(column);
-          for (int r = 0; r < tile.rows; ++r) {
-            float* const to = sums.at(r, column);
-            store(to, added(r, load<Floats>(products_ + r * panel_width + column),
-                            run == 0 ? Floats{} : load<Floats>(to)));
-          }
-        }
-      });
-    }
+    if constexpr (!Sums::scaled)
+      return sum_run(tile, sums.units(0), sums.at(0, 0), sums.begun, prefetch);
+    else
+      sum_runs(tile, sums, prefetch);
   }
 
  private:
@@ -47,20 +38,49 @@ class AmxKernel {
       tiles_.template dot<sum, x, weights>();
   }
 
-  void sum_run(const SliceTile& tile, int64_t units, float* out, PanelPrefetch& prefetch) {
+  template <typename Sums>
+  void sum_runs(SliceTile tile, const Sums& sums, PanelPrefetch& prefetch) {
+    const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
+    for (int run = 0; run < sums.runs(); ++run) {
+      sum_run(tile, sums.units(run), products_, false, prefetch);
+      tile.x += sums.units(run) * padded_rows;
+      tile.weights += sums.units(run) * panel_width;
+      const bool begun = sums.begun() || run > 0;
+      sums.choose(run, [&](const auto& add) {
+        for (int column = 0; column < panel_width; column += lanes) {
+          const auto added = add.columns(column);
+          for (int r = 0; r < tile.rows; ++r) {
+            float* const to = sums.at(r, column);
+            store(to, added(r, load<Floats>(products_ + r * panel_width + column),
+                            begun ? load<Floats>(to) : Floats{}));
+          }
+        }
+      });
+    }
+  }
+
+  void sum_run(const SliceTile& tile, int64_t units, float* out, bool begun, PanelPrefetch& prefetch) {
     if (tile.rows > height)
-      sum_rows<2>(tile, units, out, prefetch);
+      sum_rows<2>(tile, units, out, begun, prefetch);
     else
-      sum_rows<1>(tile, units, out, prefetch);
+      sum_rows<1>(tile, units, out, begun, prefetch);
+  }
+
+  template <int sum>
+  void begin(const float* from, bool begun) {
+    if (begun)
+      tiles_.template load<sum>(from, panel_width * 4);
+    else
+      tiles_.template zero<sum>();
   }
 
   template <int row_tiles>
-  void sum_rows(const SliceTile& tile, int64_t units, float* out, PanelPrefetch& prefetch) {
-    tiles_.template zero<0>();
-    tiles_.template zero<1>();
+  void sum_rows(const SliceTile& tile, int64_t units, float* out, bool begun, PanelPrefetch& prefetch) {
+    begin<0>(out, begun);
+    begin<1>(out + half, begun);
     if constexpr (row_tiles == 2) {
-      tiles_.template zero<2>();
-      tiles_.template zero<3>();
+      begin<2>(out + height * panel_width, begun);
+      begin<3>(out + height * panel_width + half, begun);
     }
     const uint32_t* x = tile.x;
     const uint32_t* weights = tile.weights;

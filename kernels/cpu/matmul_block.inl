@@ -4,8 +4,10 @@
 //
 // A Kernel has
 //   tile_rows, row_step           of RowTiles
-//   sum(tile, sums, prefetch)     one slice of K, run after run, each summed from zero in ascending order
-// A Sums says what the runs of the slice are, and where the sums go ([panels][rows][32]):
+//   tiles_at_once                 row tiles that meet a block of K of the weights one after the other
+//   block_units                   of such a block, where there are several tiles
+//   sum(tile, sums, prefetch)     one block of a slice, run after run, each summed from zero in ascending order
+// A Sums says what the runs of the block are, and where the sums go ([panels][rows][32]):
 //   runs()  units(run)  zeros(run)    how many; of one row of the weights; of the columns, where the kernel widens codes
 //   one_run, scaled                   whether there is never another run; whether its products are scaled
 //   at(row, column)                   where the sums of columns from `column` on go
@@ -17,11 +19,12 @@
 namespace maniple::cpu {
 namespace {
 
-// One slice of K of a few rows against one panel.
+// A block of a slice of K of a few rows against one panel.
 struct SliceTile {
-  const uint32_t* x;
+  const uint32_t* x = nullptr;
   const uint32_t* weights;
-  int rows;
+  int64_t first_row = 0;
+  int rows = 0;
   int64_t panel_step = 0, zero_step = 0;  // from panel to panel, where the kernel takes some side by side
 };
 
@@ -47,14 +50,15 @@ class PanelPrefetch {
   int64_t lines_;
 };
 
-// A slice of dense weights is one run.
+// A block of dense weights is one run. begun: the sums go on from those of the blocks before.
 struct DenseSums {
   static constexpr bool one_run = true, scaled = false;
   float* sums;
-  int64_t slice_units;
+  int64_t block_units;
+  bool begun;
 
   int runs() const { return 1; }
-  int64_t units(int) const { return slice_units; }
+  int64_t units(int) const { return block_units; }
   const uint8_t* zeros(int) const { return nullptr; }
   float* at(int row, int column) const { return sums + row * panel_width + column; }
   template <typename F>
@@ -66,27 +70,67 @@ struct DenseSums {
   }
 };
 
-inline void add_tile(float* sum, const float* other, int elements) {
-  for (int i = 0; i < elements; ++i) sum[i] += other[i];
-}
-
 constexpr int tree_levels = 8;  // max_slices in binary
 
-// Adds the slices by a binary tree, as a binary counter: a tile waits until its neighbour of the same size is
-// summed. The result is in tiles[0]. sum_slice(slice, tile): called in ascending order.
-template <int tile_rows, typename SumSlice>
-void sum_slices(int slices, int rows, float (*tiles)[tile_rows * panel_width], SumSlice sum_slice) {
-  int waiting = 0;
-  const auto add_neighbours = [&] {
-    --waiting;
-    add_tile(tiles[waiting - 1], tiles[waiting], rows * panel_width);
-  };
-  for (int slice = 0; slice < slices; ++slice) {
-    sum_slice(slice, tiles[waiting++]);
-    for (int done = slice + 1; done % 2 == 0; done /= 2) add_neighbours();
+// Row tiles that meet the weights of a block of K one after the other, and their sums. Taken are the next ones of `block` from `first` on.
+template <typename Kernel>
+class TileGroup {
+ public:
+  TileGroup(const MatmulBlock& block, int64_t first, int64_t row_units, SliceTile tile) {
+    for (; count_ < Kernel::tiles_at_once && first < block.end_tile; ++first) {
+      tile.first_row = block.tiles.first_row(first);
+      tile.rows = static_cast<int>(block.tiles.first_row(first + 1) - tile.first_row);
+      tile.x = block.x + tile.first_row * row_units;
+      tiles_[count_++] = tile;
+    }
   }
-  while (waiting > 1) add_neighbours();
-}
+  // Units of a block of K. Tiles without company take slices whole.
+  int64_t block_units() const {
+    if constexpr (Kernel::tiles_at_once > 1)
+      if (count_ > 1) return Kernel::block_units;
+    return int64_t{1} << 62;
+  }
+
+  // sum_slice(slice, level): called in ascending order. A binary tree adds the slices, as a binary counter: a slice waits at its level
+  // until its neighbour of the same size is summed. panels: side by side.
+  template <typename SumSlice>
+  void sum_slices(int slices, int panels, SumSlice sum_slice) {
+    int waiting = 0;
+    const auto add_neighbours = [&] {
+      --waiting;
+      for (int i = 0; i < count_; ++i)
+        for (int at = 0; at < tiles_[i].rows * panels * panel_width; ++at)
+          sums_[i][waiting - 1][at] += sums_[i][waiting][at];
+    };
+    for (int slice = 0; slice < slices; ++slice) {
+      sum_slice(slice, waiting++);
+      for (int done = slice + 1; done % 2 == 0; done /= 2) add_neighbours();
+    }
+    while (waiting > 1) add_neighbours();
+  }
+
+  // The next block of K, of so many units of x and of the weights: sum(tile, sums of the level).
+  template <typename Sum>
+  [[gnu::always_inline]] void sum_block(int level, int64_t x_units, int64_t units, Sum sum) {
+    for (int i = 0; i < count_; ++i) {
+      SliceTile& tile = tiles_[i];
+      sum(tile, sums_[i][level]);
+      tile.x += x_units * ((tile.rows + Kernel::row_step - 1) & -Kernel::row_step);
+      tile.weights += units * panel_width;
+    }
+  }
+
+  // finish(tile, its sums)
+  template <typename Finish>
+  void finish(Finish finish) {
+    for (int i = 0; i < count_; ++i) finish(tiles_[i], sums_[i][0]);
+  }
+
+ private:
+  int count_ = 0;
+  SliceTile tiles_[Kernel::tiles_at_once];
+  alignas(64) float sums_[Kernel::tiles_at_once][tree_levels][Kernel::tile_rows * panel_width];
+};
 
 template <typename Element>
 void store_row(const float* sums, int width, Element* to) {
@@ -113,7 +157,6 @@ inline void finish_tile(float* sums, int rows, int width, const float* bias, con
 
 template <typename Kernel>
 void multiply_block(const MatmulBlock& block) {
-  alignas(64) float tiles[tree_levels][Kernel::tile_rows * panel_width];
   Kernel kernel;
   const int64_t row_units = block.slice_units * block.slices, panel_units = row_units * panel_width;
   for (int64_t column = 0; column < block.width; column += panel_width) {
@@ -122,16 +165,21 @@ void multiply_block(const MatmulBlock& block) {
     const int width = last ? static_cast<int>(block.width - column) : panel_width;
     const uint32_t* next = last ? block.next : panel + panel_units;
     PanelPrefetch prefetch(next, next ? panel_units : 0, block.end_tile - block.first_tile);
-    for (int64_t t = block.first_tile; t < block.end_tile; ++t) {
-      const int64_t row = block.tiles.first_row(t), end = block.tiles.first_row(t + 1);
-      SliceTile tile{block.x + row * row_units, panel, static_cast<int>(end - row)};
-      const int64_t padded_rows = (tile.rows + Kernel::row_step - 1) & -Kernel::row_step;
-      sum_slices<Kernel::tile_rows>(block.slices, tile.rows, tiles, [&](int, float* sums) {
-        kernel.sum(tile, DenseSums{sums, block.slice_units}, prefetch);
-        tile.x += block.slice_units * padded_rows;
-        tile.weights += block.slice_units * panel_width;
+    for (int64_t first = block.first_tile; first < block.end_tile; first += Kernel::tiles_at_once) {
+      TileGroup<Kernel> group(block, first, row_units, {.weights = panel});
+      group.sum_slices(block.slices, 1, [&](int, int level) {
+        for (int64_t unit = 0, units; unit < block.slice_units; unit += units) {
+          const int64_t left = block.slice_units - unit;
+          units = left < group.block_units() ? left : group.block_units();
+          group.sum_block(level, units, units, [&](const SliceTile& tile, float* sums) {
+            kernel.sum(tile, DenseSums{sums, units, unit > 0}, prefetch);
+          });
+        }
       });
-      finish_tile(tiles[0], tile.rows, width, block.bias ? block.bias + column : nullptr, block, row, column);
+      group.finish([&](const SliceTile& tile, float* sums) {
+        finish_tile(sums, tile.rows, width, block.bias ? block.bias + column : nullptr, block, tile.first_row,
+                    column);
+      });
     }
   }
 }

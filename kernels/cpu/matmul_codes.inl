@@ -35,7 +35,7 @@ inline Floats load_scales(const void* scales, ScaleType type, int64_t at) {
 #endif
 }
 
-// The runs of a slice against panels side by side: sums + products * (scale of the row of x * scales of the columns).
+// Some runs of a slice against panels side by side: sums + products * (scale of the row of x * scales of the columns).
 // integers: a slice is one run of sums of (code of x) * (unsigned code), exact in int32. The zero of all columns is 128: 128 * the sum
 // of the codes of x is taken back.
 template <bool integers>
@@ -43,13 +43,15 @@ struct CodeSums {
   static constexpr bool one_run = integers, scaled = true;
   const CodeBlock& block;
   int64_t panel, row;
-  int rows, slice, x_units;  // units of weights that the kernel reads for a word
+  int rows, slice, first_run, end_run;
+  int x_units;  // units of weights that the kernel reads for a word
   float* sums;
 
-  int runs() const { return block.slice_runs[slice + 1] - first_run(); }
-  int64_t units(int run) const { return int64_t{block.run_words[first_run() + run]} * x_units; }
+  bool begun() const { return first_run > block.slice_runs[slice]; }
+  int runs() const { return end_run - first_run; }
+  int64_t units(int run) const { return int64_t{block.run_words[first_run + run]} * x_units; }
   const uint8_t* zeros(int run) const {
-    return block.zeros + (panel * block.slice_runs[block.slices] + first_run() + run) * block.zero_step;
+    return block.zeros + (panel * block.slice_runs[block.slices] + first_run + run) * block.zero_step;
   }
   [[gnu::always_inline]] float* at(int r, int column) const {
     return sums + (column / panel_width * rows + r) * panel_width + column % panel_width;
@@ -57,29 +59,27 @@ struct CodeSums {
   template <typename F>
   [[gnu::always_inline]] void choose(int run, F f) const {
     if (integers || block.x_scale_row != 0)
-      f(Add<true>{*this, first_run() + run});
+      f(Add<true>{*this, first_run + run});
     else  // all scales of x are 1
-      f(Add<false>{*this, first_run() + run});
+      f(Add<false>{*this, first_run + run});
   }
 
  private:
-  int first_run() const { return block.slice_runs[slice]; }
-
   template <bool scaled_rows>
   struct Add {
     const CodeSums& of;
     const int64_t run;
 
     [[gnu::always_inline]] auto columns(int column) const {
-      const CodeBlock& block = of.block;
-      const int64_t panel_run = (of.panel + column / panel_width) * block.slice_runs[block.slices] + run;
+      const CodeBlock& codes = of.block;
+      const int64_t panel_run = (of.panel + column / panel_width) * codes.slice_runs[codes.slices] + run;
       const Floats scales =
-          load_scales(block.scales, block.scale_type, panel_run * panel_width + column % panel_width);
+          load_scales(codes.scales, codes.scale_type, panel_run * panel_width + column % panel_width);
       return [
-        scales, &of = of, x_scales = block.x_scales + of.row * block.x_scale_row + run * block.x_scale_run
-      ](int r, auto products, Floats sums) __attribute__((always_inline)) {
+        scales, &of = of, x_scales = codes.x_scales + of.row * codes.x_scale_row + run * codes.x_scale_run
+      ](int r, auto products, Floats sum) __attribute__((always_inline)) {
         const Floats scale = scaled_rows ? broadcast(x_scales[r * of.block.x_scale_row]) * scales : scales;
-        return multiply_add(of.value(products, r), scale, sums);
+        return multiply_add(of.value(products, r), scale, sum);
       };
     }
   };
@@ -136,7 +136,7 @@ class CodeProduct {
   }
 
  private:
-  static constexpr int tile_rows = Products::Kernel::tile_rows, row_step = Products::Kernel::row_step;
+  using Group = TileGroup<typename Products::Kernel>;
 
   int64_t runs() const { return block_.slice_runs[block_.slices]; }
   const uint8_t* zeros(int64_t panel, int64_t run) const {
@@ -157,30 +157,37 @@ class CodeProduct {
   template <int panels, typename Kernel>
   void multiply_panels(Kernel& kernel, int x_units, const uint32_t* weights, int64_t panel,
                        PanelPrefetch& prefetch) {
-    for (int64_t t = block_.first_tile; t < block_.end_tile; ++t) {
-      const int64_t row = block_.tiles.first_row(t), end = block_.tiles.first_row(t + 1);
-      SliceTile tile{block_.x + row * block_.row_units, weights, static_cast<int>(end - row),
-                     block_.panel_words, runs() * block_.zero_step};
-      const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
-      sum_slices<tile_rows>(block_.slices, tile.rows * panels, tiles_, [&](int slice, float* sums) {
-        kernel.sum(tile, CodeSums<Products::integers>{block_, panel, row, tile.rows, slice, x_units, sums},
-                   prefetch);
-        const int64_t words = block_.slice_words(slice);
-        tile.x += words * Products::x_units * padded_rows;
-        tile.weights += words * x_units * panel_width;
+    for (int64_t first = block_.first_tile; first < block_.end_tile; first += Kernel::tiles_at_once) {
+      Group group(
+          block_, first, block_.row_units,
+          {.weights = weights, .panel_step = block_.panel_words, .zero_step = runs() * block_.zero_step});
+      group.sum_slices(block_.slices, panels, [&](int slice, int level) {
+        const int end_of_slice = block_.slice_runs[slice + 1];
+        for (int run = block_.slice_runs[slice], end; run < end_of_slice; run = end) {
+          int64_t words = block_.run_words[end = run];
+          while (++end < end_of_slice && (words + block_.run_words[end]) * x_units <= group.block_units())
+            words += block_.run_words[end];
+          group.sum_block(level, words * Products::x_units, words * x_units,
+                          [&](const SliceTile& tile, float* sums) {
+                            const CodeSums<Products::integers> code_sums{
+                                block_, panel, tile.first_row, tile.rows, slice, run, end, x_units, sums};
+                            kernel.sum(tile, code_sums, prefetch);
+                          });
+        }
       });
-      for (int p = 0; p < panels; ++p) {
-        const int64_t column = (panel + p) * panel_width, left = block_.width - column;
-        finish_tile(tiles_[0] + p * tile.rows * panel_width, tile.rows,
-                    left < panel_width ? static_cast<int>(left) : panel_width,
-                    block_.bias ? block_.bias + column : nullptr, block_, row, column);
-      }
+      group.finish([&](const SliceTile& tile, float* sums) {
+        for (int p = 0; p < panels; ++p) {
+          const int64_t column = (panel + p) * panel_width, left = block_.width - column;
+          finish_tile(sums + p * tile.rows * panel_width, tile.rows,
+                      left < panel_width ? static_cast<int>(left) : panel_width,
+                      block_.bias ? block_.bias + column : nullptr, block_, tile.first_row, column);
+        }
+      });
     }
   }
 
   const CodeBlock& block_;
   typename Products::Kernel kernel_;
-  alignas(64) float tiles_[tree_levels][tile_rows * panel_width];
 };
 
 template <typename Products>

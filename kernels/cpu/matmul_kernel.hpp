@@ -67,12 +67,6 @@ struct CodeBlock : MatmulBlock {
   int64_t x_scale_row, x_scale_run;  // steps from row to row of x, from run to run
   const int32_t* x_sums;             // integers: [rows][slices], the sum of the codes of x
   uint32_t* expanded;                // room for a panel of widened codes
-
-  int64_t slice_words(int slice) const {  // of a column
-    int64_t words = 0;
-    for (int32_t run = slice_runs[slice]; run < slice_runs[slice + 1]; ++run) words += run_words[run];
-    return words;
-  }
 };
 
 using CodeKernel = void (*)(const CodeBlock&);

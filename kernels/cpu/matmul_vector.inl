@@ -41,7 +41,7 @@ struct Stored {
 template <typename Vector, int rows_in_tile, typename Source = Stored<Vector>, int panels = 1>
 class VectorKernel {
  public:
-  static constexpr int tile_rows = rows_in_tile, row_step = 1;
+  static constexpr int tile_rows = rows_in_tile, row_step = 1, tiles_at_once = 1;
 
   template <typename Sums>
   void sum(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {

@@ -49,15 +49,18 @@ run_llama() { # TYPE FLASH
   bench "$1" "$2" -c 1024 -npp 512 -ntg 1 -npl 1 | sed -nE 's/.*"speed_pp": ([0-9.]+).*/prefill \1/p'
 }
 run_maniple() { # FORMAT
+  # The KV cache is as large as the case needs, as -c makes llama.cpp's: memory is used for the first time before the clock runs, on both sides.
+  kv_memory() { echo $(($1 * (($2 + 255) / 256) * 30))M; } # SEQUENCES TOKENS: blocks of 256 tokens, 29.4 MB each
   local options=(--model "$folder" --load random --threads "$threads" --max-model-len 1024 --repeats 1 --quiet --json "$folder/out.json" --overwrite
     --schedule prefill-first)
   [ "$1" = bf16 ] || options+=(--quantize "$1")
   for batch in "${batches[@]}"; do
-    "$maniple" bench latency "${options[@]}" --max-num-seqs "$batch" --batch-size "$batch" --lengths "fixed:$prompt/$((generate + 1))" > "$folder/log"
+    "$maniple" bench latency "${options[@]}" --max-num-seqs "$batch" --batch-size "$batch" --lengths "fixed:$prompt/$((generate + 1))" \
+      --kv-memory "$(kv_memory "$batch" $((prompt + generate + 1)))" > "$folder/log"
     python3 -c 'import json, sys
 for row in json.load(open(sys.argv[1]))["rows"]: print(row["batch_size"], 1000 * row["batch_size"] / row["median_of_p50_itl_ms"])' "$folder/out.json"
   done
-  "$maniple" bench latency "${options[@]}" --batch-size 1 --lengths fixed:512/1 > "$folder/log"
+  "$maniple" bench latency "${options[@]}" --batch-size 1 --lengths fixed:512/1 --kv-memory "$(kv_memory 1 513)" > "$folder/log"
   python3 -c 'import json, sys
 print("prefill", 512000 / json.load(open(sys.argv[1]))["rows"][0]["median_ttft_ms"])' "$folder/out.json"
 }

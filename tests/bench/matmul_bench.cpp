@@ -7,6 +7,7 @@
 
 #include <bench/bandwidth.hpp>
 #include <bench/cpu_path.hpp>
+#include <bench/dot_peak.hpp>
 
 #include <kernels/backend.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
@@ -271,6 +272,9 @@ void run(const Arguments& arguments) {
   fmt::print("Qwen3-0.6B linear layers{}, path {}, {} threads, medians of {} rounds\n\n",
              arguments.lm_head ? " and lm_head" : "", name_of(arguments.path), arguments.threads,
              arguments.rounds);
+  if (arguments.path == CpuPath::avx512_bf16)
+    fmt::print("Dot products of registers alone: bf16 {:.0f}, int8 {:.0f} GFLOP/s\n\n", dot_peak(pool, false),
+               dot_peak(pool, true));
   fmt::print(
       "| M | weights | ms | weights GB/s | GFLOP/s | read GB/s | of it | rate / first's | oneDNN ms | oneDNN "
       "time / ours "

@@ -1,5 +1,5 @@
 // The AMX path over emulated tiles: every machine runs the source that AMX machines run, the tests of attention included. This
-// binary defines what the library's *_amx.cpp do, so the linker does not take those.
+// binary defines what the library's *_amx.cpp do, and the kernels of rows that tiles stand beside, so the linker does not take those.
 
 #include <kernels/code_products.hpp>
 #include <kernels/subjects.hpp>
@@ -23,6 +23,10 @@ void cpu::matmul_bf16_amx(const MatmulBlock& block) { multiply_block<AmxKernel<E
 void cpu::matmul_integers_amx(const CodeBlock& block) {
   multiply_codes<IntegerProducts<AmxKernel<EmulatedTiles, true>>>(block);
 }
+cpu::InputKernels cpu::input_kernels_avx512(bool bf16) { return input_kernels_portable(bf16); }
+cpu::RowKernels cpu::row_kernels_avx512(bool bf16) { return row_kernels_portable(bf16); }
+cpu::RotaryKernel cpu::rotary_kernel_avx512(bool bf16) { return rotary_kernel_portable(bf16); }
+cpu::SamplingKernels cpu::sampling_kernels_avx512() { return sampling_kernels_portable(); }
 cpu::CodeKernels cpu::code_kernels_bf16_amx() { return amx_code_kernels<EmulatedTiles>(); }
 cpu::AttentionKernel cpu::attention_kernel_amx(bool bf16) {
   return bf16 ? attention_kernel_of_tiles<EmulatedTiles>() : attention_kernel(false);
@@ -119,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(OddShapes, AmxKernelTest,
                          ::testing::Values(Problem{1, 1, 1, 1}, Problem{5, 33, 31, 1}, Problem{16, 32, 32, 1},
                                            Problem{17, 40, 65, 1}, Problem{33, 70, 120, 8},
                                            Problem{50, 64, 256, 8}, Problem{64, 31, 45, 5},
-                                           Problem{75, 97, 330, 2}));
+                                           Problem{75, 97, 330, 2}, Problem{150, 34, 1100, 1},
+                                           Problem{70, 33, 1300, 2}));
 
 // Codes of every format: 45 rows, groups that begin before the weight and straddle its slices, an odd number of columns.
 class AmxCodes : public ::testing::TestWithParam<testing::CodeCase> {
