@@ -48,21 +48,25 @@ void Ops::attention(const AttentionCall& call) {
 }
 
 // Partial sums stay in memory of their own until the end, because out may be a part.
-void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
+void Ops::add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy) {
   require(!parts.empty(), "parts of a sum");
+  const auto copy_to = [&](TensorView to, ConstTensorView from) {
+    if (!to.empty() && to.data != from.data) device().copy(to.data, from.data, from.bytes());
+  };
   if (parts.size() == 1) {
-    if (out.data != parts[0].data) device().copy(out.data, parts[0].data, out.bytes());
-    return;
+    copy_to(out, parts[0]);
+    return copy_to(copy, parts[0]);
   }
   std::array<Tensor, 2> sums;
   const auto operand = [&](std::span<const ConstTensorView> half, Tensor& sum) -> ConstTensorView {
     if (half.size() == 1) return half[0];
     sum = Tensor(device(), out.dtype, out.shape);
-    add_tree(half, sum.view());
+    add_tree(half, sum.view(), {});
     return sum.view();
   };
   const size_t left = std::bit_floor(parts.size() - 1);
   add(operand(parts.first(left), sums[0]), operand(parts.subspan(left), sums[1]), out);
+  copy_to(copy, out);
   if (parts.size() > 2) device().synchronize();  // before the memory of the sums goes
 }
 

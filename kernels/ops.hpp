@@ -79,8 +79,9 @@ class Ops {
   // out = a + b, elementwise, same type; out may be a or b. One step of the reduction tree.
   virtual void add(ConstTensorView a, ConstTensorView b, TensorView out) = 0;
   // out = the sum of one or more parts of the same type and shape, with the bits of add() along the binary
-  // tree ((0+1)+(2+3))+..., where an odd part passes up; out may be one of the parts.
-  virtual void add_tree(std::span<const ConstTensorView> parts, TensorView out);
+  // tree ((0+1)+(2+3))+..., where an odd part passes up. copy: gets the sum too, unless it is empty. out and
+  // copy may each be one of the parts.
+  virtual void add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy);
   // x[t] += bias. fp32.
   virtual void add_bias(TensorView x, ConstTensorView bias) = 0;
   // out[i] = x[rows[i]]; rows int32.

@@ -92,16 +92,18 @@ void SharedCommunicator::sum_in_one_shot(TensorView x) {
         std::vector<ConstTensorView> parts;
         for (int peer = 0; peer < size(); ++peer)
           parts.push_back(peer == rank() ? sum : slot(peer, epoch, 0, sum));
-        ops().add_tree(parts, sum);
+        ops().add_tree(parts, sum, {});
       });
 }
 
-// A slot has a place for the part of each rank: what it adds, and on that rank its sum.
+// A slot has a place for the part of each other rank. Who adds a part also stores its sums where it has read
+// the next rank's term: these lines are in its cache, and their owner reads them there.
 void SharedCommunicator::sum_in_parts(ConstTensorView in, TensorView out, TensorView all,
                                       std::span<const int64_t> counts) {
   constexpr int64_t line = 64;
   const int64_t place = static_cast<int64_t>(slot_bytes / size_of(in.dtype)) / size() / line * line;
   const std::vector<ConstTensorView> parts = split_rows(in, counts);
+  const auto next = [&](int peer) { return (peer + 1) % size(); };
   const std::vector<TensorView> sums = all.empty() ? std::vector<TensorView>{} : split_rows(all, counts);
   for_pieces(
       divided_up(std::ranges::max(counts), place), in.bytes(),
@@ -117,14 +119,15 @@ void SharedCommunicator::sum_in_parts(ConstTensorView in, TensorView out, Tensor
         for (int peer = 0; peer < size(); ++peer)
           terms.push_back(peer == rank() ? piece_of(parts[peer], piece, place)
                                          : slot(peer, epoch, rank() * place, sum));
-        if (!sum.empty()) ops().add_tree(terms, sum);
+        const TensorView shared =
+            sums.empty() ? TensorView{} : slot(next(rank()), epoch, rank() * place, sum);
+        if (!sum.empty()) ops().add_tree(terms, sum, shared);
         if (sums.empty()) return;
-        copy(sum, slot(rank(), epoch, rank() * place, sum));
         flags(rank()).summed.store(epoch + 1, std::memory_order_release);
         wait_for(&Flags::summed, epoch + 1);
         for (int peer = 0; peer < size(); ++peer) {
           const TensorView to = piece_of(sums[peer], piece, place);
-          if (peer != rank()) copy(slot(peer, epoch, peer * place, to), to);
+          if (peer != rank()) copy(slot(next(peer), epoch, peer * place, to), to);
         }
       });
 }

@@ -5,6 +5,10 @@
 // its slot e % 4, says so, and uses the slots of the others when they are filled too. It fills the next slot
 // first, so a rank that comes a little later does not hold up the others. A slot is free in time: who fills
 // e has seen that all had filled e - 2, and who filled e - 2 had left e - 4.
+//
+// In two shots rank r adds what lies at its place in the slots, and writes the sums over the term of rank
+// r + 1. Between `filled` of all and its own `summed` nobody but r touches its place in any slot; after that the
+// others read the sums there, until they leave the epoch.
 #pragma once
 
 #include <parallel/mailbox.hpp>

@@ -44,7 +44,7 @@ class CpuOps : public HostOps {
   void add_residual(ConstTensorView delta, TensorView residual) override;
   void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
   void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
-  void add_tree(std::span<const ConstTensorView> parts, TensorView out) override;
+  void add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy) override;
   void add_bias(TensorView x, ConstTensorView bias) override;
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 

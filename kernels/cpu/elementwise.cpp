@@ -107,15 +107,17 @@ void CpuOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
   });
 }
 
-void CpuOps::add_tree(std::span<const ConstTensorView> parts, TensorView out) {
+void CpuOps::add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy) {
   require(!parts.empty(), "parts of a sum");
   for (const ConstTensorView& part : parts)
     require(part.shape == out.shape && part.dtype == out.dtype, "parts of a sum");
+  require(copy.empty() || (copy.shape == out.shape && copy.dtype == out.dtype), "copy of a sum");
   const RowKernels& kernels = path_.of(out.dtype).rows;
   pool_->parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
     std::vector<const void*> begins;
     for (const ConstTensorView& part : parts) begins.push_back(element(part, range.begin));
-    kernels.add_tree(begins.data(), std::ssize(begins), range.size(), element(out, range.begin));
+    kernels.add_tree(begins.data(), std::ssize(begins), range.size(), element(out, range.begin),
+                     copy.empty() ? nullptr : element(copy, range.begin));
   });
 }
 

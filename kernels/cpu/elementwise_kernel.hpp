@@ -10,8 +10,8 @@ struct RowKernels {
   void (*silu_mul)(const void* gate, const void* up, int64_t width, void* out);
   void (*silu_mul_floats)(const float* gate, const float* up, int64_t width, void* out);
   void (*add)(const void* a, const void* b, int64_t count, void* out);
-  // The sum of `parts` pointers along the tree of Ops::add_tree.
-  void (*add_tree)(const void* const* parts, int64_t num_parts, int64_t count, void* out);
+  // The sum of `parts` pointers along the tree of Ops::add_tree; copy may be null.
+  void (*add_tree)(const void* const* parts, int64_t num_parts, int64_t count, void* out, void* copy);
   void (*add_floats)(void* x, const float* b, int64_t count);  // x += b
 };
 

@@ -165,9 +165,13 @@ Floats tree_of(const Element* const* parts, int64_t num_parts, int64_t i, int n)
 }
 
 template <typename Element>
-void add_tree(const void* const* parts, int64_t num_parts, int64_t count, void* out) {
+void add_tree(const void* const* parts, int64_t num_parts, int64_t count, void* out, void* copy) {
   const auto sum = [&](auto tree) {
-    for_vectors(count, [&](int64_t i, int n) { store_part(static_cast<Element*>(out) + i, tree(i, n), n); });
+    for_vectors(count, [&](int64_t i, int n) {
+      const Floats total = tree(i, n);
+      store_part(static_cast<Element*>(out) + i, total, n);
+      if (copy) store_part(static_cast<Element*>(copy) + i, total, n);
+    });
   };
   const auto* const typed = reinterpret_cast<const Element* const*>(parts);
   if (num_parts == 2) return sum([&](int64_t i, int n) { return tree_of<2>(typed, i, n); });

@@ -203,18 +203,20 @@ TEST_P(Elementwise, AddTreeRoundsAtEachAdditionOfTheTreeAndWorksInPlace) {
         for (size_t part = 0; part < num_parts; ++part)
           parts.push_back(values_of_many_sizes(device(), dtype, count, random));
         std::vector<ConstTensorView> views(parts.begin(), parts.end());
-        GuardedTensor out(device(), dtype, {count});
-        ops().add_tree(views, out.view());
-        EXPECT_TRUE(out.intact());
+        GuardedTensor out(device(), dtype, {count}), copy(device(), dtype, {count});
+        ops().add_tree(views, out.view(), copy.view());
+        EXPECT_TRUE(out.intact() && copy.intact());
+        EXPECT_TRUE(same_bits(copy.view(), out.view())) << num_parts << " parts, copied";
         std::vector<float> column(num_parts);
         for (int64_t i = 0; i < count; ++i) {
           for (size_t part = 0; part < num_parts; ++part) column[part] = get(parts[part], i);
           ASSERT_EQ(get(out.view(), i), tree_sum(dtype, column, 0, num_parts))
               << num_parts << " parts, element " << i;
         }
-        Tensor& place = parts[random() % num_parts];
-        ops().add_tree(views, place);
-        EXPECT_TRUE(same_bits(place, out.view())) << num_parts << " parts, in place";
+        const size_t place = random() % num_parts, other = (place + random() % 2) % num_parts;
+        ops().add_tree(views, parts[place], place == other ? TensorView{} : parts[other].view());
+        EXPECT_TRUE(same_bits(parts[place], out.view())) << num_parts << " parts, in place";
+        EXPECT_TRUE(same_bits(parts[other], out.view())) << num_parts << " parts, copied in place";
       }
 }
 
