@@ -87,6 +87,18 @@ TEST(RoundTrip, KeepsWhatNoModelNeeds) {
   expect_same_files(model, folder / "back");
 }
 
+TEST(RoundTrip, RefusesToWriteANameThatNoReaderTakes) {
+  const TempDirectory folder;
+  folder.write("model/config.json", "{}");
+  for (const size_t length : {255, 256}) {
+    write_safetensors(folder / "model/a.safetensors", {{std::string(length, 'n'), "U8", {}, {std::byte{7}}}});
+    const std::string refusal = refusal_of([&] { pack(folder / "model", folder / std::to_string(length)); });
+    EXPECT_EQ(refusal.find("has 256 bytes; at most 255 are possible") != std::string::npos, length == 256)
+        << refusal;
+  }
+  EXPECT_FALSE(fs::exists(folder / "256.part"));
+}
+
 TEST(RoundTrip, CutsWhatTensorRanksShareAndNothingElse) {
   const ModelFiles files = test_data() / "models" / "tiny-qwen3";
   const Packing packing = packing_of(files, 8);
