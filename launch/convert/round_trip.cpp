@@ -8,6 +8,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 
@@ -104,6 +105,17 @@ class Unpacker {
     finish();
   }
 
+  // A kill after the last rename leaves the log.
+  bool was_done() const {
+    std::error_code ignored;
+    const std::optional<ProgressLog::Content> left = log_.read();
+    if (!left || fs::exists(part(), ignored) || left->begun != source() ||
+        left->finished.size() != pieces_.numbers().size() || !has_all(to_))
+      return false;
+    end();
+    return true;
+  }
+
  private:
   fs::path part() const { return to_.string() + ".part"; }
   fs::path progress() const { return to_.string() + ".progress"; }
@@ -136,12 +148,18 @@ class Unpacker {
     std::optional<ProgressLog::Content> left = log_.read();
     if (!left) return false;
     if (left->begun != source()) refuse_changed_source(files_.where(), part(), progress());
-    for (const std::string& name : files_.names())
-      if (fs::file_size(part() / name, ignored) != files_.size(name)) return false;
+    if (!has_all(part())) return false;
     finished_ = std::move(left->finished);
     open(RangeFile::How::open);
     log_.start(source(), finished_);
     return true;
+  }
+
+  bool has_all(const fs::path& folder) const {
+    std::error_code ignored;
+    return std::ranges::all_of(files_.names(), [&](const std::string& name) {
+      return fs::file_size(folder / name, ignored) == files_.size(name);
+    });
   }
 
   void open(RangeFile::How how) {
@@ -165,17 +183,23 @@ class Unpacker {
     log_.sync();
   }
 
+  fs::path replaced() const { return part().string() + ".replaced"; }
+
   // A model in the place of the target is out of the way before it is deleted: a part of one is no model.
   void finish() {
-    const fs::path old = part().string() + ".replaced";
     if (fs::exists(to_)) {
-      fs::remove_all(old);
-      fs::rename(to_, old);
+      fs::remove_all(replaced());
+      fs::rename(to_, replaced());
     }
     fs::rename(part(), to_);
-    log_.remove();
-    fs::remove_all(old);
+    end();
+  }
+
+  // The log goes last: a kill before that leaves what tells the same command that it is done.
+  void end() const {
     sync_directory(to_.parent_path());
+    fs::remove_all(replaced());
+    log_.remove();
   }
 
   const ModelFiles& files_;
@@ -190,6 +214,10 @@ class Unpacker {
 
 void unpack_model(const ModelFiles& files, const fs::path& to, unsigned threads) {
   Unpacker(files, to).run(threads);
+}
+
+bool was_unpacked(const ModelFiles& files, const fs::path& to) {
+  return ProgressLog(to.string() + ".progress").read() && Unpacker(files, to).was_done();
 }
 
 void check_packed(const fs::path& path, unsigned threads) {
