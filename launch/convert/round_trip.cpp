@@ -4,11 +4,13 @@
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 #include <launch/convert/work.hpp>
+#include <launch/hdf5/hdf5_process.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
 #include <xxhash.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 
@@ -232,8 +234,8 @@ void check_packed(const fs::path& path, unsigned threads) {
         wrong.push_back(what + ": the checksum differs");
       },
       [](const std::vector<WorkDone>&) {});
-  for (std::string& line : differences_of_structure(path, *files.packed(), pieces.stored()))
-    wrong.push_back(std::move(line));
+  const auto structure = [&] { return differences_of_structure(path, *files.packed(), pieces.stored()); };
+  std::ranges::move(in_hdf5_process(path, structure), std::back_inserter(wrong));
   if (wrong.empty()) return;
   for (const std::string& line : wrong)
     if (wrong.size() > 1) fmt::print(stderr, "{}: {}\n", files.where(), line);
