@@ -92,7 +92,8 @@ Split best_split(const std::vector<int64_t>& sums, int stages, const Judge& judg
       }
     best = std::move(longer);
   }
-  std::ranges::rotate(best.back().layers, best.back().layers.begin() + 1);
+  std::vector<int64_t>& layers = best.back().layers;
+  std::rotate(layers.begin(), layers.begin() + 1, layers.end());  // clang 14 cannot compile that of std::ranges
   return best.back();
 }
 

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Neither the source, nor in it, nor around it; and nothing that would be lost.
-void check_target(const fs::path& from, const fs::path& to, bool overwrite) {
+// Neither the source, nor in it, nor around it.
+void check_place(const fs::path& from, const fs::path& to) {
   const fs::path source = fs::weakly_canonical(from), target = fs::weakly_canonical(to);
   const auto inside = [](const fs::path& path, const fs::path& folder) {
     return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
@@ -25,6 +25,9 @@ void check_target(const fs::path& from, const fs::path& to, bool overwrite) {
   if (inside(target, source) || inside(source, target))
     throw Error(ExitCode::input, fmt::format("{} is in its own source {}", to.string(), from.string()),
                 "a conversion reads one model and writes another", "give a path outside of it");
+}
+
+void check_nothing_lost(const fs::path& to, bool overwrite) {
   if (!fs::exists(to) || overwrite) return;
   throw Error(ExitCode::input, fmt::format("{} exists", to.string()), "its content would be lost",
               "--overwrite replaces it; or give another name");
@@ -68,7 +71,16 @@ ExitCode run_convert(const ConvertOptions& options) {
     return ExitCode::complete;
   }
   const ModelFiles files(options.from);
-  check_target(options.from, options.to, options.overwrite.asked);
+  const std::string what = fmt::format("{} -> {}", options.from.string(), options.to.string());
+  const PackOptions packing{options.shards, options.align, options.threads, options.verify};
+  check_place(options.from, options.to);
+  if (fs::exists(options.to) &&
+      (files.packed() ? was_unpacked(files, options.to)
+                      : was_packed(files, options.to, model_hash(files), packing))) {
+    report(what + " was done already: checked");
+    return ExitCode::complete;
+  }
+  check_nothing_lost(options.to, options.overwrite.asked);
   if (files.packed()) {
     check_folder(options.to);
     unpack_model(files, options.to, options.threads);
@@ -78,10 +90,9 @@ ExitCode run_convert(const ConvertOptions& options) {
                   "a packed model is one file", "give the name of a file that ends in .h5");
     note_on_stripes(options.to);
     note_on_folders(files);
-    pack_model(files, options.to, model_hash(files),
-               {options.shards, options.align, options.threads, options.verify});
+    pack_model(files, options.to, model_hash(files), packing);
   }
-  report(fmt::format("{} -> {}", options.from.string(), options.to.string()));
+  report(what);
   return ExitCode::complete;
 }
 

@@ -46,7 +46,7 @@ class Writer {
   void run() {
     if (!go_on()) begin();
     std::vector<size_t> missing;
-    for (size_t number = 0; number < blobs_.size() + packing_.tensors.size(); ++number)
+    for (size_t number = 0; number < pieces(); ++number)
       if (!hashes_.contains(number)) missing.push_back(number);
     work_on(
         missing, threads_of(options_.threads), [this](size_t number) { return copy(number); },
@@ -56,9 +56,22 @@ class Writer {
 
   const Packing& packing() const { return packing_; }
 
+  // A kill after the last rename leaves the log, which then has every hash of the target's index.
+  bool was_done() {
+    std::error_code ignored;
+    if (fs::exists(part(), ignored) || !read_left(to_) || hashes_.size() != pieces()) return false;
+    set_hashes();
+    const ModelFiles target(to_);
+    if (!target.packed() || to_json(*target.packed()) != to_json(packing_.index)) return false;
+    end();
+    return true;
+  }
+
  private:
   fs::path part() const { return to_.string() + ".part"; }
   fs::path progress() const { return to_.string() + ".progress"; }
+
+  size_t pieces() const { return blobs_.size() + packing_.tensors.size(); }
 
   void lock() const {
     if (!out_->lock()) refuse_second_writer(part());
@@ -89,23 +102,32 @@ class Writer {
 
   // What an interrupted conversion has left. False: nothing that fits.
   bool go_on() {
-    std::error_code ignored;
-    if (!fs::exists(part(), ignored)) return false;
-    std::optional<ProgressLog::Content> left = log_.read();
-    if (!left) return false;
-    const json start = json::parse(left->begun);
-    if (start.at("source") != source_) refuse_changed_source(files_.where(), part(), progress());
-    if (start.at("layout") != layout() || fs::file_size(part()) != start.at("file_size")) return false;
-    take_index(
-        packed_index_from(start.at("index").get<std::string>(), progress().string(), start.at("file_size")));
-    index_ = {start.at("index_offset"), start.at("index_bytes"), 0};
-    file_size_ = start.at("file_size");
-    hashes_ = std::move(left->finished);
+    if (!read_left(part())) return false;
     out_.emplace(part(), RangeFile::How::open);
     lock();
     const uint64_t there = out_->allocated_bytes(), all = bytes_to_write();
     check_room(to_, all - std::min(there, all));
     start_log();
+    return true;
+  }
+
+  // What the log says of a file. False: nothing that fits. Fails if it is of another source and the file is no target yet.
+  bool read_left(const fs::path& file) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) return false;
+    std::optional<ProgressLog::Content> left = log_.read();
+    if (!left) return false;
+    const json start = json::parse(left->begun);
+    if (start.at("source") != source_) {
+      if (file == to_) return false;
+      refuse_changed_source(files_.where(), part(), progress());
+    }
+    if (start.at("layout") != layout() || fs::file_size(file) != start.at("file_size")) return false;
+    take_index(
+        packed_index_from(start.at("index").get<std::string>(), progress().string(), start.at("file_size")));
+    index_ = {start.at("index_offset"), start.at("index_bytes"), 0};
+    file_size_ = start.at("file_size");
+    hashes_ = std::move(left->finished);
     return true;
   }
 
@@ -158,12 +180,16 @@ class Writer {
     return packing_.index.safetensors.at(tensor.file).tensors.find(tensor.name)->second;
   }
 
-  void finish() {
+  void set_hashes() {
     for (auto& [number, hashes] : hashes_)
       if (number < blobs_.size())
         blobs_[number].second->hash = hashes.at(0);
       else
         packing_.packed(packing_.tensors.at(number - blobs_.size())).hashes = hashes;
+  }
+
+  void finish() {
+    set_hashes();
     std::string text = to_json(packing_.index);
     require(text.size() <= index_.size, "the index fits into its place");
     text.resize(index_.size, ' ');
@@ -174,8 +200,13 @@ class Writer {
     out_.reset();  // older HDF5 libraries lock what they read
     if (options_.verify) check_packed(part(), options_.threads);
     fs::rename(part(), to_);
-    log_.remove();
+    end();
+  }
+
+  // The log goes last: a kill before that leaves what tells the same command that it is done.
+  void end() const {
     sync_directory(to_.parent_path());
+    log_.remove();
   }
 
   const ModelFiles& files_;
@@ -193,6 +224,11 @@ class Writer {
 };
 
 }  // namespace
+
+bool was_packed(const ModelFiles& files, const fs::path& to, uint64_t source, const PackOptions& options) {
+  const std::string identity = source_of(files, source);
+  return ProgressLog(to.string() + ".progress").read() && Writer(files, to, identity, options).was_done();
+}
 
 void pack_model(const ModelFiles& files, const fs::path& to, uint64_t source, const PackOptions& options) {
   const std::string identity = source_of(files, source);

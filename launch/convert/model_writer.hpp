@@ -18,4 +18,8 @@ struct PackOptions {
 void pack_model(const ModelFiles& files, const std::filesystem::path& to, uint64_t source,
                 const PackOptions& options);
 
+// Whether a pack_model with the same arguments was killed after it had renamed `to`. If so, ends its work.
+bool was_packed(const ModelFiles& files, const std::filesystem::path& to, uint64_t source,
+                const PackOptions& options);
+
 }  // namespace maniple

@@ -63,6 +63,14 @@ PackedTensor cut(const TensorInfo& tensor, Axis axis, int shards) {
   return packed;
 }
 
+// What no reader would take is not written. The longest text has more digits, and not more values.
+void check_limits(const PackedIndex& index, const std::string& where) {
+  packed_index_from(to_json(index), "the index of " + where, std::numeric_limits<uint64_t>::max());
+  if (const uint64_t bytes = longest_json(index); bytes > max_index_bytes)
+    throw Error(ExitCode::input, fmt::format("the index of {} would have {} bytes", where, bytes),
+                fmt::format("at most {} are possible", max_index_bytes), "fewer --shards make it shorter");
+}
+
 // Numbers in a name count as numbers: layer 10 comes after layer 9.
 std::string sort_key(const std::string& name) {
   constexpr size_t digits = 20;
@@ -138,6 +146,7 @@ Packing packing_of(const ModelFiles& files, int shards) {
       packing.tensors.push_back({name, tensor, link_of(name, tensor, listed), std::move(stored)});
     }
   }
+  check_limits(packing.index, files.where());
   std::ranges::stable_sort(packing.tensors, {},
                            [](const TensorToPack& tensor) { return sort_key(tensor.name); });
   return packing;

@@ -1,5 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <launch/convert/progress_log.hpp>
+#include <launch/convert/range_file.hpp>
 
 #include <algorithm>
 
@@ -7,6 +8,16 @@ namespace maniple {
 namespace {
 
 enum Kind : uint32_t { begun = 1, finished = 2 };
+
+// The log's own failures speak of the results of a run.
+void write(const auto& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: the same command goes on", error.what()), written_stays,
+                error.remedy());
+  }
+}
 
 }  // namespace
 
@@ -30,16 +41,23 @@ void ProgressLog::start(std::string_view first, const FinishedPieces& pieces) {
   const std::filesystem::path beside = path_.string() + ".new";
   std::error_code ignored;
   std::filesystem::remove(beside, ignored);
-  log_.emplace(beside);
-  log_->append({begun, 0, first});
+  write([&] {
+    log_.emplace(beside);
+    log_->append({begun, 0, first});
+  });
   for (const auto& [number, hashes] : pieces) append(number, hashes);
-  log_->sync();
+  sync();
   std::filesystem::rename(beside, path_);
 }
 
 void ProgressLog::append(size_t number, const std::vector<uint64_t>& hashes) {
-  log_->append(
-      {finished, number, {reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)}});
+  const std::string_view bytes(reinterpret_cast<const char*>(hashes.data()),
+                               hashes.size() * sizeof(uint64_t));
+  write([&] { log_->append({finished, number, bytes}); });
+}
+
+void ProgressLog::sync() {
+  write([&] { log_->sync(); });
 }
 
 void refuse_changed_source(const std::string& of, const std::filesystem::path& part,

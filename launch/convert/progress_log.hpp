@@ -10,6 +10,7 @@ namespace maniple {
 
 using FinishedPieces = std::map<size_t, std::vector<uint64_t>>;  // hashes, by number
 
+// A failure to write is an Error (fault); it says that the same command goes on.
 class ProgressLog {
  public:
   explicit ProgressLog(std::filesystem::path path) : path_(std::move(path)) {}
@@ -23,7 +24,7 @@ class ProgressLog {
   void start(std::string_view begun, const FinishedPieces& finished);
   // Call it when the piece is on the disk.
   void append(size_t number, const std::vector<uint64_t>& hashes);
-  void sync() { log_->sync(); }
+  void sync();
   void remove() const { std::filesystem::remove(path_); }
 
  private:

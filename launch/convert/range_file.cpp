@@ -19,7 +19,7 @@ namespace {
       ExitCode::fault,
       full ? fmt::format("no space left for {}: the same command goes on", path.string())
            : fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(error)),
-      "what is written stays, and the target does not exist before all of it is written",
+      written_stays,
       full ? "make room (df, quota), then run the same command again"
            : "look at that file system, then run the same command again");
 }

@@ -11,6 +11,10 @@
 
 namespace maniple {
 
+// Why a failure to write is no loss.
+constexpr const char* written_stays =
+    "what is written stays, and the target does not exist before all of it is written";
+
 // Every failure is an Error (fault) that names the file; of a full disk it says that the same command goes on.
 class RangeFile {
  public:

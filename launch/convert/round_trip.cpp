@@ -4,10 +4,13 @@
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 #include <launch/convert/work.hpp>
+#include <launch/hdf5/hdf5_process.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 
@@ -104,6 +107,17 @@ class Unpacker {
     finish();
   }
 
+  // A kill after the last rename leaves the log.
+  bool was_done() const {
+    std::error_code ignored;
+    const std::optional<ProgressLog::Content> left = log_.read();
+    if (!left || fs::exists(part(), ignored) || left->begun != source() ||
+        left->finished.size() != pieces_.numbers().size() || !has_all(to_))
+      return false;
+    end();
+    return true;
+  }
+
  private:
   fs::path part() const { return to_.string() + ".part"; }
   fs::path progress() const { return to_.string() + ".progress"; }
@@ -136,12 +150,18 @@ class Unpacker {
     std::optional<ProgressLog::Content> left = log_.read();
     if (!left) return false;
     if (left->begun != source()) refuse_changed_source(files_.where(), part(), progress());
-    for (const std::string& name : files_.names())
-      if (fs::file_size(part() / name, ignored) != files_.size(name)) return false;
+    if (!has_all(part())) return false;
     finished_ = std::move(left->finished);
     open(RangeFile::How::open);
     log_.start(source(), finished_);
     return true;
+  }
+
+  bool has_all(const fs::path& folder) const {
+    std::error_code ignored;
+    return std::ranges::all_of(files_.names(), [&](const std::string& name) {
+      return fs::file_size(folder / name, ignored) == files_.size(name);
+    });
   }
 
   void open(RangeFile::How how) {
@@ -165,17 +185,23 @@ class Unpacker {
     log_.sync();
   }
 
+  fs::path replaced() const { return part().string() + ".replaced"; }
+
   // A model in the place of the target is out of the way before it is deleted: a part of one is no model.
   void finish() {
-    const fs::path old = part().string() + ".replaced";
     if (fs::exists(to_)) {
-      fs::remove_all(old);
-      fs::rename(to_, old);
+      fs::remove_all(replaced());
+      fs::rename(to_, replaced());
     }
     fs::rename(part(), to_);
-    log_.remove();
-    fs::remove_all(old);
+    end();
+  }
+
+  // The log goes last: a kill before that leaves what tells the same command that it is done.
+  void end() const {
     sync_directory(to_.parent_path());
+    fs::remove_all(replaced());
+    log_.remove();
   }
 
   const ModelFiles& files_;
@@ -192,6 +218,10 @@ void unpack_model(const ModelFiles& files, const fs::path& to, unsigned threads)
   Unpacker(files, to).run(threads);
 }
 
+bool was_unpacked(const ModelFiles& files, const fs::path& to) {
+  return ProgressLog(to.string() + ".progress").read() && Unpacker(files, to).was_done();
+}
+
 void check_packed(const fs::path& path, unsigned threads) {
   const ModelFiles files(path);
   const Pieces pieces(files);
@@ -204,8 +234,8 @@ void check_packed(const fs::path& path, unsigned threads) {
         wrong.push_back(what + ": the checksum differs");
       },
       [](const std::vector<WorkDone>&) {});
-  for (std::string& line : differences_of_structure(path, *files.packed(), pieces.stored()))
-    wrong.push_back(std::move(line));
+  const auto structure = [&] { return differences_of_structure(path, *files.packed(), pieces.stored()); };
+  std::ranges::move(in_hdf5_process(path, structure), std::back_inserter(wrong));
   if (wrong.empty()) return;
   for (const std::string& line : wrong)
     if (wrong.size() > 1) fmt::print(stderr, "{}: {}\n", files.where(), line);

@@ -10,6 +10,9 @@ namespace maniple {
 // changed since then; preflight and fault as pack_model.
 void unpack_model(const ModelFiles& files, const std::filesystem::path& to, unsigned threads);
 
+// Whether an unpack_model to the same target was killed after it had renamed `to`. If so, ends its work.
+bool was_unpacked(const ModelFiles& files, const std::filesystem::path& to);
+
 // Reads all of a packed model, and looks whether the HDF5 library finds each chunk where the index says. Prints a line for
 // each difference and then fails (input).
 void check_packed(const std::filesystem::path& path, unsigned threads);

@@ -1,4 +1,5 @@
 #include <launch/hdf5/hdf5_calls.hpp>
+#include <launch/hdf5/hdf5_process.hpp>
 #include <launch/record/record_file.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
@@ -170,7 +171,10 @@ Record read_record(const fs::path& path) {
     return read_record(fs::exists(packed) ? packed : path / record_log_name);
   }
   if (!fs::exists(path)) fail(ExitCode::input, "there is no record {}", path.string());
-  return is_hdf5(path) ? read_hdf5(path) : read_record_log(path);
+  if (!is_hdf5(path)) return read_record_log(path);
+  // A child tries it: what it has read without a crash, this process reads in the same way.
+  in_hdf5_process(path, [&] { return read_hdf5(path), std::vector<std::string>(); });
+  return read_hdf5(path);
 }
 
 }  // namespace maniple

@@ -12,7 +12,8 @@ namespace maniple {
 void write_record_file(const Record& record, const std::filesystem::path& path);
 
 // Reads an HDF5 record or a log, by its first bytes; a directory: its record, or the log of a job that has not ended.
-// Throws Error (input) on what is neither.
+// Throws Error (input) on what is neither, and on an HDF5 file that makes the library crash. Not for a process that has called
+// MPI_Init or runs other threads.
 Record read_record(const std::filesystem::path& path);
 
 }  // namespace maniple

@@ -73,7 +73,8 @@ InputFile ModelFiles::open(std::string_view name) const {
   if (begin.starts_with("version https://git-lfs"))
     throw Error(ExitCode::input, fmt::format("{} is a pointer of git-lfs, not the file itself", where(name)),
                 "the model was cloned without git-lfs", fmt::format("git -C {} lfs pull", where()));
-  if (begin.starts_with('<'))
+  // The length before a safetensors header may begin with this byte too, but the upper half of its 8 bytes is zero.
+  if (begin.starts_with('<') && begin.find('\0') == begin.npos)
     throw Error(ExitCode::input, fmt::format("{} is a web page, not the file itself", where(name)),
                 "a download was answered with a page, as for a model that asks for a login",
                 "hf auth login, then hf download ORGANISATION/MODEL --local-dir DIRECTORY");

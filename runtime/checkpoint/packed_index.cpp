@@ -18,7 +18,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the user block is little-endian");
 
-constexpr uint64_t max_index_bytes = 100'000'000;
 constexpr size_t hash_digits = 16;
 constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
 
@@ -92,12 +91,28 @@ UserBlock read_user_block(const InputFile& file) {
   return block;
 }
 
+const std::string& short_name(const std::string& name, std::string_view where) {
+  if (name.size() > max_name_bytes)
+    fail(ExitCode::input, "{}: the name {} has {} bytes; at most {} are possible", where, shown(name),
+         name.size(), max_name_bytes);
+  return name;
+}
+
 // A name in the model's directory, and nowhere else.
 const std::string& checked_name(const std::string& name, std::string_view where) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
       name.find('\0') != name.npos)
     fail(ExitCode::input, "{}: {} is no file name", where, shown(name));
-  return name;
+  return short_name(name, where);
+}
+
+// Before anything is stored. A value begins an object or a list, or follows a comma there.
+void check_limits(std::string_view text, std::string_view where) {
+  const auto begins = [](char c) { return c == ',' || c == '[' || c == '{'; };
+  const auto values = static_cast<uint64_t>(std::ranges::count_if(text, begins));
+  if (text.size() > max_index_bytes || values > max_index_values)
+    fail(ExitCode::input, "{}: it has {} and about {}; at most {} and {} are possible", where,
+         counted(text.size(), "byte"), counted(values, "value"), max_index_bytes, max_index_values);
 }
 
 uint64_t hash_from(const JsonFields& fields, std::string_view name, std::string_view digits) {
@@ -168,6 +183,7 @@ void refuse_rewritten(const std::string& packed) {
 }
 
 PackedIndex packed_index_from(std::string_view text, std::string_view where, uint64_t file_size) {
+  check_limits(text, where);
   const json parsed = parse_json(text, where);
   const JsonFields fields(parsed, where);
   PackedIndex index;
@@ -183,7 +199,8 @@ PackedIndex packed_index_from(std::string_view text, std::string_view where, uin
     tensors.size = static_cast<uint64_t>(file.integer("size", 0, std::numeric_limits<int64_t>::max()));
     tensors.header = bytes_from(file.object("header"), file_size);
     for (const auto& [tensor, stored] : file.object("tensors").items())
-      tensors.tensors[tensor] = tensor_from(JsonFields(stored, where, "tensor " + shown(tensor)));
+      tensors.tensors[short_name(tensor, where)] =
+          tensor_from(JsonFields(stored, where, "tensor " + shown(tensor)));
   }
   return index;
 }

@@ -17,6 +17,10 @@ constexpr std::array<char, 8> packed_magic{'\x89', 'M', 'P', 'L', '\r', '\n', '\
 // 1.1: XXH3 of chunks. 1.0 has XXH64.
 constexpr uint32_t packed_major = 1, packed_minor = 1;
 
+// Limits of an index, far above those of the largest models: bytes of its text, values in it (which take up to some 150 bytes of
+// memory each while the text is parsed), bytes of a name.
+constexpr uint64_t max_index_bytes = 100'000'000, max_index_values = 4'000'000, max_name_bytes = 255;
+
 // A range of the packed file, and its XXH64.
 struct PackedBytes {
   uint64_t offset = 0, size = 0, hash = 0;
@@ -49,6 +53,7 @@ PackedIndex read_packed_index(const InputFile& file);
 // For the writer. A text of the same index with other offsets and hashes has at most longest_json bytes.
 std::string to_json(const PackedIndex& index);
 uint64_t longest_json(const PackedIndex& index);
+// Fails (input) where the text is none, or passes a limit.
 PackedIndex packed_index_from(std::string_view json, std::string_view where, uint64_t file_size);
 std::string user_block_of(uint64_t file_size, const PackedBytes& json);
 

@@ -105,6 +105,23 @@ convert "$work/killed.h5" "$work/back" || bad "the way back after $killed kills:
 diff -r "$big" "$work/back" || bad "other files came back after $killed kills"
 [[ -e $work/back.part || -e $work/back.progress ]] && bad "files are left: $(ls "$work")"
 
+say "a kill after the last rename"
+# A link keeps the log, which is all that such a kill leaves behind.
+keep_log() {  # FROM TARGET
+  "$MANIPLE" convert "$1" "$2" --threads 1 2>"$work/err" &
+  job=$!
+  until ln "$2.progress" "$work/kept" 2>/dev/null || gone "$job"; do :; done
+  wait "$job" || bad "$1 -> $2: $(cat "$work/err")"
+  mv "$work/kept" "$2.progress" || bad "the log of $2 was not seen"
+}
+for pair in "$big $work/again.h5" "$work/undisturbed.h5 $work/again"; do
+  read -r from to <<<"$pair"
+  keep_log "$from" "$to"
+  convert "$from" "$to" && grep -q 'was done already' "$work/err" || bad "$from -> $to is not done: $(cat "$work/err")"
+  [[ -e $to.progress ]] && bad "the log of $to is left"
+done
+cmp "$work/undisturbed.h5" "$work/again.h5" && diff -r "$big" "$work/again" || bad "a target that was done has changed"
+
 # refuses CODE WORDS arguments...
 refuses() {
   local code=$1 words=$2

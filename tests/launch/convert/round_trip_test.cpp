@@ -1,4 +1,5 @@
 #include <launch/convert/model_writer.hpp>
+#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 
@@ -85,6 +86,18 @@ TEST(RoundTrip, KeepsWhatNoModelNeeds) {
   pack(model, folder / "m.h5", {.verify = true});
   unpack_model(ModelFiles(folder / "m.h5"), folder / "back", 0);
   expect_same_files(model, folder / "back");
+}
+
+TEST(RoundTrip, RefusesToWriteANameThatNoReaderTakes) {
+  const TempDirectory folder;
+  folder.write("model/config.json", "{}");
+  for (const size_t length : {255, 256}) {
+    write_safetensors(folder / "model/a.safetensors", {{std::string(length, 'n'), "U8", {}, {std::byte{7}}}});
+    const std::string refusal = refusal_of([&] { pack(folder / "model", folder / std::to_string(length)); });
+    EXPECT_EQ(refusal.find("has 256 bytes; at most 255 are possible") != std::string::npos, length == 256)
+        << refusal;
+  }
+  EXPECT_FALSE(fs::exists(folder / "256.part"));
 }
 
 TEST(RoundTrip, CutsWhatTensorRanksShareAndNothingElse) {
@@ -253,6 +266,32 @@ TEST_F(InterruptedWayBack, ReplacesAModelInTwoSteps) {
   EXPECT_FALSE(fs::exists(part_.string() + ".replaced"));
 }
 
+TEST_F(InterruptedWayBack, IsDoneAfterTheLastRename) {
+  const ModelFiles files(path_);
+  std::optional<ProgressLog::Content> log = ProgressLog(progress_).read();
+  unpack();
+  const auto leave = [&](size_t finished) {
+    log->finished.clear();
+    for (size_t number = 0; number < finished; ++number) log->finished[number];
+    ProgressLog(progress_).start(log->begun, log->finished);
+  };
+  const PackedIndex& index = *files.packed();
+  const size_t pieces = index.files.size() + 1 + index.safetensors.at("model.safetensors").tensors.size();
+  leave(pieces - 1);
+  EXPECT_FALSE(was_unpacked(files, back_));
+  leave(pieces);
+  fs::create_directory(part_);
+  EXPECT_FALSE(was_unpacked(files, back_));
+  fs::remove(part_);
+  fs::create_directory(part_.string() + ".replaced");
+  EXPECT_TRUE(was_unpacked(files, back_));
+  EXPECT_FALSE(fs::exists(progress_) || fs::exists(part_.string() + ".replaced"));
+  EXPECT_FALSE(was_unpacked(files, back_));
+  leave(pieces);
+  fs::resize_file(back_ / "config.json", 1);
+  EXPECT_FALSE(was_unpacked(files, back_));
+}
+
 // A conversion that ends before its last step: a folder has the name of the target.
 class InterruptedWriter : public ::testing::Test {
  protected:
@@ -292,6 +331,37 @@ TEST_F(InterruptedWriter, RefusesASourceThatHasChanged) {
   std::ofstream(model_ / "config.json", std::ios::app) << ' ';
   EXPECT_NE(refusal_of([&] { pack(model_, packed_); }).find("has changed since"), std::string::npos);
   EXPECT_TRUE(fs::exists(part_));
+}
+
+TEST_F(InterruptedWriter, IsDoneAfterTheLastRename) {
+  const fs::path progress = folder_ / "m.h5.progress";
+  fs::rename(part_, packed_);
+  EXPECT_FALSE(was_packed(model_, packed_, 1, {.shards = 4}));
+  EXPECT_FALSE(was_packed(model_, packed_, 2, {}));
+  EXPECT_TRUE(fs::exists(progress));
+  EXPECT_TRUE(was_packed(model_, packed_, 1, {}));
+  EXPECT_FALSE(fs::exists(progress));
+  check_packed(packed_, 1);
+}
+
+TEST_F(InterruptedWriter, IsNotDoneWithAnotherTarget) {
+  fs::copy(model_, folder_ / "other");
+  std::string config = content_of(model_ / "config.json");
+  config.at(config.find('\n')) = ' ';
+  folder_.write("other/config.json", config);
+  pack(folder_ / "other", packed_.string() + ".other");
+  fs::rename(packed_.string() + ".other", packed_);
+  EXPECT_EQ(fs::file_size(packed_), fs::file_size(part_));
+  fs::remove(part_);
+  EXPECT_FALSE(was_packed(model_, packed_, 1, {}));
+}
+
+TEST_F(InterruptedWriter, IsNotDoneBeforeTheLastRenameOrByAnUnfinishedLog) {
+  fs::copy(part_, packed_);
+  EXPECT_FALSE(was_packed(model_, packed_, 1, {}));
+  fs::remove(part_);
+  fs::resize_file(folder_ / "m.h5.progress", fs::file_size(folder_ / "m.h5.progress") - 1);
+  EXPECT_FALSE(was_packed(model_, packed_, 1, {}));
 }
 
 TEST_F(InterruptedWriter, StartsOverWithAnotherLayout) {

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <functional>
 
 namespace maniple {
 namespace {
@@ -132,6 +133,37 @@ TEST(PackedIndex, RefusesWhatAnIndexMayNotSay) {
   }
   write_file(path, user_block_of(user_block_bytes, {0, uint64_t{1} << 60, 0}));
   expect_contains(refusal_of(path), "its index is said to have 1152921504606846976 bytes");
+}
+
+TEST(PackedIndex, RefusesNamesThatNoFileHas) {
+  const TempDirectory directory;
+  const std::filesystem::path path = directory / "m.h5";
+  const std::string bytes = R"({"offset": 0, "bytes": 1, "hash": "0123456789abcdef"})";
+  const auto of_file = [&](size_t length) {
+    return fmt::format(R"({{"files": {{"{}": {}}}}})", std::string(length, 'n'), bytes);
+  };
+  const auto of_tensor = [&](size_t length) {
+    return fmt::format(
+        R"({{"safetensors": {{"x": {{"size": 8, "header": {}, "tensors": {{"{}": {{"chunk": [1, 1], "offsets": [], "xxh3": ""}}}}}}}}}})",
+        bytes, std::string(length, 'n'));
+  };
+  for (const auto& text : {std::function<std::string(size_t)>(of_file), {of_tensor}}) {
+    write_packed(path, text(255));
+    EXPECT_NO_THROW(ModelFiles{path});
+    write_packed(path, text(256));
+    expect_contains(refusal_of(path), "nnn... has 256 bytes; at most 255 are possible");
+  }
+}
+
+// 45 million offsets, which the parser would hold in 1.8 GB.
+TEST(PackedIndex, RefusesMoreValuesThanAnyModelHasBeforeItStoresThem) {
+  std::string text =
+      R"({"safetensors": {"x": {"size": 8, "header": {"offset": 0, "bytes": 1, "hash": "0123456789abcdef"}, "tensors": {"t": {"chunk": [1, 1], "xxh3": "", "offsets": [0)";
+  for (int i = 0; i < 45'000'000; ++i) text += ",0";
+  text += "]}}}}}";
+  expect_contains(input_error_of([&] { packed_index_from(text, "m.h5: index", 1'000'000'000); }),
+                  "m.h5: index: it has 90000");
+  EXPECT_LT(text.size(), max_index_bytes);
 }
 
 TEST(Extents, TileATensorInChunks) {

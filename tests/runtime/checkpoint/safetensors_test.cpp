@@ -43,6 +43,20 @@ TEST(Safetensors, ListsScalarsEmptyTensorsAndTypesThatCannotBeRead) {
   EXPECT_FALSE(tensors.at("new").info.dtype);
 }
 
+// '<' is 60: the first byte of a length of 60, 316 ... bytes, and of a web page.
+TEST(Safetensors, IsNoWebPageWhateverItsLengthIs) {
+  const TempDirectory directory;
+  for (const size_t length : {60, 316}) {
+    std::string header = R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+    header.resize(length, ' ');
+    write_raw_safetensors(directory / "t.safetensors", header, "x");
+    EXPECT_EQ(read_safetensors_header(ModelFiles(directory.path()).open("t.safetensors")).size(), 1u);
+  }
+  write_file(directory / "t.safetensors", "<script>{");
+  expect_contains(input_error_of([&] { ModelFiles(directory.path()).open("t.safetensors"); }),
+                  "is a web page");
+}
+
 TEST(Safetensors, ReportsAFileThatShrinksAfterItWasOpened) {
   const TempDirectory directory;
   write_safetensors(directory / "t.safetensors", {{"t", "U8", {100}, std::vector<std::byte>(100)}});
