@@ -68,7 +68,7 @@ struct Split {
   static constexpr Wide none = Wide{1} << 126;
   Wide value = none;
   std::vector<int64_t> layers = {};
-  auto operator<=>(const Split&) const = default;
+  auto operator<=>(const Split&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
 };
 
 // The best split of all layers into stages. sums: costs of the first 0, 1, 2, ... layers. judge(value, cost): the
@@ -93,7 +93,7 @@ Split best_split(const std::vector<int64_t>& sums, int stages, const Judge& judg
     best = std::move(longer);
   }
   std::vector<int64_t>& layers = best.back().layers;
-  std::rotate(layers.begin(), layers.begin() + 1, layers.end());  // clang 14 cannot compile that of std::ranges
+  std::rotate(layers.begin(), layers.begin() + 1, layers.end());  // that of ranges fails with clang 14
   return best.back();
 }
 

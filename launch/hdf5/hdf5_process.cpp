@@ -49,9 +49,10 @@ Texts texts_from(int input) {
 }
 
 [[noreturn]] void refuse_crash(const std::filesystem::path& file, int status) {
-  const std::string end = WIFSIGNALED(status) ? fmt::format("crashed (signal {})", WTERMSIG(status))
+  const std::string end = WIFSIGNALED(status) ? fmt::format("died of signal {}", WTERMSIG(status))
                                               : fmt::format("ended with {}", WEXITSTATUS(status));
-  throw Error(ExitCode::input, fmt::format("{}: the HDF5 library {} when it read it", file.string(), end),
+  throw Error(ExitCode::input,
+              fmt::format("{}: the process that read it with the HDF5 library {}", file.string(), end),
               "the file is damaged: the library trusts what it says of itself",
               "copy or make the file again");
 }

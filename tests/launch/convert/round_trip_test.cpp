@@ -183,6 +183,15 @@ TEST_F(DamagedModel, IsRefusedWithTheNameOfASmallFile) {
             std::string::npos);
 }
 
+// The flags of a message in an object header say that its content lies elsewhere: HDF5 1.10.8 follows a pointer to nowhere.
+TEST_F(DamagedModel, IsRefusedWhereItMakesTheHdf5LibraryCrash) {
+  std::string bytes = content_of(test_data() / "schema-1.0" / "model.h5");
+  bytes.at(29860) = 66;
+  folder_.write("m.h5", bytes);
+  const std::string refusal = refusal_of([&] { check_packed(path_, 1); });
+  EXPECT_NE(refusal.find("m.h5: "), std::string::npos) << refusal;
+}
+
 // Digits and other characters of the index change, its hash does not tell: all that it says is checked.
 TEST_F(DamagedModel, IsRefusedOrIsAModelWhateverItsIndexSays) {
   const std::string whole = content_of(path_);

@@ -38,7 +38,7 @@ TEST(Hdf5Process, ThrowsTheErrorOfTheChild) {
 // An exception that is no Error ends the child, and does not go on in it.
 TEST(Hdf5Process, RefusesAFileThatEndsTheChild) {
   const auto refusal = [](int signal) {
-    return fmt::format("m.h5: the HDF5 library crashed (signal {}) when it read it", signal);
+    return fmt::format("m.h5: the process that read it with the HDF5 library died of signal {}", signal);
   };
   for (const int signal : {SIGKILL, SIGABRT}) {
     const Error error = error_of([&] { return std::ignore = std::raise(signal), Texts(); });

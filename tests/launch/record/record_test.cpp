@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <support/temp_directory.hpp>
+#include <support/test_data.hpp>
 
 #include <cmath>
 #include <fstream>
@@ -128,6 +129,15 @@ void expect_refused(const fs::path& path, const std::string& words) {
     EXPECT_EQ(error.code(), ExitCode::input);
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
   }
+}
+
+// An empty table is said to have 2^47 rows.
+TEST(Record, RefusesAFileThatCannotBeReadAndBlamesNoMemory) {
+  const TempDirectory folder;
+  std::string bytes = content_of(test_data() / "schema-1.0" / "record.h5");
+  bytes.at(48149) = '\x80';
+  folder.write("damaged.h5", bytes);
+  expect_refused(folder / "damaged.h5", "damaged.h5: the process that read it with the HDF5 library");
 }
 
 TEST(Record, RefusesWhatIsNone) {
