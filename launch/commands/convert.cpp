@@ -1,6 +1,7 @@
 #include <launch/commands/commands.hpp>
 #include <launch/commands/run_identity.hpp>
 #include <launch/convert/model_writer.hpp>
+#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 
 #include <fmt/ranges.h>
@@ -74,12 +75,14 @@ ExitCode run_convert(const ConvertOptions& options) {
   const std::string what = fmt::format("{} -> {}", options.from.string(), options.to.string());
   const PackOptions packing{options.shards, options.align, options.threads, options.verify};
   check_place(options.from, options.to);
-  if (fs::exists(options.to) &&
-      (files.packed() ? was_unpacked(files, options.to)
-                      : was_packed(files, options.to, model_hash(files), packing))) {
-    report(what + " was done already: checked");
+  const auto end = [&](const std::string& message) {
+    report(message);
+    end_conversion(options.to);
     return ExitCode::complete;
-  }
+  };
+  if (fs::exists(options.to) && (files.packed() ? was_unpacked(files, options.to)
+                                                : was_packed(files, options.to, model_hash(files), packing)))
+    return end(what + " was done already: checked");
   check_nothing_lost(options.to, options.overwrite.asked);
   if (files.packed()) {
     check_folder(options.to);
@@ -92,8 +95,7 @@ ExitCode run_convert(const ConvertOptions& options) {
     note_on_folders(files);
     pack_model(files, options.to, model_hash(files), packing);
   }
-  report(what);
-  return ExitCode::complete;
+  return end(what);
 }
 
 }  // namespace maniple

@@ -62,14 +62,12 @@ class Writer {
     if (fs::exists(part(), ignored) || !read_left(to_) || hashes_.size() != pieces()) return false;
     set_hashes();
     const ModelFiles target(to_);
-    if (!target.packed() || to_json(*target.packed()) != to_json(packing_.index)) return false;
-    end();
-    return true;
+    return target.packed() && to_json(*target.packed()) == to_json(packing_.index);
   }
 
  private:
   fs::path part() const { return to_.string() + ".part"; }
-  fs::path progress() const { return to_.string() + ".progress"; }
+  fs::path progress() const { return progress_log_of(to_); }
 
   size_t pieces() const { return blobs_.size() + packing_.tensors.size(); }
 
@@ -200,13 +198,7 @@ class Writer {
     out_.reset();  // older HDF5 libraries lock what they read
     if (options_.verify) check_packed(part(), options_.threads);
     fs::rename(part(), to_);
-    end();
-  }
-
-  // The log goes last: a kill before that leaves what tells the same command that it is done.
-  void end() const {
     sync_directory(to_.parent_path());
-    log_.remove();
   }
 
   const ModelFiles& files_;
@@ -227,7 +219,7 @@ class Writer {
 
 bool was_packed(const ModelFiles& files, const fs::path& to, uint64_t source, const PackOptions& options) {
   const std::string identity = source_of(files, source);
-  return ProgressLog(to.string() + ".progress").read() && Writer(files, to, identity, options).was_done();
+  return ProgressLog(progress_log_of(to)).read() && Writer(files, to, identity, options).was_done();
 }
 
 void pack_model(const ModelFiles& files, const fs::path& to, uint64_t source, const PackOptions& options) {

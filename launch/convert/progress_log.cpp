@@ -21,6 +21,14 @@ void write(const auto& action) {
 
 }  // namespace
 
+std::filesystem::path replaced_by(const std::filesystem::path& to) { return to.string() + ".part.replaced"; }
+std::filesystem::path progress_log_of(const std::filesystem::path& to) { return to.string() + ".progress"; }
+
+void end_conversion(const std::filesystem::path& to) {
+  std::filesystem::remove_all(replaced_by(to));
+  std::filesystem::remove(progress_log_of(to));
+}
+
 std::optional<ProgressLog::Content> ProgressLog::read() const {
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) return std::nullopt;

@@ -10,6 +10,13 @@ namespace maniple {
 
 using FinishedPieces = std::map<size_t, std::vector<uint64_t>>;  // hashes, by number
 
+// Of the conversion to a target: its log, and where a target that it replaces waits.
+std::filesystem::path replaced_by(const std::filesystem::path& to);
+std::filesystem::path progress_log_of(const std::filesystem::path& to);
+// Removes the log of a conversion, and a target that it has replaced. To call when the user knows that `to` is whole: whoever was not told
+// types the command again, and the log says that nothing is missing.
+void end_conversion(const std::filesystem::path& to);
+
 // A failure to write is an Error (fault); it says that the same command goes on.
 class ProgressLog {
  public:

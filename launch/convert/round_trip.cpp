@@ -111,16 +111,13 @@ class Unpacker {
   bool was_done() const {
     std::error_code ignored;
     const std::optional<ProgressLog::Content> left = log_.read();
-    if (!left || fs::exists(part(), ignored) || left->begun != source() ||
-        left->finished.size() != pieces_.numbers().size() || !has_all(to_))
-      return false;
-    end();
-    return true;
+    return left && !fs::exists(part(), ignored) && left->begun == source() &&
+           left->finished.size() == pieces_.numbers().size() && has_all(to_);
   }
 
  private:
   fs::path part() const { return to_.string() + ".part"; }
-  fs::path progress() const { return to_.string() + ".progress"; }
+  fs::path progress() const { return progress_log_of(to_); }
   // The index has the checksums of all that is in the file.
   std::string source() const {
     const std::string index = to_json(*files_.packed());
@@ -185,23 +182,14 @@ class Unpacker {
     log_.sync();
   }
 
-  fs::path replaced() const { return part().string() + ".replaced"; }
-
   // A model in the place of the target is out of the way before it is deleted: a part of one is no model.
   void finish() {
     if (fs::exists(to_)) {
-      fs::remove_all(replaced());
-      fs::rename(to_, replaced());
+      fs::remove_all(replaced_by(to_));
+      fs::rename(to_, replaced_by(to_));
     }
     fs::rename(part(), to_);
-    end();
-  }
-
-  // The log goes last: a kill before that leaves what tells the same command that it is done.
-  void end() const {
     sync_directory(to_.parent_path());
-    fs::remove_all(replaced());
-    log_.remove();
   }
 
   const ModelFiles& files_;
@@ -219,7 +207,7 @@ void unpack_model(const ModelFiles& files, const fs::path& to, unsigned threads)
 }
 
 bool was_unpacked(const ModelFiles& files, const fs::path& to) {
-  return ProgressLog(to.string() + ".progress").read() && Unpacker(files, to).was_done();
+  return ProgressLog(progress_log_of(to)).read() && Unpacker(files, to).was_done();
 }
 
 void check_packed(const fs::path& path, unsigned threads) {
