@@ -11,8 +11,8 @@ template <typename Tiles, bool integers = false>
 class AmxKernel {
  public:
   static constexpr int tile_rows = 32, row_step = 16;
-  // A block of weights (32 KiB) stays in the first cache while tiles pass: weights and x from the second one would take twice as long as
-  // the dot products. The sums of a slice go on from memory: the same bits for any number of tiles.
+  // A block of weights (32 KiB) stays in the first cache while tiles pass: weights and x together are 64 bytes a cycle, which the second
+  // one does not sustain. The sums of a slice go on from memory: the same bits for any number of tiles.
   static constexpr int tiles_at_once = 4;
   static constexpr int64_t block_units = 256;
 

@@ -82,7 +82,7 @@ ExitCode run_convert(const ConvertOptions& options) {
   };
   if (fs::exists(options.to) && (files.packed() ? was_unpacked(files, options.to)
                                                 : was_packed(files, options.to, model_hash(files), packing)))
-    return end(what + " was done already: checked");
+    return end(what + " was done already");
   check_nothing_lost(options.to, options.overwrite.asked);
   if (files.packed()) {
     check_folder(options.to);

@@ -5,8 +5,8 @@
 
 namespace maniple {
 
-// Writes the folder `to`.part, and `to`.progress, then replaces `to`; end_conversion removes the log. Every file has the bytes that it had. After a kill or a
-// full disk the same call goes on with what is missing. Fails: input, at the first checksum that differs, or if `files` have
+// Writes the folder `to`.part, and `to`.progress, then replaces `to`; end_conversion removes the log. Every file has the bytes
+// that it had. After a kill or a full disk the same call goes on with what is missing. Fails: input, at the first checksum that differs, or if `files` have
 // changed since then; preflight and fault as pack_model.
 void unpack_model(const ModelFiles& files, const std::filesystem::path& to, unsigned threads);
 

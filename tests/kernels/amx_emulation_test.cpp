@@ -166,6 +166,17 @@ TEST_P(AmxCodes, MultiplyAsDoublePrecisionDoesAndARowHasTheSameBitsInAnyBatch) {
   }
 }
 
+// A slice of more than one block of K: two tiles meet each block, one tile alone takes the slice whole.
+TEST_P(AmxCodes, HaveTheSameBitsWhereASliceIsCutIntoBlocks) {
+  constexpr int64_t k = 1184;
+  const testing::CodeMatrix wide{case_.format, n_, k, group_, case_.zeros, DType::fp16, 5};
+  const Tensor x = testing::random_tensor(device_, DType::bf16, {rows_, k}, 6);
+  const Weight whole = testing::packed_columns(ops_, wide, DType::bf16, {0, k}, 1, case_.rule, input_scale_);
+  const Tensor all = multiply(ops_, x, whole);
+  ASSERT_NO_FATAL_FAILURE(testing::expect_product(x, wide, case_.rule, input_scale_, {}, all, 0x1p-24));
+  EXPECT_TRUE(testing::same_bits(multiply(ops_, x.view().rows(7, 1), whole), all.view().rows(7, 1)));
+}
+
 TEST_P(AmxCodes, ShardsAddedByTheTreeHaveTheBitsOfOneWeight) {
   const int slices = case_.rule == ActivationRule::per_group ? 1 : 8,
             shards = case_.rule == ActivationRule::per_group ? 1 : 4;
