@@ -42,16 +42,18 @@ class AmxKernel {
   void sum_runs(SliceTile tile, const Sums& sums, PanelPrefetch& prefetch) {
     const int64_t padded_rows = (tile.rows + row_step - 1) & -row_step;
     for (int run = 0; run < sums.runs(); ++run) {
-      sum_run(tile, sums.units(run), products_, false, prefetch);
+      const bool begun = sums.begun() || run > 0;
+      float* const products = begun ? products_ : sums.at(0, 0);
+      sum_run(tile, sums.units(run), products, sums.run_begun(), prefetch);
+      if (!sums.run_ends()) return;
       tile.x += sums.units(run) * padded_rows;
       tile.weights += sums.units(run) * panel_width;
-      const bool begun = sums.begun() || run > 0;
       sums.choose(run, [&](const auto& add) {
         for (int column = 0; column < panel_width; column += lanes) {
           const auto added = add.columns(column);
           for (int r = 0; r < tile.rows; ++r) {
             float* const to = sums.at(r, column);
-            store(to, added(r, load<Floats>(products_ + r * panel_width + column),
+            store(to, added(r, load<Floats>(products + r * panel_width + column),
                             begun ? load<Floats>(to) : Floats{}));
           }
         }

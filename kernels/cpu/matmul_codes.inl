@@ -35,7 +35,8 @@ inline Floats load_scales(const void* scales, ScaleType type, int64_t at) {
 #endif
 }
 
-// Some runs of a slice against panels side by side: sums + products * (scale of the row of x * scales of the columns).
+// Some runs of a slice, or a part of its only one, against panels side by side: sums + products * (scale of the row of x * scales of the
+// columns).
 // integers: a slice is one run of sums of (code of x) * (unsigned code), exact in int32. The zero of all columns is 128: 128 * the sum
 // of the codes of x is taken back.
 template <bool integers>
@@ -44,12 +45,15 @@ struct CodeSums {
   const CodeBlock& block;
   int64_t panel, row;
   int rows, slice, first_run, end_run;
-  int x_units;  // units of weights that the kernel reads for a word
+  int64_t first_word, words;  // where runs() == 1: of that run
+  int x_units;                // units of weights that the kernel reads for a word
   float* sums;
 
   bool begun() const { return first_run > block.slice_runs[slice]; }
+  bool run_begun() const { return first_word > 0; }
+  bool run_ends() const { return runs() > 1 || first_word + words == block.run_words[first_run]; }
   int runs() const { return end_run - first_run; }
-  int64_t units(int run) const { return int64_t{block.run_words[first_run + run]} * x_units; }
+  int64_t units(int run) const { return (runs() == 1 ? words : block.run_words[first_run + run]) * x_units; }
   const uint8_t* zeros(int run) const {
     return block.zeros + (panel * block.slice_runs[block.slices] + first_run + run) * block.zero_step;
   }
@@ -162,17 +166,23 @@ class CodeProduct {
           block_, first, block_.row_units,
           {.weights = weights, .panel_step = block_.panel_words, .zero_step = runs() * block_.zero_step});
       group.sum_slices(block_.slices, panels, [&](int slice, int level) {
-        const int end_of_slice = block_.slice_runs[slice + 1];
-        for (int run = block_.slice_runs[slice], end; run < end_of_slice; run = end) {
+        const int first_of_slice = block_.slice_runs[slice], end_of_slice = block_.slice_runs[slice + 1];
+        const int64_t most = group.block_units() / x_units;
+        for (int run = first_of_slice, end; run < end_of_slice; run = end) {
           int64_t words = block_.run_words[end = run];
-          while (++end < end_of_slice && (words + block_.run_words[end]) * x_units <= group.block_units())
+          while (++end < end_of_slice && words + block_.run_words[end] <= most)
             words += block_.run_words[end];
-          group.sum_block(level, words * Products::x_units, words * x_units,
-                          [&](const SliceTile& tile, float* sums) {
-                            const CodeSums<Products::integers> code_sums{
-                                block_, panel, tile.first_row, tile.rows, slice, run, end, x_units, sums};
-                            kernel.sum(tile, code_sums, prefetch);
-                          });
+          // A run that is alone in its slice may be cut: its products go on where the sums of the slice lie.
+          const int64_t part = end_of_slice - first_of_slice > 1 || words < most ? words : most;
+          for (int64_t word = 0, count; word < words; word += count) {
+            count = words - word < part ? words - word : part;
+            group.sum_block(
+                level, count * Products::x_units, count * x_units, [&](const SliceTile& tile, float* sums) {
+                  const CodeSums<Products::integers> code_sums{
+                      block_, panel, tile.first_row, tile.rows, slice, run, end, word, count, x_units, sums};
+                  kernel.sum(tile, code_sums, prefetch);
+                });
+          }
         }
       });
       group.finish([&](const SliceTile& tile, float* sums) {
