@@ -15,6 +15,26 @@ inline Floats e4m3_values(Words words, int at) {
   return (Floats)((magnitude < 0x00800000u ? (Words)subnormal : magnitude + 0x3c000000u) | sign);
 }
 
+// Of codes that are not subnormal.
+inline Floats e4m3_normal_values(Words words, int at) {
+  const Ints placed = (Ints)(words << (24 - at)) >> 4;
+  return (Floats)(((Words)placed & 0x87f00000u) + 0x3c000000u);
+}
+// Of the four codes of each lane; zeros count as subnormal.
+inline bool any_e4m3_subnormal(Words words) {
+  const Words exponents = words & 0x78787878u;
+#if defined(__AVX512BW__)
+  return _mm512_testn_epi8_mask((__m512i)exponents, (__m512i)exponents) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8(_mm256_cmpeq_epi8((__m256i)exponents, _mm256_setzero_si256())) != 0;
+#else
+  const Words zero_byte = (exponents - 0x01010101u) & ~exponents & 0x80808080u;
+  uint32_t any = 0;
+  for (int i = 0; i < lanes; ++i) any |= zero_byte[i];
+  return any != 0;
+#endif
+}
+
 // Of exact bf16 values.
 inline Words bf16_pairs(Floats even, Floats odd) { return (Words)even >> 16 | ((Words)odd & 0xffff0000u); }
 

@@ -10,7 +10,7 @@ namespace {
 template <typename Tiles, bool integers = false>
 class AmxKernel {
  public:
-  static constexpr int tile_rows = 32, row_step = 16;
+  static constexpr int tile_rows = 32, row_step = 16, x_units = 1;
   // A block of weights (32 KiB) stays in the first cache while tiles pass: weights and x together are 64 bytes a cycle, which the second
   // one does not sustain. The sums of a slice go on from memory: the same bits for any number of tiles.
   static constexpr int tiles_at_once = 4;

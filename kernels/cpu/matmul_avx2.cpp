@@ -27,33 +27,6 @@ struct Fp32 : Sums {
   static void store_weight(uint32_t* to, Floats weight) { cpu::store(to, weight); }
 };
 
-// bf16 widened to fp32: the lower half of a unit by a shift, the upper half by a mask.
-struct Bf16 : Sums {
-  struct Weight {
-    __m256 even, odd;
-  };
-  using Activation = Weight;
-  static constexpr int registers = 8;  // the widened weights need four
-
-  static Weight widened(__m256i pairs) {
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
-            _mm256_castsi256_ps(_mm256_and_si256(pairs, upper))};
-  }
-  static Weight weight(const uint32_t* units) {
-    return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(units)));
-  }
-  static Activation activation(const uint32_t* unit) {
-    return widened(_mm256_set1_epi32(static_cast<int>(*unit)));
-  }
-  static Sum dot(Sum sum, Weight w, Activation x) {
-    return _mm256_fmadd_ps(w.odd, x.odd, _mm256_fmadd_ps(w.even, x.even, sum));
-  }
-  static void store_weight(uint32_t* to, Weight w) {
-    cpu::store(to, bf16_pairs((Floats)w.even, (Floats)w.odd));
-  }
-};
-
 // Unsigned codes times signed ones, in pairs of 16 bits.
 struct Integers {
   using Sum = __m256i;
@@ -80,12 +53,14 @@ struct Integers {
 
 }  // namespace
 
-void matmul_bf16_avx2(const MatmulBlock& block) { multiply_block<VectorKernel<Bf16, 4>>(block); }
+void matmul_bf16_avx2(const MatmulBlock& block) {
+  multiply_block<VectorKernel<Fp32, 6, Bf16ToFloats>>(block);
+}
 void matmul_fp32_avx2(const MatmulBlock& block) { multiply_block<VectorKernel<Fp32, 6>>(block); }
 void matmul_integers_avx2(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 4>>>(block);
 }
-CodeKernels code_kernels_bf16_avx2() { return bf16_code_kernels<Bf16, 4>(); }
-CodeKernels code_kernels_fp32_avx2() { return fp32_code_kernels<Fp32, 6>(); }
+CodeKernels code_kernels_bf16_avx2() { return code_kernels<Fp32, 6>(); }
+CodeKernels code_kernels_fp32_avx2() { return code_kernels<Fp32, 6>(); }
 
 }  // namespace maniple::cpu

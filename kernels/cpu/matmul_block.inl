@@ -4,6 +4,7 @@
 //
 // A Kernel has
 //   tile_rows, row_step           of RowTiles
+//   x_units                       of x that meet a unit of dense weights
 //   tiles_at_once                 row tiles that meet a block of K of the weights one after the other
 //   block_units                   of such a block, where there are several tiles
 //   sum(tile, sums, prefetch)     one block of a slice, run after run, each summed from zero in ascending order
@@ -159,6 +160,7 @@ template <typename Kernel>
 void multiply_block(const MatmulBlock& block) {
   Kernel kernel;
   const int64_t row_units = block.slice_units * block.slices, panel_units = row_units * panel_width;
+  constexpr int x_units = Kernel::x_units;
   for (int64_t column = 0; column < block.width; column += panel_width) {
     const uint32_t* panel = block.panels + column / panel_width * panel_units;
     const bool last = column + panel_width >= block.width;
@@ -166,12 +168,12 @@ void multiply_block(const MatmulBlock& block) {
     const uint32_t* next = last ? block.next : panel + panel_units;
     PanelPrefetch prefetch(next, next ? panel_units : 0, block.end_tile - block.first_tile);
     for (int64_t first = block.first_tile; first < block.end_tile; first += Kernel::tiles_at_once) {
-      TileGroup<Kernel> group(block, first, row_units, {.weights = panel});
+      TileGroup<Kernel> group(block, first, row_units * x_units, {.weights = panel});
       group.sum_slices(block.slices, 1, [&](int, int level) {
         for (int64_t unit = 0, units; unit < block.slice_units; unit += units) {
           const int64_t left = block.slice_units - unit;
           units = left < group.block_units() ? left : group.block_units();
-          group.sum_block(level, units, units, [&](const SliceTile& tile, float* sums) {
+          group.sum_block(level, units * x_units, units, [&](const SliceTile& tile, float* sums) {
             kernel.sum(tile, DenseSums{sums, units, unit > 0}, prefetch);
           });
         }

@@ -4,7 +4,8 @@
 // unit of 32 bits: two bf16 adjacent in K, or one fp32. Every reduction slice of a panel is
 // zero-padded to the path's K step; PanelLayout in path_kernels.hpp gives the order. Activations
 // are packed before the product: tile after tile of RowTiles, each [slice][units / step][rows][step]
-// with the same padding of a slice. A kernel reads both sides from first to last.
+// with the same padding of a slice; some paths widen bf16 to fp32 there, so that a unit of weights meets
+// two of x. A kernel reads both sides from first to last.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ struct MatmulBlock {
   RowTiles tiles;
   int64_t first_tile, end_tile;    // of this block
   int slices;                      // of K
-  int64_t slice_units;             // of one slice of one row, padding included
+  int64_t slice_units;             // of one slice of one row of the weights, padding included
   const uint32_t* panels;          // the first panel
   int64_t width;                   // output columns in these panels: 32 each, the last may have less
   const float* bias;               // of the first panel's columns, or null

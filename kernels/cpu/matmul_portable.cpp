@@ -31,30 +31,6 @@ struct Fp32 : Sums {
   static void store_weight(uint32_t* to, Sum weight) { cpu::store(to, weight); }
 };
 
-struct Bf16 : Sums {
-  struct Weight {
-    Sum even, odd;
-  };
-  struct Activation {
-    float even, odd;
-  };
-
-  static float as_float(uint32_t bits) {
-    float value;
-    __builtin_memcpy(&value, &bits, 4);
-    return value;
-  }
-  static Weight weight(const uint32_t* units) {
-    const Units pairs = load(units);
-    return {(Sum)(pairs << 16), (Sum)(pairs & 0xffff0000u)};
-  }
-  static Activation activation(const uint32_t* unit) {
-    return {as_float(*unit << 16), as_float(*unit & 0xffff0000u)};
-  }
-  static Sum dot(Sum sum, Weight w, Activation x) { return (sum + w.even * x.even) + w.odd * x.odd; }
-  static void store_weight(uint32_t* to, Weight w) { cpu::store(to, bf16_pairs(w.even, w.odd)); }
-};
-
 // Unsigned codes times signed ones.
 struct Integers {
   using Sum = Ints;
@@ -79,12 +55,14 @@ struct Integers {
 
 }  // namespace
 
-void matmul_bf16_portable(const MatmulBlock& block) { multiply_block<VectorKernel<Bf16, 4>>(block); }
+void matmul_bf16_portable(const MatmulBlock& block) {
+  multiply_block<VectorKernel<Fp32, 4, Bf16ToFloats>>(block);
+}
 void matmul_fp32_portable(const MatmulBlock& block) { multiply_block<VectorKernel<Fp32, 4>>(block); }
 void matmul_integers_portable(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 4>>>(block);
 }
-CodeKernels code_kernels_bf16_portable() { return bf16_code_kernels<Bf16, 4>(); }
-CodeKernels code_kernels_fp32_portable() { return fp32_code_kernels<Fp32, 4>(); }
+CodeKernels code_kernels_bf16_portable() { return code_kernels<Fp32, 4>(); }
+CodeKernels code_kernels_fp32_portable() { return code_kernels<Fp32, 4>(); }
 
 }  // namespace maniple::cpu

@@ -41,7 +41,7 @@ struct Stored {
 template <typename Vector, int rows_in_tile, typename Source = Stored<Vector>, int panels = 1>
 class VectorKernel {
  public:
-  static constexpr int tile_rows = rows_in_tile, row_step = 1, tiles_at_once = 1;
+  static constexpr int tile_rows = rows_in_tile, row_step = 1, x_units = Source::units, tiles_at_once = 1;
 
   template <typename Sums>
   void sum(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
@@ -66,7 +66,8 @@ class VectorKernel {
   static void dispatch(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
     if constexpr (rows > 0) {
       if (tile.rows != rows) return dispatch<rows - 1>(tile, sums, prefetch);
-      constexpr int vectors = vectors_for(rows), vectors_of_runs = vectors_for(2 * rows);
+      constexpr int vectors = vectors_for(rows);
+      constexpr int vectors_of_runs = Vector::registers < 16 ? vectors : vectors_for(2 * rows);
       if (Sums::one_run || sums.runs() == 1)
         for (int v = 0; v < panels * vectors_of_panel; v += vectors)
           sum_run<rows, vectors>(tile, v, sums, prefetch);
@@ -93,7 +94,7 @@ class VectorKernel {
         });
   }
 
-  // Products and sums lie in registers.
+  // Products and sums lie in registers; where these are few, sums wait on the stack for the end of a run.
   template <int rows, int vectors, typename Sums>
   [[gnu::noinline]] static void sum_runs(const SliceTile& tile, int first, const Sums& sums,
                                          PanelPrefetch& prefetch) {

@@ -1,5 +1,5 @@
-// Sources of fp32 lanes: codes become fp32 in the vectors of any instruction set. A Vector of fp32 elements takes code after code, one of
-// bf16 pairs widened to {even, odd} takes pairs.
+// Sources of fp32 lanes: bf16 and codes become fp32 in the vectors of any instruction set. A Vector of fp32 elements takes code after
+// code, tiles of bf16 pairs take {even, odd}.
 
 #include <kernels/cpu/e4m3_lanes.inl>
 #include <kernels/cpu/matmul_codes.inl>
@@ -7,44 +7,105 @@
 namespace maniple::cpu {
 namespace {
 
-// value + 2^23 and its fp32 have the same low bits: integers become floats by an OR and a subtraction.
-constexpr uint32_t shifter = 0x4b000000;
+inline Ints load_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+  return (Ints)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(from));
+#elif defined(__AVX2__)
+  return (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#else
+  Ints wide;
+  for (int c = 0; c < lanes; ++c) wide[c] = from[c];
+  return wide;
+#endif
+}
 
-template <int bits>
-struct IntegerLanes {
-  static constexpr int width = bits;
-  using Zeros = Floats;  // 2^23 + zero
-
-  static Zeros zeros(const uint8_t* zeros, int64_t column) {
-    Words wide;
-    for (int c = 0; c < lanes; ++c) wide[c] = zeros[column + c];
-    return (Floats)(wide | shifter);
-  }
-  // The code at bit `at` of each lane.
-  static Floats value(Words words, Zeros zeros, int at) {
-    return (Floats)(((words >> at) & ((1u << bits) - 1)) | shifter) - zeros;
-  }
-};
-
-struct Float8Lanes {
-  static constexpr int width = 8;
+// Two shifts, and words loaded for each half: a register for a mask or for words would be one too many for a tile of AVX2.
+struct Bf16ToFloats {
+  static constexpr int units = 2;
+  using Words = const uint32_t*;
   struct Zeros {};
 
   static Zeros zeros(const uint8_t*, int64_t) { return {}; }
-  static Floats value(Words words, Zeros, int at) { return e4m3_values(words, at); }
+  static Words load(const uint32_t* words) { return words; }
+  template <int half>
+  static Floats weight(Words words, Zeros, Unit<half>) {
+    asm volatile("" : "+r"(words));
+    auto pairs = cpu::load<cpu::Words>(words);
+    if constexpr (half == 1) {
+      pairs >>= 16;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+      asm("" : "+x"(pairs));
+#endif
+    }
+    return (Floats)(pairs << 16);
+  }
+};
+
+// Codes of so many bits. Where the ulp of a power of two is 2^0 at bit `at`, an OR of the bits from there on adds a code: no shift is needed.
+template <int bits>
+struct IntegerLanes {
+  static constexpr int width = bits, in_half = 16 / bits;
+  struct Zeros {
+    Floats value[in_half];  // power + zero
+  };
+  using Words = cpu::Words;
+
+  static Zeros zeros(const uint8_t* from, int64_t column) {
+    const Floats zero = __builtin_convertvector(load_bytes(from + column), Floats);
+    Zeros zeros;
+#pragma GCC unroll 4
+    for (int place = 0; place < in_half; ++place)
+      zeros.value[place] = zero + (Floats)(Words{} + power(place));
+    return zeros;
+  }
+  static Words load(const uint32_t* words) { return cpu::load<Words>(words); }
+  // Of the code of each lane at `place` of the lower or upper half.
+  template <int place, bool upper>
+  static Floats value(Words words, const Zeros& zeros) {
+    constexpr uint32_t mask = ((1u << bits) - 1) << bits * place;
+    return (Floats)(((upper ? words >> 16 : words) & mask) | power(place)) - zeros.value[place];
+  }
+
+ private:
+  static constexpr uint32_t power(int place) { return (150u - static_cast<uint32_t>(bits * place)) << 23; }
+};
+
+// Words without subnormal codes, and so without zeros, take a short way.
+struct Float8Lanes {
+  static constexpr int width = 8;
+  struct Zeros {};
+  struct Words {
+    Floats value[2][2];  // [place][half]
+  };
+
+  static Zeros zeros(const uint8_t*, int64_t) { return {}; }
+  static Words load(const uint32_t* words) {
+    const auto codes = cpu::load<cpu::Words>(words);
+    Words values;
+    if (__builtin_expect(any_e4m3_subnormal(codes), 0))
+      for (int i = 0; i < 4; ++i) values.value[i / 2][i % 2] = e4m3_values(codes, 8 * (i / 2) + 16 * (i % 2));
+    else
+      for (int i = 0; i < 4; ++i)
+        values.value[i / 2][i % 2] = e4m3_normal_values(codes, 8 * (i / 2) + 16 * (i % 2));
+    return values;
+  }
+  template <int place, bool upper>
+  static Floats value(const Words& words, Zeros) {
+    return words.value[place][upper];
+  }
 };
 
 template <typename Lanes>
 struct CodesToFloats {
   static constexpr int units = 32 / Lanes::width;
-  using Words = cpu::Words;
+  using Words = typename Lanes::Words;
   using Zeros = typename Lanes::Zeros;
 
   static Zeros zeros(const uint8_t* zeros, int64_t column) { return Lanes::zeros(zeros, column); }
-  static Words load(const uint32_t* words) { return cpu::load<Words>(words); }
+  static Words load(const uint32_t* words) { return Lanes::load(words); }
   template <int k>
-  static Floats weight(Words words, const Zeros& zeros, Unit<k>) {
-    return Lanes::value(words, zeros, Lanes::width * (k / 2) + 16 * (k % 2));
+  static Floats weight(const Words& words, const Zeros& zeros, Unit<k>) {
+    return Lanes::template value<k / 2, k % 2>(words, zeros);
   }
 };
 
@@ -56,26 +117,18 @@ struct CodesToPairs : CodesToFloats<Lanes> {
   using typename CodesToFloats<Lanes>::Zeros;
 
   template <int pair>
-  static Weight weight(Words words, const Zeros& zeros, Unit<pair>) {
+  static Weight weight(const Words& words, const Zeros& zeros, Unit<pair>) {
     using Lane = decltype(Weight::even);
-    return {(Lane)Lanes::value(words, zeros, Lanes::width * pair),
-            (Lane)Lanes::value(words, zeros, Lanes::width * pair + 16)};
+    return {(Lane)Lanes::template value<pair, false>(words, zeros),
+            (Lane)Lanes::template value<pair, true>(words, zeros)};
   }
 };
 
-template <typename Vector, int rows_in_tile>
-CodeKernels fp32_code_kernels() {
-  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>>>};
-}
-
-template <typename Vector, int rows_in_tile>
-CodeKernels bf16_code_kernels() {
-  using Weight = typename Vector::Weight;
-  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<IntegerLanes<8>, Weight>>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<Float8Lanes, Weight>>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToPairs<IntegerLanes<4>, Weight>>>};
+template <typename Vector, int rows_in_tile, int paired_rows = 0>
+CodeKernels code_kernels() {
+  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>, paired_rows>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>, paired_rows>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>, paired_rows>>};
 }
 
 }  // namespace

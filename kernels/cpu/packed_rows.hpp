@@ -49,8 +49,10 @@ class ActivationPacker {
         row_units_(row.units_of(weight)),
         packed_(packed) {}
 
-  template <int step>
+  // widens: x is bf16, units are fp32.
+  template <int step, bool widens = false>
   void pack(int64_t tile) const {
+    constexpr size_t unit = widens ? 2 : 4;  // bytes of x
     const int64_t first = tiles_.first_row(tile);
     const int rows = static_cast<int>(tiles_.first_row(tile + 1) - first);
     const int padded = (rows + tiles_.row_step - 1) & -tiles_.row_step;
@@ -64,9 +66,9 @@ class ActivationPacker {
       const size_t end = static_cast<size_t>(run_end) * element_;
       uint32_t* const next = to + row_.units_of(run_end - column) * padded;
       if constexpr (step == 1)
-        for (; at + 16 <= end; at += 16, to += 4 * rows) transpose(from, at, rows, to);
-      for (; at < end; at += step * 4, to += padded * step)
-        copy_step(from, at, rows, padded, std::min<size_t>(end - at, step * 4), to, step);
+        for (; at + 4 * unit <= end; at += 4 * unit, to += 4 * rows) transpose<widens>(from, at, rows, to);
+      for (; at < end; at += step * unit, to += padded * step)
+        copy_step<widens>(from, at, rows, padded, std::min(end - at, step * unit), to, step);
       std::fill(to, next, 0u);
       to = next;
     }
@@ -75,12 +77,25 @@ class ActivationPacker {
  private:
   using Words = uint32_t __attribute__((vector_size(16)));
 
+  template <bool widens>
+  static Words four_units(const std::byte* from) {
+    if constexpr (widens) {
+      uint16_t bits __attribute__((vector_size(8)));
+      std::memcpy(&bits, from, 8);
+      return __builtin_convertvector(bits, Words) << 16;
+    }
+    Words units;
+    std::memcpy(&units, from, 16);
+    return units;
+  }
+
   // to[4][rows]: four units of every row.
+  template <bool widens>
   static void transpose(const std::byte* const* from, size_t at, int rows, uint32_t* to) {
     int r = 0;
     for (; r + 4 <= rows; r += 4) {
       Words row[4];
-      for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from[r + i] + at, 16);
+      for (int i = 0; i < 4; ++i) row[i] = four_units<widens>(from[r + i] + at);
       const Words low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
       const Words low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
       const Words high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
@@ -91,15 +106,20 @@ class ActivationPacker {
                               __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
       for (int u = 0; u < 4; ++u) std::memcpy(to + u * rows + r, &units[u], 16);
     }
-    for (; r < rows; ++r)
-      for (int u = 0; u < 4; ++u) std::memcpy(to + u * rows + r, from[r] + at + u * 4, 4);
+    for (; r < rows; ++r) {
+      const Words units = four_units<widens>(from[r] + at);
+      for (int u = 0; u < 4; ++u) to[u * rows + r] = units[u];
+    }
   }
 
+  // A widened unit is the upper half of a float.
+  template <bool widens>
   static void copy_step(const std::byte* const* from, size_t at, int rows, int padded, size_t bytes,
                         uint32_t* to, int step) {
     if (rows < padded || bytes < static_cast<size_t>(step) * 4)
       std::memset(to, 0, static_cast<size_t>(padded * step) * 4);
-    for (int r = 0; r < rows; ++r, to += step) std::memcpy(to, from[r] + at, bytes);
+    for (int r = 0; r < rows; ++r, to += step)
+      std::memcpy(reinterpret_cast<std::byte*>(to) + (widens ? 2 : 0), from[r] + at, bytes);
   }
 
   const std::byte* x_;

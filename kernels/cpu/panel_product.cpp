@@ -26,16 +26,16 @@ PackedCodes packed_codes(const PathKernels& path, const WeightShape& shape) {
   const PathKernels::Typed& of = path.of(shape.dtype);
   const PackedMatmul& dense = of.matmul;
   if (shape.format == WeightFormat::dense)
-    return {nullptr, dense.tile_rows, dense.row_step, dense.layout, dense.layout};
+    return {nullptr, dense.tile_rows, dense.row_step, dense.layout, dense.x};
   const bool nibbles = shape.format == WeightFormat::int4;
-  const int codes = nibbles ? 8 : 4, x_units = codes / dense.layout.group;
+  const int codes = nibbles ? 8 : 4, x_units = codes / dense.x.group;
   return {nibbles                             ? of.codes.int4
           : shape.format == WeightFormat::fp8 ? of.codes.fp8
                                               : of.codes.int8,
           dense.tile_rows,
           dense.row_step,
-          {codes, std::max(1, dense.layout.step / x_units), panel_width},
-          dense.layout};
+          {codes, std::max(1, dense.x.step / x_units), panel_width},
+          dense.x};
 }
 
 int bit_of_code(const WeightShape& shape, int k) {
@@ -87,7 +87,8 @@ void PanelProduct::round(const ProductRows& rows, const Weight& weight, int64_t 
 void PanelProduct::pack(const ProductRows& rows, const Weight& weight, int64_t tile, uint32_t* packed) const {
   const RowTiles tiles = this->tiles(rows.count);
   const auto pack_tile = [&](const ActivationPacker& packer) {
-    codes_.x.step == 1 ? packer.pack<1>(tile) : packer.pack<16>(tile);
+    if (codes_.x.step == 16) return packer.pack<16>(tile);
+    codes_.x.group == 1 && rows.x.dtype == DType::bf16 ? packer.pack<1, true>(tile) : packer.pack<1>(tile);
   };
   if (!rounds() && rows.index)
     return pack_tile({rows.x, shape_, row_, tiles, packed, rows.index + rows.first});
@@ -102,7 +103,7 @@ void PanelProduct::pack(const ProductRows& rows, const Weight& weight, int64_t t
 void PanelProduct::multiply(const ProductRows& rows, const Weight& weight, int64_t panel,
                             MatmulBlock block) const {
   block.slices = shape_.slices;
-  block.slice_units = row_units_ / shape_.slices;
+  block.slice_units = row_units_ / codes_.x_units() / shape_.slices;
   block.panels = units_of(weight) + panel * panel_units(weight);
   if (shape_.format == WeightFormat::dense) return dense_(block);
 

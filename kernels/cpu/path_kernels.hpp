@@ -32,7 +32,8 @@ struct PanelLayout {
 struct PackedMatmul {
   MatmulKernel run;
   int tile_rows, row_step;  // of RowTiles
-  PanelLayout layout;
+  PanelLayout layout,
+      x;  // of weights, of activations: a unit of bf16 weights may meet two of x, widened to fp32
 };
 
 // A product with codes: words are packed by `words`, activations by `x`.
