@@ -19,34 +19,33 @@ inline Ints load_bytes(const uint8_t* from) {
 #endif
 }
 
-// Two shifts, and words loaded for each half: a register for a mask or for words would be one too many for a tile of AVX2.
+// The upper half takes two shifts, which gcc must not make a mask of: a tile of AVX2 leaves no register for one.
 struct Bf16ToFloats {
   static constexpr int units = 2;
-  using Words = const uint32_t*;
+  using Words = cpu::Words;
   struct Zeros {};
 
   static Zeros zeros(const uint8_t*, int64_t) { return {}; }
-  static Words load(const uint32_t* words) { return words; }
+  static Words load(const uint32_t* words) { return cpu::load<Words>(words); }
   template <int half>
   static Floats weight(Words words, Zeros, Unit<half>) {
-    asm volatile("" : "+r"(words));
-    auto pairs = cpu::load<cpu::Words>(words);
     if constexpr (half == 1) {
-      pairs >>= 16;
+      words >>= 16;
 #if defined(__AVX2__) && !defined(__AVX512F__)
-      asm("" : "+x"(pairs));
+      asm("" : "+x"(words));
 #endif
     }
-    return (Floats)(pairs << 16);
+    return (Floats)(words << 16);
   }
 };
 
-// Codes of so many bits. Where the ulp of a power of two is 2^0 at bit `at`, an OR of the bits from there on adds a code: no shift is needed.
+// A float of 2^(23 - n) counts ones from bit n on: an OR of a code at that bit adds it, and a subtraction takes the power off with the
+// zero. Both are exact, and the code needs no shift.
 template <int bits>
 struct IntegerLanes {
   static constexpr int width = bits, in_half = 16 / bits;
   struct Zeros {
-    Floats value[in_half];  // power + zero
+    Floats value[in_half];  // the power of a place + zero
   };
   using Words = cpu::Words;
 
@@ -70,7 +69,7 @@ struct IntegerLanes {
   static constexpr uint32_t power(int place) { return (150u - static_cast<uint32_t>(bits * place)) << 23; }
 };
 
-// Words without subnormal codes, and so without zeros, take a short way.
+// Words without subnormal codes or zeros, which are rare, take a short way.
 struct Float8Lanes {
   static constexpr int width = 8;
   struct Zeros {};
@@ -124,11 +123,11 @@ struct CodesToPairs : CodesToFloats<Lanes> {
   }
 };
 
-template <typename Vector, int rows_in_tile, int paired_rows = 0>
+template <typename Vector, int rows_in_tile>
 CodeKernels code_kernels() {
-  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>, paired_rows>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>, paired_rows>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>, paired_rows>>};
+  return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>>>};
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ struct PanelLayout {
 struct PackedMatmul {
   MatmulKernel run;
   int tile_rows, row_step;  // of RowTiles
-  PanelLayout layout,
-      x;  // of weights, of activations: a unit of bf16 weights may meet two of x, widened to fp32
+  PanelLayout layout;       // of weights
+  PanelLayout x;  // of activations: a unit of bf16 weights meets one of bf16, or two that are widened to fp32
 };
 
 // A product with codes: words are packed by `words`, activations by `x`.
