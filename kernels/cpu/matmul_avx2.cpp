@@ -60,7 +60,6 @@ void matmul_fp32_avx2(const MatmulBlock& block) { multiply_block<VectorKernel<Fp
 void matmul_integers_avx2(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 4>>>(block);
 }
-CodeKernels code_kernels_bf16_avx2() { return code_kernels<Fp32, 6>(); }
-CodeKernels code_kernels_fp32_avx2() { return code_kernels<Fp32, 6>(); }
+CodeKernels code_kernels_avx2() { return code_kernels<Fp32, 6>(); }
 
 }  // namespace maniple::cpu

@@ -56,7 +56,6 @@ void matmul_fp32_avx512(const MatmulBlock& block) { multiply_block<VectorKernel<
 void matmul_integers_avx512(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 12>>>(block);
 }
-CodeKernels code_kernels_bf16_avx512() { return code_kernels<Fp32, 12>(); }
-CodeKernels code_kernels_fp32_avx512() { return code_kernels<Fp32, 12>(); }
+CodeKernels code_kernels_avx512() { return code_kernels<Fp32, 12>(); }
 
 }  // namespace maniple::cpu

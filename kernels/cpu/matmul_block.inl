@@ -11,6 +11,7 @@
 // A Sums says what the runs of the block are, and where the sums go ([panels][rows][32]):
 //   runs()  units(run)  zeros(run)    how many; of one row of the weights; of the columns, where the kernel widens codes
 //   one_run, scaled                   whether there is never another run; whether its products are scaled
+//   begun()  run_begun()  run_ends()  of scaled ones: whether sums, or products of a run that is cut, go on; whether they are to be scaled now
 //   at(row, column)                   where the sums of columns from `column` on go
 //   choose(run, f)                    f(add), where add.columns(column)(row, products, sums) = sums + scaled products
 

@@ -102,12 +102,9 @@ void matmul_integers_portable(const CodeBlock& block);
 
 CodeKernels code_kernels_bf16_amx();
 CodeKernels code_kernels_bf16_avx512_bf16();
-CodeKernels code_kernels_bf16_avx512();
-CodeKernels code_kernels_fp32_avx512();
-CodeKernels code_kernels_bf16_avx2();
-CodeKernels code_kernels_fp32_avx2();
-CodeKernels code_kernels_bf16_portable();
-CodeKernels code_kernels_fp32_portable();
+CodeKernels code_kernels_avx512();
+CodeKernels code_kernels_avx2();
+CodeKernels code_kernels_portable();
 
 InputKernels input_kernels_avx512(bool bf16);
 InputKernels input_kernels_avx2(bool bf16);

@@ -33,9 +33,6 @@ inline __m512i left(__m512i words, int bits) {
 struct PairWords {
   using Words = __m512i;
   static Words load(const uint32_t* words) { return _mm512_loadu_si512(words); }
-  static __m512i wide(const uint8_t* zeros) {
-    return _mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
-  }
 };
 
 // 2^23 + code by an OR, minus 2^23 + zero, both exact; the result has at most 8 significant bits.
@@ -44,7 +41,7 @@ struct Int8Pairs : PairWords {
   using Zeros = __m512;  // 2^23 + zero
 
   static Zeros zeros(const uint8_t* zeros, int64_t column) {
-    return _mm512_castsi512_ps(_mm512_or_si512(wide(zeros + column), shifter()));
+    return _mm512_castsi512_ps(_mm512_or_si512((__m512i)load_bytes(zeros + column), shifter()));
   }
   template <int pair>
   static __m512i weight(Words words, Zeros zeros, Unit<pair>) {
@@ -111,7 +108,7 @@ struct Int4Pairs : PairWords {
   using Zeros = __m512i;  // 16 - zero in both halves
 
   static Zeros zeros(const uint8_t* zeros, int64_t column) {
-    const __m512i zero = wide(zeros + column);
+    const __m512i zero = (__m512i)load_bytes(zeros + column);
     return _mm512_sub_epi16(_mm512_set1_epi16(16), _mm512_or_si512(zero, left<__v16su>(zero, 16)));
   }
   template <int pair>

@@ -62,7 +62,6 @@ void matmul_fp32_portable(const MatmulBlock& block) { multiply_block<VectorKerne
 void matmul_integers_portable(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 4>>>(block);
 }
-CodeKernels code_kernels_bf16_portable() { return code_kernels<Fp32, 4>(); }
-CodeKernels code_kernels_fp32_portable() { return code_kernels<Fp32, 4>(); }
+CodeKernels code_kernels_portable() { return code_kernels<Fp32, 4>(); }
 
 }  // namespace maniple::cpu

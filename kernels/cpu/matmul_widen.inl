@@ -7,18 +7,6 @@
 namespace maniple::cpu {
 namespace {
 
-inline Ints load_bytes(const uint8_t* from) {
-#if defined(__AVX512F__)
-  return (Ints)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(from));
-#elif defined(__AVX2__)
-  return (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-#else
-  Ints wide;
-  for (int c = 0; c < lanes; ++c) wide[c] = from[c];
-  return wide;
-#endif
-}
-
 // The upper half takes two shifts, which gcc must not make a mask of: a tile of AVX2 leaves no register for one.
 struct Bf16ToFloats {
   static constexpr int units = 2;

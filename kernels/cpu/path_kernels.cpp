@@ -32,8 +32,7 @@ PathKernels kernels_of(CpuPath path) {
   constexpr PanelLayout fp32_columns{1, 1, 32}, bf16_pairs{2, 1, 32}, int8_words{4, 1, 32};
 #ifdef __x86_64__
   constexpr PanelLayout amx_pairs{2, 16, 16}, amx_words{4, 16, 16};
-  const Products fp32_avx512{{matmul_fp32_avx512, 12, 1, fp32_columns, fp32_columns},
-                             code_kernels_fp32_avx512()};
+  const Products fp32_avx512{{matmul_fp32_avx512, 12, 1, fp32_columns, fp32_columns}, code_kernels_avx512()};
   KernelFamilies avx512{input_kernels_avx512, row_kernels_avx512, attention_kernel_avx512,
                         rotary_kernel_avx512, sampling_kernels_avx512};
   switch (path) {
@@ -47,16 +46,14 @@ PathKernels kernels_of(CpuPath path) {
           {{matmul_bf16_avx512_bf16, 12, 1, bf16_pairs, bf16_pairs}, code_kernels_bf16_avx512_bf16()},
           fp32_avx512, {matmul_integers_avx512_bf16, 12, 1, int8_words, int8_words}, avx512);
     case CpuPath::avx512:
-      return make_path_kernels(
-          {{matmul_bf16_avx512, 12, 1, bf16_pairs, fp32_columns}, code_kernels_bf16_avx512()}, fp32_avx512,
-          {matmul_integers_avx512, 12, 1, int8_words, int8_words}, avx512);
+      return make_path_kernels({{matmul_bf16_avx512, 12, 1, bf16_pairs, fp32_columns}, code_kernels_avx512()},
+                               fp32_avx512, {matmul_integers_avx512, 12, 1, int8_words, int8_words}, avx512);
     case CpuPath::avx2:
-      return make_path_kernels(
-          {{matmul_bf16_avx2, 6, 1, bf16_pairs, fp32_columns}, code_kernels_bf16_avx2()},
-          {{matmul_fp32_avx2, 6, 1, fp32_columns, fp32_columns}, code_kernels_fp32_avx2()},
-          {matmul_integers_avx2, 4, 1, int8_words, int8_words},
-          {input_kernels_avx2, row_kernels_avx2, attention_kernel_avx2, rotary_kernel_avx2,
-           sampling_kernels_avx2});
+      return make_path_kernels({{matmul_bf16_avx2, 6, 1, bf16_pairs, fp32_columns}, code_kernels_avx2()},
+                               {{matmul_fp32_avx2, 6, 1, fp32_columns, fp32_columns}, code_kernels_avx2()},
+                               {matmul_integers_avx2, 4, 1, int8_words, int8_words},
+                               {input_kernels_avx2, row_kernels_avx2, attention_kernel_avx2,
+                                rotary_kernel_avx2, sampling_kernels_avx2});
     case CpuPath::portable:
     case CpuPath::automatic:
       break;
@@ -64,8 +61,8 @@ PathKernels kernels_of(CpuPath path) {
 #endif
   require(path == CpuPath::portable, "the instruction path is chosen before its kernels");
   return make_path_kernels(
-      {{matmul_bf16_portable, 4, 1, bf16_pairs, fp32_columns}, code_kernels_bf16_portable()},
-      {{matmul_fp32_portable, 4, 1, fp32_columns, fp32_columns}, code_kernels_fp32_portable()},
+      {{matmul_bf16_portable, 4, 1, bf16_pairs, fp32_columns}, code_kernels_portable()},
+      {{matmul_fp32_portable, 4, 1, fp32_columns, fp32_columns}, code_kernels_portable()},
       {matmul_integers_portable, 4, 1, int8_words, int8_words},
       {input_kernels_portable, row_kernels_portable, attention_kernel_portable, rotary_kernel_portable,
        sampling_kernels_portable});

@@ -55,6 +55,18 @@ inline Floats load_elements(const uint16_t* from) {
   return (Floats)(__builtin_convertvector(load<Halves>(from), Words) << 16);
 }
 
+inline Ints load_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+  return (Ints)_mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(from));
+#elif defined(__AVX2__)
+  return (Ints)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#else
+  Ints wide;
+  for (int c = 0; c < lanes; ++c) wide[c] = from[c];
+  return wide;
+#endif
+}
+
 inline void store_elements(float* to, Floats values) { store(to, values); }
 // Rounds to nearest, ties to even; a NaN stays one.
 inline void store_elements(uint16_t* to, Floats values) {
