@@ -213,7 +213,7 @@ struct WidenedProducts {
   using Paired = VectorKernel<Vector, most_paired_rows, Source, 2>;
   static constexpr int paired_rows = most_paired_rows, x_units = Source::units;
   // From here on widening again and again costs more than memory.
-  static constexpr int direct_tiles = Vector::registers < 16 ? 1 : 4;
+  static constexpr int direct_tiles = Vector::registers < 16 ? 1 : 16;
   static constexpr bool integers = false;
 
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {

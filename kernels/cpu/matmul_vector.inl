@@ -67,13 +67,27 @@ class VectorKernel {
     if constexpr (rows > 0) {
       if (tile.rows != rows) return dispatch<rows - 1>(tile, sums, prefetch);
       constexpr int vectors = vectors_for(rows);
-      constexpr int vectors_of_runs = Vector::registers < 16 ? vectors : vectors_for(2 * rows);
       if (Sums::one_run || sums.runs() == 1)
         for (int v = 0; v < panels * vectors_of_panel; v += vectors)
           sum_run<rows, vectors>(tile, v, sums, prefetch);
       else if constexpr (!Sums::one_run)
-        for (int v = 0; v < panels * vectors_of_panel; v += vectors_of_runs)
-          sum_runs<rows, vectors_of_runs>(tile, v, sums, prefetch);
+        sum_all_runs<rows>(tile, sums, prefetch);
+    }
+  }
+
+  // Sums wait beside the products: there is room for half the rows, or for fewer vectors. A half loads less for a product, but widens
+  // all codes again, and under ten rows its products wait for each other.
+  template <int rows, typename Sums>
+  static void sum_all_runs(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
+    constexpr bool few_registers = Vector::registers < 16;
+    if constexpr (!few_registers && rows >= 10 && Source::units == 1) {
+      constexpr int half = (rows + 1) / 2;
+      sum_runs<half, vectors_of_panel, rows>(tile, 0, sums, prefetch);
+      sum_runs<rows - half, vectors_of_panel, rows, half>(tile, 0, sums, prefetch);
+    } else {
+      constexpr int vectors = vectors_for(few_registers ? rows : 2 * rows);
+      for (int v = 0; v < panels * vectors_of_panel; v += vectors)
+        sum_runs<rows, vectors>(tile, v, sums, prefetch);
     }
   }
 
@@ -95,10 +109,10 @@ class VectorKernel {
   }
 
   // Products and sums lie in registers; where these are few, sums wait on the stack for the end of a run.
-  template <int rows, int vectors, typename Sums>
+  template <int rows, int vectors, int of_rows = rows, int first_row = 0, typename Sums>
   [[gnu::noinline]] static void sum_runs(const SliceTile& tile, int first, const Sums& sums,
                                          PanelPrefetch& prefetch) {
-    Pass<rows, vectors> pass(tile, first);
+    Pass<rows, vectors, of_rows> pass(tile, first, first_row);
     Floats sum[rows][vectors] = {};
     for (int run = 0; run < sums.runs(); ++run) {
       pass.multiply(sums.units(run), sums.zeros(run), prefetch);
@@ -108,21 +122,24 @@ class VectorKernel {
             for (int v = 0; v < vectors; ++v) {
               const auto added = add.columns((first + v) * Vector::lanes);
 #pragma GCC unroll 16
-              for (int r = 0; r < rows; ++r) sum[r][v] = added(r, pass.products[r][v], sum[r][v]);
+              for (int r = 0; r < rows; ++r) sum[r][v] = added(first_row + r, pass.products[r][v], sum[r][v]);
             }
           });
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) store(sums.at(r, (first + v) * Vector::lanes), sum[r][v]);
+      for (int v = 0; v < vectors; ++v) store(sums.at(first_row + r, (first + v) * Vector::lanes), sum[r][v]);
   }
 
-  // Some columns of the panels, from the first row of a slice to its last.
-  template <int rows, int vectors>
+  // Some columns of the panels and rows of a tile of `of_rows`, from the first row of a slice to its last.
+  template <int rows, int vectors, int of_rows = rows>
   struct Pass {
-    Pass(const SliceTile& tile, int first)
-        : tile_(tile), first_(first), x_(tile.x), weights_(tile.weights + offset(first, tile.panel_step)) {}
+    Pass(const SliceTile& tile, int first, int first_row = 0)
+        : tile_(tile),
+          first_(first),
+          x_(tile.x + first_row),
+          weights_(tile.weights + offset(first, tile.panel_step)) {}
 
     [[gnu::always_inline]] void multiply(int64_t units, const uint8_t* of_columns, PanelPrefetch& prefetch) {
 #pragma GCC unroll 16
@@ -154,7 +171,7 @@ class VectorKernel {
 #pragma GCC unroll 16
           for (int v = 0; v < vectors; ++v) products[r][v] = Vector::dot(products[r][v], weight[v], value);
         }
-        x_ += rows;
+        x_ += of_rows;
       });
       weights_ += panel_width;
     }

@@ -132,17 +132,18 @@ class ActivationPacker {
   uint32_t* packed_;
 };
 
-// Divides a product into items for the threads: blocks of rows whose activations fit L2, times panels. Block
+// Divides a product into items for the threads: blocks of rows whose activations fit a cache, times panels. Block
 // sizes differ by at most one tile. A product with few panels gets more blocks.
 struct Division {
   int64_t row_blocks, panels, grain;
 
   Division(const RowTiles& tiles, const Weight& weight, int64_t row_bytes, int threads)
       : panels(panels_of(weight.rows)) {
-    constexpr int64_t l2_share = 512 << 10;    // bytes of x
+    // Bytes of x. Vectors read 2 bytes of it a cycle, which the third cache sustains; tiles of AMX read 32.
+    const int64_t cache_share = tiles.row_step > 1 ? 512 << 10 : 4 << 20;
     constexpr int64_t least_work = 256 << 10;  // bytes of weights worth a thread, about 10 us
     constexpr int64_t free_rows = 16;          // up to this many cost no more than reading the weights
-    const int64_t tiles_in_block = std::max<int64_t>(1, l2_share / (tiles.tile_rows * row_bytes));
+    const int64_t tiles_in_block = std::max<int64_t>(1, cache_share / (tiles.tile_rows * row_bytes));
     const int64_t wanted = (4 * threads + panels - 1) / panels;
     row_blocks =
         std::min(tiles.count(), std::max(wanted, (tiles.count() + tiles_in_block - 1) / tiles_in_block));
