@@ -164,7 +164,7 @@ std::string title(const BackendOptions& backend) {
   return backend.kind == BackendKind::reference ? "reference" : std::string(name_of(backend.cpu_path));
 }
 
-class GoldenLogits : public ::testing::TestWithParam<const char*> {};
+class GoldenLogits : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenLogits, AreMetInFp32) {
   const std::optional<double> rms = testing::read_golden(GetParam()).fp32_rms;
@@ -268,12 +268,14 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGoldenLogits, ::testing::ValuesIn(cuda_subj
                                   identifier(param.param.model);
                          });
 
-INSTANTIATE_TEST_SUITE_P(Quantised, GoldenLogits,
-                         ::testing::Values("q-gptq", "q-gptq-act", "q-awq", "q-w4a16", "q-w8a16", "q-int8",
-                                           "q-int8-1layer", "q-fp8-channel", "q-fp8-block",
-                                           "q-fp8-block-1layer", "q-fp8-static-kv", "q-moe-gptq", "q-moe-awq",
-                                           "q-moe-w4a16", "q-moe-int8", "q-moe-fp8-channel",
-                                           "q-moe-fp8-block"),
+// All of the folder, so that models from tests/fuzz/quantised_models.py pass through too.
+std::vector<std::string> quantised_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(test_data() / "models"))
+    if (std::string name = entry.path().filename(); name.starts_with("q-")) names.push_back(std::move(name));
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Quantised, GoldenLogits, ::testing::ValuesIn(quantised_models()),
                          [](const auto& param) { return identifier(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
