@@ -277,6 +277,8 @@ std::vector<std::string> quantised_models() {
 }
 INSTANTIATE_TEST_SUITE_P(Quantised, GoldenLogits, ::testing::ValuesIn(quantised_models()),
                          [](const auto& param) { return identifier(param.param); });
+// An empty list makes no test, and what makes no test cannot fail.
+TEST(QuantisedModels, AreInTheFolder) { EXPECT_FALSE(quantised_models().empty()); }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
