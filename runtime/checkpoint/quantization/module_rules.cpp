@@ -20,6 +20,9 @@ struct ModulePattern::Program {
 
 namespace {
 
+constexpr const char* why_rules_count = "it says which modules are quantised";
+constexpr const char* get_config = "get the config.json that the model was published with";
+
 std::string reason_of(int error) {
   std::array<PCRE2_UCHAR, 256> text{};
   pcre2_get_error_message(error, text.data(), text.size());
@@ -54,8 +57,7 @@ ModulePattern ModulePattern::regex(const std::string& text, const std::string& w
     throw Error(ExitCode::input,
                 fmt::format("{}: the regular expression '{}' has a mistake at position {}: {}", where, text,
                             position, reason_of(error)),
-                "it says which modules are quantised",
-                "get the config.json that the model was published with");
+                why_rules_count, get_config);
   pattern.program_ = program;
   return pattern;
 }
@@ -81,8 +83,10 @@ bool ModulePattern::matches(std::string_view module) const {
   const int found = pcre2_match(program_->code.get(), reinterpret_cast<PCRE2_SPTR>(module.data()),
                                 module.size(), 0, 0, data.get(), context.get());
   if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-    fail(ExitCode::input, "quantization_config: the regular expression '{}' cannot be matched with {}: {}",
-         text_, module, reason_of(found));
+    throw Error(ExitCode::input,
+                fmt::format("quantization_config: the regular expression '{}' cannot be matched with {}: {}",
+                            text_, module, reason_of(found)),
+                why_rules_count, get_config);
   return found >= 0;
 }
 

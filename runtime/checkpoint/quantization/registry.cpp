@@ -35,14 +35,10 @@ class FloatingPoint final : public QuantScheme {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config) {
-  if (config.quantize) return scheme_while_loading(*config.quantize, config.tie_word_embeddings);
-  if (config.quantization.empty()) return std::make_unique<FloatingPoint>();
+std::unique_ptr<const QuantScheme> scheme_in(const std::string& quantization_config) {
   const std::string_view where = "config.json";
-  const nlohmann::ordered_json ordered = parse_ordered_json(config.quantization, where);
-  const json plain = parse_json(config.quantization, where);
+  const nlohmann::ordered_json ordered = parse_ordered_json(quantization_config, where);
+  const json plain = parse_json(quantization_config, where);
   const JsonFields fields(plain, where, "quantization_config");
   const std::string method = fields.text("quant_method");
   std::string supported;
@@ -51,6 +47,20 @@ std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config) {
     supported += fmt::format("{}\"{}\"", supported.empty() ? "" : ", ", scheme.name);
   }
   fields.refuse("quant_method", supported);
+}
+
+}  // namespace
+
+std::unique_ptr<const QuantScheme> scheme_of(const ModelConfig& config) {
+  if (config.quantize) return scheme_while_loading(*config.quantize, config.tie_word_embeddings);
+  if (config.quantization.empty()) return std::make_unique<FloatingPoint>();
+  try {
+    return scheme_in(config.quantization);
+  } catch (const Error& error) {
+    if (!error.why().empty()) throw;
+    throw Error(error.code(), error.what(), "read in another way, the weights would be other numbers",
+                "use a checkpoint in a supported format, or the model in bf16 with --quantize int8");
+  }
 }
 
 int64_t group_size_of(const JsonFields& fields, std::string_view name) {

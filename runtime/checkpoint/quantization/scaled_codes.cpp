@@ -104,7 +104,8 @@ class ScaledCodes final : public StoredWeight {
 
 float positive(float input_scale, const std::string& module) {
   if (!(input_scale > 0))
-    fail(ExitCode::input, "tensor {}.input_scale is {}; inputs are divided by it", module, input_scale);
+    throw Error(ExitCode::input, fmt::format("tensor {}.input_scale is {}", module, input_scale),
+                "inputs are divided by it", "download the model's files again");
   return input_scale;
 }
 

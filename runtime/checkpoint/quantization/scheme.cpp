@@ -86,10 +86,8 @@ std::unique_ptr<const StoredWeight> QuantScheme::of(const std::string& module, c
   const std::optional<std::string> entry = left_out(module);
   const bool packed = index && is_stored(*index, module) && !(weight && is_floating(weight->info));
   if (packed && entry)
-    throw Error(ExitCode::input,
-                fmt::format("config.json leaves {} out of quantisation (\"{}\"), but it is stored quantised",
-                            module, *entry),
-                "the config does not belong to these weights", "get all files of one model");
+    refuse_files(fmt::format("config.json leaves {} out of quantisation (\"{}\"), but it is stored quantised",
+                             module, *entry));
   if (packed || (!weight && !entry && covers(module))) return coded(module, shape, index);
   return dense_weight(module + ".weight", shape);
 }

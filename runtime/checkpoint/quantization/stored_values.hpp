@@ -19,6 +19,9 @@ bool is_floating(const TensorInfo& tensor);
 // [], [1] or [1, 1].
 bool is_scalar(const TensorInfo& tensor);
 
+// Throws Error (input): what, of the tensors, is not what config.json says.
+[[noreturn]] void refuse_files(const std::string& what);
+
 // The value of a scalar whose bytes are known. Throws Error (input) if it is not finite.
 float scalar_of(const IndexedTensor& tensor, const std::string& name);
 // Throws Error (input) on a NaN or an infinity.

@@ -16,6 +16,20 @@
 namespace maniple {
 namespace {
 
+// What was refused. Why it matters and what to type are there too.
+template <typename Action>
+std::string refusal_of(Action action) {
+  return input_error_of([&] {
+    try {
+      action();
+    } catch (const Error& error) {
+      EXPECT_NE(error.why(), "") << error.what();
+      EXPECT_NE(error.remedy(), "") << error.what();
+      throw;
+    }
+  });
+}
+
 TEST(QuantisationConfig, IsRefusedByFieldValueAndWhatIsRead) {
   struct Refusal {
     const char* model;  // whose quantization_config changes
@@ -72,7 +86,7 @@ TEST(QuantisationConfig, IsRefusedByFieldValueAndWhatIsRead) {
       config[at] = nlohmann::json::parse(refusal.value);
     else
       config["quantization_config"].erase(std::string(refusal.pointer).substr(1));
-    const std::string message = input_error_of([&] { parse_model_config(config.dump(), "config.json"); });
+    const std::string message = refusal_of([&] { parse_model_config(config.dump(), "config.json"); });
     expect_contains(message, refusal.named);
     expect_contains(message, refusal.supported);
   }
@@ -84,7 +98,7 @@ struct Checkpoint {
     read_known_tensors(index, config);
   }
   std::string refusal() const {
-    return input_error_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
+    return refusal_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
   }
   IndexedTensor& tensor(const std::string& name) { return index.tensors.at("model.layers.0." + name); }
   template <typename T>
@@ -228,7 +242,7 @@ TEST(QuantisedTensors, KnowNoNumbersThatAreNone) {
     const StoredPart parts[] = {{&codes, {{0, 2}, {0, 4}}, code_bytes},
                                 {&scales, {{0, 2}, {0, 1}}, scale_bytes}};
     DecodedRows memory;
-    return input_error_of([&] { stored->decode({{0, 2}, {0, 4}}, parts, memory); });
+    return refusal_of([&] { stored->decode({{0, 2}, {0, 4}}, parts, memory); });
   };
   const std::vector<std::byte> zeros(8),
       ones{std::byte{0x80}, std::byte{0x3f}, std::byte{0x80}, std::byte{0x3f}};
@@ -282,7 +296,7 @@ TEST(ModulePatterns, MatchAsTheirPublishersRead) {
   EXPECT_FALSE(matches(ModulePattern::prefix_or_suffix("model.layers.3"), "model.layers.30.mlp.up_proj"));
   EXPECT_TRUE(matches(ModulePattern::prefix_or_suffix("lm_head"), "lm_head"));
   EXPECT_TRUE(matches(ModulePattern::prefix_or_suffix("up_proj"), "model.layers.3.mlp.up_proj"));
-  const std::string slow = input_error_of(
+  const std::string slow = refusal_of(
       [&] { matches(ModulePattern::regex("(a|aa)+$", "w"), (std::string(40, 'a') + "!").c_str()); });
   expect_contains(slow, "(a|aa)+$");
 }
