@@ -11,7 +11,7 @@ namespace maniple {
 
 struct ModulePattern::Program {
   struct Free {
-    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+    void operator()(pcre2_code* program) const { pcre2_code_free(program); }
     void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
     void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
   };
