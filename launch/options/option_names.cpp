@@ -102,8 +102,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> option_o
       break;
   }
   if (refusal.of_model)
-    fail(ExitCode::input, "{} ({}) do not divide by tensor ranks ({}); use --tp {}", refusal.limit,
-         refusal.limit_value, refusal.value, fitting);
+    throw Error(ExitCode::input,
+                fmt::format("{} ({}) do not divide by tensor ranks ({}); use --tp {}", refusal.limit,
+                            refusal.limit_value, refusal.value, fitting),
+                "every tensor rank holds the same number of whole ones");
   fail(ExitCode::usage, "ranks ({}) do not divide by --tp {}; use --tp {}, or start a multiple of {} ranks",
        refusal.limit_value, refusal.value, fitting, refusal.value);
 }

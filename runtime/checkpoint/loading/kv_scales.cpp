@@ -19,9 +19,9 @@ constexpr std::string_view names_for_values[] = {"v_scale", "attn.v_scale", "v_p
 float scale_in(const std::string& name, const IndexedTensor& tensor) {
   if (!is_scalar(tensor.info) || !is_floating(tensor.info))
     refuse_files(
-        fmt::format("tensor {} is stored as {} of shape [{}]; a scale of the KV cache is one number in "
-                    "BF16, F16 or F32",
-                    name, tensor.info.stored_type, fmt::join(tensor.info.shape, ", ")));
+        "tensor {} is stored as {} of shape [{}]; a scale of the KV cache is one number in "
+        "BF16, F16 or F32",
+        name, tensor.info.stored_type, fmt::join(tensor.info.shape, ", "));
   const float scale = scalar_of(tensor, name);
   if (!(scale > 0))
     throw Error(ExitCode::input, fmt::format("tensor {} holds {}", name, scale),

@@ -34,8 +34,8 @@ void refuse_mixed_experts(Model& model, const WeightIndex& index) {
       if (index.tensors.contains(piece.fused.source.tensor())) fused = piece.fused.source.tensor();
     }
   if (!alone.empty() && !fused.empty())
-    refuse_files(fmt::format("the checkpoint holds experts one by one ({}) and fused ({}); one form is read",
-                             alone, fused));
+    refuse_files("the checkpoint holds experts one by one ({}) and fused ({}); one form is read", alone,
+                 fused);
 }
 
 // Whether any tensor of the source is there, in whatever form.
@@ -48,14 +48,14 @@ void check_tensor(const ExpectedTensor& wanted, const TensorInfo& found, const Q
     return fmt::format("[{}]", fmt::join(sizes, ", "));
   };
   if (std::ranges::count(wanted.shapes, found.shape) == 0)
-    refuse_files(fmt::format("tensor {} has the shape {} in the checkpoint, but config.json asks for {}",
-                             wanted.name, shape(found.shape), shape(wanted.shapes[0])));
+    refuse_files("tensor {} has the shape {} in the checkpoint, but config.json asks for {}", wanted.name,
+                 shape(found.shape), shape(wanted.shapes[0]));
   if (std::ranges::count(wanted.types, found.stored_type) > 0) return;
   const std::string types =
       fmt::format("{}{}", fmt::join(wanted.types, ", "), wanted.types.size() == 1 ? " is" : " are");
   const std::string reader = scheme.description().empty() ? "" : fmt::format(" ({})", scheme.description());
-  refuse_files(fmt::format("tensor {} is stored as {}, which is not supported; {}{}", wanted.name,
-                           found.stored_type, types, reader));
+  refuse_files("tensor {} is stored as {}, which is not supported; {}{}", wanted.name, found.stored_type,
+               types, reader);
 }
 
 // Old programs store a bias of zeros beside every matrix.
@@ -111,8 +111,8 @@ void check_names(Model& model, const WeightIndex& index, const QuantScheme& sche
                     : fmt::format("config.json says which tensors there must be ({})", scheme.description()),
                 "get config.json and all *.safetensors files of one model, in the names of transformers");
   if (!extra.empty())
-    refuse_files(fmt::format("the checkpoint holds {} that the model has no place for: {}",
-                             counted(extra.size(), "tensor"), some_of(extra)));
+    refuse_files("the checkpoint holds {} that the model has no place for: {}",
+                 counted(extra.size(), "tensor"), some_of(extra));
   scheme.check(index);
   const Parameters parameters = model.parameters();
   check_grouped(scheme, parameters, index);

@@ -36,8 +36,7 @@ class Awq final : public QuantScheme {
                                             const WeightIndex* index) const override {
     constexpr WordPacking packing{.places = {0, 4, 1, 5, 2, 6, 3, 7}};
     if (shape[0] % packing.per_word() != 0)
-      refuse_files(
-          fmt::format("{}: awq packs {} outputs in whole words of {}", module, shape[0], packing.per_word()));
+      refuse_files("{}: awq packs {} outputs in whole words of {}", module, shape[0], packing.per_word());
     ModuleQuantization quantization{.format = WeightFormat::int4,
                                     .group = group_ >= shape[1] ? -1 : group_,
                                     .zeros = true,

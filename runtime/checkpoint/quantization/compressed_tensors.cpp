@@ -130,8 +130,7 @@ class CompressedTensors final : public QuantScheme {
   std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
                                             const WeightIndex* index) const override {
     const Group* group = group_of_module(module);
-    if (!group)
-      refuse_files(fmt::format("{} is stored quantised, but no entry of config_groups targets it", module));
+    if (!group) refuse_files("{} is stored quantised, but no entry of config_groups targets it", module);
     if (group->format == "pack-quantized") return packed(module, shape, index, *group);
     const bool floating = group->format == "float-quantized";
     return scaled_codes(
@@ -168,8 +167,8 @@ class CompressedTensors final : public QuantScheme {
     if (!stored || stored->value.size() != sizeof sizes) return;
     std::memcpy(sizes, stored->value.data(), sizeof sizes);
     if (sizes[0] != shape[0] || sizes[1] != shape[1])
-      refuse_files(fmt::format("tensor {}.weight_shape says [{}, {}], but config.json asks for {}", module,
-                               sizes[0], sizes[1], to_string(shape)));
+      refuse_files("tensor {}.weight_shape says [{}, {}], but config.json asks for {}", module, sizes[0],
+                   sizes[1], to_string(shape));
   }
 
   ModulePatterns ignored_;

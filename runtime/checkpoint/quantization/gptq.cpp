@@ -167,8 +167,8 @@ class Gptq final : public QuantScheme {
     const GptqSettings settings = settings_of_module(module);
     const int64_t group = settings.group >= shape[1] ? -1 : settings.group, outputs = shape[0];
     if (shape[1] * settings.bits % 32 != 0 || outputs * settings.bits % 32 != 0)
-      refuse_files(fmt::format("{}: gptq packs {} inputs and {} outputs of {} bits in whole words of 32",
-                               module, shape[1], outputs, settings.bits));
+      refuse_files("{}: gptq packs {} inputs and {} outputs of {} bits in whole words of 32", module,
+                   shape[1], outputs, settings.bits);
     ModuleQuantization quantization{.format = settings.bits == 4 ? WeightFormat::int4 : WeightFormat::int8,
                                     .group = group,
                                     .scale = DType::fp16};

@@ -86,8 +86,8 @@ std::unique_ptr<const StoredWeight> QuantScheme::of(const std::string& module, c
   const std::optional<std::string> entry = left_out(module);
   const bool packed = index && is_stored(*index, module) && !(weight && is_floating(weight->info));
   if (packed && entry)
-    refuse_files(fmt::format("config.json leaves {} out of quantisation (\"{}\"), but it is stored quantised",
-                             module, *entry));
+    refuse_files("config.json leaves {} out of quantisation (\"{}\"), but it is stored quantised", module,
+                 *entry);
   if (packed || (!weight && !entry && covers(module))) return coded(module, shape, index);
   return dense_weight(module + ".weight", shape);
 }

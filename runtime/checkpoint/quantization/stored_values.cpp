@@ -34,11 +34,6 @@ bool is_scalar(const TensorInfo& tensor) {
   return std::ranges::all_of(tensor.shape, [](int64_t size) { return size == 1; });
 }
 
-void refuse_files(const std::string& what) {
-  throw Error(ExitCode::input, what, "config.json says how the numbers of the tensors are meant",
-              "get config.json and all *.safetensors files of one model");
-}
-
 float scalar_of(const IndexedTensor& tensor, const std::string& name) {
   require(is_floating(tensor.info) && tensor.value.size() == size_of(*tensor.info.dtype), "a known scalar");
   check_finite(tensor.value, *tensor.info.dtype, name);
@@ -64,14 +59,14 @@ std::vector<int32_t> order_of(const IndexedTensor& g_idx, int64_t inputs, int64_
   for (int64_t input = 0; input < inputs; ++input) {
     const int32_t of = groups[static_cast<size_t>(input)];
     if (of < 0 || of >= count)
-      refuse_files(fmt::format("tensor {} says that input {} is in group {}; there are {} groups of {}", name,
-                               input, of, count, size));
+      refuse_files("tensor {} says that input {} is in group {}; there are {} groups of {}", name, input, of,
+                   count, size);
     ++members[static_cast<size_t>(of)];
   }
   for (int64_t of = 0; of < count; ++of)
     if (const int64_t wanted = std::min(size, inputs - of * size); members[static_cast<size_t>(of)] != wanted)
-      refuse_files(fmt::format("tensor {} gives group {} {} inputs instead of {}", name, of,
-                               members[static_cast<size_t>(of)], wanted));
+      refuse_files("tensor {} gives group {} {} inputs instead of {}", name, of,
+                   members[static_cast<size_t>(of)], wanted);
   if (std::ranges::is_sorted(groups)) return {};
   std::vector<int32_t> order(groups.size());
   std::iota(order.begin(), order.end(), 0);

@@ -1,11 +1,13 @@
 // Stored tensors of a module, and the values of those that every rank knows.
 #pragma once
 
+#include <kernels/support/check.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
 
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace maniple {
@@ -19,8 +21,13 @@ bool is_floating(const TensorInfo& tensor);
 // [], [1] or [1, 1].
 bool is_scalar(const TensorInfo& tensor);
 
-// Throws Error (input): what, of the tensors, is not what config.json says.
-[[noreturn]] void refuse_files(const std::string& what);
+// Throws Error (input) with what the tensors hold that config.json does not say.
+template <typename... Args>
+[[noreturn]] void refuse_files(fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ExitCode::input, fmt::format(format, std::forward<Args>(args)...),
+              "config.json says how the numbers of the tensors are meant",
+              "get config.json and all *.safetensors files of one model");
+}
 
 // The value of a scalar whose bytes are known. Throws Error (input) if it is not finite.
 float scalar_of(const IndexedTensor& tensor, const std::string& name);

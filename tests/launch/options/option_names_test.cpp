@@ -48,6 +48,7 @@ TEST(PlanOrRefuse, SaysWhichSizesFitTheModel) {
   const Error heads = refusal_of(3, with_tensor_size(3), &config);
   EXPECT_EQ(heads.code(), ExitCode::input);
   EXPECT_STREQ(heads.what(), "attention heads (8) do not divide by tensor ranks (3); use --tp 1, 2, 4 or 8");
+  EXPECT_EQ(heads.why(), "every tensor rank holds the same number of whole ones");
   EngineOptions options;
   options.max_model_len = 101;
   const Error longest = refusal_of(1, options, &config);

@@ -42,6 +42,20 @@ std::string input_error_of(Action action) {
   return {};
 }
 
+// The same, of an error that also says why it matters and what to do.
+template <typename Action>
+std::string refusal_of(Action action) {
+  return input_error_of([&] {
+    try {
+      action();
+    } catch (const Error& error) {
+      EXPECT_NE(error.why(), "") << error.what();
+      EXPECT_NE(error.remedy(), "") << error.what();
+      throw;
+    }
+  });
+}
+
 inline void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" does not contain \"" << part << "\"";
 }

@@ -30,7 +30,7 @@ struct Checkpoint {
     return kv_scales_of(index, *scheme, layers);
   }
   std::string refusal() const {
-    return input_error_of([this] { scales(); });
+    return refusal_of([this] { scales(); });
   }
   void check() const { check_names(*make_model(config, {}), index, *scheme); }
 

@@ -16,20 +16,6 @@
 namespace maniple {
 namespace {
 
-// What was refused. Why it matters and what to type are there too.
-template <typename Action>
-std::string refusal_of(Action action) {
-  return input_error_of([&] {
-    try {
-      action();
-    } catch (const Error& error) {
-      EXPECT_NE(error.why(), "") << error.what();
-      EXPECT_NE(error.remedy(), "") << error.what();
-      throw;
-    }
-  });
-}
-
 TEST(QuantisationConfig, IsRefusedByFieldValueAndWhatIsRead) {
   struct Refusal {
     const char* model;  // whose quantization_config changes
@@ -141,6 +127,12 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
       {"q-gptq",
        [&](Checkpoint& c) { c.tensor(q + ".scales").info.shape[0] += 1; },
        {q + ".scales", "has the shape [3, 256]", "[2, 256]"}},
+      {"q-w4a16",
+       [&](Checkpoint& c) { c.set<int64_t>(q + ".weight_shape", 0, 3); },
+       {q + ".weight_shape says [3, 128]", "[256, 128]"}},
+      {"q-fp8-static-kv",
+       [&](Checkpoint& c) { c.set<uint16_t>(q + ".input_scale", 0, 0); },
+       {q + ".input_scale is 0"}},
       {"q-int8",
        [&](Checkpoint& c) { c.tensor(q + ".weight").info.stored_type = "U8"; },
        {q + ".weight", "U8", "I8 is", "int-quantized"}},
@@ -224,6 +216,24 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
     const std::string message = checkpoint.refusal();
     for (const std::string& part : refusal.parts) expect_contains(message, part);
   }
+}
+
+TEST(QuantisedTensors, AreRefusedWhereWordsWouldBeCut) {
+  for (const char* model : {"q-gptq", "q-awq"}) {
+    const Checkpoint checkpoint(model);
+    const std::string module = "model.layers.0.self_attn.q_proj";
+    expect_contains(refusal_of([&] {
+                      scheme_of(checkpoint.config)->of(module, {12, 64}, &checkpoint.index);
+                    }),
+                    module + ": ");
+  }
+}
+
+TEST(QuantisedTensors, OfExpertsAreRefusedInTwoForms) {
+  Checkpoint checkpoint("tiny-qwen3-moe");
+  checkpoint.index.tensors["model.layers.0.mlp.experts.gate_up_proj"] =
+      checkpoint.tensor("mlp.experts.0.up_proj.weight");
+  expect_contains(checkpoint.refusal(), "fused (model.layers.0.mlp.experts.gate_up_proj)");
 }
 
 TEST(QuantisedTensors, AreRefusedByTypeWhereTheConfigSaysNothingOfThem) {
