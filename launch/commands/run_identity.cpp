@@ -94,8 +94,6 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
                engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
   manifest.set("level", identity.level);
   manifest.set("instruction_path", identity.instruction_path);
-  // Runs of older versions lack these fields: their KV cache has the type of the activations, and their chats end at the
-  // default of max_tokens.
   if (engine.kv_cache_dtype == DType::fp8) manifest.set("kv_cache_dtype", "fp8");
   if (identity.unlimited_chats > 0)
     manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));

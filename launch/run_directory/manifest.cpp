@@ -83,8 +83,6 @@ Manifest::Differences Manifest::differences(const Manifest& wanted,
   const auto compare = [&](const std::string& name) {
     const std::string* here = find(name);
     const std::string* there = wanted.find(name);
-    // Older manifests hold only the requested level ("repro"), which decides nothing.
-    if (name == "repro" || (name == "level" && !(here && there))) return;
     if (std::ranges::count(except, name) > 0 || (here && there && *here == *there)) return;
     const char* missing = name == "version" ? "an older version" : "nothing";
     found.text +=

@@ -146,16 +146,6 @@ TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {
   says(remedy_for("0.0.9", "amx", 9), "or the options, input and model of that run");
 }
 
-TEST(RunIdentity, AsksNothingOfALevelThatAnEarlierVersionDidNotKeep) {
-  Manifest earlier, later;
-  earlier.set("seed", "3");
-  earlier.set("repro", "off");  // the requested level
-  later.set("seed", "3");
-  later.set("level", "grid");
-  EXPECT_EQ(difference(earlier, later), "");
-  EXPECT_EQ(difference(later, earlier), "");
-}
-
 TEST(RunIdentity, KeepsTheSizesThatDecideBits) {
   JobPlan plan;
   plan.grid.tensor = 3;
