@@ -2,7 +2,7 @@
 # On a fresh Debian 12: installs, builds, and runs the demo model on four ranks (tensor size 2, two replicas).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-launch/setup.sh release maniple
+launch/setup.sh --quick release maniple
 
 # Four ranks on any machine: more ranks than cores are fine, ranks are not bound to cores, root may run it, and mpirun does not look
 # for X servers on localhost (it does so for the GPUs behind them, and waits a minute where a dead name server is asked for the name).

@@ -9,7 +9,7 @@ git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Wer
 
 shellcheck .ci/run tests/*.sh tests/architecture/*.sh cluster/testbed/* cluster/slurm/* cluster/scaling/{run,study.sbatch} cluster/containers/* launch/packaging/*.sh
 
-MANIPLE_WERROR=ON launch/setup.sh release maniple
+launch/setup.sh lint maniple_commit  # configured, each file apart; nothing is compiled
 mapfile -t product < <(git ls-files 'kernels/*.cpp' 'parallel/*.cpp' 'layers/*.cpp' 'runtime/*.cpp' 'launch/*.cpp')
 if [ "${1:-}" = --since ]; then  # a header counts as its source file
   changed=$(git diff --name-only "$2" -- '*.cpp' '*.hpp' | sed 's/\.hpp$/.cpp/' | sort -u)
@@ -18,4 +18,4 @@ elif [ $# -gt 0 ]; then
   product=("$@")
 fi
 echo "clang-tidy: ${#product[@]} files"
-[ ${#product[@]} -eq 0 ] || printf '%s\n' "${product[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/release --quiet
+[ ${#product[@]} -eq 0 ] || printf '%s\n' "${product[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/lint --quiet

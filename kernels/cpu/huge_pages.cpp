@@ -6,13 +6,6 @@
 #include <cstdint>
 
 namespace maniple {
-namespace {
-
-constexpr size_t alignment = 64;
-
-constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
-
-}  // namespace
 
 std::byte* map_huge(size_t bytes) {
   const size_t wanted = rounded_up(bytes, huge_page), mapped = wanted + huge_page;
@@ -36,7 +29,7 @@ HugePageRegions::~HugePageRegions() {
 
 std::byte* HugePageRegions::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
-  const size_t wanted = rounded_up(bytes, alignment);
+  const size_t wanted = rounded_up(bytes, tensor_alignment);
   if (regions_.empty() || regions_.back().used + wanted > region_bytes) {
     std::byte* const begin = map_huge(region_bytes);
     if (!begin) return nullptr;

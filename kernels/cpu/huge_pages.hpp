@@ -9,6 +9,9 @@
 namespace maniple {
 
 constexpr size_t huge_page = size_t{2} << 20;
+constexpr size_t tensor_alignment = 64;
+
+constexpr size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
 // A mapping aligned to huge pages, zero and not touched before use; null where the system has no addresses.
 std::byte* map_huge(size_t bytes);

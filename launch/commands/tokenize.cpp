@@ -12,18 +12,17 @@
 
 namespace maniple {
 
-using nlohmann::json;
-
 namespace {
 
 // The id's part of an output line; empty if the input line has none.
 std::string id_part(const JsonFields& fields) {
-  const json* id = fields.find("id");
+  const nlohmann::json* id = fields.find("id");
   return id ? fmt::format("\"id\":{},", id->dump()) : "";
 }
 
-std::string encode_line(const Tokenizer& tokenizer, const json& value, std::string_view where, bool special) {
-  const json object = value.is_string() ? json{{"text", value}} : value;
+std::string encode_line(const Tokenizer& tokenizer, const nlohmann::json& value, std::string_view where,
+                        bool special) {
+  const nlohmann::json object = value.is_string() ? nlohmann::json{{"text", value}} : value;
   const JsonFields fields(object, where);
   fields.allow_only({"id", "text", "prompt"});
   if (fields.find("prompt") && fields.find("text")) fields.refuse("text", "either text or prompt");
@@ -46,9 +45,9 @@ struct LeftOut {
   }
 };
 
-std::string decode_line(const Tokenizer& tokenizer, const json& value, std::string_view where, bool special,
-                        LeftOut& left_out) {
-  const json object = value.is_array() ? json{{"tokens", value}} : value;
+std::string decode_line(const Tokenizer& tokenizer, const nlohmann::json& value, std::string_view where,
+                        bool special, LeftOut& left_out) {
+  const nlohmann::json object = value.is_array() ? nlohmann::json{{"tokens", value}} : value;
   const JsonFields fields(object, where);
   fields.allow_only({"id", "tokens"});
   if (!fields.find("tokens")) fields.refuse("tokens", "a list of token ids");
@@ -56,7 +55,7 @@ std::string decode_line(const Tokenizer& tokenizer, const json& value, std::stri
   for (const int32_t id : ids)
     if (!tokenizer.token_text(id) && left_out.count++ == 0) left_out.first = fmt::format("{}, {}", id, where);
   const std::string text = tokenizer.decode(ids, !special);
-  return fmt::format("{{{}\"text\":{}}}\n", id_part(fields), json(text).dump());
+  return fmt::format("{{{}\"text\":{}}}\n", id_part(fields), nlohmann::json(text).dump());
 }
 
 // {"messages", ...}, or a line of an OpenAI batch with these fields in its body.
@@ -74,7 +73,7 @@ std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_templ
     fail(ExitCode::input, "{}: {}", where, error.what());
   }
   return fmt::format(
-      "{{{}\"prompt\":{},\"tokens\":[{}]}}\n", id, json(prompt).dump(),
+      "{{{}\"prompt\":{},\"tokens\":[{}]}}\n", id, nlohmann::json(prompt).dump(),
       fmt::join(tokenizer.encode(prompt, false), ","));  // the template writes the special tokens
 }
 
@@ -92,7 +91,7 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   output.clear();
   while (const std::optional<LineReader::Line> line = input.next()) {
     const std::string where = fmt::format("{} {}", input.name(), line->where);
-    const json value = parse_json_line(line->text, where);
+    const nlohmann::json value = parse_json_line(line->text, where);
     output.write(chat_template    ? chat_line(tokenizer, *chat_template, line->text, where)
                  : options.decode ? decode_line(tokenizer, value, where, options.special, left_out)
                                   : encode_line(tokenizer, value, where, options.special));

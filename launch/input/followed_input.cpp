@@ -16,7 +16,7 @@ namespace maniple {
 namespace {
 
 constexpr int moment_ms = 200;  // the end of a job may wait this long for the reading thread
-constexpr size_t chunk_bytes = size_t{1} << 16;
+constexpr size_t read_bytes = size_t{1} << 16;
 
 }  // namespace
 
@@ -62,8 +62,8 @@ bool FollowedInput::receive() {
   if (::poll(&waiting, 1, moment_ms) <= 0) return false;
   buffer_.erase(0, std::exchange(used_, 0));
   const size_t held = buffer_.size();
-  buffer_.resize(held + chunk_bytes);
-  const ssize_t got = ::read(file_.get(), &buffer_[held], chunk_bytes);
+  buffer_.resize(held + read_bytes);
+  const ssize_t got = ::read(file_.get(), &buffer_[held], read_bytes);
   buffer_.resize(held + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (got < 0 && errno != EAGAIN && errno != EINTR) fail_to("read", name_);
   ended_ = got == 0;

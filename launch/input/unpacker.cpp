@@ -20,7 +20,7 @@
 namespace maniple {
 namespace {
 
-constexpr unsigned chunk_bytes = 1U << 18;
+constexpr unsigned packed_bytes = 1U << 18;
 
 [[noreturn]] void fail_to_unpack(const std::string& name, std::string_view reason) {
   fail(ExitCode::input, "cannot unpack {}: {}", name, reason);
@@ -49,7 +49,7 @@ class Plain : public Unpacker {
 class Gzip : public Unpacker {
  public:
   Gzip(int descriptor, std::string name)
-      : descriptor_(descriptor), name_(std::move(name)), packed_(chunk_bytes) {
+      : descriptor_(descriptor), name_(std::move(name)), packed_(packed_bytes) {
     constexpr int gzip_only = 16 + MAX_WBITS;
     require(inflateInit2(&stream_, gzip_only) == Z_OK, "zlib has memory for a stream");
   }
@@ -110,7 +110,7 @@ class Gzip : public Unpacker {
 class Zstandard : public Unpacker {
  public:
   Zstandard(int descriptor, std::string name)
-      : descriptor_(descriptor), name_(std::move(name)), packed_(chunk_bytes) {
+      : descriptor_(descriptor), name_(std::move(name)), packed_(packed_bytes) {
     require(stream_ != nullptr, "libzstd has memory for a stream");
     ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax,
                            ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);

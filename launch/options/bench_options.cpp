@@ -9,7 +9,7 @@ namespace maniple {
 namespace {
 
 constexpr size_t largest_message = size_t{1} << 40;
-constexpr uint32_t most = 1'000'000;
+constexpr uint32_t largest = 1'000'000;
 
 template <typename T, size_t N>
 std::vector<std::string> names_of(const std::array<T, N>& values) {
@@ -48,7 +48,7 @@ Value<std::string> numbers(std::vector<uint32_t>& target) {
   return parsed("N,N,...", target, [](const std::string& name, const std::string& text) {
     std::vector<uint32_t> values;
     for (const std::string& word : split_at_commas(text)) {
-      const auto value = parse_number<uint32_t>(name, word, 1, most);
+      const auto value = parse_number<uint32_t>(name, word, 1, largest);
       if (std::ranges::find(values, value) == values.end()) values.push_back(value);
     }
     return values;
@@ -140,11 +140,11 @@ void add_bench_options(Grammar& grammar, BenchOptions& options) {
               "of prompt,output");
   grammar.add("in", texts("FILE...", options.in).repeated(),
               "instead: requests as generate takes them, with their max_tokens");
-  grammar.add("num-prompts", number(options.num_prompts, uint32_t{1}, most),
+  grammar.add("num-prompts", number(options.num_prompts, uint32_t{1}, largest),
               "throughput: requests at once [default: 1000; with a file all of its lines]");
   grammar.add("batch-size", numbers(options.batch_sizes),
               "latency: requests at once; several sizes one after the other [default: 8]");
-  grammar.add("prefix", number(options.prefix, uint32_t{0}, most).by_default("0"),
+  grammar.add("prefix", number(options.prefix, uint32_t{0}, largest).by_default("0"),
               "the first N tokens of all prompts are the same");
   grammar.add("seed", number(options.seed, uint64_t{0}, std::numeric_limits<uint64_t>::max()).by_default("0"),
               "of lengths, prompts and random weights");

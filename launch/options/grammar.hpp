@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,6 +28,8 @@ namespace po = boost::program_options;
 
 // Throws an Error (usage). The remedy is what to type instead.
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy, const std::string& why = {});
+
+constexpr int32_t most = std::numeric_limits<int32_t>::max();  // of numbers that nothing else limits
 
 // The number that is all of the text.
 template <typename T>

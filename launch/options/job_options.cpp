@@ -10,8 +10,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr int32_t most = std::numeric_limits<int32_t>::max();
-
 Value<std::string> deadline(std::chrono::milliseconds& target) {
   return duration(target, 3s, "give a longer one; a busy machine needs time too");
 }

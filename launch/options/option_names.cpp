@@ -70,7 +70,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> option_o
        refusal.limit_value, tensor_size, tensor_size / refusal.limit_value, refusal.value, fitting);
 }
 
-[[noreturn]] void refuse(const PlanRefusal& refusal, int tensor_ranks, const ModelConfig* config) {
+[[noreturn]] void refuse_plan(const PlanRefusal& refusal, int tensor_ranks, const ModelConfig* config) {
   using enum PlanRefusal::Field;
   const std::string fitting = alternatives(refusal.fitting);
   switch (refusal.field) {
@@ -125,7 +125,8 @@ std::string alternatives(std::span<const int> numbers) {
 JobPlan plan_or_refuse(std::span<const RankLocation> locations, const EngineOptions& options,
                        const ModelConfig* config) {
   std::variant<JobPlan, PlanRefusal> plan = plan_job(locations, options, config);
-  if (const auto* refusal = std::get_if<PlanRefusal>(&plan)) refuse(*refusal, options.tensor_size, config);
+  if (const auto* refusal = std::get_if<PlanRefusal>(&plan))
+    refuse_plan(*refusal, options.tensor_size, config);
   return std::get<JobPlan>(std::move(plan));
 }
 

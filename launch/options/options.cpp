@@ -12,8 +12,6 @@
 namespace maniple {
 namespace {
 
-constexpr int32_t most = std::numeric_limits<int32_t>::max();
-
 Shard parse_shard(const std::string& name, const std::string& given) {
   const size_t slash = std::min(given.find('/'), given.size());
   const auto index = whole_text<uint64_t>(given.substr(0, slash));

@@ -9,7 +9,6 @@ namespace maniple {
 
 namespace {
 
-constexpr int tag = 0;
 constexpr size_t max_tested = 64;  // requests per call, however many peers there are
 
 }  // namespace

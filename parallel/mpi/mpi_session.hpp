@@ -10,6 +10,8 @@
 
 namespace maniple {
 
+constexpr int tag = 0;  // of all messages: each purpose has a communicator of its own
+
 // Throws Error (fault), naming this rank and the call, when `code` is not MPI_SUCCESS. statuses: those of a
 // call for several requests; entries that the call did not set must be zero.
 void check_mpi(int code, const char* call, std::span<const MPI_Status> statuses = {});

@@ -8,12 +8,6 @@
 
 namespace maniple {
 
-namespace {
-
-constexpr int tag = 0;
-
-}  // namespace
-
 MpiStageTransport::~MpiStageTransport() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   Backoff backoff(Backoff::Spin::no);

@@ -7,7 +7,6 @@ namespace maniple {
 
 namespace {
 
-constexpr int tag = 0;
 constexpr size_t largest_piece = size_t{1} << 30;  // MPI counts are int
 
 // f(piece) for each piece of bytes that one MPI call can take.

@@ -10,12 +10,10 @@
 namespace maniple::jinja {
 namespace {
 
-using Kind = Sequence::Kind;
-
 // The items for select, reject and map: none if the value is false or None.
 Items items_if_true(const Value& value) { return truth(value) ? items_of(value) : Items{}; }
 
-Value iterator_of(Items items) { return {Kind::iterator, std::move(items)}; }
+Value iterator_of(Items items) { return {Sequence::Kind::iterator, std::move(items)}; }
 
 int64_t need_whole(const Value& value, std::string_view what) {
   if (const auto number = value.whole()) return *number;
@@ -126,7 +124,7 @@ Value reverse(const Value& value, Arguments&, Frame&) {
 
 Value first(const Value& value, Arguments&, Frame&) {
   const auto* sequence = value.as<Sequence>();
-  if (sequence && sequence->kind == Kind::iterator && sequence->taken < sequence->items.size())
+  if (sequence && sequence->kind == Sequence::Kind::iterator && sequence->taken < sequence->items.size())
     return sequence->items[sequence->taken++];
   const Items items = items_of(value);
   return items.empty() ? Undefined{"no first item, the sequence was empty"} : items.front();
@@ -134,7 +132,8 @@ Value first(const Value& value, Arguments&, Frame&) {
 
 Value last(const Value& value, Arguments&, Frame&) {
   const auto* sequence = value.as<Sequence>();
-  if (sequence && sequence->kind == Kind::iterator) throw TemplateError("an iterator has no last item");
+  if (sequence && sequence->kind == Sequence::Kind::iterator)
+    throw TemplateError("an iterator has no last item");
   const Items items = items_of(value);
   return items.empty() ? Undefined{"no last item, the sequence was empty"} : items.back();
 }
@@ -239,8 +238,8 @@ Value format(const Value& value, Arguments& arguments, Frame&) {
   const Arguments values = std::exchange(arguments, {});
   if (!values.positional.empty() && !values.named.empty())
     throw TemplateError("format takes values in order or by name, not both");
-  return percent_format(text_of(value),
-                        values.named.empty() ? Value(Kind::tuple, values.positional) : Value(values.named));
+  return percent_format(text_of(value), values.named.empty() ? Value(Sequence::Kind::tuple, values.positional)
+                                                             : Value(values.named));
 }
 
 // Jinja's title, not Python's: words begin after white space, hyphens and opening brackets.

@@ -10,8 +10,6 @@
 namespace maniple::jinja {
 namespace {
 
-using Kind = Sequence::Kind;
-
 const std::string& need_text(const Value& value, std::string_view what) {
   if (const auto* text = value.as<std::string>()) return *text;
   throw TemplateError(fmt::format("{} must be a text, not {}", what, value.type()));
@@ -45,7 +43,7 @@ Value split_method(const std::string& text, Arguments& arguments) {
 Value affix_method(Arguments& arguments, const std::function<bool(const std::string&)>& has) {
   const Value affix = arguments.need("prefix");
   const auto* choices = affix.as<Sequence>();
-  if (!choices || choices->kind != Kind::tuple) return has(need_text(affix, "a prefix or suffix"));
+  if (!choices || choices->kind != Sequence::Kind::tuple) return has(need_text(affix, "a prefix or suffix"));
   return std::ranges::any_of(choices->items,
                              [&](const Value& each) { return has(need_text(each, "a prefix or suffix")); });
 }
@@ -116,7 +114,7 @@ std::optional<Value> dict_method(const Value& value, std::string_view name) {
     Items items = name == "items" ? pairs_of(entries) : Items{};
     if (name != "items")
       for (const auto& [key, entry] : entries) items.push_back(name == "keys" ? Value(key) : entry);
-    return {Kind::view, std::move(items)};
+    return {Sequence::Kind::view, std::move(items)};
   }};
 }
 
@@ -141,7 +139,7 @@ Value range(Arguments& arguments, Frame&) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, stride, &i)) break;
   }
-  return {Kind::range, std::move(items)};
+  return {Sequence::Kind::range, std::move(items)};
 }
 
 // dict and namespace take a dictionary, and names with values.

@@ -11,10 +11,11 @@ namespace maniple::jinja {
 namespace {
 
 constexpr size_t max_size = size_t{1} << 26;  // bytes of a text or list
-constexpr int max_depth = 200;                // of nested values, for the recursions over them
+constexpr int max_nesting = 200;              // of nested values, for the recursions over them
 
 int checked_depth(int depth) {
-  if (depth > max_depth) throw TemplateError(fmt::format("values nested deeper than {} levels", max_depth));
+  if (depth > max_nesting)
+    throw TemplateError(fmt::format("values nested deeper than {} levels", max_nesting));
   return depth;
 }
 

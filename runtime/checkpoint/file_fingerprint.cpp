@@ -2,6 +2,7 @@
 #include <kernels/support/counted.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
 #include <runtime/checkpoint/packed_index.hpp>
+#include <runtime/checkpoint/safetensors.hpp>
 
 #include <xxhash.h>
 
@@ -13,7 +14,6 @@ namespace maniple {
 namespace {
 
 constexpr uint64_t large_file = uint64_t{64} << 20;
-constexpr uint64_t max_header_bytes = 100'000'000;  // the parser's limit
 
 uint64_t hash_of(const InputFile& file, uint64_t offset, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(std::min(size, file.size() - offset));

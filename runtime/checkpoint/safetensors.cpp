@@ -15,7 +15,6 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t length_bytes = 8;
-constexpr uint64_t max_header_bytes = 100'000'000;  // the format's own limit
 
 struct StoredType {
   std::string_view name;

@@ -6,6 +6,8 @@
 
 namespace maniple {
 
+constexpr uint64_t max_header_bytes = 100'000'000;  // the format's own limit
+
 struct StoredTensor {
   TensorInfo info;
   uint64_t offset = 0;  // of its first byte: row major, dense

@@ -4,7 +4,7 @@
 needs mpich libmpich-dev
 cd "$root"
 build=build/mpich
-cmake -G Ninja -S . -B $build -DCMAKE_BUILD_TYPE=Release -DMANIPLE_CUDA=OFF -DMANIPLE_WERROR=ON \
+cmake -G Ninja -S . -B $build -DCMAKE_BUILD_TYPE=Release -DMANIPLE_CUDA=OFF -DMANIPLE_WERROR=ON -DMANIPLE_UNITY=ON \
   -DMPI_C_COMPILER=mpicc.mpich -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)"
 cmake --build $build --target maniple parallel_mpi_test
 readelf -d $build/maniple | grep -q 'NEEDED.*libmpich' || bad "it is not linked with MPICH"

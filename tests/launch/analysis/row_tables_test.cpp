@@ -9,7 +9,9 @@ namespace {
 
 using testing::HasSubstr;
 
-RecordedRun run_of(Record record) { return {"a.h5", {{"a.h5", "a.h5", std::move(record), false, {}}}}; }
+RecordedRun run_in_a_file(Record record) {
+  return {"a.h5", {{"a.h5", "a.h5", std::move(record), false, {}}}};
+}
 
 void add_step(Record& record, uint32_t weight, double begin, double end, uint64_t sequences) {
   StepRow row{.weight = weight,
@@ -35,15 +37,15 @@ TEST(StepTable, GroupsByTheNumberOfSequences) {
   add_step(record, 1, 0.01, 0.02, 3);
   add_step(record, 1, 0.02, 0.05, 3);
   add_step(record, 4, 0.05, 0.13, 48);
-  const std::string text = step_table_text(run_of(std::move(record)));
+  const std::string text = step_table_text(run_in_a_file(std::move(record)));
   EXPECT_THAT(text, HasSubstr("          2-3        3    10.00    26.00    29.60     2.67     80.0     20.0  "
                               "   10.0      1.0      9.0     25.0\n"));
   EXPECT_THAT(text, HasSubstr("         8-15        4    20.00    20.00    20.00    12.00     80.0"));
-  EXPECT_THAT(step_table_text(run_of(empty_record())), HasSubstr("no steps were recorded"));
+  EXPECT_THAT(step_table_text(run_in_a_file(empty_record())), HasSubstr("no steps were recorded"));
 }
 
 TEST(RequestTable, HasQuantilesAndTheSlowestTen) {
-  const RecordedRun run = run_of(made_job({}));
+  const RecordedRun run = run_in_a_file(made_job({}));
   const std::string text = request_table_text(run, summarize(run));
   EXPECT_THAT(text, HasSubstr("TPOT (ms)              50.00     50.00     50.00     50.00\n"));
   EXPECT_THAT(
@@ -56,7 +58,7 @@ TEST(RequestTable, HasQuantilesAndTheSlowestTen) {
 }
 
 TEST(Fom, IsOneLineForTestSuites) {
-  const RecordedRun run = run_of(made_job({}));
+  const RecordedRun run = run_in_a_file(made_job({}));
   EXPECT_EQ(fom_text(summarize(run)), "fom: out_tok_per_s = 251.2 tokens/s\n");
   EXPECT_EQ(fom_text(Summary{}), "");
 }

@@ -7,7 +7,7 @@
 namespace maniple {
 namespace {
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
+constexpr double no_figure = std::numeric_limits<double>::quiet_NaN();
 
 Evidence evidence_of(std::vector<NamedInterval> results) {
   Evidence evidence;
@@ -30,7 +30,7 @@ TEST(Verdict, AWideIntervalIsNoisyAndNamed) {
 }
 
 TEST(Verdict, WithoutAnIntervalNothingIsValid) {
-  EXPECT_EQ(result_line(judge(evidence_of({{"a", {100, 96, 104}}, {"b", {1, none, none}}}))),
+  EXPECT_EQ(result_line(judge(evidence_of({{"a", {100, 96, 104}}, {"b", {1, no_figure, no_figure}}}))),
             "RESULT NOISY: too few repeats for a 95 % interval, 6 wanted\n");
 }
 
@@ -50,7 +50,7 @@ TEST(Verdict, ADriftOfTheProbeIsInvalidInBothDirections) {
     evidence.probe_drift = drift;
     EXPECT_EQ(result_line(judge(evidence)), "RESULT INVALID: probe drift 9.0 %, at most 5 % wanted\n");
   }
-  evidence.probe_drift = none;
+  evidence.probe_drift = no_figure;
   EXPECT_EQ(judge(evidence).quality, Quality::invalid);
 }
 

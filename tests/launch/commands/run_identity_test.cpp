@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 class ModelCopy {
  public:
-  ModelCopy() : path_(testing::TempDir() + "maniple_model_copy") {
+  ModelCopy() : path_(::testing::TempDir() + "maniple_model_copy") {
     fs::remove_all(path_);
     fs::copy(MANIPLE_TEST_DATA "/models/tiny-qwen3", path_);
   }

@@ -31,7 +31,7 @@ json chat_line(const json& more) {
 
 RequestLine parsed(const json& line) { return parse_request({7, line.dump()}); }
 
-void expect_refusal(const json& line, const std::string& part) {
+void expect_batch_refusal(const json& line, const std::string& part) {
   try {
     parsed(line);
     ADD_FAILURE() << "was not refused: " << line;
@@ -101,15 +101,15 @@ TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
                                              {{"presence_penalty", -1}},
                                              {{"logit_bias", {{"5", 1}}}},
                                              {{"stream_options", {{"include_usage", true}}}}})
-    expect_refusal(completion_line(asked), "body." + asked.items().begin().key() + " is ");
+    expect_batch_refusal(completion_line(asked), "body." + asked.items().begin().key() + " is ");
   for (const json& asked : std::vector<json>{{{"tool_choice", "required"}},
                                              {{"parallel_tool_calls", false}},
                                              {{"response_format", {{"type", "json_object"}}}}})
-    expect_refusal(chat_line(asked), "body." + asked.items().begin().key() + " is ");
-  expect_refusal(chat_line({{"prompt", "x"}}), "unknown field \"prompt\"");
-  expect_refusal(completion_line({{"messages", json::array()}}), "unknown field \"messages\"");
-  expect_refusal(completion_line({{"reasoning_effort", "low"}}), "unknown field \"reasoning_effort\"");
-  expect_refusal(completion_line({{"max_token", 1}}), "did you mean \"max_tokens\"?");
+    expect_batch_refusal(chat_line(asked), "body." + asked.items().begin().key() + " is ");
+  expect_batch_refusal(chat_line({{"prompt", "x"}}), "unknown field \"prompt\"");
+  expect_batch_refusal(completion_line({{"messages", json::array()}}), "unknown field \"messages\"");
+  expect_batch_refusal(completion_line({{"reasoning_effort", "low"}}), "unknown field \"reasoning_effort\"");
+  expect_batch_refusal(completion_line({{"max_token", 1}}), "did you mean \"max_tokens\"?");
 }
 
 TEST(BatchRequest, IsRefusedWithItsLine) {
@@ -118,25 +118,26 @@ TEST(BatchRequest, IsRefusedWithItsLine) {
     line.erase(name);
     return line;
   };
-  expect_refusal(without("body"), "body is missing");
-  expect_refusal(without("custom_id"), "custom_id is missing");
-  expect_refusal(without("url"), "url is missing");
+  expect_batch_refusal(without("body"), "body is missing");
+  expect_batch_refusal(without("custom_id"), "custom_id is missing");
+  expect_batch_refusal(without("url"), "url is missing");
   json other = completion_line();
   other["url"] = "/v1/embeddings";
-  expect_refusal(other, "url is \"/v1/embeddings\"; supported: /v1/completions");
+  expect_batch_refusal(other, "url is \"/v1/embeddings\"; supported: /v1/completions");
   other = completion_line();
   other["method"] = "GET";
-  expect_refusal(other, "method is \"GET\"");
+  expect_batch_refusal(other, "method is \"GET\"");
   other["more"] = 1;
-  expect_refusal(other, "unknown field \"more\"");
-  expect_refusal(completion_line(json::parse(R"({"model":null})")), "body.model is missing");
-  expect_refusal(completion_line({{"model", 5}}), "body.model is 5");
-  expect_refusal(completion_line(json::parse(R"({"prompt":null})")), "body.prompt is missing");
-  expect_refusal(completion_line({{"prompt", {"a", "b"}}}), "body.prompt is");
-  expect_refusal(chat_line({{"messages", json::array()}}), "body.messages is []");
-  expect_refusal(chat_line({{"top_logprobs", 2}}), "body.top_logprobs is 2");
-  expect_refusal(chat_line({{"max_tokens", 2}, {"max_completion_tokens", 3}}), "max_completion_tokens is 3");
-  expect_refusal(chat_line({{"user", 5}}), "body.user is 5");
+  expect_batch_refusal(other, "unknown field \"more\"");
+  expect_batch_refusal(completion_line(json::parse(R"({"model":null})")), "body.model is missing");
+  expect_batch_refusal(completion_line({{"model", 5}}), "body.model is 5");
+  expect_batch_refusal(completion_line(json::parse(R"({"prompt":null})")), "body.prompt is missing");
+  expect_batch_refusal(completion_line({{"prompt", {"a", "b"}}}), "body.prompt is");
+  expect_batch_refusal(chat_line({{"messages", json::array()}}), "body.messages is []");
+  expect_batch_refusal(chat_line({{"top_logprobs", 2}}), "body.top_logprobs is 2");
+  expect_batch_refusal(chat_line({{"max_tokens", 2}, {"max_completion_tokens", 3}}),
+                       "max_completion_tokens is 3");
+  expect_batch_refusal(chat_line({{"user", 5}}), "body.user is 5");
 }
 
 Completion scored() {

@@ -17,7 +17,7 @@ std::string prompt(const std::string& request) {
   return chat_prompt(all_variables, ordered_json::parse(request), 0);
 }
 
-std::string refusal(const std::string& request) {
+std::string chat_refusal(const std::string& request) {
   try {
     return "gave " + prompt(request);
   } catch (const Error& error) {
@@ -66,18 +66,19 @@ TEST(ChatPrompt, GivesPartsToATemplateThatReadsThemInMessagesOfThatRole) {
 }
 
 TEST(ChatPrompt, RefusesWhatIsMistypedOrAsksForAnotherPrompt) {
-  EXPECT_EQ(refusal("{}"), "messages is missing or empty");
-  EXPECT_EQ(refusal(R"({"messages": []})"), "messages is missing or empty");
-  EXPECT_EQ(refusal(R"({"messages": "hi"})"), "messages must be a list of messages");
-  EXPECT_EQ(refusal(R"({"messages": [1], "tools": {}})"), "tools must be a list");
-  EXPECT_EQ(refusal(R"({"messages": [1], "enable_thinking": 1})"), "enable_thinking must be true or false");
-  EXPECT_EQ(refusal(R"({"messages": [1], "chat_template_kwargs": []})"),
+  EXPECT_EQ(chat_refusal("{}"), "messages is missing or empty");
+  EXPECT_EQ(chat_refusal(R"({"messages": []})"), "messages is missing or empty");
+  EXPECT_EQ(chat_refusal(R"({"messages": "hi"})"), "messages must be a list of messages");
+  EXPECT_EQ(chat_refusal(R"({"messages": [1], "tools": {}})"), "tools must be a list");
+  EXPECT_EQ(chat_refusal(R"({"messages": [1], "enable_thinking": 1})"),
+            "enable_thinking must be true or false");
+  EXPECT_EQ(chat_refusal(R"({"messages": [1], "chat_template_kwargs": []})"),
             "chat_template_kwargs must be an object");
-  EXPECT_NE(refusal(R"({"messages": [1], "continue_final_message": true})").find("is not supported"),
+  EXPECT_NE(chat_refusal(R"({"messages": [1], "continue_final_message": true})").find("is not supported"),
             std::string::npos);
-  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]})"),
+  EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]})"),
             "content has a part of type \"input_audio\"; supported: text");
-  EXPECT_NE(refusal(R"([])").find("missing"), std::string::npos);
+  EXPECT_NE(chat_refusal(R"([])").find("missing"), std::string::npos);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace {
 class InputFileOnDisk {
  public:
   explicit InputFileOnDisk(const std::string& content)
-      : path_(testing::TempDir() + "maniple_requests_XXXXXX") {
+      : path_(::testing::TempDir() + "maniple_requests_XXXXXX") {
     ::close(::mkstemp(path_.data()));
     std::ofstream(path_, std::ios::binary) << content;
   }
@@ -202,7 +202,7 @@ TEST(Validation, ShowsTenErrorsAndCountsTheOthers) {
 }
 
 std::string gzipped(const std::string& content) {
-  const std::string path = testing::TempDir() + "maniple_requests_gzip";
+  const std::string path = ::testing::TempDir() + "maniple_requests_gzip";
   gzFile file = gzopen(path.c_str(), "wb");
   gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
   gzclose(file);
@@ -305,7 +305,7 @@ TEST(Lines, OfAFileThatIsReplacedAreThoseOfTheOldOne) {
 TEST(Validation, RefusesAnInputWithoutRequestsAndOneThatIsNotThere) {
   EXPECT_NE(validation_error("\n\n").find("holds no request"), std::string::npos);
   EXPECT_THROW(LineReader("/nowhere/prompts.jsonl"), Error);
-  EXPECT_THROW(LineReader reader(testing::TempDir()), Error);
+  EXPECT_THROW(LineReader reader(::testing::TempDir()), Error);
 }
 
 TEST(Validation, CountsChatsThatStateNoLimitAndFindsRawText) {

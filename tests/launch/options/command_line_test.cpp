@@ -22,7 +22,7 @@ class Files : public testing::Test {
     std::ofstream(folder_ / name) << content;
     return folder_ / name;
   }
-  const fs::path folder_ = fs::path(testing::TempDir()) / "maniple_command_line";
+  const fs::path folder_ = fs::path(::testing::TempDir()) / "maniple_command_line";
 };
 
 TEST(CommandLine, HelpAndVersionAreThereForEveryCommandInBothSpellings) {

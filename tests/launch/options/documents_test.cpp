@@ -14,7 +14,7 @@ using Names = std::set<std::string>;
 
 using testing::HasSubstr;
 
-std::string printed(const Args& args) { return std::get<Notice>(parse_arguments(args)).text; }
+std::string printed_by(const Args& args) { return std::get<Notice>(parse_arguments(args)).text; }
 
 // The first group of each match.
 Names found(const std::string& text, const char* pattern) {
@@ -33,17 +33,17 @@ INSTANTIATE_TEST_SUITE_P(Of, Documents,
                          [](const auto& of) { return of.param; });
 
 TEST_P(Documents, HaveTheOptionsOfTheHelp) {
-  const Names in_help = found(printed({GetParam(), "--help"}), R"(^  (?:-. \[ )?(--[a-z-]+))");
+  const Names in_help = found(printed_by({GetParam(), "--help"}), R"(^  (?:-. \[ )?(--[a-z-]+))");
   EXPECT_GE(in_help.size(), 4U);
-  const std::string page = std::regex_replace(printed({GetParam(), "--man"}), std::regex(R"(\\-)"), "-");
+  const std::string page = std::regex_replace(printed_by({GetParam(), "--man"}), std::regex(R"(\\-)"), "-");
   EXPECT_EQ(found(page, R"(^\.BR (?:-. ", " )?(--[a-z-]+))"), in_help);
-  const std::string part = printed({GetParam(), "--completion"});
+  const std::string part = printed_by({GetParam(), "--completion"});
   EXPECT_EQ(found(part.substr(0, part.find("case $previous")), R"((--[a-z-]+))"), in_help);
-  EXPECT_THAT(printed({"--completion"}), HasSubstr(part));
+  EXPECT_THAT(printed_by({"--completion"}), HasSubstr(part));
 }
 
 TEST_P(Documents, KeepEveryLineOfText) {
-  std::string page = std::regex_replace(printed({GetParam(), "--man"}), std::regex(R"(\\-)"), "-");
+  std::string page = std::regex_replace(printed_by({GetParam(), "--man"}), std::regex(R"(\\-)"), "-");
   const Names requests = found(page, R"(^(\.[A-Za-z]+))");
   for (const std::string& request : requests)
     EXPECT_TRUE(Names({".TH", ".SH", ".SS", ".B", ".BR", ".TP", ".PP", ".EX", ".EE"}).contains(request))
@@ -51,17 +51,18 @@ TEST_P(Documents, KeepEveryLineOfText) {
 }
 
 TEST(CompletionScript, KnowsChoicesAndPlaces) {
-  const std::string script = printed({"generate", "--completion"});
+  const std::string script = printed_by({"generate", "--completion"});
   for (const char* part : {"--dtype) values='auto bf16 fp16 fp32' ;;", "--model|--run-dir) kind=directory ;;",
                            "--kv-cache-dtype) values='auto fp8 bf16 fp16 fp32' ;;",
                            "--schedule) values='mixed prefill-first' ;;"})
     EXPECT_THAT(script, HasSubstr(part));
-  EXPECT_THAT(printed({"status", "--completion"}), HasSubstr("words=yes"));
-  EXPECT_THAT(printed({"bench", "--completion"}), HasSubstr("words='throughput latency comm load kernels'"));
+  EXPECT_THAT(printed_by({"status", "--completion"}), HasSubstr("words=yes"));
+  EXPECT_THAT(printed_by({"bench", "--completion"}),
+              HasSubstr("words='throughput latency comm load kernels'"));
 }
 
 TEST(OverviewPage, LeadsToThoseOfTheCommands) {
-  const std::string page = printed({"--man"});
+  const std::string page = printed_by({"--man"});
   for (const char* part : {".TH MANIPLE 1", "maniple\\-generate (1),", "maniple\\-scaling (1)\n", ".B 75"})
     EXPECT_THAT(page, HasSubstr(part));
 }

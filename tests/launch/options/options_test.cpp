@@ -14,7 +14,8 @@ void expect_mentions(const std::string& text, const std::string& part) {
 
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& content) : path_(testing::TempDir() + "maniple_options_XXXXXX") {
+  explicit TemporaryFile(const std::string& content)
+      : path_(::testing::TempDir() + "maniple_options_XXXXXX") {
     ::close(::mkstemp(path_.data()));
     std::ofstream(path_) << content;
   }

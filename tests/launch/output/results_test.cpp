@@ -20,7 +20,7 @@ namespace {
 
 class OutputPath {
  public:
-  OutputPath() : path_(testing::TempDir() + "maniple_results_XXXXXX") { ::close(::mkstemp(path_.data())); }
+  OutputPath() : path_(::testing::TempDir() + "maniple_results_XXXXXX") { ::close(::mkstemp(path_.data())); }
   ~OutputPath() { std::remove(path_.c_str()); }
   const std::string& path() const { return path_; }
   std::string content() const {

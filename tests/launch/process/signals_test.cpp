@@ -92,7 +92,7 @@ std::string status_after_sigterm(const std::filesystem::path& folder, bool fault
 
 TEST(SignalsDeathTest, WhereNothingIsInFlightSigtermLeavesTheWordOfAStopUnlessThereWasAFault) {
   ::testing::FLAGS_gtest_death_test_style = "fast";
-  const std::filesystem::path folder = testing::TempDir() + fmt::format("maniple-word-{}", ::getpid());
+  const std::filesystem::path folder = ::testing::TempDir() + fmt::format("maniple-word-{}", ::getpid());
   EXPECT_EQ(status_after_sigterm(folder, false), "word");
   EXPECT_EQ(status_after_sigterm(folder, true), "status");
   EXPECT_EQ(status_after_sigterm(folder, false, ExitCode::complete), "word")
@@ -101,7 +101,7 @@ TEST(SignalsDeathTest, WhereNothingIsInFlightSigtermLeavesTheWordOfAStopUnlessTh
 
 TEST(SignalsDeathTest, WhileRequestsRunSigtermLeavesTheWordBeforeAnythingElse) {
   ::testing::FLAGS_gtest_death_test_style = "fast";
-  const std::filesystem::path folder = testing::TempDir() + fmt::format("maniple-run-{}", ::getpid());
+  const std::filesystem::path folder = ::testing::TempDir() + fmt::format("maniple-run-{}", ::getpid());
   std::filesystem::create_directory(folder);
   std::ofstream(folder / "word") << "word";
   const auto serving = [&] {

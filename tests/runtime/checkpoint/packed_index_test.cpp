@@ -18,7 +18,7 @@ void write_packed(const std::filesystem::path& path, const std::string& index) {
       user_block_of(size, {user_block_bytes, index.size(), XXH64(index.data(), index.size(), 0)}) + index);
 }
 
-std::string refusal_of(const std::filesystem::path& path) {
+std::string refusal_of_file(const std::filesystem::path& path) {
   return input_error_of([&] { ModelFiles files(path); });
 }
 
@@ -27,7 +27,7 @@ TEST(PackedIndex, SaysWhatAFileIsThatIsNoModel) {
   const std::filesystem::path path = directory / "m.h5";
   const auto refusal = [&](const std::string& content) {
     write_file(path, content);
-    return refusal_of(path);
+    return refusal_of_file(path);
   };
   expect_contains(refusal(""), "m.h5 is no model file: it is empty");
   expect_contains(refusal("a text\n"), "m.h5 is no model file: it is text");
@@ -44,11 +44,11 @@ TEST(PackedIndex, SaysBothSizesOfATruncatedFile) {
   const uint64_t size = std::filesystem::file_size(path);
   for (const uint64_t left : {size - 1, user_block_bytes}) {
     std::filesystem::resize_file(path, left);
-    expect_contains(refusal_of(path),
+    expect_contains(refusal_of_file(path),
                     fmt::format("it is truncated: {} bytes, and maniple convert wrote {}", left, size));
   }
   std::filesystem::resize_file(path, 100);
-  expect_contains(refusal_of(path), "it is truncated, to 100 bytes");
+  expect_contains(refusal_of_file(path), "it is truncated, to 100 bytes");
 }
 
 TEST(PackedIndex, RefusesAnyFlippedByteOfUserBlockOrIndex) {
@@ -61,7 +61,7 @@ TEST(PackedIndex, RefusesAnyFlippedByteOfUserBlockOrIndex) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     write_file(path, damaged);
-    expect_contains(refusal_of(path),
+    expect_contains(refusal_of_file(path),
                     i < user_block_bytes ? "no model file" : "was rewritten by another program");
   }
 }
@@ -75,7 +75,7 @@ TEST(PackedIndex, NamesBothVersionsOfAnotherSchema) {
   const uint64_t hash = XXH64(block.data(), 48, 0);
   std::memcpy(&block[48], &hash, sizeof hash);
   write_file(path, block);
-  expect_contains(refusal_of(path), "version 2.0 of the schema maniple-model; this maniple reads 1.x");
+  expect_contains(refusal_of_file(path), "version 2.0 of the schema maniple-model; this maniple reads 1.x");
 }
 
 // 1.0 has XXH64 in `hashes`, 1.1 XXH3 in `xxh3`; a later minor version may say more.
@@ -129,10 +129,10 @@ TEST(PackedIndex, RefusesWhatAnIndexMayNotSay) {
   };
   for (const auto& [text, says] : cases) {
     write_packed(path, text);
-    expect_contains(refusal_of(path), says);
+    expect_contains(refusal_of_file(path), says);
   }
   write_file(path, user_block_of(user_block_bytes, {0, uint64_t{1} << 60, 0}));
-  expect_contains(refusal_of(path), "its index is said to have 1152921504606846976 bytes");
+  expect_contains(refusal_of_file(path), "its index is said to have 1152921504606846976 bytes");
 }
 
 TEST(PackedIndex, RefusesNamesThatNoFileHas) {
@@ -151,7 +151,7 @@ TEST(PackedIndex, RefusesNamesThatNoFileHas) {
     write_packed(path, text(255));
     EXPECT_NO_THROW(ModelFiles{path});
     write_packed(path, text(256));
-    expect_contains(refusal_of(path), "nnn... has 256 bytes; at most 255 are possible");
+    expect_contains(refusal_of_file(path), "nnn... has 256 bytes; at most 255 are possible");
   }
 }
 

@@ -78,8 +78,8 @@ TEST(QuantisationConfig, IsRefusedByFieldValueAndWhatIsRead) {
   }
 }
 
-struct Checkpoint {
-  explicit Checkpoint(const char* name)
+struct DamagedCheckpoint {
+  explicit DamagedCheckpoint(const char* name)
       : config(read_model_config(model_directory(name))), index(read_index(model_directory(name))) {
     read_known_tensors(index, config);
   }
@@ -110,12 +110,12 @@ struct Checkpoint {
 TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
   struct Refusal {
     const char* model;
-    std::function<void(Checkpoint&)> change;
+    std::function<void(DamagedCheckpoint&)> change;
     std::vector<std::string> parts;
   };
   const std::string q = "self_attn.q_proj", k = "self_attn.k_proj", layer = "model.layers.0.";
   const auto erase = [layer](const std::string& name) {
-    return [layer, name](Checkpoint& c) { c.index.tensors.erase(layer + name); };
+    return [layer, name](DamagedCheckpoint& c) { c.index.tensors.erase(layer + name); };
   };
   const Refusal refusals[] = {
       {"q-gptq", erase(q + ".scales"), {"lacks 1", layer + q + ".scales"}},
@@ -125,44 +125,44 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
       {"q-w4a16", erase("mlp.up_proj.weight_scale"), {"lacks 1", "mlp.up_proj.weight_scale"}},
       {"q-fp8-block-1layer", erase(q + ".weight_scale_inv"), {"lacks 1", q + ".weight_scale_inv"}},
       {"q-gptq",
-       [&](Checkpoint& c) { c.tensor(q + ".scales").info.shape[0] += 1; },
+       [&](DamagedCheckpoint& c) { c.tensor(q + ".scales").info.shape[0] += 1; },
        {q + ".scales", "has the shape [3, 256]", "[2, 256]"}},
       {"q-w4a16",
-       [&](Checkpoint& c) { c.set<int64_t>(q + ".weight_shape", 0, 3); },
+       [&](DamagedCheckpoint& c) { c.set<int64_t>(q + ".weight_shape", 0, 3); },
        {q + ".weight_shape says [3, 128]", "[256, 128]"}},
       {"q-fp8-static-kv",
-       [&](Checkpoint& c) { c.set<uint16_t>(q + ".input_scale", 0, 0); },
+       [&](DamagedCheckpoint& c) { c.set<uint16_t>(q + ".input_scale", 0, 0); },
        {q + ".input_scale is 0"}},
       {"q-int8",
-       [&](Checkpoint& c) { c.tensor(q + ".weight").info.stored_type = "U8"; },
+       [&](DamagedCheckpoint& c) { c.tensor(q + ".weight").info.stored_type = "U8"; },
        {q + ".weight", "U8", "I8 is", "int-quantized"}},
       {"q-fp8-channel",
-       [&](Checkpoint& c) { c.tensor(q + ".weight").info.stored_type = "F8_E5M2"; },
+       [&](DamagedCheckpoint& c) { c.tensor(q + ".weight").info.stored_type = "F8_E5M2"; },
        {q + ".weight", "F8_E5M2", "F8_E4M3 is"}},
       {"q-gptq-act",
-       [&](Checkpoint& c) { c.set<int32_t>(q + ".g_idx", 7, 4); },
+       [&](DamagedCheckpoint& c) { c.set<int32_t>(q + ".g_idx", 7, 4); },
        {q + ".g_idx", "input 7 is in group 4", "4 groups of 32"}},
       {"q-gptq-act",
-       [&](Checkpoint& c) { c.set<int32_t>(q + ".g_idx", 7, -3); },
+       [&](DamagedCheckpoint& c) { c.set<int32_t>(q + ".g_idx", 7, -3); },
        {q + ".g_idx", "input 7 is in group -3"}},
       {"q-gptq-act",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          for (size_t i = 0; i < 128; ++i) c.set<int32_t>(q + ".g_idx", i, 0);
        },
        {q + ".g_idx", "gives group 0 128 inputs instead of 32"}},
       {"q-gptq-act",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          for (size_t i = 0; i < 128; ++i) c.set<int32_t>(k + ".g_idx", i, static_cast<int32_t>(i / 32));
        },
        {q, k, "different ways"}},
       {"q-gptq",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          std::vector<std::byte>& zeros = c.tensor(q + ".qzeros").value;
          zeros.assign(zeros.size(), std::byte{0x88});
        },
        {"version 1", "version 2", q}},
       {"q-int8",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          c.index.tensors.erase(layer + k + ".weight_scale");
          c.tensor(k + ".weight") = c.index.tensors.at("model.layers.0.self_attn.k_proj.weight");
          c.tensor(k + ".weight").info.stored_type = "BF16";
@@ -170,48 +170,48 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
        },
        {q, k, "different ways"}},
       {"q-int8",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          c.configure("ignore", {"lm_head", "re:.*layers.0.self_attn.q"});
        },
        {layer + q, "re:.*layers.0.self_attn.q", "stored quantised"}},
       {"q-awq",
-       [&](Checkpoint& c) { c.configure("modules_to_not_convert", {"up_proj"}); },
+       [&](DamagedCheckpoint& c) { c.configure("modules_to_not_convert", {"up_proj"}); },
        {"mlp.up_proj", "\"up_proj\"", "stored quantised"}},
       {"q-moe-awq",
        erase("mlp.experts.3.up_proj.scales"),
        {"lacks 1", layer + "mlp.experts.3.up_proj.scales"}},
       {"q-moe-gptq",
-       [&](Checkpoint& c) { c.tensor("block_sparse_moe.experts.2.w2.scales").info.shape[1] = 64; },
+       [&](DamagedCheckpoint& c) { c.tensor("block_sparse_moe.experts.2.w2.scales").info.shape[1] = 64; },
        {layer + "block_sparse_moe.experts.2.w2.scales", "has the shape [3, 64]", "[3, 128]"}},
       {"q-moe-gptq",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          EXPECT_TRUE(c.tensor("block_sparse_moe.experts.1.w3.g_idx").value.empty());
          c.set_groups("block_sparse_moe.experts.1.w3.g_idx", 128, 64);
          c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 2);
        },
        {"block_sparse_moe.experts.1.w3.g_idx", "input 0 is in group 2", "2 groups of 64"}},
       {"q-moe-gptq",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          c.set_groups("block_sparse_moe.experts.1.w3.g_idx", 128, 64);
          c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 0, 1);
          c.set<int32_t>("block_sparse_moe.experts.1.w3.g_idx", 64, 0);
        },
        {layer + "block_sparse_moe.experts.1.w3", "desc_act", "experts"}},
       {"q-moe-gptq",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          c.tensor("block_sparse_moe.experts.2.w2.scales").info.stored_type = "F32";
          c.tensor("block_sparse_moe.experts.2.w2.scales").info.dtype = DType::fp32;
        },
        {"experts.0.w2", "experts.2.w2", "different ways"}},
       {"q-moe-gptq",
-       [&](Checkpoint& c) {
+       [&](DamagedCheckpoint& c) {
          c.index.tensors[layer + "block_sparse_moe.gate.qweight"] = c.tensor("block_sparse_moe.gate.weight");
          c.index.tensors.erase(layer + "block_sparse_moe.gate.weight");
        },
        {"lacks 1", "block_sparse_moe.gate.weight", "block_sparse_moe.gate.qweight"}},
   };
   for (const Refusal& refusal : refusals) {
-    Checkpoint checkpoint(refusal.model);
+    DamagedCheckpoint checkpoint(refusal.model);
     refusal.change(checkpoint);
     const std::string message = checkpoint.refusal();
     for (const std::string& part : refusal.parts) expect_contains(message, part);
@@ -220,7 +220,7 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
 
 TEST(QuantisedTensors, AreRefusedWhereWordsWouldBeCut) {
   for (const char* model : {"q-gptq", "q-awq"}) {
-    const Checkpoint checkpoint(model);
+    const DamagedCheckpoint checkpoint(model);
     const std::string module = "model.layers.0.self_attn.q_proj";
     expect_contains(refusal_of([&] {
                       scheme_of(checkpoint.config)->of(module, {12, 64}, &checkpoint.index);
@@ -230,14 +230,14 @@ TEST(QuantisedTensors, AreRefusedWhereWordsWouldBeCut) {
 }
 
 TEST(QuantisedTensors, OfExpertsAreRefusedInTwoForms) {
-  Checkpoint checkpoint("tiny-qwen3-moe");
+  DamagedCheckpoint checkpoint("tiny-qwen3-moe");
   checkpoint.index.tensors["model.layers.0.mlp.experts.gate_up_proj"] =
       checkpoint.tensor("mlp.experts.0.up_proj.weight");
   expect_contains(checkpoint.refusal(), "fused (model.layers.0.mlp.experts.gate_up_proj)");
 }
 
 TEST(QuantisedTensors, AreRefusedByTypeWhereTheConfigSaysNothingOfThem) {
-  Checkpoint checkpoint("tiny-qwen3");
+  DamagedCheckpoint checkpoint("tiny-qwen3");
   checkpoint.tensor("mlp.up_proj.weight").info.stored_type = "F8_E4M3";
   const std::string message = checkpoint.refusal();
   expect_contains(message, "model.layers.0.mlp.up_proj.weight is stored as F8_E4M3");
@@ -245,7 +245,7 @@ TEST(QuantisedTensors, AreRefusedByTypeWhereTheConfigSaysNothingOfThem) {
 }
 
 TEST(QuantisedTensors, KnowNoNumbersThatAreNone) {
-  const Checkpoint fp8("q-fp8-channel");
+  const DamagedCheckpoint fp8("q-fp8-channel");
   const auto stored = scheme_of(fp8.config)->of("m", {2, 4}, &fp8.index);
   const TensorInfo codes{"F8_E4M3", {}, {2, 4}, 8}, scales{"BF16", DType::bf16, {2, 1}, 4};
   const auto message_of = [&](std::vector<std::byte> code_bytes, std::vector<std::byte> scale_bytes) {
@@ -266,14 +266,14 @@ TEST(QuantisedTensors, KnowNoNumbersThatAreNone) {
 }
 
 TEST(QuantisedTensors, HaveAWarningWhereProgramsReadZeroPointsInDifferentWays) {
-  const auto warning = [](const Checkpoint& c) { return scheme_of(c.config)->warning(c.index); };
+  const auto warning = [](const DamagedCheckpoint& c) { return scheme_of(c.config)->warning(c.index); };
   for (const char* symmetric : {"q-gptq", "q-moe-gptq", "q-awq", "q-w8a16", "tiny-qwen3"})
-    EXPECT_EQ(warning(Checkpoint(symmetric)), "") << symmetric;
-  Checkpoint asymmetric("q-gptq-act");
+    EXPECT_EQ(warning(DamagedCheckpoint(symmetric)), "") << symmetric;
+  DamagedCheckpoint asymmetric("q-gptq-act");
   expect_contains(warning(asymmetric), "zero points are asymmetric and stored minus one");
   asymmetric.configure("checkpoint_format", "gptq_v2");
   EXPECT_EQ(warning(asymmetric), "");
-  Checkpoint one_module("q-gptq");
+  DamagedCheckpoint one_module("q-gptq");
   one_module.tensor("mlp.up_proj.qzeros").value = {std::byte{0x77}, std::byte{0x77}, std::byte{0x77},
                                                    std::byte{0x76}};
   expect_contains(warning(one_module), "version 1 of GPTQ");
@@ -281,7 +281,7 @@ TEST(QuantisedTensors, HaveAWarningWhereProgramsReadZeroPointsInDifferentWays) {
 
 // Old programs store a bias of zeros beside every matrix; another bias would be lost.
 TEST(QuantisedTensors, MayHaveABiasOfZerosThatTheModelHasNone) {
-  Checkpoint checkpoint("q-gptq-act");
+  DamagedCheckpoint checkpoint("q-gptq-act");
   IndexedTensor& bias = checkpoint.index.tensors["model.layers.0.self_attn.o_proj.bias"];
   bias = {{"F16", DType::fp16, {128}, 256}, {}, std::vector<std::byte>(256)};
   check_names(*make_model(checkpoint.config, {}), checkpoint.index, *scheme_of(checkpoint.config));

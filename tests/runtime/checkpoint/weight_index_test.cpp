@@ -25,7 +25,7 @@ void write_index(const TempDirectory& directory, const nlohmann::json& weight_ma
   write_file(directory / "model.safetensors.index.json", nlohmann::json{{"weight_map", weight_map}}.dump());
 }
 
-std::string refusal_of(const fs::path& directory) {
+std::string refusal_of_index(const fs::path& directory) {
   return input_error_of([&] { read_index(directory); });
 }
 
@@ -85,7 +85,7 @@ TEST(WeightIndex, JoinsAllFilesWhereNoIndexIsGiven) {
   write_safetensors(directory / "part-1.safetensors", {one_byte("a", 1)});
   EXPECT_EQ(byte_of(read_index(directory.path()), "b"), 2);
   write_safetensors(directory / "part-3.safetensors", {one_byte("a", 1)});
-  const std::string message = refusal_of(directory.path());
+  const std::string message = refusal_of_index(directory.path());
   expect_contains(message, "part-1.safetensors");
   expect_contains(message, "part-3.safetensors");
 }
@@ -96,7 +96,7 @@ TEST(WeightIndex, FollowsLinksAsDownloadCachesMakeThem) {
   fs::create_symlink(blobs / "0123abcd", directory / "model.safetensors");
   EXPECT_EQ(byte_of(read_index(directory.path()), "a"), 5);
   fs::remove(blobs / "0123abcd");
-  EXPECT_FALSE(refusal_of(directory.path()).empty());
+  EXPECT_FALSE(refusal_of_index(directory.path()).empty());
 }
 
 TEST(WeightIndex, RefusesAnIndexThatLiesOrLeadsElsewhere) {
@@ -115,24 +115,24 @@ TEST(WeightIndex, RefusesAnIndexThatLiesOrLeadsElsewhere) {
   };
   for (const auto& [weight_map, says] : table) {
     write_index(directory, weight_map);
-    const std::string message = refusal_of(directory.path());
+    const std::string message = refusal_of_index(directory.path());
     expect_contains(message, "model.safetensors.index.json");
     expect_contains(message, says);
   }
   write_file(directory / "model.safetensors.index.json",
              R"({"weight_map": {"a": "model-1.safetensors", "a": "model-1.safetensors"}})");
-  expect_contains(refusal_of(directory.path()), "given twice");
+  expect_contains(refusal_of_index(directory.path()), "given twice");
 }
 
 TEST(WeightIndex, ExplainsADirectoryWithoutSafetensors) {
   const TempDirectory directory;
-  expect_contains(refusal_of(directory.path()), "no *.safetensors file");
+  expect_contains(refusal_of_index(directory.path()), "no *.safetensors file");
   write_file(directory / "model.gguf", "x");
-  expect_contains(refusal_of(directory.path()), "model.gguf");
+  expect_contains(refusal_of_index(directory.path()), "model.gguf");
   write_file(directory / "pytorch_model.bin", "x");
-  expect_contains(refusal_of(directory.path()), "pytorch_model.bin");
-  expect_contains(refusal_of(directory / "model.gguf"), "model.gguf is no model file: it is text");
-  expect_contains(refusal_of("Qwen/Qwen3-0.6B"), "does not exist");
+  expect_contains(refusal_of_index(directory.path()), "pytorch_model.bin");
+  expect_contains(refusal_of_index(directory / "model.gguf"), "model.gguf is no model file: it is text");
+  expect_contains(refusal_of_index("Qwen/Qwen3-0.6B"), "does not exist");
 }
 
 }  // namespace
