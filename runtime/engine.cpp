@@ -70,16 +70,11 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
   std::atomic<bool> worker_failed = false;
   Coordinator coordinator(model_.root(), plan_.grid, scheduler_config(), model_.blocks_of_replicas(),
                           observer);
-  ExpertWatch experts(coordinator, plan_, model_.config().experts);
-  const OnProgress on_progress_of_all = [&](Progress progress) {
-    progress.experts = experts.look();
-    on_progress(progress);
-  };
   std::jthread service([&] {
     try {
       summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns,
                         observer)
-                    .run(source, on_progress_of_all, interrupt, worker_failed);
+                    .run(source, on_progress, interrupt, worker_failed);
     } catch (const Error& error) {
       failure = error;
     } catch (const std::bad_alloc&) {
@@ -115,9 +110,7 @@ void Engine::gather(const WorkerTimes& times, RunSummary& summary) {
   summary.memory =
       gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes, info.scratch_bytes,
                                        peak_resident_bytes(), info.fitting_blocks});
-  std::vector<ExpertCounts> counts;
-  for (std::vector<int32_t>& of_rank : gather_lists(world_, model_.expert_counts().counts))
-    counts.push_back({std::move(of_rank)});
+  const std::vector<std::vector<int32_t>> counts = gather_lists(world_, model_.expert_counts());
   collective_phase(world_, [&] { summary.experts = expert_load(plan_, model_.config().experts, counts); });
   summary.collectives = gather_lists(world_, uses_of(model_.collectives()));
 }

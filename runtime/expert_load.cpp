@@ -18,7 +18,7 @@ ExpertLoad load_of(int64_t layer, const std::vector<int64_t>& counts) {
 }  // namespace
 
 std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ExpertsConfig& experts,
-                                    std::span<const ExpertCounts> of_ranks) {
+                                    std::span<const std::vector<int32_t>> of_ranks) {
   std::vector<ExpertLoad> loads;
   const auto width = static_cast<size_t>(experts.count);
   for (int stage = 0; stage < plan.grid.pipeline; ++stage) {
@@ -30,7 +30,7 @@ std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ExpertsConfig& ex
       for (int data = 0; data < plan.grid.data; ++data) {
         const int first = rank_at(plan.grid, {.tensor = 0, .pipeline = stage, .data = data});
         const auto row_of = [&](int rank) {
-          const std::span<const int32_t> counts(of_ranks[static_cast<size_t>(rank)].counts);
+          const std::span<const int32_t> counts(of_ranks[static_cast<size_t>(rank)]);
           if (counts.size() < at + width)
             fail(ExitCode::fault, "rank {} has no counts of the experts of layer {}", rank, layer);
           return counts.subspan(at, width);
@@ -47,16 +47,6 @@ std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ExpertsConfig& ex
     }
   }
   return loads;
-}
-
-const std::vector<ExpertLoad>& ExpertWatch::look(Clock::time_point now) {
-  if (experts_.count == 0) return loads_;
-  if (const auto counts = coordinator_.take_expert_counts()) loads_ = expert_load(plan_, experts_, *counts);
-  if (now - asked_ >= interval) {
-    asked_ = now;
-    coordinator_.ask_for_expert_counts();
-  }
-  return loads_;
 }
 
 }  // namespace maniple

@@ -249,21 +249,20 @@ void RankModel::capture_graphs() {
   info_.capture_seconds = seconds_since(start);
 }
 
-ExpertCounts RankModel::expert_counts() const {
-  ExpertCounts all;
+std::vector<int32_t> RankModel::expert_counts() const {
+  std::vector<int32_t> all;
   for (const ConstTensorView& counts : model_->expert_counts()) {
     const auto count = static_cast<size_t>(counts.shape.elements());
-    all.counts.resize(all.counts.size() + count);
-    backend_.device->download(reinterpret_cast<std::byte*>(all.counts.data() + all.counts.size() - count),
-                              counts.data, counts.bytes());
+    all.resize(all.size() + count);
+    backend_.device->download(reinterpret_cast<std::byte*>(all.data() + all.size() - count), counts.data,
+                              counts.bytes());
   }
   return all;
 }
 
 WorkerTimes RankModel::work() {
   const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
-                         [this] { return runner_->ready(); }, [this] { return runner_->collect(); },
-                         [this] { return expert_counts(); }};
+                         [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};
   return run_worker_loop(*channel_.leaf, plan_.sends_results(world_.rank()), steps, activity_);
 }
 

@@ -62,7 +62,8 @@ class RankModel {
 
   // Runs plans until rank 0 sends the stop command.
   WorkerTimes work();
-  ExpertCounts expert_counts() const;
+  // [own sparse layers, experts]: tokens that chose each, in all steps so far.
+  std::vector<int32_t> expert_counts() const;
   double communication_seconds() const { return groups_.seconds(); }
   std::map<GroupAxis, CollectiveCounts> collectives() const { return runner_->collectives(); }
 

@@ -75,7 +75,6 @@ struct Progress {
   double decode_tokens_per_second = 0;
   size_t completion_tokens = 0;
   std::optional<Stall> stall;
-  std::vector<ExpertLoad> experts = {};  // so far, as ExpertWatch has it
 };
 using OnProgress = std::function<void(const Progress&)>;
 

@@ -76,8 +76,8 @@ class WithoutModel {
         builder_(ops, {sequences, sequences, most_steps / block_size + 1, block_size}) {}
 
   StepRunner runner() {
-    return {[this](const StepPlan& plan) { launch(plan); }, [] { return true; }, [this] { return collect(); },
-            [] { return ExpertCounts{}; }};
+    return {[this](const StepPlan& plan) { launch(plan); }, [] { return true; },
+            [this] { return collect(); }};
   }
 
  private:

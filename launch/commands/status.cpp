@@ -86,8 +86,9 @@ RunProgress counts_of(const fs::path& directory, const RunStatus& status, RunPro
   return told;
 }
 
-// By sparse layer; null if there are none.
-json experts_of(const fs::path& directory) {
+// By sparse layer; null if there are none, and while a job runs.
+json experts_of(const fs::path& directory, const RunStatus& status) {
+  if (status.state == RunState::running) return {};
   const std::string text = read_optional_file(directory / experts_name).value_or("");
   json layers = json::parse(text, nullptr, /*allow_exceptions=*/false);
   return layers.is_array() && !layers.empty() ? layers : json();
@@ -119,7 +120,8 @@ json record_of(const fs::path& directory, const RunStatus& status, const RunProg
     if (counts.seconds_to_limit) record["seconds_to_limit"] = *counts.seconds_to_limit;
     if (!counts.stall.empty()) record["stall"] = counts.stall;
   }
-  if (json experts = experts_of(directory); !experts.is_null()) record["experts"] = std::move(experts);
+  if (json experts = experts_of(directory, status); !experts.is_null())
+    record["experts"] = std::move(experts);
   if (status.state == RunState::complete) record["results"] = (directory / results_name).string();
   if (folders.empty()) return record;
   if (const std::optional<JobOwner> owner = owner_of(folders.back()))
@@ -148,7 +150,7 @@ RunReport report_on(const fs::path& directory) {
   const RunProgress counts = counts_of(directory, *status, *progress);
   return {*status,
           fmt::format("{}: {}, {}{}{}", directory.string(), name_of(status->state),
-                      counts_text(counts, *status), experts_text(experts_of(directory)), job),
+                      counts_text(counts, *status), experts_text(experts_of(directory, *status)), job),
           record_of(directory, *status, counts, folders)};
 }
 

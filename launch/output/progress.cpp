@@ -1,5 +1,4 @@
 #include <launch/output/progress.hpp>
-#include <launch/output/report.hpp>
 
 #include <fmt/format.h>
 
@@ -53,7 +52,6 @@ JobProgress job_progress(const Progress& engine, const JobCounts& counts, double
     now.seconds_left =
         static_cast<double>(left) * seconds / static_cast<double>(counts.done - counts.done_before);
   now.seconds_to_limit = seconds_to_limit;
-  if (!engine.experts.empty()) now.experts = experts_json(engine.experts);
   if (engine.stall && engine.stall->seconds >= shortest_stall)
     now.stall = stall_text(*engine.stall, locations);
   return now;

@@ -58,7 +58,6 @@ void write_progress(const fs::path& directory, const RunProgress& progress) {
   if (progress.seconds_to_limit) object["seconds_to_limit"] = *progress.seconds_to_limit;
   if (progress.stall.empty()) object.erase("stall");
   replace_file(directory / "progress.json", object.dump() + '\n');
-  if (!progress.experts.empty()) write_experts(directory, progress.experts);
 }
 
 void write_experts(const fs::path& directory, const std::string& experts) {

@@ -37,13 +37,12 @@ struct RunProgress {
   std::optional<double> seconds_left;      // at this rate
   std::optional<double> seconds_to_limit;  // of the job's time
   std::string stall;                       // which ranks are silent
-  std::string experts;                     // JSON, kept in a file of its own; empty: none yet
   int64_t updated = 0;                     // unix time
 };
 std::optional<RunProgress> read_progress(const std::filesystem::path& directory);
 void write_progress(const std::filesystem::path& directory, const RunProgress& progress);
 
-// How evenly the tokens of the last job fell on the experts of its model so far, as the record has it.
+// How evenly the tokens of the last job that ended by itself fell on the experts of its model, as the record has it.
 inline constexpr const char* experts_name = "experts.json";
 void write_experts(const std::filesystem::path& directory, const std::string& experts);
 

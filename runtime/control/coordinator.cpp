@@ -1,4 +1,3 @@
-#include <kernels/support/check.hpp>
 #include <runtime/control/coordinator.hpp>
 #include <runtime/control/step_codec.hpp>
 
@@ -79,12 +78,6 @@ bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token
   bool received = false;
   while (const std::optional<Message> message = mailbox_.try_receive()) {
     received = true;
-    if (holds_expert_counts(message->bytes)) {
-      if (expert_counts_.empty())
-        fail(ExitCode::fault, "rank {} counted its experts, and was not asked", message->from);
-      expert_counts_[static_cast<size_t>(message->from)] = decode_expert_counts(message->bytes);
-      continue;
-    }
     Replica& replica = replicas_[static_cast<size_t>(position_in(grid_, message->from).data)];
     replica.active = Clock::now();
     const StepResult result = decode_result(message->bytes);
@@ -169,20 +162,6 @@ bool Coordinator::flush(Replica& replica) {
     sent = true;
   }
   return sent;
-}
-
-void Coordinator::ask_for_expert_counts() {
-  expert_counts_.assign(static_cast<size_t>(grid_.replica_ranks() * grid_.data), std::nullopt);
-  for (Replica& replica : replicas_) post(replica, replica.scheduler.command(Command::count_experts));
-}
-
-std::optional<std::vector<ExpertCounts>> Coordinator::take_expert_counts() {
-  const auto is_there = [](const std::optional<ExpertCounts>& counts) { return counts.has_value(); };
-  if (expert_counts_.empty() || !std::ranges::all_of(expert_counts_, is_there)) return std::nullopt;
-  std::vector<ExpertCounts> counts;
-  for (std::optional<ExpertCounts>& of_rank : expert_counts_) counts.push_back(*std::move(of_rank));
-  expert_counts_.clear();
-  return counts;
 }
 
 void Coordinator::stop() {

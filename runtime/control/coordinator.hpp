@@ -43,10 +43,6 @@ class Coordinator {
   // do. Calls on_start before it sends a plan with a request's first step (or its first since a preemption).
   using OnStart = std::function<void(const Admission& admission, uint32_t replica)>;
   bool advance(const std::function<void(const TokenEvent&)>& on_token, const OnStart& on_start);
-  // Asks every rank how often its experts were chosen, after the steps that are on their way.
-  void ask_for_expert_counts();
-  // By rank; nothing before the last one has answered.
-  std::optional<std::vector<ExpertCounts>> take_expert_counts();
   // Sends the stop command: every rank leaves its loop after the steps it has launched. Returns when the
   // messages have left this process.
   void stop();
@@ -84,7 +80,6 @@ class Coordinator {
   RunObserver* observer_;
   Clock::time_point start_ = Clock::now();
   std::deque<Replica> replicas_;
-  std::vector<std::optional<ExpertCounts>> expert_counts_;  // by rank
 };
 
 }  // namespace maniple

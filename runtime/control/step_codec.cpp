@@ -16,10 +16,9 @@ constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
 constexpr uint8_t version = 4;
 constexpr size_t hash_bytes = sizeof(uint64_t);
 
-enum class Kind : uint8_t { plan = 1, result = 2, expert_counts = 3 };
-constexpr size_t kind_at = sizeof magic + sizeof version;
+enum class Kind : uint8_t { plan = 1, result = 2 };
 
-constexpr auto last_command = static_cast<uint8_t>(Command::count_experts);
+constexpr auto last_command = static_cast<uint8_t>(Command::stop);
 
 uint64_t hash_of(std::span<const std::byte> body) { return XXH64(body.data(), body.size(), 0); }
 
@@ -238,11 +237,6 @@ void transfer_result(Archive& archive, Fields& result) {
   archive.number(result.times.communication);
 }
 
-template <typename Archive, typename Fields>
-void transfer_expert_counts(Archive& archive, Fields& answer) {
-  archive.each(answer.counts, 1, number_in(archive));
-}
-
 }  // namespace
 
 std::vector<std::byte> encode(const StepPlan& plan) {
@@ -255,16 +249,6 @@ std::vector<std::byte> encode(const StepResult& result) {
   Writer writer(Kind::result);
   transfer_result(writer, result);
   return writer.finish();
-}
-
-std::vector<std::byte> encode(const ExpertCounts& answer) {
-  Writer writer(Kind::expert_counts);
-  transfer_expert_counts(writer, answer);
-  return writer.finish();
-}
-
-bool holds_expert_counts(std::span<const std::byte> message) {
-  return message.size() > kind_at && message[kind_at] == static_cast<std::byte>(Kind::expert_counts);
 }
 
 StepPlan decode_plan(std::span<const std::byte> message) {
@@ -281,14 +265,6 @@ StepResult decode_result(std::span<const std::byte> message) {
   transfer_result(reader, result);
   reader.finish();
   return result;
-}
-
-ExpertCounts decode_expert_counts(std::span<const std::byte> message) {
-  Reader reader(message, Kind::expert_counts);
-  ExpertCounts answer;
-  transfer_expert_counts(reader, answer);
-  reader.finish();
-  return answer;
 }
 
 void write_checksum(std::span<std::byte> message) {

@@ -18,15 +18,11 @@ inline constexpr size_t max_message_bytes = size_t{64} << 20;
 // query is unknown.
 std::vector<std::byte> encode(const StepPlan& plan);
 std::vector<std::byte> encode(const StepResult& result);
-std::vector<std::byte> encode(const ExpertCounts& answer);
 
 // Throws Error (fault) on anything that encode does not write. Allocates no more than a small
 // multiple of the message.
 StepPlan decode_plan(std::span<const std::byte> message);
 StepResult decode_result(std::span<const std::byte> message);
-ExpertCounts decode_expert_counts(std::span<const std::byte> message);
-// Which of the two answers a message claims to be.
-bool holds_expert_counts(std::span<const std::byte> message);
 
 // Writes the hash of all bytes before the last eight into these eight.
 void write_checksum(std::span<std::byte> message);

@@ -13,8 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-template <typename Answer>
-void answer(Mailbox& mailbox, const Answer& result) {
+void answer(Mailbox& mailbox, const StepResult& result) {
   const std::vector<std::byte> bytes = encode(result);
   Backoff backoff;
   while (!mailbox.try_send(0, bytes)) backoff.pause();
@@ -44,10 +43,7 @@ class Worker {
       } else if (const std::optional<Message> message = mailbox_.try_receive()) {
         const StepPlan plan = decode_plan(message->bytes);
         if (plan.command == Command::stop) break;
-        if (plan.command == Command::count_experts)
-          count_experts();
-        else
-          launch(plan);
+        launch(plan);
         backoff.reset();
       } else if (prompt_shares_.empty()) {
         backoff.pause();
@@ -61,11 +57,6 @@ class Worker {
   }
 
  private:
-  void count_experts() {
-    while (!prompt_shares_.empty()) collect();
-    answer(mailbox_, runner_.expert_counts());
-  }
-
   void launch(const StepPlan& plan) {
     if (prompt_shares_.empty()) times_.idle += elapsed();
     show(plan);

@@ -22,7 +22,6 @@ struct StepRunner {
   std::function<void(const StepPlan&)> launch;
   std::function<bool()> ready;  // collect() would not wait
   std::function<StepResult()> collect;
-  std::function<ExpertCounts()> expert_counts;  // of the steps collected so far
 };
 
 // Runs plans until rank 0 sends the stop command. Launches a plan that has arrived before it collects the

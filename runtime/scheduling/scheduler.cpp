@@ -312,7 +312,7 @@ void Scheduler::retire(const SequencePtr& sequence, FinishReason reason) {
 
 StepPlan Scheduler::command(Command command) {
   StepPlan plan;
-  plan.step = command == Command::count_experts ? last_step_ : ++last_step_;
+  plan.step = ++last_step_;
   plan.replica = config_.replica;
   plan.command = command;
   return plan;

@@ -13,7 +13,7 @@ namespace maniple {
 
 using Seat = uint32_t;  // index in the running set, below max_num_seqs
 
-enum class Command : uint8_t { run, stop, count_experts };
+enum class Command : uint8_t { run, stop };
 
 // The part of SamplingParams that ranks need.
 struct RankSampling {
@@ -104,14 +104,6 @@ struct StepTimes {
       0;  // within both, in collectives; unknown where a GPU runs them in a captured graph
 
   bool operator==(const StepTimes&) const = default;
-};
-
-// The answer of every rank to Command::count_experts, which is no step: its plan has the number of the step before it.
-struct ExpertCounts {
-  std::vector<int32_t>
-      counts;  // [own sparse layers, experts]: tokens that chose each, in all steps up to there
-
-  bool operator==(const ExpertCounts&) const = default;
 };
 
 // The answer to every plan with Command::run, also if it samples nothing.

@@ -32,6 +32,7 @@ kill -KILL "${ranks[@]}" "$job"
 until_true 20 all_gone "$job" "${ranks[@]}" || bad "ranks outlive the job"
 wait "$job" 2>/dev/null
 (($(done_of "$work/run") < 24)) || bad "the job was done before it was killed"
+[[ -e $work/run/experts.json ]] && bad "experts.json of a killed job"
 on 2 "${usual[@]}" --run-dir "$work/run" --tp 2 2>"$work/err" || bad "the second job: $(cat "$work/err")"
 cmp "$work/one" "$work/run/results.jsonl" || bad "other results than one rank's"
 
@@ -43,6 +44,19 @@ layers='\[(\{"layer":[0-2],"hottest":0\.[0-9]+,"imbalance":[1-8]\.[0-9]+,"unused
 grep -qE "^$layers\$" "$work/run/experts.json" || bad "no experts.json: $(cat "$work/run/experts.json")"
 "$MANIPLE" status "$work/run" | grep -qE 'complete.*; experts: at most [1-8]\.[0-9] times the mean \(layer [0-2]\), [0-9]+ unused' || bad "status: $("$MANIPLE" status "$work/run")"
 "$MANIPLE" status --json "$work/run" | grep -qE "\"experts\":$layers" || bad "status --json has no experts"
+
+say "stopped, then finished: experts.json of each job"
+sed 's/"max_tokens":[0-9]*/"max_tokens":200,"ignore_eos":true/' "$work/in" >"$work/long"
+usual=(generate --model "$model" --in "$work/long" --seed 42 --threads 1 --backend reference)
+start stopped 1 "${usual[@]}" --run-dir "$work/stopped" --max-num-seqs 2
+until_true 60 has_done "$work/stopped" 2 && kill -TERM "$job"
+wait "$job"
+(($? == 75)) && grep -qE "^$layers\$" "$work/stopped/experts.json" || bad "a stopped job: $(ls "$work/stopped"): $(cat "$work/stopped.err")"
+"$MANIPLE" status "$work/stopped" | grep -q 'stopped.*; experts: at most' || bad "status: $("$MANIPLE" status "$work/stopped")"
+mv "$work/stopped/experts.json" "$work/first"
+on 1 "${usual[@]}" --run-dir "$work/stopped" 2>"$work/err" || bad "after the stop: $(cat "$work/err")"
+grep -qE "^$layers\$" "$work/stopped/experts.json" || bad "no experts.json of the second job"
+cmp -s "$work/first" "$work/stopped/experts.json" && bad "experts.json is of the first job"
 
 say "doctor"
 on 4 doctor --model "$model" --tp 4 --ep 2 --quick >"$work/out" 2>"$work/err" || bad "doctor: $(cat "$work/err")"

@@ -134,5 +134,24 @@ TEST(Status, OfSeveralRunsIsTheWorst) {
   EXPECT_NE(all.errors.find("none is no run directory"), std::string::npos) << all.errors;
 }
 
+TEST(Status, ShowsTheLoadOfExpertsOfAJobThatHasEnded) {
+  const Scratch scratch;
+  finish_run(scratch.path(), {RunState::stopped, 75});
+  EXPECT_EQ(shown({.run_dirs = {scratch.path()}}).text.find("experts"), std::string::npos)
+      << "none are known";
+  write_experts(scratch.path(), R"([{"layer": 0, "hottest": 0.2, "imbalance": 1.6, "unused": 1},
+                                    {"layer": 3, "hottest": 0.3, "imbalance": 2.4, "unused": 2}])");
+  const Shown ended = shown({.run_dirs = {scratch.path()}});
+  EXPECT_NE(ended.text.find("; experts: at most 2.4 times the mean (layer 3), 3 unused"), std::string::npos)
+      << ended.text;
+  const auto told = nlohmann::json::parse(shown({.run_dirs = {scratch.path()}, .json = true}).text);
+  EXPECT_EQ(told["experts"].size(), 2U);
+  write_status(scratch.path(), {});
+  const Shown running = shown({.run_dirs = {scratch.path()}});
+  EXPECT_NE(running.text.find("running"), std::string::npos) << running.text;
+  EXPECT_EQ(running.text.find("experts"), std::string::npos)
+      << "they are of an earlier job: " << running.text;
+}
+
 }  // namespace
 }  // namespace maniple

@@ -33,10 +33,6 @@ class Rehearsal {
                               launched_.pop_front();
                               log_ += "collect " + std::to_string(result.step) + ", ";
                               return result;
-                            },
-                            [this] {
-                              log_ += "count, ";
-                              return ExpertCounts{{7, 0, 1}};
                             }};
     run_worker_loop(*channel_.leaves[0], sends_results, runner, activity);
     return log_;
@@ -48,8 +44,6 @@ class Rehearsal {
       steps.push_back(decode_result(message->bytes).step);
     return steps;
   }
-
-  ExpertCounts counts() { return decode_expert_counts(channel_.root->try_receive().value().bytes); }
 
   std::function<bool()> is_ready = [] { return true; };
   RankActivity activity;
@@ -97,18 +91,6 @@ TEST(Worker, AnswersOnlyWhereItReports) {
   rehearsal.send(2, Command::stop);
   EXPECT_EQ(rehearsal.run(false), "launch 1, collect 1, ");
   EXPECT_TRUE(rehearsal.answers().empty());
-}
-
-TEST(Worker, CountsExpertsOfAllStepsBeforeTheQuestionOnRanksThatReportNothingToo) {
-  Rehearsal rehearsal;
-  rehearsal.is_ready = [] { return false; };
-  rehearsal.send(1);
-  rehearsal.send(2);
-  rehearsal.send(2, Command::count_experts);
-  rehearsal.send(3);
-  rehearsal.send(4, Command::stop);
-  EXPECT_EQ(rehearsal.run(false), "launch 1, launch 2, collect 1, collect 2, count, launch 3, collect 3, ");
-  EXPECT_EQ(rehearsal.counts(), (ExpertCounts{{7, 0, 1}}));
 }
 
 TEST(Worker, ShowsTheRequestsOfItsStep) {

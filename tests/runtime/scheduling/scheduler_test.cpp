@@ -506,7 +506,6 @@ TEST(Scheduler, CommandsAndPlansShareOneSequenceOfSteps) {
   Scheduler scheduler(third);
   add(scheduler, request(1, 10, 1));
   EXPECT_EQ(next(scheduler).step, 1U);
-  EXPECT_EQ(scheduler.command(Command::count_experts).step, 1U);  // no step of its own
   const StepPlan stop = scheduler.command(Command::stop);
   EXPECT_EQ(stop.step, 2U);
   EXPECT_EQ(stop.command, Command::stop);
