@@ -1,7 +1,5 @@
 #include <launch/commands/commands.hpp>
-#include <launch/commands/run_identity.hpp>
 #include <launch/convert/model_writer.hpp>
-#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 
 #include <fmt/ranges.h>
@@ -72,17 +70,7 @@ ExitCode run_convert(const ConvertOptions& options) {
     return ExitCode::complete;
   }
   const ModelFiles files(options.from);
-  const std::string what = fmt::format("{} -> {}", options.from.string(), options.to.string());
-  const PackOptions packing{options.shards, options.align, options.threads, options.verify};
   check_place(options.from, options.to);
-  const auto end = [&](const std::string& message) {
-    report(message);
-    end_conversion(options.to);
-    return ExitCode::complete;
-  };
-  if (fs::exists(options.to) && (files.packed() ? was_unpacked(files, options.to)
-                                                : was_packed(files, options.to, model_hash(files), packing)))
-    return end(what + " was done already");
   check_nothing_lost(options.to, options.overwrite.asked);
   if (files.packed()) {
     check_folder(options.to);
@@ -93,9 +81,10 @@ ExitCode run_convert(const ConvertOptions& options) {
                   "a packed model is one file", "give the name of a file that ends in .h5");
     note_on_stripes(options.to);
     note_on_folders(files);
-    pack_model(files, options.to, model_hash(files), packing);
+    pack_model(files, options.to, {options.shards, options.align, options.threads, options.verify});
   }
-  return end(what);
+  report(fmt::format("{} -> {}", options.from.string(), options.to.string()));
+  return ExitCode::complete;
 }
 
 }  // namespace maniple

@@ -12,14 +12,8 @@ struct PackOptions {
   bool verify = false;
 };
 
-// Writes `to`.part and `to`.progress, and renames at the end; end_conversion removes the log. After a kill or a full disk the
-// same call goes on with what is missing. source: a hash of the model without its weights. Fails: input, if the source has changed since then; preflight,
-// without room or if another process writes the same target; fault, if the disk fails.
-void pack_model(const ModelFiles& files, const std::filesystem::path& to, uint64_t source,
-                const PackOptions& options);
-
-// Whether a pack_model with the same arguments has renamed `to`, and the log is still there.
-bool was_packed(const ModelFiles& files, const std::filesystem::path& to, uint64_t source,
-                const PackOptions& options);
+// Writes `to`.part, from its beginning also after a kill, and renames it at the end. Fails: input, if a file is no model's;
+// preflight, without room or if another process writes the same target; fault, if the disk fails.
+void pack_model(const ModelFiles& files, const std::filesystem::path& to, const PackOptions& options);
 
 }  // namespace maniple

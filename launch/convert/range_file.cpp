@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -17,9 +16,9 @@ namespace {
   const bool full = error == ENOSPC || error == EDQUOT;
   throw Error(
       ExitCode::fault,
-      full ? fmt::format("no space left for {}: the same command goes on", path.string())
+      full ? fmt::format("no space left for {}", path.string())
            : fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(error)),
-      written_stays,
+      "the target gets its name when all of it is written",
       full ? "make room (df, quota), then run the same command again"
            : "look at that file system, then run the same command again");
 }
@@ -55,18 +54,24 @@ void RangeFile::sync() const {
 }
 
 // Some network file systems have no locks.
-bool RangeFile::lock() const {
-  return ::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-}
-
-uint64_t RangeFile::allocated_bytes() const {
-  struct stat status {};
-  return ::fstat(descriptor_.get(), &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
-}
-
-void refuse_second_writer(const std::filesystem::path& path) {
-  throw Error(ExitCode::preflight, fmt::format("{} is being written by another process", path.string()),
+void RangeFile::lock() const {
+  if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  throw Error(ExitCode::preflight, fmt::format("{} is being written by another process", path_.string()),
               "two would write into one file", "wait for it, or give another name");
+}
+
+std::filesystem::path part_of(const std::filesystem::path& to) { return to.string() + ".part"; }
+
+void remove_left(const std::filesystem::path& to) {
+  const std::filesystem::path part = part_of(to);
+  std::error_code ignored;
+  const auto refuse_if_written = [&](const std::filesystem::path& file) {
+    if (std::filesystem::is_regular_file(file, ignored)) RangeFile(file, RangeFile::How::open).lock();
+  };
+  refuse_if_written(part);
+  for (const auto& entry : std::filesystem::directory_iterator(part, ignored)) refuse_if_written(entry);
+  for (const char* log : {".progress", ".progress.new"}) std::filesystem::remove(to.string() + log, ignored);
+  std::filesystem::remove_all(part);
 }
 
 void check_room(const std::filesystem::path& path, uint64_t bytes) {

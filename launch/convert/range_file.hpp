@@ -11,11 +11,7 @@
 
 namespace maniple {
 
-// Why a failure to write is no loss.
-constexpr const char* written_stays =
-    "what is written stays, and the target does not exist before all of it is written";
-
-// Every failure is an Error (fault) that names the file; of a full disk it says that the same command goes on.
+// Every failure is an Error (fault) that names the file.
 class RangeFile {
  public:
   enum class How { create, open };
@@ -27,16 +23,17 @@ class RangeFile {
     write(offset, std::as_bytes(std::span(bytes)));
   }
   void sync() const;
-  bool lock() const;                 // false: another process holds the lock
-  uint64_t allocated_bytes() const;  // on the disk
+  void lock() const;  // fails (preflight): another process holds the lock
 
  private:
   std::filesystem::path path_;
   FileDescriptor descriptor_;
 };
 
-// Fails (preflight): another process holds the lock of what this one would write.
-[[noreturn]] void refuse_second_writer(const std::filesystem::path& path);
+// A conversion writes it, and renames it to `to` when it is whole.
+std::filesystem::path part_of(const std::filesystem::path& to);
+// Removes what a killed conversion to `to` has left, also the log that maniple 0.3 kept. Fails (preflight) while it is written.
+void remove_left(const std::filesystem::path& to);
 
 // Fails (preflight) unless the file system of the path's folder has room for that many bytes.
 void check_room(const std::filesystem::path& path, uint64_t bytes);

@@ -1,18 +1,14 @@
 #include <kernels/support/counted.hpp>
 #include <launch/convert/packed_structure.hpp>
-#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 #include <launch/convert/work.hpp>
 #include <launch/hdf5/hdf5_process.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <iterator>
 #include <mutex>
-#include <numeric>
 
 namespace maniple {
 
@@ -41,26 +37,14 @@ class Pieces {
 
   const std::map<std::string, StoredTensors>& stored() const { return stored_; }
 
-  std::vector<size_t> numbers() const {
-    std::vector<size_t> numbers(pieces_.size());
-    std::iota(numbers.begin(), numbers.end(), size_t{0});
-    return numbers;
-  }
-
-  // Reads pieces, each once. out: by file, or empty. wrong(what) for each checksum that differs, on any thread. record: as
-  // in work_on.
-  void read(std::vector<size_t> numbers, unsigned threads, const std::map<std::string, RangeFile>& out,
-            const std::function<void(const std::string&)>& wrong,
-            const std::function<void(const std::vector<WorkDone>&)>& record) const {
-    work_on(
-        std::move(numbers), threads_of(threads),
-        [&](size_t number) {
-          const Piece& piece = pieces_[number];
-          const auto to = out.find(piece.file);
-          copy(piece, to == out.end() ? nullptr : &to->second, wrong);
-          return std::vector<uint64_t>{};
-        },
-        record);
+  // Reads each piece once. out: by file, or empty. wrong(what) for each checksum that differs, on any thread.
+  void read(unsigned threads, const std::map<std::string, RangeFile>& out,
+            const std::function<void(const std::string&)>& wrong) const {
+    work_on(pieces_.size(), threads, [&](size_t number) {
+      const Piece& piece = pieces_[number];
+      const auto to = out.find(piece.file);
+      copy(piece, to == out.end() ? nullptr : &to->second, wrong);
+    });
   }
 
  private:
@@ -97,107 +81,46 @@ class Unpacker {
   Unpacker(const ModelFiles& files, const fs::path& to) : files_(files), to_(to), pieces_(files) {}
 
   void run(unsigned threads) {
-    if (!go_on()) begin();
-    std::vector<size_t> missing = pieces_.numbers();
-    std::erase_if(missing, [&](size_t number) { return finished_.contains(number); });
-    pieces_.read(
-        std::move(missing), threads, out_,
-        [&](const std::string& what) { refuse_checksum(files_.where(), what); },
-        [&](const std::vector<WorkDone>& done) { record(done); });
+    begin();
+    pieces_.read(threads, out_, [&](const std::string& what) { refuse_checksum(files_.where(), what); });
     finish();
   }
 
-  // A kill after the last rename leaves the log.
-  bool was_done() const {
-    std::error_code ignored;
-    const std::optional<ProgressLog::Content> left = log_.read();
-    return left && !fs::exists(part(), ignored) && left->begun == source() &&
-           left->finished.size() == pieces_.numbers().size() && has_all(to_);
-  }
-
  private:
-  fs::path part() const { return to_.string() + ".part"; }
-  fs::path progress() const { return progress_log_of(to_); }
-  // The index has the checksums of all that is in the file.
-  std::string source() const {
-    const std::string index = to_json(*files_.packed());
-    return fmt::format("{:016x}", XXH64(index.data(), index.size(), 0));
-  }
-
   void begin() {
+    remove_left(to_);
     uint64_t bytes = 0;
     for (const std::string& name : files_.names()) bytes += files_.size(name);
     check_room(to_, bytes);
-    for (const std::string& name : files_.names())
-      if (fs::exists(part() / name)) lock(RangeFile(part() / name, RangeFile::How::open));
-    log_.remove();  // first: it must never be read with new files
-    fs::remove_all(part());
-    if (std::error_code error; !fs::create_directory(part(), error))
-      fail(ExitCode::input, "cannot make {}: {}", part().string(), error.message());
-    open(RangeFile::How::create);
-    for (const auto& [name, file] : out_) file.resize(files_.size(name));
-    sync();
-    log_.start(source(), finished_);
-  }
-
-  // What an interrupted way back has left. False: nothing that fits.
-  bool go_on() {
-    std::error_code ignored;
-    if (!fs::is_directory(part(), ignored)) return false;
-    std::optional<ProgressLog::Content> left = log_.read();
-    if (!left) return false;
-    if (left->begun != source()) refuse_changed_source(files_.where(), part(), progress());
-    if (!has_all(part())) return false;
-    finished_ = std::move(left->finished);
-    open(RangeFile::How::open);
-    log_.start(source(), finished_);
-    return true;
-  }
-
-  bool has_all(const fs::path& folder) const {
-    std::error_code ignored;
-    return std::ranges::all_of(files_.names(), [&](const std::string& name) {
-      return fs::file_size(folder / name, ignored) == files_.size(name);
-    });
-  }
-
-  void open(RangeFile::How how) {
-    for (const std::string& name : files_.names()) out_.emplace(name, RangeFile(part() / name, how));
-    for (const auto& [name, file] : out_) lock(file);
-  }
-
-  void lock(const RangeFile& file) const {
-    if (!file.lock()) refuse_second_writer(part());
-  }
-
-  void sync() const {
-    for (const auto& [name, file] : out_) file.sync();
-    sync_directory(part());
-  }
-
-  // A piece counts as written once it is on the disk.
-  void record(const std::vector<WorkDone>& done) {
-    sync();
-    for (const auto& [number, hashes] : done) log_.append(number, hashes);
-    log_.sync();
+    if (std::error_code error; !fs::create_directory(part_, error))
+      fail(ExitCode::input, "cannot make {}: {}", part_.string(), error.message());
+    for (const std::string& name : files_.names()) {
+      const RangeFile& file =
+          out_.emplace(name, RangeFile(part_ / name, RangeFile::How::create)).first->second;
+      file.lock();
+      file.resize(files_.size(name));
+    }
   }
 
   // A model in the place of the target is out of the way before it is deleted: a part of one is no model.
   void finish() {
+    for (const auto& [name, file] : out_) file.sync();
+    sync_directory(part_);
+    const fs::path replaced = part_.string() + ".replaced";
     if (fs::exists(to_)) {
-      fs::remove_all(replaced_by(to_));
-      fs::rename(to_, replaced_by(to_));
+      fs::remove_all(replaced);
+      fs::rename(to_, replaced);
     }
-    fs::rename(part(), to_);
+    fs::rename(part_, to_);
     sync_directory(to_.parent_path());
+    fs::remove_all(replaced);
   }
 
   const ModelFiles& files_;
   const fs::path& to_;
+  const fs::path part_ = part_of(to_);
   const Pieces pieces_;
   std::map<std::string, RangeFile> out_;
-  FinishedPieces finished_;
-  ProgressLog log_{progress()};
 };
 
 }  // namespace
@@ -206,22 +129,15 @@ void unpack_model(const ModelFiles& files, const fs::path& to, unsigned threads)
   Unpacker(files, to).run(threads);
 }
 
-bool was_unpacked(const ModelFiles& files, const fs::path& to) {
-  return ProgressLog(progress_log_of(to)).read() && Unpacker(files, to).was_done();
-}
-
 void check_packed(const fs::path& path, unsigned threads) {
   const ModelFiles files(path);
   const Pieces pieces(files);
   std::mutex mutex;
   std::vector<std::string> wrong;
-  pieces.read(
-      pieces.numbers(), threads, {},
-      [&](const std::string& what) {
-        const std::lock_guard lock(mutex);
-        wrong.push_back(what + ": the checksum differs");
-      },
-      [](const std::vector<WorkDone>&) {});
+  pieces.read(threads, {}, [&](const std::string& what) {
+    const std::lock_guard lock(mutex);
+    wrong.push_back(what + ": the checksum differs");
+  });
   const auto structure = [&] { return differences_of_structure(path, *files.packed(), pieces.stored()); };
   std::ranges::move(in_hdf5_process(path, structure), std::back_inserter(wrong));
   if (wrong.empty()) return;

@@ -1,24 +1,13 @@
 // Independent pieces of work on a few threads.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
-#include <vector>
 
 namespace maniple {
 
-struct WorkDone {
-  size_t number = 0;  // of the piece
-  std::vector<uint64_t> hashes;
-};
-
-// Runs piece(number) for all numbers. Gives what is done to `record` on this thread, at least once a second and at the end,
-// also before it throws the first exception of a piece.
-void work_on(std::vector<size_t> numbers, unsigned threads,
-             const std::function<std::vector<uint64_t>(size_t)>& piece,
-             const std::function<void(std::vector<WorkDone>)>& record);
-
-// 0: as many as the machine has, at most 8.
-unsigned threads_of(unsigned asked);
+// Runs piece(0) to piece(count - 1). threads: 0 are as many as the machine has, at most 8. Throws the first exception of a
+// piece; no further one begins then.
+void work_on(size_t count, unsigned threads, const std::function<void(size_t)>& piece);
 
 }  // namespace maniple

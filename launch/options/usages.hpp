@@ -78,7 +78,7 @@ inline constexpr std::string_view convert_usage =
   maniple convert --check model.h5
 
 --model takes the file in place of the directory. h5dump and h5py show its tensors; each part of a tensor has a checksum. The way
-back gives every file as it was, byte for byte. Killed at any time, the same command goes on.
+back gives every file as it was, byte for byte. Killed at any time, the same command starts over.
 )";
 
 inline constexpr std::string_view status_usage =

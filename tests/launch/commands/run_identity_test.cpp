@@ -71,7 +71,7 @@ TEST(ModelHash, IsTheSameOfAPackedModel) {
   for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1"}) {
     const TempDirectory folder;
     const ModelFiles files(fs::path(MANIPLE_TEST_DATA "/models") / name);
-    pack_model(files, folder / "m.h5", 1, {});
+    pack_model(files, folder / "m.h5", {});
     EXPECT_EQ(model_hash(folder / "m.h5"), model_hash(files));
   }
 }

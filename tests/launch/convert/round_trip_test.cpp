@@ -1,5 +1,4 @@
 #include <launch/convert/model_writer.hpp>
-#include <launch/convert/progress_log.hpp>
 #include <launch/convert/round_trip.hpp>
 #include <launch/convert/tensor_copy.hpp>
 
@@ -36,7 +35,7 @@ void expect_same_files(const fs::path& one, const fs::path& other) {
 }
 
 void pack(const fs::path& from, const fs::path& to, const PackOptions& options = {}) {
-  pack_model(ModelFiles(from), to, 1, options);
+  pack_model(ModelFiles(from), to, options);
 }
 
 std::string refusal_of(const auto& action, ExitCode code = ExitCode::input) {
@@ -220,7 +219,7 @@ TEST_F(DamagedModel, IsRefusedOrIsAModelWhateverItsIndexSays) {
   EXPECT_GT(refused, 100);
 }
 
-// A way back that ends at a damaged chunk, behind everything else; then the file is whole again.
+// A way back that ends at a damaged chunk; then the file is whole again.
 class InterruptedWayBack : public DamagedModel {
  protected:
   InterruptedWayBack() {
@@ -231,42 +230,19 @@ class InterruptedWayBack : public DamagedModel {
     EXPECT_NE(refusal_of([&] { unpack(); }).find("the checksum differs"), std::string::npos);
     flip(at);
     EXPECT_FALSE(fs::exists(back_));
-    EXPECT_TRUE(fs::exists(part_) && fs::exists(progress_));
+    EXPECT_TRUE(fs::exists(part_));
   }
-  void unpack() const {
-    unpack_model(ModelFiles(path_), back_, 1);
-    end_conversion(back_);
-  }
+  void unpack() const { unpack_model(ModelFiles(path_), back_, 1); }
 
-  fs::path back_ = folder_ / "back", part_ = folder_ / "back.part", progress_ = folder_ / "back.progress";
+  fs::path back_ = folder_ / "back", part_ = folder_ / "back.part";
 };
 
-TEST_F(InterruptedWayBack, GoesOnWithWhatIsMissing) {
-  fs::resize_file(progress_, fs::file_size(progress_) - 1);
+TEST_F(InterruptedWayBack, StartsOver) {
+  folder_.write("back.part/config.json", "old");
+  folder_.write("back.part/of another model", "old");
   unpack();
   expect_same_files(model_, back_);
-  EXPECT_FALSE(fs::exists(part_) || fs::exists(progress_));
-}
-
-TEST_F(InterruptedWayBack, DoesNotWriteAgainWhatIsWritten) {
-  std::string text = content_of(part_ / "config.json");
-  text.back() = ' ';
-  folder_.write("back.part/config.json", text);
-  unpack();
-  EXPECT_EQ(content_of(back_ / "config.json"), text);
-}
-
-TEST_F(InterruptedWayBack, StartsOverWithoutAFileThatItHad) {
-  fs::remove(part_ / "config.json");
-  unpack();
-  expect_same_files(model_, back_);
-}
-
-TEST_F(InterruptedWayBack, RefusesAnotherModel) {
-  fs::remove(path_);
-  pack(test_data() / "models" / "tiny-qwen3-kv1", path_);
-  EXPECT_NE(refusal_of([&] { unpack(); }).find("has changed since"), std::string::npos);
-  EXPECT_TRUE(fs::exists(part_));
+  EXPECT_FALSE(fs::exists(part_));
 }
 
 // Killed while the model in its place was being replaced.
@@ -278,109 +254,58 @@ TEST_F(InterruptedWayBack, ReplacesAModelInTwoSteps) {
   EXPECT_FALSE(fs::exists(part_.string() + ".replaced"));
 }
 
-TEST_F(InterruptedWayBack, IsDoneAfterTheLastRename) {
-  const ModelFiles files(path_);
-  std::optional<ProgressLog::Content> log = ProgressLog(progress_).read();
-  unpack();
-  const auto leave = [&](size_t finished) {
-    log->finished.clear();
-    for (size_t number = 0; number < finished; ++number) log->finished[number];
-    ProgressLog(progress_).start(log->begun, log->finished);
-  };
-  const PackedIndex& index = *files.packed();
-  const size_t pieces = index.files.size() + 1 + index.safetensors.at("model.safetensors").tensors.size();
-  leave(pieces - 1);
-  EXPECT_FALSE(was_unpacked(files, back_));
-  leave(pieces);
-  fs::create_directory(part_);
-  EXPECT_FALSE(was_unpacked(files, back_));
-  fs::remove(part_);
+// maniple 0.3 kept a log beside the part.
+TEST_F(InterruptedWayBack, RemovesWhatOlderVersionsLeft) {
   fs::create_directory(part_.string() + ".replaced");
-  EXPECT_TRUE(was_unpacked(files, back_));
-  end_conversion(back_);
-  EXPECT_FALSE(fs::exists(progress_) || fs::exists(part_.string() + ".replaced"));
-  EXPECT_FALSE(was_unpacked(files, back_));
-  leave(pieces);
-  fs::resize_file(back_ / "config.json", 1);
-  EXPECT_FALSE(was_unpacked(files, back_));
+  folder_.write("back.progress", "a log");
+  folder_.write("back.progress.new", "a log");
+  unpack();
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_.path())) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"back", "m.h5"}));
+}
+
+TEST_F(InterruptedWayBack, RefusesASecondWriter) {
+  const RangeFile other(part_ / "config.json", RangeFile::How::open);
+  other.lock();
+  EXPECT_NE(refusal_of([&] { unpack(); }, ExitCode::preflight).find("is being written by another process"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(part_ / "model.safetensors"));
 }
 
 // A conversion that ends before its last step: a folder has the name of the target.
 class InterruptedWriter : public ::testing::Test {
  protected:
   InterruptedWriter() {
-    fs::copy(test_data() / "models" / "tiny-qwen3-kv1", model_);
     fs::create_directories(packed_ / "in the way");
     EXPECT_ANY_THROW(pack(model_, packed_));
     fs::remove_all(packed_);
   }
 
   TempDirectory folder_;
-  fs::path model_ = folder_ / "model", packed_ = folder_ / "m.h5", part_ = folder_ / "m.h5.part";
+  fs::path model_ = test_data() / "models" / "tiny-qwen3-kv1", packed_ = folder_ / "m.h5",
+           part_ = folder_ / "m.h5.part";
 };
 
-TEST_F(InterruptedWriter, GoesOnWithWhatIsMissing) {
+TEST_F(InterruptedWriter, StartsOver) {
   pack(model_, folder_ / "whole");
-  const auto written = fs::last_write_time(part_);
-  fs::resize_file(folder_ / "m.h5.progress", fs::file_size(folder_ / "m.h5.progress") - 1);
+  std::string content = content_of(part_);
+  for (char& byte : content) byte = static_cast<char>(byte ^ 1);
+  folder_.write("m.h5.part", content);
+  folder_.write("m.h5.progress", "the log of maniple 0.3");
   pack(model_, packed_);
   EXPECT_TRUE(content_of(packed_) == content_of(folder_ / "whole"));
-  EXPECT_GE(fs::last_write_time(packed_), written);
+  EXPECT_FALSE(fs::exists(part_) || fs::exists(folder_ / "m.h5.progress"));
   check_packed(packed_, 1);
 }
 
-TEST_F(InterruptedWriter, DoesNotWriteAgainWhatIsWritten) {
-  std::string content = content_of(part_);
-  const PackedIndex index = ModelFiles(part_).packed() ? *ModelFiles(part_).packed() : PackedIndex{};
-  const auto at =
-      static_cast<size_t>(index.safetensors.begin()->second.tensors.begin()->second.offsets.at(0));
-  content[at] = static_cast<char>(content[at] ^ 1);
-  folder_.write("m.h5.part", content);
-  pack(model_, packed_);
-  EXPECT_NE(refusal_of([&] { check_packed(packed_, 1); }).find("the checksum differs"), std::string::npos);
-}
-
-TEST_F(InterruptedWriter, RefusesASourceThatHasChanged) {
-  std::ofstream(model_ / "config.json", std::ios::app) << ' ';
-  EXPECT_NE(refusal_of([&] { pack(model_, packed_); }).find("has changed since"), std::string::npos);
-  EXPECT_TRUE(fs::exists(part_));
-}
-
-TEST_F(InterruptedWriter, IsDoneAfterTheLastRename) {
-  const fs::path progress = folder_ / "m.h5.progress";
-  fs::rename(part_, packed_);
-  EXPECT_FALSE(was_packed(model_, packed_, 1, {.shards = 4}));
-  EXPECT_FALSE(was_packed(model_, packed_, 2, {}));
-  EXPECT_TRUE(fs::exists(progress));
-  EXPECT_TRUE(was_packed(model_, packed_, 1, {}));
-  end_conversion(packed_);
-  EXPECT_FALSE(fs::exists(progress) || was_packed(model_, packed_, 1, {}));
-  check_packed(packed_, 1);
-}
-
-TEST_F(InterruptedWriter, IsNotDoneWithAnotherTarget) {
-  fs::copy(model_, folder_ / "other");
-  std::string config = content_of(model_ / "config.json");
-  config.at(config.find('\n')) = ' ';
-  folder_.write("other/config.json", config);
-  pack(folder_ / "other", packed_.string() + ".other");
-  fs::rename(packed_.string() + ".other", packed_);
-  EXPECT_EQ(fs::file_size(packed_), fs::file_size(part_));
-  fs::remove(part_);
-  EXPECT_FALSE(was_packed(model_, packed_, 1, {}));
-}
-
-TEST_F(InterruptedWriter, IsNotDoneBeforeTheLastRenameOrByAnUnfinishedLog) {
-  fs::copy(part_, packed_);
-  EXPECT_FALSE(was_packed(model_, packed_, 1, {}));
-  fs::remove(part_);
-  fs::resize_file(folder_ / "m.h5.progress", fs::file_size(folder_ / "m.h5.progress") - 1);
-  EXPECT_FALSE(was_packed(model_, packed_, 1, {}));
-}
-
-TEST_F(InterruptedWriter, StartsOverWithAnotherLayout) {
-  pack(model_, packed_, {.shards = 4});
-  check_packed(packed_, 1);
+TEST_F(InterruptedWriter, RefusesASecondWriter) {
+  const RangeFile other(part_, RangeFile::How::open);
+  other.lock();
+  EXPECT_NE(refusal_of([&] { pack(model_, packed_); }, ExitCode::preflight)
+                .find("m.h5.part is being written by another process"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(part_) && !fs::exists(packed_));
 }
 
 }  // namespace
