@@ -2,24 +2,18 @@
 // of (seed, position, token id), the same on every backend.
 #pragma once
 
+#include <kernels/support/split_mix.hpp>
+
 #include <cmath>
 #include <cstdint>
 
 namespace maniple {
 
-// The two keys of a sampled position. The mixer is SplitMix64 (Steele,
-// Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+// The two keys of a sampled position.
 struct NoiseKey {
   uint32_t first = 0;
   uint32_t second = 0;
 };
-
-constexpr uint64_t split_mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 constexpr NoiseKey noise_key(uint64_t seed, uint32_t position) {
   const uint64_t mixed = split_mix(split_mix(seed) ^ position);

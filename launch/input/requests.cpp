@@ -3,6 +3,8 @@
 #include <launch/input/json_line.hpp>
 #include <launch/input/requests.hpp>
 
+#include <xxhash.h>
+
 #include <iterator>
 #include <sstream>
 #include <unordered_map>
@@ -42,12 +44,6 @@ std::string id_of(const JsonFields& fields, uint64_t line) {
   if (!id) return std::to_string(line);
   if (!id->is_string() && !id->is_number_integer()) fields.refuse("id", "a text or a whole number");
   return id->dump();
-}
-
-uint64_t mixed(uint64_t x) {  // the finaliser of splitmix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
 }
 
 // complaints: the first of `count`.
@@ -236,11 +232,8 @@ GenerationRequest default_request(const GenerationConfig& suggested, const Sampl
   return request;
 }
 
-// FNV-1a over the id, then splitmix64 with the run's seed.
 uint64_t request_seed(uint64_t run_seed, std::string_view id) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  for (const char byte : id) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
-  return mixed(mixed(run_seed + 0x9e3779b97f4a7c15U) ^ hash);
+  return XXH3_64bits_withSeed(id.data(), id.size(), run_seed);
 }
 
 }  // namespace maniple

@@ -63,7 +63,7 @@ InputSummary validate_requests(LineReader& reader);
 // The model's suggested settings, overridden by those of the command line.
 GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated);
 
-// A seed for a request that has none: follows from the run's seed and the id alone.
+// A seed for a request that has none, from the run's seed and the id alone: XXH3 of the id, seeded with the run's seed.
 uint64_t request_seed(uint64_t run_seed, std::string_view id);
 
 // Renders the body of a chat with the model's chat template. Throws Error if the template refuses it.

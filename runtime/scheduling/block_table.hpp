@@ -2,6 +2,8 @@
 // each running sequence; a comparison of two hashes takes constant time.
 #pragma once
 
+#include <kernels/support/split_mix.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,13 +11,8 @@
 
 namespace maniple {
 
-// Mixes value into hash (the finaliser of splitmix64). Detects drift between ranks; not cryptographic.
-inline uint64_t mix(uint64_t hash, uint64_t value) {
-  uint64_t x = hash + 0x9e3779b97f4a7c15ULL + value;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
+// Mixes value into hash. Detects drift between ranks; not cryptographic.
+constexpr uint64_t mix(uint64_t hash, uint64_t value) { return split_mix(hash + value); }
 
 class BlockTable {
  public:

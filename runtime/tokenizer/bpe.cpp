@@ -23,10 +23,6 @@ void append_symbol(Bpe::Scratch& scratch, int32_t id) {
 
 }  // namespace
 
-size_t Bpe::PairHash::operator()(uint64_t pair) const {
-  return static_cast<size_t>((pair ^ pair >> 32) * 0x9E3779B97F4A7C15U >> 20);
-}
-
 Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
   if (options_.byte_fallback)

@@ -3,6 +3,8 @@
 // O(n log n) in the length of a piece: a heap of possible merges over a linked list of symbols.
 #pragma once
 
+#include <kernels/support/split_mix.hpp>
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -53,7 +55,7 @@ class Bpe {
     int32_t rank, id;
   };
   struct PairHash {
-    size_t operator()(uint64_t pair) const;
+    size_t operator()(uint64_t pair) const { return split_mix(pair); }
   };
 
   void add_merge(const Merge& merge, int32_t rank);

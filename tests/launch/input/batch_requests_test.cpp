@@ -154,8 +154,8 @@ TEST(BatchResult, OfACompletionIsTheseBytes) {
   const RequestLabel label{"\"a\"", RequestShape::completion, "m", 7};
   EXPECT_EQ(
       result_line(label, scored(), nullptr),
-      R"({"id":"batch_req_350a86919313531c","custom_id":"a","response":{"status_code":200,"request_id":"req_350a86919313531c",)"
-      R"("body":{"id":"cmpl-350a86919313531c","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"a\"b",)"
+      R"({"id":"batch_req_18f580383ca83dec","custom_id":"a","response":{"status_code":200,"request_id":"req_18f580383ca83dec",)"
+      R"("body":{"id":"cmpl-18f580383ca83dec","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"a\"b",)"
       R"("logprobs":{"tokens":["token_id:3","token_id:4"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"token_id:3":-0.5,"token_id:9":-1.5},{}],)"
       R"("text_offset":[0,10]},"finish_reason":"length"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}},"error":null})");
 }

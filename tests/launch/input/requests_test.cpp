@@ -354,8 +354,8 @@ TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
 }
 
 TEST(RequestSeed, StaysWhatItIs) {  // results of seeded runs depend on it
-  EXPECT_EQ(request_seed(0, "1"), 7647839147639332263U);
-  EXPECT_EQ(request_seed(7, "\"a\""), 3822015193573184284U);
+  EXPECT_EQ(request_seed(0, "1"), 7335560060985733464U);
+  EXPECT_EQ(request_seed(7, "\"a\""), 1798484605228563948U);
 }
 
 }  // namespace
