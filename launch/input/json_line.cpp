@@ -1,6 +1,6 @@
 #include <kernels/support/nearest_name.hpp>
 #include <launch/input/json_line.hpp>
-#include <runtime/tokenizer/utf8.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <algorithm>
 #include <tuple>

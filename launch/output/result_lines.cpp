@@ -1,4 +1,5 @@
 #include <launch/output/result_lines.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -82,10 +83,6 @@ json chat_scores(const Completion& completion, const Tokenizer* tokenizer) {
   return {{"content", tokens}, {"refusal", nullptr}};
 }
 
-size_t characters(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xc0) != 0x80; }));
-}
-
 json completion_scores(const Completion& completion, const Tokenizer* tokenizer) {
   json scores;
   size_t offset = 0;
@@ -96,7 +93,7 @@ json completion_scores(const Completion& completion, const Tokenizer* tokenizer)
     json& top = scores["top_logprobs"].emplace_back(json::object());
     for (const TokenLogprob& other : completion.scores[i].alternatives)
       top.emplace(spelt(other.id, tokenizer), number(other.logprob));  // of two spelt alike the likelier one
-    scores["text_offset"].push_back(std::exchange(offset, offset + characters(text)));
+    scores["text_offset"].push_back(std::exchange(offset, offset + character_count(text)));
   }
   return scores;
 }

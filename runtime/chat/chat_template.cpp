@@ -2,7 +2,7 @@
 #include <runtime/chat/lexer.hpp>
 #include <runtime/chat/program.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
-#include <runtime/tokenizer/utf8.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <runtime/chat/lexer.hpp>
 #include <runtime/chat/text.hpp>
-#include <runtime/tokenizer/utf8.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <algorithm>
 #include <charconv>

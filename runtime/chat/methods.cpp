@@ -1,6 +1,7 @@
 // Methods of texts and dictionaries, and the global functions of every template.
 #include <runtime/chat/program.hpp>
 #include <runtime/chat/text.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <fmt/format.h>
 

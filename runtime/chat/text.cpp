@@ -1,6 +1,6 @@
 #include <runtime/chat/text.hpp>
 #include <runtime/chat/value.hpp>
-#include <runtime/tokenizer/utf8.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <fmt/format.h>
 #include <unicode/locid.h>
@@ -37,10 +37,6 @@ std::string utf8(std::u32string_view characters) {
   std::string text;
   for (const char32_t character : characters) append_utf8(text, character);
   return text;
-}
-
-size_t character_count(std::string_view text) {
-  return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
 }
 
 std::string strip(std::string_view text, std::optional<std::string_view> chars, Side side) {

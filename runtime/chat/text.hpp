@@ -11,7 +11,6 @@ namespace maniple::jinja {
 std::u32string code_points(std::string_view text);
 std::string utf8(std::u32string_view characters);
 bool is_space(char32_t character);
-size_t character_count(std::string_view text);
 
 enum class Side { left, right, both };
 // chars: the characters to remove; absent: white space.

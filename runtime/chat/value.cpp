@@ -1,5 +1,6 @@
 #include <runtime/chat/text.hpp>
 #include <runtime/chat/value.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
+#include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/added_tokens.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 
 #include <unicode/uchar.h>
 
@@ -18,7 +18,7 @@ bool is_space(char32_t character) { return u_isUWhiteSpace(static_cast<UChar32>(
 
 size_t start_of_last_character(std::string_view text) {
   size_t start = text.size() - 1;
-  while ((static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+  while (continues_character(text[start])) --start;
   return start;
 }
 

@@ -1,5 +1,5 @@
+#include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/byte_alphabet.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 
 namespace maniple {
 

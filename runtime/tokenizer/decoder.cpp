@@ -2,8 +2,8 @@
 
 #include <charconv>
 #include <optional>
+#include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/byte_alphabet.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 #include <utility>
 
 namespace maniple {

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <kernels/support/check.hpp>
-#include <runtime/tokenizer/utf8.hpp>
+#include <runtime/text/utf8.hpp>
 
 namespace maniple {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include <runtime/tokenizer/regex.hpp>
+#include <runtime/text/regex.hpp>
 
 namespace maniple {
 

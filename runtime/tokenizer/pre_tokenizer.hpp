@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include <runtime/text/regex.hpp>
 #include <runtime/tokenizer/byte_alphabet.hpp>
-#include <runtime/tokenizer/regex.hpp>
 
 namespace maniple {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <kernels/support/check.hpp>
 #include <limits>
+#include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>
 #include <runtime/tokenizer/tokenizer_components.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 
 namespace maniple {
 

@@ -1,6 +1,7 @@
 #include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/text/utf8.hpp>
+#include <runtime/tokenizer/oniguruma.hpp>
 #include <runtime/tokenizer/tokenizer_components.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -43,8 +44,7 @@ std::string one_character(const JsonFields& fields, std::string_view name) {
 
 Regex pattern(const JsonFields& fields) {
   const JsonFields found = fields.object("pattern");
-  return found.find("Regex") ? Regex::from_pattern(found.text("Regex"))
-                             : Regex::from_literal(found.text("String"));
+  return found.find("Regex") ? oniguruma_pattern(found.text("Regex")) : literal_pattern(found.text("String"));
 }
 
 // Visits the steps of a component in order: none if it is absent, itself, or those of a (nested) Sequence.
@@ -102,7 +102,7 @@ VisibleSpace parse_visible_space(const JsonFields& step) {
 void add_byte_level(const JsonFields& step, std::vector<PreTokenizerStep>& steps) {
   if (boolean(step, "add_prefix_space")) steps.emplace_back(PrefixSpace());
   if (step.boolean_or("use_regex", true))
-    steps.emplace_back(Split{Regex::from_pattern(gpt2_pattern), SplitBehavior::isolated});
+    steps.emplace_back(Split{oniguruma_pattern(gpt2_pattern), SplitBehavior::isolated});
   steps.emplace_back(MapBytes());
 }
 
@@ -110,7 +110,7 @@ void add_metaspace(const JsonFields& step, std::vector<PreTokenizerStep>& steps)
   const VisibleSpace space = parse_visible_space(step);
   steps.emplace_back(space);
   if (step.boolean_or("split", true))
-    steps.emplace_back(Split{Regex::from_literal(space.replacement), SplitBehavior::merged_with_next});
+    steps.emplace_back(Split{literal_pattern(space.replacement), SplitBehavior::merged_with_next});
 }
 
 PreTokenizer parse_pre_tokenizer(const JsonFields& root) {
@@ -121,8 +121,8 @@ PreTokenizer parse_pre_tokenizer(const JsonFields& root) {
                     steps.emplace_back(
                         Split{pattern(step), parse_behavior(step.text("behavior")), boolean(step, "invert")});
                   else if (type == "Digits")
-                    steps.emplace_back(Split{Regex::from_pattern(R"(\p{N})"),
-                                             boolean(step, "individual_digits") ? SplitBehavior::isolated
+                    steps.emplace_back(Split{oniguruma_pattern(R"(\p{N})"), boolean(step, "individual_digits")
+                                                                                ? SplitBehavior::isolated
                                                                                 : SplitBehavior::contiguous});
                   else if (type == "ByteLevel")
                     add_byte_level(step, steps);

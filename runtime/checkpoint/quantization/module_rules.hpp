@@ -1,7 +1,9 @@
 // Lists of modules in quantization_config: which modules an entry names, as each publisher reads it.
 #pragma once
 
-#include <memory>
+#include <runtime/text/regex.hpp>
+
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,12 +28,11 @@ class ModulePattern {
 
  private:
   enum class Kind { name, linear, regex, part, prefix_or_suffix };
-  struct Program;
   ModulePattern(Kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
 
   Kind kind_;
   std::string text_;
-  std::shared_ptr<const Program> program_;
+  std::optional<Regex> regex_;
 };
 
 using ModulePatterns = std::vector<ModulePattern>;

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 #include <thread>
 
 #include "small_tokenizer.hpp"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/byte_alphabet.hpp>
-#include <runtime/tokenizer/utf8.hpp>
 
 namespace maniple {
 namespace {

@@ -1,14 +1,10 @@
-#include <runtime/tokenizer/regex.hpp>
+#include <kernels/support/check.hpp>
+#include <runtime/tokenizer/oniguruma.hpp>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <unicode/uchar.h>
 
 #include <algorithm>
 #include <cctype>
-#include <kernels/support/check.hpp>
-#include <optional>
-#include <runtime/tokenizer/utf8.hpp>
 
 namespace maniple {
 namespace {
@@ -122,86 +118,14 @@ class Translator {
   bool in_class_ = false;
 };
 
-std::string message_of(int code) {
-  unsigned char buffer[256];
-  const int length = pcre2_get_error_message(code, buffer, sizeof buffer);
-  return {reinterpret_cast<const char*>(buffer), static_cast<size_t>(std::max(length, 0))};
-}
-
-struct Free {
-  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
-  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
-};
-
-constexpr uint32_t heap_limit_kib = 256 * 1024;
-
 }  // namespace
 
-struct Regex::Program {
-  std::string pattern;
-  std::unique_ptr<pcre2_code, Free> code;
-  std::unique_ptr<pcre2_match_context, Free> limits{pcre2_match_context_create(nullptr)};
-
-  Program(std::string_view source, const std::string& translated, uint32_t options) : pattern(source) {
-    const std::unique_ptr<pcre2_compile_context, Free> context(pcre2_compile_context_create(nullptr));
-    pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-    int error = 0;
-    size_t offset = 0;
-    code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             options | PCRE2_UTF, &error, &offset, context.get()));
-    if (!code) fail(ExitCode::input, "tokenizer: regular expression '{}': {}", pattern, message_of(error));
-    // Without a JIT compiler PCRE2 interprets the pattern.
-    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-    pcre2_set_heap_limit(limits.get(), heap_limit_kib);
-  }
-
-  std::optional<Span> find(std::string_view text, size_t start, pcre2_match_data* data) const {
-    const auto match = [&](uint32_t options) {
-      return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, options,
-                         data, limits.get());
-    };
-    int result = match(PCRE2_NO_UTF_CHECK);
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-      result = match(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);  // the interpreter uses the heap
-    if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
-    if (result < 0)
-      fail(ExitCode::input, "tokenizer: regular expression '{}' gave up: {}", pattern, message_of(result));
-    const size_t* bounds = pcre2_get_ovector_pointer(data);
-    return Span{bounds[0], bounds[1], true};
-  }
-};
-
-Regex Regex::from_pattern(std::string_view oniguruma) {
-  return Regex(
-      std::make_shared<Program>(oniguruma, Translator(oniguruma).translate(), PCRE2_UCP | PCRE2_MULTILINE));
+Regex oniguruma_pattern(std::string_view pattern) {
+  return {{"tokenizer", std::string(pattern)}, Translator(pattern).translate(), Regex::Syntax::unicode};
 }
 
-Regex Regex::from_literal(std::string_view text) {
-  return Regex(std::make_shared<Program>(text, std::string(text), PCRE2_LITERAL));
-}
-
-// An empty match right after the previous match does not count (as in the onig crate's find_iter).
-std::vector<Span> Regex::spans(std::string_view text) const {
-  const std::unique_ptr<pcre2_match_data, Free> data(pcre2_match_data_create(1, nullptr));
-  std::vector<Span> spans;
-  size_t covered = 0, start = 0;
-  std::optional<size_t> last_match_end;
-  while (!text.empty() && start <= text.size()) {
-    const auto match = program_->find(text, start, data.get());
-    if (!match) break;
-    if (match->begin == match->end && last_match_end == match->end) {
-      start += start < text.size() ? character_at(text, start).size() : 1;
-      continue;
-    }
-    if (covered < match->begin) spans.push_back({covered, match->begin, false});
-    spans.push_back(*match);
-    covered = start = match->end;
-    last_match_end = match->end;
-  }
-  if (covered < text.size()) spans.push_back({covered, text.size(), false});
-  return spans;
+Regex literal_pattern(std::string_view text) {
+  return {{"tokenizer", std::string(text)}, text, Regex::Syntax::literal};
 }
 
 }  // namespace maniple

@@ -1,11 +1,16 @@
-#include <runtime/tokenizer/utf8.hpp>
+#include <runtime/text/utf8.hpp>
 
 #include <unicode/utf8.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace maniple {
+
+size_t character_count(std::string_view text) {
+  return text.size() - static_cast<size_t>(std::ranges::count_if(text, continues_character));
+}
 
 std::string_view character_at(std::string_view text, size_t position) {
   size_t end = position;
