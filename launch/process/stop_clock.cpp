@@ -1,10 +1,9 @@
+#include <kernels/support/interruptible_sleep.hpp>
 #include <launch/process/command_output.hpp>
 #include <launch/process/stop_clock.hpp>
 
 #include <algorithm>
-#include <condition_variable>
 #include <ctime>
-#include <mutex>
 
 namespace maniple {
 namespace {
@@ -60,17 +59,15 @@ std::optional<TimePoint> StopClock::end() const {
 }
 
 void StopClock::watch(const std::stop_token& dismissed) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  while (!dismissed.stop_requested()) {
+  InterruptibleSleep sleep(dismissed);
+  TimePoint stop_at;
+  do {
     // Without an answer the last one stays.
     if (const auto answer = asked_end(limit_, seconds(10), dismissed)) end_ = *answer;
-    const TimePoint stop_at = end() ? time_to_stop(limit_, *end()) : TimePoint::max();
-    wake.wait_until(lock, dismissed, std::min(WallClock::now() + interval_, stop_at), [] { return false; });
-    if (dismissed.stop_requested() || WallClock::now() < stop_at) continue;
-    return stop_(*end());
-  }
+    stop_at = end() ? time_to_stop(limit_, *end()) : TimePoint::max();
+    if (!sleep(std::min<WallClock::duration>(interval_, stop_at - WallClock::now()))) return;
+  } while (WallClock::now() < stop_at);
+  stop_(*end());
 }
 
 }  // namespace maniple

@@ -1,4 +1,5 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/interruptible_sleep.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_directory/run_lock.hpp>
 
@@ -13,10 +14,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <condition_variable>
 #include <csignal>
 #include <fstream>
-#include <mutex>
 #include <sstream>
 #include <system_error>
 
@@ -187,10 +186,8 @@ RunLock::RunLock(fs::path directory, JobOwner me, const LockTiming& timing, cons
 // The text keeps its length, so a reader sees an old or a new one. On network file
 // systems closing the file makes it visible. If a write fails, the others miss one beat.
 void RunLock::beat(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  while (!wake.wait_for(lock, stop, timing_.beat, [&] { return stop.stop_requested(); })) {
+  InterruptibleSleep sleep(stop);
+  while (sleep(timing_.beat)) {
     me_.heartbeat = unix_milliseconds();
     const std::string text = json(me_).dump();
     const FileDescriptor file(::open((folder_ / owner_name).c_str(), O_WRONLY | O_CLOEXEC));

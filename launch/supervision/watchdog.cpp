@@ -1,7 +1,6 @@
+#include <kernels/support/interruptible_sleep.hpp>
 #include <launch/supervision/watchdog.hpp>
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 namespace maniple {
@@ -10,13 +9,10 @@ namespace maniple {
 Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void()> on_expiry)
     : thread_([this, limit, on_expiry = std::move(on_expiry)](const std::stop_token& dismissed) {
         constexpr int ticks = 16;
-        std::mutex mutex;
-        std::condition_variable_any wake;
-        std::unique_lock lock(mutex);
+        InterruptibleSleep sleep(dismissed);
         uint64_t seen = feeds_;
         for (int ticks_missed = 0; ticks_missed < ticks; ++ticks_missed) {
-          if (wake.wait_for(lock, dismissed, limit / ticks, [&] { return dismissed.stop_requested(); }))
-            return;
+          if (!sleep(limit / ticks)) return;
           if (feeds_ == seen) continue;
           seen = feeds_;
           ticks_missed = 0;
