@@ -88,13 +88,8 @@ std::string header(const World& world, const std::vector<std::string>& places) {
 
 nlohmann::ordered_json provenance(const World& world, const BenchOptions& options, const JobFacts& job,
                                   const std::vector<std::string>& places) {
-  nlohmann::ordered_json json;
-  json["bench"] = name_of(options.bench);
-  json["version"] = MANIPLE_VERSION;
-  json["commit"] = commit();
-  json["mpi"] = world.description();
-  json["tensor"] = job.plan.grid.tensor;
-  json["data"] = job.plan.grid.data;
+  nlohmann::ordered_json json = {{"bench", name_of(options.bench)}};
+  json.update(facts_json(job.plan, world));
   json["options"] = options.given;
   for (size_t rank = 0; rank < places.size(); ++rank)
     json["ranks"].push_back(

@@ -1,5 +1,6 @@
 #include <launch/commands/run_identity.hpp>
 #include <launch/commands/run_recording.hpp>
+#include <launch/options/version.hpp>
 #include <launch/output/report.hpp>
 
 #include <fmt/ranges.h>
@@ -51,7 +52,6 @@ Texts provenance_of(const JobOnRecord& job) {
   std::set<std::string> hosts;
   for (const RankLocation& location : job.world.locations()) hosts.insert(location.host);
   texts["command"] = job.command;
-  texts["mpi"] = job.world.description();
   texts["cpu_path"] = instruction_path_of(engine.backend);
   texts["options"] = options_json(job).dump();
   if (!engine.model.empty()) {
@@ -63,10 +63,9 @@ Texts provenance_of(const JobOnRecord& job) {
   texts["input_hash"] = hash_text(job.input_hash);
   texts["dtype"] = name_of(job.dtype);
   texts["kv_cache_dtype"] = job.engine ? name_of(job.engine->kv_dtype) : "";
-  texts["expert"] = fmt::format("{}", job.facts.plan.grid.expert);
-  texts["context"] = fmt::format("{}", job.facts.plan.grid.context);
-  texts["pipeline"] = fmt::format("{}", job.facts.plan.grid.pipeline);
-  texts["stages"] = stages_text(job.facts.plan);
+  const nlohmann::ordered_json facts = facts_json(job.facts.plan, job.world);
+  for (const char* name : {"mpi", "expert", "context", "pipeline", "stages"})
+    texts[name] = facts[name].is_string() ? facts[name].get<std::string>() : facts[name].dump();
   texts["repro_level"] = level_of(job.facts.plan);
   texts["seed"] = job.seed ? fmt::format("{}", *job.seed) : "";
   texts["job"] = job.options.launch.job;
@@ -181,6 +180,47 @@ std::vector<SummaryRow> summary_rows(const std::vector<Metric>& metrics) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json facts_json(const JobPlan& plan, const World& world) {
+  return {{"version", MANIPLE_VERSION},       {"commit", commit()},
+          {"mpi", world.description()},       {"tensor", plan.grid.tensor},
+          {"expert", plan.grid.expert},       {"context", plan.grid.context},
+          {"pipeline", plan.grid.pipeline},   {"stages", stages_text(plan)},
+          {"data", plan.grid.data},           {"repro", name_of(plan.repro)},
+          {"repro_reason", plan.repro_reason}};
+}
+
+std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
+                       const World& world) {
+  nlohmann::ordered_json record = facts_json(plan, world);
+  record.update({{"ranks", world.size()},
+                 {"backend", info.backend},
+                 {"sums", info.sums},
+                 {"kv_blocks", info.num_blocks},
+                 {"block_size", info.block_size},
+                 {"interrupted", summary.interrupted},
+                 {"requests", summary.requests},
+                 {"prompt_tokens", summary.prompt_tokens},
+                 {"cached_tokens", summary.cached_tokens},
+                 {"completion_tokens", summary.completion_tokens},
+                 {"preemptions", summary.preemptions},
+                 {"stopped", summary.stopped},
+                 {"reached_length", summary.reached_length},
+                 {"ended_by_context", summary.ended_by_context},
+                 {"ended_by_kv_cache", summary.ended_by_cache},
+                 {"load_seconds", info.load_seconds},
+                 {"seconds", summary.seconds}});
+  record["experts"] = nlohmann::ordered_json::parse(experts_json(summary.experts));
+  for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
+    const RankTimes& times = summary.ranks[rank];
+    record["rank_seconds"].push_back({{"host", world.locations()[rank].host},
+                                      {"prefill", times.prefill},
+                                      {"decode", times.decode},
+                                      {"communication", times.communication},
+                                      {"idle", times.idle}});
+  }
+  return record.dump();
+}
 
 RunRecording::RunRecording(const std::optional<Recorder::Options>& files, const JobOnRecord& job,
                            RankSeries& series) {

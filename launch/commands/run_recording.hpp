@@ -23,6 +23,12 @@ struct JobOnRecord {
   std::optional<uint64_t> seed{};
 };
 
+// What every record of a job says: program, grid, level of reproducibility.
+nlohmann::ordered_json facts_json(const JobPlan& plan, const World& world);
+// The JSON record that a run directory keeps of a job that has ended by itself.
+std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
+                       const World& world);
+
 class RunRecording {
  public:
   // Records nothing without files. The series must outlive it.

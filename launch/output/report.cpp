@@ -145,47 +145,6 @@ std::string experts_json(const std::vector<ExpertLoad>& loads) {
   return layers.dump();
 }
 
-std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
-                       const World& world) {
-  nlohmann::ordered_json record = {{"version", MANIPLE_VERSION},
-                                   {"ranks", world.size()},
-                                   {"tensor", plan.grid.tensor},
-                                   {"expert", plan.grid.expert},
-                                   {"context", plan.grid.context},
-                                   {"pipeline", plan.grid.pipeline},
-                                   {"stages", stages_text(plan)},
-                                   {"data", plan.grid.data},
-                                   {"mpi", world.description()},
-                                   {"backend", info.backend},
-                                   {"sums", info.sums},
-                                   {"repro", name_of(plan.repro)},
-                                   {"repro_reason", plan.repro_reason},
-                                   {"kv_blocks", info.num_blocks},
-                                   {"block_size", info.block_size},
-                                   {"interrupted", summary.interrupted},
-                                   {"requests", summary.requests},
-                                   {"prompt_tokens", summary.prompt_tokens},
-                                   {"cached_tokens", summary.cached_tokens},
-                                   {"completion_tokens", summary.completion_tokens},
-                                   {"preemptions", summary.preemptions},
-                                   {"stopped", summary.stopped},
-                                   {"reached_length", summary.reached_length},
-                                   {"ended_by_context", summary.ended_by_context},
-                                   {"ended_by_kv_cache", summary.ended_by_cache},
-                                   {"load_seconds", info.load_seconds},
-                                   {"seconds", summary.seconds}};
-  record["experts"] = nlohmann::ordered_json::parse(experts_json(summary.experts));
-  for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
-    const RankTimes& times = summary.ranks[rank];
-    record["rank_seconds"].push_back({{"host", world.locations()[rank].host},
-                                      {"prefill", times.prefill},
-                                      {"decode", times.decode},
-                                      {"communication", times.communication},
-                                      {"idle", times.idle}});
-  }
-  return record.dump();
-}
-
 std::string summary_text(const RunSummary& summary, size_t done, size_t failed, uint32_t max_model_len,
                          const std::vector<RankLocation>& locations) {
   const double seconds = std::max(summary.seconds, 1e-9);

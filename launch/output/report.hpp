@@ -31,9 +31,6 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
                    const World& world, const SeedReport& seed);
 // The load of the experts, a JSON list by sparse layer.
 std::string experts_json(const std::vector<ExpertLoad>& loads);
-// The JSON record that a run directory keeps of a job that has ended by itself.
-std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSummary& summary,
-                       const World& world);
 // done, failed: numbers of requests, including those that never
 // reached the engine. max_model_len: of prompt and completion.
 std::string summary_text(const RunSummary& summary, size_t done, size_t failed, uint32_t max_model_len,
