@@ -1,4 +1,6 @@
 // Which way of summing is the fastest for which size, by measurement.
+#include <kernels/support/number_text.hpp>
+#include <kernels/support/quantile.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/shared_communicator.hpp>
 
@@ -17,11 +19,6 @@ constexpr double gain = 0.9;  // of the time of messages, at most
 
 constexpr std::array all_ways = {SumWay::messages, SumWay::one_shot, SumWay::two_shot};
 constexpr std::array<std::string_view, all_ways.size()> names = {"messages", "one-shot", "two-shot"};
-
-double median(std::vector<double>& values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 template <typename T>
 T of_rank_0(Transport& transport, T value) {
@@ -43,7 +40,7 @@ std::string SumWays::text() const {
     const bool last = index + 1 == of_size.size();
     if (!last && of_size[index] == of_size[index + 1]) continue;
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", names[static_cast<size_t>(of_size[index])],
-                        last ? "" : fmt::format(" up to {} KiB", size(index) >> 10));
+                        last ? "" : " up to " + bytes_text(size(index)));
   }
   return text == names[0] ? text : fmt::format("shared memory ({})", text);
 }
@@ -81,7 +78,8 @@ void SharedCommunicator::choose_ways(bool may_use_messages) {
     for (int round = 0; round < rounds; ++round)
       for (const SumWay way : all_ways)
         taken[static_cast<size_t>(way)].push_back(seconds(way, SumWays::size(index)));
-    const double messages = median(taken[0]), one_shot = median(taken[1]), two_shot = median(taken[2]);
+    const auto median = [&](size_t way) { return quantile(taken[way], 0.5); };
+    const double messages = median(0), one_shot = median(1), two_shot = median(2);
     of_round = messages + one_shot + two_shot;
     if (may_use_messages && std::min(one_shot, two_shot) > gain * messages)
       chosen.of_size[index] = SumWay::messages;

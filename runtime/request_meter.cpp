@@ -1,7 +1,7 @@
+#include <kernels/support/quantile.hpp>
 #include <runtime/request_meter.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -12,13 +12,6 @@ namespace {
 constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
 void set_reason(RequestRow& row, std::string_view reason) { reason.copy(row.reason, sizeof row.reason - 1); }
-
-// The value that a share of the gaps does not exceed; the gaps are in ascending order.
-double quantile(const std::vector<float>& gaps, double share) {
-  if (gaps.empty()) return not_known;
-  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(gaps.size())));
-  return gaps[std::clamp<size_t>(rank, 1, gaps.size()) - 1];
-}
 
 }  // namespace
 
@@ -65,10 +58,10 @@ void RequestMeter::ended(RequestId request, FinishReason reason) {
   row.queue_s = row.admitted_s - row.arrival_s;
   row.ttft_s = row.first_s - row.admitted_s;
   row.tpot_s = row.output > 1 ? (row.done_s - row.first_s) / static_cast<double>(row.output - 1) : not_known;
-  row.itl_p50_s = quantile(gaps, 0.5);
-  row.itl_p90_s = quantile(gaps, 0.9);
-  row.itl_p99_s = quantile(gaps, 0.99);
-  row.itl_max_s = quantile(gaps, 1);
+  row.itl_p50_s = sorted_quantile(gaps, 0.5);
+  row.itl_p90_s = sorted_quantile(gaps, 0.9);
+  row.itl_p99_s = sorted_quantile(gaps, 0.99);
+  row.itl_max_s = sorted_quantile(gaps, 1);
   row.e2e_s = row.done_s - row.arrival_s;
   observer_->request(row);
 }

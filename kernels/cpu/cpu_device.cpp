@@ -1,6 +1,7 @@
 #include <kernels/cpu/cpu_device.hpp>
 #include <kernels/support/check.hpp>
 #include <kernels/support/host_memory.hpp>
+#include <kernels/support/number_text.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,11 +15,9 @@ namespace {
 constexpr size_t least_in_region = 256 << 10;
 
 [[noreturn]] void out_of_memory(size_t bytes, size_t free) {
-  constexpr double mib = 1024.0 * 1024.0;
   const std::string limit = address_limit_text();
   throw Error(ExitCode::preflight,
-              fmt::format("cannot allocate {:.1f} MiB: {:.1f} MiB are free{}",
-                          static_cast<double>(bytes) / mib, static_cast<double>(free) / mib, limit),
+              fmt::format("cannot allocate {}: {} are free{}", bytes_text(bytes), bytes_text(free), limit),
               "weights, KV cache and workspace of this rank must fit in its memory",
               limit.empty() ? "use a smaller KV cache, more ranks (`tensor_size`), or a job with more memory"
                             : address_limit_remedy);

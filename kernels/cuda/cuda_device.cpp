@@ -1,6 +1,7 @@
 #include <kernels/cuda/cuda_backend.hpp>
 #include <kernels/cuda/cuda_device.hpp>
 #include <kernels/cuda/device/cuda_check.hpp>
+#include <kernels/support/number_text.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -9,8 +10,6 @@
 namespace maniple::cuda {
 
 namespace {
-
-constexpr double mib = 1024.0 * 1024.0;
 
 std::string uuid_text(const cudaUUID_t& uuid) {
   std::string text = "GPU";
@@ -134,8 +133,8 @@ std::byte* CudaDevice::allocate(size_t bytes) {
   if (cudaMalloc(&memory, bytes) != cudaSuccess) {
     cudaGetLastError();  // clears the error: the text below reports it
     throw Error(ExitCode::preflight,
-                fmt::format("cannot allocate {:.1f} MiB on the GPU: {:.1f} MiB are free",
-                            static_cast<double>(bytes) / mib, static_cast<double>(free_memory()) / mib),
+                fmt::format("cannot allocate {} on the GPU: {} are free", bytes_text(bytes),
+                            bytes_text(free_memory())),
                 "weights, KV cache and workspace of this rank must fit in its memory",
                 "use a smaller KV cache, or more ranks (`tensor_size`)");
   }

@@ -1,4 +1,5 @@
 #include <kernels/support/host_memory.hpp>
+#include <kernels/support/number_text.hpp>
 
 #include <fmt/format.h>
 
@@ -90,10 +91,13 @@ size_t free_addresses() {
 
 void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << 5; }
 
-std::string address_limit_text() {
-  const std::optional<size_t> limit = address_limit();
-  return limit ? fmt::format(" (ulimit -v allows this process {} MiB of addresses)", *limit >> 20) : "";
+std::string address_limit_text(size_t limit) {
+  return limit == unlimited
+             ? ""
+             : fmt::format(" (ulimit -v allows this process {} of addresses)", bytes_text(limit));
 }
+
+std::string address_limit_text() { return address_limit_text(address_limit().value_or(unlimited)); }
 
 Error out_of_memory() {
   const std::string limit = address_limit_text();

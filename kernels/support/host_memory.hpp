@@ -28,6 +28,7 @@ void forget_peak_memory();
 // For the message about a failed allocation or thread start: the limit of this process's address space, which
 // counts reserved memory too. Empty without such a limit.
 std::string address_limit_text();
+std::string address_limit_text(size_t limit);  // "unlimited": the largest value
 inline constexpr const char* address_limit_remedy =
     "ulimit -v unlimited before the launcher's line; sbatch --propagate=NONE where the limit is the shell's";
 

@@ -21,7 +21,7 @@ std::string row_of(const RecordedRank& rank) {
   std::string row = fmt::format("{:>6} {:<16} {:>3} {:>3}", rank.rank, rank.host, rank.tensor, rank.data);
   for (const RankMeasure& phase : rank_phases) row += fmt::format(" {:>8}", number_text(rank.*phase.field));
   row += fmt::format(" {:>8}", number_text(own_of(rank)));
-  for (const RankMeasure& memory : rank_memory) row += fmt::format(" {:>11}", size_text(rank.*memory.field));
+  for (const RankMeasure& memory : rank_memory) row += fmt::format(" {:>11}", bytes_text(rank.*memory.field));
   return row + '\n';
 }
 

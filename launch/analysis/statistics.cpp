@@ -15,28 +15,13 @@ namespace {
 constexpr double tail = 0.025;  // of each side
 constexpr size_t resamples = 10'000, fewest_for_an_interval = 6;
 
-std::vector<double> sorted(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return std::isnan(value); });
-  std::ranges::sort(values);
-  return values;
-}
-
-// values: sorted.
-double quantile_of(const std::vector<double>& values, double p) {
-  if (values.empty()) return not_measured;
-  const double place = p * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
 // Boost's generators and distributions, because those of the standard libraries differ.
 double median_of_resample(const std::vector<double>& values, boost::random::mt19937& bits) {
   boost::random::uniform_int_distribution<uint32_t> index(0, static_cast<uint32_t>(values.size() - 1));
   std::vector<double> drawn(values.size());
   std::ranges::generate(drawn, [&] { return values[index(bits)]; });
   std::ranges::sort(drawn);
-  return quantile_of(drawn, 0.5);
+  return sorted_quantile(drawn, 0.5);
 }
 
 }  // namespace
@@ -47,8 +32,6 @@ double mean(const std::vector<double>& values) {
     if (!std::isnan(value)) sum += value, ++count;
   return sum / count;
 }
-
-double quantile(std::vector<double> values, double p) { return quantile_of(sorted(std::move(values)), p); }
 
 double quantile(const std::vector<double>& values, const std::vector<double>& weights, double p) {
   std::vector<std::pair<double, double>> ordered;  // value, values up to and with it
@@ -67,7 +50,7 @@ double quantile(const std::vector<double>& values, const std::vector<double>& we
 
 Interval median_interval(std::vector<double> given) {
   const std::vector<double> values = sorted(std::move(given));
-  const double median = quantile_of(values, 0.5);
+  const double median = sorted_quantile(values, 0.5);
   if (values.size() < fewest_for_an_interval) return {median, not_measured, not_measured};
   // The largest k such that fewer than k + 1 values lie below the median with at most this probability.
   const boost::math::binomial half(static_cast<double>(values.size()), 0.5);
@@ -77,7 +60,7 @@ Interval median_interval(std::vector<double> given) {
 
 Interval ratio_interval(const std::vector<double>& given_a, const std::vector<double>& given_b) {
   const std::vector<double> a = sorted(given_a), b = sorted(given_b);
-  const double median = quantile_of(b, 0.5) / quantile_of(a, 0.5);
+  const double median = sorted_quantile(b, 0.5) / sorted_quantile(a, 0.5);
   if (a.size() < 2 || b.size() < 2) return {median, not_measured, not_measured};
   boost::random::mt19937 bits;
   std::vector<double> ratios(resamples);
@@ -86,7 +69,7 @@ Interval ratio_interval(const std::vector<double>& given_a, const std::vector<do
     ratio = median_of_resample(b, bits) / below;
   }
   ratios = sorted(std::move(ratios));
-  return {median, quantile_of(ratios, tail), quantile_of(ratios, 1 - tail)};
+  return {median, sorted_quantile(ratios, tail), sorted_quantile(ratios, 1 - tail)};
 }
 
 double karp_flatt(double speedup, double p) {

@@ -1,6 +1,8 @@
 // What a few repetitions say. Values that are NaN were not measured, and are left out everywhere.
 #pragma once
 
+#include <kernels/support/quantile.hpp>
+
 #include <limits>
 #include <vector>
 
@@ -15,9 +17,7 @@ struct Interval {
 
 double mean(const std::vector<double>& values);  // NaN for no values
 
-// Linear between the two nearest values (type 7 of Hyndman and Fan 1996, R's default). 0 <= p <= 1; NaN for no values.
-double quantile(std::vector<double> values, double p);
-// The same where each value stands for `weights` equal ones.
+// quantile() where each value stands for `weights` equal ones.
 double quantile(const std::vector<double>& values, const std::vector<double>& weights, double p);
 
 // By order statistics, which assumes nothing but independent values: the narrowest symmetric pair of them that covers the

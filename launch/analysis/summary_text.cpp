@@ -159,25 +159,12 @@ json metrics_json(const std::vector<Metric>& metrics) {
 
 }  // namespace
 
-std::string number_text(double number) {
-  const double size = std::abs(number);
-  if (std::isnan(number)) return "-";
-  if (size >= 1000) return fmt::format("{:.0f}", number);
-  if (size >= 100) return fmt::format("{:.1f}", number);
-  if (size >= 1) return fmt::format("{:.2f}", number);
-  return fmt::format("{:.3g}", number);
-}
-
-std::string size_text(double bytes) {
-  if (std::isnan(bytes)) return "-";
-  if (bytes >= 1 << 30) return fmt::format("{:.2f} GiB", bytes / (1 << 30));
-  return fmt::format("{:.1f} MiB", bytes / (1 << 20));
+std::string limits_text(const Interval& interval) {
+  return fmt::format("[{}, {}]", number_text(interval.low), number_text(interval.high));
 }
 
 std::string interval_text(const Interval& interval) {
-  if (std::isnan(interval.low)) return number_text(interval.median);
-  return fmt::format("{} [{}, {}]", number_text(interval.median), number_text(interval.low),
-                     number_text(interval.high));
+  return number_text(interval.median) + (std::isnan(interval.low) ? "" : ' ' + limits_text(interval));
 }
 
 std::string summary_text(const RecordedRun& run, const Summary& summary) {
@@ -189,7 +176,7 @@ std::string summary_text(const RecordedRun& run, const Summary& summary) {
   const auto seconds = [](double value) { return number_text(value) + " s"; };
   if (const std::string phases = spreads_text(summary.ranks, rank_phases, seconds); !phases.empty())
     text += line("phases", phases);
-  if (const std::string memory = spreads_text(summary.ranks, rank_memory, size_text); !memory.empty())
+  if (const std::string memory = spreads_text(summary.ranks, rank_memory, bytes_text); !memory.empty())
     text += line("memory", memory);
   if (!summary.ranks.empty()) text += line("energy", energy_text(summary));
   return text;

@@ -1,3 +1,4 @@
+#include <launch/analysis/summary_text.hpp>
 #include <launch/bench/bench_job.hpp>
 #include <launch/output/report.hpp>
 #include <launch/preflight/job_facts.hpp>
@@ -142,13 +143,10 @@ void BenchJob::write_json(const nlohmann::ordered_json& json) {
   }
 }
 
-std::string microseconds(double seconds) {
-  const double us = seconds * 1e6;
-  return std::isnan(us) ? "-" : us < 100 ? fmt::format("{:.2f}", us) : fmt::format("{:.1f}", us);
-}
+std::string microseconds(double seconds) { return number_text(seconds * 1e6); }
 
 std::string microseconds(const Interval& seconds) {
-  return fmt::format("[{}, {}]", microseconds(seconds.low), microseconds(seconds.high));
+  return limits_text({seconds.median * 1e6, seconds.low * 1e6, seconds.high * 1e6});
 }
 
 }  // namespace maniple

@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <kernels/support/number_text.hpp>
 #include <launch/bench/comm.hpp>
 #include <launch/preflight/job_facts.hpp>
 #include <parallel/timed_communicator.hpp>
@@ -6,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 
 namespace maniple {
@@ -22,10 +22,6 @@ std::string size_name(uint64_t bytes) {
   size_t unit = 0;
   for (; bytes % 1024 == 0 && unit + 1 < units.size(); bytes /= 1024) ++unit;
   return fmt::format("{}{}", bytes, units[unit]);
-}
-
-std::string bandwidth(double value) {
-  return value < 0.1 ? fmt::format("{:.2g}", value) : fmt::format("{:.2f}", value);
 }
 
 std::string name_of(const CommRow& row) {
@@ -120,7 +116,7 @@ BenchResult result_of(const std::vector<CommRow>& rows, bool check) {
     const CommRow& last = *std::prev(other);
     const std::string metric = metric_name("busbw", last);
     result.numbers["fom"] = {{"metric", metric}, {"value", last.busbw()}, {"unit", "GB/s"}};
-    result.last_line += fmt::format("     fom: {} = {} GB/s", metric, bandwidth(last.busbw()));
+    result.last_line += fmt::format("     fom: {} = {} GB/s", metric, number_text(last.busbw()));
   } else {
     result.last_line += "; every group has one rank: start two or more, mpirun -n 2 maniple bench comm";
   }
@@ -152,8 +148,8 @@ double bus_factor(CommOp op, int ranks) {
 std::string table_line(const CommRow& row) {
   return fmt::format("{:>13} {:>10} {:8} {:14} {:>9}  {:20} {:>7} {:>7}  {}\n", row.bytes,
                      row.bytes / size_of(row.type), type_name(row.type), name_of(row.op),
-                     microseconds(row.seconds.median), microseconds(row.seconds), bandwidth(row.algbw()),
-                     bandwidth(row.busbw()), row.wrong ? fmt::format("{}", *row.wrong) : "N/A");
+                     microseconds(row.seconds.median), microseconds(row.seconds), number_text(row.algbw()),
+                     number_text(row.busbw()), row.wrong ? fmt::format("{}", *row.wrong) : "N/A");
 }
 
 // NaN becomes null.

@@ -1,22 +1,14 @@
 #include <launch/bench/figures.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 namespace maniple {
 namespace {
 
 std::vector<double> column_of(const Round& round, double RequestRow::*field) {
   std::vector<double> values;
-  for (const RequestRow& row : round.rows)
-    if (!std::isnan(row.*field)) values.push_back(row.*field);
+  for (const RequestRow& row : round.rows) values.push_back(row.*field);
   return values;
-}
-
-double mean(const Round& round, double RequestRow::*field) {
-  const std::vector<double> values = column_of(round, field);
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 // Of all gaps between tokens.
@@ -69,8 +61,9 @@ std::vector<Figure> figures_of(std::span<const Round> repeats, const std::string
                         {"e2e", "e2el", &RequestRow::e2e_s, &RequestRow::e2e_s}};
   for (const Time& time : times) {
     const bool of_gaps = time.p50 != time.p99;
-    add(time.name + "_mean_ms", "ms", "mean_" + time.key + "_ms",
-        [&](const Round& round) { return 1e3 * (of_gaps ? mean_gap(round) : mean(round, time.p50)); });
+    add(time.name + "_mean_ms", "ms", "mean_" + time.key + "_ms", [&](const Round& round) {
+      return 1e3 * (of_gaps ? mean_gap(round) : mean(column_of(round, time.p50)));
+    });
     add(time.name + "_p50_ms", "ms", (of_gaps ? "median_of_p50_" : "median_") + time.key + "_ms",
         [&](const Round& round) { return 1e3 * quantile(column_of(round, time.p50), 0.5); });
     add(time.name + "_p99_ms", "ms", (of_gaps ? "median_of_p99_" : "p99_") + time.key + "_ms",

@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <launch/analysis/summary_text.hpp>
 #include <launch/bench/load.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/rank_model.hpp>
@@ -6,7 +7,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace maniple {
 namespace {
@@ -23,10 +23,6 @@ uint64_t bytes_of(const WeightIndex& index) {
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : index.tensors) bytes += tensor.info.byte_size;
   return bytes;
-}
-
-std::string seconds_text(double seconds) {
-  return std::isnan(seconds) ? "-" : fmt::format("{:.4g}", seconds);
 }
 
 }  // namespace
@@ -74,8 +70,7 @@ std::optional<BenchResult> bench_load(BenchJob& job, const JobPlan& plan, const 
       engine.model.string(), size, counted(index.files.size(), "file"),
       counted(static_cast<uint64_t>(world.size()), "rank"), job.options().cold ? "dropped" : "warm",
       counted(static_cast<uint64_t>(job.options().repeats), "repeat"), "bytes", "factor", "time(s)", "[CI]",
-      "GB/s", bytes, factor, seconds_text(seconds.median),
-      fmt::format("[{}, {}]", seconds_text(seconds.low), seconds_text(seconds.high)), speed));
+      "GB/s", bytes, factor, number_text(seconds.median), limits_text(seconds), speed));
   BenchResult result;
   result.numbers = {{"model", engine.model.string()},
                     {"model_bytes", size},

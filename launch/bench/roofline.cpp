@@ -1,13 +1,13 @@
+#include <kernels/support/number_text.hpp>
 #include <launch/bench/roofline.hpp>
+#include <launch/preflight/facts.hpp>
 #include <runtime/collective_phase.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 #include <random>
-#include <sstream>
 
 namespace maniple {
 namespace {
@@ -111,32 +111,7 @@ std::optional<std::vector<double>> best_try(BenchJob& job, Backend& backend, Arg
   return best;
 }
 
-// "0.0527", "7.18", "208"
-std::string three_digits(double value) {
-  const double magnitude = std::floor(std::log10(std::clamp(value, 1e-9, 1e9)));
-  return fmt::format("{:.{}f}", value, std::max(2 - static_cast<int>(magnitude), 0));
-}
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// In "0-3,8".
-int count_cpus(const std::string& list) {
-  int count = 0;
-  for (std::istringstream parts(list); parts;) {
-    int first = 0;
-    if (!(parts >> first)) break;
-    int last = first;
-    if (parts.peek() == '-') parts.ignore() >> last;
-    count += last - first + 1;
-    parts.ignore();
-  }
-  return std::max(count, 1);
-}
+int count_cpus(const fs::path& list) { return std::max(static_cast<int>(cpus_in(list).size()), 1); }
 
 }  // namespace
 
@@ -204,8 +179,8 @@ void add_utilisation(BenchResult& result, const ModelCost& cost, const Roofline&
   result.samples.push_back(std::move(mbu));
   result.last_line.pop_back();  // the line end
   result.last_line += fmt::format(" | MFU {} % of {} TFLOP/s  MBU {} % of {} GB/s (probe drift {:.1f} %)\n",
-                                  three_digits(100 * flop_share), three_digits(ceilings.flops / 1e12),
-                                  three_digits(100 * byte_share), three_digits(ceilings.read_bytes / 1e9),
+                                  number_text(100 * flop_share), number_text(ceilings.flops / 1e12),
+                                  number_text(100 * byte_share), number_text(ceilings.read_bytes / 1e9),
                                   100 * result.evidence.probe_drift.value_or(0));
 }
 
@@ -223,8 +198,8 @@ uint64_t cache_share(int threads, int ranks_of_node, const fs::path& root) {
     const fs::path cache = cpus / fmt::format("cpu0/cache/index{}", index);
     const uint64_t kibibytes = std::strtoull(first_line(cache / "size").c_str(), nullptr, 10);  // "266240K"
     if (kibibytes == 0) continue;
-    const int sharing = count_cpus(first_line(cache / "shared_cpu_list")),
-              caches = std::max(count_cpus(first_line(cpus / "online")) / sharing, 1);
+    const int sharing = count_cpus(cache / "shared_cpu_list"),
+              caches = std::max(count_cpus(cpus / "online") / sharing, 1);
     const auto rounded_up = [](int a, int b) { return static_cast<uint64_t>((a + b - 1) / b); };
     return kibibytes * 1024 * rounded_up(threads, sharing) / rounded_up(ranks_of_node, caches);
   }

@@ -54,10 +54,6 @@ std::string caption(const ServingBench& bench, const std::string& requests) {
                      counted(static_cast<uint64_t>(options.repeats), "repeat"));
 }
 
-std::string limits_text(const Interval& interval) {
-  return fmt::format("[{}, {}]", number_text(interval.low), number_text(interval.high));
-}
-
 std::string cell(const Figure& figure) {
   const Interval interval = figure.interval();
   return fmt::format(" {:>10}  {:17}", number_text(interval.median), limits_text(interval));

@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <kernels/support/number_text.hpp>
 #include <launch/commands/commands.hpp>
 #include <launch/commands/run_identity.hpp>
 #include <launch/input/line_reader.hpp>

@@ -1,5 +1,7 @@
 #include <kernels/support/counted.hpp>
 #include <kernels/support/host_memory.hpp>
+#include <kernels/support/number_text.hpp>
+#include <kernels/support/quantile.hpp>
 #include <launch/options/option_names.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/output/report.hpp>
@@ -20,9 +22,7 @@ namespace {
 double median(const std::vector<RankTimes>& ranks, const auto& of) {
   std::vector<double> values;
   for (const RankTimes& rank : ranks) values.push_back(std::invoke(of, rank));
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return quantile(std::move(values), 0.5);
 }
 
 // A slow rank shows in its own work: the others wait for it, which counts as communication.
@@ -57,12 +57,6 @@ std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Ra
   const auto rank = static_cast<size_t>(slowest - ranks.begin());
   return text + fmt::format("\nmaniple: slowest rank: {} on {}, {:.1f} s of its own work (median {:.1f} s)\n",
                             rank, locations[rank].host, own_work(*slowest), median(ranks, own_work));
-}
-
-// "1.93 GB"
-std::string decimal_bytes(size_t bytes) {
-  const double megabytes = static_cast<double>(bytes) / 1e6;
-  return megabytes < 100 ? fmt::format("{:.2f} MB", megabytes) : fmt::format("{:.2f} GB", megabytes / 1e3);
 }
 
 std::string cache_text(const EngineInfo& info) {
@@ -108,7 +102,6 @@ std::string times_text(const RankTimes& times) {
 
 std::string banner(const EngineOptions& options, const JobPlan& plan, const EngineInfo& info,
                    const World& world, const SeedReport& seed) {
-  constexpr double mebibyte = 1 << 20;
   const std::string graphs =
       info.num_graphs == 0 ? ""
                            : fmt::format("maniple: {} of decode steps of up to {}, captured in {:.1f} s\n",
@@ -118,18 +111,17 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
   const std::string stages = plan.stages.size() > 1 ? fmt::format(" ({})", stages_text(plan)) : "";
   return fmt::format(
       "maniple " MANIPLE_VERSION
-      ": {} ({}), {:.1f} MiB of {}weights a rank, loaded in {:.1f} s\n"
+      ": {} ({}), {}weights loaded in {:.1f} s\n"
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
       "maniple: weights: {}, {} a rank; kv cache: {}\n"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
-      options.model.string(), info.architecture, static_cast<double>(info.weight_bytes) / mebibyte,
-      options.random_weights ? "random " : "", info.load_seconds,
+      options.model.string(), info.architecture, options.random_weights ? "random " : "", info.load_seconds,
       counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
       info.backend, name_of(info.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
-      info.quantisation.empty() ? name_of(info.dtype) : info.quantisation, decimal_bytes(info.weight_bytes),
+      info.quantisation.empty() ? name_of(info.dtype) : info.quantisation, bytes_text(info.weight_bytes),
       cache_text(info), counted(info.num_blocks, "block"), info.block_size,
       counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);

@@ -1,4 +1,5 @@
 #include <kernels/support/counted.hpp>
+#include <kernels/support/number_text.hpp>
 #include <launch/options/option_names.hpp>
 #include <launch/preflight/check_list.hpp>
 

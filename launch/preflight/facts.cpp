@@ -47,13 +47,6 @@ std::vector<int> own_mask() {
   return cpus;
 }
 
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 // Names in a folder, sorted; none if there is no such folder.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -64,26 +57,13 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// list: "0-3,8".
-bool list_has_any(const std::string& list, const std::vector<int>& cpus) {
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    int first = 0, last = 0;
-    const int fields = std::sscanf(part.c_str(), "%d-%d", &first, &last);
-    if (fields < 1) continue;
-    const auto found = std::ranges::lower_bound(cpus, first);
-    if (found != cpus.end() && *found <= (fields == 2 ? last : first)) return true;
-  }
-  return false;
-}
-
 std::vector<int> numa_nodes_of(const std::vector<int>& cpus, const fs::path& root) {
   const fs::path folder = root / "sys/devices/system/node";
   std::vector<int> nodes;
   for (const std::string& name : names_in(folder)) {
     int node = 0;
     if (std::sscanf(name.c_str(), "node%d", &node) == 1 &&
-        list_has_any(first_line(folder / name / "cpulist"), cpus))
+        std::ranges::find_first_of(cpus, cpus_in(folder / name / "cpulist")) != cpus.end())
       nodes.push_back(node);
   }
   std::ranges::sort(nodes);
@@ -185,6 +165,24 @@ std::string file_system_of(const fs::path& path, const fs::path& root) {
 }
 
 }  // namespace
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::vector<int> cpus_in(const fs::path& path) {
+  std::vector<int> cpus;
+  std::istringstream parts(first_line(path));
+  for (std::string part; std::getline(parts, part, ',');) {
+    int first = 0, last = 0;
+    const int fields = std::sscanf(part.c_str(), "%d-%d", &first, &last);
+    for (int cpu = first; fields > 0 && cpu <= (fields == 2 ? last : first); ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
 
 RankFacts read_facts(const fs::path& root) {
   RankFacts facts;

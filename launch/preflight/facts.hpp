@@ -69,6 +69,11 @@ struct RankFacts {
   uint64_t kv_bytes = 0;      // at least
 };
 
+// Of a file in /proc or /sys; empty without it.
+std::string first_line(const std::filesystem::path& path);
+// "0-3,8": none without the file.
+std::vector<int> cpus_in(const std::filesystem::path& path);
+
 // Reads the facts of the machine. root: the folder of /proc and /sys, for tests.
 RankFacts read_facts(const std::filesystem::path& root = "/");
 // path: a real path, not below root. root: the folder of /proc.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace maniple {
@@ -38,15 +37,6 @@ std::string hosts_text(const JobFacts& s, const std::vector<int>& ranks) {
   const size_t more = hosts.size() - std::min(hosts.size(), most);
   hosts.resize(std::min(hosts.size(), most));
   return fmt::format("{}{}", fmt::join(hosts, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
-std::string bytes_text(uint64_t bytes) {
-  constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB"};
-  if (bytes == ResourceLimit::unlimited) return "unlimited";
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, value < 10 && unit > 0 ? 1 : 0, units[unit]);
 }
 
 std::string ranges_text(std::span<const int> numbers) {

@@ -42,8 +42,6 @@ std::vector<std::vector<int>> ranks_by_node(const JobFacts& s);
 // Hosts of ranks, each once: "nid1, nid2 and 14 more".
 std::string hosts_text(const JobFacts& s, const std::vector<int>& ranks);
 
-// Readable numbers: "64 KiB", "13.5 GiB", "unlimited".
-std::string bytes_text(uint64_t bytes);
 // Ascending numbers: "0-3,8". None: "-".
 std::string ranges_text(std::span<const int> numbers);
 // "rank 3", "ranks 0-3,8".

@@ -1,4 +1,6 @@
 #include <kernels/factory/make_backend.hpp>
+#include <kernels/support/number_text.hpp>
+#include <kernels/support/quantile.hpp>
 #include <kernels/tensor/tensor.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <launch/run_directory/durable_file.hpp>
@@ -34,8 +36,7 @@ double median_seconds(int times, const Work& work) {
   work();
   std::vector<double> seconds;
   for (int i = 0; i < times; ++i) seconds.push_back(seconds_of(work));
-  std::ranges::sort(seconds);
-  return seconds[seconds.size() / 2];
+  return quantile(std::move(seconds), 0.5);
 }
 
 // Half of a round trip, in us. The peer calls it at the same time; one of both is first to send.
@@ -168,11 +169,6 @@ Measurement measure_sync(World& world, const std::optional<fs::path>& folder) {
     });
   });
   return {"64 KiB safe in the run directory", "ms", false, 3, gather_values(world, seconds * 1e3)};
-}
-
-// Three digits, or all before the point.
-std::string number_text(double value) {
-  return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
 }
 
 // Ranks that measured, the best first.

@@ -1,4 +1,5 @@
 #include <kernels/support/host_memory.hpp>
+#include <kernels/support/number_text.hpp>
 #include <launch/options/option_names.hpp>
 #include <launch/preflight/check_list.hpp>
 #include <parallel/groups.hpp>
@@ -104,9 +105,9 @@ std::optional<Finding> check_addresses(const JobFacts& s) {
     return Finding{
         refusal,
         fmt::format("rank {} on {} needs {} for weights and {} for the KV cache, but {} of addresses are "
-                    "free (ulimit -v allows this process {} MiB of addresses)",
+                    "free{}",
                     rank, host_of(s, rank), bytes_text(facts.weight_bytes), bytes_text(facts.kv_bytes),
-                    bytes_text(facts.free_addresses), facts.addresses.soft >> 20),
+                    bytes_text(facts.free_addresses), address_limit_text(facts.addresses.soft)),
         "the job would fail while it loads", address_limit_remedy};
   }
   return std::nullopt;

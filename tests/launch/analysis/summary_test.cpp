@@ -149,7 +149,7 @@ TEST(Summary, ForPeopleNamesRanksModelAndPhases) {
   for (const char* part :
        {"r: generate, 4 ranks on 2 nodes (tp 2, dp 2), bf16, repro batch; maniple 0.1.0 git 1a2b3c4\n",
         "models/m (aaaa)", "20, 0 failed", "25.0 % of the held slots had no token",
-        "load 4.00 s (max/mean 1.60)", "scratch 30.0 MiB (max/mean 2.00)", "6 repeats"})
+        "load 4.00 s (max/mean 1.60)", "scratch 30 MiB (max/mean 2.00)", "6 repeats"})
     EXPECT_THAT(text, HasSubstr(part));
 }
 

@@ -368,7 +368,7 @@ TEST(Checks, MemoryIsThatOfTheNodeForAllItsRanks) {
   s.ranks[3].free_memory = uint64_t{30} << 30;
   s.ranks[2].memory_limit = uint64_t{31} << 30;
   EXPECT_EQ(finding_of(s),
-            "refused: the ranks 2-3 on nid2 need 24 GiB for weights and 8.0 GiB for the KV cache, but 30 GiB "
+            "refused: the ranks 2-3 on nid2 need 24 GiB for weights and 8 GiB for the KV cache, but 30 GiB "
             "are free (the job's limit: 31 GiB)\n"
             "  why: the kernel would kill the job while it loads\n"
             "  try: more memory for the job (--mem=41G), more nodes with a larger --tp, or a smaller "
@@ -396,9 +396,9 @@ TEST(Checks, MemoryIsAlsoWhatALimitOfAddressesLeavesToEachRank) {
   s.ranks[3].addresses.soft = uint64_t{17} << 30;
   EXPECT_EQ(
       finding_of(s),
-      "refused: rank 3 on nid2 needs 12 GiB for weights and 4.0 GiB for the KV cache, but 15 GiB of "
+      "refused: rank 3 on nid2 needs 12 GiB for weights and 4 GiB for the KV cache, but 15 GiB of "
       "addresses "
-      "are free (ulimit -v allows this process 17408 MiB of addresses)\n"
+      "are free (ulimit -v allows this process 17 GiB of addresses)\n"
       "  why: the job would fail while it loads\n"
       "  try: ulimit -v unlimited before the launcher's line; sbatch --propagate=NONE where the limit is the "
       "shell's\n");
@@ -496,7 +496,7 @@ TEST(Checks, SpaceForTheResults) {
   EXPECT_EQ(finding_of(s), "");
   s.ranks[0].run_dir.free_bytes = uint64_t{5} << 30;
   EXPECT_NE(finding_of(s).find(
-                "refused: /scratch/r1 has 5.0 GiB of free space, but the results may take 6.0 GiB\n"),
+                "refused: /scratch/r1 has 5 GiB of free space, but the results may take 6 GiB\n"),
             std::string::npos);
 }
 
@@ -541,7 +541,7 @@ TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   s.options.engine.tensor_size = 2;
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{1} << 20;
   EXPECT_EQ(finding_of(s),
-            "warning: /dev/shm of nid2 has 1.0 MiB free, and sums in it take 2.0 MiB\n"
+            "warning: /dev/shm of nid2 has 1 MiB free, and sums in it take 2 MiB\n"
             "  why: tensor groups without it add by messages: the same results, more slowly\n"
             "  try: a larger /dev/shm (of a container: --shm-size 1g), or --all-reduce messages\n");
   const JobFacts small = s;
@@ -554,7 +554,7 @@ TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{3} << 20;
   EXPECT_EQ(finding_of(s), "");
   s.plan.grid = {.tensor = 2, .context = 2};
-  EXPECT_NE(findings(s).find("has 3.0 MiB free, and sums in it take 4.0 MiB\n"), std::string::npos)
+  EXPECT_NE(findings(s).find("has 3 MiB free, and sums in it take 4 MiB\n"), std::string::npos)
       << findings(s);
 }
 
@@ -568,8 +568,8 @@ TEST(Checks, MemoryOfSumsCounts) {
     facts.free_memory = uint64_t{4} << 30;
   }
   EXPECT_EQ(finding_of(s).find(
-                "refused: the ranks 0-1 on nid1 need 2.0 GiB for weights, 2.0 MiB for sums and 2.0 GiB "
-                "for the KV cache, but 4.0 GiB are free\n"),
+                "refused: the ranks 0-1 on nid1 need 2 GiB for weights, 2 MiB for sums and 2 GiB "
+                "for the KV cache, but 4 GiB are free\n"),
             0U);
   s.options.engine.all_reduce = AllReduce::messages;
   EXPECT_EQ(finding_of(s), "");

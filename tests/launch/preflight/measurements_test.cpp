@@ -56,7 +56,7 @@ TEST(Measure, CoversTheLayoutAtHand) {
       EXPECT_EQ(series.by_rank.size(), 4u) << series.name;
       names.insert(series.name);
     }
-    for (const char* name : {"all-reduce of 4.0 KiB, tensor groups", "all-reduce of 16 MiB, all ranks",
+    for (const char* name : {"all-reduce of 4 KiB, tensor groups", "all-reduce of 16 MiB, all ranks",
                              "memory of a rank", "reading the model, each node"})
       EXPECT_TRUE(names.contains(name)) << name;
     if (world.rank() != 0) return;
@@ -76,7 +76,7 @@ TEST(Measure, HasTheLinksOfEveryStageButTheLast) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
     for (const Measurement& series :
          measure(world, options, plan_or_refuse(world.locations(), options.engine), backend))
-      for (size_t rank = 0; series.name == "1.0 MiB to the next stage" && rank < 6; ++rank)
+      for (size_t rank = 0; series.name == "1 MiB to the next stage" && rank < 6; ++rank)
         EXPECT_EQ(series.by_rank[rank] > 0, rank < 4) << rank;
   });
 }
