@@ -52,6 +52,8 @@ set_source_files_properties(${kernel_sources} PROPERTIES OBJECT_DEPENDS ${budget
 file(GLOB sources CONFIGURE_DEPENDS kernels/cuda/*.cpp kernels/cuda/device/*.cpp)
 target_sources(maniple_kernels PRIVATE ${sources} $<TARGET_OBJECTS:maniple_cuda_kernels>)
 target_compile_definitions(maniple_kernels PRIVATE MANIPLE_CUDA=1)
+list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
+set_source_files_properties(kernels/cuda/cuda_device.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_CUDA_ARCHITECTURES="${architectures}")
 target_include_directories(maniple_kernels PRIVATE ${PROJECT_SOURCE_DIR}/kernels/cuda)
 target_link_libraries(maniple_kernels PRIVATE CUDA::cudart_static)
 # The program tries this path first, at run time.

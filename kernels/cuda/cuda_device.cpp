@@ -1,3 +1,4 @@
+#include <kernels/cuda/architectures.hpp>
 #include <kernels/cuda/cuda_backend.hpp>
 #include <kernels/cuda/cuda_device.hpp>
 #include <kernels/cuda/device/cuda_check.hpp>
@@ -120,6 +121,13 @@ CudaDevice::CudaDevice(int index) {
         ExitCode::preflight,
         fmt::format("{} has compute capability {}.{}", properties.name, properties.major, properties.minor),
         "the kernels need 8.0 (Ampere) or newer", "ask for newer GPUs, or use `backend` cpu");
+  if (!has_code_for(MANIPLE_CUDA_ARCHITECTURES, properties.major, properties.minor))
+    throw Error(ExitCode::preflight,
+                fmt::format("this build has GPU code for {}, and {} has compute capability {}.{}",
+                            MANIPLE_CUDA_ARCHITECTURES, properties.name, properties.major, properties.minor),
+                "no kernel would start on it",
+                fmt::format("build for it: cmake --preset release -DCMAKE_CUDA_ARCHITECTURES={}{}-real",
+                            properties.major, properties.minor));
   uuid_ = uuid_text(properties.uuid);
   description_ = fmt::format("cuda, {}, {}, {} SMs", properties.name, uuid_, properties.multiProcessorCount);
   cudaStream_t stream;

@@ -123,6 +123,10 @@ says err '; cpu, '
 on_gpus 1 2 generate --model "$model" --prompt 'To be' >/dev/null 2>"$work/err"
 (($? == 69)) || bad "a shared GPU: exit code: $(cat "$work/err")"
 says err 'have the same GPU'
+STAND_IN_MAJOR=12 on_gpus 1 1 generate --model "$model" --prompt 'To be' >/dev/null 2>"$work/err"
+(($? == 69)) || bad "a GPU without code: exit code: $(cat "$work/err")"
+says err 'GPU code for 80-real 90-real, and stand-in has compute capability 12.0'
+says err 'CMAKE_CUDA_ARCHITECTURES=120-real'
 on_gpus 2 2 doctor --model "$model" --tp 2 >"$work/out" 2>&1 || bad "doctor: $(cat "$work/out")"
 says out 'ok: a GPU for each rank'
 says out 'ok: GPUs of a tensor group reach each other'

@@ -250,7 +250,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   const auto held = alone();
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "stand-in");
-  properties->major = 9;
+  properties->major = static_cast<int>(number_in("STAND_IN_MAJOR", 9));
   properties->multiProcessorCount = 4;
   properties->pciBusID = 1 + index;
   std::memset(properties->uuid.bytes, 0x10 + index, sizeof properties->uuid.bytes);
