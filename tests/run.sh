@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Sets up, builds and passes the tests. usage: tests/run.sh [--quick] [ctest arguments...]
-#   --quick: without the tests that take long or need a second build (label whole), 5 minutes on two cores after the build
+#   --quick: for each change, at most 5 minutes on two cores after the build: without what takes long (label whole) or needs a second build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HWLOC_COMPONENTS=-gl
 chosen=()
-[ "${1:-}" != --quick ] || { chosen=(-LE whole) && shift; }
+[ "${1:-}" != --quick ] || { chosen=(-LE 'whole|packaging|rehearsal|slurm|gpu') && shift; }
 
 launch/install.sh hdf5-tools python3-h5py gnuplot-nox
 launch/setup.sh --quick release
