@@ -1,4 +1,5 @@
 #include <kernels/subjects.hpp>
+#include <support/cover.hpp>
 
 #include <map>
 #include <numeric>
@@ -259,19 +260,19 @@ const std::vector<Part> decode_and_chunks{{0, 0, 1},   {1, 1, 1},   {2, 14, 1}, 
                                           {8, 599, 1}, {9, 600, 1}, {10, 100, 33}};
 
 TEST_P(Attention, AgreesWithDoublePrecision) {
-  for (const DType dtype : activation_types())
-    for (const int64_t dim : {16, 32, 64, 96, 128, 256})
-      for (const int64_t group : {1, 2, 3, 8}) {
-        const int64_t block_size = group == 1 ? 16 : group == 2 ? 32 : 256;
-        SCOPED_TRACE(
-            fmt::format("{} head_dim {} group {} block_size {}", name_of(dtype), dim, group, block_size));
-        const Scene scene = scene_of(dim, group, block_size, dtype);
-        const std::vector<Part> parts =
-            group == 3 ? decode_and_chunks : std::vector<Part>{{0, 0, 17}, {1, 260, 2}, {2, 64, 1}};
-        Step step(ops(), scene, parts);
-        const Tensor out = step.attend(ops());
-        ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
-      }
+  for (const auto& [dtype, dim, group] :
+       each_pair(activation_types(), std::vector<int64_t>{16, 32, 64, 96, 128, 256},
+                 std::vector<int64_t>{1, 2, 3, 8})) {
+    const int64_t block_size = group == 1 ? 16 : group == 2 ? 32 : 256;
+    SCOPED_TRACE(
+        fmt::format("{} head_dim {} group {} block_size {}", name_of(dtype), dim, group, block_size));
+    const Scene scene = scene_of(dim, group, block_size, dtype);
+    const std::vector<Part> parts =
+        group == 3 ? decode_and_chunks : std::vector<Part>{{0, 0, 17}, {1, 260, 2}, {2, 64, 1}};
+    Step step(ops(), scene, parts);
+    const Tensor out = step.attend(ops());
+    ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
+  }
 }
 
 TEST_P(Attention, OfMoreQueryHeadsThanATileHasRowsAgreesToo) {
@@ -297,16 +298,15 @@ TEST_P(Attention, SurvivesScoresThatOverflowAnExponential) {
 }
 
 TEST_P(Attention, ChunksAndDecodeHaveTheBitsOfTheWholePrompt) {
-  for (const DType dtype : activation_types())
-    for (const int64_t group : {2, 3}) {
-      const Scene scene = scene_of(64, group, 32, dtype);
-      const auto whole = rows(ops(), scene, {{0, 0, 600}});
-      for (const Part& part :
-           {Part{0, 0, 1}, {0, 1, 37}, {0, 38, 218}, {0, 250, 13}, {0, 256, 256}, {0, 512, 88}})
-        expect_same(rows(ops(), scene, {part}), whole);
-      for (const int position : {0, 1, 15, 16, 31, 32, 255, 256, 257, 511, 512, 599})
-        expect_same(rows(ops(), scene, {{0, position, 1}}), whole);
-    }
+  for (const auto& [dtype, group] : each_value(activation_types(), std::vector<int64_t>{2, 3})) {
+    const Scene scene = scene_of(64, group, 32, dtype);
+    const auto whole = rows(ops(), scene, {{0, 0, 600}});
+    for (const Part& part :
+         {Part{0, 0, 1}, {0, 1, 37}, {0, 38, 218}, {0, 250, 13}, {0, 256, 256}, {0, 512, 88}})
+      expect_same(rows(ops(), scene, {part}), whole);
+    for (const int position : {0, 1, 15, 16, 31, 32, 255, 256, 257, 511, 512, 599})
+      expect_same(rows(ops(), scene, {{0, position, 1}}), whole);
+  }
 }
 
 TEST_P(Attention, DoesNotDependOnTheCompanyInTheBatch) {
@@ -354,59 +354,62 @@ TEST_P(Attention, DoesNotDependOnTheNumberOfThreads) {
 
 // Owners see the pages of their own splits only; none of them may be empty for all rows.
 TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
-  std::vector<Part> many{{0, 0, 1},    {1, 254, 3},  {2, 511, 1},  {7, -1, 1},
-                         {3, 512, 20}, {4, 2046, 4}, {5, 4096, 1}, {6, 2400, 70}};
-  if (!promises_bits()) many = {{0, 0, 1}, {1, 254, 3}, {2, 511, 1}, {3, 512, 20}, {5, 2304, 1}, {6, 900, 9}};
+  const std::vector<Part> many{{0, 0, 1},    {1, 254, 3},  {2, 511, 1},  {7, -1, 1},
+                               {3, 512, 20}, {4, 2046, 4}, {5, 4096, 1}, {6, 2400, 70}};
+  const std::vector<Part> fewer_tokens{{0, 0, 1},    {1, 254, 3},  {2, 511, 1},
+                                       {3, 512, 20}, {5, 2304, 1}, {6, 900, 9}};
   const std::vector<Part> few{{0, 0, 1}, {1, 254, 3}, {4, 2046, 4}, {7, -1, 1}};
-  for (const DType dtype : {DType::bf16, DType::fp32})
-    for (const auto& [owners, heads] : std::vector<std::pair<int64_t, int64_t>>{
-             {2, 2}, {4, 4}, {8, 8}, {3, 6}, {6, 6}, {16, 16}, {2, 98}, {8, 56}}) {
-      std::vector<Part> parts = heads > 48 ? few : many;  // more heads than a tile has rows
-      const int64_t each = heads / owners, dim = 32;
-      const bool same_bits = promises_bits() && attention_classes % owners == 0;
-      parts[3] = same_bits ? Part{7, -1, 1} : Part{7, 530, 1};  // padding, which has no result
-      SCOPED_TRACE(fmt::format("{}, {} owners, {} heads", name_of(dtype), owners, heads));
-      const Scene scene{{heads, 1, dim}, 256, dtype};
-      Step step(ops(), scene, parts);
-      const Tensor whole = step.attend(ops());
-      const int64_t tokens = step.tokens();
-      Tensor queries(device(), dtype, {owners, tokens, each * dim}), result(device(), dtype, whole.shape());
-      for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t i = 0; i < heads * dim; ++i)
-          set(queries, (i / (each * dim) * tokens + t) * each * dim + i % (each * dim),
-              get(step.queries(), t * heads * dim + i));
-      std::vector<Tensor> partials;
-      for (int64_t owner = 0; owner < owners; ++owner) {
-        const ContextShare share{owner, owners};
-        partials.emplace_back(device(), DType::fp32, Shape{owners, tokens, each, dim + 2});
-        AttentionCall call{
-            queries,      scene.heads, step.batch_of(device(), share), step.pages(), partials.back().view(),
-            scene.scale()};
-        call.context = share;
-        ops().attention(call);
-      }
-      for (int64_t member = 0; member < owners; ++member) {  // what all_to_all gives it
-        Tensor received(device(), DType::fp32, {owners, tokens, each, dim + 2}),
-            out(device(), dtype, {tokens, each * dim});
-        for (int64_t owner = 0; owner < owners; ++owner)
-          device().copy(received.view().rows(owner, 1).data,
-                        partials[static_cast<size_t>(owner)].view().rows(member, 1).data,
-                        received.view().rows(owner, 1).bytes());
-        ops().merge_partials(received, out);
-        for (int64_t t = 0; t < tokens; ++t)
-          for (int64_t i = 0; i < each * dim; ++i)
-            set(result, t * heads * dim + member * each * dim + i, get(out, t * each * dim + i));
-      }
-      if (!same_bits) {
-        ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, result));
-        continue;
-      }
-      step.for_tokens([&](size_t, int64_t token, int position) {
-        if (position < 0) return;
-        EXPECT_EQ(floats_of(result.view().rows(token, 1)), floats_of(whole.view().rows(token, 1)))
-            << position;
-      });
+  for (const auto& [dtype, shape] :
+       each_value(std::vector{DType::bf16, DType::fp32},
+                  std::vector<std::pair<int64_t, int64_t>>{
+                      {2, 2}, {4, 4}, {8, 8}, {3, 6}, {6, 6}, {16, 16}, {2, 98}, {8, 56}})) {
+    const auto& [owners, heads] = shape;
+    const int64_t each = heads / owners, dim = 32;
+    const bool same_bits = promises_bits() && attention_classes % owners == 0;
+    // More heads than a tile has rows; results that are compared with double precision, which takes its time.
+    std::vector<Part> parts = heads > 48 ? few : same_bits ? many : fewer_tokens;
+    parts[3] = same_bits ? Part{7, -1, 1} : Part{7, 530, 1};  // padding, which has no result
+    SCOPED_TRACE(fmt::format("{}, {} owners, {} heads", name_of(dtype), owners, heads));
+    const Scene scene{{heads, 1, dim}, 256, dtype};
+    Step step(ops(), scene, parts);
+    const Tensor whole = step.attend(ops());
+    const int64_t tokens = step.tokens();
+    Tensor queries(device(), dtype, {owners, tokens, each * dim}), result(device(), dtype, whole.shape());
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < heads * dim; ++i)
+        set(queries, (i / (each * dim) * tokens + t) * each * dim + i % (each * dim),
+            get(step.queries(), t * heads * dim + i));
+    std::vector<Tensor> partials;
+    for (int64_t owner = 0; owner < owners; ++owner) {
+      const ContextShare share{owner, owners};
+      partials.emplace_back(device(), DType::fp32, Shape{owners, tokens, each, dim + 2});
+      AttentionCall call{
+          queries,      scene.heads, step.batch_of(device(), share), step.pages(), partials.back().view(),
+          scene.scale()};
+      call.context = share;
+      ops().attention(call);
     }
+    for (int64_t member = 0; member < owners; ++member) {  // what all_to_all gives it
+      Tensor received(device(), DType::fp32, {owners, tokens, each, dim + 2}),
+          out(device(), dtype, {tokens, each * dim});
+      for (int64_t owner = 0; owner < owners; ++owner)
+        device().copy(received.view().rows(owner, 1).data,
+                      partials[static_cast<size_t>(owner)].view().rows(member, 1).data,
+                      received.view().rows(owner, 1).bytes());
+      ops().merge_partials(received, out);
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t i = 0; i < each * dim; ++i)
+          set(result, t * heads * dim + member * each * dim + i, get(out, t * each * dim + i));
+    }
+    if (!same_bits) {
+      ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, result));
+      continue;
+    }
+    step.for_tokens([&](size_t, int64_t token, int position) {
+      if (position < 0) return;
+      EXPECT_EQ(floats_of(result.view().rows(token, 1)), floats_of(whole.view().rows(token, 1))) << position;
+    });
+  }
 }
 
 // The contract of merge_classes, in plain loops.

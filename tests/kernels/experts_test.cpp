@@ -1,5 +1,6 @@
 // Routing, grouped products and their sum against plain loops and double precision.
 #include <kernels/subjects.hpp>
+#include <support/cover.hpp>
 
 #include <map>
 #include <numeric>
@@ -96,25 +97,23 @@ using Experts = Conformance;
 INSTANTIATE_TEST_SUITE_P(Every, Experts, ::testing::ValuesIn(all_subjects()), name_of_subject);
 
 TEST_P(Experts, AreChosenBySoftmaxOverAllWhateverTheLogitsAre) {
-  for (const auto& [experts, per_token] : {std::pair{8, 2}, {12, 5}, {5, 5}, {7, 1}, {64, 8}, {1, 1}})
-    for (const int64_t tokens : {0, 1, 37})
-      for (const bool normalise : {false, true})
-        for (const int kind : {0, 1, 2, 3, 4}) {
-          SCOPED_TRACE(fmt::format("{} of {}, {} tokens, kind {}", per_token, experts, tokens, kind));
-          Tensor logits = random_tensor(device(), DType::fp32, {tokens, experts}, 5, 4);
-          for (int64_t i = 0; i < tokens * experts; ++i) {
-            float& logit = logits.view().as<float>()[i];
-            if (kind == 1) logit = std::round(logit);  // ties
-            if (kind == 2) logit = 0;                  // all equal
-            if (kind == 3 && i % 3 == 0) logit = std::nanf("");
-            if (kind == 4) logit = i % 5 == 0 ? -infinity : -infinity;
-          }
-          const Router router{per_token, normalise};
-          for (const IndexRange local :
-               {IndexRange{0, experts}, {0, experts / 2 + 1}, {experts - 1, experts}})
-            ASSERT_NO_FATAL_FAILURE(
-                expect_contract(Routed(ops(), logits, router, local), logits, router, local));
-        }
+  for (const auto& [shape, tokens, normalise, kind] :
+       each_pair(std::vector<std::pair<int64_t, int64_t>>{{8, 2}, {12, 5}, {5, 5}, {7, 1}, {64, 8}, {1, 1}},
+                 std::vector<int64_t>{0, 1, 37}, std::vector{false, true}, std::vector{0, 1, 2, 3, 4})) {
+    const auto& [experts, per_token] = shape;
+    SCOPED_TRACE(fmt::format("{} of {}, {} tokens, kind {}", per_token, experts, tokens, kind));
+    Tensor logits = random_tensor(device(), DType::fp32, {tokens, experts}, 5, 4);
+    for (int64_t i = 0; i < tokens * experts; ++i) {
+      float& logit = logits.view().as<float>()[i];
+      if (kind == 1) logit = std::round(logit);  // ties
+      if (kind == 2) logit = 0;                  // all equal
+      if (kind == 3 && i % 3 == 0) logit = std::nanf("");
+      if (kind == 4) logit = i % 5 == 0 ? -infinity : -infinity;
+    }
+    const Router router{per_token, normalise};
+    for (const IndexRange local : {IndexRange{0, experts}, {0, experts / 2 + 1}, {experts - 1, experts}})
+      ASSERT_NO_FATAL_FAILURE(expect_contract(Routed(ops(), logits, router, local), logits, router, local));
+  }
 }
 
 // The rows of experts in these tests: all numbers, some of them 0.
@@ -214,39 +213,38 @@ double dot(ConstTensorView a, int64_t row, ConstTensorView b, int64_t other) {
 }
 
 TEST_P(Experts, ProductsAgreeWithDoublePrecisionForAnyNumberOfRows) {
-  for (const DType dtype : activation_types())
-    for (const Shapes& shapes : {Shapes{64, 48, 8}, {40, 112, 8}, {33, 31, 1}, {96, 24, 4}})
-      for (const std::vector<int64_t>& rows :
-           {std::vector<int64_t>{1, 0, 2}, {31, 33, 0}, {0, 0, 1}, {0, 700, 1}}) {
-        SCOPED_TRACE(fmt::format("{} {} x {}", name_of(dtype), shapes.hidden, shapes.width));
-        const Layer layer(ops(), dtype, 3, shapes);
-        const Tensor logits = logits_for(device(), rows);
-        const Routed routed(ops(), logits, {1, false}, {0, 3});
-        const Tensor x = random_tensor(device(), dtype, {logits.shape()[0], shapes.hidden}, 7);
-        GuardedTensor inner(device(), dtype, {routed.most_rows, shapes.width});
-        GuardedTensor out(device(), DType::fp32, {routed.most_rows, shapes.hidden});
-        ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), routed.routing,
-                                      layer.gate_up_weights(), inner.view());
-        ops().grouped_matmul(inner.view(), routed.routing, layer.down_weights(), out.view());
-        ASSERT_TRUE(inner.intact() && out.intact());
-        for (size_t e = 0; e < 3; ++e) {
-          const IndexRange of_expert = routed.routing.rows_of(static_cast<int64_t>(e));
-          ASSERT_EQ(of_expert.size(), rows[e]);
-          const int64_t step = std::max<int64_t>(1, of_expert.size() / 40);
-          for (int64_t row = of_expert.begin; row < of_expert.end; row += step) {
-            const int64_t token = routed.routing.tokens.as<int32_t>()[row];
-            for (int64_t i = 0; i < shapes.width; ++i) {
-              const double g = dot(x, token, layer.gate[e], i), u = dot(x, token, layer.up[e], i);
-              const double exact = g / (1 + std::exp(-g)) * u;
-              ASSERT_NEAR(get(inner.view(), row * shapes.width + i), exact,
-                          rounding(dtype) * std::abs(exact) + 3e-5 * (1 + std::abs(u)));
-            }
-            for (int64_t i = 0; i < shapes.hidden; ++i)
-              ASSERT_NEAR(get(out.view(), row * shapes.hidden + i), dot(inner.view(), row, layer.down[e], i),
-                          2e-4);
-          }
+  for (const auto& [dtype, shapes, rows] :
+       each_pair(activation_types(), std::vector<Shapes>{{64, 48, 8}, {40, 112, 8}, {33, 31, 1}, {96, 24, 4}},
+                 std::vector<std::vector<int64_t>>{{1, 0, 2}, {31, 33, 0}, {0, 0, 1}, {0, 700, 1}})) {
+    SCOPED_TRACE(fmt::format("{} {} x {}", name_of(dtype), shapes.hidden, shapes.width));
+    const Layer layer(ops(), dtype, 3, shapes);
+    const Tensor logits = logits_for(device(), rows);
+    const Routed routed(ops(), logits, {1, false}, {0, 3});
+    const Tensor x = random_tensor(device(), dtype, {logits.shape()[0], shapes.hidden}, 7);
+    GuardedTensor inner(device(), dtype, {routed.most_rows, shapes.width});
+    GuardedTensor out(device(), DType::fp32, {routed.most_rows, shapes.hidden});
+    ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), routed.routing,
+                                  layer.gate_up_weights(), inner.view());
+    ops().grouped_matmul(inner.view(), routed.routing, layer.down_weights(), out.view());
+    ASSERT_TRUE(inner.intact() && out.intact());
+    for (size_t e = 0; e < 3; ++e) {
+      const IndexRange of_expert = routed.routing.rows_of(static_cast<int64_t>(e));
+      ASSERT_EQ(of_expert.size(), rows[e]);
+      const int64_t step = std::max<int64_t>(1, of_expert.size() / 40);
+      for (int64_t row = of_expert.begin; row < of_expert.end; row += step) {
+        const int64_t token = routed.routing.tokens.as<int32_t>()[row];
+        for (int64_t i = 0; i < shapes.width; ++i) {
+          const double g = dot(x, token, layer.gate[e], i), u = dot(x, token, layer.up[e], i);
+          const double exact = g / (1 + std::exp(-g)) * u;
+          ASSERT_NEAR(get(inner.view(), row * shapes.width + i), exact,
+                      rounding(dtype) * std::abs(exact) + 3e-5 * (1 + std::abs(u)));
         }
+        for (int64_t i = 0; i < shapes.hidden; ++i)
+          ASSERT_NEAR(get(out.view(), row * shapes.hidden + i), dot(inner.view(), row, layer.down[e], i),
+                      2e-4);
       }
+    }
+  }
 }
 
 // All bits of a token's sum, alone and in company of others that are routed otherwise.

@@ -1,4 +1,5 @@
 #include <kernels/subjects.hpp>
+#include <support/cover.hpp>
 
 namespace maniple {
 namespace {
@@ -27,12 +28,13 @@ struct Case {
 
 std::vector<Case> cases(const std::vector<DType>& types) {
   std::vector<Case> list;
-  for (const DType dtype : types)
-    for (const DType out : {dtype, DType::fp32})
-      for (const int64_t n : {1, 17, 33, 515})
-        for (const auto& [k, slices] :
-             {std::pair{1, 1}, {7, 1}, {63, 1}, {160, 8}, {352, 4}, {1000, 2}, {1000, 8}})
-          list.push_back({n, k, slices, dtype, out, (n + k) % 2 == 1});
+  for (const auto& [dtype, wide, n, shape] :
+       each_pair(types, std::vector{false, true}, std::vector<int64_t>{1, 17, 33, 515},
+                 std::vector<std::pair<int64_t, int>>{
+                     {1, 1}, {7, 1}, {63, 1}, {160, 8}, {352, 4}, {1000, 2}, {1000, 8}})) {
+    const auto& [k, slices] = shape;
+    list.push_back({n, k, slices, dtype, wide ? DType::fp32 : dtype, (n + k) % 2 == 1});
+  }
   return list;
 }
 

@@ -1,6 +1,8 @@
 #include <kernels/reference/noise.hpp>
 #include <kernels/subjects.hpp>
+#include <support/cover.hpp>
 
+#include <numeric>
 #include <set>
 
 namespace maniple {
@@ -125,8 +127,11 @@ TEST_P(Sampling, AnEmptyShardProposesNothing) {
 // The noise itself: a shard of one token with logit 0. Eight units in the last place of values up to 22.
 TEST_P(Sampling, NoiseIsTheSpecifiedGumbelOfSeedPositionAndId) {
   const Tensor zero(device(), DType::fp32, {200, 1});
+  std::vector<int32_t> ids(500);
+  std::iota(ids.begin(), ids.end(), 0);
+  if (GetParam().emulated) ids = sampled(ids, 125);
   double sum = 0, squares = 0;
-  for (int32_t id = 0; id < 500; ++id) {
+  for (const int32_t id : ids) {
     std::vector<SamplingRow> how;
     for (uint32_t r = 0; r < 200; ++r) how.push_back(row_of(1, r % 7, r));
     const std::vector<Candidate> drawn = best(zero, {id * 300, id * 300 + 1}, how);
@@ -138,11 +143,11 @@ TEST_P(Sampling, NoiseIsTheSpecifiedGumbelOfSeedPositionAndId) {
       squares += noise * noise;
     }
   }
-  // Mean 0.57722 and variance 1.64493 of a Gumbel variable; five standard errors of 1e5 draws (error rate
-  // below 1e-6).
-  const double mean = sum / 1e5, variance = squares / 1e5 - mean * mean;
-  EXPECT_NEAR(mean, 0.57722, 5 * 1.2825 / std::sqrt(1e5));
-  EXPECT_NEAR(variance, 1.64493, 5 * 3.45 / std::sqrt(1e5));
+  // Mean 0.57722 and variance 1.64493 of a Gumbel variable; five standard errors (error rate below 1e-6).
+  const double draws = 200 * static_cast<double>(ids.size()), mean = sum / draws,
+               variance = squares / draws - mean * mean;
+  EXPECT_NEAR(mean, 0.57722, 5 * 1.2825 / std::sqrt(draws));
+  EXPECT_NEAR(variance, 1.64493, 5 * 3.45 / std::sqrt(draws));
 }
 
 // Sum of (observed - expected)^2 / expected.
@@ -166,7 +171,9 @@ TEST_P(Sampling, HundredThousandDrawsFollowTheDistribution) {
   const Tensor rows = logits_of(std::vector<std::vector<float>>(1000, logits), 64);
   // Along positions of one request, and over seeds at one
   // position. Adjacent pairs are independent too (100 cells).
-  for (const bool over_seeds : {false, true}) {
+  std::vector<bool> ways{false, true};
+  if (GetParam().emulated) ways = sampled(ways, 1);
+  for (const bool over_seeds : ways) {
     std::vector<int> counts(10), pairs(100);
     int previous = 0;
     for (uint32_t batch = 0; batch < 100; ++batch) {
@@ -260,27 +267,27 @@ TEST_P(Sampling, FiltersKeepExactlyTheTokensOfTheDefinition) {
   std::vector<std::vector<float>> rows{random_logits(vocabulary, 1, 8), random_logits(vocabulary, 2, 1),
                                        std::vector<float>(vocabulary, 0.5f)};
   for (size_t i = 0; i < rows[1].size(); ++i) rows[1][i] = std::round(rows[1][i] * 8) / 8;  // many ties
-  for (const std::vector<float>& logits : rows)
-    for (const Filters& filters : all_filters) {
-      SCOPED_TRACE(fmt::format("top_k {} top_p {} min_p {}", filters.top_k, filters.top_p, filters.min_p));
-      const SamplingRow how = with(row_of(0.9f), filters);
-      const std::set<int32_t> allowed = survivors(logits, how);
-      // Only allowed tokens have a finite logit in the rival row: the filtered
-      // draw must take the token that an unfiltered draw over them takes.
-      std::vector<float> rest(vocabulary, -infinity);
-      for (const int32_t id : allowed) rest[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
-      std::vector<SamplingRow> many, plain;
-      for (uint32_t position = 0; position < 64; ++position) {
-        many.push_back(with(row_of(0.9f, 11, position), filters));
-        plain.push_back(row_of(0.9f, 11, position));
-      }
-      const Tensor full = logits_of(std::vector<std::vector<float>>(64, logits), width);
-      const Tensor rival = logits_of(std::vector<std::vector<float>>(64, rest), width);
-      const std::vector<Candidate> drawn = filtered(gathered(full, 2), vocabulary, many),
-                                   expected = best(rival, {0, vocabulary}, plain);
-      for (size_t i = 0; i < 64; ++i)
-        ASSERT_TRUE(equal(drawn[i], expected[i])) << drawn[i].id << " for " << expected[i].id;
+  for (const auto& [logits, filters] :
+       each_value(rows, std::vector<Filters>(std::begin(all_filters), std::end(all_filters)))) {
+    SCOPED_TRACE(fmt::format("top_k {} top_p {} min_p {}", filters.top_k, filters.top_p, filters.min_p));
+    const SamplingRow how = with(row_of(0.9f), filters);
+    const std::set<int32_t> allowed = survivors(logits, how);
+    // Only allowed tokens have a finite logit in the rival row: the filtered
+    // draw must take the token that an unfiltered draw over them takes.
+    std::vector<float> rest(vocabulary, -infinity);
+    for (const int32_t id : allowed) rest[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
+    std::vector<SamplingRow> many, plain;
+    for (uint32_t position = 0; position < 64; ++position) {
+      many.push_back(with(row_of(0.9f, 11, position), filters));
+      plain.push_back(row_of(0.9f, 11, position));
     }
+    const Tensor full = logits_of(std::vector<std::vector<float>>(64, logits), width);
+    const Tensor rival = logits_of(std::vector<std::vector<float>>(64, rest), width);
+    const std::vector<Candidate> drawn = filtered(gathered(full, 2), vocabulary, many),
+                                 expected = best(rival, {0, vocabulary}, plain);
+    for (size_t i = 0; i < 64; ++i)
+      ASSERT_TRUE(equal(drawn[i], expected[i])) << drawn[i].id << " for " << expected[i].id;
+  }
 }
 
 TEST_P(Sampling, FilteredDrawsDoNotDependOnShardsOrBatchAndFiltersThatRemoveNothingChangeNothing) {
