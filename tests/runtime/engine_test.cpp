@@ -4,6 +4,7 @@
 #include <kernels/factory/make_backend.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <support/cover.hpp>
 #include <support/fused_checkpoint.hpp>
 #include <support/golden.hpp>
 #include <support/serving.hpp>
@@ -16,6 +17,7 @@ using testing::expect_golden;
 using testing::Golden;
 using testing::golden_requests;
 using testing::print;
+using testing::sampled;
 using testing::serve;
 using testing::Served;
 
@@ -42,15 +44,16 @@ struct Grid {
     options.pipeline_size = pipeline;
   }
 };
-const Grid grids[] = {{1, 1}, {2, 1}, {4, 1},    {8, 1},    {1, 2},    {1, 4},
-                      {2, 2}, {4, 2}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 2}};
+const std::vector<Grid> grids{{1, 1}, {2, 1}, {4, 1},    {8, 1},    {1, 2},    {1, 4},
+                              {2, 2}, {4, 2}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 2}};
+const std::vector<DType> types{DType::bf16, DType::fp32};
 
 class GoldenTokens : public ::testing::TestWithParam<std::tuple<const char*, BackendKind>> {};
 
 TEST_P(GoldenTokens, AreTheSameOnEveryGridInFp32) {
   const auto [model, kind] = GetParam();
   const Golden golden = testing::read_golden(model);
-  for (const Grid& grid : grids) {
+  for (const Grid& grid : sampled(grids, 4)) {
     EngineOptions options = options_for(model, DType::fp32, kind);
     grid.apply_to(options);
     const std::string where = fmt::format("tp {} pp {} dp {}", grid.tensor, grid.pipeline, grid.data);
@@ -61,28 +64,27 @@ TEST_P(GoldenTokens, AreTheSameOnEveryGridInFp32) {
 TEST_P(GoldenTokens, SurviveSmallBudgetsBlocksAndCaches) {
   const auto [model, kind] = GetParam();
   const Golden golden = testing::read_golden(model);
-  for (const uint32_t block_size : {16u, 256u})
-    for (const bool prefix_cache : {true, false})
-      for (const int tensor : {1, 2}) {
-        EngineOptions options = options_for(model, DType::fp32, kind);
-        options.tensor_size = tensor;
-        options.block_size = block_size;
-        options.prefix_cache = prefix_cache;
-        options.max_num_seqs = 8;
-        options.max_num_batched_tokens = 24;  // chunks
-        const std::string where =
-            fmt::format("block size {} prefix cache {} tp {}", block_size, prefix_cache, tensor);
-        std::vector<GenerationRequest> twice = golden_requests(golden);
-        for (const GenerationRequest& request : golden_requests(golden)) {
-          twice.push_back(request);
-          twice.back().id += golden.sequences.size();
-        }
-        const Served served = serve(tensor, options, twice);
-        ASSERT_EQ(served.completions.size(), twice.size()) << where;
-        for (size_t i = 0; i < twice.size(); ++i)
-          EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens)
-              << where << ", " << i;
-      }
+  for (const auto& [block_size, prefix_cache, tensor] :
+       testing::each_pair(std::vector{16u, 256u}, std::vector{true, false}, std::vector{1, 2})) {
+    EngineOptions options = options_for(model, DType::fp32, kind);
+    options.tensor_size = tensor;
+    options.block_size = block_size;
+    options.prefix_cache = prefix_cache;
+    options.max_num_seqs = 8;
+    options.max_num_batched_tokens = 24;  // chunks
+    const std::string where =
+        fmt::format("block size {} prefix cache {} tp {}", block_size, prefix_cache, tensor);
+    std::vector<GenerationRequest> twice = golden_requests(golden);
+    for (const GenerationRequest& request : golden_requests(golden)) {
+      twice.push_back(request);
+      twice.back().id += golden.sequences.size();
+    }
+    const Served served = serve(tensor, options, twice);
+    ASSERT_EQ(served.completions.size(), twice.size()) << where;
+    for (size_t i = 0; i < twice.size(); ++i)
+      EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens)
+          << where << ", " << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTokens,
@@ -166,11 +168,13 @@ std::vector<GenerationRequest> varied_requests(size_t count) {
 
 TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
   const std::vector<GenerationRequest> requests = varied_requests(24);
-  for (const DType dtype : {DType::bf16, DType::fp32}) {
+  const auto runs = testing::each_value(types, grids);
+  for (const DType dtype : types) {
     EngineOptions options = options_for("tiny-qwen3-kv1", dtype);
     const std::string expected = print(serve(1, options, requests));
     ASSERT_NE(expected.find("0x1."), std::string::npos) << "no log-probabilities in the comparison";
-    for (const Grid& grid : grids) {
+    for (const auto& [of_type, grid] : runs) {
+      if (of_type != dtype) continue;
       grid.apply_to(options);
       EXPECT_EQ(print(serve(grid.ranks(), options, requests)), expected)
           << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << " dp " << grid.data;
@@ -202,7 +206,7 @@ TEST(Engine, KeepsKeysAndValuesInFp8WithTheSameBitsOnEveryGrid) {
       EXPECT_EQ(expected.info.kv_dtype, DType::fp8);
       EXPECT_EQ(expected.info.kv_scales, scaled);
       if (scaled && dtype == DType::fp32) expect_golden(golden, expected, "one rank");
-      for (const Grid& grid : {Grid{2, 1}, {4, 1}, {1, 2}, {2, 2}, {1, 1, 2}, {2, 1, 2}}) {
+      for (const Grid& grid : sampled<Grid>({{2, 1}, {4, 1}, {1, 2}, {2, 2}, {1, 1, 2}, {2, 1, 2}}, 2)) {
         grid.apply_to(options);
         EXPECT_EQ(print(serve(grid.ranks(), options, requests)), print(expected))
             << model << " " << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << " dp "
@@ -304,24 +308,23 @@ TEST(Engine, GivesTheSameBitsForEveryScheduleAndNumberOfStepsInFlight) {
   EXPECT_GT(std::count_if(expected.completions.begin(), expected.completions.end(),
                           [](const auto& entry) { return entry.second.reason == FinishReason::stop; }),
             5);
-  for (const auto& [schedule, steps] : {std::pair{Policy::mixed, 2u},
-                                        {Policy::mixed, 3u},
-                                        {Policy::prefill_first, 1u},
-                                        {Policy::prefill_first, 2u}})
-    for (const Grid& grid : {Grid{1, 1}, {2, 1}, {2, 2}})
-      for (const bool tight : {false, true}) {
-        options.schedule = schedule;
-        options.steps_in_flight = steps;
-        options.tensor_size = grid.tensor;
-        options.max_num_batched_tokens = tight ? 16 : 512;
-        options.block_size = tight ? 16 : 32;
-        options.kv_memory = tight ? 20 * (size_t{32} << 10) : size_t{64} << 20;  // blocks of 16 tokens
-        const Served served = serve(grid.tensor * grid.data, options, requests);
-        EXPECT_EQ(print(served), print(expected)) << steps << " steps in flight, tp " << grid.tensor;
-        if (tight) {
-          EXPECT_GT(served.summary.preemptions, 0u);
-        }
-      }
+  const std::vector<std::pair<Policy, uint32_t>> schedules{
+      {Policy::mixed, 2}, {Policy::mixed, 3}, {Policy::prefill_first, 1}, {Policy::prefill_first, 2}};
+  for (const auto& [how, grid, tight] :
+       testing::each_value(schedules, std::vector<Grid>{{1, 1}, {2, 1}, {2, 2}}, std::vector{false, true})) {
+    const auto& [schedule, steps] = how;
+    options.schedule = schedule;
+    options.steps_in_flight = steps;
+    options.tensor_size = grid.tensor;
+    options.max_num_batched_tokens = tight ? 16 : 512;
+    options.block_size = tight ? 16 : 32;
+    options.kv_memory = tight ? 20 * (size_t{32} << 10) : size_t{64} << 20;  // blocks of 16 tokens
+    const Served served = serve(grid.tensor * grid.data, options, requests);
+    EXPECT_EQ(print(served), print(expected)) << steps << " steps in flight, tp " << grid.tensor;
+    if (tight) {
+      EXPECT_GT(served.summary.preemptions, 0u);
+    }
+  }
 }
 
 // Uneven stages, chunks of seven, blocks of 16, forced preemptions, any number of steps in flight; on the demo
@@ -333,18 +336,24 @@ TEST(Engine, GivesTheSameBitsOnEveryPipeline) {
     for (int32_t token = static_cast<int32_t>(request.id % 7); token < 2048; token += 23)
       request.sampling.stop_token_ids.push_back(token);
   }
-  for (const DType dtype : {DType::bf16, DType::fp32}) {
+  struct Case {
+    Grid grid;
+    std::vector<int64_t> layers;
+    uint32_t steps, tokens, block_size;
+    bool tight;
+  };
+  const auto runs = testing::each_value(types, std::vector<Case>{{{1, 1, 2}, {}, 3, 512, 32, false},
+                                                                 {{1, 1, 5}, {}, 6, 512, 32, false},
+                                                                 {{2, 1, 2}, {1, 4}, 1, 512, 16, true},
+                                                                 {{2, 2, 2}, {4, 1}, 3, 512, 32, false},
+                                                                 {{4, 1, 2}, {}, 2, 64, 16, true},
+                                                                 {{1, 2, 3}, {1, 1, 3}, 4, 7, 16, false},
+                                                                 {{1, 1, 3}, {1, 3, 1}, 9, 24, 16, true}});
+  for (const DType dtype : types) {
     const Served expected = serve(1, options_for("shakespeare", dtype), requests);
-    const struct {
-      Grid grid;
-      std::vector<int64_t> layers;
-      uint32_t steps, tokens, block_size;
-      bool tight;
-    } cases[] = {{{1, 1, 2}, {}, 3, 512, 32, false},     {{1, 1, 5}, {}, 6, 512, 32, false},
-                 {{2, 1, 2}, {1, 4}, 1, 512, 16, true},  {{2, 2, 2}, {4, 1}, 3, 512, 32, false},
-                 {{4, 1, 2}, {}, 2, 64, 16, true},       {{1, 2, 3}, {1, 1, 3}, 4, 7, 16, false},
-                 {{1, 1, 3}, {1, 3, 1}, 9, 24, 16, true}};
-    for (const auto& [grid, layers, steps, tokens, block_size, tight] : cases) {
+    for (const auto& [of_type, run] : runs) {
+      if (of_type != dtype) continue;
+      const auto& [grid, layers, steps, tokens, block_size, tight] = run;
       EngineOptions options = options_for("shakespeare", dtype);
       grid.apply_to(options);
       options.pipeline_layers = layers;
@@ -376,16 +385,19 @@ TEST(Engine, GivesTheSameBitsWhereLargeStepsAreShardedByRows) {
     for (size_t i = 0; i < request.prompt.size(); ++i)
       request.prompt[i] = static_cast<int32_t>((request.id * 977 + i * i * 31 + i) % 2000);
   }
-  for (const DType dtype : {DType::bf16, DType::fp32}) {
+  const auto runs =
+      testing::each_value(types, std::vector<Grid>{{2, 1}, {4, 1}, {8, 1}, {2, 2}, {2, 1, 2}, {4, 1, 3}},
+                          std::vector{257U, 1024U});
+  for (const DType dtype : types) {
     EngineOptions options = options_for("shakespeare", dtype);
     const std::string expected = print(serve(1, options, requests));
-    for (const Grid& grid : {Grid{2, 1}, {4, 1}, {8, 1}, {2, 2}, {2, 1, 2}, {4, 1, 3}})
-      for (const uint32_t tokens : {257U, 1024U}) {
-        grid.apply_to(options);
-        options.max_num_batched_tokens = tokens;
-        EXPECT_EQ(print(serve(grid.ranks(), options, requests)), expected)
-            << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << ", steps of " << tokens;
-      }
+    for (const auto& [of_type, grid, tokens] : runs) {
+      if (of_type != dtype) continue;
+      grid.apply_to(options);
+      options.max_num_batched_tokens = tokens;
+      EXPECT_EQ(print(serve(grid.ranks(), options, requests)), expected)
+          << name_of(dtype) << " tp " << grid.tensor << " pp " << grid.pipeline << ", steps of " << tokens;
+    }
   }
 }
 
