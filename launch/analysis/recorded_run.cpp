@@ -92,6 +92,8 @@ double last_row_s(const Record& record) {
   return last;
 }
 
+bool steps_end_early(const Record& record) { return record.texts.contains("steps_until_s"); }
+
 std::string ending_text(const RecordedJob& job) {
   if (job.record.complete) return {};
   const std::string read =

@@ -45,5 +45,7 @@ double last_row_s(const Record& record);
 
 // "did not end: ..." or "is running: ..."; empty for a job that ended by itself.
 std::string ending_text(const RecordedJob& job);
+// Whether the job had not ended when half of the record's limit was full: /steps and /rank_series end before it.
+bool steps_end_early(const Record& record);
 
 }  // namespace maniple

@@ -50,7 +50,10 @@ double serving_seconds(const RecordedRun& run) {
   double seconds = 0;
   for (const RecordedJob& job : run.jobs) {
     const double first = quantile(column(job.record, "steps", "planned_s"), 0);
-    if (!std::isnan(first)) seconds += quantile(column(job.record, "steps", "answered_s"), 1) - first;
+    double last = quantile(column(job.record, "steps", "answered_s"), 1);
+    if (steps_end_early(job.record))
+      last = std::max(last, quantile(column(job.record, "requests", "done_s"), 1));
+    if (!std::isnan(first)) seconds += last - first;
   }
   return seconds;
 }
@@ -176,8 +179,8 @@ const Metric* Summary::find(std::string_view metric) const {
 }
 
 double Summary::joules_per_token() const {
-  const bool known = energy.nodes > 0 && energy.readable == energy.nodes && output_tokens > 0;
-  return known ? energy.joules / static_cast<double>(output_tokens) : not_measured;
+  const bool known = energy.nodes > 0 && energy.readable == energy.nodes && sampled_tokens > 0;
+  return known ? energy.joules / static_cast<double>(sampled_tokens) : not_measured;
 }
 
 Summary summarize(const RecordedRun& run) {
@@ -188,8 +191,9 @@ Summary summarize(const RecordedRun& run) {
   summary.preemptions = count_in(run, "requests", "preemptions");
   summary.prompt_tokens = count_in(run, "requests", "prompt");
   summary.cached_tokens = count_in(run, "requests", "cached");
-  // Steps have those of unfinished requests too; a record that has reached its limit may lack steps.
-  summary.output_tokens = std::max(count_in(run, "steps", "sampled"), count_in(run, "requests", "output"));
+  // Steps have those of unfinished requests too; those of a long job may end early.
+  summary.sampled_tokens = count_in(run, "steps", "sampled");
+  summary.output_tokens = std::max(summary.sampled_tokens, count_in(run, "requests", "output"));
   summary.steps = count_in(run, "steps", "weight");
   summary.seconds = serving_seconds(run);
   summary.step_ms = step_times(run);

@@ -25,7 +25,8 @@ struct Metric {
 struct Summary {
   uint64_t requests = 0, failed = 0, preemptions = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0, steps = 0;
-  double seconds = 0;  // of serving, of all jobs
+  uint64_t sampled_tokens = 0;  // of the steps: as far as the heartbeats go
+  double seconds = 0;           // of serving, of all jobs
   Quantiles step_ms, queue_ms, ttft_ms, tpot_ms, itl_ms, e2e_ms;
   double empty_slots;               // the share of held KV slots without a token
   std::vector<RecordedRank> ranks;  // of the last job

@@ -169,8 +169,14 @@ std::string interval_text(const Interval& interval) {
 
 std::string summary_text(const RecordedRun& run, const Summary& summary) {
   std::string text = head(run, summary);
-  for (const RecordedJob& job : run.jobs)
+  for (const RecordedJob& job : run.jobs) {
     if (const std::string ending = ending_text(job); !ending.empty()) text += "  " + ending + '\n';
+    if (steps_end_early(job.record))
+      text += fmt::format(
+          "  {}: steps and heartbeats reach to {} s after it began to serve, when half of --record-limit was "
+          "full\n",
+          job.name, text_of(job.record, "steps_until_s"));
+  }
   text += samples_text(summary);
   if (summary.steps > 0 || summary.requests > 0) text += served_text(summary);
   const auto seconds = [](double value) { return number_text(value) + " s"; };
@@ -192,7 +198,8 @@ std::string summary_json(const RecordedRun& run, const Summary& summary) {
     object["jobs"].push_back({{"name", job.name},
                               {"complete", job.record.complete},
                               {"running", job.running},
-                              {"rows_to_s", last_row_s(job.record)}});
+                              {"rows_to_s", last_row_s(job.record)},
+                              {"steps_to_s", quantile(column(job.record, "steps", "answered_s"), 1)}});
   for (const char* name :
        {"command", "version", "git_commit", "model_path", "model_hash", "input_hash", "dtype", "repro_level"})
     object[name] = text_of(run.jobs.back().record, name);

@@ -74,7 +74,7 @@ void add_record_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("record", path("FILE.h5|off", options.record),
               "keep what is measured of the job here [default: in --run-dir; without it off]");
   grammar.add("record-limit", bytes(options.record_limit).by_default("1G"),
-              "most bytes of the record while the job runs; near it steps are merged");
+              "most bytes of the record while the job runs; at half of it rows of steps and heartbeats end");
 }
 
 void add_sampling_options(Grammar& grammar, GenerateOptions& options) {

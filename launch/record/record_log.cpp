@@ -1,6 +1,5 @@
 #include <kernels/support/check.hpp>
 #include <launch/record/record_log.hpp>
-#include <launch/record/thinning.hpp>
 
 #include <fmt/format.h>
 
@@ -14,17 +13,7 @@ namespace {
 
 enum FrameKind : uint32_t { schema_frame = 0, text_frame = 1, complete_frame = 2, first_table_frame = 16 };
 
-// What is left for the last frames.
-constexpr uint64_t reserve_bytes = 4096;
-
 uint32_t frame_of(TableId table) { return first_table_frame + static_cast<uint32_t>(table); }
-
-template <typename Row>
-std::vector<Row> rows_in(const Frame& frame) {
-  std::vector<Row> rows(frame.tag);
-  std::memcpy(rows.data(), frame.bytes.data(), std::min(frame.bytes.size(), rows.size() * sizeof(Row)));
-  return rows;
-}
 
 template <typename T>
 T value_at(const char* bytes) {
@@ -51,8 +40,7 @@ double number_at(FieldType type, const char* bytes) {
 
 }  // namespace
 
-RecordLogWriter::RecordLogWriter(std::filesystem::path path, uint64_t limit)
-    : path_(std::move(path)), frames_(path_), limit_(limit) {
+RecordLogWriter::RecordLogWriter(std::filesystem::path path) : frames_(std::move(path)) {
   frames_.lock();
   frames_.append({schema_frame, 0, std::string(record_version) + '\0' + schema_json(record_tables())});
 }
@@ -62,46 +50,10 @@ void RecordLogWriter::text(const std::string& name, const std::string& text) {
 }
 
 void RecordLogWriter::append_rows(TableId table, std::string_view bytes, uint64_t count) {
-  if (bytes.empty()) return;
-  if (frames_.size() + bytes.size() + reserve_bytes > limit_)
-    dropped_ += count;
-  else
-    frames_.append({frame_of(table), count, bytes});
+  if (!bytes.empty()) frames_.append({frame_of(table), count, bytes});
 }
 
-void RecordLogWriter::complete() {
-  if (dropped_ > 0) text("dropped_rows", fmt::format("{}", dropped_));
-  frames_.append({complete_frame, 0, {}});
-}
-
-void RecordLogWriter::compact(uint32_t weight) {
-  flush();
-  const std::filesystem::path part = path_.string() + ".part";
-  std::filesystem::remove(part);
-  RecordLogWriter smaller(part, limit_);
-  Thinning steps(weight), series(2);
-  FrameReader frames(path_);
-  while (const auto entry = frames.next()) {
-    const Frame& frame = entry->frame;
-    if (frame.kind == frame_of(TableId::steps)) {
-      std::vector<StepRow> rows;
-      for (const StepRow& row : rows_in<StepRow>(frame))
-        if (const auto full = steps.merged(row)) rows.push_back(*full);
-      smaller.rows(TableId::steps, std::span<const StepRow>(rows));
-    } else if (frame.kind == frame_of(TableId::rank_series)) {
-      std::vector<RankSeriesRow> rows = rows_in<RankSeriesRow>(frame);
-      std::erase_if(rows, [&](const RankSeriesRow& row) { return !series.keeps(row); });
-      smaller.rows(TableId::rank_series, std::span<const RankSeriesRow>(rows));
-    } else if (frame.kind != schema_frame) {
-      smaller.frames_.append(frame);
-    }
-  }
-  smaller.rows(TableId::steps, std::span<const StepRow>(steps.rest()));
-  smaller.sync();
-  std::filesystem::rename(part, path_);
-  frames_ = std::move(smaller.frames_);
-  dropped_ += smaller.dropped_;
-}
+void RecordLogWriter::complete() { frames_.append({complete_frame, 0, {}}); }
 
 std::vector<double> StoredTable::column(std::string_view name) const {
   const RecordField* field = table.find(name);

@@ -24,32 +24,25 @@ inline constexpr const char *record_log_name = "record.log", *record_file_name =
 
 class RecordLogWriter {
  public:
-  // Fails (fault), as all calls do where the disk takes nothing more. limit: bytes that the file never passes.
-  RecordLogWriter(std::filesystem::path path, uint64_t limit);
+  // Fails (fault), as all calls do where the disk takes nothing more.
+  explicit RecordLogWriter(std::filesystem::path path);
 
   void text(const std::string& name, const std::string& text);
-  // Rows that would pass the limit are dropped and counted.
   template <typename Row>
   void rows(TableId table, std::span<const Row> rows) {
     append_rows(table, {reinterpret_cast<const char*>(rows.data()), rows.size_bytes()}, rows.size());
   }
-  // Replaces the file by one whose rows of steps hold at least `weight` of them, and that has every other row of rank_series.
-  void compact(uint32_t weight);
-  // The job has ended by itself. Tells of dropped rows.
+  // The job has ended by itself.
   void complete();
 
   uint64_t size() const { return frames_.size(); }
-  uint64_t limit() const { return limit_; }
   void flush() { frames_.flush(); }
   void sync() { frames_.sync(); }
 
  private:
   void append_rows(TableId table, std::string_view bytes, uint64_t count);
 
-  std::filesystem::path path_;
   FrameWriter frames_;
-  uint64_t limit_;
-  uint64_t dropped_ = 0;
 };
 
 // A table as it was stored, by this version or an earlier one.

@@ -17,15 +17,12 @@ void warn(const fs::path& file, const std::string& reason) {
                   file.string(), reason));
 }
 
-constexpr size_t rows_at_once = 256;
-
 }  // namespace
 
-Recorder::Recorder(const Options& options, RankSeries& series)
-    : options_(options), series_(series), compact_at_(options.limit / 2) {
+Recorder::Recorder(const Options& options, RankSeries& series) : options_(options), series_(series) {
   try {
     fs::remove(options_.log);
-    log_.emplace(options_.log, options_.limit);
+    log_.emplace(options_.log);
     log_->flush();
   } catch (const std::exception& error) {
     warn(options_.file, error.what());
@@ -73,14 +70,10 @@ void Recorder::append() {
     const std::lock_guard lock(mutex_);
     rows = std::exchange(fresh_, {});
   }
+  const std::vector<RankSeriesRow> series = series_.take();
   attempt([&] {
-    std::span<const StepRow> steps = rows.steps;
-    for (; !steps.empty(); steps = steps.subspan(std::min(steps.size(), rows_at_once)))
-      append_steps(steps.first(std::min(steps.size(), rows_at_once)));
-    std::vector<RankSeriesRow> series = series_.take();
-    std::erase_if(series, [&](const RankSeriesRow& row) { return !thinning_.keeps(row); });
+    append_while_half_empty(rows.steps, series);
     log_->rows(TableId::requests, std::span<const RequestRow>(rows.requests));
-    log_->rows(TableId::rank_series, std::span<const RankSeriesRow>(series));
     log_->flush();
     if (Clock::now() - synced_ < options_.sync_interval) return;
     log_->sync();
@@ -88,22 +81,20 @@ void Recorder::append() {
   });
 }
 
-void Recorder::append_steps(std::span<const StepRow> rows) {
-  std::vector<StepRow> full_rows;
-  for (const StepRow& row : rows)
-    if (const std::optional<StepRow> full = thinning_.merged(row)) full_rows.push_back(*full);
-  log_->rows(TableId::steps, std::span<const StepRow>(full_rows));
-  if (log_->size() < compact_at_) return;
-  thinning_.double_weight();
-  log_->compact(thinning_.weight());
-  // Again when an eighth of the limit is full of new rows: requests do not get fewer.
-  compact_at_ = std::max(options_.limit / 2, log_->size() + options_.limit / 8);
+// The other half of the limit is for requests and the tables at the end.
+void Recorder::append_while_half_empty(std::span<const StepRow> steps,
+                                       std::span<const RankSeriesRow> series) {
+  if (half_full_) return;
+  half_full_ = log_->size() + steps.size_bytes() + series.size_bytes() > options_.limit / 2;
+  if (half_full_) return log_->text("steps_until_s", fmt::format("{:.1f}", steps_until_s_));
+  log_->rows(TableId::steps, steps);
+  log_->rows(TableId::rank_series, series);
+  for (const StepRow& row : steps) steps_until_s_ = std::max(steps_until_s_, row.answered_s);
 }
 
 void Recorder::drain() {
   writer_.reset();
   append();
-  rows(TableId::steps, thinning_.rest());
 }
 
 void Recorder::complete() {

@@ -5,7 +5,6 @@
 #include <launch/output/writer_thread.hpp>
 #include <launch/record/rank_series.hpp>
 #include <launch/record/record_log.hpp>
-#include <launch/record/thinning.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -22,7 +21,7 @@ class Recorder : public RunObserver {
   struct Options {
     std::filesystem::path file;          // record.h5
     std::filesystem::path log;           // replaced if it is there; removed when the file is
-    uint64_t limit = uint64_t{1} << 30;  // bytes of the log
+    uint64_t limit = uint64_t{1} << 30;  // bytes of the log; at half of it steps and the series end
     std::chrono::milliseconds sync_interval{5000};
     bool keeps_unfinished = true;  // the log stays if the job is stopped or fails
   };
@@ -56,15 +55,15 @@ class Recorder : public RunObserver {
   };
   void append();  // what has come since the last call
   void attempt(const std::function<void()>& write);
-  void append_steps(std::span<const StepRow> rows);
+  void append_while_half_empty(std::span<const StepRow> steps, std::span<const RankSeriesRow> series);
 
   Options options_;
   RankSeries& series_;
   std::mutex mutex_;
   Rows fresh_;
   // The writer's:
-  Thinning thinning_;
-  uint64_t compact_at_;  // bytes of the log
+  double steps_until_s_ = 0;  // the last answer in the log
+  bool half_full_ = false;    // steps and the series have ended
   std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
   std::optional<RecordLogWriter> log_;  // none: the record has ended early
   std::optional<WriterThread> writer_;  // last: it uses the others

@@ -6,12 +6,12 @@
 
 namespace maniple {
 
-// A step of one replica, made when its result has arrived. Several steps may be merged into one row, whose sums and counts
-// are those of all of them.
+// A step of one replica, made when its result has arrived. In records of 0.3.0 near their limit several steps are merged into
+// one row, whose sums and counts are those of all of them.
 struct StepRow {
   uint64_t step = 0;
   uint32_t replica = 0;
-  uint32_t weight = 1;    // steps in this row
+  uint32_t weight = 1;    // steps in this row: one
   double planned_s = 0;   // when the plan was begun
   double answered_s = 0;  // when the result arrived
   double schedule_s = 0;  // of the scheduler

@@ -141,7 +141,7 @@ inline Record made_job(const MadeJob& job) {
 
 // The same rows as a log.
 inline void write_log(const Record& record, const std::filesystem::path& path) {
-  RecordLogWriter log(path, uint64_t{1} << 30);
+  RecordLogWriter log(path);
   for (const auto& [name, text] : record.texts) log.text(name, text);
   for (size_t table = 0; table < record.tables.size(); ++table) {
     const std::string& rows = record.tables[table].rows;

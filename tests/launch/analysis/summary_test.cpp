@@ -120,6 +120,22 @@ TEST(Summary, ARowOfSeveralStepsHasTheBlocksOfTheLast) {
   EXPECT_NEAR(summarize(run_of({record})).empty_slots, 1 - 70.0 / 80, 1e-12);
 }
 
+TEST(Summary, OfStepsThatEndBeforeTheJobCountsTheRequests) {
+  Record record = made_job({.seconds = 10, .node_joules = {100, 100}});
+  EXPECT_THAT(summary_text(run_of({record}), summarize(run_of({record}))), Not(HasSubstr("--record-limit")));
+  RequestRow last = request(100'000, 0.1, 0.05);
+  last.done_s = 50;
+  add_row(record, TableId::requests, last);
+  record.texts["steps_until_s"] = "10.0";
+  const RecordedRun run = run_of({record});
+  const Summary summary = summarize(run);
+  EXPECT_EQ(summary.output_tokens, 100'000U + 20 * 21);
+  EXPECT_NEAR(summary.seconds, 50, 1e-9);
+  EXPECT_NEAR(summary.joules_per_token(), 200 / (200 * 27.0), 1e-12) << "both of 10 s";
+  EXPECT_THAT(summary_text(run, summary), HasSubstr("job 1: steps and heartbeats reach to 10.0 s"));
+  EXPECT_NEAR(json::parse(summary_json(run, summary))["jobs"][0]["steps_to_s"].get<double>(), 10, 1e-9);
+}
+
 TEST(Summary, EnergyATokenNeedsTheCounterOfEveryNode) {
   const RecordedRun all = run_of({made_job({.node_joules = {1000, 1160}})});
   EXPECT_NEAR(summarize(all).joules_per_token(), 2160 / 21600.0, 1e-12);

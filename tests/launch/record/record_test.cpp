@@ -39,7 +39,7 @@ RequestRow request_row(uint64_t id) {
 
 // A log of 40 frames: step i and request i each.
 void write_log(const fs::path& path, bool complete) {
-  RecordLogWriter log(path, 1 << 20);
+  RecordLogWriter log(path);
   log.text("version", "1.2.3");
   for (uint64_t i = 0; i < 20; ++i) {
     const StepRow step = step_row(i);
@@ -225,22 +225,31 @@ TEST_F(RecorderTest, LeavesALogThatCanBeReadWhileItWrites) {
   }
 }
 
-TEST_F(RecorderTest, MergesStepsNearItsLimitAndKeepsTheirSums) {
-  constexpr uint64_t limit = 200'000, steps = 20'000;
+TEST_F(RecorderTest, EndsStepsAndHeartbeatsAtHalfOfItsLimitAndKeepsAllRequests) {
+  constexpr uint64_t limit = 200'000, rows = 600;
   Recorder::Options options = options_in(folder_.path());
   options.limit = limit;
   Recorder recorder(options, series_);
   recorder.start();
-  for (uint64_t i = 0; i < steps; ++i) recorder.step(step_row(i, i % 3));
+  series_.heard(0, {});
+  recorder.step(step_row(7));
+  recorder.drain();
+  for (uint64_t i = 8; i < rows; ++i) recorder.step(step_row(i));
+  for (uint64_t i = 0; i < rows; ++i) recorder.request(request_row(i));
+  series_.heard(0, {});
+  recorder.drain();
+  recorder.step(step_row(rows));  // which would fit
   recorder.drain();
   EXPECT_LT(fs::file_size(folder_ / "record.log"), limit);
+  recorder.rows(TableId::ranks, std::vector<RankRow>(4));
   recorder.complete();
   const Record record = read_record(folder_.path());
   EXPECT_TRUE(record.complete);
-  EXPECT_EQ(record.texts.count("dropped_rows"), 0U);
-  EXPECT_LT(record.find("steps")->size(), steps / 10);
-  EXPECT_EQ(sum(record.find("steps")->column("weight")), steps);
-  EXPECT_EQ(sum(record.find("steps")->column("tokens")), 3.0 * steps * (steps - 1) / 2);
+  EXPECT_EQ(record.find("steps")->size(), 1U);
+  EXPECT_EQ(record.find("rank_series")->size(), 1U);
+  EXPECT_EQ(record.texts.at("steps_until_s"), "7.5");
+  EXPECT_EQ(record.find("requests")->size(), rows);
+  EXPECT_EQ(record.find("ranks")->size(), 4U);
 }
 
 TEST_F(RecorderTest, EndsWhereTheDiskTakesNoMore) {
