@@ -5,11 +5,9 @@
 #include <launch/analysis/summary_text.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace maniple {
 namespace {
@@ -69,20 +67,12 @@ std::string blocks_text(const std::vector<RecordedRank>& ranks) {
 }
 
 std::string straggler_text(const Straggler& straggler, const std::vector<RecordedRank>& ranks) {
-  std::set<std::string> hosts;
-  for (const RecordedRank& rank : ranks)
-    if (std::ranges::count(straggler.ranks, rank.rank) > 0) hosts.insert(rank.host);
-  const std::string ranks_text = fmt::format("{} {} on {}", straggler.ranks.size() == 1 ? "rank" : "ranks",
-                                             fmt::join(straggler.ranks, ", "), fmt::join(hosts, ", "));
-  const std::string who =
-      straggler.replica < 0 ? ranks_text : fmt::format("replica {} ({})", straggler.replica, ranks_text);
-  const char* const against = straggler.replica < 0 ? "the others of its tensor group"
-                                                    : "what the other replicas need for the same work";
+  const RecordedRank& rank = *std::ranges::find(ranks, straggler.rank, &RecordedRank::rank);
   return fmt::format(
-      "slow: {}: own time {:.2f} x that of {}, from {:.0f} s to {:.0f} s ({} windows); "
+      "slow: {}: own time {:.2f} x that of the others of its tensor group, from {:.0f} s to {:.0f} s ({} "
+      "windows); "
       "to leave that node out: --exclude={}\n",
-      who, straggler.ratio, against, straggler.from_s, straggler.to_s, straggler.windows,
-      fmt::join(hosts, ","));
+      place_of(rank), straggler.ratio, straggler.from_s, straggler.to_s, straggler.windows, rank.host);
 }
 
 }  // namespace
@@ -96,8 +86,7 @@ std::string rank_table_text(const RecordedJob& job) {
   text += imbalance_row(ranks, "max/median",
                         [](const std::vector<double>& values) { return quantile(values, 0.5); });
   text += blocks_text(ranks);
-  std::vector<Straggler> stragglers = slow_ranks(job.record);
-  std::ranges::copy(slow_replicas(job.record), std::back_inserter(stragglers));
+  const std::vector<Straggler> stragglers = slow_ranks(job.record);
   for (const Straggler& straggler : stragglers) text += straggler_text(straggler, ranks);
   if (stragglers.empty()) text += "slow: none\n";
   return text;

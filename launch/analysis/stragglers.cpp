@@ -86,7 +86,8 @@ std::vector<std::pair<double, double>> windows_of(const std::vector<const Totals
     const double first = totals->time_s.front(), last = totals->time_s.back();
     begin = std::max(begin, first);
     end = std::min(end, last);
-    step = std::max(step, (last - first) / static_cast<double>(totals->time_s.size() - 1));  // merged rows
+    step = std::max(step,
+                    (last - first) / static_cast<double>(totals->time_s.size() - 1));  // fewer rows, of 0.3.0
   }
   std::vector<std::pair<double, double>> windows;
   for (int i = 1; begin + i * step <= end + 0.01 * step; ++i)
@@ -105,100 +106,6 @@ std::vector<Window> against_the_others(size_t mine, const std::vector<const Tota
   return windows;
 }
 
-using Features = std::array<double, 3>;  // steps, tokens, context
-
-// Work and own time of a replica in a window.
-struct Work {
-  Features features{};
-  double own_s = 0;
-  double per_step(size_t feature) const { return features[feature] / features[0]; }
-};
-
-// The normal equations of own time = weights . features. They can be subtracted: what one replica gave is taken out.
-struct Fit {
-  std::array<Features, 3> products{};
-  Features targets{};
-
-  void add(const Work& work, double sign = 1) {
-    for (size_t i = 0; i < 3; ++i) {
-      for (size_t j = 0; j < 3; ++j) products[i][j] += sign * work.features[i] * work.features[j];
-      targets[i] += sign * work.features[i] * work.own_s;
-    }
-  }
-  // By Gauss with a ridge, because features of even work lie on a line.
-  Features weights() const {
-    auto rows = products;
-    Features solution = targets;
-    for (size_t i = 0; i < 3; ++i) rows[i][i] += 1e-9 * products[i][i] + 1e-30;
-    for (size_t i = 0; i < 3; ++i)
-      for (size_t j = 0; j < 3; ++j) {
-        if (i == j) continue;
-        const double factor = rows[j][i] / rows[i][i];
-        for (size_t k = 0; k < 3; ++k) rows[j][k] -= factor * rows[i][k];
-        solution[j] -= factor * solution[i];
-      }
-    for (size_t i = 0; i < 3; ++i) solution[i] /= rows[i][i];
-    return solution;
-  }
-};
-
-using Works = std::map<int64_t, Work>;  // by window
-
-// Tokens and context are scaled: the fit needs features of about one size.
-std::map<int, Works> works_of(const Record& record) {
-  const auto of = [&](const char* field) { return column(record, "steps", field); };
-  const std::vector<double> replica = of("replica"), answered = of("answered_s"), weight = of("weight"),
-                            tokens = of("tokens"), context = of("context"), forward = of("forward_s"),
-                            sample = of("sample_s"), comm = of("comm_s");
-  std::map<int, Works> replicas;
-  for (size_t row = 0; row < replica.size(); ++row) {
-    const double own = forward[row] + sample[row] - comm[row];
-    if (std::isnan(own) || !(replica[row] < INT32_MAX) || !(std::abs(answered[row]) < 1e15)) continue;
-    Work& work = replicas[static_cast<int>(replica[row])][static_cast<int64_t>(answered[row] / window_s)];
-    work.features[0] += weight[row];
-    work.features[1] += tokens[row] * 1e-2;
-    work.features[2] += context[row] * 1e-4;
-    work.own_s += own;
-  }
-  return replicas;
-}
-
-// The smallest and largest work per step of replicas.
-struct Range {
-  Features least{1e300, 1e300, 1e300}, most{};
-
-  void add(const Range& other) {
-    for (size_t i = 0; i < 3; ++i) {
-      least[i] = std::min(least[i], other.least[i]);
-      most[i] = std::max(most[i], other.most[i]);
-    }
-  }
-  void add(const Work& work) {
-    const Features features = {1, work.per_step(1), work.per_step(2)};
-    add(Range{features, features});
-  }
-  // A line says little about work that nobody else had.
-  bool covers(const Work& work) const {
-    constexpr double slack = 1.25;
-    for (size_t i = 1; i < 3; ++i)
-      if (work.per_step(i) * slack < least[i] || work.per_step(i) > most[i] * slack) return false;
-    return true;
-  }
-};
-
-std::vector<Window> against_the_fit(const Works& works, const Fit& fit, const Range& range) {
-  const Features weights = fit.weights();
-  std::vector<Window> windows;
-  for (const auto& [window, work] : works) {
-    double expected = 0;
-    for (size_t i = 0; i < 3; ++i) expected += weights[i] * work.features[i];
-    const double begin = static_cast<double>(window) * window_s;
-    const bool says_something = expected > 0 && range.covers(work);
-    windows.push_back({begin, begin + window_s, says_something ? work.own_s / expected : not_measured});
-  }
-  return windows;
-}
-
 }  // namespace
 
 std::vector<Straggler> slow_ranks(const Record& record) {
@@ -213,33 +120,9 @@ std::vector<Straggler> slow_ranks(const Record& record) {
     for (size_t i = 0; group.size() > 1 && i < group.size(); ++i) {
       Straggler found = longest_series(against_the_others(i, group));
       if (found.windows < fewest_windows) continue;
-      found.ranks = {ranks[i]};
+      found.rank = ranks[i];
       stragglers.push_back(found);
     }
-  }
-  return stragglers;
-}
-
-std::vector<Straggler> slow_replicas(const Record& record) {
-  const std::map<int, Works> replicas = works_of(record);
-  Fit all;
-  std::map<int, Range> ranges;
-  for (const auto& [replica, works] : replicas)
-    for (const auto& [window, work] : works) all.add(work), ranges[replica].add(work);
-  const std::vector<RecordedRank> ranks = recorded_ranks(record);
-  std::vector<Straggler> stragglers;
-  for (const auto& [replica, works] : replicas) {
-    Fit others = all;
-    for (const auto& [window, work] : works) others.add(work, -1);
-    Range range;
-    for (const auto& [other, of_other] : ranges)
-      if (other != replica) range.add(of_other);
-    Straggler found = longest_series(against_the_fit(works, others, range));
-    if (replicas.size() < 2 || found.windows < fewest_windows) continue;
-    found.replica = replica;
-    for (const RecordedRank& rank : ranks)
-      if (rank.data == replica) found.ranks.push_back(rank.rank);
-    stragglers.push_back(found);
   }
   return stragglers;
 }

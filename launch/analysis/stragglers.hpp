@@ -9,10 +9,8 @@
 namespace maniple {
 
 struct Straggler {
-  std::vector<int> ranks;  // one, or all of a replica
-  int replica = -1;        // set where replicas were compared
-  double ratio =
-      0;  // the median of those windows: own time over that of the others, or over what was to be expected
+  int rank = -1;
+  double ratio = 0;  // the median of those windows: own time over that of the others
   double from_s = 0, to_s = 0;
   int windows = 0;
 };
@@ -20,9 +18,5 @@ struct Straggler {
 // A rank is named when its own time per step is more than 1.1 times that of the others of its tensor group, in five windows
 // in a row or more. All of them compute the same steps.
 std::vector<Straggler> slow_ranks(const Record& record);
-
-// Replicas have requests of their own, so they are compared with what the other replicas would need for the same work: own
-// time per step by least squares over their steps, tokens and context.
-std::vector<Straggler> slow_replicas(const Record& record);
 
 }  // namespace maniple

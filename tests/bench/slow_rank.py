@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Does `report --ranks` name a slow rank, and nobody else? Jobs of two ranks, as a tensor group and as replicas in turns, with outputs of uneven
-lengths. In the disturbed ones a rank is stopped for 20 of every 100 ms, for 15 s. Prints how often it was named, and how often another rank or a
+"""Does `report --ranks` name a slow rank, and nobody else? Jobs of a tensor group of two ranks, with outputs of uneven lengths. In the disturbed ones a rank is stopped for 20 of every 100 ms, for 15 s. Prints how often it was named, and how often another rank or a
 rank of an undisturbed job was. On a machine where nothing else runs: other work is a disturbance too.
 
 usage: slow_rank.py [--disturbed 6] [--undisturbed 20] [--requests 360] [--tokens 700] [--model DIR] [PROGRAM]"""
@@ -66,7 +65,7 @@ def serve(folder, number, slow_rank):
         for _ in range(given.requests):
             prompt = [draw.randrange(3, 250) for _ in range(draw.randrange(8, 200))]
             print(json.dumps({"tokens": prompt, "max_tokens": draw.randrange(given.tokens // 4, given.tokens), "ignore_eos": True}), file=requests)
-    command = launcher + [given.program, "generate", "--model", given.model, "--tp", str(1 + number % 2), "--threads", "1", "--max-num-seqs", "16",
+    command = launcher + [given.program, "generate", "--model", given.model, "--tp", "2", "--threads", "1", "--max-num-seqs", "16",
                           "--in", f"{folder}/in.jsonl", "--run-dir", run, "--quiet"]
     begun = time.time()
     job = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -75,7 +74,7 @@ def serve(folder, number, slow_rank):
     if job.wait() != 0:
         raise SystemExit(f"a job failed: {' '.join(command)}")
     table = subprocess.run([given.program, "report", "--ranks", run], check=True, capture_output=True, text=True).stdout
-    named = set(map(int, re.findall(r"^slow: (?:replica \d+ \()?rank (\d+)", table, re.M)))
+    named = set(map(int, re.findall(r"^slow: rank (\d+)", table, re.M)))
     for line in re.findall(r"^slow: (?!none).*", table, re.M):
         print(f"  {line}")
     return named, time.time() - begun
@@ -84,14 +83,14 @@ def serve(folder, number, slow_rank):
 with tempfile.TemporaryDirectory() as folder:
     found = others = false = 0
     for number in range(given.disturbed):
-        rank = number // 2 % 2
+        rank = number % 2
         named, seconds = serve(folder, number, rank)
         found += rank in named
         others += bool(named - {rank})
-        print(f"disturbed {number + 1}: tp {1 + number % 2}, rank {rank} slowed: named {sorted(named)} ({seconds:.0f} s)", flush=True)
+        print(f"disturbed {number + 1}: rank {rank} slowed: named {sorted(named)} ({seconds:.0f} s)", flush=True)
     for number in range(given.undisturbed):
         named, seconds = serve(folder, 1000 + number, None)
         false += bool(named)
-        print(f"undisturbed {number + 1}: tp {1 + number % 2}: named {sorted(named)} ({seconds:.0f} s)", flush=True)
+        print(f"undisturbed {number + 1}: named {sorted(named)} ({seconds:.0f} s)", flush=True)
     print(f"| slowed | named | another named | undisturbed | named |\n|--:|--:|--:|--:|--:|\n"
           f"| {given.disturbed} | {found} | {others} | {given.undisturbed} | {false} |")
