@@ -74,10 +74,14 @@ void stop_before_the_end(WallClock::time_point end, bool quiet) {
   InterruptScope::stop_by_clock();
 }
 
+template <typename Options>
+constexpr bool has_work_to_stop =
+    std::same_as<Options, GenerateOptions> || std::same_as<Options, BenchOptions>;
+
 // Call after MPI_Init, which changes the environment that squeue inherits.
 template <typename Options>
 std::optional<StopClock> start_clock(const Options& options) {
-  if constexpr (requires { options.quiet; }) {  // a command with work to stop
+  if constexpr (has_work_to_stop<Options>) {
     if (options.launch.rank != 0) return std::nullopt;
     const auto stop = [quiet = options.quiet](WallClock::time_point end) { stop_before_the_end(end, quiet); };
     return std::optional<StopClock>(std::in_place, options.time_limit, stop);
