@@ -209,7 +209,7 @@ class Grammar {
 
  private:
   std::string help() const;
-  std::string man() const;         // launch/options/documents
+  std::string man() const;
   std::string completion() const;  // of this command: a part of completion_script
 
   std::string command_;
@@ -224,7 +224,7 @@ class Grammar {
   std::vector<std::string> completed_words_;
 };
 
-// launch/options/documents makes manual pages and bash completion of the declarations: `maniple --man`,
+// Manual pages and bash completion are made of the declarations: `maniple --man`,
 // `maniple COMMAND --man` and `maniple --completion` print them when the program is built.
 // In roff: maniple.1. Those of the commands are maniple-COMMAND.1.
 std::string overview_page(std::string_view overview, std::span<const std::string> commands);
