@@ -70,8 +70,7 @@ std::string straggler_text(const Straggler& straggler, const std::vector<Recorde
   const RecordedRank& rank = *std::ranges::find(ranks, straggler.rank, &RecordedRank::rank);
   return fmt::format(
       "slow: {}: own time {:.2f} x that of the others of its tensor group, from {:.0f} s to {:.0f} s ({} "
-      "windows); "
-      "to leave that node out: --exclude={}\n",
+      "windows); to leave that node out: --exclude={}\n",
       place_of(rank), straggler.ratio, straggler.from_s, straggler.to_s, straggler.windows, rank.host);
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Does `report --ranks` name a slow rank, and nobody else? Jobs of a tensor group of two ranks, with outputs of uneven lengths. In the disturbed ones a rank is stopped for 20 of every 100 ms, for 15 s. Prints how often it was named, and how often another rank or a
-rank of an undisturbed job was. On a machine where nothing else runs: other work is a disturbance too.
+"""Does `report --ranks` name a slow rank, and nobody else? Jobs of a tensor group of two ranks, with outputs of uneven lengths. In the
+disturbed ones a rank is stopped for 20 of every 100 ms, for 15 s. Prints how often it was named, and how often another rank or a rank of an undisturbed
+job was. On a machine where nothing else runs: other work is a disturbance too.
 
 usage: slow_rank.py [--disturbed 6] [--undisturbed 20] [--requests 360] [--tokens 700] [--model DIR] [PROGRAM]"""
 import argparse
