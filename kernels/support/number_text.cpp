@@ -22,7 +22,7 @@ std::string bytes_text(double bytes) {
   if (bytes >= 0x1p64) return "unlimited";
   size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < units.size(); ++unit) bytes /= 1024;
-  return fmt::format("{:.4g} {}", bytes, units[unit]);
+  return fmt::format("{:.{}g} {}", bytes, bytes < 999.5 ? 3 : 4, units[unit]);
 }
 
 }  // namespace maniple

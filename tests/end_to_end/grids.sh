@@ -34,7 +34,7 @@ same_as "$work/fp32" 6 --tp 2 --pp 3 --dtype fp32 --all-reduce shared
 if unshare -m true 2>/dev/null; then
   echo 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"' >"$work/small"
   OMPI_MCA_btl_vader_backing_directory=$work MPIRUN="unshare -m sh $work/small $MPIRUN" same_as "$work/bf16" 2 --tp 2 --all-reduce shared
-  said 'warning: /dev/shm of .* free, and sums in it take 2 MiB'
+  said 'warning: /dev/shm of .* free, and sums in it take 2.01 MiB'
   said 'sums by messages \(no shared memory\)'
 fi
 same_as "$work/bf16" 2 --tp 1

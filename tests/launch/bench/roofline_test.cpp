@@ -63,7 +63,7 @@ TEST(Utilisation, IsThatOfAHandCalculation) {
   EXPECT_EQ(result.samples[0].name, "mfu");
   EXPECT_DOUBLE_EQ(result.samples[1].values[1], bytes / 0.25 / 1e9);
   EXPECT_EQ(result.last_line,
-            "throughput  out 1 tok/s | MFU 43.5 % of 0.0100 TFLOP/s  MBU 26.2 % of 1.00 GB/s (probe drift "
+            "throughput  out 1 tok/s | MFU 43.55 % of 0.01 TFLOP/s  MBU 26.22 % of 1.00 GB/s (probe drift "
             "1.2 %)\n");
 }
 

@@ -495,9 +495,9 @@ TEST(Checks, SpaceForTheResults) {
   s.ranks[0].run_dir.free_bytes = uint64_t{6} << 30;
   EXPECT_EQ(finding_of(s), "");
   s.ranks[0].run_dir.free_bytes = uint64_t{5} << 30;
-  EXPECT_NE(finding_of(s).find(
-                "refused: /scratch/r1 has 5 GiB of free space, but the results may take 6 GiB\n"),
-            std::string::npos);
+  EXPECT_NE(
+      finding_of(s).find("refused: /scratch/r1 has 5 GiB of free space, but the results may take 6 GiB\n"),
+      std::string::npos);
 }
 
 TEST(Checks, TimeThatIsNotEnoughToLoad) {
@@ -541,7 +541,7 @@ TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   s.options.engine.tensor_size = 2;
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{1} << 20;
   EXPECT_EQ(finding_of(s),
-            "warning: /dev/shm of nid2 has 1 MiB free, and sums in it take 2 MiB\n"
+            "warning: /dev/shm of nid2 has 1 MiB free, and sums in it take 2.01 MiB\n"
             "  why: tensor groups without it add by messages: the same results, more slowly\n"
             "  try: a larger /dev/shm (of a container: --shm-size 1g), or --all-reduce messages\n");
   const JobFacts small = s;
@@ -554,7 +554,7 @@ TEST(Checks, LittleSharedMemoryIsAWarningWhereSumsWouldUseIt) {
   s.ranks[2].shared_memory = s.ranks[3].shared_memory = uint64_t{3} << 20;
   EXPECT_EQ(finding_of(s), "");
   s.plan.grid = {.tensor = 2, .context = 2};
-  EXPECT_NE(findings(s).find("has 3 MiB free, and sums in it take 4 MiB\n"), std::string::npos)
+  EXPECT_NE(findings(s).find("has 3 MiB free, and sums in it take 4.02 MiB\n"), std::string::npos)
       << findings(s);
 }
 
@@ -567,10 +567,10 @@ TEST(Checks, MemoryOfSumsCounts) {
     facts.weight_bytes = facts.kv_bytes = uint64_t{1} << 30;
     facts.free_memory = uint64_t{4} << 30;
   }
-  EXPECT_EQ(finding_of(s).find(
-                "refused: the ranks 0-1 on nid1 need 2 GiB for weights, 2 MiB for sums and 2 GiB "
-                "for the KV cache, but 4 GiB are free\n"),
-            0U);
+  EXPECT_EQ(
+      finding_of(s).find("refused: the ranks 0-1 on nid1 need 2 GiB for weights, 2.01 MiB for sums and 2 GiB "
+                         "for the KV cache, but 4 GiB are free\n"),
+      0U);
   s.options.engine.all_reduce = AllReduce::messages;
   EXPECT_EQ(finding_of(s), "");
 }

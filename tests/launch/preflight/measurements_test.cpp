@@ -17,7 +17,7 @@ TEST(Judge, NamesASlowPair) {
   const Measurement latency{"latency", "us", false, 5, {0, 2, 11, 2.1}};
   const std::vector<Finding> findings = find_outliers({latency}, four_nodes);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].what, "latency: 11 us at rank 2 on c; the median is 2.1 us");
+  EXPECT_EQ(findings[0].what, "latency: 11.00 us at rank 2 on c; the median is 2.10 us");
   EXPECT_NE(findings[0].remedy.find("--exclude=c"), std::string::npos);
 }
 
@@ -31,14 +31,15 @@ TEST(Judge, OfTwoTheSlowOneIsWrong) {
   const std::vector<Finding> findings =
       find_outliers({{"storage", "GB/s", true, 3, {4, 1, 0, 0}}}, four_nodes);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].what, "storage: 1 GB/s at rank 1 on b; the median is 4 GB/s");
+  EXPECT_EQ(findings[0].what, "storage: 1.00 GB/s at rank 1 on b; the median is 4.00 GB/s");
 }
 
 TEST(MeasurementsText, HasMedianBestAndWorst) {
   const std::string text = measurements_text(
       {{"storage", "GB/s", true, 3, {4, 1, 3, 2}}, {"one", "ms", false, 3, {5, 0, 0, 0}}}, four_nodes);
-  EXPECT_NE(text.find("3 GB/s (best: 4 rank 0 on a; worst: 1 rank 1 on b)\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("       5 ms\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("3.00 GB/s (best: 4.00 rank 0 on a; worst: 1.00 rank 1 on b)\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("    5.00 ms\n"), std::string::npos) << text;
 }
 
 TEST(Measure, CoversTheLayoutAtHand) {
