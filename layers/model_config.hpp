@@ -68,7 +68,6 @@ struct ModelConfig {
   int64_t activation_group = 1;  // inputs that are rounded with one scale: no rank may hold a part of them
   DType dtype = DType::fp32;     // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;
-  std::optional<int32_t> bos_token_id;
 
   int64_t sparse_layers() const {
     int64_t sparse = 0;

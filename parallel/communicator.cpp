@@ -11,9 +11,4 @@ void Communicator::all_gather(ConstTensorView in, TensorView out) {
     all_gatherv(in.reshaped({1, in.shape.elements()}), out.reshaped({size(), in.shape.elements()}), rows);
 }
 
-void Communicator::reduce_scatter(ConstTensorView in, TensorView out) {
-  const std::vector<int64_t> rows(size(), out.shape[0]);
-  reduce_scatterv(in, out, rows);
-}
-
 }  // namespace maniple

@@ -35,14 +35,10 @@ class Communicator {
   void all_gather(ConstTensorView in, TensorView out);
   // in is [rows[rank], ...], out is [sum of rows, ...]; rows has one entry per rank.
   virtual void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;
-  // in is [size * n, ...], out is [n, ...]: this rank's part of the sum, added in the order of all_reduce.
-  void reduce_scatter(ConstTensorView in, TensorView out);
-  // in is [sum of rows, ...], out is [rows[rank], ...].
+  // in is [sum of rows, ...], out is [rows[rank], ...]: this rank's part of the sum, added in the order of all_reduce.
   virtual void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) = 0;
   // in and out are [size, ...]: out[r] is what rank r has at in[rank].
   virtual void all_to_all(ConstTensorView in, TensorView out) = 0;
-  // out is [size, in.shape...] on root; elsewhere it is not used.
-  virtual void gather(ConstTensorView in, TensorView out, int root) = 0;
   virtual void broadcast(TensorView x, int root) = 0;
   virtual void send(ConstTensorView x, int to) = 0;
   virtual void receive(TensorView x, int from) = 0;

@@ -54,7 +54,6 @@ class SharedCommunicator final : public TreeCommunicator {
 
   // Collective. Takes some 50 ms. Rank 0 decides. A shared way must win by 10 % where messages may be used.
   void choose_ways(bool may_use_messages);
-  const SumWays& ways() const { return ways_; }
 
  private:
   // The epochs that a rank has filled, and summed (its part, in two shots). A cache line of its own.

@@ -36,9 +36,6 @@ class TimedCommunicator final : public Communicator {
   void all_to_all(ConstTensorView in, TensorView out) override {
     time(CollectiveOp::all_to_all, in.bytes(), [&] { inner_->all_to_all(in, out); });
   }
-  void gather(ConstTensorView in, TensorView out, int root) override {
-    time(CollectiveOp::gather, in.bytes(), [&] { inner_->gather(in, out, root); });
-  }
   void broadcast(TensorView x, int root) override {
     time(CollectiveOp::broadcast, x.bytes(), [&] { inner_->broadcast(x, root); });
   }

@@ -128,20 +128,6 @@ void TreeCommunicator::all_to_all(ConstTensorView in, TensorView out) {
   transport_->exchange(outgoing, incoming);
 }
 
-void TreeCommunicator::gather(ConstTensorView in, TensorView out, int root) {
-  const Outgoing outgoing{root, bytes_of(in)};
-  if (rank_ != root) return transport_->exchange({&outgoing, 1}, {});
-  require(in.dtype == out.dtype && out.shape.elements() == size_ * in.shape.elements(),
-          "gather: out is not [size, in.shape...]");
-  if (in.empty()) return;
-  const TensorView stacked = out.reshaped({size_, in.shape.elements()});
-  std::vector<Incoming> incoming;
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_) incoming.push_back({peer, bytes_of(stacked.rows(peer, 1))});
-  transport_->exchange({}, incoming);
-  copy(in, stacked_part(stacked, rank_, in.shape));
-}
-
 void TreeCommunicator::broadcast(TensorView x, int root) {
   maniple::broadcast(*transport_, bytes_of(x), root);
 }

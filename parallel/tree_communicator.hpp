@@ -27,7 +27,6 @@ class TreeCommunicator : public Communicator {
   // out may be this rank's part of in.
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   void all_to_all(ConstTensorView in, TensorView out) override;
-  void gather(ConstTensorView in, TensorView out, int root) override;
   void broadcast(TensorView x, int root) override;
   void send(ConstTensorView x, int to) override;
   void receive(TensorView x, int from) override;

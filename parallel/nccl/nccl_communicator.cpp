@@ -52,21 +52,6 @@ void NcclCommunicator::all_to_all(ConstTensorView in, TensorView out) {
   });
 }
 
-void NcclCommunicator::gather(ConstTensorView in, TensorView out, int root) {
-  require(rank() != root || (in.dtype == out.dtype && out.shape.elements() == size() * in.shape.elements()),
-          "gather: out is not [size, in.shape...]");
-  if (in.empty()) return;
-  if (rank() != root)
-    return group_->run("ncclSend", [&](NcclComm comm) { return api_.send(in, root, comm, stream_); });
-  const TensorView stacked = out.reshaped({size(), in.shape.elements()});
-  const bool in_place = in.data == stacked.rows(root, 1).data;
-  for_each_peer("ncclRecv from each rank", [&](int peer, NcclComm comm) {
-    if (peer == root && in_place) return NcclResult::success;
-    const NcclResult sent = peer == root ? api_.send(in, root, comm, stream_) : NcclResult::success;
-    return failed(sent) ? sent : api_.receive(stacked.rows(peer, 1), peer, comm, stream_);
-  });
-}
-
 void NcclCommunicator::broadcast(TensorView x, int root) {
   if (x.empty()) return;
   group_->run("ncclBroadcast", [&](NcclComm comm) { return api_.broadcast(x, x, root, comm, stream_); });

@@ -66,7 +66,6 @@ class DryCommunicator final : public Communicator {
   void all_gatherv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
   void reduce_scatterv(ConstTensorView, TensorView, std::span<const int64_t>) override {}
   void all_to_all(ConstTensorView, TensorView) override {}
-  void gather(ConstTensorView, TensorView, int) override {}
   void broadcast(TensorView, int) override {}
   void send(ConstTensorView, int) override {}
   void receive(TensorView, int) override {}

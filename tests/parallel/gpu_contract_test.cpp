@@ -41,10 +41,6 @@ class MirroredCommunicator : public Communicator {
     const Tensor source = uploaded(in);
     mirrored(out, [&](TensorView copy) { group_->all_to_all(source, copy); });
   }
-  void gather(ConstTensorView in, TensorView out, int root) override {
-    const Tensor source = uploaded(in);
-    mirrored(out, [&](TensorView copy) { group_->gather(source, copy, root); });
-  }
   void broadcast(TensorView x, int root) override {
     mirrored(x, [&](TensorView copy) { group_->broadcast(copy, root); });
   }

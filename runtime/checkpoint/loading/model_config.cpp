@@ -267,8 +267,6 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   config.quantization = quantization_of(text, where);
   config.activation_group = scheme_of(config)->activation_group();
   config.eos_token_ids = fields.token_ids("eos_token_id");
-  if (fields.find("bos_token_id"))
-    config.bos_token_id = static_cast<int32_t>(fields.integer("bos_token_id", 0, INT32_MAX));
   return config;
 }
 

@@ -37,7 +37,6 @@ class AddsOne final : public Communicator {
     spoil(out);
   }
   void all_to_all(ConstTensorView in, TensorView out) override { inner_->all_to_all(in, out); }
-  void gather(ConstTensorView in, TensorView out, int root) override { inner_->gather(in, out, root); }
   void broadcast(TensorView x, int root) override {
     inner_->broadcast(x, root);
     spoil(x);

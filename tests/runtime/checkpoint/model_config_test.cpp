@@ -39,7 +39,6 @@ TEST(ModelConfig, ReadsQwen3InTheNewSchema) {
   EXPECT_TRUE(config.qk_norm);
   EXPECT_EQ(config.dtype, DType::bf16);
   EXPECT_TRUE(config.eos_token_ids.empty());
-  EXPECT_FALSE(config.bos_token_id);
 }
 
 TEST(ModelConfig, ReadsQwen3InTheOldSchema) {
@@ -75,7 +74,6 @@ TEST(ModelConfig, GivesQwen2ItsBiasAndDerivesTheHeadSize) {
 TEST(ModelConfig, ReadsTheDemoModelAndItsStopToken) {
   const ModelConfig config = read_model_config(model_directory("shakespeare"));
   EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2047});
-  EXPECT_EQ(config.bos_token_id, 2045);
 }
 
 TEST(ModelConfig, AcceptsMistralWithoutAWindow) {
@@ -299,7 +297,6 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
       {"tiny-qwen3", R"({"eos_token_id": "</s>"})", "eos_token_id", "</s>"},
       {"tiny-qwen3", R"({"eos_token_id": [1, -1]})", "eos_token_id", "-1"},
       {"tiny-qwen3", R"({"eos_token_id": 4294967296})", "eos_token_id", "4294967296"},
-      {"tiny-qwen3", R"({"bos_token_id": [1]})", "bos_token_id", "[1]"},
   };
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.patch);
