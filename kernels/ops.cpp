@@ -1,9 +1,7 @@
 #include <kernels/ops.hpp>
-#include <kernels/paged_rows.hpp>
 
 #include <array>
 #include <bit>
-#include <cstring>
 #include <vector>
 
 namespace maniple {
@@ -13,26 +11,6 @@ namespace {
   throw Error(ExitCode::input, "attention with " + what + " is not supported",
               "no backend computes it, and results without it would be another model's",
               "use a model that does not need it");
-}
-
-// Calls f(head in keys or values, the same in pages, bytes)
-// for every head of every slot. pages are in host memory.
-template <typename Byte, typename F>
-void for_heads(const KvPages& pages, Byte* keys, Byte* values, F f) {
-  const PagedRows rows(pages);
-  const size_t element = size_of(pages.layout.dtype);
-  const size_t head = static_cast<size_t>(pages.layout.head_dim) * element;
-  for (int64_t slot = 0; slot < pages.slots(); ++slot)
-    for (int64_t h = 0; h < pages.layout.kv_heads; ++h, keys += head, values += head) {
-      const size_t at = static_cast<size_t>(rows.element(slot, h)) * element;
-      f(keys, rows.keys.data + at, head);
-      f(values, rows.values.data + at, head);
-    }
-}
-
-void require_every_slot(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
-  require(keys.bytes() + values.bytes() == pages.bytes.bytes() && keys.shape == values.shape,
-          "keys and values of every slot");
 }
 
 }  // namespace
@@ -75,22 +53,6 @@ void Ops::row_abs_maxima(ConstTensorView, TensorView) {
 }
 void Ops::gather_columns(ConstTensorView, ConstTensorView, TensorView) {
   fail(ExitCode::internal, "this backend has no kernels for ordered columns");
-}
-
-void Ops::read_kv(const KvPages& pages, TensorView keys, TensorView values) {
-  require_every_slot(pages, keys, values);
-  std::vector<std::byte> host(pages.bytes.bytes());
-  device().download(host.data(), pages.bytes.data, host.size());
-  for_heads({{host.data(), DType::uint8, pages.bytes.shape}, pages.layout}, keys.data, values.data,
-            [](std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); });
-}
-
-void Ops::write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
-  require_every_slot(pages, keys, values);
-  std::vector<std::byte> host(pages.bytes.bytes());
-  for_heads({{host.data(), DType::uint8, pages.bytes.shape}, pages.layout}, keys.data, values.data,
-            [](const std::byte* from, std::byte* to, size_t bytes) { std::memcpy(to, from, bytes); });
-  device().upload(pages.bytes.data, host.data(), host.size());
 }
 
 }  // namespace maniple

@@ -131,10 +131,6 @@ class Ops {
   virtual bool keeps_kv(const KvLayout& layout, DType activations) const {
     return layout.dtype == activations;
   }
-  // Copy keys and values of all slots,
-  // [slots, kv_heads, head_dim] in host memory. No other code looks into pages.
-  virtual void read_kv(const KvPages& pages, TensorView keys, TensorView values);
-  virtual void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values);
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory ---

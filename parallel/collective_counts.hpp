@@ -19,7 +19,7 @@ enum class CollectiveOp : uint8_t {
   receive
 };
 inline constexpr std::array collective_op_names = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                                   "broadcast",  "send",           "receive"};
+                                                   "broadcast",  "send",       "receive"};
 
 struct CollectiveCount {
   uint64_t calls = 0;

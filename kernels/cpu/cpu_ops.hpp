@@ -60,8 +60,6 @@ class CpuOps : public HostOps {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override;
   void merge_partials(ConstTensorView partials, TensorView out) override;
-  void read_kv(const KvPages& pages, TensorView keys, TensorView values) override;
-  void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) override;
 
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override;

@@ -1,5 +1,6 @@
 #include <kernels/subjects.hpp>
 #include <support/cover.hpp>
+#include <support/kv_pages.hpp>
 
 #include <map>
 #include <numeric>
@@ -64,7 +65,7 @@ class Step {
     values_ = Tensor(device, scene.dtype, keys_.shape());
     fill(keys_, nan);
     fill(values_, nan);
-    ops.write_kv(pages(), keys_, values_);
+    write_kv(ops, pages(), keys_, values_);
     fill_batch(device, width);
     queries_ = Tensor(device, scene.dtype, {tokens(), heads.query_width()});
     for_tokens([&](size_t p, int64_t token, int position) {
@@ -81,7 +82,7 @@ class Step {
           set(keys_, cache_index(p, position, i), element(scene_, key, parts_[p].sequence, position, i));
           set(values_, cache_index(p, position, i), element(scene_, value, parts_[p].sequence, position, i));
         }
-    ops.write_kv(pages(), keys_, values_);
+    write_kv(ops, pages(), keys_, values_);
   }
 
   // f(part, token, position)
@@ -99,7 +100,7 @@ class Step {
     const auto block = static_cast<size_t>(position / scene_.block_size);
     return static_cast<int32_t>(tables_[part][block] * scene_.block_size + position % scene_.block_size);
   }
-  // Index of element i of the KV heads at a position, in the arrays of Ops::read_kv and write_kv.
+  // Index of element i of the KV heads at a position, in the arrays of read_kv and write_kv.
   int64_t cache_index(size_t part, int64_t position, int64_t i) const {
     return slot(part, position) * scene_.heads.kv_width() + i;
   }
@@ -467,10 +468,10 @@ TEST_P(Attention, PagesGiveBackWhatWasWrittenAndTakeNoMoreBytesThanTheirLayoutSa
     const KvPages pages{{memory.view().data, DType::uint8, shape}, layout};
     const Tensor keys = random_tensor(device(), dtype, {80, 3, 32}, 1),
                  values = random_tensor(device(), dtype, {80, 3, 32}, 2);
-    ops().write_kv(pages, keys, values);
+    write_kv(ops(), pages, keys, values);
     EXPECT_TRUE(memory.intact());
     Tensor read_keys(device(), dtype, keys.shape()), read_values(device(), dtype, keys.shape());
-    ops().read_kv(pages, read_keys, read_values);
+    read_kv(ops(), pages, read_keys, read_values);
     EXPECT_TRUE(same_bits(read_keys, keys));
     EXPECT_TRUE(same_bits(read_values, values));
   }
@@ -537,7 +538,7 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
         EXPECT_TRUE(queries.intact());
         Tensor keys(device(), dtype, {step.pages().slots(), scene.heads.kv_width()});
         Tensor values(device(), dtype, keys.shape());
-        ops().read_kv(step.pages(), keys, values);
+        read_kv(ops(), step.pages(), keys, values);
         const int64_t query_width = scene.heads.query_width(), kv_width = scene.heads.kv_width(),
                       width = scene.heads.qkv_width();
         const auto expect_near = [&](double actual, double exact) {
@@ -590,7 +591,7 @@ TEST_P(Attention, RotaryMakesTheQueryOfATokenWithoutASlot) {
     results.push_back(floats_of(queries));
     Tensor keys(device(), scene.dtype, {fresh.pages().slots(), scene.heads.kv_width()}),
         values(device(), scene.dtype, keys.shape());
-    ops().read_kv(fresh.pages(), keys, values);
+    read_kv(ops(), fresh.pages(), keys, values);
     const std::vector<float> all = floats_of(keys);
     EXPECT_EQ(std::ranges::any_of(all, [](float v) { return !std::isnan(v); }), stored);
   }

@@ -1,5 +1,6 @@
 // Keys and values kept as e4m3: what is stored, and that attention over codes is attention over their values.
 #include <kernels/subjects.hpp>
+#include <support/kv_pages.hpp>
 
 #include <numeric>
 
@@ -79,7 +80,7 @@ void fill(Ops& ops, Cache& cache, int64_t length, float key_scale, float value_s
   };
   put(cache.keys, 1, key_scale);
   put(cache.values, 5, value_scale);
-  ops.write_kv(cache.pages(), cache.keys, cache.values);
+  write_kv(ops, cache.pages(), cache.keys, cache.values);
 }
 
 TEST_P(Fp8Cache, AttentionOverCodesIsAttentionOverTheirValues) {
@@ -132,7 +133,7 @@ TEST_P(Fp8Cache, RotaryStoreRoundsWhatAnotherCacheWouldHoldDividedByItsScale) {
       Tensor queries(device(), dtype, {tokens, heads.query_width()});
       ops().rotary_store(qkv, heads, {norm, norm, 1e-6f}, angles, sequence.batch(), queries.view(),
                          cache.pages(key_scale, value_scale));
-      ops().read_kv(cache.pages(), cache.keys.view(), cache.values.view());
+      read_kv(ops(), cache.pages(), cache.keys.view(), cache.values.view());
       return queries;
     };
     Cache codes(device(), heads, DType::fp8), plain(device(), heads, dtype);

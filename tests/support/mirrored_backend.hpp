@@ -193,12 +193,6 @@ class MirroredOps : public Ops {
   void merge_partials(ConstTensorView partials, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
   }
-  void read_kv(const KvPages& pages, TensorView keys, TensorView values) override {
-    run([&](Ops& ops, Transfer& t) { ops.read_kv(there(t, pages), keys, values); });
-  }
-  void write_kv(const KvPages& pages, ConstTensorView keys, ConstTensorView values) override {
-    run([&](Ops& ops, Transfer& t) { ops.write_kv(there(t, pages), keys, values); });
-  }
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                        std::span<Candidate> out) override {
     run([&](Ops& ops, Transfer& t) {
