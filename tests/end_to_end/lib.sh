@@ -7,6 +7,14 @@ failures=0
 model=$DATA/models/shakespeare
 
 say() { printf '%s\n' "$*"; }
+
+# Of many cases those of the day: MANIPLE_SEED=N takes those of day N, MANIPLE_WHOLE=yes all of them.
+cover_seed=${MANIPLE_SEED:-$(date -u +%j)}
+cover_seed=$((10#$cover_seed))
+cover_turn=$cover_seed
+# today OF: whether the next case is one of the day's, every OF-th of them. Within OF days each case is.
+today() { [[ ${MANIPLE_WHOLE:-} == yes ]] || ((cover_turn++ % $1 == 0)); }
+say_cover() { say "cover of MANIPLE_SEED=$cover_seed; all: MANIPLE_WHOLE=yes"; }
 bad() {
   printf 'FAILED: %s\n' "$*" >&2
   failures=$((failures + 1))
