@@ -19,13 +19,18 @@ ends() {
   wait "$job"
   local rc=$?
   ((rc == $3)) || bad "$1: exit code $rc, not $3: $(cat "$work/$1.err")"
-  until_true 10 nothing_left || bad "$1: left behind: $(ls /dev/shm)"
 }
+all_ended() { until_true 10 nothing_left || bad "left behind: $(ls /dev/shm)"; }
 nothing_left() { [[ -z $(compgen -G "/dev/shm/maniple-start-*") ]]; }
 says() { grep -qF -- "$2" "$work/$1.err"; }  # NAME TEXT
 said() { says "$@" || bad "$1 did not say '$2': $(cat "$work/$1.err")"; }
 node="  $(uname -n): "
 
+# Jobs that wait for their deadlines do so side by side.
+start_with stopped 5s 1 "STOP init"
+stopped=$job
+start_with headless 5s 0 "STOP init"
+headless=$job
 start_with never 10s 2 "STOP exec"
 until_true 8 says never "ranks are missing: the 4 of this job have not found each other for 2 s" || bad "no notice: $(cat "$work/never.err")"
 ! says never "maniple: error:" || bad "ended before its time: $(cat "$work/never.err")"
@@ -35,17 +40,16 @@ said never "${node}in MPI_Init: rank 0, rank 1, rank 3"
 said never "did not find each other within 10 s"
 (($(grep -c 'ranks are missing' "$work/never.err") == 1)) || bad "said more than once: $(cat "$work/never.err")"
 
-start_with stopped 5s 1 "STOP init"
-ends stopped 20 76
+job=$stopped ends stopped 20 76
 said stopped "${node}stopped: rank 1"
 said stopped "${node}in MPI_Init: rank 0, rank 2, rank 3"
 
 say "without rank 0 another one speaks, 10 s later"
-start_with headless 5s 0 "STOP init"
-ends headless 30 76
+job=$headless ends headless 30 76
 said headless "${node}stopped: rank 0"
 said headless "where: rank 1"
 (($(grep -c 'maniple: error:' "$work/headless.err") == 1)) || bad "not exactly one message: $(cat "$work/headless.err")"
+all_ended
 
 say "the launcher names a rank that died"
 for place in exec init; do
@@ -54,12 +58,13 @@ for place in exec init; do
   # mpirun does not always name a process that dies while it starts the others.
   grep -Eq "rank 3 .* exited on signal 9$([[ $place == init ]] || echo '|a non-zero exit code')" "$work/died-$place.err" ||
     bad "died-$place: $(cat "$work/died-$place.err")"
+  all_ended
 done
 
 say "a start that is given up leaves nothing behind either"
 start_with interrupted 60s 2 "STOP exec"
 until_true 20 compgen -G "/dev/shm/maniple-start-*" >/dev/null || bad "no roll is called"
-sleep 1
+sleep 1  # for the other ranks to be on it
 kill -TERM "$job"
 until_true 20 gone "$job" || bad "interrupted: not ended"
 until_true 10 nothing_left || bad "interrupted: left behind: $(ls /dev/shm)"
