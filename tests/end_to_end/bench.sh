@@ -1,6 +1,7 @@
 # bench: tables and JSON on 1, 2 and 4 ranks, hand-computed bandwidths, verdicts, refusals, and that a stopped bench leaves nothing.
 . "$HERE/lib.sh"
 . "$HERE/bench_lib.sh"
+say_cover
 
 short=(--end 256K --factor 32 --repeats 2)
 
@@ -94,6 +95,7 @@ stopped() {
 }
 measuring() { grep -q '^# group data' "$work/table"; }
 for signal in INT:130 TERM:143; do
+  today 2 || continue
   start "rank0-${signal%:*}" 4 bench "${long[@]}" --json "$work/stopped.json" >"$work/table"
   find_ranks "$job" 4 && until_true 30 measuring && kill "-${signal%:*}" "${ranks[0]}"
   stopped "${signal#*:}" "rank0-${signal%:*}"

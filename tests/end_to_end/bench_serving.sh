@@ -1,6 +1,7 @@
 # bench throughput and latency: lengths, repeats, JSON, records on every layout, comparisons, refusals, and that a stopped bench leaves nothing.
 . "$HERE/lib.sh"
 . "$HERE/bench_lib.sh"
+say_cover
 
 small=(throughput --model "$model" --lengths fixed:8/8 --num-prompts 12)
 
@@ -102,6 +103,7 @@ stopped() {
   [[ -z $(find "$work" -name 'stopped.*' ! -name '*.err') ]] || bad "$2 left $(ls "$work")"
 }
 for signal in INT:130 TERM:143; do
+  today 2 || continue
   start "rank0-${signal%:*}" 2 bench "${long[@]}" --record "$work/stopped.h5" --json "$work/stopped.json" >/dev/null
   find_ranks "$job" 2 && until_true 30 begun && kill "-${signal%:*}" "${ranks[0]}"
   stopped "${signal#*:}" "rank0-${signal%:*}"
