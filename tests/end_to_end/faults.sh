@@ -40,7 +40,7 @@ for rank in 0 1 2 3; do
 done
 # With a run directory fault.json records the rank that died or hung, and the next job completes the run.
 for ((i = 0; i < 16; i++)); do
-  printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"seed":%d,"ignore_eos":true}\n' $i $i $((150 + i * 10)) $i
+  printf '{"id":%d,"prompt":"ROMEO %d:\\n","max_tokens":%d,"seed":%d,"ignore_eos":true}\n' $i $i $((100 + i * 6)) $i
 done >"$work/moderate"
 moderate=(generate --model "$model" --in "$work/moderate" --seed 1 --backend reference --threads 1)
 on 1 "${moderate[@]}" --run-dir "$work/expected" 2>"$work/err" || bad "$(cat "$work/err")"
@@ -98,7 +98,7 @@ done
 say "a job that is suspended for longer than any deadline goes on"
 run suspended
 find_ranks "$job" 4 && serving suspended && sleep 0.5 && kill -STOP "${ranks[@]}" && sleep 10 && kill -CONT "${ranks[@]}"
-ended suspended 30 0
+ended suspended 120 0
 cmp "$work/expected/results.jsonl" "$work/suspended/results.jsonl" || bad "suspended: other results: $(cat "$work/suspended.err")"
 [[ ! -e $work/suspended/jobs/1/fault.json ]] || bad "suspended: a fault: $(cat "$work/suspended/jobs/1/fault.json")"
 for rank in 0 1 2 3; do

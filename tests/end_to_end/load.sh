@@ -32,7 +32,7 @@ serving() { grep -q 'KV cache' "$work/idle.err"; }
 mkdir "$work/deep"
 sed 's/"num_hidden_layers": 5/"num_hidden_layers": 20/' "$model/config.json" >"$work/deep/config.json"
 printf '{"tokens":[1],"max_tokens":4000,"ignore_eos":true}\n' >"$work/in"
-seconds=8
+seconds=4
 start idle 4 generate --model "$work/deep" --load random --backend reference --in "$work/in" --out "$work/idle.out"
 find_ranks "$job" 4
 until_true 60 serving || bad "not serving after 60 s: $(cat "$work/idle.err")"
