@@ -67,8 +67,7 @@ TEST(CpuMemory, RefusesMoreThanThereIsNamingTheSizes) {
   EXPECT_LT(free, size_t{1} << 50);
   const Error error = error_of([&] { backend.device->allocate(size_t{1} << 50); });
   EXPECT_EQ(error.code(), ExitCode::preflight);
-  EXPECT_NE(std::string(error.what()).find("cannot allocate 1024 TiB"), std::string::npos)
-      << error.what();
+  EXPECT_NE(std::string(error.what()).find("cannot allocate 1024 TiB"), std::string::npos) << error.what();
 }
 
 }  // namespace

@@ -280,9 +280,8 @@ TEST(SumWays, OfASizeAreThoseOfTheNextLargerOneMeasured) {
   EXPECT_EQ(ways.of((16 << 10) + 1), SumWay::two_shot);
   EXPECT_EQ(ways.of(1 << 20), SumWay::messages);
   EXPECT_EQ(ways.of(size_t{1} << 30), SumWay::two_shot);
-  EXPECT_EQ(
-      ways.text(),
-      "shared memory (one-shot up to 16 KiB, two-shot up to 64 KiB, messages up to 1 MiB, two-shot)");
+  EXPECT_EQ(ways.text(),
+            "shared memory (one-shot up to 16 KiB, two-shot up to 64 KiB, messages up to 1 MiB, two-shot)");
   EXPECT_EQ(SumWays{}.text(), "messages");
 }
 
