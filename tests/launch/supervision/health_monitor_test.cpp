@@ -191,6 +191,19 @@ TEST(HealthMonitor, LetsRanksWaitAndWriteAsLongAsTheyMove) {
   std::this_thread::sleep_for(milliseconds(400));
 }
 
+// Odd: a thread waits for the disk, each time for the next piece.
+TEST(HealthMonitor, LetsAThreadWaitForTheDiskAsLongAsItTakesPieces) {
+  SelfWorld world;
+  NodePeers peers(world);
+  HealthMonitor health(world, peers, short_deadlines, tell_and_exit);
+  health.activity().phase = Phase::idle;
+  for (uint32_t disk = 1; disk < 81; disk += 2) {
+    health.activity().disk = disk;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  health.activity().disk = 0;
+}
+
 TEST(HealthMonitor, LetsAllWaitForOneThatLoadsOrWrites) {
   run_ranks(2, [](World& world) {
     Deadlines deadlines = short_deadlines;
