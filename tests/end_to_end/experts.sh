@@ -48,7 +48,7 @@ grep -qE "^$layers\$" "$work/run/experts.json" || bad "no experts.json: $(cat "$
 say "stopped, then finished: experts.json of each job"
 sed 's/"max_tokens":[0-9]*/"max_tokens":200,"ignore_eos":true/' "$work/in" >"$work/long"
 usual=(generate --model "$model" --in "$work/long" --seed 42 --threads 1 --backend reference)
-start stopped 1 "${usual[@]}" --run-dir "$work/stopped" --max-num-seqs 2
+start stopped 1 "${usual[@]}" --run-dir "$work/stopped" --max-num-seqs 2 --sync-interval 0.2s
 until_true 60 has_done "$work/stopped" 2 && kill -TERM "$job"
 wait "$job"
 (($? == 75)) && grep -qE "^$layers\$" "$work/stopped/experts.json" || bad "a stopped job: $(ls "$work/stopped"): $(cat "$work/stopped.err")"

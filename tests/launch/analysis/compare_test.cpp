@@ -13,14 +13,14 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-RecordedRun run_of(Record record) {
+RecordedRun run_named_r(Record record) {
   RecordedRun run{"r", {}};
   run.jobs.push_back({"r", "r", std::move(record), false, {}});
   return run;
 }
 
 Side side_of(const MadeJob& job) {
-  RecordedRun run = run_of(made_job(job));
+  RecordedRun run = run_named_r(made_job(job));
   Summary summary = summarize(run);
   return {std::move(run), std::move(summary)};
 }
@@ -29,7 +29,7 @@ Summary summary_of(const char* metric, const char* unit, const std::vector<doubl
   Record record = empty_record();
   for (size_t repeat = 0; repeat < values.size(); ++repeat)
     add_sample(record, metric, unit, repeat, values[repeat]);
-  return summarize(run_of(std::move(record)));
+  return summarize(run_named_r(std::move(record)));
 }
 
 std::string verdict(const char* unit, const std::vector<double>& a, const std::vector<double>& b) {
@@ -77,21 +77,21 @@ TEST(Comparison, HasIntervalsOfBothAndOfTheRatio) {
 }
 
 TEST(Comparison, NamesWhatDiffersBetweenTheRuns) {
-  const RecordedRun a = run_of(made_job({})), b = run_of(made_job({.model_hash = "cccc"}));
+  const RecordedRun a = run_named_r(made_job({})), b = run_named_r(made_job({.model_hash = "cccc"}));
   EXPECT_TRUE(differences_of(a, a).empty());
   EXPECT_THAT(differences_of(a, b), ElementsAre("the model differs (hash aaaa, hash cccc)"));
   Record other = made_job({});
   other.texts["dtype"] = "fp32";
   other.texts["input_hash"] = "dddd";
   other.texts["repro_level"] = "off";
-  EXPECT_THAT(differences_of(a, run_of(other)),
+  EXPECT_THAT(differences_of(a, run_named_r(other)),
               ElementsAre("the input differs (hash bbbb, hash dddd)", "the type differs (bf16, fp32)",
                           "the level of reproducibility differs (batch, off)"));
   Record fp8 = made_job({}), bf16 = made_job({});
   fp8.texts["kv_cache_dtype"] = "fp8";
-  EXPECT_TRUE(differences_of(a, run_of(fp8)).empty()) << "an older record does not say";
+  EXPECT_TRUE(differences_of(a, run_named_r(fp8)).empty()) << "an older record does not say";
   bf16.texts["kv_cache_dtype"] = "bf16";
-  EXPECT_THAT(differences_of(run_of(bf16), run_of(fp8)),
+  EXPECT_THAT(differences_of(run_named_r(bf16), run_named_r(fp8)),
               ElementsAre("the type of the KV cache differs (bf16, fp8)"));
 }
 
