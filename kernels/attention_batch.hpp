@@ -4,7 +4,6 @@
 
 #include <kernels/tensor/tensor_view.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <numeric>
 

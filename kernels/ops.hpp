@@ -15,7 +15,6 @@
 #include <kernels/weight.hpp>
 
 #include <span>
-#include <string_view>
 
 namespace maniple {
 

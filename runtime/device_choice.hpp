@@ -3,7 +3,6 @@
 
 #include <kernels/backend.hpp>
 #include <kernels/ops.hpp>
-#include <kernels/support/check.hpp>
 #include <parallel/world.hpp>
 
 #include <string>

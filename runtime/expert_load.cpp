@@ -1,7 +1,5 @@
 #include <runtime/expert_load.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 

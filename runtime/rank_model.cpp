@@ -1,7 +1,6 @@
 #include <kernels/factory/make_backend.hpp>
 #include <kernels/support/host_memory.hpp>
 #include <runtime/checkpoint/loading/kv_scales.hpp>
-#include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/collective_phase.hpp>

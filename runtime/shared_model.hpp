@@ -3,7 +3,6 @@
 
 #include <parallel/world.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
-#include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 

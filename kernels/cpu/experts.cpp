@@ -86,14 +86,6 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
                       .tiles = tiles,
                       .first_tile = 0,
                       .end_tile = tiles.count(),
-                      .slices = 0,
-                      .slice_units = 0,
-                      .panels = nullptr,
-                      .width = 0,
-                      .bias = nullptr,
-                      .out = nullptr,
-                      .out_stride = 0,
-                      .out_is_bf16 = false,
                       .next = first_panel(task + pool_->size())},
                      first, std::min(run, product.panels - first), [&](int64_t panel, MatmulBlock part) {
                        kernel.multiply(rows_of(block), weight_of(block), panel, part);

@@ -50,15 +50,7 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
     MatmulBlock block{.x = packed,
                       .tiles = tiles,
                       .first_tile = division.first_tile(tiles, row_block),
-                      .end_tile = division.first_tile(tiles, row_block + 1),
-                      .slices = 0,
-                      .slice_units = 0,
-                      .panels = nullptr,
-                      .width = 0,
-                      .bias = nullptr,
-                      .out = nullptr,
-                      .out_stride = 0,
-                      .out_is_bf16 = false};
+                      .end_tile = division.first_tile(tiles, row_block + 1)};
     const auto panel_at = [&](int64_t panel) { return units_of(gate_up) + panel * panel_units(gate_up); };
     for (int64_t panel = first, panels; panel < first + count; panel += panels) {
       panels = std::min(most, first + count - panel);

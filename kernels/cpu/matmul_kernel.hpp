@@ -8,7 +8,6 @@
 // two of x. A kernel reads both sides from first to last.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace maniple::cpu {
@@ -36,16 +35,16 @@ struct RowTiles {
 struct MatmulBlock {
   const uint32_t* x;  // packed activations of all tiles
   RowTiles tiles;
-  int64_t first_tile, end_tile;    // of this block
-  int slices;                      // of K
-  int64_t slice_units;             // of one slice of one row of the weights, padding included
-  const uint32_t* panels;          // the first panel
-  int64_t width;                   // output columns in these panels: 32 each, the last may have less
-  const float* bias;               // of the first panel's columns, or null
-  void* out;                       // of row 0 and the first column
-  int64_t out_stride;              // elements from row to row
-  bool out_is_bf16;                // else fp32
-  const uint32_t* next = nullptr;  // the panel that is read after these, to prefetch
+  int64_t first_tile, end_tile;      // of this block
+  int slices = 0;                    // of K
+  int64_t slice_units = 0;           // of one slice of one row of the weights, padding included
+  const uint32_t* panels = nullptr;  // the first panel
+  int64_t width = 0;                 // output columns in these panels: 32 each, the last may have less
+  const float* bias = nullptr;       // of the first panel's columns, or null
+  void* out = nullptr;               // of row 0 and the first column
+  int64_t out_stride = 0;            // elements from row to row
+  bool out_is_bf16 = false;          // else fp32
+  const uint32_t* next = nullptr;    // the panel that is read after these, to prefetch
 };
 
 using MatmulKernel = void (*)(const MatmulBlock&);

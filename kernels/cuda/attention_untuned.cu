@@ -3,7 +3,6 @@
 #include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/reductions.hpp>
 
-#include <algorithm>
 #include <cmath>
 
 namespace maniple::cuda {

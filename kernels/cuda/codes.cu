@@ -3,8 +3,6 @@
 #include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/reductions.hpp>
 
-#include <cmath>
-
 namespace maniple::cuda {
 
 using namespace device;

@@ -1,7 +1,6 @@
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/reductions.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <climits>
 #include <cmath>

@@ -3,8 +3,6 @@
 
 #include <kernels/ops.hpp>
 
-#include <vector>
-
 namespace maniple::reference {
 
 struct Choice {

@@ -1,8 +1,8 @@
+#include <kernels/support/number_text.hpp>
 #include <launch/analysis/rank_table.hpp>
 #include <launch/analysis/recorded_ranks.hpp>
 #include <launch/analysis/statistics.hpp>
 #include <launch/analysis/stragglers.hpp>
-#include <launch/analysis/summary_text.hpp>
 
 #include <fmt/format.h>
 

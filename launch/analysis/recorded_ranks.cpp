@@ -2,9 +2,7 @@
 #include <launch/analysis/recorded_run.hpp>
 #include <launch/analysis/statistics.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <map>
 
 namespace maniple {

@@ -1,6 +1,6 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/number_text.hpp>
 #include <launch/analysis/requirement.hpp>
-#include <launch/analysis/summary_text.hpp>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
+#include <kernels/support/number_text.hpp>
 #include <launch/analysis/row_tables.hpp>
 #include <launch/analysis/statistics.hpp>
-#include <launch/analysis/summary_text.hpp>
 
 #include <fmt/format.h>
 

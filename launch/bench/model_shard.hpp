@@ -6,7 +6,6 @@
 #include <layers/models/cost.hpp>
 #include <runtime/execution/batch_builder.hpp>
 #include <runtime/execution/kv_cache.hpp>
-#include <runtime/job_plan.hpp>
 
 #include <atomic>
 #include <functional>

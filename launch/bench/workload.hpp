@@ -6,7 +6,6 @@
 #include <runtime/requests.hpp>
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -1,4 +1,3 @@
-#include <kernels/support/counted.hpp>
 #include <launch/convert/model_writer.hpp>
 #include <launch/convert/packed_structure.hpp>
 #include <launch/convert/round_trip.hpp>

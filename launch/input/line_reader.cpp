@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <span>
 #include <utility>
 
 namespace maniple {

@@ -7,7 +7,6 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>

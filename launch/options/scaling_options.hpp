@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // The energy that this node has used, from counters that the system offers to users.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <vector>
 

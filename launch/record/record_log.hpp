@@ -10,7 +10,6 @@
 
 #include <launch/record/schema.hpp>
 #include <launch/run_directory/framed_log.hpp>
-#include <runtime/control/observer.hpp>
 
 #include <filesystem>
 #include <map>

@@ -6,7 +6,6 @@
 #include <launch/record/rank_series.hpp>
 #include <launch/record/record_log.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <mutex>

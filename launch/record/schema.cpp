@@ -2,7 +2,6 @@
 #include <launch/record/schema.hpp>
 #include <runtime/control/observer.hpp>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -25,110 +24,101 @@ constexpr FieldType type_of() {
 #define FIELD(name, unit) \
   RecordField { #name, type_of < decltype(Row::name)>(), offsetof(Row, name), sizeof(Row::name), unit }
 
+template <class Row>
+RecordTable table(std::string_view name, std::vector<RecordField> fields) {
+  return {std::string(name), sizeof(Row), std::move(fields)};
+}
+
 RecordTable topology_table() {
   using Row = TopologyRow;
-  return {"topology",
-          sizeof(Row),
-          {FIELD(rank, ""), FIELD(host, ""), FIELD(node, ""), FIELD(local_rank, ""), FIELD(tensor, ""),
-           FIELD(pipeline, ""), FIELD(data, ""), FIELD(context, ""), FIELD(expert, ""), FIELD(cpus, ""),
-           FIELD(gpu_uuid, "")}};
+  return table<Row>("topology", {FIELD(rank, ""), FIELD(host, ""), FIELD(node, ""), FIELD(local_rank, ""),
+                                 FIELD(tensor, ""), FIELD(pipeline, ""), FIELD(data, ""), FIELD(context, ""),
+                                 FIELD(expert, ""), FIELD(cpus, ""), FIELD(gpu_uuid, "")});
 }
 
 RecordTable steps_table() {
   using Row = StepRow;
-  return {"steps",
-          sizeof(Row),
-          {FIELD(step, ""),
-           FIELD(replica, ""),
-           FIELD(weight, "steps"),
-           FIELD(planned_s, "s"),
-           FIELD(answered_s, "s"),
-           FIELD(schedule_s, "s"),
-           FIELD(transit_s, "s"),
-           FIELD(forward_s, "s"),
-           FIELD(sample_s, "s"),
-           FIELD(comm_s, "s"),
-           FIELD(sequences, ""),
-           FIELD(tokens, "tokens"),
-           FIELD(prompt_tokens, "tokens"),
-           FIELD(sampled, "tokens"),
-           FIELD(context, "tokens"),
-           FIELD(attended, "positions"),
-           FIELD(plan_bytes, "B"),
-           FIELD(result_bytes, "B"),
-           FIELD(waiting, "requests"),
-           FIELD(running, "requests"),
-           FIELD(free_blocks, "blocks"),
-           FIELD(held_blocks, "blocks"),
-           FIELD(kv_tokens, "tokens"),
-           FIELD(preemptions, "")}};
+  return table<Row>("steps", {FIELD(step, ""),
+                              FIELD(replica, ""),
+                              FIELD(weight, "steps"),
+                              FIELD(planned_s, "s"),
+                              FIELD(answered_s, "s"),
+                              FIELD(schedule_s, "s"),
+                              FIELD(transit_s, "s"),
+                              FIELD(forward_s, "s"),
+                              FIELD(sample_s, "s"),
+                              FIELD(comm_s, "s"),
+                              FIELD(sequences, ""),
+                              FIELD(tokens, "tokens"),
+                              FIELD(prompt_tokens, "tokens"),
+                              FIELD(sampled, "tokens"),
+                              FIELD(context, "tokens"),
+                              FIELD(attended, "positions"),
+                              FIELD(plan_bytes, "B"),
+                              FIELD(result_bytes, "B"),
+                              FIELD(waiting, "requests"),
+                              FIELD(running, "requests"),
+                              FIELD(free_blocks, "blocks"),
+                              FIELD(held_blocks, "blocks"),
+                              FIELD(kv_tokens, "tokens"),
+                              FIELD(preemptions, "")});
 }
 
 RecordTable requests_table() {
   using Row = RequestRow;
-  return {"requests",
-          sizeof(Row),
-          {FIELD(id, ""), FIELD(replica, ""), FIELD(reason, ""), FIELD(prompt, "tokens"),
-           FIELD(cached, "tokens"), FIELD(output, "tokens"), FIELD(preemptions, ""), FIELD(arrival_s, "s"),
-           FIELD(admitted_s, "s"), FIELD(first_s, "s"), FIELD(done_s, "s"), FIELD(queue_s, "s"),
-           FIELD(ttft_s, "s"), FIELD(tpot_s, "s"), FIELD(itl_p50_s, "s"), FIELD(itl_p90_s, "s"),
-           FIELD(itl_p99_s, "s"), FIELD(itl_max_s, "s"), FIELD(e2e_s, "s")}};
+  return table<Row>("requests",
+                    {FIELD(id, ""), FIELD(replica, ""), FIELD(reason, ""), FIELD(prompt, "tokens"),
+                     FIELD(cached, "tokens"), FIELD(output, "tokens"), FIELD(preemptions, ""),
+                     FIELD(arrival_s, "s"), FIELD(admitted_s, "s"), FIELD(first_s, "s"), FIELD(done_s, "s"),
+                     FIELD(queue_s, "s"), FIELD(ttft_s, "s"), FIELD(tpot_s, "s"), FIELD(itl_p50_s, "s"),
+                     FIELD(itl_p90_s, "s"), FIELD(itl_p99_s, "s"), FIELD(itl_max_s, "s"), FIELD(e2e_s, "s")});
 }
 
 RecordTable ranks_table() {
   using Row = RankRow;
-  return {"ranks",
-          sizeof(Row),
-          {FIELD(rank, ""), FIELD(steps, ""), FIELD(load_s, "s"), FIELD(prefill_s, "s"), FIELD(decode_s, "s"),
-           FIELD(comm_s, "s"), FIELD(idle_s, "s"), FIELD(weight_bytes, "B"), FIELD(kv_bytes, "B"),
-           FIELD(scratch_bytes, "B"), FIELD(rss_peak_bytes, "B"), FIELD(fitting_blocks, "blocks")}};
+  return table<Row>("ranks", {FIELD(rank, ""), FIELD(steps, ""), FIELD(load_s, "s"), FIELD(prefill_s, "s"),
+                              FIELD(decode_s, "s"), FIELD(comm_s, "s"), FIELD(idle_s, "s"),
+                              FIELD(weight_bytes, "B"), FIELD(kv_bytes, "B"), FIELD(scratch_bytes, "B"),
+                              FIELD(rss_peak_bytes, "B"), FIELD(fitting_blocks, "blocks")});
 }
 
 RecordTable rank_series_table() {
   using Row = RankSeriesRow;
-  return {"rank_series",
-          sizeof(Row),
-          {FIELD(t_s, "s"), FIELD(rank, ""), FIELD(steps, ""), FIELD(prefill_s, "s"), FIELD(decode_s, "s"),
-           FIELD(comm_s, "s"), FIELD(idle_s, "s"), FIELD(rss_bytes, "B"), FIELD(node_j, "J")}};
+  return table<Row>("rank_series", {FIELD(t_s, "s"), FIELD(rank, ""), FIELD(steps, ""), FIELD(prefill_s, "s"),
+                                    FIELD(decode_s, "s"), FIELD(comm_s, "s"), FIELD(idle_s, "s"),
+                                    FIELD(rss_bytes, "B"), FIELD(node_j, "J")});
 }
 
 RecordTable groups_table() {
   using Row = GroupRow;
-  return {"groups",
-          sizeof(Row),
-          {FIELD(rank, ""), FIELD(axis, ""), FIELD(op, ""), FIELD(log2_bytes, ""), FIELD(calls, ""),
-           FIELD(bytes, "B"), FIELD(seconds, "s"), FIELD(max_s, "s")}};
+  return table<Row>("groups", {FIELD(rank, ""), FIELD(axis, ""), FIELD(op, ""), FIELD(log2_bytes, ""),
+                               FIELD(calls, ""), FIELD(bytes, "B"), FIELD(seconds, "s"), FIELD(max_s, "s")});
 }
 
 RecordTable samples_table() {
   using Row = SampleRow;
-  return {"samples",
-          sizeof(Row),
-          {FIELD(metric, ""), FIELD(unit, ""), FIELD(repeat, ""), FIELD(value, "the metric's")}};
+  return table<Row>("samples",
+                    {FIELD(metric, ""), FIELD(unit, ""), FIELD(repeat, ""), FIELD(value, "the metric's")});
 }
 
 RecordTable summary_table() {
   using Row = SummaryRow;
-  return {"summary",
-          sizeof(Row),
-          {FIELD(metric, ""), FIELD(unit, ""), FIELD(n, ""), FIELD(median, "the metric's"),
-           FIELD(low, "the metric's"), FIELD(high, "the metric's")}};
+  return table<Row>("summary",
+                    {FIELD(metric, ""), FIELD(unit, ""), FIELD(n, ""), FIELD(median, "the metric's"),
+                     FIELD(low, "the metric's"), FIELD(high, "the metric's")});
 }
 
 RecordTable kernels_table() {
   using Row = KernelRow;
-  return {"kernels",
-          sizeof(Row),
-          {FIELD(part, ""), FIELD(tensor, "ranks"), FIELD(layers, ""), FIELD(tokens, "tokens"),
-           FIELD(context, "tokens"), FIELD(time_s, "s"), FIELD(low_s, "s"), FIELD(high_s, "s"),
-           FIELD(flops, ""), FIELD(bytes, "B")}};
+  return table<Row>("kernels", {FIELD(part, ""), FIELD(tensor, "ranks"), FIELD(layers, ""),
+                                FIELD(tokens, "tokens"), FIELD(context, "tokens"), FIELD(time_s, "s"),
+                                FIELD(low_s, "s"), FIELD(high_s, "s"), FIELD(flops, ""), FIELD(bytes, "B")});
 }
 
 RecordTable roofline_table() {
   using Row = RooflineRow;
-  return {"roofline",
-          sizeof(Row),
-          {FIELD(when, ""), FIELD(rank, ""), FIELD(flops_per_s, "1/s"), FIELD(read_bytes_per_s, "B/s")}};
+  return table<Row>("roofline", {FIELD(when, ""), FIELD(rank, ""), FIELD(flops_per_s, "1/s"),
+                                 FIELD(read_bytes_per_s, "B/s")});
 }
 
 #undef FIELD

@@ -7,7 +7,6 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <thread>
 

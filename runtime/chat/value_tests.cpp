@@ -1,5 +1,4 @@
 #include <runtime/chat/program.hpp>
-#include <runtime/chat/text.hpp>
 
 #include <fmt/format.h>
 

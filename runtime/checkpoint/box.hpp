@@ -3,8 +3,6 @@
 
 #include <kernels/tensor/shape.hpp>
 
-#include <vector>
-
 namespace maniple {
 
 struct Box {

@@ -6,7 +6,6 @@
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 

@@ -1,4 +1,3 @@
-#include <kernels/support/check.hpp>
 #include <runtime/control/step_codec.hpp>
 #include <runtime/control/worker.hpp>
 

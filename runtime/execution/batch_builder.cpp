@@ -1,7 +1,6 @@
 #include <runtime/execution/batch_builder.hpp>
 
 #include <algorithm>
-#include <cstring>
 
 namespace maniple {
 namespace {

@@ -41,18 +41,12 @@ class BlockManager {
   void release(Sequence& sequence, uint64_t last_step_in_flight);
   void answered(uint64_t step);  // all plans up to `step` are answered
 
-  uint32_t block_size() const { return block_size_; }
   size_t num_blocks() const { return blocks_.size(); }
   size_t num_free() const { return free_.size(); }
   size_t num_pending() const { return pending_.size(); }
-  std::vector<int32_t> free_order() const { return {free_.begin(), free_.end()}; }
-  uint32_t holders(int32_t block) const { return at(block).holders; }
-  bool published(int32_t block) const { return at(block).serial != 0; }
-
-  // In tests: throws if the state is inconsistent. holders: every sequence that holds blocks.
-  void check_integrity(std::span<const Sequence* const> holders) const;
 
  private:
+  friend struct Inspector;  // of the tests
   enum class State : uint8_t { free, held, pending };
   struct Block {
     uint32_t holders = 0;

@@ -110,9 +110,9 @@ class Scheduler {
   bool has_work() const { return !sequences_.empty() || !in_flight_.empty(); }
   SchedulerCounts counts() const;
   const Sequence* find(RequestId request) const;
-  void check_integrity() const;  // in tests
 
  private:
+  friend struct Inspector;  // of the tests
   using SequencePtr = std::shared_ptr<Sequence>;
   struct InFlight {
     uint64_t step;

@@ -27,6 +27,20 @@ __global__ void __launch_bounds__(threads) fill_vectors(bf16* values, int64_t ve
   }
 }
 
+// Data that is read once is not kept in L1.
+__device__ Vector<uint32_t> load_once(const uint32_t* from) {
+#ifdef __CUDACC__
+  Vector<uint32_t> loaded;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(loaded.values[0]), "=r"(loaded.values[1]), "=r"(loaded.values[2]),
+                 "=r"(loaded.values[3])
+               : "l"(from));
+  return loaded;
+#else
+  return load_vector(from);
+#endif
+}
+
 // Eight loads of a thread are in flight at once.
 __global__ void __launch_bounds__(threads)
     read_vectors(const uint32_t* data, int64_t vectors, uint32_t* sink) {
@@ -35,7 +49,7 @@ __global__ void __launch_bounds__(threads)
   for (int64_t v = flat_index(); v < vectors; v += unrolled * flat_size()) {
     Vector<uint32_t> loaded[unrolled] = {};
     for (int i = 0; i < unrolled; ++i)
-      if (v + i * flat_size() < vectors) loaded[i] = load_vector_once(data + 4 * (v + i * flat_size()));
+      if (v + i * flat_size() < vectors) loaded[i] = load_once(data + 4 * (v + i * flat_size()));
     for (const auto& vector : loaded)
       sum ^= vector.values[0] ^ vector.values[1] ^ vector.values[2] ^ vector.values[3];
   }

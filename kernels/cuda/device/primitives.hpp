@@ -47,18 +47,6 @@ template <typename T>
 __device__ inline Vector<T> load_vector(const T* from) {
   return *reinterpret_cast<const Vector<T>*>(from);
 }
-// For data that is read once and not written during the kernel: not kept in L1.
-template <typename T>
-__device__ inline Vector<T> load_vector_once(const T* from) {
-  union {
-    uint32_t words[4];
-    Vector<T> vector;
-  } loaded;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(loaded.words[0]), "=r"(loaded.words[1]), "=r"(loaded.words[2]), "=r"(loaded.words[3])
-               : "l"(from));
-  return loaded.vector;
-}
 template <typename T>
 __device__ inline void store_vector(T* to, const Vector<T>& vector) {
   *reinterpret_cast<Vector<T>*>(to) = vector;

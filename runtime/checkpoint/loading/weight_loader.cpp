@@ -4,8 +4,6 @@
 #include <runtime/checkpoint/loading/piece_store.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>

@@ -7,7 +7,6 @@
 #include <runtime/checkpoint/quantization/scaled_codes.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
-#include <algorithm>
 #include <cstring>
 
 namespace maniple {

@@ -1,5 +1,4 @@
 #include <kernels/reference/rows.hpp>
-#include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
 #include <algorithm>

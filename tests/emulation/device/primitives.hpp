@@ -48,10 +48,6 @@ Vector<T> load_vector(const T* from) {
   return vector;
 }
 template <typename T>
-Vector<T> load_vector_once(const T* from) {
-  return load_vector(from);
-}
-template <typename T>
 void store_vector(T* to, const Vector<T>& vector) {
   check_alignment(to);
   std::memcpy(to, vector.values, 16);

@@ -61,28 +61,28 @@ TEST(BlockManager, SharesAPrefixWhileHeldAndAfterAndEvictsInTheStatedOrder) {
   const Ids common = counting(0, 48);
   Sequence first = served(manager, joined(common, counting(1000, 7)));
   EXPECT_EQ(blocks_of(first), (Ids{0, 1, 2, 3}));
-  for (const int32_t block : {0, 1, 2}) EXPECT_TRUE(manager.published(block));
-  EXPECT_FALSE(manager.published(3));
-  for (const int32_t block : {0, 1, 2, 3}) EXPECT_EQ(manager.holders(block), 1U);
+  for (const int32_t block : {0, 1, 2}) EXPECT_TRUE(Inspector::published(manager, block));
+  EXPECT_FALSE(Inspector::published(manager, 3));
+  for (const int32_t block : {0, 1, 2, 3}) EXPECT_EQ(Inspector::holders(manager, block), 1U);
 
   Sequence second = sequence_of(joined(common, counting(2000, 5)));
   EXPECT_EQ(manager.cached_length(second), 48U);
   ASSERT_TRUE(manager.admit(second));
   EXPECT_EQ(second.num_computed, 48U);
   EXPECT_EQ(blocks_of(second), (Ids{0, 1, 2, 4}));
-  for (const int32_t block : {0, 1, 2}) EXPECT_EQ(manager.holders(block), 2U);
+  for (const int32_t block : {0, 1, 2}) EXPECT_EQ(Inspector::holders(manager, block), 2U);
   EXPECT_EQ(manager.num_free(), 5U);
 
   manager.release(first, 0);
   manager.release(second, 0);
-  EXPECT_EQ(manager.free_order(), (Ids{4, 3, 5, 6, 7, 8, 9, 2, 1, 0}));
+  EXPECT_EQ(Inspector::free_order(manager), (Ids{4, 3, 5, 6, 7, 8, 9, 2, 1, 0}));
 
   Sequence third = sequence_of(joined(common, counting(3000, 3)));
   ASSERT_TRUE(manager.admit(third));
   EXPECT_EQ(blocks_of(third), (Ids{0, 1, 2, 4}));
   EXPECT_EQ(manager.num_free(), 6U);
   manager.release(third, 0);
-  EXPECT_EQ(manager.free_order(), (Ids{4, 3, 5, 6, 7, 8, 9, 2, 1, 0}));
+  EXPECT_EQ(Inspector::free_order(manager), (Ids{4, 3, 5, 6, 7, 8, 9, 2, 1, 0}));
 
   Sequence large = sequence_of(counting(4000, 160));
   ASSERT_TRUE(manager.admit(large));
@@ -95,10 +95,10 @@ TEST(BlockManager, ReusesTailsBeforeHeadsAndWhatIsNoPrefixFirst) {
   BlockManager manager(10, 16, true);
   Sequence first = served(manager, counting(0, 5 * 16 + 7));
   Sequence second = served(manager, counting(1000, 3 * 16));
-  EXPECT_EQ(manager.free_order(), (Ids{9}));
+  EXPECT_EQ(Inspector::free_order(manager), (Ids{9}));
   manager.release(first, 0);
   manager.release(second, 0);
-  EXPECT_EQ(manager.free_order(), (Ids{5, 9, 4, 3, 2, 1, 0, 8, 7, 6}));
+  EXPECT_EQ(Inspector::free_order(manager), (Ids{5, 9, 4, 3, 2, 1, 0, 8, 7, 6}));
   Sequence third = sequence_of(counting(0, 2 * 16 + 3));
   ASSERT_TRUE(manager.admit(third));
   EXPECT_EQ(third.num_computed, 32U);
@@ -108,11 +108,11 @@ TEST(BlockManager, ReusesTailsBeforeHeadsAndWhatIsNoPrefixFirst) {
 TEST(BlockManager, AReusedBlockIsNoLongerPublished) {
   BlockManager manager(1, 16, true);
   Sequence first = served(manager, counting(0, 16));
-  EXPECT_TRUE(manager.published(0));
+  EXPECT_TRUE(Inspector::published(manager, 0));
   manager.release(first, 0);
   Sequence second = sequence_of(counting(50, 15));
   ASSERT_TRUE(manager.admit(second));
-  EXPECT_FALSE(manager.published(0));
+  EXPECT_FALSE(Inspector::published(manager, 0));
   EXPECT_EQ(manager.cached_length(sequence_of(counting(0, 17))), 0U);
 }
 
@@ -148,15 +148,15 @@ TEST(BlockManager, ARefusedAdmissionChangesNothingAlthoughPartIsCached) {
   Sequence first = served(manager, counting(0, 48));
   Sequence other = served(manager, counting(1000, 32));
   manager.release(first, 0);
-  const Ids order = manager.free_order();
+  const Ids order = Inspector::free_order(manager);
   Sequence large = sequence_of(counting(0, 80));  // three blocks cached among four free, two more to fill
   EXPECT_EQ(manager.cached_length(large), 48U);
   EXPECT_FALSE(manager.admit(large));
-  EXPECT_EQ(manager.free_order(), order);
+  EXPECT_EQ(Inspector::free_order(manager), order);
   EXPECT_EQ(large.blocks.size(), 0U);
   EXPECT_EQ(large.num_computed, 0U);
   const Sequence* holders[] = {&other};
-  manager.check_integrity(holders);
+  Inspector::check_integrity(manager, holders);
 }
 
 TEST(BlockManager, APromptOfWholeBlocksThatAreAllCachedComputesItsLastBlockAgain) {
@@ -207,8 +207,8 @@ TEST(BlockManager, ASecondCopyOfABlockExtendsTheChainOfTheFirst) {
   ASSERT_TRUE(manager.admit(second));
   compute(manager, first);
   compute(manager, second);
-  EXPECT_TRUE(manager.published(first.blocks[0]));
-  EXPECT_FALSE(manager.published(second.blocks[0]));
+  EXPECT_TRUE(Inspector::published(manager, first.blocks[0]));
+  EXPECT_FALSE(Inspector::published(manager, second.blocks[0]));
   Sequence third = sequence_of(counting(0, 40));
   ASSERT_TRUE(manager.admit(third));
   EXPECT_EQ(third.num_computed, 32U);
@@ -230,7 +230,7 @@ TEST(BlockManager, AHashCollisionOfOtherTokensIsNoHit) {
   EXPECT_EQ(manager.cached_length(sequence_of(counting(100, 17))), 16U);
   EXPECT_EQ(manager.cached_length(sequence_of(counting(0, 17))), 0U);
   const Sequence* holders[] = {&first, &second};
-  manager.check_integrity(holders);
+  Inspector::check_integrity(manager, holders);
 }
 
 TEST(BlockManager, AHashCollisionOfTheSameTokensBehindAnotherPrefixIsNoHit) {
@@ -268,7 +268,7 @@ TEST(BlockManager, AQuarantinedPrefixThatIsHitLeavesTheQuarantine) {
   EXPECT_EQ(blocks_of(again), (Ids{0, 1, 2}));
   EXPECT_EQ(manager.num_pending(), 0U);
   manager.answered(5);
-  EXPECT_EQ(manager.free_order(), (Ids{3}));
+  EXPECT_EQ(Inspector::free_order(manager), (Ids{3}));
 }
 
 TEST(BlockManager, StaysBalancedOver10000RandomOperations) {
@@ -310,7 +310,7 @@ TEST(BlockManager, StaysBalancedOver10000RandomOperations) {
       }
       std::vector<const Sequence*> holders;
       for (const auto& sequence : live) holders.push_back(sequence.get());
-      ASSERT_NO_THROW(manager.check_integrity(holders)) << "operation " << n;
+      ASSERT_NO_THROW(Inspector::check_integrity(manager, holders)) << "operation " << n;
     }
     for (auto& sequence : live) manager.release(*sequence, 0);
     manager.answered(step + 1);

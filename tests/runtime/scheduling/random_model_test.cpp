@@ -210,7 +210,7 @@ class RandomLoad {
     } else {
       commit();
     }
-    scheduler_.check_integrity();
+    Inspector::check_integrity(scheduler_);
   }
 
   void launch(StepPlan plan) {

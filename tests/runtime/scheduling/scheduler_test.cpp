@@ -45,7 +45,7 @@ StepPlan next(Scheduler& scheduler) {
 Lengths step(Scheduler& scheduler, int32_t token = 42) {
   const StepPlan plan = next(scheduler);
   scheduler.commit(answer(plan, token));
-  scheduler.check_integrity();
+  Inspector::check_integrity(scheduler);
   return query_lengths(plan);
 }
 
@@ -64,7 +64,7 @@ void expect_all_free(const Scheduler& scheduler, uint32_t num_blocks) {
   EXPECT_EQ(counts.running, 0U);
   EXPECT_EQ(counts.free_blocks, num_blocks);
   EXPECT_FALSE(scheduler.has_work());
-  scheduler.check_integrity();
+  Inspector::check_integrity(scheduler);
 }
 
 TEST(Scheduler, CountsWhatIsAddedAndFinished) {
@@ -662,7 +662,7 @@ TEST(SchedulerOfAPipeline, SharesTheDecodesAmongTheStepsInFlight) {
     flying.erase(flying.begin());
     flying.push_back(next(scheduler));
     EXPECT_EQ(flying.back().sequences.size(), share);
-    scheduler.check_integrity();
+    Inspector::check_integrity(scheduler);
   }
 }
 

@@ -7,6 +7,19 @@
 
 namespace maniple {
 
+// What only tests ask.
+struct Inspector {
+  static std::vector<int32_t> free_order(const BlockManager& manager) {
+    return {manager.free_.begin(), manager.free_.end()};
+  }
+  static uint32_t holders(const BlockManager& manager, int32_t block) { return manager.at(block).holders; }
+  static bool published(const BlockManager& manager, int32_t block) { return manager.at(block).serial != 0; }
+
+  // They throw if the state is inconsistent. holders: every sequence that holds blocks.
+  static void check_integrity(const BlockManager& manager, std::span<const Sequence* const> holders);
+  static void check_integrity(const Scheduler& scheduler);
+};
+
 // first, first + 1, ...
 inline std::vector<int32_t> counting(int32_t first, size_t count) {
   std::vector<int32_t> ids(count);
