@@ -3,6 +3,7 @@
 
 #include <parallel/world.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 

@@ -6,6 +6,7 @@
 #include <layers/models/cost.hpp>
 #include <runtime/execution/batch_builder.hpp>
 #include <runtime/execution/kv_cache.hpp>
+#include <runtime/job_plan.hpp>
 
 #include <atomic>
 #include <functional>

@@ -6,6 +6,7 @@
 #include <launch/run_directory/ledger.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
 #include <runtime/requests.hpp>
+#include <runtime/tokenizer/tokenizer.hpp>
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -101,7 +101,7 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
 void BlockManager::answered(uint64_t step) {
   last_answered_ = step;
   while (!pending_.empty() && at(pending_.front()).free_after_step <= last_answered_)
-    move(pending_.front(), State::free, !published(pending_.front()));
+    move(pending_.front(), State::free, at(pending_.front()).serial == 0);
 }
 
 std::list<int32_t>& BlockManager::list(State state) {
