@@ -8,6 +8,7 @@
 // two of x. A kernel reads both sides from first to last.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace maniple::cpu {
