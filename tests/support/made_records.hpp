@@ -2,6 +2,7 @@
 #pragma once
 
 #include <launch/record/record_log.hpp>
+#include <runtime/control/observer.hpp>
 
 #include <algorithm>
 #include <cmath>
