@@ -5,6 +5,7 @@
 #include <launch/output/writer_thread.hpp>
 #include <launch/record/rank_series.hpp>
 #include <launch/record/record_log.hpp>
+#include <runtime/control/observer.hpp>
 
 #include <chrono>
 #include <filesystem>
