@@ -6,7 +6,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -145,14 +144,6 @@ std::optional<LineReader::Line> LineReader::next() {
     ++current_;
     open_current();
   }
-}
-
-bool LineReader::reads(const struct stat& file) const {
-  struct stat ours = {};
-  return S_ISREG(file.st_mode) && std::ranges::any_of(files_, [&](const File& other) {
-           return ::fstat(other.descriptor.get(), &ours) == 0 && ours.st_dev == file.st_dev &&
-                  ours.st_ino == file.st_ino;
-         });
 }
 
 void LineReader::rewind() {

@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,7 +43,13 @@ class LineReader {
 
   bool has_text() const { return has_text_; }  // lines of text files were among those that it has read
   // Whether it reads that file.
-  bool reads(const struct stat& file) const;
+  bool reads(const struct stat& file) const {
+    struct stat ours = {};
+    return S_ISREG(file.st_mode) && std::ranges::any_of(files_, [&](const File& other) {
+             return ::fstat(other.descriptor.get(), &ours) == 0 && ours.st_dev == file.st_dev &&
+                    ours.st_ino == file.st_ino;
+           });
+  }
 
   // The next line that is not blank, without its line end; nothing after the last file. Fails
   // (input) if the file cannot be read, is of a foreign kind, or was changed since it was opened.
