@@ -4,6 +4,7 @@
 #include <parallel/self/self_world.hpp>
 #include <support/thread_world.hpp>
 
+#include <barrier>
 #include <stdexcept>
 
 namespace maniple {
@@ -122,13 +123,18 @@ TEST(HealthMonitorDeathTest, AStepWithoutProgressIsAFault) {
 TEST(HealthMonitorDeathTest, TheRankThatStandsStillIsNamedAndNotThoseThatWaitForIt) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto watched = [](bool waiting_shows) {
-    run_ranks(3, [waiting_shows](World& world) {
+    Deadlines deadlines = short_deadlines;
+    deadlines.progress = milliseconds(400);
+    deadlines.silence = milliseconds(900);
+    std::barrier start(3);
+    run_ranks(3, [&, waiting_shows](World& world) {
       NodePeers peers(world);
-      HealthMonitor health(world, peers, short_deadlines, tell_and_exit);
+      HealthMonitor health(world, peers, deadlines, tell_and_exit);
       const bool stuck = world.rank() == 1;
       health.activity().step = 7;
       health.activity().layer = stuck && !waiting_shows ? 2 : 3;
       health.activity().waits = waiting_shows && !stuck;
+      start.arrive_and_wait();
       health.activity().phase = Phase::step;
       std::this_thread::sleep_for(std::chrono::seconds(10));
     });
