@@ -41,7 +41,7 @@ Value bind_macro(const std::shared_ptr<const Macro>& macro, const std::shared_pt
   }};
 }
 
-constexpr size_t work_of_round = 256;  // bytes of a scope and the loop variable
+constexpr size_t work_of_round = 1024;  // bytes of a scope and the loop variable with its twelve names
 
 struct Loop {
   Target target;
