@@ -44,8 +44,8 @@ cp LICENSE "$bundle/licences/maniple"
   while read -r package; do [ ! -e "/usr/share/doc/$package/copyright" ] || cp "/usr/share/doc/$package/copyright" "$bundle/licences/$package"; done
 glibc=$({ find "$bundle/usr" -type f -exec objdump -T {} + 2>/dev/null || true; } | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 
-# The large dictionary of -9 finds what the programs have in common; blocks are for several cores.
-XZ_OPT='-9 --block-size=48MiB -T0' tar -C "$build" --create --xz --file "$bundle.tar.xz" --owner=0 --group=0 maniple-bundle
+# The large dictionary of -9 finds what the programs have in common.
+XZ_OPT='-9 -T0' tar -C "$build" --create --xz --file "$bundle.tar.xz" --owner=0 --group=0 maniple-bundle
 bytes=$(stat -c %s "$bundle.tar.xz")
 echo "$bundle.tar.xz: $((bytes / 1000)) kB; unpacked $(du -sh --apparent-size "$bundle" | cut -f1); needs ${glibc/_/ } or newer"
 [ "$bytes" -lt $max_bytes ] || { echo "more than $max_bytes bytes" >&2; exit 1; }

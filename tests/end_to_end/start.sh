@@ -20,8 +20,12 @@ ends() {
   local rc=$?
   ((rc == $3)) || bad "$1: exit code $rc, not $3: $(cat "$work/$1.err")"
 }
-all_ended() { until_true 10 nothing_left || bad "left behind: $(ls /dev/shm)"; }
-nothing_left() { [[ -z $(compgen -G "/dev/shm/maniple-start-*") ]]; }
+# Jobs of other tests start meanwhile: their files are younger, or gone soon.
+all_ended() {
+  touch "$work/ended"
+  until_true 10 nothing_left || bad "${1:-}left behind: $(ls -d /dev/shm/maniple-start-*)"
+}
+nothing_left() { [[ -z $(find /dev/shm -maxdepth 1 -name 'maniple-start-*' ! -newer "$work/ended") ]]; }
 says() { grep -qF -- "$2" "$work/$1.err"; }  # NAME TEXT
 said() { says "$@" || bad "$1 did not say '$2': $(cat "$work/$1.err")"; }
 node="  $(uname -n): "
@@ -67,5 +71,5 @@ until_true 20 compgen -G "/dev/shm/maniple-start-*" >/dev/null || bad "no roll i
 sleep 1  # for the other ranks to be on it
 kill -TERM "$job"
 until_true 20 gone "$job" || bad "interrupted: not ended"
-until_true 10 nothing_left || bad "interrupted: left behind: $(ls /dev/shm)"
+all_ended "interrupted: "
 finish
