@@ -32,7 +32,7 @@ MUTANTS = [
     ('parallel/shard.cpp', 'std::lcm<int64_t>(64, parts)', 'std::max<int64_t>(64, parts)', 'parallel_test', 'Shard.*'),
     ('parallel/shared_communicator.cpp', 'peer == rank() ? sum : slot(peer, epoch, 0, sum)', 'peer == rank() ? sum : slot(rank(), epoch, 0, sum)', 'parallel_test', '*Shared*'),
     ('parallel/tree_communicator.cpp', 'ops_.add(other, x, x);', 'ops_.add(x, x, x);', 'parallel_test', '*ThreadContract*'),
-    ('parallel/sum_ways.cpp', 'size(index) < bytes', 'size(index) <= bytes', 'parallel_test', 'SumWays*'),
+    ('parallel/shared_communicator.cpp', 'size(index) < bytes', 'size(index) <= bytes', 'parallel_test', 'SumWays*'),
     ('kernels/reference/sampling.cpp', 'a.score > b.score : a.id < b.id', 'a.score > b.score : a.id > b.id', 'kernels_test', '*Sampling*'),
     ('kernels/cpu/sampling.cpp', 'static_cast<double>(row_.top_p) * total', 'static_cast<double>(row_.top_p) * total / 2', 'kernels_test', '*Sampling*'),
     ('layers/sampler.cpp', 'maximum = std::max(maximum, results.maxima[at]);', 'maximum = results.maxima[at];', 'layers_test', ''),
