@@ -67,7 +67,8 @@ done
 
 say "a start that is given up leaves nothing behind either"
 start_with interrupted 60s 2 "STOP exec"
-until_true 20 compgen -G "/dev/shm/maniple-start-*" >/dev/null || bad "no roll is called"
+on_the_roll() { [[ -n $(pgrep -P "$job" | xargs -I{} find /proc/{}/fd -lname '/dev/shm/maniple-start-*' 2>/dev/null) ]]; }
+until_true 20 on_the_roll || bad "no roll is called"
 sleep 1  # for the other ranks to be on it
 kill -TERM "$job"
 until_true 20 gone "$job" || bad "interrupted: not ended"

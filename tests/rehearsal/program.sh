@@ -7,12 +7,13 @@ on_gpus() { STAND_IN_GPUS=$1 on "${@:2}"; }
 says() { grep -q "$2" "$work/$1" || bad "$1 does not say \"$2\": $(cat "$work/$1")"; }
 
 golden_requests "$work/golden.jsonl" "$work/golden"
-part=1 # the first layout has all requests, each other one a third of them, another one each day
+say_cover
+third=all # the first layout has all requests, each other one a third of them
 golden() { # GPUS RANKS options...: the golden text
   for file in golden.jsonl golden; do
-    awk -v part=$part -v day="$(date +%j)" 'part == 1 || (NR + part + day) % 3 == 0' "$work/$file" >"$work/$file.part"
+    awk -v third=$third 'third == "all" || NR % 3 == third' "$work/$file" >"$work/$file.part"
   done
-  part=$((part + 1))
+  [[ ${MANIPLE_WHOLE:-} == yes ]] || third=$((cover_turn++ % 3))
   on_gpus "$1" "$2" generate --model "$model" --in "$work/golden.jsonl.part" --temperature 0 --dtype fp32 "${@:3}" >"$work/out" 2>"$work/err" ||
     bad "golden $*: exit code: $(cat "$work/err")"
   sed 's/"finish_reason.*//' "$work/out" | cmp - "$work/golden.part" || bad "not the golden text: $*"
