@@ -15,7 +15,7 @@ rm -rf "$bundle"
 mkdir -p "$bundle/usr/bin"
 # Without stand-ins, and without tests of what only reads and writes files: they tell nothing about another machine.
 find "$build" -maxdepth 1 -type f -executable -regextype posix-extended \
-  ! -regex '.*/(.*_rehearsed|(stand_in|analysis|chat|convert|launch|record|run_directory|scaling|scheduling|tokenizer)_test)' -exec cp {} "$bundle/usr/bin/" \;
+  ! -regex '.*/(.*_rehearsed|(stand_in|amx_emulation|analysis|chat|convert|launch|record|run_directory|scaling|scheduling|tokenizer)_test|make_record)' -exec cp {} "$bundle/usr/bin/" \;
 strip "$bundle"/usr/bin/*
 cp -r tests "$bundle/tests"
 cp launch/run_in_bundle.sh "$bundle/run"
