@@ -13,7 +13,7 @@ max_bytes=64000000  # with CUDA code for five types of GPU
 launch/install.sh xz-utils binutils
 rm -rf "$bundle"
 mkdir -p "$bundle/usr/bin"
-# Without stand-ins, and without tests of what only reads and writes files: they tell nothing about another machine.
+# Without stand-ins and emulated tiles, and without tests, and helpers of tests, of what only reads and writes files: they tell nothing about another machine.
 find "$build" -maxdepth 1 -type f -executable -regextype posix-extended \
   ! -regex '.*/(.*_rehearsed|(stand_in|amx_emulation|analysis|chat|convert|launch|record|run_directory|scaling|scheduling|tokenizer)_test|make_record)' -exec cp {} "$bundle/usr/bin/" \;
 strip "$bundle"/usr/bin/*

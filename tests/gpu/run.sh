@@ -64,8 +64,9 @@ serve() { # STAGE: from $results/STAGE.jsonl, twice; the row holds the program's
 for stage in "${stages[@]}"; do
   case $stage in
     tests)
-      for name in primitives_gpu_test cuda_kernels_gpu_test; do try "$name" env MANIPLE_WHOLE=yes "$build/$name" --gtest_brief=1; done
-      for name in kernels_test model_test engine_test; do try "$name" env MANIPLE_WHOLE=yes "$build/$name" --gtest_brief=1 --gtest_filter='*/cuda*'; done
+      for name in primitives_gpu_test cuda_kernels_gpu_test; do try "$name" "$build/$name" --gtest_brief=1; done
+      for name in kernels_test model_test; do try "$name" "$build/$name" --gtest_brief=1 --gtest_filter='*/cuda*'; done
+      try engine_test env MANIPLE_WHOLE=yes "$build/engine_test" --gtest_brief=1 --gtest_filter='*/cuda*'  # all grids
       # shellcheck disable=SC2086
       for ranks in 1 2; do try parallel_gpu_test.${ranks}_ranks $mpirun -n $ranks "$build/parallel_gpu_test" --ranks=$ranks --gtest_brief=1; done
       MANIPLE=$build/maniple MPIRUN=$mpirun DATA=$MANIPLE_TEST_DATA HERE=$here/tests/end_to_end try end_to_end bash "$here/tests/end_to_end/gpu.sh"

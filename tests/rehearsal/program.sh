@@ -8,7 +8,7 @@ says() { grep -q "$2" "$work/$1" || bad "$1 does not say \"$2\": $(cat "$work/$1
 
 golden_requests "$work/golden.jsonl" "$work/golden"
 say_cover
-# golden GPUS RANKS options...: the golden text of a fifth of the requests; the turn decides which.
+# golden GPUS RANKS options...: the golden text of a fifth of the requests, another one for each layout and day.
 golden() {
   local turn=$((cover_turn++)) file
   for file in golden.jsonl golden; do
