@@ -68,6 +68,9 @@ struct ModelConfig {
   int64_t activation_group = 1;  // inputs that are rounded with one scale: no rank may hold a part of them
   DType dtype = DType::fp32;     // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;
+  std::optional<int32_t> default_eos_token_id;  // of the architecture, for models that name none in any file
+  int64_t sliding_window =
+      0;  // tokens that a token attends to, itself included; 0: all. Longer contexts are refused
 
   int64_t sparse_layers() const {
     int64_t sparse = 0;

@@ -71,6 +71,10 @@ std::optional<PlanRefusal> refuse_sizes(const EngineOptions& options, const Mode
   if (options.max_model_len && *options.max_model_len > longest)
     return PlanRefusal{Field::max_model_len,       *options.max_model_len, "positions", longest, true,
                        {static_cast<int>(longest)}};
+  const int64_t context = options.max_model_len.value_or(static_cast<uint32_t>(longest));
+  if (const int64_t window = config.sliding_window; window > 0 && context > window)
+    return PlanRefusal{Field::max_model_len,      context, "sliding_window", window, true,
+                       {static_cast<int>(window)}};
   if (options.max_num_batched_tokens < options.max_num_seqs)
     return PlanRefusal{Field::max_num_batched_tokens,
                        options.max_num_batched_tokens,

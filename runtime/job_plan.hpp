@@ -64,7 +64,7 @@ struct PlanRefusal {
   Field field = Field::tensor_size;
   int64_t value = 0;  // of the field
   // "ranks", "tensor_size", "experts", "inputs of a block", "layers", "stages", "kv heads", "ranks of a kv head", "GPUs", "positions",
-  // "max_num_seqs"; repro: the reason
+  // "sliding_window", "max_num_seqs"; repro: the reason
   std::string limit;
   int64_t limit_value = 0;
   bool of_model = false;  // the limit is the model's

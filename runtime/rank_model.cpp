@@ -3,6 +3,7 @@
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
 #include <runtime/rank_model.hpp>
@@ -64,10 +65,30 @@ void RankModel::read_tokenizer() {
   std::optional<int32_t> end_of_turn;
   if (shared_.files->has("tokenizer.json")) {
     tokenizer_ = maniple::read_tokenizer(*shared_.files);
-    if (const std::optional<std::string> token = read_eos_token(*shared_.files))
-      end_of_turn = tokenizer_->token_id(*token);
+    const TokenSettings settings = read_token_settings(*shared_.files);
+    if (const std::string* token = settings.find("eos_token")) end_of_turn = tokenizer_->token_id(*token);
+    note_tokens_without_row();
+  } else if (!generation_config().stop.empty()) {
+    shared_.warnings.emplace_back(
+        "generation_config.json has stop_strings, which need a tokenizer.json: they have no effect");
+    shared_.generation_config.stop.clear();
   }
   stop_token_ids_ = union_of_eos(config().eos_token_ids, generation_config().eos_token_ids, end_of_turn);
+  if (stop_token_ids_.empty() && config().default_eos_token_id)
+    stop_token_ids_.push_back(*config().default_eos_token_id);
+}
+
+// Tokenisers may have a few tokens more than the embedding has rows.
+void RankModel::note_tokens_without_row() {
+  const auto rows = static_cast<size_t>(config().vocab_size);
+  for (size_t id = rows; id < tokenizer_->vocab_size(); ++id) {
+    const auto text = tokenizer_->token_text(static_cast<int32_t>(id));
+    if (!text) continue;
+    shared_.warnings.push_back(fmt::format(
+        "the tokenizer has '{}' with id {}, and the embedding has {} rows: a request with such a token fails",
+        *text, id, rows));
+    return;
+  }
 }
 
 void RankModel::choose_device() {
@@ -132,7 +153,8 @@ void RankModel::load_checkpoint() {
     if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, &index);
-    info_.warning = scheme_->warning(index);
+    for (const std::string& warning : {index.warning, scheme_->warning(index)})
+      if (!warning.empty()) shared_.warnings.push_back(warning);
   });
   collective_phase(world_, [&] {
     info_.bytes_read = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(),

@@ -31,7 +31,6 @@ struct EngineInfo {
   DType kv_dtype = DType::bf16;
   bool kv_scales = false;    // of the checkpoint; without them an FP8 KV cache has scale 1
   std::string quantisation;  // "gptq 4 bit, groups of 128"; empty: none
-  std::string warning;       // about it; empty: none
   uint32_t block_size = 0;
   uint32_t num_blocks = 0;  // the smallest count of any rank
   size_t weight_bytes = 0;  // of this rank, as the three below
@@ -54,6 +53,9 @@ class RankModel {
 
   const EngineInfo& info() const { return info_; }
   const ModelConfig& config() const { return shared_.config; }
+  const std::vector<std::string>& warnings() const {
+    return shared_.warnings;
+  }  // rank 0: of the model's files
   const GenerationConfig& generation_config() const { return shared_.generation_config; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }  // rank 0
   const std::vector<int32_t>& stop_token_ids() const { return stop_token_ids_; }      // rank 0
@@ -70,6 +72,7 @@ class RankModel {
  private:
   const KvGeometry& kv() const { return plan_.needs_of(world_.rank()).kv; }
   void read_tokenizer();
+  void note_tokens_without_row();
   void choose_device();
   void make_backend_and_groups();
   void load();
@@ -90,7 +93,7 @@ class RankModel {
   const RankPlan rank_;
   RankActivity& activity_;
   EngineInfo info_;
-  const SharedModel shared_;
+  SharedModel shared_;
   const std::unique_ptr<const QuantScheme> scheme_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> stop_token_ids_;

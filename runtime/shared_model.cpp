@@ -1,5 +1,8 @@
 #include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/own_head.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
+#include <runtime/checkpoint/quantization/unexplained.hpp>
+#include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/shared_model.hpp>
 
@@ -16,33 +19,48 @@ void set_quantize(ModelConfig& config, WeightFormat format) {
   config.quantize = format;
 }
 
+// Reads the index already where the model is tied: what is stored decides whether it is. Errors are told when the weights are read.
+void settle_head(SharedModel& model) try {
+  if (!model.config.tie_word_embeddings) return;
+  WeightIndex index = read_index(*model.files);
+  if (std::string warning = settle_head(model.config, index); !warning.empty())
+    model.warnings.push_back(std::move(warning));
+  model.index = std::move(index);
+} catch (const Error&) {
+}
+
 }  // namespace
 
-SharedModel share_model(World& world, const std::filesystem::path& path,
-                        std::optional<WeightFormat> quantize) {
+SharedModel share_model(World& world, const EngineOptions& options) {
   constexpr std::string_view names[] = {"config.json", "generation_config.json"};
   SharedModel model;
-  std::string config, generation_config = "{}";  // a model may lack it
+  std::string config, generation_config = "{}", tied;  // a model may lack the second
   const auto parse = [&] {
-    model.config = parse_model_config(config, (path / names[0]).string());
-    if (quantize) set_quantize(model.config, *quantize);
-    model.generation_config = parse_generation_config(generation_config, (path / names[1]).string());
+    const std::filesystem::path folder = model.files ? model.files->where() : options.model;
+    model.config = parse_model_config(config, (folder / names[0]).string());
+    if (options.quantize) set_quantize(model.config, *options.quantize);
+    model.generation_config = parse_generation_config(generation_config, (folder / names[1]).string());
   };
   collective_phase(world, [&] {
     if (world.rank() != 0) return;
-    model.files.emplace(path);
+    model.files.emplace(options.model);
     if (!model.files->has(names[0]))
       throw Error(ExitCode::input, fmt::format("{} has no {}", model.files->where(), names[0]),
                   "maniple reads models in the layout of Hugging Face: config.json and safetensors files (no "
                   "GGUF files, no adapters)",
                   "look whether the download is complete");
-    config = model.files->text(names[0]);
+    config = with_settings_beside(*model.files, model.files->text(names[0]));
     if (model.files->has(names[1])) generation_config = model.files->text(names[1]);
     parse();
+    model.warnings = model.generation_config.warnings;
+    if (!options.random_weights) settle_head(model);
+    if (model.config.tie_word_embeddings) tied = "tied";
   });
-  world.broadcast_bytes(config, 0);
-  world.broadcast_bytes(generation_config, 0);
-  if (world.rank() != 0) parse();
+  for (std::string* text : {&config, &generation_config, &tied}) world.broadcast_bytes(*text, 0);
+  if (world.rank() != 0) {
+    parse();
+    model.config.tie_word_embeddings = !tied.empty();
+  }
   return model;
 }
 
@@ -51,7 +69,7 @@ WeightIndex share_index(World& world, const SharedModel& model) {
   std::string bytes;
   collective_phase(world, [&] {
     if (!model.files) return;
-    index = read_index(*model.files);
+    index = model.index ? *model.index : read_index(*model.files);
     read_known_tensors(index, model.config);
     bytes = to_bytes(index);
   });
@@ -62,7 +80,8 @@ WeightIndex share_index(World& world, const SharedModel& model) {
 Tokenizer read_tokenizer(const ModelFiles& files) {
   constexpr std::string_view name = "tokenizer.json";
   if (!files.has(name)) fail(ExitCode::input, "tokenizer: cannot read '{}'", files.where(name));
-  return Tokenizer::from_json(files.text(name, uint64_t{1} << 30), files.where(name));
+  return Tokenizer::from_json(files.text(name, uint64_t{1} << 30), files.where(name),
+                              read_token_settings(files));
 }
 
 }  // namespace maniple

@@ -5,20 +5,22 @@
 #include <runtime/checkpoint/generation_config.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
+#include <runtime/engine_options.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
 namespace maniple {
 
 struct SharedModel {
-  std::optional<ModelFiles> files;  // rank 0
+  std::optional<ModelFiles> files;   // rank 0, as the next two
+  std::optional<WeightIndex> index;  // where share_model had to read it
+  std::vector<std::string> warnings;
   ModelConfig config;
   GenerationConfig generation_config;
 };
 
-// Both are collective. If rank 0 refuses a file, all ranks throw CollectiveError or SilentExit. quantize: a model in floating
-// point, while it is loaded; others are refused (usage).
-SharedModel share_model(World& world, const std::filesystem::path& path,
-                        std::optional<WeightFormat> quantize = {});
+// Both are collective. If rank 0 refuses a file, all ranks throw CollectiveError or SilentExit. options.quantize: a model in
+// floating point, while it is loaded; others are refused (usage).
+SharedModel share_model(World& world, const EngineOptions& options);
 WeightIndex share_index(World& world, const SharedModel& model);
 
 // Reads tokenizer.json. Throws Error (input) also if there is none.

@@ -79,12 +79,17 @@ std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
 }
 
 // Collective. Reads the tokenizer, and compares the headers of the weight files with config.json; reads no
-// weights. Returns the scheme's warning.
+// weights. Returns the warnings.
 std::string check_model(World& world, const JobOptions& options, const SharedModel& model) {
+  std::string text;
+  const auto warn = [&text](const std::string& warning) {
+    if (!warning.empty()) text += fmt::format("warning: {}\n", warning);
+  };
+  for (const std::string& warning : model.warnings) warn(warning);
   collective_phase(world, [&] {
     if (model.files && model.files->has("tokenizer.json")) read_tokenizer(*model.files);
   });
-  if (options.engine.random_weights) return "";
+  if (options.engine.random_weights) return text;
   const WeightIndex index = share_index(world, model);
   const std::unique_ptr<const QuantScheme> scheme = scheme_of(model.config);
   collective_phase(world, [&] {
@@ -92,7 +97,9 @@ std::string check_model(World& world, const JobOptions& options, const SharedMod
     if (kv_cache_dtype(options.engine, *scheme) == DType::fp8)
       kv_scales_of(index, *scheme, {0, model.config.num_layers});
   });
-  return scheme->warning(index);
+  warn(index.warning);
+  warn(scheme->warning(index));
+  return text;
 }
 
 // Collective. Throws where generate would refuse the model once it has a backend.
@@ -124,7 +131,7 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
   collective_phase(world, [&] {
     plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
   });
-  const std::string warning = model ? check_model(world, options, *model) : "";
+  const std::string warnings = model ? check_model(world, options, *model) : "";
   std::string files;  // read last, because the input may be long
   collective_phase(world, [&] {
     DoctorOptions settled = asked;
@@ -135,8 +142,7 @@ ExitCode diagnose(World& world, const DoctorOptions& asked) {
   if (world.rank() == 0)
     print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
                       rank_table(preflight.job),
-                      needs_text(plan, options.engine) + checks_text(preflight.results) +
-                          (warning.empty() ? "" : fmt::format("warning: {}\n", warning)) + files));
+                      needs_text(plan, options.engine) + checks_text(preflight.results) + warnings + files));
   const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
   if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
   if (options.run_dir) options.run_dir = preflight.job.ranks[0].run_dir.path;

@@ -96,26 +96,29 @@ bool peers_report_deaths(const World& world) {
          });
 }
 
-std::vector<std::string> warnings_of(const RankModel& model) {
-  std::vector<std::string> warnings = model.generation_config().warnings;
-  if (!model.info().warning.empty()) warnings.push_back(model.info().warning);
-  return warnings;
+// Told once, at the end.
+std::string cut_text(size_t cut) {
+  if (cut == 0) return {};
+  return fmt::format(
+      "maniple: note: {} ended at {} tokens, the limit where none is stated; for more: --max-tokens\n",
+      counted(cut, "completion"), SamplingParams{}.max_tokens);
 }
 
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, const JobPlan& plan,
                RankActivity& activity, GenerateJob& job, RunRecording& recording,
                const Reporters& reporters) {
   tell(options, banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
-  for (const std::string& warning : warnings_of(engine.model()))
+  for (const std::string& warning : engine.model().warnings())
     say(fmt::format("maniple: warning: {}\n", warning));
   RunSummary summary;
-  size_t done = 0, failed = 0;
+  size_t done = 0, failed = 0, cut = 0;
   {
     Results results(job.open_store(peers_report_deaths(world)), engine.model().tokenizer(), is_bare(options),
                     &activity.disk);
     summary = run_requests(engine, world, options, job, results, reporters.clock, recording.observer());
     done = results.done();
     failed = results.failed();
+    cut = results.cut_at_default();
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
   }
   reporters.log.write("end: " + times_text(summary.ranks[0]));
@@ -125,8 +128,8 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
     const DiskWait wait(&activity.disk);
     recording.complete(summary, code);
   }
-  tell(options,
-       summary_text(summary, done, failed, plan.max_model_len, world.locations()) + job.outcome_text(code));
+  tell(options, summary_text(summary, done, failed, plan.max_model_len, world.locations()) + cut_text(cut) +
+                    job.outcome_text(code));
   reporters.log.write(fmt::format("exit {}", static_cast<int>(job.process_exit_code(code))));
   return job.process_exit_code(code);
 }

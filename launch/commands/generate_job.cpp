@@ -23,9 +23,9 @@ SeedReport drawn_seed() {
 }
 
 // Loads the template for the first chat.
-RenderChat renderer_of(const ModelFiles& files, std::time_t now) {
-  return [files, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
-    if (!*loaded) loaded->emplace(ChatTemplate::load(files));
+RenderChat renderer_of(const ModelFiles& files, const std::optional<std::string>& name, std::time_t now) {
+  return [files, name, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
+    if (!*loaded) loaded->emplace(ChatTemplate::load(files, name));
     return chat_prompt(**loaded, chat, now);
   };
 }
@@ -96,7 +96,7 @@ void GenerateJob::check_requests() {
   const InputSummary summary = input_ ? validate_requests(*input_) : summary_of_prompt(options_.chat);
   requests_ = summary.requests;
   unlimited_chats_ = options_.sampling.max_tokens ? 0 : summary.unlimited_chats;
-  if (!summary.first_chat.empty()) ChatTemplate::load(files_);
+  if (!summary.first_chat.empty()) ChatTemplate::load(files_, options_.chat_template);
   note_ = note_on_prompt(files_, summary.first_prompt);
   if (options_.chat && input_ && !input_->has_text())
     note_ += fmt::format("maniple: note: --chat changes nothing: {} holds JSON lines, not prompts\n",
@@ -216,9 +216,15 @@ ResultStore& GenerateJob::open_store(bool peers_report_deaths) {
 RequestReader::Options GenerateJob::reader_options(const RankModel& model) const {
   RequestReader::Options reading;
   reading.tokenizer = model.tokenizer();
-  reading.render_chat = renderer_of(files_, started_);
-  reading.defaults = default_request(model.generation_config(), options_.sampling);
-  reading.unlimited_chats = followed_ ? !options_.sampling.max_tokens : unlimited_chats_ > 0;
+  reading.render_chat = renderer_of(files_, options_.chat_template, started_);
+  reading.model_name = files_.name();
+  if (!options_.quiet)
+    reading.note = [](const std::string& text) { say(fmt::format("maniple: note: {}\n", text)); };
+  const GenerationConfig& suggested = model.generation_config();
+  reading.defaults = default_request(suggested, options_.sampling);
+  reading.default_temperature = !suggested.temperature && !options_.sampling.temperature;
+  reading.default_length = !suggested.max_tokens && !options_.sampling.max_tokens;
+  reading.unlimited_chats = reading.default_length && (followed_ || unlimited_chats_ > 0);
   reading.run_seed = seed_.value;
   reading.shard = options_.shard;
   if (!followed_) reading.requests = requests_;

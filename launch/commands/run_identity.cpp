@@ -96,6 +96,7 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   if (engine.kv_cache_dtype == DType::fp8) manifest.set("kv_cache_dtype", "fp8");
   if (identity.unlimited_chats > 0)
     manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));
+  if (options.chat_template) manifest.set("chat_template", *options.chat_template);
   if (options.chat)
     manifest.set("text_lines", options.system ? "chats of the system message " + *options.system : "chats");
   return manifest;
@@ -144,7 +145,7 @@ std::optional<SharedModel> agree_on_job(World& world, JobOptions& options) {
   if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
   collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
   if (engine.model.empty()) return std::nullopt;
-  SharedModel model = share_model(world, engine.model, engine.quantize);
+  SharedModel model = share_model(world, engine);
   engine.dtype = job_dtype(world, options, model.config);
   collective_phase(world, [&] { engine.kv_cache_dtype = job_kv_cache_dtype(engine, model.config); });
   return model;

@@ -61,13 +61,14 @@ std::string decode_line(const Tokenizer& tokenizer, const nlohmann::json& value,
 // {"messages", ...}, or a line of an OpenAI batch with these fields in its body.
 std::string chat_line(const Tokenizer& tokenizer, const ChatTemplate& chat_template, const std::string& text,
                       std::string_view where) {
-  const auto line = nlohmann::ordered_json::parse(text);  // templates show keys in the order of the request
+  auto line = nlohmann::ordered_json::parse(text);  // templates show keys in the order of the request
   if (!line.is_object()) fail(ExitCode::input, "{}: not a chat request: {{\"messages\": [...]}}", where);
   std::string id;
   for (const char* name : {"id", "custom_id"})
     if (line.contains(name)) id += fmt::format("\"{}\":{},", name, line[name].dump());
   std::string prompt;
   try {
+    if (line.contains("body") && line["body"].contains("messages")) read_arguments(line["body"]["messages"]);
     prompt = chat_prompt(chat_template, line.contains("body") ? line["body"] : line, std::time(nullptr));
   } catch (const Error& error) {
     fail(ExitCode::input, "{}: {}", where, error.what());
@@ -83,7 +84,7 @@ ExitCode run_tokenize(const TokenizeOptions& options) {
   const ModelFiles files(options.model);
   const Tokenizer tokenizer = read_tokenizer(files);
   std::optional<ChatTemplate> chat_template;
-  if (options.chat) chat_template = ChatTemplate::load(files);
+  if (options.chat) chat_template = ChatTemplate::load(files, options.chat_template);
   LeftOut left_out;
   LineReader input(options.in);
   check_output(options.out, options.overwrite, &input);

@@ -41,15 +41,6 @@ std::optional<Hdf5Handle> number_type(const Hdf5Calls& hdf5, const std::string& 
   return std::nullopt;
 }
 
-// Network file systems may have no locks, and we never open for writing what others read.
-Hdf5Handle access_of(const Hdf5Calls& hdf5) {
-  Hdf5Handle access = hdf5.own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-#if H5_VERSION_GE(1, 10, 7)
-  hdf5.check(H5Pset_file_locking(access.get(), false, true));
-#endif
-  return access;
-}
-
 Hdf5Handle space_of(const Hdf5Calls& hdf5, std::span<const hsize_t> dimensions) {
   if (dimensions.empty()) return hdf5.own(H5Screate(H5S_SCALAR), H5Sclose);
   return hdf5.own(H5Screate_simple(static_cast<int>(dimensions.size()), dimensions.data(), nullptr),
@@ -147,7 +138,7 @@ uint64_t make_bytes(const Hdf5Calls& hdf5, hid_t file, const std::string& path, 
 
 PackedBytes make_structure(const fs::path& path, Packing& packing, int shards, uint64_t align) {
   const Hdf5Calls hdf5(ExitCode::fault, fmt::format("cannot write {}", path.string()));
-  const Hdf5Handle access = access_of(hdf5);
+  const Hdf5Handle access = hdf5.unlocked();
   const Hdf5Handle creation = hdf5.own(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   hdf5.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST));
   hdf5.check(H5Pset_alignment(access.get(), align, align));
@@ -162,7 +153,7 @@ PackedBytes make_structure(const fs::path& path, Packing& packing, int shards, u
   for (const char* group : {"files", "safetensors", "tensors"})
     hdf5.own(H5Gcreate2(file.get(), group, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
   for (auto& [name, bytes] : packing.index.files)
-    bytes.offset = make_bytes(hdf5, file.get(), "files/" + name, bytes.size);
+    bytes.offset = make_bytes(hdf5, file.get(), link_of_file(name), bytes.size);
   for (auto& [name, tensors] : packing.index.safetensors)
     tensors.header.offset = make_bytes(hdf5, file.get(), "safetensors/" + name, tensors.header.size);
   PackedBytes index{0, longest_json(packing.index), 0};
@@ -177,7 +168,7 @@ PackedBytes make_structure(const fs::path& path, Packing& packing, int shards, u
 std::vector<std::string> differences_of_structure(const fs::path& path, const PackedIndex& index,
                                                   const std::map<std::string, StoredTensors>& tensors) {
   const Hdf5Calls hdf5(ExitCode::input, fmt::format("{}: the HDF5 library cannot read it", path.string()));
-  const Hdf5Handle access = access_of(hdf5);
+  const Hdf5Handle access = hdf5.unlocked();
   const Hdf5Handle file = hdf5.own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   const std::string version = hdf5.read_attribute(file.get(), "schema_version");
   if (hdf5.read_attribute(file.get(), "schema") != schema ||
@@ -198,7 +189,7 @@ std::vector<std::string> differences_of_structure(const fs::path& path, const Pa
           fmt::format("{}: the index says byte {}, the HDF5 library byte {}", what, indexed, there));
   };
   for (const auto& [name, bytes] : index.files)
-    if (bytes.size > 0) compare(name, H5Dget_offset(open("files/" + name).get()), bytes.offset);
+    if (bytes.size > 0) compare(name, H5Dget_offset(open(link_of_file(name)).get()), bytes.offset);
   for (const auto& [name, packed_file] : index.safetensors) {
     compare("header of " + name, H5Dget_offset(open("safetensors/" + name).get()), packed_file.header.offset);
     for (const auto& stored : packed_file.tensors) {

@@ -3,6 +3,7 @@
 #include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/loading/known_tensors.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/own_head.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
 
 #include <algorithm>
@@ -100,6 +101,10 @@ std::string link_of(const std::string& file, const std::string& name, bool liste
   return listed ? "tensors/" + escaped(name) : "unlisted/" + escaped(file) + "/" + escaped(name);
 }
 
+std::string link_of_file(const std::string& name) {
+  return "files/" + (name.starts_with(templates_folder) ? escaped(name) : name);
+}
+
 std::vector<std::string> left_behind(const ModelFiles& files) {
   std::vector<std::string> names = files.names();
   std::erase_if(names, [&](const std::string& name) { return fs::is_regular_file(files.path(name)); });
@@ -114,10 +119,12 @@ Packing packing_of(const ModelFiles& files, int shards) {
     throw Error(ExitCode::input, fmt::format("{} has no config.json", files.where()),
                 "it is no model in the layout of Hugging Face", "look whether the download is complete");
   try {
-    const ModelConfig config = read_model_config(files);
+    ModelConfig config = read_model_config(files);
     packing.architecture = config.architecture;
     read_known_tensors(index, config);
-    axes = axes_of(config, index, shards);
+    WeightIndex settled = index;
+    settle_head(config, settled);
+    axes = axes_of(config, settled, shards);
   } catch (const Error& error) {
     packing.note = error.what();
   }

@@ -30,6 +30,8 @@ Packing packing_of(const ModelFiles& files, int shards);
 // A tensor's path in the HDF5 file: in /tensors, or in /unlisted/FILE where the model's index does not name it.
 std::string link_of(const std::string& file, const std::string& name, bool listed);
 
+std::string link_of_file(const std::string& name);  // and that of a small file
+
 // The subfolders and other things of the directory that are no files of the model.
 std::vector<std::string> left_behind(const ModelFiles& files);
 

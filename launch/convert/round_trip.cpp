@@ -95,6 +95,7 @@ class Unpacker {
     if (std::error_code error; !fs::create_directory(part_, error))
       fail(ExitCode::input, "cannot make {}: {}", part_.string(), error.message());
     for (const std::string& name : files_.names()) {
+      fs::create_directories((part_ / name).parent_path());
       const RangeFile& file =
           out_.emplace(name, RangeFile(part_ / name, RangeFile::How::create)).first->second;
       file.lock();

@@ -50,6 +50,14 @@ void Hdf5Calls::check(herr_t result) const {
   if (result < 0) fail_now();
 }
 
+Hdf5Handle Hdf5Calls::unlocked() const {
+  Hdf5Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+#if H5_VERSION_GE(1, 10, 7)
+  check(H5Pset_file_locking(access.get(), false, true));
+#endif
+  return access;
+}
+
 Hdf5Handle Hdf5Calls::text_type(size_t bytes) const {
   Hdf5Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose);
   check(H5Tset_size(type.get(), bytes));

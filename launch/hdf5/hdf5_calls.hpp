@@ -44,6 +44,8 @@ class Hdf5Calls {
   Hdf5Handle own(hid_t id, Hdf5Handle::Close close) const;  // fails unless id is one
   void check(herr_t result) const;                          // fails if it is negative
 
+  // Access to a file without locks: network file systems may have none, and we never open for writing what others read.
+  Hdf5Handle unlocked() const;
   Hdf5Handle text_type(size_t bytes) const;  // UTF-8, padded with zero bytes
   void write_attribute(hid_t object, const char* name, const std::string& text) const;
   std::string read_attribute(hid_t object, const char* name) const;  // empty if there is none

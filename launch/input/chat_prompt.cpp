@@ -65,6 +65,24 @@ std::optional<std::string> reason_against_content(const ordered_json& messages) 
   return std::nullopt;
 }
 
+void read_arguments(ordered_json& messages) {
+  const auto read = [](ordered_json& call) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) return;
+    const auto arguments = call["function"].find("arguments");
+    if (arguments == call["function"].end() || !arguments->is_string()) return;
+    const std::string text = arguments->get<std::string>();
+    try {
+      ordered_json parsed = text.empty() ? ordered_json::object() : parse_ordered_json(text, "arguments");
+      if (parsed.is_object()) *arguments = std::move(parsed);
+    } catch (const Error&) {  // the text stays
+    }
+  };
+  if (!messages.is_array()) return;
+  for (ordered_json& message : messages)
+    if (message.is_object() && message.contains("tool_calls") && message["tool_calls"].is_array())
+      for (ordered_json& call : message["tool_calls"]) read(call);
+}
+
 std::string chat_prompt(const ChatTemplate& chat_template, const ordered_json& request, std::time_t now) {
   refuse_another_prompt(request);
   const ordered_json* messages = find(request, "messages", Type::array, "a list of messages");

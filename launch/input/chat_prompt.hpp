@@ -19,6 +19,10 @@ namespace maniple {
 std::string chat_prompt(const ChatTemplate& chat_template, const nlohmann::ordered_json& request,
                         std::time_t now);
 
+// In OpenAI's shape the arguments of earlier tool calls are JSON in a text. Templates want the object, and get it, as in vLLM; a text
+// that is no object stays, and an empty one means no arguments.
+void read_arguments(nlohmann::ordered_json& messages);
+
 // Why the content of a message can never be served: it has a part that is no text. Nothing: it can be served.
 std::optional<std::string> reason_against_content(const nlohmann::ordered_json& messages);
 

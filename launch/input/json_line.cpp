@@ -3,37 +3,12 @@
 #include <runtime/text/utf8.hpp>
 
 #include <algorithm>
-#include <tuple>
 
 namespace maniple {
 
 using nlohmann::json;
 
 namespace {
-
-// The library's message counts lines within the text, which is always one line.
-void explain_syntax(std::string_view text, std::string_view where) {
-  constexpr size_t longest = 200;
-  try {
-    std::ignore = json::parse(text);
-  } catch (const json::exception& error) {  // a number beyond double is one too
-    const std::string_view message = error.what();
-    const size_t column = message.find("column ");
-    const size_t begin = column == message.npos ? message.find("] ") + 2 : column;
-    fail(ExitCode::input, "{}: not valid JSON: {}", where, message.substr(begin, longest));
-  }
-}
-
-template <typename Parse>
-auto parse_line(Parse parse, std::string_view text, std::string_view where) {
-  check_utf8(text, where);
-  try {
-    return parse(text, where);
-  } catch (const Error&) {
-    explain_syntax(text, where);
-    throw;
-  }
-}
 
 std::optional<float> number(const JsonFields& fields, std::string_view name) {
   const json* value = fields.find(name);
@@ -62,11 +37,13 @@ void check_utf8(std::string_view text, std::string_view where) {
 }
 
 json parse_json_line(std::string_view text, std::string_view where) {
-  return parse_line(parse_json, text, where);
+  check_utf8(text, where);
+  return parse_json(text, where);
 }
 
 nlohmann::ordered_json parse_ordered_json_line(std::string_view text, std::string_view where) {
-  return parse_line(parse_ordered_json, text, where);
+  check_utf8(text, where);
+  return parse_ordered_json(text, where);
 }
 
 void check_names(const json& object, std::span<const std::string> known, std::string_view where) {

@@ -106,7 +106,7 @@ void LineReader::look_at_beginning() {
 // Called after each read: if it passes, the bytes are the
 // old content. Nobody else can write to the copy of a pipe.
 void LineReader::check_unchanged() const {
-  const auto& [name, opened, descriptor] = files_[current_];
+  const auto& [name, opened, descriptor, before] = files_[current_];
   if (!S_ISREG(opened.st_mode)) return;
   const struct stat now = status_of(descriptor, name);
   if (now.st_size != opened.st_size || now.st_mtim.tv_sec != opened.st_mtim.tv_sec ||
@@ -134,22 +134,29 @@ std::optional<LineReader::Line> LineReader::next() {
     while (read_line(text)) {
       ++number_;
       if (text.find_first_not_of(" \t") == std::string::npos) continue;
-      Line line{lines_before_ + number_, std::move(text)};
-      if (files_.size() > 1) line.where = fmt::format("{} line {}", files_[current_].name, number_);
+      Line line{files_[current_].lines_before + number_, std::move(text)};
+      if (files_.size() > 1 || of_text_)
+        line.where = fmt::format("{} line {}", files_[current_].name, number_);
       if (of_text_) line.text = from_text_(line);
       return line;
     }
     if (current_ + 1 == files_.size()) return std::nullopt;
-    lines_before_ += number_;
-    ++current_;
+    const uint64_t before = files_[current_].lines_before + number_;
+    files_[++current_].lines_before = before;
     open_current();
   }
 }
 
 void LineReader::rewind() {
   current_ = 0;
-  lines_before_ = 0;
   open_current();
+}
+
+std::string LineReader::where_of(uint64_t line) const {
+  size_t file = current_;
+  while (files_[file].lines_before >= line) --file;
+  if (files_.size() == 1) return fmt::format("line {}", line);
+  return fmt::format("{} line {}", files_[file].name, line - files_[file].lines_before);
 }
 
 }  // namespace maniple

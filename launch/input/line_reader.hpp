@@ -55,12 +55,15 @@ class LineReader {
   // (input) if the file cannot be read, is of a foreign kind, or was changed since it was opened.
   std::optional<Line> next();
   void rewind();
+  // "line 3", of a line that next() has returned, with its file where there are several.
+  std::string where_of(uint64_t line) const;
 
  private:
   struct File {
     std::string name;
     struct stat opened;  // status of the opened file, which may be a pipe
     FileDescriptor descriptor;
+    uint64_t lines_before = 0;  // in the files before it, once they are read
   };
 
   void open_current();
@@ -80,9 +83,8 @@ class LineReader {
   bool begun_ = false;
   bool of_text_ = false;
   std::string buffer_;
-  size_t used_ = 0;            // of the buffer
-  uint64_t lines_before_ = 0;  // in the files before the current one
-  uint64_t number_ = 0;        // in the current file
+  size_t used_ = 0;      // of the buffer
+  uint64_t number_ = 0;  // in the current file
 };
 
 }  // namespace maniple

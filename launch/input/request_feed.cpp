@@ -83,11 +83,17 @@ PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line
 }
 
 PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) const {
+  if (parsed.label.model.empty()) parsed.label.model = options_.model_name;
   parsed.label.seed = parsed.sampling.seed.value_or(request_seed(options_.run_seed, parsed.label.id));
+  parsed.label.default_length = options_.default_length && !parsed.sampling.max_tokens &&
+                                parsed.label.shape == RequestShape::plain && !parsed.chat;
   PreparedRequest prepared{request, parsed.label, {}, parsed.error};
   if (!prepared.error.empty()) return prepared;
   GenerationRequest& built = prepared.request = options_.defaults;
   built.id = request;
+  const RequestShape shape = parsed.label.shape;
+  if (options_.default_temperature && shape != RequestShape::plain) built.sampling.temperature = 1;
+  if (options_.default_length && shape == RequestShape::completion) built.sampling.max_tokens = 16;
   parsed.sampling.apply_to(built);
   built.sampling.seed = parsed.label.seed;
   built.sampling.open_ended = options_.unlimited_chats && parsed.chat && !parsed.sampling.max_tokens;
@@ -103,7 +109,20 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
 std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
   if (!line.chat && !line.prompt) return std::move(line.tokens);
   if (!options_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
-  return options_.tokenizer->encode(line.chat ? options_.render_chat(*line.chat) : *line.prompt, !line.chat);
+  if (line.chat) return options_.tokenizer->encode(options_.render_chat(*line.chat), false);
+  std::vector<int32_t> prompt = options_.tokenizer->encode(*line.prompt, true);
+  if (options_.note && !noted_) note_doubled_start(prompt, line.label.id);
+  return prompt;
+}
+
+void RequestReader::note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const {
+  if (prompt.size() < 2 || prompt[0] != prompt[1] || !options_.tokenizer->is_special(prompt[0])) return;
+  noted_ = true;
+  options_.note(
+      fmt::format("the prompt of {} begins with {}, and the tokenizer puts one before every prompt: the "
+                  "model sees two; leave "
+                  "it out",
+                  id, options_.tokenizer->token_text(prompt[0]).value_or("a special token")));
 }
 
 // Looks one request ahead, because suspects run only after the input has ended and nothing else runs.

@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <thread>
 
 namespace maniple {
@@ -29,7 +30,11 @@ class RequestReader {
   struct Options {
     const Tokenizer* tokenizer = nullptr;
     RenderChat render_chat;
+    std::string model_name;                        // for results of bodies that name no model
+    std::function<void(const std::string&)> note;  // tells users, from the reading thread; may be empty
     GenerationRequest defaults;
+    // Neither the command line nor the model states one: bodies in OpenAI's shape then get its defaults.
+    bool default_temperature = false, default_length = false;
     bool unlimited_chats = false;  // chats without max_tokens are open-ended
     uint64_t run_seed = 0;
     Shard shard;
@@ -60,11 +65,13 @@ class RequestReader {
   PreparedRequest prepare(RequestId request, const LineReader::Line& line) const;
   PreparedRequest prepare(RequestId request, RequestLine parsed) const;
   std::vector<int32_t> tokens_of(RequestLine& line) const;
+  void note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const;
   bool put(PreparedRequest prepared, const std::stop_token& stop);
 
   Lines lines_;
   const Options options_;
   std::atomic<uint64_t> lines_read_ = 0;
+  mutable bool noted_ = false;  // the reading thread's
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<PreparedRequest> queue_;

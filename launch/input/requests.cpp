@@ -57,6 +57,11 @@ void refuse_bad_lines(const std::string& name, const std::vector<std::string>& c
       "the whole input is checked before anything is loaded or computed", "correct these lines");
 }
 
+// Whether the field only says that there are no tools to call.
+bool calls_nothing(const JsonFields& body, std::string_view name) {
+  return name == "tool_choice" && *body.find(name) == "none" && body.is_neutral("tools", {});
+}
+
 // Refuses fields for unsupported features, unless they hold the value that changes nothing.
 void check_neutral(const JsonFields& body) {
   static const auto neutral = nlohmann::ordered_json::parse(R"({
@@ -64,18 +69,24 @@ void check_neutral(const JsonFields& body) {
       "presence_penalty": 0, "logit_bias": {}, "echo": false, "suffix": "", "tool_choice": "auto",
       "parallel_tool_calls": true, "store": false, "response_format": {"type": "text"}})");
   for (const auto& [name, value] : neutral.items())
-    if (const json* given = body.find(name); given && *given != json(value))
+    if (const json* given = body.find(name); given && *given != json(value) && !calls_nothing(body, name))
       body.refuse(name, fmt::format("{} only", value.dump()));
 }
 
-void read_completion(const JsonFields& body, RequestLine& request) {
+void read_completion(const JsonFields& body, RequestLine& request, const std::string& where) {
+  constexpr std::string_view form = "a text or a list of token ids, or a list with one of these";
   const json* prompt = body.find("prompt");
-  if (!prompt || !(prompt->is_string() || prompt->is_array()))
-    body.refuse("prompt", "a text or a list of token ids");
-  if (prompt->is_string())
+  if (prompt && prompt->is_array() && prompt->size() == 1 && !(*prompt)[0].is_number())
+    prompt = &(*prompt)[0];
+  if (!prompt || !(prompt->is_string() || prompt->is_array())) body.refuse("prompt", form);
+  if (prompt->is_string()) {
     request.prompt = prompt->get<std::string>();
-  else
-    request.tokens = body.token_ids("prompt");
+  } else {
+    if (std::ranges::any_of(*prompt, [](const json& id) { return !id.is_number(); }))
+      body.refuse("prompt", form);
+    const json alone{{"prompt", *prompt}};
+    request.tokens = JsonFields(alone, where, "body").token_ids("prompt");
+  }
   if (const auto alternatives = whole<int32_t>(body, "logprobs", request.error))
     request.sampling.logprobs = alternatives;
 }
@@ -118,13 +129,13 @@ RequestLine parse_batch_request(const json& object, const std::string& where) {
   const JsonFields body = line.object("body");
   check_names(object["body"], chat ? chat_body : completion_body, where);
   check_neutral(body);
-  request.label.model = body.text("model");
+  request.label.model = body.text_or("model", "");
   body.text_or("user", "");
   request.sampling = sampling_of(body, request.error);
   if (chat)
     read_chat(body, request);
   else
-    read_completion(body, request);
+    read_completion(body, request, where);
   return request;
 }
 
@@ -166,6 +177,7 @@ RequestLine parse_request(const LineReader::Line& line) {
   nlohmann::ordered_json& asked = batch ? ordered["body"] : ordered;
   const auto messages = asked.find("messages");
   if (messages == asked.end() || messages->is_null()) return request;
+  if (batch) read_arguments(*messages);
   if (const std::optional<std::string> reason = reason_against_content(*messages))
     fail(ExitCode::input, "{}: {}", line.where, *reason);
   request.chat = std::make_shared<nlohmann::ordered_json>(std::move(asked));
@@ -191,19 +203,20 @@ InputSummary validate_requests(LineReader& reader) {
     if (++bad_lines <= max_shown) complaints.push_back(std::move(complaint));
   };
   std::unordered_map<uint64_t, uint64_t> lines;  // line of each hashed id
-  std::optional<RequestLabel> first_batch;
+  std::string model;                             // of the first body that names one
   while (const std::optional<LineReader::Line> line = reader.next()) {
     try {
       const RequestLine request = parse_request(*line);
       const RequestLabel& label = request.label;
       const auto [first, fresh] = lines.emplace(request_seed(0, label.id), line->number);
       if (!fresh)
-        complain(fmt::format("{}: the id {} is that of line {}", line->where, label.id, first->second));
+        complain(fmt::format("{}: the id {} is that of {}", line->where, label.id,
+                             reader.where_of(first->second)));
       const bool batch = label.shape != RequestShape::plain;
-      if (batch && !first_batch) first_batch = label;
-      if (batch && label.model != first_batch->model)
+      if (model.empty()) model = label.model;
+      if (!label.model.empty() && label.model != model)
         complain(fmt::format("{}: the model is {}, but {} before; a run has one model", line->where,
-                             shown(json(label.model)), shown(json(first_batch->model))));
+                             shown(json(label.model)), shown(json(model))));
       const auto note_first = [&](std::string& place, bool is_one) {
         if (place.empty() && is_one) place = line->where;
       };
@@ -224,10 +237,12 @@ InputSummary validate_requests(LineReader& reader) {
 
 GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated) {
   GenerationRequest request;
-  request.sampling.temperature = static_cast<float>(suggested.temperature);
+  request.sampling.temperature = static_cast<float>(suggested.temperature.value_or(0.0));
   request.sampling.top_k = suggested.top_k;
   request.sampling.top_p = static_cast<float>(suggested.top_p);
   request.sampling.min_p = static_cast<float>(suggested.min_p);
+  request.sampling.max_tokens = suggested.max_tokens.value_or(request.sampling.max_tokens);
+  request.stop = suggested.stop;
   stated.apply_to(request);
   return request;
 }

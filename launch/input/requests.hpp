@@ -27,8 +27,9 @@ enum class RequestShape : uint8_t { plain, completion, chat };
 struct RequestLabel {
   std::string id;  // as JSON, so 7 and "7" differ; the line number if there is none
   RequestShape shape = RequestShape::plain;
-  std::string model = {};  // as the request calls it; batch shapes only
-  uint64_t seed = 0;       // in use
+  std::string model = {};       // as the request calls it; batch shapes only
+  uint64_t seed = 0;            // in use
+  bool default_length = false;  // nobody stated a limit: a plain prompt that reaches it is told of
 };
 
 struct RequestLine {
@@ -60,7 +61,7 @@ struct InputSummary {
 // errors and the count of the others. Keeps only hashed ids in memory.
 InputSummary validate_requests(LineReader& reader);
 
-// The model's suggested settings, overridden by those of the command line.
+// The model's suggested settings, overridden by those of the command line. Greedy where neither says anything.
 GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated);
 
 // A seed for a request that has none, from the run's seed and the id alone: XXH3 of the id, seeded with the run's seed.

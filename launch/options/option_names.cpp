@@ -75,6 +75,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> option_o
   const std::string fitting = alternatives(refusal.fitting);
   switch (refusal.field) {
     case max_model_len:
+      if (refusal.limit == "sliding_window")
+        throw Error(
+            ExitCode::input,
+            fmt::format("the model's sliding_window is {} tokens, and a context of {} is longer",
+                        refusal.limit_value, refusal.value),
+            "attention to the last tokens alone is not supported; a context that fits the window needs none",
+            "--max-model-len " + fitting);
       fail(ExitCode::usage,
            "--max-model-len {} is longer than the model's {} {}; use --max-model-len {} or less",
            refusal.value, refusal.limit_value, refusal.limit, fitting);

@@ -38,6 +38,8 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("chat", on(options.chat),
               "the prompt is a user's message: the model's chat template makes it a prompt");
   grammar.add("system", text("TEXT", options.system), "with --chat: the system's message before it");
+  grammar.add("chat-template", text("NAME", options.chat_template),
+              "the one of this name, of a model with several");
   grammar.add("in", texts("FILE...", options.in).repeated(),
               "JSON lines, or FILE.txt with a prompt a line; also packed (gzip, zstd); - for stdin");
   grammar.add("follow", on(options.follow),
@@ -190,6 +192,7 @@ CommandLine parse_tokenize(std::span<const std::string> args) {
   grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("decode", on(options.decode), "the other way: token ids to text");
   grammar.add("chat", on(options.chat), "chat requests to their prompts and token ids");
+  grammar.add("chat-template", text("NAME", options.chat_template), "with --chat: the one of this name");
   grammar.add("special", on(options.special),
               "add special tokens as the tokenizer's template says (generate does); --decode: show them");
   if (const auto help = grammar.parse(args)) return Notice{*help};

@@ -52,11 +52,13 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   std::vector<std::string> in;        // paths, or "-" for stdin; exactly one of prompt and in is set
   bool chat = false;                  // the prompt, or each line of text files, is a user's message
   std::optional<std::string> system;  // the system message before it; only with chat
-  bool follow = false;                // `in` is one pipe, served as its lines arrive
-  std::optional<std::string> out;     // a path, or "-" for stdout
-  Overwrite overwrite;                // main sets `requeued`, here and below
-  SamplingFields sampling;            // without seed: a request's seed follows from the run's
-  std::optional<uint64_t> seed;       // of the run
+  std::optional<std::string>
+      chat_template;               // its name; absent: "default", or "tool_use" where there are tools
+  bool follow = false;             // `in` is one pipe, served as its lines arrive
+  std::optional<std::string> out;  // a path, or "-" for stdout
+  Overwrite overwrite;             // main sets `requeued`, here and below
+  SamplingFields sampling;         // without seed: a request's seed follows from the run's
+  std::optional<uint64_t> seed;    // of the run
   Shard shard;
   FailOn fail_on;
   bool quiet = false;  // stderr has warnings and errors only
@@ -134,7 +136,8 @@ struct TokenizeOptions {
   std::string out = "-";
   Overwrite overwrite;
   bool decode = false;
-  bool chat = false;     // lines are chat requests; neither with decode nor with special
+  bool chat = false;  // lines are chat requests; neither with decode nor with special
+  std::optional<std::string> chat_template;
   bool special = false;  // encode: apply the tokenizer's template; decode: keep special tokens in the text
 };
 

@@ -83,6 +83,9 @@ void Results::finished(Completion completion) {
   if (!completion.error.empty()) {
     ++failed_;
     last_error_ = completion.error;
+  } else if (label.mapped().default_length && completion.reason == FinishReason::length &&
+             completion.tokens.size() == SamplingParams{}.max_tokens) {
+    ++cut_at_default_;
   }
   const size_t bytes = bytes_of(completion);
   waiting_bytes_ += bytes;

@@ -91,6 +91,7 @@ class Results : public CompletionSink, public RequestOrder {
 
   size_t done() const { return done_; }
   size_t failed() const { return failed_; }
+  size_t cut_at_default() const { return cut_at_default_; }  // plain prompts, by a limit that nobody stated
   const std::string& last_error() const { return last_error_; }
 
  private:
@@ -105,6 +106,7 @@ class Results : public CompletionSink, public RequestOrder {
   std::unordered_map<RequestId, RequestLabel> labels_;  // of requests that have not ended
   size_t done_ = 0;
   size_t failed_ = 0;
+  size_t cut_at_default_ = 0;
   std::string last_error_;
   std::atomic<size_t> waiting_bytes_ = 0;  // of completions that are not stored yet
   size_t streamed_ = 0;                    // the writer thread's: bytes of bare text already written

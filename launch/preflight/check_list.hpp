@@ -19,6 +19,7 @@ std::optional<Finding> check_heterogeneous_job(const JobFacts& s);
 std::optional<Finding> check_idle_tasks(const JobFacts& s);
 std::optional<Finding> check_threads(const JobFacts& s);
 std::optional<Finding> check_processors(const JobFacts& s);
+std::optional<Finding> check_reads(const JobFacts& s);
 
 // memory_checks.cpp: room in the KV cache for a request, on a node for the weights of its ranks, in /dev/shm for their sums.
 std::optional<Finding> check_cache(const JobFacts& s);

@@ -253,6 +253,7 @@ bool in_tensor_groups_on_gpus(const JobFacts& s) {
   return with_several_gpus_a_node(s) && s.plan.grid.tensor > 1;
 }
 bool on_several_nodes(const JobFacts& s) { return num_nodes(s) > 1; }
+bool with_ranks_beside_each_other(const JobFacts& s) { return num_nodes(s) < static_cast<int>(s.size()); }
 bool on_fabric(const JobFacts& s) {
   return std::ranges::any_of(s.ranks, [](const RankFacts& facts) { return !facts.fabric.empty(); });
 }
@@ -280,6 +281,7 @@ constexpr std::array checks{
     Check{"GPUs of a node see each other", with_several_gpus_a_node, check_gpu_isolation},
     Check{"GPUs of a tensor group reach each other", in_tensor_groups_on_gpus, check_gpu_peers},
     Check{"CPUs near the GPU", with_known_numa_nodes, check_gpu_numa},
+    Check{"Open MPI inside a node", with_ranks_beside_each_other, check_reads},
     Check{"CPUs of each rank", always, check_cpu_masks},
     Check{"CPUs for all threads", with_threads, check_threads},
     Check{"room in the KV cache", with_model, check_cache},

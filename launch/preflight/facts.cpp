@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -16,6 +17,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -31,7 +33,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockReading, middle, slack)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, cpu_paths, numa_nodes, locked_memory,
                                    open_files, core_size, huge_pages, free_memory, shared_memory,
                                    memory_limit, free_addresses, addresses, fabric, subnets, gpus,
-                                   gpus_of_node, versions, clock, run_dir, weight_bytes, kv_bytes)
+                                   gpus_of_node, reads_processes, versions, clock, run_dir, weight_bytes,
+                                   kv_bytes)
 
 namespace {
 
@@ -45,6 +48,17 @@ std::vector<int> own_mask() {
   for (size_t cpu = 0; cpu < max_cpus; ++cpu)
     if (CPU_ISSET_S(cpu, bytes, set.data())) cpus.push_back(static_cast<int>(cpu));
   return cpus;
+}
+
+// Open MPI reads long messages from the memory of a rank on the node. Containers that forbid it forbid it for a process's own memory too.
+bool reads_processes() {
+  const char* const transports = std::getenv("OMPI_MCA_btl");
+  const char* const copies = std::getenv("OMPI_MCA_btl_vader_single_copy_mechanism");
+  if (transports && std::string_view(transports).find("vader") == std::string_view::npos) return true;
+  if (copies && std::string_view(copies) != "cma") return true;
+  char from = 1, to = 0;
+  const iovec local{&to, 1}, remote{&from, 1};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
 // Names in a folder, sorted; none if there is no such folder.
@@ -205,6 +219,7 @@ RankFacts read_facts(const fs::path& root) {
   facts.subnets = reachable_subnets(root);
   facts.gpus = visible_gpu_facts(root);
   facts.gpus_of_node = static_cast<int>(names_in(root / "proc/driver/nvidia/gpus").size());
+  facts.reads_processes = reads_processes();
   facts.versions = loaded_versions(root);
   return facts;
 }

@@ -62,6 +62,7 @@ struct RankFacts {
   std::vector<Subnet> subnets;
   std::vector<GpuFacts> gpus;                   // visible ones
   int gpus_of_node = 0;                         // that its NVIDIA driver knows, visible or not
+  bool reads_processes = true;                  // or Open MPI does not try to
   std::map<std::string, std::string> versions;  // of what must be the same everywhere
   ClockReading clock;
   StorageFacts run_dir;

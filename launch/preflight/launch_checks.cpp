@@ -49,6 +49,21 @@ std::optional<Finding> check_threads(const JobFacts& s) {
                   threads)};
 }
 
+std::optional<Finding> check_reads(const JobFacts& s) {
+  const std::vector<int> unable = ranks_where(s, [&](size_t rank) {
+    const auto mpi = s.ranks[rank].versions.find("libmpi");
+    return !s.ranks[rank].reads_processes && mpi != s.ranks[rank].versions.end() &&
+           mpi->second.starts_with("libmpi.so.40");
+  });
+  if (unable.empty()) return std::nullopt;
+  return Finding{warning,
+                 fmt::format("{} ({}) may not read the memory of other processes (process_vm_readv)",
+                             ranks_text(unable), hosts_text(s, unable)),
+                 "Open MPI tries it for every long message, and writes \"Read -1\" each time; a container's "
+                 "default forbids it",
+                 "export OMPI_MCA_btl_vader_single_copy_mechanism=none (Open MPI 5: OMPI_MCA_smsc=^cma)"};
+}
+
 // The path decides the last bits, so a run keeps the path that it was begun with.
 std::optional<Finding> check_processors(const JobFacts& s) {
   const std::string path(name_of(s.options.engine.backend.cpu_path));

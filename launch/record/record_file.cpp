@@ -138,7 +138,8 @@ StoredTable read_table(const Hdf5Calls& hdf5, hid_t file, const std::string& nam
 
 Record read_hdf5(const fs::path& path) {
   const Hdf5Calls hdf5(ExitCode::input, fmt::format("cannot read {}", path.string()));
-  const Hdf5Handle file = hdf5.own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  const Hdf5Handle access = hdf5.unlocked();
+  const Hdf5Handle file = hdf5.own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (hdf5.read_attribute(file.get(), "schema") != record_schema)
     fail(ExitCode::input, "{} is an HDF5 file, and no record of a run", path.string());
   Record record;

@@ -1,5 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <launch/record/schema.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/control/observer.hpp>
 
 #include <nlohmann/json.hpp>
@@ -181,7 +182,7 @@ std::vector<RecordTable> parse_schema(std::string_view json, std::string_view wh
   }
   return tables;
 } catch (const nlohmann::json::exception& error) {
-  fail(ExitCode::input, "{}: its schema cannot be understood: {}", where, error.what());
+  fail(ExitCode::input, "{}: its schema cannot be understood: {}", where, json_flaw(json, error));
 }
 
 }  // namespace maniple

@@ -4,6 +4,7 @@
 #include <launch/output/output_file.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/scaling/study.hpp>
+#include <runtime/checkpoint/json_fields.hpp>
 
 #include <fmt/ranges.h>
 #include <boost/algorithm/string/replace.hpp>
@@ -82,7 +83,8 @@ Study parse_study(const std::string& text, const fs::path& file) try {
     fail(ExitCode::input, "{} has no points or rounds, or impossible ones", file.string());
   return study;
 } catch (const nlohmann::json::exception& error) {
-  throw Error(ExitCode::input, fmt::format("{} cannot be understood: {}", file.string(), error.what()), "",
+  throw Error(ExitCode::input,
+              fmt::format("{} cannot be understood: {}", file.string(), json_flaw(text, error)), "",
               "plan the study again in another folder");
 }
 

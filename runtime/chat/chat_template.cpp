@@ -2,9 +2,10 @@
 #include <runtime/chat/lexer.hpp>
 #include <runtime/chat/program.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/text/utf8.hpp>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace maniple {
@@ -19,9 +20,6 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-
-constexpr const char* special_token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                               "pad_token", "cls_token", "mask_token"};
 
 using Programs = std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>>;
 
@@ -51,21 +49,19 @@ Programs programs_of(const JsonFields& fields, std::string_view where) {
   return programs;
 }
 
-Programs find_programs(const ModelFiles& files, const json& tokenizer_config) {
-  if (files.has("chat_template.jinja")) return {{"default", compiled(files.text("chat_template.jinja"))}};
-  const JsonFields config(tokenizer_config, "tokenizer_config.json");
-  if (config.find("chat_template")) return programs_of(config, "tokenizer_config.json");
-  const json beside = read_object(files, "chat_template.json");
-  return programs_of(JsonFields(beside, "chat_template.json"), "chat_template.json");
-}
-
-std::map<std::string, std::string> special_tokens_of(const json& tokenizer_config) {
-  const JsonFields fields(tokenizer_config, "tokenizer_config.json");
-  std::map<std::string, std::string> tokens;
-  for (const char* name : special_token_names)
-    if (const json* token = fields.find(name))
-      tokens[name] = token->is_object() ? fields.object(name).text("content") : fields.text(name);
-  return tokens;
+// The files of templates, where there are any, else what tokenizer_config.json or chat_template.json holds. As in transformers.
+Programs find_programs(const ModelFiles& files) {
+  Programs programs;
+  if (files.has("chat_template.jinja")) programs["default"] = compiled(files.text("chat_template.jinja"));
+  for (const std::string& name : files.names())
+    if (name.starts_with(templates_folder))
+      programs[std::filesystem::path(name).stem()] = compiled(files.text(name));
+  for (const std::string_view name : {"tokenizer_config.json", "chat_template.json"}) {
+    if (!programs.empty()) return programs;
+    const json object = read_object(files, name);
+    programs = programs_of(JsonFields(object, name), name);
+  }
+  return programs;
 }
 
 // A conversation that may contain a message of this role.
@@ -87,23 +83,33 @@ ordered_json conversation_with(std::string_view role, const ordered_json& conten
 }  // namespace
 
 ChatTemplate ChatTemplate::from_text(std::string_view source) {
-  return {{{"default", compiled(source)}}, {}};
+  return {{{"default", compiled(source)}}, {}, {}};
 }
 
-ChatTemplate ChatTemplate::load(const ModelFiles& files) {
-  const json tokenizer_config = read_object(files, "tokenizer_config.json");
-  auto programs = find_programs(files, tokenizer_config);
-  if (!programs.contains("default"))
+ChatTemplate ChatTemplate::load(const ModelFiles& files, const std::optional<std::string>& name) {
+  Programs programs = find_programs(files);
+  if (const std::string wanted = name.value_or("default"); !programs.contains(wanted)) {
+    std::vector<std::string_view> there;
+    for (const auto& [each, program] : programs) there.push_back(each);
+    if (name || !there.empty())
+      throw Error(
+          ExitCode::input, fmt::format("{} holds no chat template \"{}\"", files.where(), wanted),
+          fmt::format("it holds {}", there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
+          there.empty() ? "leave --chat-template out, or use the instruct model"
+                        : fmt::format("--chat-template {}", there[0]));
     throw Error(ExitCode::input, fmt::format("{} holds no chat template", files.where()),
                 "without one, chat messages do not become a prompt",
                 "use the instruct model, or put the template into chat_template.jinja beside tokenizer.json");
-  return {std::move(programs), special_tokens_of(tokenizer_config)};
+  }
+  std::map<std::string, std::string> tokens;
+  for (const auto& [token, setting] : read_token_settings(files).named) tokens[token] = setting.content;
+  return {std::move(programs), std::move(tokens), name};
 }
 
 // Tests the support for content parts here, once, and not for each message.
 ChatTemplate::ChatTemplate(std::map<std::string, std::shared_ptr<const jinja::Program>, std::less<>> programs,
-                           std::map<std::string, std::string> special_tokens)
-    : programs_(std::move(programs)), special_tokens_(std::move(special_tokens)) {
+                           std::map<std::string, std::string> special_tokens, std::optional<std::string> name)
+    : programs_(std::move(programs)), special_tokens_(std::move(special_tokens)), name_(std::move(name)) {
   for (const char* role : {"system", "developer", "user", "assistant", "tool", "function", "ipython"})
     if (shows_parts(role)) roles_with_parts_.insert(role);
 }
@@ -111,9 +117,8 @@ ChatTemplate::ChatTemplate(std::map<std::string, std::shared_ptr<const jinja::Pr
 std::string ChatTemplate::render(const ordered_json& variables, std::time_t now) const {
   const auto tools = variables.find("tools");
   const bool has_tools = tools != variables.end() && !tools->is_null();
-  const auto with_tools = programs_.find("tool_use");
-  const auto& program =
-      has_tools && with_tools != programs_.end() ? with_tools->second : programs_.at("default");
+  const bool for_tools = has_tools && !name_ && programs_.contains("tool_use");
+  const auto& program = programs_.at(for_tools ? "tool_use" : name_.value_or("default"));
   jinja::Run run;
   std::string prompt;
   try {

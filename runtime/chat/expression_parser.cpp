@@ -135,7 +135,12 @@ Expression ExpressionParser::unary(bool with_filters) {
   const Level level(*this);
   const std::string sign = accept_any({"-", "+"});
   Expression value = sign.empty() ? primary() : unary(false);
-  if (!sign.empty()) value = make([sign, value](Frame& frame) { return binary(sign, 0, value(frame)); });
+  if (!sign.empty())
+    value = make([sign, value](Frame& frame) -> Value {
+      const Value operand = value(frame);
+      if (const double* number = operand.as<double>()) return sign == "-" ? -*number : *number;
+      return binary(sign, 0, operand);
+    });
   value = postfix(value);
   return with_filters ? filtered(value) : value;
 }
@@ -173,8 +178,10 @@ Expression ExpressionParser::name(const std::string& name) {
   if (name == "true" || name == "True") return constant(true);
   if (name == "false" || name == "False") return constant(false);
   if (name == "none" || name == "None") return constant(None{});
-  if (in_macro_ && (name == "varargs" || name == "kwargs" || name == "caller"))
+  if (in_macro_ && (name == "varargs" || name == "kwargs" || name == "caller")) {
+    caught_.insert(name);
     return make([name](Frame&) -> Value { throw TemplateError(name + " in a macro is not supported"); });
+  }
   return make([name](Frame& frame) -> Value {
     const Value* found = frame.scope->find(name);
     return found ? *found : Undefined{fmt::format("{} is undefined", name)};

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -110,6 +111,7 @@ class ExpressionParser : protected TokenReader {
   // Counts the functions made for one tag, {{ }} or {% %}, from 0.
   void begin_tag() { made_in_tag_ = 0; }
   bool in_macro_ = false;
+  std::set<std::string, std::less<>> caught_;  // names of a macro's further arguments that its body uses
 
  private:
   Expression constant(Value value);

@@ -174,8 +174,10 @@ Value attribute(const Value& value, const std::string& name) {
   if (auto found = method(value, name)) return *found;
   const auto* dict = value.as<Dict>();
   const auto* attributes = value.as<Namespace>();
+  const auto* function = value.as<Function>();
   const Value* found = dict         ? find(dict->entries, name)
                        : attributes ? find(attributes->entries, name)
+                       : function   ? find(function->attributes, name)
                                     : nullptr;
   return found ? *found
                : Undefined{

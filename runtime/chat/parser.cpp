@@ -17,28 +17,41 @@ struct Macro {
   std::string name;
   std::vector<Parameter> parameters;
   Body body;
+  std::set<std::string, std::less<>> caught;  // of varargs, kwargs and caller: those in its body
 };
+
+// What a template can read of a macro, as in Jinja.
+Entries attributes_of(const Macro& macro) {
+  Items names;
+  for (const Parameter& parameter : macro.parameters) names.emplace_back(parameter.name);
+  return {{"name", macro.name},
+          {"arguments", {Sequence::Kind::tuple, std::move(names)}},
+          {"catch_kwargs", macro.caught.contains("kwargs")},
+          {"catch_varargs", macro.caught.contains("varargs")},
+          {"caller", macro.caught.contains("caller")}};
+}
 
 // A macro sees the scope of its definition as it is during the call. It does not own the
 // scope, which owns it.
 Value bind_macro(const std::shared_ptr<const Macro>& macro, const std::shared_ptr<Scope>& scope) {
   return Function{[macro, around = std::weak_ptr<Scope>(scope)](Arguments& arguments, Frame& frame) -> Value {
-    const std::shared_ptr<Scope> definition = around.lock();
-    if (!definition)
-      throw TemplateError(
-          fmt::format("the macro {} is called outside the block that defines it", macro->name));
-    std::string output;
-    Frame inside = Frame{definition, output, frame.run}.inner();
-    for (const Parameter& parameter : macro->parameters) {
-      std::optional<Value> given = arguments.take(parameter.name);
-      if (!given && parameter.otherwise) given = (*parameter.otherwise)(inside);
-      inside.scope->names[parameter.name] = given.value_or(
-          Undefined{fmt::format("the argument {} of macro {} is not given", parameter.name, macro->name)});
-    }
-    arguments.finish();
-    run_body(macro->body, inside);
-    return output;
-  }};
+                    const std::shared_ptr<Scope> definition = around.lock();
+                    if (!definition)
+                      throw TemplateError(fmt::format(
+                          "the macro {} is called outside the block that defines it", macro->name));
+                    std::string output;
+                    Frame inside = Frame{definition, output, frame.run}.inner();
+                    for (const Parameter& parameter : macro->parameters) {
+                      std::optional<Value> given = arguments.take(parameter.name);
+                      if (!given && parameter.otherwise) given = (*parameter.otherwise)(inside);
+                      inside.scope->names[parameter.name] = given.value_or(Undefined{fmt::format(
+                          "the argument {} of macro {} is not given", parameter.name, macro->name)});
+                    }
+                    arguments.finish();
+                    run_body(macro->body, inside);
+                    return output;
+                  },
+                  attributes_of(*macro)};
 }
 
 constexpr size_t work_of_round = 1024;  // bytes of a scope and the loop variable with its twelve names
@@ -262,7 +275,7 @@ class Parser : private ExpressionParser {
   }
 
   Action macro() {
-    Macro macro{take_name(), {}, {}};
+    Macro macro{take_name(), {}, {}, {}};
     expect("(");
     list(")", [&] {
       Parameter parameter{take_name(), {}};
@@ -271,7 +284,9 @@ class Parser : private ExpressionParser {
     });
     const bool was_in_macro = std::exchange(in_macro_, true);
     const int loops = std::exchange(loops_, 0);
+    std::swap(macro.caught, caught_);
     macro.body = block("endmacro");
+    std::swap(macro.caught, caught_);
     in_macro_ = was_in_macro;
     loops_ = loops;
     return [macro = std::make_shared<const Macro>(std::move(macro))](Frame& frame) {

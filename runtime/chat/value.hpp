@@ -50,6 +50,7 @@ struct Namespace {
 };
 struct Function {
   std::function<Value(Arguments&, Frame&)> call;
+  Entries attributes = {};  // of a macro
 };
 
 class Value {

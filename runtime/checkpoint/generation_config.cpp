@@ -11,26 +11,50 @@ using nlohmann::json;
 
 namespace {
 
-// Settings that would change the text, each with the number that changes nothing.
+// Settings that would change the text, each with the number that changes nothing (nothing: absent, empty or false). README.md lists all
+// fields of the file.
 constexpr std::pair<std::string_view, std::optional<double>> unsupported[] = {
-    {"repetition_penalty", 1},
+    {"begin_suppress_tokens", {}},
+    {"bad_words_ids", {}},
+    {"constraints", {}},
+    {"diversity_penalty", 0},
+    {"dola_layers", {}},
     {"encoder_repetition_penalty", 1},
-    {"no_repeat_ngram_size", 0},
-    {"typical_p", 1},
     {"epsilon_cutoff", 0},
     {"eta_cutoff", 0},
-    {"num_beams", 1},
-    {"penalty_alpha", 0},
-    {"min_length", 0},
-    {"min_new_tokens", 0},
-    {"guidance_scale", 1},
-    {"bad_words_ids", {}},
-    {"sequence_bias", {}},
-    {"suppress_tokens", {}},
-    {"begin_suppress_tokens", {}},
+    {"exponential_decay_length_penalty", {}},
+    {"force_words_ids", {}},
     {"forced_bos_token_id", {}},
     {"forced_eos_token_id", {}},
+    {"guidance_scale", 1},
+    {"max_time", {}},
+    {"min_length", 0},
+    {"min_new_tokens", 0},
+    {"no_repeat_ngram_size", 0},
+    {"num_beams", 1},
+    {"num_return_sequences", 1},
+    {"penalty_alpha", 0},
+    {"remove_invalid_values", {}},
+    {"repetition_penalty", 1},
+    {"sequence_bias", {}},
+    {"suppress_tokens", {}},
+    {"token_healing", {}},
+    {"top_h", {}},
+    {"typical_p", 1},
+    {"watermarking_config", {}},
 };
+
+std::vector<std::string> stop_strings(const JsonFields& fields) {
+  const json* value = fields.find("stop_strings");
+  std::vector<std::string> stops;
+  if (!value) return stops;
+  for (const json& stop : value->is_array() ? *value : json::array({*value})) {
+    if (!stop.is_string() || stop.get_ref<const std::string&>().empty())
+      fields.refuse("stop_strings", "a text that is not empty, or a list of such");
+    stops.push_back(stop);
+  }
+  return stops;
+}
 
 }  // namespace
 
@@ -40,25 +64,21 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
   GenerationConfig config;
   config.eos_token_ids = fields.token_ids("eos_token_id");
   for (const auto& [name, neutral] : unsupported)
-    if (!fields.is_neutral(name, neutral))
+    if (!fields.is_neutral(name, neutral) && *fields.find(name) != false)
       config.warnings.push_back(fmt::format("{}: {} is {}, which is not supported and has no effect", where,
                                             name, shown(*fields.find(name))));
-  if (!fields.boolean_or("do_sample", false)) return config;
+  config.stop = stop_strings(fields);
+  if (fields.find("max_new_tokens"))
+    config.max_tokens = static_cast<uint32_t>(fields.integer("max_new_tokens", 1, UINT32_MAX));
+  if (!fields.boolean_or("do_sample", false)) {
+    if (fields.find("do_sample")) config.temperature = 0.0;
+    return config;
+  }
   config.temperature = fields.number_or("temperature", 1.0, 0.0, 1e6);
-  config.top_k = static_cast<int32_t>(fields.integer_or("top_k", 0, 0, INT32_MAX));
+  config.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.integer_or("top_k", 0, -1, INT32_MAX)));
   config.top_p = fields.number_or("top_p", 1.0, 1e-12, 1.0);
   config.min_p = fields.number_or("min_p", 0.0, 0.0, 1.0);
   return config;
-}
-
-std::optional<std::string> read_eos_token(const ModelFiles& files) {
-  constexpr std::string_view name = "tokenizer_config.json";
-  if (!files.has(name)) return {};
-  const json parsed = parse_json(files.text(name), files.where(name));
-  const JsonFields fields(parsed, files.where(name));
-  const json* token = fields.find("eos_token");
-  if (!token) return {};
-  return token->is_object() ? fields.object("eos_token").text("content") : fields.text("eos_token");
 }
 
 std::vector<int32_t> union_of_eos(std::span<const int32_t> config, std::span<const int32_t> generation_config,

@@ -18,10 +18,19 @@ std::string reason_of(int error) { return std::generic_category().message(error)
 
 }  // namespace
 
+std::string target_text(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  return error || std::filesystem::exists(path, error)
+             ? ""
+             : fmt::format(": it is a link to {}, which is not there", target.string());
+}
+
 // O_NONBLOCK: opening a named pipe must not wait for its writer. It has no effect on a regular file.
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!descriptor_) fail(ExitCode::input, "cannot open {}: {}", path_.string(), reason_of(errno));
+  if (!descriptor_)
+    fail(ExitCode::input, "cannot open {}: {}{}", path_.string(), reason_of(errno), target_text(path_));
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0)
     fail(ExitCode::input, "cannot read the size of {}: {}", path_.string(), reason_of(errno));

@@ -7,8 +7,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace maniple {
+
+// ": it is a link to X, which is not there"; empty for what is no such link.
+std::string target_text(const std::filesystem::path& path);
 
 // Every failure is an Error with ExitCode::input that names the file. Uses pread, not mmap: a file that
 // shrinks or vanishes under the job is such an error, not a SIGBUS.

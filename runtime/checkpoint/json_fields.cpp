@@ -63,8 +63,7 @@ Json parse_guarded(std::string_view text, std::string_view where, size_t max_key
       return true;
     });
   } catch (const json::exception& error) {
-    const std::string_view what = error.what();
-    fail(ExitCode::input, "{}: not valid JSON: {}", where, shown(what.substr(what.find("] ") + 2)));
+    fail(ExitCode::input, "{}: not valid JSON: {}", where, json_flaw(text, error));
   }
 }
 
@@ -80,6 +79,23 @@ json parse_json(std::string_view text, std::string_view where) {
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where) {
   return parse_guarded<nlohmann::ordered_json>(text, where, 4096);
+}
+
+std::string json_flaw(std::string_view text, const json::exception& error) {
+  const auto* syntax = dynamic_cast<const json::parse_error*>(&error);
+  if (!syntax)
+    return error.id == 406 ? "a number is beyond what 64-bit floating point holds"
+                           : "a field is missing, or of another type than is read";
+  const size_t at = std::min(std::max<size_t>(syntax->byte, 1) - 1, text.size());
+  const std::string_view before = text.substr(0, at);
+  const auto line = 1 + std::ranges::count(before, '\n');
+  const size_t column = at - (line == 1 ? 0 : before.rfind('\n') + 1) + 1;
+  const std::string place =
+      (line == 1 ? "" : fmt::format("line {}, ", line)) + fmt::format("column {}", column);
+  if (at == text.size()) return place + ": it ends too early";
+  const bool control = static_cast<unsigned char>(text[at]) < 0x20;
+  return fmt::format("{}: unexpected {}{}", place, shown(json(std::string(text.substr(at, 1)))),
+                     control ? "; in a text such a character is written with a backslash" : "");
 }
 
 std::string shown(const json& value) {
@@ -99,6 +115,11 @@ JsonFields::JsonFields(const json& value, std::string_view where, std::string_vi
 const json* JsonFields::find(std::string_view name) const {
   const auto field = object_->find(name);
   return field == object_->end() || field->is_null() ? nullptr : &*field;
+}
+
+bool JsonFields::is_null(std::string_view name) const {
+  const auto field = object_->find(name);
+  return field != object_->end() && field->is_null();
 }
 
 const json& JsonFields::present(std::string_view name) const {

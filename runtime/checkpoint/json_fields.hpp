@@ -21,6 +21,9 @@ nlohmann::json parse_json(std::string_view text, std::string_view where);
 // lookups are linear.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);
 
+// What is wrong, and where, of an exception that reading `text` threw. The library's own text is not for users.
+std::string json_flaw(std::string_view text, const nlohmann::json::exception& error);
+
 // For messages: a value or a name on one line, control characters escaped, long ones cut.
 std::string shown(const nlohmann::json& value);
 
@@ -31,6 +34,7 @@ class JsonFields {
   JsonFields(const nlohmann::json& value, std::string_view where, std::string_view path = {});
 
   const nlohmann::json* find(std::string_view name) const;
+  bool is_null(std::string_view name) const;  // and there: some defaults are for absent fields alone
   int64_t integer(std::string_view name, int64_t smallest, int64_t largest) const;
   int64_t integer_or(std::string_view name, int64_t fallback, int64_t smallest, int64_t largest) const;
   double number(std::string_view name, double smallest, double largest) const;

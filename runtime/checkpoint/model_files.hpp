@@ -20,11 +20,12 @@ class ModelFiles {
   // For messages: the model, or a file of it.
   std::string where() const { return path_.string(); }
   std::string where(std::string_view name) const { return path(name).string(); }
+  std::string name() const;  // of the directory or file
   std::filesystem::path path(std::string_view name) const { return path_ / name; }
   std::vector<std::filesystem::path> weight_files() const;  // on the disk: *.safetensors, or the packed model
   const PackedIndex* packed() const { return packed_.get(); }  // null for a directory
 
-  std::vector<std::string> names() const;  // sorted
+  std::vector<std::string> names() const;  // sorted; with the templates of templates_folder
   // True also for a file that cannot be reached: open() then reports why.
   bool has(std::string_view name) const;
   // Refuses what an unfinished download leaves in a file's place: a git-lfs pointer, a web page. Of a safetensors file in a

@@ -100,8 +100,10 @@ const std::string& short_name(const std::string& name, std::string_view where) {
 
 // A name in the model's directory, and nowhere else.
 const std::string& checked_name(const std::string& name, std::string_view where) {
-  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
-      name.find('\0') != name.npos)
+  std::string_view file = name;
+  if (file.starts_with(templates_folder)) file.remove_prefix(templates_folder.size());
+  if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos ||
+      file.find('\0') != file.npos)
     fail(ExitCode::input, "{}: {} is no file name", where, shown(name));
   return short_name(name, where);
 }

@@ -12,6 +12,9 @@
 
 namespace maniple {
 
+// The one subfolder of a model's directory with files of the model.
+constexpr std::string_view templates_folder = "additional_chat_templates/";
+
 constexpr uint64_t user_block_bytes = 4096;
 constexpr std::array<char, 8> packed_magic{'\x89', 'M', 'P', 'L', '\r', '\n', '\x1a', '\n'};
 // 1.1: XXH3 of chunks. 1.0 has XXH64.

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view index_name = "model.safetensors.index.json";
+constexpr std::string_view index_name = "model.safetensors.index.json", single_name = "model.safetensors";
 constexpr uint64_t max_index_bytes = 100'000'000;
 
 using Tensors = std::map<std::string, IndexedTensor, std::less<>>;
@@ -119,8 +119,8 @@ std::vector<Extent> extents_from(const json& list) {
 }
 
 WeightIndex read_all(const ModelFiles& files) {
-  std::vector<std::string> names{"model.safetensors"};
-  if (!files.has(names[0])) names = names_ending_in(files, ".safetensors");
+  std::vector<std::string> names{std::string(single_name)};
+  if (!files.has(single_name)) names = names_ending_in(files, ".safetensors");
   if (names.empty()) refuse_without_safetensors(files);
   WeightIndex index;
   std::map<std::string_view, std::string> first;
@@ -153,8 +153,15 @@ std::map<std::string, IndexedTensor, std::less<>> packed_tensors(const ModelFile
   return tensors;
 }
 
+// A packed model holds the tensors of the files that were read when it was made.
 WeightIndex read_index(const ModelFiles& files) {
-  WeightIndex index = files.has(index_name) ? read_listed(files) : read_all(files);
+  const bool single =
+      files.packed() ? files.packed()->safetensors.contains(single_name) : files.has(single_name);
+  WeightIndex index = files.has(index_name) && !single ? read_listed(files) : read_all(files);
+  if (files.has(index_name) && single && !files.packed())
+    index.warning = fmt::format(
+        "{} holds both {} and {}: {} is read, as in transformers; delete the one that is not this model's",
+        files.where(), single_name, index_name, single_name);
   if (files.packed()) check_apart(index, *files.packed(), files.where());
   return index;
 }

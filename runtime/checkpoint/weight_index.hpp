@@ -46,9 +46,10 @@ struct IndexedTensor {
 struct WeightIndex {
   std::vector<IndexedFile> files;
   std::map<std::string, IndexedTensor, std::less<>> tensors;
+  std::string warning = {};  // where the files contradict each other; known to the rank that read it
 };
 
-// The files that model.safetensors.index.json names, else model.safetensors, else every *.safetensors. Checks
+// model.safetensors, else the files that model.safetensors.index.json names, else every *.safetensors. Checks
 // all headers; fails with ExitCode::input.
 WeightIndex read_index(const ModelFiles& files);
 

@@ -24,6 +24,8 @@ struct AddedToken {
   bool strips_right;
   bool is_normalized;  // searched in normalised text, in its normalised form
   bool is_special;     // left out of decoded text on request
+
+  bool operator==(const AddedToken&) const = default;
 };
 
 // A part of a text: an added token, or text between them.

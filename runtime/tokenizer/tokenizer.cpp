@@ -3,14 +3,20 @@
 #include <algorithm>
 #include <kernels/support/check.hpp>
 #include <limits>
+#include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>
 #include <runtime/tokenizer/tokenizer_components.hpp>
 
 namespace maniple {
 
-Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) try {
-  return Tokenizer(parse_tokenizer_json(json));
+Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) {
+  return from_json(json, where, {});
+}
+
+Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where,
+                               const TokenSettings& settings) try {
+  return Tokenizer(parse_tokenizer_json(json, settings));
 } catch (const Error& error) {
   if (where.empty()) throw;
   throw Error(error.code(), fmt::format("{} (in '{}')", error.what(), where), error.why(), error.remedy());

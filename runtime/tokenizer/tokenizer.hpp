@@ -15,12 +15,15 @@ namespace maniple {
 
 class DecoderStream;
 struct TokenizerComponents;
+struct TokenSettings;  // runtime/checkpoint/token_settings.hpp
 
 // Constant and safe to use from several threads once built. Copies share their content.
 class Tokenizer {
  public:
   // Throws Error (input) with a message that names the problem and `where`, the name of the file.
   static Tokenizer from_json(std::string_view json, std::string_view where = {});
+  // With what other files say of special tokens.
+  static Tokenizer from_json(std::string_view json, std::string_view where, const TokenSettings& settings);
 
   explicit Tokenizer(std::shared_ptr<const TokenizerComponents> parts) : parts_(std::move(parts)) {}
 

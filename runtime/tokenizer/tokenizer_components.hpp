@@ -19,6 +19,8 @@ struct SpecialTokens {
   std::vector<int32_t> before, after;
 };
 
+struct TokenSettings;
+
 struct TokenizerComponents {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
@@ -28,7 +30,8 @@ struct TokenizerComponents {
   std::vector<DecoderStage> decoder;
 };
 
-// Throws Error (input) on anything that is not a supported tokenizer.json.
-std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text);
+// Throws Error (input) on anything that is not a supported tokenizer.json, and where two tokens have one id.
+std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text,
+                                                                const TokenSettings& settings);
 
 }  // namespace maniple

@@ -1,4 +1,5 @@
 #include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/text/utf8.hpp>
 #include <runtime/tokenizer/oniguruma.hpp>
 #include <runtime/tokenizer/tokenizer_components.hpp>
@@ -7,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <set>
 
 namespace maniple {
 namespace {
@@ -261,28 +263,90 @@ AddedToken parse_added_token(const json& token) {
           .is_special = boolean(fields, "special")};
 }
 
-// Hugging Face takes the id of an added token from the vocabulary or else counts on from its size, whatever
-// the file says. Where the two disagree, it is unknown with which ids the model was trained.
-std::vector<AddedToken> parse_added_tokens(const JsonFields& root, const Vocabulary& vocabulary) {
+// The ids of added tokens: of the vocabulary, else counted on, as Hugging Face's library does, whatever the file says.
+class AddedIds {
+ public:
+  explicit AddedIds(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
+
+  int32_t id_of(const std::string& content) {
+    if (const auto id = vocabulary_.find(content)) return take(content, *id);
+    if (const auto found = ids_.find(content); found != ids_.end()) return found->second;
+    return take(content, std::max(static_cast<int32_t>(vocabulary_.token_count()), end_));
+  }
+  // The token with that id; empty: none.
+  std::string owner(int64_t id) const {
+    for (const auto& [content, taken] : ids_)
+      if (taken == id) return content;
+    return id > INT32_MAX ? "" : std::string(vocabulary_.text(static_cast<int32_t>(id)).value_or(""));
+  }
+
+ private:
+  int32_t take(const std::string& content, int32_t id) {
+    end_ = std::max(end_, id + 1);
+    return ids_[content] = id;
+  }
+
+  const Vocabulary& vocabulary_;
+  std::map<std::string, int32_t> ids_;
+  int32_t end_ = 0;  // largest added id + 1
+};
+
+// Where the file and the count disagree, it is unknown with which ids the model was trained.
+std::vector<AddedToken> parse_added_tokens(const JsonFields& root, AddedIds& ids) {
   std::vector<AddedToken> tokens;
   if (!root.find("added_tokens")) return tokens;
-  std::map<std::string, int32_t> counted;
-  auto next_id = static_cast<int32_t>(vocabulary.token_count());
   for (const json& value : list(root, "added_tokens")) {
     auto token = parse_added_token(value);
     if (token.content.empty()) continue;
-    auto expected = vocabulary.find(token.content);
-    if (!expected) {
-      const auto [entry, is_new] = counted.emplace(token.content, next_id);
-      next_id += is_new ? 1 : 0;
-      expected = entry->second;
-    }
-    if (token.id != *expected)
+    if (const int32_t expected = ids.id_of(token.content); token.id != expected)
       fail(ExitCode::input, "tokenizer: added token '{}' has id {}, but the vocabulary calls for {}",
-           token.content, token.id, *expected);
+           token.content, token.id, expected);
     tokens.push_back(std::move(token));
   }
   return tokens;
+}
+
+AddedToken added(const TokenSetting& token, int32_t id) {
+  return {.content = token.content,
+          .id = id,
+          .is_single_word = token.single_word,
+          .strips_left = token.lstrip,
+          .strips_right = token.rstrip,
+          .is_normalized = token.normalized,
+          .is_special = token.special};
+}
+
+// Adds what the files beside tokenizer.json name, in transformers' order: tokens with ids, unless the same is there; named ones and
+// further ones, unless their text is.
+void add_settings(std::vector<AddedToken>& tokens, const TokenSettings& settings, AddedIds& ids) {
+  const auto is_named = [&](const std::string& content) {
+    return std::ranges::any_of(settings.named,
+                               [&](const auto& named) { return named.second.content == content; });
+  };
+  std::set<std::string> there;
+  std::vector<TokenSetting> further;
+  for (const AddedToken& token : tokens) there.insert(token.content);
+  for (auto [id, token] : settings.added) {
+    const auto same_id = [&](const AddedToken& other) { return other.id == id; };
+    const auto same = [&](const AddedToken& other) { return other == added(token, other.id); };
+    if (settings.yields ? std::ranges::any_of(tokens, same_id) : std::ranges::any_of(tokens, same)) continue;
+    token.special |= is_named(token.content);
+    further.push_back(token);
+  }
+  for (const TokenSetting& token : further) there.insert(token.content);
+  for (const auto& [name, token] : settings.named)
+    if (there.insert(token.content).second) further.push_back(token);
+  for (const TokenSetting& token : settings.further)
+    if (there.insert(token.content).second) further.push_back(token);
+  for (const TokenSetting& token : further)
+    if (!token.content.empty()) tokens.push_back(added(token, ids.id_of(token.content)));
+  for (const TokenSetting& token : further)
+    if (const std::string owner = token.id ? ids.owner(*token.id) : "";
+        !owner.empty() && owner != token.content)
+      fail(
+          ExitCode::input,
+          "tokenizer: tokenizer_config.json or added_tokens.json gives '{}' the id {}, which is that of '{}'",
+          token.content, *token.id, owner);
 }
 
 // Limits nesting for the recursion over Sequences. The parser and its tree need no limit.
@@ -293,12 +357,13 @@ json parse(std::string_view text) try {
     return true;
   });
 } catch (const json::exception& error) {
-  fail(ExitCode::input, "tokenizer: {}", error.what());
+  fail(ExitCode::input, "tokenizer: not valid JSON: {}", json_flaw(text, error));
 }
 
 }  // namespace
 
-std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text) {
+std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view text,
+                                                                const TokenSettings& settings) {
   const json file = parse(text);
   const JsonFields root = fields_of(file, "");
   if (const std::string version = root.text_or("version", "1.0"); version != "1.0")
@@ -306,7 +371,10 @@ std::unique_ptr<const TokenizerComponents> parse_tokenizer_json(std::string_view
   for (const char* name : {"truncation", "padding"}) refuse_unless_empty(root, name);
   auto normalizer = parse_normalizer(root);
   auto model = parse_model(root.object("model"));
-  AddedTokens added(parse_added_tokens(root, model.vocabulary()), normalizer);
+  AddedIds ids(model.vocabulary());
+  std::vector<AddedToken> tokens = parse_added_tokens(root, ids);
+  add_settings(tokens, settings, ids);
+  AddedTokens added(tokens, normalizer);
   auto special = parse_post_processor(root, std::max(model.vocabulary().id_end(), added.id_end()));
   return std::make_unique<const TokenizerComponents>(
       TokenizerComponents{std::move(normalizer), parse_pre_tokenizer(root), std::move(model),

@@ -40,7 +40,7 @@ class MapSink final : public CompletionSink {
 struct Planned {
   Planned(World& world, EngineOptions asked) : options(std::move(asked)) {
     options.backend.kind = common_backend(world, options.backend.kind);
-    model = share_model(world, options.model, options.quantize);
+    model = share_model(world, options);
     auto result = plan_job(world.locations(), options, &model.config);
     if (const auto* refusal = std::get_if<PlanRefusal>(&result)) throw *refusal;
     plan = std::get<JobPlan>(std::move(result));

@@ -2,6 +2,7 @@
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
+#include <runtime/checkpoint/quantization/unexplained.hpp>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,18 @@ enum class Bias : uint8_t { never, always, by_flag };
 
 enum class Experts : uint8_t { none, qwen, mixtral };
 
+// What a field that config.json lacks means: the defaults of the architecture's config class in transformers 5.2. README.md has the
+// table; tests/runtime/checkpoint/config_defaults.py compares it with the classes.
+struct Defaults {
+  int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
+  int64_t num_kv_heads;  // 0: as many as heads
+  int64_t head_dim;      // 0: hidden_size / num_heads
+  int64_t positions;
+  double rms_norm_eps, rope_theta;
+  int64_t sliding_window;     // 0: none
+  int32_t eos_token_id = -1;  // -1: none
+};
+
 struct Architecture {
   std::string_view name;
   Bias qkv;
@@ -25,16 +38,28 @@ struct Architecture {
   Bias mlp;
   bool qk_norm;
   bool window_needs_flag;  // sliding_window counts only where use_sliding_window is true
+  Defaults defaults;
   Experts experts = Experts::none;
 };
 
+namespace defaults {
+constexpr Defaults qwen3{151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, 1e4, 4096};
+constexpr Defaults qwen2{151936, 4096, 22016, 32, 32, 32, 0, 32768, 1e-6, 1e4, 4096};
+constexpr Defaults qwen3_moe{151936, 2048, 6144, 24, 32, 4, 0, 32768, 1e-6, 1e4, 4096};
+constexpr Defaults llama{32000, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
+constexpr Defaults mistral{32000, 4096, 14336, 32, 32, 8, 0, 131072, 1e-6, 1e4, 4096, 2};
+constexpr Defaults mixtral{32000, 4096, 14336, 32, 32, 8, 0, 131072, 1e-5, 1e6, 0, 2};
+}  // namespace defaults
+
 constexpr Architecture architectures[] = {
-    {"Qwen3ForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true},
-    {"LlamaForCausalLM", Bias::by_flag, Bias::by_flag, Bias::by_flag, false, false},
-    {"Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, true},
-    {"MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, false},
-    {"Qwen3MoeForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true, Experts::qwen},
-    {"MixtralForCausalLM", Bias::never, Bias::never, Bias::never, false, false, Experts::mixtral},
+    {"Qwen3ForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true, defaults::qwen3},
+    {"LlamaForCausalLM", Bias::by_flag, Bias::by_flag, Bias::by_flag, false, false, defaults::llama},
+    {"Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, true, defaults::qwen2},
+    {"MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, false, defaults::mistral},
+    {"Qwen3MoeForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true, defaults::qwen3_moe,
+     Experts::qwen},
+    {"MixtralForCausalLM", Bias::never, Bias::never, Bias::never, false, false, defaults::mixtral,
+     Experts::mixtral},
 };
 
 // Settings of related models, and the value that leaves the arithmetic as the decoder computes it.
@@ -70,13 +95,13 @@ void check_neutral(const JsonFields& fields, const Neutral& neutral) {
 }
 
 // A multimodal wrapper keeps the language model's fields in text_config and some beside it. The inner fields
-// override the outer ones, except `architectures`.
+// override the outer ones, except `architectures`; an inner null does where there is no outer one.
 json unwrap_text_config(json config, std::string_view where) {
   const JsonFields outer(config, where);
   if (!outer.find("text_config")) return config;
   json merged = config;
   for (const auto& [name, value] : outer.object("text_config").items())
-    if (!value.is_null() && (name != "architectures" || !outer.find(name))) merged[name] = value;
+    if (!outer.find(name) || (!value.is_null() && name != "architectures")) merged[name] = value;
   return merged;
 }
 
@@ -107,35 +132,40 @@ void set_biases(ModelConfig& config, const Architecture& architecture, const Jso
     fields.refuse("mlp_bias", "false for this architecture");
 }
 
-void set_sizes(ModelConfig& config, const JsonFields& fields) {
+void set_sizes(ModelConfig& config, const Defaults& defaults, const JsonFields& fields) {
   // Far above any model, far below what overflows: the largest product of two fits 48 bits.
   constexpr int64_t most = 1 << 24;
-  config.hidden_size = fields.integer("hidden_size", 1, most);
-  config.intermediate_size = fields.integer("intermediate_size", 1, most);
-  config.num_layers = fields.integer("num_hidden_layers", 1, 10'000);
-  config.num_heads = fields.integer("num_attention_heads", 1, 1 << 16);
-  config.num_kv_heads = fields.integer_or("num_key_value_heads", config.num_heads, 1, config.num_heads);
-  config.vocab_size = fields.integer("vocab_size", 1, most);
-  config.max_position_embeddings = fields.integer("max_position_embeddings", 1, 1 << 30);
-  config.rms_norm_eps = fields.number("rms_norm_eps", 1e-30, 1.0);
+  config.hidden_size = fields.integer_or("hidden_size", defaults.hidden_size, 1, most);
+  config.intermediate_size = fields.integer_or("intermediate_size", defaults.intermediate_size, 1, most);
+  config.num_layers = fields.integer_or("num_hidden_layers", defaults.num_layers, 1, 10'000);
+  config.num_heads = fields.integer_or("num_attention_heads", defaults.num_heads, 1, 1 << 16);
+  const bool kv_as_heads = defaults.num_kv_heads == 0 || fields.is_null("num_key_value_heads");
+  config.num_kv_heads = fields.integer_or(
+      "num_key_value_heads", kv_as_heads ? config.num_heads : defaults.num_kv_heads, 1, config.num_heads);
+  config.vocab_size = fields.integer_or("vocab_size", defaults.vocab_size, 1, most);
+  config.max_position_embeddings =
+      fields.integer_or("max_position_embeddings", defaults.positions, 1, 1 << 30);
+  config.rms_norm_eps = fields.number_or("rms_norm_eps", defaults.rms_norm_eps, 1e-30, 1.0);
   if (config.num_heads % config.num_kv_heads != 0)
     fields.refuse("num_key_value_heads",
                   fmt::format("a divisor of num_attention_heads ({})", config.num_heads));
-  if (!fields.find("head_dim") && config.hidden_size % config.num_heads != 0)
+  const bool whole_heads = defaults.head_dim == 0 || fields.is_null("head_dim");
+  if (whole_heads && !fields.find("head_dim") && config.hidden_size % config.num_heads != 0)
     fields.refuse("head_dim",
                   fmt::format("a number, as hidden_size ({}) is not a multiple of num_attention_heads ({})",
                               config.hidden_size, config.num_heads));
-  config.head_dim = fields.integer_or("head_dim", config.hidden_size / config.num_heads, 2, 1 << 16);
+  config.head_dim = fields.integer_or(
+      "head_dim", whole_heads ? config.hidden_size / config.num_heads : defaults.head_dim, 2, 1 << 16);
   if (config.head_dim % 2 != 0 || config.head_dim > 1024)  // pairs to rotate; what the kernels have
     fields.refuse("head_dim", fmt::format("even sizes up to 1024 (hidden_size / num_attention_heads is {})",
                                           config.hidden_size / config.num_heads));
 }
 
-int64_t expert_count(const ModelConfig& config, const JsonFields& fields) {
+int64_t expert_count(const ModelConfig& config, const JsonFields& fields, int64_t otherwise) {
   // Far above any model; each is listed with its tensors.
   const int64_t most = std::min<int64_t>(1 << 12, (1 << 17) / config.num_layers);
   const auto& [first, second] = expert_counts;
-  if (!fields.find(second)) return fields.integer(first, 0, most);
+  if (!fields.find(second)) return fields.integer_or(first, otherwise, 0, most);
   const int64_t count = fields.integer(second, 0, most);
   if (fields.integer_or(first, count, 0, most) != count)
     fields.refuse(first, fmt::format("what {} says ({})", second, count));
@@ -148,7 +178,7 @@ ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architec
   const bool mixtral = architecture.experts == Experts::mixtral;
   ExpertsConfig experts;
   experts.names = mixtral ? ExpertNames::mixtral : ExpertNames::qwen;
-  experts.count = expert_count(config, fields);
+  experts.count = expert_count(config, fields, mixtral ? 8 : 128);
   if (experts.count == 0) {
     if (mixtral)
       fields.refuse(fields.find(expert_counts[1]) ? expert_counts[1] : expert_counts[0], "1 or more");
@@ -157,7 +187,8 @@ ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architec
   experts.per_token = fields.integer_or("num_experts_per_tok", mixtral ? 2 : 8, 1, 1 << 16);
   if (experts.per_token > experts.count)
     fields.refuse("num_experts_per_tok", fmt::format("1 to {}, the number of experts", experts.count));
-  experts.width = mixtral ? config.intermediate_size : fields.integer("moe_intermediate_size", 1, 1 << 24);
+  experts.width =
+      mixtral ? config.intermediate_size : fields.integer_or("moe_intermediate_size", 768, 1, 1 << 24);
   experts.normalise = mixtral || fields.boolean_or("norm_topk_prob", false);
   if (mixtral) return experts;
   experts.every = fields.integer_or("decoder_sparse_step", 1, 1, 1 << 16);
@@ -196,10 +227,10 @@ RotaryConfig scaled_rotary(const JsonFields& fields, double outer_theta, bool ou
   return rotary;
 }
 
-RotaryConfig rotary_of(const JsonFields& fields) {
+RotaryConfig rotary_of(const Defaults& defaults, const JsonFields& fields) {
   RotaryConfig plain;
   const bool theta_given = fields.find("rope_theta") != nullptr;
-  plain.theta = fields.number_or("rope_theta", plain.theta, 1.0, largest_theta);
+  plain.theta = fields.number_or("rope_theta", defaults.rope_theta, 1.0, largest_theta);
   std::optional<RotaryConfig> found;
   for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
     if (fields.is_neutral(name, {})) continue;
@@ -210,15 +241,25 @@ RotaryConfig rotary_of(const JsonFields& fields) {
   return found.value_or(plain);
 }
 
-// Qwen configs state a window that a flag switches off.
-void refuse_sliding_window(const Architecture& architecture, const JsonFields& fields) {
-  const json full = "full_attention";
-  if (const json* types = fields.find("layer_types"))
-    if (!types->is_array() || std::ranges::any_of(*types, [&](const json& type) { return type != full; }))
-      fields.refuse("layer_types", "\"full_attention\" in every layer");
-  if (fields.find("sliding_window") &&
-      fields.boolean_or("use_sliding_window", !architecture.window_needs_flag))
-    fields.refuse("sliding_window", "null (attention to all earlier tokens)");
+// The window of any layer; 0: there is none. Qwen configs state one that a flag switches off, and that only some layers have.
+int64_t sliding_window_of(const Architecture& architecture, int64_t layers, const JsonFields& fields) {
+  constexpr int64_t most = int64_t{1} << 40;
+  const bool flagged = fields.boolean_or("use_sliding_window", !architecture.window_needs_flag);
+  const int64_t otherwise = fields.is_null("sliding_window") ? 0 : architecture.defaults.sliding_window;
+  const int64_t window = flagged ? fields.integer_or("sliding_window", otherwise, 1, most) : 0;
+  bool some_layer = true;
+  if (const json* types = fields.find("layer_types")) {
+    const auto is = [](const char* name) { return [name](const json& type) { return type == name; }; };
+    const bool known = types->is_array() && std::ranges::all_of(*types, [&](const json& type) {
+                         return is("full_attention")(type) || is("sliding_attention")(type);
+                       });
+    some_layer = known && std::ranges::any_of(*types, is("sliding_attention"));
+    if (!known || (some_layer && window == 0))
+      fields.refuse("layer_types", "\"full_attention\" in every layer, or a sliding_window beside it");
+  } else if (architecture.window_needs_flag && architecture.experts == Experts::none) {
+    some_layer = fields.integer_or("max_window_layers", 28, 0, most) < layers;
+  }
+  return some_layer ? window : 0;
 }
 
 DType dtype_of(const JsonFields& fields) {
@@ -253,25 +294,28 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   if (architecture.experts == Experts::none)
     for (const std::string_view count : expert_counts) check_neutral(fields, {count, 0});
   if (fields.text_or("hidden_act", "silu") != "silu") fields.refuse("hidden_act", "\"silu\"");
-  refuse_sliding_window(architecture, fields);
 
   ModelConfig config;
   config.architecture = architecture.name;
-  set_sizes(config, fields);
+  set_sizes(config, architecture.defaults, fields);
+  config.sliding_window = sliding_window_of(architecture, config.num_layers, fields);
   set_biases(config, architecture, fields);
   config.qk_norm = architecture.qk_norm;
   if (architecture.experts != Experts::none) config.experts = experts_of(config, architecture, fields);
-  config.rotary = rotary_of(fields);
+  config.rotary = rotary_of(architecture.defaults, fields);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);
   config.quantization = quantization_of(text, where);
   config.activation_group = scheme_of(config)->activation_group();
   config.eos_token_ids = fields.token_ids("eos_token_id");
+  if (const int32_t eos = architecture.defaults.eos_token_id; eos >= 0 && !fields.is_null("eos_token_id"))
+    config.default_eos_token_id = eos;
   return config;
 }
 
 ModelConfig read_model_config(const ModelFiles& files) {
-  return parse_model_config(files.text("config.json"), files.where("config.json"));
+  return parse_model_config(with_settings_beside(files, files.text("config.json")),
+                            files.where("config.json"));
 }
 
 }  // namespace maniple

@@ -2,6 +2,7 @@
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/weight_names.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
+#include <runtime/checkpoint/quantization/unexplained.hpp>
 
 #include <fmt/ranges.h>
 
@@ -83,6 +84,7 @@ void name_as_stored(Model& model, const WeightIndex& index) {
 }
 
 void check_names(Model& model, const WeightIndex& index, const QuantScheme& scheme) {
+  if (scheme.description().empty()) refuse_unexplained(index);
   refuse_mixed_experts(model, index);
   name_as_stored(model, index);
   std::map<std::string, ExpectedTensor> wanted;
