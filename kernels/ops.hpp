@@ -133,11 +133,12 @@ class Ops {
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory ---
-  // The best candidate of the shard for each row, without filters. An empty shard: score -inf, id INT32_MAX.
+  // The best candidate of the shard for each row, without filters. An empty shard: score -inf, id INT32_MAX; a row
+  // with a logit that is not finite: no_token.
   virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
                                std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
   // out[row] = the winner of gathered[shard * out.size() + row] over the shards,
-  // last_tokens[seats[row]] = its id. Seats are distinct, except -1: its token is not kept.
+  // last_tokens[seats[row]] = its id, of no_token 0. Seats are distinct, except -1: its token is not kept.
   virtual void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
                       TensorView last_tokens) = 0;
   // maxima[row] = largest logit of the shard (-inf if empty).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace maniple {
 
@@ -27,6 +28,9 @@ struct Candidate {
   int32_t id = 0;   // global token id
   float logit = 0;
 };
+
+// Of a row with a logit that is NaN or infinite: wins over every other, and stands for no token.
+inline constexpr Candidate no_token{std::numeric_limits<float>::infinity(), -1, 0};
 
 struct TokenLogit {
   int32_t id = 0;

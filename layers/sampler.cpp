@@ -84,7 +84,7 @@ std::vector<SampledRow> PendingRows::wait() {
     SampledRow& row = sampled[i];
     const bool full = rows_[i].needs_full_logits();
     const Candidate& token = full ? *redrawn++ : results.chosen[i];
-    row.id = token.id;
+    row.id = results.chosen[i].id < 0 ? -1 : token.id;  // the filters do not look for NaN
     if (rows_[i].logprobs < 0) continue;
     const float norm = normaliser(results, scored++);
     row.logprob = token.logit - norm;

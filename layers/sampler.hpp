@@ -33,7 +33,7 @@ struct SamplerBatch {
 };
 
 struct SampledRow {
-  int32_t id = 0;
+  int32_t id = 0;  // -1: a raw logit was NaN or infinite
   // Log softmax of the raw logits, before temperature and filters; 0 unless asked for.
   float logprob = 0;
   std::vector<TokenLogit> alternatives;  // likeliest first; logit holds the log-probability

@@ -1,5 +1,7 @@
 #include <runtime/completion_builder.hpp>
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace maniple {
@@ -27,6 +29,16 @@ std::optional<Completion> CompletionBuilder::take(const TokenEvent& event) {
   if (found == open_.end()) return std::nullopt;
   Open& open = found->second;
   Completion& completion = open.completion;
+  if (event.finish_reason == FinishReason::not_finite) {
+    Completion failed{.id = event.request, .reason = event.finish_reason};
+    failed.error = fmt::format(
+        "a logit for position {} (the prompt has {} tokens) is NaN or infinite: a weight is no number, or an "
+        "activation is beyond its "
+        "type; try --dtype fp32",
+        completion.prompt_tokens + completion.tokens.size(), completion.prompt_tokens);
+    open_.erase(found);
+    return failed;
+  }
   completion.tokens.push_back(event.token);
   if (open.scores) completion.scores.push_back({event.logprob, event.alternatives});
   completion.reason = event.finish_reason;

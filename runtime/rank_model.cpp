@@ -1,4 +1,5 @@
 #include <kernels/factory/make_backend.hpp>
+#include <kernels/support/counted.hpp>
 #include <kernels/support/host_memory.hpp>
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
@@ -8,9 +9,12 @@
 #include <runtime/device_choice.hpp>
 #include <runtime/rank_model.hpp>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <sstream>
 
 namespace maniple {
 namespace {
@@ -156,14 +160,42 @@ void RankModel::load_checkpoint() {
     for (const std::string& warning : {index.warning, scheme_->warning(index)})
       if (!warning.empty()) shared_.warnings.push_back(warning);
   });
+  LoadedBytes loaded;
   collective_phase(world_, [&] {
-    info_.bytes_read = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(),
-                                    replicas, activity_.layer);
+    loaded = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(), replicas,
+                          activity_.layer);
   });
+  info_.bytes_read = loaded.count;
+  note_not_finite(loaded.not_finite);
   info_.kv_scales = !kv_scales_.empty();
   if (!data_group) return;
   share_weights(*model_, *data_group, readers, activity_.layer);
   backend_.device->synchronize();
+}
+
+// Collective. A warning, no refusal: a weight that is never read harms nobody.
+void RankModel::note_not_finite(const std::map<std::string, uint64_t>& mine) {
+  constexpr size_t most_names = 3;
+  std::string text;
+  for (const auto& [name, count] : mine) text += fmt::format("{} {}\n", count, name);
+  std::map<std::string, uint64_t> all;
+  for (const std::string& lines : world_.all_gather_bytes(text)) {
+    std::istringstream stream(lines);
+    uint64_t count = 0;
+    for (std::string name; stream >> count && stream.get() && std::getline(stream, name);) all[name] += count;
+  }
+  if (all.empty() || world_.rank() != 0) return;
+  uint64_t sum = 0;
+  std::vector<std::string> names;
+  for (const auto& [name, count] : all) {
+    sum += count;
+    if (names.size() < most_names) names.push_back(fmt::format("{} ({})", name, count));
+  }
+  const size_t more = all.size() - names.size();
+  shared_.warnings.push_back(
+      fmt::format("{} among the weights {} NaN or infinite: {}{}; a request that meets one fails",
+                  counted(sum, "number"), sum == 1 ? "is" : "are", fmt::join(names, ", "),
+                  more > 0 ? fmt::format(" and {}", counted(more, "more tensor")) : ""));
 }
 
 // The group of the ranks with this rank's part of the model; null if NCCL does not carry their tensors.

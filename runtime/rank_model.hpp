@@ -77,6 +77,7 @@ class RankModel {
   void make_backend_and_groups();
   void load();
   void load_checkpoint();
+  void note_not_finite(const std::map<std::string, uint64_t>& mine);
   std::unique_ptr<Communicator> make_nccl_data_group();
   std::vector<ReadRound> plan_of_reads(const WeightIndex& index, const Readers& readers) const;
   bool captures_graphs() const;

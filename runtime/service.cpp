@@ -92,13 +92,18 @@ void Service::refuse(const GenerationRequest& request, const std::string& reason
 }
 
 void Service::take_token(const TokenEvent& event) {
-  ++decoded_tokens_;
-  ++summary_.completion_tokens;
-  meter_.token(event.request);
+  const bool failed = event.finish_reason == FinishReason::not_finite;
+  if (!failed) {
+    ++decoded_tokens_;
+    ++summary_.completion_tokens;
+    meter_.token(event.request);
+  }
   std::optional<Completion> completion = builder_.take(event);
   if (!completion) return;
   meter_.ended(event.request, completion->reason);
-  ++(completion->reason == FinishReason::stop ? summary_.stopped : summary_.reached_length);
+  ++(failed                                     ? summary_.failed
+     : completion->reason == FinishReason::stop ? summary_.stopped
+                                                : summary_.reached_length);
   if (event.finish_reason == FinishReason::none) coordinator_.finish(event.request, FinishReason::stop);
   sink_.finished(std::move(*completion));
 }

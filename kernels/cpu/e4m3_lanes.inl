@@ -12,10 +12,11 @@ inline Floats e4m3_values(Words words, int at) {
   constexpr uint32_t least_normal = 0x3c800000u;
   const Words code = words >> at, magnitude = (code & 0x7f) << 20, sign = (code & 0x80) << 24;
   const Floats subnormal = (Floats)(magnitude + least_normal) - (Floats)(Words{} + least_normal);
-  return (Floats)((magnitude < 0x00800000u ? (Words)subnormal : magnitude + 0x3c000000u) | sign);
+  const Words normal = magnitude == 0x07f00000u ? Words{} + 0x7fc00000u : magnitude + 0x3c000000u;
+  return (Floats)((magnitude < 0x00800000u ? (Words)subnormal : normal) | sign);
 }
 
-// Of codes that are not subnormal.
+// Of codes that are neither subnormal nor NaN.
 inline Floats e4m3_normal_values(Words words, int at) {
   const Ints placed = (Ints)(words << (24 - at)) >> 4;
   return (Floats)(((Words)placed & 0x87f00000u) + 0x3c000000u);
@@ -45,12 +46,13 @@ inline Floats clamped(Floats values, float limit) {
   return values > -limit ? values : broadcast(-limit);
 }
 
-// The nearest codes, ties to even; values beyond 448 become 448.
+// The nearest codes, ties to even; values beyond 448 become 448. A NaN stays one.
 inline Words e4m3_codes(Floats values) {
   const Words bits = (Words)clamped(values, 448.0f), magnitude = bits & 0x7fffffffu;
   const Words normal = (magnitude - 0x3c000000u + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20;
   const Words subnormal = (Words)((Floats)magnitude + 0x1p14f) - 0x46800000u;  // multiples of 2^-9
-  return (magnitude < 0x3c800000u ? subnormal : normal) | (bits >> 24 & 0x80u);
+  const Words codes = (magnitude < 0x3c800000u ? subnormal : normal) | (bits >> 24 & 0x80u);
+  return values == values ? codes : Words{} + 0x7fu;
 }
 
 }  // namespace

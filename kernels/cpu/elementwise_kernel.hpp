@@ -23,8 +23,9 @@ struct Draw {
   uint32_t second_key;
 };
 
-// Logits that are not a number count as -inf everywhere.
+// Logits that are not a number count as -inf, but for all_finite.
 struct SamplingKernels {
+  bool (*all_finite)(const float* logits, int64_t count);
   // The id with the best score, the lowest among equals, and its score. ids may be null: then the ids are
   // first_id, first_id + 1, ...
   int32_t (*best)(const float* logits, const int32_t* ids, int32_t first_id, int64_t count, Draw draw,

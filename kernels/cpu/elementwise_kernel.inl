@@ -277,6 +277,15 @@ int32_t best(const float* logits, const int32_t* ids, int32_t first_id, int64_t 
   return id;
 }
 
+bool all_finite(const float* logits, int64_t count) {
+  Floats differences{};  // 0 of finite numbers, NaN of others
+  for_vectors(count, [&](int64_t i, int n) {
+    const Floats values = load_part(logits + i, n);
+    differences += values - values;
+  });
+  return !any(differences != differences);
+}
+
 float maximum(const float* logits, int64_t count) {
   Floats largest = broadcast(-infinity);
   for_vectors(count, [&](int64_t i, int n) {
@@ -306,7 +315,7 @@ void shares(const float* logits, int64_t count, float temperature, float maximum
   });
 }
 
-SamplingKernels sampling_kernels() { return {best, maximum, exp_sum, shares}; }
+SamplingKernels sampling_kernels() { return {all_finite, best, maximum, exp_sum, shares}; }
 
 }  // namespace
 }  // namespace maniple::cpu

@@ -218,11 +218,11 @@ void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std:
   require(out.size() == rows.size(), "one candidate for each row");
   pool_->parallel_tasks(logits.shape[0], [&](int64_t r) {
     const float* const row = logits.as<float>() + r * logits.shape[1];
-    Candidate best;
+    Candidate& best = out[static_cast<size_t>(r)] = no_token;
+    if (!path_.sampling.all_finite(row, vocabulary.size())) return;
     best.id = path_.sampling.best(row, nullptr, static_cast<int32_t>(vocabulary.begin), vocabulary.size(),
                                   draw_of(rows[static_cast<size_t>(r)]), &best.score);
-    best.logit = vocabulary.contains(best.id) ? nan_to_lowest(row[best.id - vocabulary.begin]) : -infinity;
-    out[static_cast<size_t>(r)] = best;
+    best.logit = vocabulary.contains(best.id) ? row[best.id - vocabulary.begin] : -infinity;
   });
 }
 

@@ -39,6 +39,7 @@ class Scorer {
 };
 
 __device__ Candidate no_candidate() { return {-INFINITY, INT_MAX, -INFINITY}; }
+__device__ Candidate not_finite() { return {INFINITY, -1, 0}; }  // no_token
 __device__ Candidate better(const Candidate& a, const Candidate& b) {
   return a.score > b.score || (a.score == b.score && a.id < b.id) ? a : b;
 }
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(max_threads)
   Candidate best = no_candidate();
   const Part part = part_of(logits.count);
   for (int i = part.begin + thread_index(); i < part.end; i += block_threads())
-    best = better(best, score(logits.first + i, nan_to_lowest(values[i])));
+    best = better(best, std::isfinite(values[i]) ? score(logits.first + i, values[i] + 0.0f) : not_finite());
   best = block_reduce(best, reinterpret_cast<Candidate*>(shared_memory()), better);
   if (thread_index() == 0) out[row * grid_size().x + block_index().x] = best;
 }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(threads)
     if (other.score > best.score || (other.score == best.score && other.id < best.id)) best = other;
   }
   out[row] = best;
-  if (const int32_t seat = seats[row]; seat != -1) last_tokens[seat] = best.id;
+  if (const int32_t seat = seats[row]; seat != -1) last_tokens[seat] = best.id < 0 ? 0 : best.id;
 }
 
 }  // namespace

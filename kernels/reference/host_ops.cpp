@@ -42,7 +42,8 @@ void HostOps::choose(std::span<const Candidate> gathered, ConstTensorView seats,
     out[row] = gathered[row];
     for (size_t i = row + rows; i < gathered.size(); i += rows)
       if (wins(gathered[i], out[row])) out[row] = gathered[i];
-    if (const int32_t seat = seats.as<int32_t>()[row]; seat != -1) entry(last_tokens, seat) = out[row].id;
+    if (const int32_t seat = seats.as<int32_t>()[row]; seat != -1)
+      entry(last_tokens, seat) = std::max(out[row].id, 0);
   }
 }
 

@@ -87,8 +87,9 @@ void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary
     const float* const row = logits.as<float>() + static_cast<int64_t>(r) * width;
     out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
     for (int64_t i = 0; i < vocabulary.size(); ++i) {
-      const Candidate candidate =
-          scored(static_cast<int32_t>(vocabulary.begin + i), nan_to_lowest(row[i]), rows[r]);
+      const Candidate candidate = std::isfinite(row[i])
+                                      ? scored(static_cast<int32_t>(vocabulary.begin + i), row[i], rows[r])
+                                      : no_token;
       if (better(candidate, out[r])) out[r] = candidate;
     }
   }

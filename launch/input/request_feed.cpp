@@ -116,7 +116,8 @@ std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
 }
 
 void RequestReader::note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const {
-  if (prompt.size() < 2 || prompt[0] != prompt[1] || !options_.tokenizer->is_special(prompt[0])) return;
+  const std::vector<int32_t> added = options_.tokenizer->encode("", true);
+  if (added.empty() || prompt.size() < 2 || prompt[0] != added[0] || prompt[1] != added[0]) return;
   noted_ = true;
   options_.note(
       fmt::format("the prompt of {} begins with {}, and the tokenizer puts one before every prompt: the "

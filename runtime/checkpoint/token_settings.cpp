@@ -60,8 +60,7 @@ void merge_map(json& config, const json& map) {
 }
 
 bool is_named(const std::string& name, const json& value) {
-  const bool standard = std::ranges::find(names, name) != names.end();
-  return standard ? !value.is_null() : name.ends_with("_token") && (value.is_string() || value.is_object());
+  return name.ends_with("_token") && (value.is_string() || value.is_object());
 }
 
 TokenSetting named_setting(const JsonFields& fields, std::string_view name) {
@@ -70,24 +69,25 @@ TokenSetting named_setting(const JsonFields& fields, std::string_view name) {
   return token;
 }
 
-void add_named(TokenSettings& settings, const JsonFields& fields) {
-  for (const char* name : names)
-    if (fields.find(name)) settings.named.emplace_back(name, named_setting(fields, name));
+// The names that `wanted` takes, in the order of the file's text: they get ids in this order.
+template <typename Wanted>
+void add_named(TokenSettings& settings, const JsonFields& fields, std::string_view text, Wanted wanted) {
+  std::vector<std::string> own;
   for (const auto& [name, value] : fields.items())
-    if (is_named(name, value) && !settings.find(name))
-      settings.named.emplace_back(name, named_setting(fields, name));
+    if (wanted(name, value) && !settings.find(name)) own.push_back(name);
+  std::ranges::sort(own, {}, [&](const std::string& name) { return text.find(json(name).dump()); });
+  for (const std::string& name : own) settings.named.emplace_back(name, named_setting(fields, name));
 }
 
 // A list of tokens, or an object of named ones.
-void add_further(TokenSettings& settings, const JsonFields& config, std::string_view where) {
+void add_further(TokenSettings& settings, const JsonFields& config, std::string_view text,
+                 std::string_view where) {
   const json* further = config.find(list_name);
   if (!further) return;
-  if (further->is_object()) {
-    const JsonFields fields = config.object(list_name);
-    for (const auto& [name, value] : fields.items())
-      if (!settings.find(name)) settings.named.emplace_back(name, named_setting(fields, name));
-    return;
-  }
+  if (further->is_object())
+    return add_named(settings, config.object(list_name),
+                     text.substr(std::min(text.find(list_name), text.size())),
+                     [](const std::string&, const json& value) { return !value.is_null(); });
   if (!further->is_array()) config.refuse(list_name, "a list of tokens, or an object of named ones");
   for (const json& token : *further) {
     const json alone{{list_name, token}};
@@ -119,8 +119,13 @@ TokenSettings read_token_settings(const ModelFiles& files) {
     config[list_name] = config[old_list_name];
   const JsonFields fields(config, where);
   TokenSettings settings;
-  add_named(settings, fields);
-  add_further(settings, fields, where);
+  std::string text;
+  for (const std::string_view name : {config_name, map_name})
+    if (files.has(name)) text += files.text(name);
+  for (const char* name : names)
+    if (fields.find(name)) settings.named.emplace_back(name, named_setting(fields, name));
+  add_named(settings, fields, text, is_named);
+  add_further(settings, fields, text, where);
   if (has_decoder && fields.find(decoder_name)) {
     const JsonFields decoder = fields.object(decoder_name);
     for (const auto& [name, value] : decoder.items()) {
@@ -134,6 +139,9 @@ TokenSettings read_token_settings(const ModelFiles& files) {
     for (const auto& [content, value] : tokens.items()) {
       const int64_t id = tokens.integer(content, 0, INT32_MAX);
       const bool special = is_special(settings, content);
+      if (const auto other = settings.added.find(id); other != settings.added.end())
+        fail(ExitCode::input, "{}: {} and {} have the same id, {}", files.where(added_name),
+             shown(other->second.content), shown(content), id);
       settings.added[id] = {.content = content, .normalized = !special, .special = special, .id = id};
     }
   }

@@ -249,6 +249,11 @@ std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
     for (uint32_t n = 0; n < result.counts[i]; ++n, ++token) {
       const auto first = std::exchange(alternative, alternative + token->alternatives);
       if (sequence.status == SequenceStatus::finished) continue;
+      if (token->id < 0) {
+        events.push_back({sequence.id, token->id, 0, {}, FinishReason::not_finite});
+        retire(step.sequences[i], FinishReason::not_finite);
+        continue;
+      }
       sequence.tokens.push_back(token->id);
       const FinishReason reason = reason_to_stop(sequence);
       events.push_back({sequence.id, token->id, token->logprob, {first, alternative}, reason});

@@ -13,7 +13,7 @@ namespace maniple {
 using RequestId = uint64_t;
 
 enum class SequenceStatus : uint8_t { waiting, running, finished };
-enum class FinishReason : uint8_t { none, stop, length, abort };
+enum class FinishReason : uint8_t { none, stop, length, abort, not_finite };  // the last: a logit was not
 
 // The part of a sequence that is published for prefix reuse: its first `blocks` blocks. The last of them has
 // `hash`; `serial` is that of the published block with the same content, which may belong to another

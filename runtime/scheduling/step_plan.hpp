@@ -88,7 +88,7 @@ struct TokenLogprob {
 };
 
 struct SampledToken {
-  int32_t id = 0;
+  int32_t id = 0;             // -1: a raw logit was not finite
   float logprob = 0.0F;       // 0 unless asked for
   uint32_t alternatives = 0;  // how many of StepResult::alternatives are this token's
 

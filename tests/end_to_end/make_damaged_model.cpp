@@ -1,7 +1,9 @@
-// make_damaged_model MODEL TARGET DAMAGE: writes a model.safetensors with one error into TARGET.
+// make_damaged_model MODEL TARGET DAMAGE: writes a model.safetensors with one error into TARGET. DAMAGE nan:TENSOR:N or inf:TENSOR:N: the
+// N-th number of a tensor in bf16 is none.
 #include <runtime/checkpoint/safetensors.hpp>
 #include <support/safetensors_writer.hpp>
 
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -69,12 +71,22 @@ const std::map<std::string, std::string> hostile_headers = {
     {"product", R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,16]}})"},
 };
 
+void replace_number(Tensors& tensors, const std::string& damage) {
+  const size_t colon = damage.rfind(':');
+  TensorToWrite& tensor = named(tensors, damage.substr(4, colon - 4));
+  const uint16_t bits = damage.starts_with("nan") ? 0x7fc0 : 0xff80;
+  std::memcpy(&tensor.bytes.at(2 * std::stoul(damage.substr(colon + 1))), &bits, sizeof bits);
+}
+
 void write_damaged(const fs::path& model, const fs::path& target, const std::string& damage) {
   const fs::path to = target / "model.safetensors";
   if (const auto header = hostile_headers.find(damage); header != hostile_headers.end())
     return write_raw_safetensors(to, header->second, std::string(16, '\0'));
   Tensors tensors = read_all(model / "model.safetensors");
-  wrong_tensors.at(damage)(tensors);
+  if (damage.starts_with("nan:") || damage.starts_with("inf:"))
+    replace_number(tensors, damage);
+  else
+    wrong_tensors.at(damage)(tensors);
   write_safetensors(to, tensors);
 }
 

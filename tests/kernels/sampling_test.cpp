@@ -99,7 +99,11 @@ TEST_P(Sampling, OddLogitsNeverGiveAnIdOutOfRange) {
         row.min_p = filters == 2 ? 0.1f : 0;
         row.top_k = filters == 2 ? 5 : 0;
       }
-      const std::vector<Candidate> drawn = filters == 0 ? best(logits, {0, 37}, how) : filtered(cut, 37, how);
+      if (filters == 0) {  // no token for a row with a logit that is not finite
+        for (const Candidate& candidate : best(logits, {0, 37}, how)) EXPECT_TRUE(equal(candidate, no_token));
+        continue;
+      }
+      const std::vector<Candidate> drawn = filtered(cut, 37, how);
       EXPECT_EQ(drawn[0].id, 0);
       EXPECT_EQ(drawn[0].score, -infinity);
       EXPECT_EQ(drawn[1].id, 0);
@@ -109,6 +113,30 @@ TEST_P(Sampling, OddLogitsNeverGiveAnIdOutOfRange) {
       EXPECT_EQ(drawn[4].id, 30);
     }
   }
+}
+
+// Of two shards one has such a logit; the seat of the row then keeps id 0.
+TEST_P(Sampling, ALogitThatIsNotFiniteWinsOverAllShards) {
+  for (const float odd : {nan, infinity, -infinity})
+    for (const int64_t place : {0, 3, 17, 36}) {
+      std::vector<float> bad = random_logits(37, 3, 1);
+      bad[static_cast<size_t>(place)] = odd;
+      const std::vector<SamplingRow> how{row_of(0), row_of(0.7f)};
+      const std::vector<Candidate> one = best(logits_of({bad, random_logits(37, 4, 1)}, 64), {0, 37}, how),
+                                   other =
+                                       best(logits_of({random_logits(37, 5, 1), random_logits(37, 6, 1)}, 64),
+                                            {37, 74}, how);
+      ASSERT_TRUE(equal(one[0], no_token));
+      ASSERT_GE(one[1].id, 0);
+      Tensor seats(device(), DType::int32, {2}), last_tokens(device(), DType::int32, {3});
+      for (const int i : {0, 1}) seats.view().as<int32_t>()[i] = i + 1;
+      std::vector<Candidate> gathered = other, chosen(2);
+      gathered.insert(gathered.end(), one.begin(), one.end());
+      ops().choose(gathered, seats.view(), chosen, last_tokens.view());
+      EXPECT_TRUE(equal(chosen[0], no_token));
+      EXPECT_EQ(last_tokens.view().as<int32_t>()[1], 0);
+      EXPECT_EQ(last_tokens.view().as<int32_t>()[2], chosen[1].id);
+    }
 }
 
 TEST_P(Sampling, AnEmptyShardProposesNothing) {

@@ -14,6 +14,26 @@
 namespace maniple {
 namespace {
 
+template <typename Word>
+uint64_t count_where_all(std::span<const std::byte> bytes, Word bits) {
+  uint64_t found = 0;
+  for (size_t at = 0; at + sizeof(Word) <= bytes.size(); at += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, &bytes[at], sizeof word);
+    found += (word & bits) == bits;
+  }
+  return found;
+}
+
+// Numbers whose exponent is all ones; of e4m3 the two codes without a value.
+uint64_t count_not_finite(std::span<const std::byte> bytes, std::string_view stored_type) {
+  if (stored_type == "BF16") return count_where_all<uint16_t>(bytes, 0x7f80);
+  if (stored_type == "F16") return count_where_all<uint16_t>(bytes, 0x7c00);
+  if (stored_type == "F32") return count_where_all<uint32_t>(bytes, 0x7f800000);
+  if (stored_type == "F8_E4M3") return count_where_all<uint8_t>(bytes, 0x7f);
+  return 0;
+}
+
 // The slices of a round on this rank: first those that it keeps, then those that it only sends on.
 struct Slices {
   const ReadRound* round = nullptr;
@@ -73,7 +93,13 @@ class Loader {
     end();
   }
 
-  uint64_t bytes_read() const { return bytes_read_; }
+  LoadedBytes loaded() const {
+    LoadedBytes loaded{bytes_read_, {}};
+    for (const auto& [name, tensor] : index_.tensors)
+      if (const auto found = not_finite_.find(&tensor); found != not_finite_.end())
+        loaded.not_finite[name] = found->second;
+    return loaded;
+  }
 
  private:
   // Other checksums than the file's mean nothing on a rank that got bytes of one that failed.
@@ -137,10 +163,18 @@ class Loader {
     const std::span<std::byte> first = slices.of.at(&unit.deliveries[0]);
     const bool as_stored =
         unit.deliveries.size() == 1 && unit.extents.size() == 1 && first.size() == unit.bytes();
-    if (as_stored) return read_rows(unit, unit.extents[0], first);
+    const auto count = [&](std::span<const std::byte> bytes) {
+      if (const uint64_t found = count_not_finite(bytes, unit.tensor->info.stored_type))
+        not_finite_[unit.tensor] += found;
+    };
+    if (as_stored) {
+      read_rows(unit, unit.extents[0], first);
+      return count(first);
+    }
     for (const Extent& extent : unit.extents) {
       whole_rows_.resize(static_cast<size_t>(unit.rows.size() * extent.row_bytes));
       read_rows(unit, extent, whole_rows_);
+      count(whole_rows_);
       for (const Delivery& delivery : unit.deliveries)
         cut_columns(unit, extent, delivery.columns, slices.of.at(&delivery));
     }
@@ -202,6 +236,7 @@ class Loader {
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
   std::vector<std::byte> whole_rows_;
   uint64_t bytes_read_ = 0;
+  std::map<const IndexedTensor*, uint64_t> not_finite_;  // the reading thread's
   std::optional<ChunkChecks> checks_, own_checks_;
   std::exception_ptr failure_;
 };
@@ -291,12 +326,12 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme
   return bytes;
 }
 
-uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
-                      std::span<const ReadRound> plan, Transport& transport,
-                      std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks) {
+LoadedBytes load_weights(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
+                         std::span<const ReadRound> plan, Transport& transport,
+                         std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks) {
   Loader loader(model, ops, index, scheme, transport, replicas, blocks);
   loader.run(plan);
-  return loader.bytes_read();
+  return loader.loaded();
 }
 
 void share_weights(Model& model, Communicator& data_group, const Readers& readers,

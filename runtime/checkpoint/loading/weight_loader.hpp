@@ -35,13 +35,19 @@ ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DT
 size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme& scheme,
                     const WeightIndex* index);
 
-// Fills allocated weights from a checkpoint; returns the bytes that this rank read. Collective over the ranks
+struct LoadedBytes {
+  uint64_t count = 0;
+  // Stored numbers that are NaN or infinite, by tensor: among the bytes that this rank read.
+  std::map<std::string, uint64_t> not_finite;
+};
+
+// Fills allocated weights from a checkpoint; returns what this rank read. Collective over the ranks
 // of `replicas`: ranks of `transport`, by replica and member. If this rank fails to read or store, it throws
 // after it has served the others; the caller must then let all ranks know. `blocks` grows with each stored slice, as a sign of
 // progress.
-uint64_t load_weights(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
-                      std::span<const ReadRound> plan, Transport& transport,
-                      std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks);
+LoadedBytes load_weights(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
+                         std::span<const ReadRound> plan, Transport& transport,
+                         std::span<const std::vector<int>> replicas, std::atomic<uint32_t>& blocks);
 
 // Sends what each replica has loaded to the others. Collective over `data_group`: the same member in all
 // replicas.

@@ -24,11 +24,13 @@ struct Coder {
   BFloat16 scale_of(std::span<const float> values) const {
     float largest = 0;
     for (const float value : values)
-      largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : value;
+      largest =
+          std::isfinite(value) ? std::max(largest, std::abs(value)) : std::numeric_limits<float>::quiet_NaN();
     const BFloat16 scale(largest / range());
     return static_cast<float>(scale) == 0 ? BFloat16(1.0F) : scale;
   }
   uint8_t code_of(float value, float scale) const {
+    if (!std::isfinite(value) || std::isnan(scale)) return 0;  // the scale is not finite
     if (format == WeightFormat::fp8) return Float8(value / scale).bits;
     const float code = std::nearbyint(value / scale);
     if (format == WeightFormat::int8) return static_cast<uint8_t>(std::clamp(code, -127.0F, 127.0F) + 128);
@@ -76,7 +78,6 @@ class RoundedMatrix final : public StoredWeight {
                                   static_cast<float>(*scale));
       }
     }
-    check_finite(memory.scales, DType::bf16, tensor_);
     return {view_of(memory.values.data(), DType::uint8, {rows, wanted.columns.size()}),
             view_of(memory.scales.data(), DType::bf16, {rows, groups.size()}),
             {}};

@@ -103,7 +103,6 @@ RawRows PackedMatrix::decode(const Box& wanted, std::span<const StoredPart> stor
       std::memcpy(&memory.scales[static_cast<size_t>(row * across + group) * item],
                   &stored[1].bytes[static_cast<size_t>(from) * item], item);
     }
-  check_finite(memory.scales, quantization_.scale, name(layout_.scales));
   raw.scales = view_of(memory.scales.data(), quantization_.scale, {rows, across});
   if (!quantization_.zeros) return raw;
 

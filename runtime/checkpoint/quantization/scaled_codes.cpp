@@ -21,7 +21,6 @@ class ScaledCodes final : public StoredWeight {
     quantization_.scale = scales->info.dtype.value_or(quantization_.scale);
     if (layout_.block == 0 && is_scalar(scales->info)) {
       for_tensor_ = scales->value;
-      if (is_floating(scales->info)) scalar_of(*scales, scale_name());
     }
   }
 
@@ -50,9 +49,7 @@ class ScaledCodes final : public StoredWeight {
         stored[0].bytes.subspan(static_cast<size_t>((wanted.rows.begin - stored[0].box.rows.begin) * width),
                                 static_cast<size_t>(rows * width));
     RawRows raw{view_of(codes.data(), DType::uint8, {rows, width}), {}, {}};
-    if (quantization_.format == WeightFormat::fp8) {
-      refuse_nan(codes);
-    } else {  // two's complement to unsigned
+    if (quantization_.format != WeightFormat::fp8) {  // two's complement to unsigned
       memory.values.resize(codes.size());
       std::ranges::transform(codes, memory.values.begin(),
                              [](std::byte code) { return code ^ std::byte{0x80}; });
@@ -64,7 +61,10 @@ class ScaledCodes final : public StoredWeight {
     for (int64_t row = 0; row < rows; ++row)
       std::memcpy(&memory.scales[static_cast<size_t>(row * across) * item],
                   scales_at(wanted.rows.begin + row, stored), static_cast<size_t>(across) * item);
-    check_finite(memory.scales, quantization_.scale, scale_name());
+    if (quantization_.format == WeightFormat::fp8)
+      for (int64_t row = 0; row < rows; ++row)
+        if (has_nan(codes.subspan(static_cast<size_t>(row * width), static_cast<size_t>(width))))
+          std::memset(&memory.scales[static_cast<size_t>(row * across) * item], 0xff, item);
     raw.scales = view_of(memory.scales.data(), quantization_.scale, {rows, across});
     return raw;
   }
@@ -87,12 +87,10 @@ class ScaledCodes final : public StoredWeight {
                 .bytes[static_cast<size_t>(at * stored[1].box.columns.size()) * size_of(quantization_.scale)];
   }
 
-  void refuse_nan(std::span<const std::byte> codes) const {
-    if (std::ranges::none_of(codes,
-                             [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; }))
-      return;
-    throw Error(ExitCode::input, fmt::format("tensor {}.weight holds a NaN", module_),
-                "every number that it multiplies would be lost", "download the model's files again");
+  // Kernels have no NaN among codes: the row gets a scale of NaN (all ones, in every type).
+  static bool has_nan(std::span<const std::byte> codes) {
+    return std::ranges::any_of(codes,
+                               [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; });
   }
 
   std::string module_;

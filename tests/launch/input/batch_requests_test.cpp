@@ -91,6 +91,34 @@ TEST(BatchRequest, OfAChatKeepsWhatTheTemplateNeeds) {
   EXPECT_FALSE(parsed(chat_line({{"logprobs", false}})).sampling.logprobs);
 }
 
+TEST(BatchRequest, MayHaveOnePromptInAListNoModelAndNoToolsToChoose) {
+  EXPECT_EQ(parsed(completion_line(json::parse(R"({"prompt": ["x"]})"))).prompt, "x");
+  EXPECT_EQ(parsed(completion_line(json::parse(R"({"prompt": [[3, 4]]})"))).tokens,
+            (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(parsed(completion_line(json::parse(R"({"prompt": [3]})"))).tokens, std::vector<int32_t>{3});
+  EXPECT_EQ(parsed(completion_line(json::parse(R"({"model": null})"))).label.model, "");
+  for (const char* tools : {R"({"tool_choice": "none"})", R"({"tool_choice": "none", "tools": []})",
+                            R"({"tool_choice": "none", "tools": null})", R"({"tool_choice": "auto"})"})
+    EXPECT_NO_THROW(parsed(chat_line(json::parse(tools)))) << tools;
+}
+
+TEST(BatchRequest, GivesTemplatesTheArgumentsOfEarlierCallsAsObjects) {
+  const auto arguments = [](const json& text) {
+    const json call = {{"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", text}}}};
+    const json messages = {{{"role", "user"}, {"content", "Hi"}},
+                           {{"role", "assistant"}, {"tool_calls", {call}}}};
+    return (*parsed(chat_line({{"messages", messages}}))
+                 .chat)["messages"][1]["tool_calls"][0]["function"]["arguments"];
+  };
+  EXPECT_EQ(arguments(R"({"b": 1, "a": {"c": [2]}})").dump(), R"({"b":1,"a":{"c":[2]}})");
+  EXPECT_EQ(arguments("").dump(), "{}");
+  for (const char* text : {"[1]", "7", "null", "{\"b\": 1", "no JSON", "{\"b\": 1} x"})
+    EXPECT_EQ(arguments(text), text);
+  EXPECT_EQ(arguments({{"b", 1}}).dump(), R"({"b":1})");
+  const std::string deep(100'000, '[');
+  EXPECT_EQ(arguments("{\"a\": " + deep), "{\"a\": " + deep);
+}
+
 TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
   for (const json& asked : std::vector<json>{{{"n", 2}},
                                              {{"best_of", 3}},
@@ -129,10 +157,14 @@ TEST(BatchRequest, IsRefusedWithItsLine) {
   expect_batch_refusal(other, "method is \"GET\"");
   other["more"] = 1;
   expect_batch_refusal(other, "unknown field \"more\"");
-  expect_batch_refusal(completion_line(json::parse(R"({"model":null})")), "body.model is missing");
   expect_batch_refusal(completion_line({{"model", 5}}), "body.model is 5");
   expect_batch_refusal(completion_line(json::parse(R"({"prompt":null})")), "body.prompt is missing");
   expect_batch_refusal(completion_line({{"prompt", {"a", "b"}}}), "body.prompt is");
+  expect_batch_refusal(completion_line({{"prompt", {1, "b"}}}), "body.prompt is");
+  expect_batch_refusal(completion_line({{"prompt", {-1}}}), "token id");
+  expect_batch_refusal(completion_line({{"prompt", json::array()}}), "body.prompt is");
+  expect_batch_refusal(chat_line({{"tool_choice", "none"}, {"tools", {{{"type", "function"}}}}}),
+                       "body.tool_choice is");
   expect_batch_refusal(chat_line({{"messages", json::array()}}), "body.messages is []");
   expect_batch_refusal(chat_line({{"top_logprobs", 2}}), "body.top_logprobs is 2");
   expect_batch_refusal(chat_line({{"max_tokens", 2}, {"max_completion_tokens", 3}}),

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <support/temp_directory.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <chrono>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -109,6 +112,51 @@ TEST(RequestFeed, AChatWithoutMaxTokensIsOpenEndedUnlessTheRunLimitsAll) {
     while (const auto request = feed.next()) open_ended.push_back(request->sampling.open_ended);
     EXPECT_EQ(open_ended, (std::vector<bool>{unlimited, false, false}));
   }
+}
+
+// OpenAI's defaults, where nobody states others.
+TEST(RequestFeed, ABodyHasTheDefaultsOfItsShape) {
+  const std::string
+      completion = R"({"custom_id":"a","url":"/v1/completions","body":{"prompt":[5]}})",
+      given =
+          R"({"custom_id":"b","url":"/v1/completions","body":{"prompt":[5],"temperature":0,"max_tokens":3}})",
+      plain = R"({"id":"c","tokens":[5]})";
+  for (const bool stated : {false, true}) {
+    Order order;
+    RequestReader::Options options;
+    options.defaults.sampling.temperature = stated ? 0.5F : 0.0F;
+    options.defaults.sampling.max_tokens = stated ? 7 : 64;
+    options.default_temperature = options.default_length = !stated;
+    RequestFeed feed(lines_of({completion, given, plain}), options, order);
+    std::vector<std::pair<float, uint32_t>> found;
+    while (const auto request = feed.next())
+      found.emplace_back(request->sampling.temperature, request->sampling.max_tokens);
+    using Found = std::vector<std::pair<float, uint32_t>>;
+    EXPECT_EQ(found,
+              stated ? (Found{{0.5F, 7}, {0.0F, 3}, {0.5F, 7}}) : (Found{{1.0F, 16}, {0.0F, 3}, {0.0F, 64}}));
+  }
+}
+
+TEST(RequestFeed, TellsOnceOfAPromptThatBeginsWithTheTokenThatTheTokenizerAdds) {
+  const std::filesystem::path file =
+      std::filesystem::path(MANIPLE_TEST_DATA) / "tokenizers/llama3-style/tokenizer.json";
+  std::ifstream stream(file);
+  const Tokenizer tokenizer = Tokenizer::from_json(std::string{std::istreambuf_iterator<char>(stream), {}});
+  const auto start = tokenizer.encode("", true);
+  ASSERT_EQ(start.size(), 1U);
+  const std::string first(*tokenizer.token_text(start[0]));
+  std::vector<std::string> notes;
+  Order order;
+  RequestReader::Options options;
+  options.tokenizer = &tokenizer;
+  options.note = [&](const std::string& note) { notes.push_back(note); };
+  const auto line = [](const std::string& prompt) { return nlohmann::json{{"prompt", prompt}}.dump(); };
+  {
+    RequestFeed feed(lines_of({line("Hi"), line(first + "Hi"), line(first)}), options, order);
+    while (feed.next()) continue;
+  }
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("2 begins with " + first), std::string::npos) << notes[0];
 }
 
 const std::vector<std::string> five = {R"({"tokens":[0]})", R"({"tokens":[1]})", R"({"tokens":[2]})",

@@ -324,6 +324,38 @@ TEST(Validation, CountsChatsThatStateNoLimitAndFindsRawText) {
   EXPECT_EQ(summary.first_prompt, "line 5");
 }
 
+TEST(Validation, NamesTheFilesOfIdsThatAreDoubled) {
+  const InputFileOnDisk first("{\"id\":1,\"prompt\":\"a\"}\n\n{\"id\":2,\"prompt\":\"a\"}\n"),
+      second("{\"id\":3,\"prompt\":\"a\"}\n"),
+      third("{\"id\":2,\"prompt\":\"a\"}\n{\"id\":3,\"prompt\":\"a\"}\n");
+  LineReader reader({first.path(), second.path(), third.path()});
+  try {
+    validate_requests(reader);
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find(fmt::format("{} line 1: the id 2 is that of {} line 3", third.path(), first.path())),
+              std::string::npos)
+        << what;
+    EXPECT_NE(what.find(fmt::format("{} line 2: the id 3 is that of {} line 1", third.path(), second.path())),
+              std::string::npos)
+        << what;
+  }
+}
+
+TEST(Validation, NamesTheFileOfALineThatIsNotUtf8) {
+  const InputFileOnDisk text("a\nb\xff\n");
+  LineReader reader(std::vector{text.path()},
+                    [](const LineReader::Line& line) { return request_of_text(line); });
+  try {
+    validate_requests(reader);
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              text.path() + " line 2: byte 2 is not valid UTF-8; convert the text to UTF-8");
+  }
+}
+
 TEST(Prompt, MustBeUtf8) {
   const auto parsed = [](const std::string& text) { return parse_request({1, request_of_text({1, text})}); };
   EXPECT_EQ(parsed("\"ROMEO\":\n").prompt, "\"ROMEO\":\n");
@@ -338,6 +370,12 @@ TEST(Prompt, OfAChatIsTheUsersMessageBehindTheSystems) {
 
 TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
   GenerationConfig model;
+  EXPECT_EQ(default_request(model, {}).sampling.temperature, 0.0F);
+  model.max_tokens = 7;
+  model.stop = {"m"};
+  EXPECT_EQ(default_request(model, {}).sampling.max_tokens, 7U);
+  EXPECT_EQ(default_request(model, {}).stop, std::vector<std::string>{"m"});
+  model.max_tokens.reset();
   model.temperature = 0.5;
   model.top_k = 10;
   model.top_p = 0.75;

@@ -59,6 +59,37 @@ TEST_F(ModelDirectory, OfSeveralTemplatesToolUseServesRequestsWithTools) {
   EXPECT_EQ(rendered({{"messages", ordered_json::array()}, {"tools", ordered_json::array()}}), "tools");
 }
 
+TEST_F(ModelDirectory, FurtherTemplatesHaveFilesOfTheirOwn) {
+  write("tokenizer_config.json", R"({"chat_template": "config"})");
+  std::filesystem::create_directories(path / "additional_chat_templates");
+  write("additional_chat_templates/rag.jinja", "documents");
+  EXPECT_NE(refusal_of([&] { rendered(); }).find("holds no chat template \"default\""), std::string::npos);
+  write("chat_template.jinja", "<|im_start|>{{ eos_token }}");
+  write("special_tokens_map.json", R"({"eos_token": {"content": "<e>", "lstrip": false}})");
+  write("additional_chat_templates/tool_use.jinja", "tools");
+  const ordered_json with_tools = {{"messages", ordered_json::array()}, {"tools", ordered_json::array()}};
+  EXPECT_EQ(rendered(), "<|im_start|><e>");
+  EXPECT_EQ(rendered(with_tools), "tools");
+  EXPECT_EQ(ChatTemplate::load(path, "rag").render(with_tools, golden_time), "documents");
+  EXPECT_EQ(ChatTemplate::load(path, "default").render(with_tools, golden_time), "<|im_start|><e>");
+  EXPECT_NE(refusal_of([&] { ChatTemplate::load(path, "rug"); }).find("\"rug\""), std::string::npos);
+}
+
+// A page begins with <!doctype, <html or <?xml; a template with a token such as <|im_start|>.
+TEST_F(ModelDirectory, ATemplateThatIsAWebPageIsRefused) {
+  for (const char* page :
+       {"<!DOCTYPE html><html>", "\xEF\xBB\xBF <HTML lang=\"en\">", "\n<?xml version=\"1.0\"?>"}) {
+    write("chat_template.jinja", page);
+    EXPECT_NE(refusal_of([&] { rendered(); }).find("is a web page"), std::string::npos) << page;
+  }
+  for (const char* text : {"<s>", "<", "<!", "<|user|>", "<?"}) {
+    write("chat_template.jinja", text);
+    EXPECT_EQ(rendered(), text);
+  }
+  write("tokenizer_config.json", " <script>");
+  EXPECT_NE(refusal_of([&] { rendered(); }).find("tokenizer_config.json is a web page"), std::string::npos);
+}
+
 TEST_F(ModelDirectory, WithoutATemplateTheDirectoryIsRefused) {
   EXPECT_NE(refusal_of([&] { rendered(); }).find("holds no chat template"), std::string::npos);
   write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
@@ -97,6 +128,20 @@ TEST(ChatTemplateNumbers, AreAsTheJsonGivesThem) {
   EXPECT_EQ(render("{{ messages | tojson }}", variables), "[1, 1.0, -0.0, 1e+20, 0.1, 9223372036854775807]");
   const auto large = ordered_json::parse(R"({"messages": [9223372036854775808]})");
   EXPECT_NE(refusal_of([&] { render("", large); }).find("larger than 2^63 - 1"), std::string::npos);
+}
+
+TEST(ChatTemplateNumbers, KeepTheSignOfZero) {
+  EXPECT_EQ(render("{{ -0.0 }} {{ +(-0.0) }} {{ - 0 }} {{ -0.5 }} {{ -true }}"), "-0.0 -0.0 0 -0.5 -1");
+}
+
+TEST(ChatTemplateMacros, ShowWhatJinjaShowsOfThem) {
+  EXPECT_EQ(render("{% macro m(a, b=1) %}{{ a }}{% endmacro %}"
+                   "{{ m.name }} {{ m.arguments }} {{ m.catch_kwargs }} {{ m.catch_varargs }} {{ m.caller }} "
+                   "[{{ m.none }}]"),
+            "m ('a', 'b') False False False []");
+  EXPECT_EQ(
+      render("{% macro m() %}{% if false %}{{ varargs }}{% endif %}{% endmacro %}{{ m.catch_varargs }}"),
+      "True");
 }
 
 TEST(ChatTemplateThreads, ManyShareOne) {

@@ -48,6 +48,42 @@ TEST(WeightIndex, HoldsTheSingleFileAndNothingBesideIt) {
   EXPECT_FALSE(index.tensors.contains("logits_0"));
 }
 
+// An index that was left beside a newer file leads to old weights, or to files that are gone.
+TEST(WeightIndex, OfASingleFileTakesNoNoticeOfAnIndexBesideIt) {
+  const TempDirectory directory;
+  write_safetensors(directory / "model.safetensors", {one_byte("a", 1)});
+  write_index(directory, {{"a", "model-00001-of-00001.safetensors"}});
+  for (const bool shards : {false, true}) {
+    if (shards) write_safetensors(directory / "model-00001-of-00001.safetensors", {one_byte("a", 2)});
+    const WeightIndex index = read_index(directory.path());
+    EXPECT_EQ(byte_of(index, "a"), 1);
+    expect_contains(index.warning, "both model.safetensors and model.safetensors.index.json");
+  }
+  EXPECT_EQ(read_index(model_directory("tiny-qwen3")).warning, "");
+  EXPECT_EQ(read_index(model_directory("tiny-qwen3-kv1")).warning, "");
+}
+
+// models--ORGANISATION--MODEL of huggingface_hub: blobs, refs and snapshots, whose files are links.
+TEST(ModelFilesInAHubCache, AreThoseOfTheOneSnapshot) {
+  const TempDirectory directory;
+  const fs::path cache = directory / "models--a--b", snapshot = cache / "snapshots" / "123";
+  fs::create_directories(snapshot);
+  fs::create_directories(cache / "blobs");
+  write_file(cache / "blobs" / "x", "{}");
+  fs::create_symlink("../../blobs/x", snapshot / "config.json");
+  EXPECT_EQ(ModelFiles(cache).text("config.json"), "{}");
+  EXPECT_EQ(ModelFiles(cache).where(), snapshot.string());
+  fs::remove(cache / "blobs" / "x");
+  expect_contains(input_error_of([&] { ModelFiles(cache).text("config.json"); }),
+                  "it is a link to ../../blobs/x, which is not there");
+  EXPECT_TRUE(ModelFiles(cache).has("config.json"));
+  fs::create_directories(cache / "snapshots" / "456");
+  expect_contains(input_error_of([&] { ModelFiles files(cache); }), "holds 2 snapshots");
+  fs::create_symlink("nowhere", directory / "link");
+  expect_contains(input_error_of([&] { ModelFiles files(directory / "link"); }),
+                  "does not exist: it is a link to nowhere");
+}
+
 TEST(WeightIndex, IsTheSameOnTheRanksThatGetItsBytes) {
   const TempDirectory directory;
   write_safetensors(directory / "a.safetensors", {one_byte("a \u00e9", 1), {"empty", "F32", {0, 9}, {}}});
