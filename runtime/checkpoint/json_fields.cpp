@@ -92,12 +92,15 @@ std::string json_flaw(std::string_view text, const json::exception& error) {
   const size_t column = at - (line == 1 ? 0 : before.rfind('\n') + 1) + 1;
   const std::string place =
       (line == 1 ? "" : fmt::format("line {}, ", line)) + fmt::format("column {}", column);
-  const auto says = [what = std::string_view(error.what())](std::string_view part) { return what.find(part) != what.npos; };
+  const auto says = [what = std::string_view(error.what())](std::string_view part) {
+    return what.find(part) != what.npos;
+  };
   if (says("surrogate")) return place + ": half of a surrogate pair stands alone";
   if (says("UTF-8")) return place + ": bytes that are not UTF-8";
   if (at == text.size()) return place + ": it ends too early";
-  return fmt::format("{}: unexpected {}{}", place, shown(json(std::string(text.substr(at, 1)))),
-                     says("control character") ? "; in a text such a character is written with a backslash" : "");
+  return fmt::format(
+      "{}: unexpected {}{}", place, shown(json(std::string(text.substr(at, 1)))),
+      says("control character") ? "; in a text such a character is written with a backslash" : "");
 }
 
 std::string shown(const json& value) {
