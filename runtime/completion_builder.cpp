@@ -33,8 +33,7 @@ std::optional<Completion> CompletionBuilder::take(const TokenEvent& event) {
     Completion failed{.id = event.request, .reason = event.finish_reason};
     failed.error = fmt::format(
         "a logit for position {} (the prompt has {} tokens) is NaN or infinite: a weight is no number, or an "
-        "activation is beyond its "
-        "type; try --dtype fp32",
+        "activation is beyond its type; try --dtype fp32",
         completion.prompt_tokens + completion.tokens.size(), completion.prompt_tokens);
     open_.erase(found);
     return failed;

@@ -13,6 +13,10 @@ constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
 void set_reason(RequestRow& row, std::string_view reason) { reason.copy(row.reason, sizeof row.reason - 1); }
 
+const char* word_for(FinishReason reason) {
+  return reason == FinishReason::not_finite ? "error" : reason == FinishReason::stop ? "stop" : "length";
+}
+
 }  // namespace
 
 void RequestMeter::arrived(RequestId request, size_t prompt_tokens) {
@@ -53,8 +57,10 @@ void RequestMeter::ended(RequestId request, FinishReason reason) {
   auto [row, last, gaps] = std::move(found->second);
   open_.erase(found);
   std::ranges::sort(gaps);
-  set_reason(row, reason == FinishReason::stop ? "stop" : "length");
-  row.done_s = last;
+  set_reason(row, word_for(reason));
+  const bool spoke = row.output > 0;
+  row.done_s = spoke ? last : now_;
+  if (!spoke) row.first_s = not_known;
   row.queue_s = row.admitted_s - row.arrival_s;
   row.ttft_s = row.first_s - row.admitted_s;
   row.tpot_s = row.output > 1 ? (row.done_s - row.first_s) / static_cast<double>(row.output - 1) : not_known;
