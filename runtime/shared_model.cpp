@@ -36,7 +36,8 @@ SharedModel share_model(World& world, const EngineOptions& options) {
   SharedModel model;
   std::string config, generation_config = "{}", tied;  // a model may lack the second
   const auto parse = [&] {
-    const std::filesystem::path folder = model.files ? model.files->where() : options.model;
+    const std::filesystem::path folder =
+        model.files ? std::filesystem::path(model.files->where()) : options.model;
     model.config = parse_model_config(config, (folder / names[0]).string());
     if (options.quantize) set_quantize(model.config, *options.quantize);
     model.generation_config = parse_generation_config(generation_config, (folder / names[1]).string());
