@@ -30,7 +30,9 @@ std::optional<Completion> CompletionBuilder::take(const TokenEvent& event) {
   Open& open = found->second;
   Completion& completion = open.completion;
   if (event.finish_reason == FinishReason::not_finite) {
-    Completion failed{.id = event.request, .reason = event.finish_reason};
+    Completion failed;
+    failed.id = event.request;
+    failed.reason = event.finish_reason;
     failed.error = fmt::format(
         "a logit for position {} (the prompt has {} tokens) is NaN or infinite: a weight is no number, or an "
         "activation is beyond its type; try --dtype fp32",

@@ -379,14 +379,15 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   expect(refusal_of(1, options, &config), Field::max_model_len, 4097, "positions", 4096, true, {4096});
   options.max_model_len = 10;
   EXPECT_EQ(plan_of(1, options).max_model_len, 10u);
-  config.sliding_window = 512;
-  EXPECT_EQ(plan_of(1, options, config).max_model_len, 10u);
+  ModelConfig windowed = config;
+  windowed.sliding_window = 512;
+  EXPECT_EQ(plan_of(1, options, windowed).max_model_len, 10u);
   options.max_model_len = 512;
-  EXPECT_EQ(plan_of(1, options, config).max_model_len, 512u);
+  EXPECT_EQ(plan_of(1, options, windowed).max_model_len, 512u);
   options.max_model_len = 513;
-  expect(refusal_of(1, options, &config), Field::max_model_len, 513, "sliding_window", 512, true, {512});
+  expect(refusal_of(1, options, &windowed), Field::max_model_len, 513, "sliding_window", 512, true, {512});
   options.max_model_len.reset();
-  expect(refusal_of(1, options, &config), Field::max_model_len, 4096, "sliding_window", 512, true, {512});
+  expect(refusal_of(1, options, &windowed), Field::max_model_len, 4096, "sliding_window", 512, true, {512});
   options.max_num_seqs = 3000;
   expect(refusal_of(1, options, &config), Field::max_num_batched_tokens, 2048, "max_num_seqs", 3000, false,
          {3000});

@@ -1,3 +1,4 @@
+#include <kernels/reference/rows.hpp>
 // What quantised checkpoints are refused for: one message that names the field or the tensor.
 #include "checkpoint_testing.hpp"
 

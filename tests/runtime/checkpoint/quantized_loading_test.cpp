@@ -143,7 +143,8 @@ void load_on(int data, int tensor, const std::filesystem::path& directory, const
     make_weights(*model, *backend.ops, DType::fp32, scheme, &own);
     std::atomic<uint32_t> blocks = 0;
     read += load_weights(*model, *backend.ops, own, scheme, plan_reads(needs, own, data, 5'000), transport,
-                         replicas, blocks);
+                         replicas, blocks)
+                .count;
     expect_weights(*model, *backend.ops, scheme, own);
   });
   uint64_t stored = 0;
