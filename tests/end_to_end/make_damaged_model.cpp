@@ -1,5 +1,5 @@
 // make_damaged_model MODEL TARGET DAMAGE: writes a model.safetensors with one error into TARGET. DAMAGE nan:TENSOR:N or inf:TENSOR:N: the
-// N-th number of a tensor in bf16 is none.
+// N-th number of a tensor is none (e4m3 has no infinity).
 #include <runtime/checkpoint/safetensors.hpp>
 #include <support/safetensors_writer.hpp>
 
@@ -71,11 +71,21 @@ const std::map<std::string, std::string> hostile_headers = {
     {"product", R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,16]}})"},
 };
 
+struct NumberThatIsNone {
+  size_t bytes;
+  uint32_t nan, infinity;
+};
+const std::map<std::string, NumberThatIsNone> not_finite = {{"F32", {4, 0x7fc00000, 0xff800000}},
+                                                            {"BF16", {2, 0x7fc0, 0xff80}},
+                                                            {"F16", {2, 0x7e00, 0xfc00}},
+                                                            {"F8_E4M3", {1, 0x7f, 0xff}}};
+
 void replace_number(Tensors& tensors, const std::string& damage) {
   const size_t colon = damage.rfind(':');
   TensorToWrite& tensor = named(tensors, damage.substr(4, colon - 4));
-  const uint16_t bits = damage.starts_with("nan") ? 0x7fc0 : 0xff80;
-  std::memcpy(&tensor.bytes.at(2 * std::stoul(damage.substr(colon + 1))), &bits, sizeof bits);
+  const auto& [bytes, nan, infinity] = not_finite.at(tensor.dtype);
+  const uint32_t bits = damage.starts_with("nan") ? nan : infinity;
+  std::memcpy(&tensor.bytes.at(bytes * std::stoul(damage.substr(colon + 1))), &bits, bytes);
 }
 
 void write_damaged(const fs::path& model, const fs::path& target, const std::string& damage) {

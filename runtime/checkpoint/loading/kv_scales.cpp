@@ -22,8 +22,8 @@ float scale_in(const std::string& name, const IndexedTensor& tensor) {
         "tensor {} is stored as {} of shape [{}]; a scale of the KV cache is one number in "
         "BF16, F16 or F32",
         name, tensor.info.stored_type, fmt::join(tensor.info.shape, ", "));
-  const float scale = scalar_of(tensor, name);
-  if (!(scale > 0))
+  const float scale = scalar_of(tensor);
+  if (scale <= 0)
     throw Error(ExitCode::input, fmt::format("tensor {} holds {}", name, scale),
                 "keys and values of the KV cache are divided by it",
                 "download the model's files again, or `kv_cache_dtype` bf16");

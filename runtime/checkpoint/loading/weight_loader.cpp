@@ -95,9 +95,12 @@ class Loader {
 
   LoadedBytes loaded() const {
     LoadedBytes loaded{bytes_read_, {}};
-    for (const auto& [name, tensor] : index_.tensors)
-      if (const auto found = not_finite_.find(&tensor); found != not_finite_.end())
-        loaded.not_finite[name] = found->second;
+    for (const auto& [name, tensor] : index_.tensors) {
+      const auto found = not_finite_.find(&tensor);
+      uint64_t count = found != not_finite_.end() ? found->second : 0;
+      if (transport_.rank() == 0) count += count_not_finite(tensor.value, tensor.info.stored_type);
+      if (count > 0) loaded.not_finite[name] = count;
+    }
     return loaded;
   }
 
@@ -164,6 +167,7 @@ class Loader {
     const bool as_stored =
         unit.deliveries.size() == 1 && unit.extents.size() == 1 && first.size() == unit.bytes();
     const auto count = [&](std::span<const std::byte> bytes) {
+      if (!unit.tensor->value.empty()) return;  // rank 0 counts the known ones
       if (const uint64_t found = count_not_finite(bytes, unit.tensor->info.stored_type))
         not_finite_[unit.tensor] += found;
     };

@@ -37,7 +37,7 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme
 
 struct LoadedBytes {
   uint64_t count = 0;
-  // Stored numbers that are NaN or infinite, by tensor: among the bytes that this rank read.
+  // Stored numbers that are NaN or infinite, by tensor: among the bytes that this rank read; on rank 0 also among known values.
   std::map<std::string, uint64_t> not_finite;
 };
 

@@ -100,8 +100,8 @@ class ScaledCodes final : public StoredWeight {
   std::vector<std::byte> for_tensor_;  // the scale of the whole tensor
 };
 
-float positive(float input_scale, const std::string& module) {
-  if (!(input_scale > 0))
+float positive(float input_scale, const std::string& module) {  // or NaN: requests then fail
+  if (input_scale <= 0)
     throw Error(ExitCode::input, fmt::format("tensor {}.input_scale is {}", module, input_scale),
                 "inputs are divided by it", "download the model's files again");
   return input_scale;
@@ -115,7 +115,7 @@ std::unique_ptr<const StoredWeight> scaled_codes(const std::string& module, cons
   const IndexedTensor* input = stored_part(index, module, "input_scale");
   if (quantization.activation == ActivationRule::fixed && input && is_scalar(input->info) &&
       is_floating(input->info))
-    quantization.input_scale = positive(scalar_of(*input, module + ".input_scale"), module);
+    quantization.input_scale = positive(scalar_of(*input), module);
   return std::make_unique<ScaledCodes>(module, shape, stored_part(index, module, layout.scales), layout,
                                        std::move(quantization));
 }

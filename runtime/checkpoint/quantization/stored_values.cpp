@@ -2,7 +2,6 @@
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -33,18 +32,9 @@ bool is_scalar(const TensorInfo& tensor) {
   return std::ranges::all_of(tensor.shape, [](int64_t size) { return size == 1; });
 }
 
-float scalar_of(const IndexedTensor& tensor, const std::string& name) {
+float scalar_of(const IndexedTensor& tensor) {
   require(is_floating(tensor.info) && tensor.value.size() == size_of(*tensor.info.dtype), "a known scalar");
-  check_finite(tensor.value, *tensor.info.dtype, name);
   return reference::read(view_of(tensor.value.data(), *tensor.info.dtype, {1}), 0, 1)[0];
-}
-
-void check_finite(std::span<const std::byte> values, DType type, const std::string& name) {
-  const auto count = static_cast<int64_t>(values.size() / size_of(type));
-  for (const float value : reference::read(view_of(values.data(), type, {count}), 0, count))
-    if (!std::isfinite(value))
-      throw Error(ExitCode::input, fmt::format("tensor {} holds {}, which is no scale", name, value),
-                  "every number that it multiplies would be lost", "download the model's files again");
 }
 
 std::vector<int32_t> order_of(const IndexedTensor& g_idx, int64_t inputs, int64_t group,

@@ -29,10 +29,8 @@ template <typename... Args>
               "get config.json and all *.safetensors files of one model");
 }
 
-// The value of a scalar whose bytes are known. Throws Error (input) if it is not finite.
-float scalar_of(const IndexedTensor& tensor, const std::string& name);
-// Throws Error (input) on a NaN or an infinity.
-void check_finite(std::span<const std::byte> values, DType type, const std::string& name);
+// The value of a scalar whose bytes are known.
+float scalar_of(const IndexedTensor& tensor);
 
 // The inputs sorted by group, by the stored group of each; empty if they are sorted already, or if none has a group (-1).
 // Throws Error (input) unless each group has `group` inputs, the last one what is left.
