@@ -15,7 +15,7 @@ constexpr int warps = 4;
 constexpr int order_threads = 256;
 constexpr int combine_threads = 128;
 
-// NaN counts as -inf in the choice; the weights are then NaN. -0 becomes +0, because equal logits are ordered by id.
+// NaN counts as -inf in the choice; the weights are then NaN, as for a largest logit that is infinite. -0 becomes +0, because equal logits are ordered by id.
 __device__ float router_logit(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
 
 struct Scored {
@@ -40,7 +40,7 @@ __device__ float choose(const RoutingArguments& a, const float* logits, const Pi
   largest = warp_maximum(largest);
   const auto share = [&](float logit) { return logit == largest ? 1.0f : expf(logit - largest); };
   for (int e = lane; e < a.all_experts; e += 32)
-    total += std::isnan(logits[e]) ? logits[e] : share(router_logit(logits[e]));
+    total += std::isnan(logits[e]) || std::isinf(largest) ? NAN : share(router_logit(logits[e]));
   total = warp_sum(total);
 
   float sum = 0;

@@ -23,7 +23,8 @@ void choose_experts(const float* logits, const float* shares, int64_t experts, b
     for (; at > 0 && better(choices[at - 1]); --at) choices[at] = choices[at - 1];
     choices[at].expert = static_cast<int32_t>(expert);
   }
-  const bool lost = std::any_of(logits, logits + experts, [](float logit) { return std::isnan(logit); });
+  const bool lost = std::isinf(logits[choices[0].expert]) ||
+                    std::any_of(logits, logits + experts, [](float logit) { return std::isnan(logit); });
   const float total =
       lost ? std::numeric_limits<float>::quiet_NaN() : std::accumulate(shares, shares + experts, 0.0f);
   float sum = 0;

@@ -10,7 +10,7 @@ struct Choice {
   float weight = 0;
 };
 
-// A NaN among logits counts as -inf in the choice; the weights of the token are then NaN.
+// A NaN among logits counts as -inf in the choice. The weights of a token with NaN, or whose largest logit is infinite, are NaN.
 float router_logit(float logit);
 // One token. shares: exp(logit - largest logit) of all experts. choices: as many as the router wants, best first.
 void choose_experts(const float* logits, const float* shares, int64_t experts, bool normalise,

@@ -93,7 +93,7 @@ generate 65 "cannot read|given by --config" --model "$model" --prompt a --config
 generate 64 "--run-dir is empty|variable of the shell" --model "$model" --in "$work/in" --run-dir ""
 generate 65 "is not a directory|--run-dir" --model "$model" --in "$work/in" --run-dir "$work/in"
 generate 64 "unknown option --nodes|options of sbatch" --nodes 4
-bad_lines "line 1|number overflow" '{"tokens":[5],"temperature":1e400}'
+bad_lines "line 1|beyond what 64-bit floating point holds" '{"tokens":[5],"temperature":1e400}'
 
 generate 64 "belongs to no option|did you mean --in $work/in?" --model "$model" "$work/in"
 generate 64 "did you mean --model $model?" --prompt a "$model"

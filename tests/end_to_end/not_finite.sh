@@ -14,7 +14,7 @@ damaged() {
 }
 # serve RANKS MODEL OPTION...: to $work/out and $work/err. One sequence at a time, so that each gets the blocks of the one before.
 serve() {
-  on "$1" generate --tp "$1" --model "$2" --in "$work/in" --max-tokens 6 --seed 1 --max-num-seqs 1 --kv-memory 64K "${@:3}" >"$work/out" 2>"$work/err"
+  on "$1" generate --tp "$1" --model "$2" --in "$work/in" --max-tokens 6 --seed 1 --max-num-seqs 1 --block-size 16 --kv-memory 96K "${@:3}" >"$work/out" 2>"$work/err"
 }
 ways=("--temperature 0" "--temperature 0.8" "--temperature 0.8 --top-k 5 --top-p 0.9" "--temperature 0 --logprobs 2" "--temperature 0.8 --kv-cache-dtype fp8")
 paths=()

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace maniple {
 namespace {
@@ -23,7 +24,7 @@ float scale_in(const std::string& name, const IndexedTensor& tensor) {
         "BF16, F16 or F32",
         name, tensor.info.stored_type, fmt::join(tensor.info.shape, ", "));
   const float scale = scalar_of(tensor);
-  if (scale <= 0)
+  if (std::isfinite(scale) && scale <= 0)
     throw Error(ExitCode::input, fmt::format("tensor {} holds {}", name, scale),
                 "keys and values of the KV cache are divided by it",
                 "download the model's files again, or `kv_cache_dtype` bf16");

@@ -2,7 +2,9 @@
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace maniple {
@@ -100,7 +102,9 @@ class ScaledCodes final : public StoredWeight {
   std::vector<std::byte> for_tensor_;  // the scale of the whole tensor
 };
 
-float positive(float input_scale, const std::string& module) {  // or NaN: requests then fail
+// Not finite is infinity: the product is then NaN, and requests fail.
+float positive(float input_scale, const std::string& module) {
+  if (!std::isfinite(input_scale)) return std::numeric_limits<float>::infinity();
   if (input_scale <= 0)
     throw Error(ExitCode::input, fmt::format("tensor {}.input_scale is {}", module, input_scale),
                 "inputs are divided by it", "download the model's files again");

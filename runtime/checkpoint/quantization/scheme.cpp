@@ -2,6 +2,8 @@
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -117,10 +119,11 @@ PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, 
   const WeightPiece* first = nullptr;
   for (const WeightPiece& piece : spec.pieces) {
     ModuleQuantization quantization = stored_weight(scheme, spec, piece, index)->quantization();
-    if (!first)
-      planned.quantization = std::move(quantization);
-    else if (quantization != planned.quantization)
-      refuse_parts(first->source.module, piece.source.module);
+    if (!first) planned.quantization = quantization;
+    if (float& mine = planned.quantization.input_scale, &its = quantization.input_scale;
+        std::isinf(mine + its))
+      mine = its = std::numeric_limits<float>::infinity();
+    if (quantization != planned.quantization) refuse_parts(first->source.module, piece.source.module);
     if (!first) first = &piece;
   }
   planned.shape = shape_of(spec, planned.quantization, weight_type);

@@ -107,7 +107,7 @@ TEST(WeightIndex, IgnoresDuplicatesThatTheIndexDoesNotMention) {
   write_safetensors(directory / "model-1.safetensors", {one_byte("a", 1), one_byte("unlisted", 9)});
   write_safetensors(directory / "model-2.safetensors", {one_byte("b", 2)});
   write_safetensors(directory / "consolidated.safetensors", {one_byte("a", 8), one_byte("b", 8)});
-  write_file(directory / "model.safetensors", "not opened");
+  write_file(directory / "model.safetensors.old", "not opened");
   write_index(directory, {{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}});
   const WeightIndex index = read_index(directory.path());
   EXPECT_EQ(index.tensors.size(), 2u);

@@ -56,7 +56,9 @@ TEST(SpecialTokens, AreRefusedByNameWhereTwoHaveOneId) {
   decoder["3"] = added_token("<x>", 3);
   const std::string message = refusal({{"tokenizer_config.json", {{"added_tokens_decoder", decoder}}}});
   EXPECT_NE(message.find("'<x>' the id 3, which is that of 'd'"), std::string::npos) << message;
-  EXPECT_NE(refusal({{"added_tokens.json", {{"<x>", 10}, {"<y>", 10}}}}).find("'<x>'"), std::string::npos);
+  const json same_id{{"<x>", 10}, {"<y>", 10}};
+  const std::string of_two = refusal({{"added_tokens.json", same_id}});
+  EXPECT_NE(of_two.find("\"<x>\" and \"<y>\" have the same id, 10"), std::string::npos) << of_two;
 }
 
 TEST(SpecialTokens, AreRefusedWhereAFileIsMalformed) {
