@@ -114,7 +114,7 @@ cat >"$work/chatty/chat_template.jinja" <<'END'
 END
 cat >"$work/chat" <<'END'
 {"custom_id":"1","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"juliet","content":"Speak."}],"tools":[{"z":1,"a":2}],"temperature":0,"max_tokens":64}}
-{"custom_id":"2","url":"/v1/completions","body":{"model":"m","prompt":"JULIET:\nSpeak.\n{\"z\": 1, \"a\": 2}ROMEO:","temperature":0}}
+{"custom_id":"2","url":"/v1/completions","body":{"model":"m","prompt":"JULIET:\nSpeak.\n{\"z\": 1, \"a\": 2}ROMEO:","temperature":0,"max_tokens":64}}
 END
 on 2 generate --model "$work/chatty" --tp 2 --in "$work/chat" >"$work/out" 2>"$work/err" || bad "exit code: $(cat "$work/err")"
 sed -E 's/.*"(content|text)":("([^"\\]|\\.)*").*/\2/' "$work/out" | uniq | wc -l | grep -qx 1 || bad "not the same text: $(cat "$work/out")"

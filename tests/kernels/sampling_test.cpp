@@ -300,9 +300,9 @@ TEST_P(Sampling, FiltersKeepExactlyTheTokensOfTheDefinition) {
     SCOPED_TRACE(fmt::format("top_k {} top_p {} min_p {}", filters.top_k, filters.top_p, filters.min_p));
     const SamplingRow how = with(row_of(0.9f), filters);
     const std::set<int32_t> allowed = survivors(logits, how);
-    // Only allowed tokens have a finite logit in the rival row: the filtered
+    // Only allowed tokens have a logit that can win in the rival row: the filtered
     // draw must take the token that an unfiltered draw over them takes.
-    std::vector<float> rest(vocabulary, -infinity);
+    std::vector<float> rest(vocabulary, -1e30f);
     for (const int32_t id : allowed) rest[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
     std::vector<SamplingRow> many, plain;
     for (uint32_t position = 0; position < 64; ++position) {
