@@ -19,9 +19,9 @@ namespace {
 
 class InputFileOnDisk {
  public:
-  explicit InputFileOnDisk(const std::string& content)
-      : path_(::testing::TempDir() + "maniple_requests_XXXXXX") {
-    ::close(::mkstemp(path_.data()));
+  explicit InputFileOnDisk(const std::string& content, const std::string& ending = "")
+      : path_(::testing::TempDir() + "maniple_requests_XXXXXX" + ending) {
+    ::close(::mkstemps(path_.data(), static_cast<int>(ending.size())));
     std::ofstream(path_, std::ios::binary) << content;
   }
   ~InputFileOnDisk() { std::remove(path_.c_str()); }
@@ -344,7 +344,7 @@ TEST(Validation, NamesTheFilesOfIdsThatAreDoubled) {
 }
 
 TEST(Validation, NamesTheFileOfALineThatIsNotUtf8) {
-  const InputFileOnDisk text("a\nb\xff\n");
+  const InputFileOnDisk text("a\nb\xff\n", ".txt");
   LineReader reader(std::vector{text.path()},
                     [](const LineReader::Line& line) { return request_of_text(line); });
   try {
