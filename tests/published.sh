@@ -15,5 +15,5 @@ if [[ $# -eq 0 || $1 == -* ]]; then
   MODEL_DIR=$model "$here/../cluster/examples/chat.sh" >&2 || { echo "published.sh: skipped: no published model" >&2 && exit 77; }
   set -- "$model" --ranks 3 --tp 3 "$@"
 fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HF_HUB_OFFLINE=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HF_HUB_OFFLINE=1 TQDM_DISABLE=1
 exec python3 "$here/published.py" "$@"
