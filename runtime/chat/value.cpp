@@ -40,6 +40,9 @@ Value::Value(Sequence::Kind kind, Items items) {
   data_ = std::make_shared<const Sequence>(Sequence{kind, std::move(items), checked_depth(depth + 1)});
 }
 
+Function::Function(Call called) : call(std::move(called)) {}
+Function::Function(Call called, Entries named) : call(std::move(called)), attributes(std::move(named)) {}
+
 Value::Value(Entries entries) {
   int depth = 0;
   for (const auto& [key, value] : entries) depth = std::max(depth, value.depth());

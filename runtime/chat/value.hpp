@@ -49,8 +49,11 @@ struct Namespace {
   mutable Entries entries;
 };
 struct Function {
-  std::function<Value(Arguments&, Frame&)> call;
-  Entries attributes = {};  // of a macro
+  using Call = std::function<Value(Arguments&, Frame&)>;
+  Function(Call called);
+  Function(Call called, Entries named);
+  Call call;
+  Entries attributes;  // of a macro
 };
 
 class Value {

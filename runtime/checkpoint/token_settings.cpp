@@ -21,7 +21,7 @@ constexpr std::array names = {"bos_token", "eos_token", "unk_token", "sep_token"
 
 json read_object(const ModelFiles& files, std::string_view name) {
   json object = files.has(name) ? parse_json(files.text(name), files.where(name)) : json::object();
-  JsonFields(object, files.where(name));  // refuses other values
+  const JsonFields refuses_other_values(object, files.where(name));
   return object;
 }
 

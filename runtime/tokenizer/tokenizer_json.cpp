@@ -39,7 +39,7 @@ size_t count(const JsonFields& fields, std::string_view name) {
 }
 
 std::string one_character(const JsonFields& fields, std::string_view name) {
-  const std::string text = fields.text(name);
+  std::string text = fields.text(name);
   if (text.empty() || character_at(text, 0) != text) fields.refuse(name, "one character");
   return text;
 }
@@ -158,7 +158,7 @@ std::vector<DecoderStage> parse_decoder(const JsonFields& root) {
 std::vector<int32_t> template_token(const JsonFields& special_tokens, const std::string& name,
                                     int32_t id_end) {
   const JsonFields token = special_tokens.object(name);
-  const std::vector<int32_t> ids = token.token_ids("ids");
+  std::vector<int32_t> ids = token.token_ids("ids");
   if (!token.find("ids") || (!ids.empty() && std::ranges::max(ids) >= id_end))
     token.refuse("ids", fmt::format("ids from 0 to {}", id_end - 1));
   return ids;
@@ -326,8 +326,9 @@ void add_settings(std::vector<AddedToken>& tokens, const TokenSettings& settings
   std::set<std::string> there;
   std::vector<TokenSetting> further;
   for (const AddedToken& token : tokens) there.insert(token.content);
-  for (auto [id, token] : settings.added) {
-    const auto same_id = [&](const AddedToken& other) { return other.id == id; };
+  for (const auto& [id, setting] : settings.added) {
+    TokenSetting token = setting;
+    const auto same_id = [id = id](const AddedToken& other) { return other.id == id; };
     const auto same = [&](const AddedToken& other) { return other == added(token, other.id); };
     if (settings.yields ? std::ranges::any_of(tokens, same_id) : std::ranges::any_of(tokens, same)) continue;
     token.special |= is_named(token.content);
