@@ -22,10 +22,15 @@ std::string_view name_of(CpuPath path);  // "avx512_bf16"
 // repeatable).
 std::vector<CpuPath> available_cpu_paths();
 
-struct BackendOptions {
+struct BackendChoice {
   BackendKind kind = BackendKind::automatic;
   CpuPath cpu_path = CpuPath::automatic;  // automatic: the first of available_cpu_paths()
-  int threads = 1;                        // of this rank, the calling thread included
+};
+
+struct BackendOptions {
+  BackendKind kind = BackendKind::automatic;
+  CpuPath cpu_path = CpuPath::automatic;
+  int threads = 1;             // of this rank, the calling thread included
   std::vector<int> cpus = {};  // logical CPUs the threads are pinned to, one each; empty: not pinned
   int gpu = 0;                 // index among the GPUs that this process sees
 };

@@ -49,23 +49,22 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
                     down = names.fused + ".experts.down_proj";
   gate_.spec = {.rows = all,
                 .columns = hidden,
-                .pieces = {{{names.block + ".gate"},
-                            {all, hidden},
-                            {0, all},
-                            {0, hidden},
-                            0,
-                            {{names.fused + ".gate"}, {all, hidden}, 0}}},
+                .pieces = {{.source = {names.block + ".gate"},
+                            .source_shape = {all, hidden},
+                            .rows = {0, all},
+                            .columns = {0, hidden},
+                            .fused = {{names.fused + ".gate"}, {all, hidden}, 0}}},
                 .fp32 = true};
   const int64_t half = (width_ + panel - 1) / panel * panel;
   const IndexRange every_row{0, hidden}, every_column{0, hidden};
   for (int64_t e = experts_.begin; e < experts_.end; ++e) {
     const auto half_of = [&](const std::string& name, int64_t index) {
-      return WeightPiece{{names.of(e, name)},
-                         {inner, hidden},
-                         part,
-                         every_column,
-                         index * half,
-                         {{gate_up, ""}, {all, 2 * inner, hidden}, (2 * e + index) * inner}};
+      return WeightPiece{.source = {names.of(e, name)},
+                         .source_shape = {inner, hidden},
+                         .rows = part,
+                         .columns = every_column,
+                         .local_row = index * half,
+                         .fused = {{gate_up, ""}, {all, 2 * inner, hidden}, (2 * e + index) * inner}};
     };
     gate_up_.push_back({.spec = {.rows = 2 * half,
                                  .columns = hidden,
@@ -77,12 +76,11 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
     down_.push_back({.spec = {.rows = hidden,
                               .columns = width_,
                               .slices = slices.local,
-                              .pieces = {{{names.of(e, names.down)},
-                                          {hidden, inner},
-                                          every_row,
-                                          part,
-                                          0,
-                                          {{down, ""}, {all, hidden, inner}, e * hidden}}},
+                              .pieces = {{.source = {names.of(e, names.down)},
+                                          .source_shape = {hidden, inner},
+                                          .rows = every_row,
+                                          .columns = part,
+                                          .fused = {{down, ""}, {all, hidden, inner}, e * hidden}}},
                               .used = used,
                               .grouped = down},
                      .matrix = {},

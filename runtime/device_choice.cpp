@@ -8,6 +8,8 @@
 
 namespace maniple {
 
+namespace {
+
 CpuPath common_cpu_path(World& world) {
   uint32_t mine = 0;
   for (const CpuPath path : available_cpu_paths()) mine |= 1u << static_cast<int>(path);
@@ -18,11 +20,17 @@ CpuPath common_cpu_path(World& world) {
   return CpuPath::portable;
 }
 
-BackendKind common_backend(World& world, BackendKind asked) {
-  const std::vector<int> visible = gather_values(world, visible_gpus());
-  if (asked != BackendKind::automatic) return asked;
-  const bool everywhere = std::ranges::all_of(visible, [](int count) { return count > 0; });
-  return everywhere ? BackendKind::cuda : BackendKind::cpu;
+bool all_see_gpus(World& world) {
+  return std::ranges::all_of(gather_values(world, visible_gpus()), [](int count) { return count > 0; });
+}
+
+}  // namespace
+
+BackendChoice common_backend(World& world, BackendChoice asked) {
+  if (asked.kind == BackendKind::automatic)
+    asked.kind = all_see_gpus(world) ? BackendKind::cuda : BackendKind::cpu;
+  if (asked.cpu_path == CpuPath::automatic) asked.cpu_path = common_cpu_path(world);
+  return asked;
 }
 
 int choose_gpu(int visible, const RankLocation& location, bool may_share) {

@@ -12,11 +12,9 @@ namespace maniple {
 
 class QuantScheme;
 
-// Collective. The best instruction path that every rank has: the path affects the last bits, so all ranks use
-// the same one.
-CpuPath common_cpu_path(World& world);
-// Collective. Resolves `automatic`, alike on all ranks: cuda if every rank sees a GPU, else cpu.
-BackendKind common_backend(World& world, BackendKind asked);
+// Collective. Resolves `automatic`, alike on all ranks. Kind: cuda if every rank sees a GPU, else cpu. Instruction path: the best that
+// every rank has, since the path affects the last bits.
+BackendChoice common_backend(World& world, BackendChoice asked);
 
 // The index of the rank's GPU among its visible GPUs. A rank sees its own GPU alone, or all GPUs of the node.
 // Throws Error (preflight) when a rank sees several GPUs but fewer than the node has ranks. With may_share

@@ -41,13 +41,13 @@ std::vector<std::vector<Item>> gather_lists(World& world, const std::vector<Item
 
 }  // namespace
 
-Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
-               RankActivity& activity)
+Engine::Engine(World& world, const EngineOptions& options, const JobPlan& plan, const SharedModel& model,
+               Backend backend, RankActivity& activity)
     : world_(world),
       options_(options),
       plan_(plan),
       activity_(activity),
-      model_(world, options, plan, std::move(model), activity) {}
+      model_(world, options, plan, model, std::move(backend), activity) {}
 
 SchedulerConfig Engine::scheduler_config() const {
   SchedulerConfig scheduler;

@@ -10,9 +10,9 @@ namespace maniple {
 class Engine {
  public:
   // Collective, throws as RankModel. Keeps `activity` up to date for the caller's HealthMonitor. The
-  // references must outlive the engine.
-  Engine(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
-         RankActivity& activity);
+  // references must outlive the engine. runtime/start/load makes one.
+  Engine(World& world, const EngineOptions& options, const JobPlan& plan, const SharedModel& model,
+         Backend backend, RankActivity& activity);
 
   const RankModel& model() const { return model_; }
 
@@ -28,7 +28,7 @@ class Engine {
   void gather(const WorkerTimes& times, RunSummary& summary);  // what the ranks know of it
 
   World& world_;
-  EngineOptions options_;
+  const EngineOptions& options_;
   const JobPlan& plan_;
   RankActivity& activity_;
   RankModel model_;

@@ -1,4 +1,4 @@
-// The options of an engine: plain data.
+// What an engine is asked for: plain data, constant once it is read. What is in force is in JobPlan and RankPlace.
 #pragma once
 
 #include <kernels/backend.hpp>
@@ -30,15 +30,18 @@ struct EngineOptions {
   int context_size = 1;
   std::optional<int> expert_size;        // ranks that hold other experts; absent: by their number
   std::vector<int64_t> pipeline_layers;  // of each stage; empty: by their costs
-  DType dtype = DType::bf16;             // of weights and activations; fp16 on GPUs only
+  // Of weights and activations; fp16 on GPUs only. Absent: fp16 for an fp16 checkpoint on GPUs, else bf16.
+  std::optional<DType> dtype;
   std::optional<DType> kv_cache_dtype;   // fp8 or dtype; absent: fp8 where the checkpoint asks for it
-  BackendOptions backend;
+  BackendChoice backend;                 // the same kind on all ranks; instruction path: what all ranks have
+  std::optional<int> threads;            // of each rank; absent: its CPUs / ranks that share them
   std::optional<WeightFormat> quantize;  // a checkpoint in floating point, while it is loaded
   bool random_weights = false;
   uint64_t seed = 0;  // of random weights
   uint32_t block_size = 256;
   // Bytes per rank; absent: a full batch of longest sequences, within free memory.
   std::optional<size_t> kv_memory;
+  std::optional<uint32_t> kv_blocks;    // per rank, in place of kv_memory
   double gpu_memory_utilization = 0.9;  // of the whole GPU, other processes included
   AllReduce all_reduce = AllReduce::automatic;
   bool share_gpus = false;  // ranks may use the same GPU

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <runtime/job_plan.hpp>
-#include <runtime/service.hpp>
+#include <runtime/run_summary.hpp>
 
 #include <span>
 #include <vector>

@@ -1,7 +1,8 @@
 #include <kernels/sampling_batch.hpp>
+#include <kernels/support/counted.hpp>
 #include <layers/models/model.hpp>
 #include <parallel/shard.hpp>
-#include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_sizes.hpp>
 #include <runtime/job_plan.hpp>
 
 #include <fmt/ranges.h>
@@ -11,8 +12,6 @@
 
 namespace maniple {
 namespace {
-
-using Field = PlanRefusal::Field;
 
 // Why these ranks cannot give the bits of one rank; empty if they can.
 std::string reason_against_grid(const ModelConfig& config, const GridSize& grid) {
@@ -42,7 +41,7 @@ std::string reason_against_grid(const ModelConfig& config, const GridSize& grid)
 
 // Sets the level in force, and why it is not that of the options.
 void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& config) {
-  if (options.backend.kind == BackendKind::cuda) {
+  if (plan.backend.kind == BackendKind::cuda) {
     plan.repro = Repro::off;
     plan.repro_reason = options.repro == Repro::off ? "" : "sums on GPUs keep no order";
     return;
@@ -53,74 +52,59 @@ void set_repro(JobPlan& plan, const EngineOptions& options, const ModelConfig& c
   if (options.repro && plan.repro > *options.repro) plan.repro_reason = "as always on CPUs";
 }
 
-// The tensor sizes that give the bits of one rank.
-std::vector<int> sizes_for_grid(std::span<const RankLocation> locations, EngineOptions options,
-                                const ModelConfig& config) {
-  std::vector<int> sizes = small_divisors(static_cast<int>(locations.size()));
-  options.repro.reset();
-  std::erase_if(sizes, [&](int size) {
-    options.tensor_size = size;
-    const auto plan = plan_job(locations, options, &config);
-    return !std::holds_alternative<JobPlan>(plan) || std::get<JobPlan>(plan).repro != Repro::grid;
-  });
-  return sizes;
+std::string alternatives(const std::vector<int>& numbers) {
+  if (numbers.size() < 2) return fmt::format("{}", fmt::join(numbers, ""));
+  return fmt::format("{} or {}", fmt::join(numbers.begin(), numbers.end() - 1, ", "), numbers.back());
 }
 
-std::optional<PlanRefusal> refuse_sizes(const EngineOptions& options, const ModelConfig& config) {
-  const int64_t longest = config.max_position_embeddings;
-  if (options.max_model_len && *options.max_model_len > longest)
-    return PlanRefusal{Field::max_model_len,       *options.max_model_len, "positions", longest, true,
-                       {static_cast<int>(longest)}};
-  const int64_t context = options.max_model_len.value_or(static_cast<uint32_t>(longest));
-  if (const int64_t window = config.sliding_window; window > 0 && context > window)
-    return PlanRefusal{Field::max_model_len,      context, "sliding_window", window, true,
-                       {static_cast<int>(window)}};
-  if (options.max_num_batched_tokens < options.max_num_seqs)
-    return PlanRefusal{Field::max_num_batched_tokens,
-                       options.max_num_batched_tokens,
-                       "max_num_seqs",
-                       options.max_num_seqs,
-                       false,
-                       {static_cast<int>(options.max_num_seqs)}};
-  return std::nullopt;
+void check_tensor_size(int ranks, int tensor) {
+  if (tensor >= 1 && ranks % tensor == 0) return;
+  fail(ExitCode::usage,
+       "ranks ({}) do not divide by `tensor_size` {}; use `tensor_size` {}, or start a multiple of {} ranks",
+       ranks, tensor, alternatives(small_divisors(ranks)), tensor);
 }
 
-std::optional<PlanRefusal> refuse_pipeline(int ranks, const EngineOptions& options) {
-  const int stages = options.pipeline_size, left = ranks / options.tensor_size;
-  const auto named = static_cast<int>(options.pipeline_layers.size());
+void check_pipeline(int ranks, const EngineOptions& options) {
+  const int stages = options.pipeline_size, tensor = options.tensor_size, left = ranks / tensor;
+  const size_t named = options.pipeline_layers.size();
   if (stages < 1 || left % stages != 0)
-    return PlanRefusal{Field::pipeline_size, stages, "ranks", ranks, false, small_divisors(left)};
-  if (named != 0 && named != stages)
-    return PlanRefusal{Field::pipeline_layers, named, "stages", stages, false, {stages}};
-  return std::nullopt;
+    fail(ExitCode::usage,
+         "ranks ({}) do not divide by `tensor_size` {} times `pipeline_size` {}; use `pipeline_size` {}, or "
+         "start a multiple of {} ranks",
+         ranks, tensor, stages, alternatives(small_divisors(left)), tensor * stages);
+  if (named != 0 && named != static_cast<size_t>(stages))
+    fail(ExitCode::usage, "`pipeline_layers` names {} and `pipeline_size` is {}", counted(named, "stage"),
+         stages);
 }
 
-std::optional<PlanRefusal> refuse_layers(int ranks, const EngineOptions& options, const ModelConfig& config) {
-  const int64_t layers = config.num_layers;
-  const auto given =
-      std::accumulate(options.pipeline_layers.begin(), options.pipeline_layers.end(), int64_t{0});
-  std::vector<int> fitting = small_divisors(ranks / options.tensor_size);
-  std::erase_if(fitting, [layers](int stages) { return stages > layers; });
-  if (options.pipeline_size > layers)
-    return PlanRefusal{Field::pipeline_size, options.pipeline_size, "layers", layers, true, fitting};
-  if (!options.pipeline_layers.empty() && given != layers)
-    return PlanRefusal{Field::pipeline_layers, given, "layers", layers, true, {static_cast<int>(layers)}};
-  return std::nullopt;
+void check_stages(int ranks, const EngineOptions& options, int64_t layers) {
+  const int stages = options.pipeline_size;
+  if (stages > layers) {
+    std::vector<int> fitting = small_divisors(ranks / options.tensor_size);
+    std::erase_if(fitting, [layers](int size) { return size > layers; });
+    fail(ExitCode::input, "layers ({}) are fewer than pipeline stages ({}); use `pipeline_size` {}", layers,
+         stages, alternatives(fitting));
+  }
+  const std::vector<int64_t>& given = options.pipeline_layers;
+  const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0});
+  if (!given.empty() && sum != layers)
+    fail(ExitCode::input, "`pipeline_layers` adds up to {} and the model has {}",
+         counted(static_cast<uint64_t>(sum), "layer"), layers);
 }
 
-std::optional<PlanRefusal> refuse_experts(const EngineOptions& options, const ModelConfig* config) {
+void check_experts(const EngineOptions& options, const ModelConfig* config) {
   const int tensor = options.tensor_size, groups = options.expert_size.value_or(1);
-  const auto refusal = [&](const char* limit, int64_t value, bool of_model, std::vector<int> fitting) {
-    return PlanRefusal{Field::expert_size, groups, limit, value, of_model, std::move(fitting)};
-  };
   const bool is_read_later = !config && !options.model.empty();  // whether it has experts is said first
   const int64_t experts = config ? config->experts.count : groups;
-  if (groups > 1 && experts == 0) return refusal("experts", 0, true, small_divisors(tensor));
+  if (groups > 1 && experts == 0)
+    fail(ExitCode::input, "`expert_size` {} is for models with experts, and {} has none", groups,
+         config->architecture);
   if (groups < 1 || (!is_read_later && tensor % groups != 0))
-    return refusal("tensor_size", tensor, false, small_divisors(tensor));
+    fail(ExitCode::usage, "`expert_size` {} does not divide `tensor_size` {}; use `expert_size` {}", groups,
+         tensor, alternatives(small_divisors(tensor)));
   if (experts % groups != 0)
-    return refusal("experts", experts, true, small_divisors(std::gcd(tensor, experts)));
-  return std::nullopt;
+    fail(ExitCode::input, "experts ({}) do not divide by `expert_size` {}; use `expert_size` {}", experts,
+         groups, alternatives(small_divisors(std::gcd(tensor, experts))));
 }
 
 // Whether the ranks of an expert hold whole blocks of the inputs that are rounded with one scale.
@@ -129,40 +113,83 @@ bool keeps_blocks(const ModelConfig& config, int parts) {
   return block == 1 || parts == 1 || (width % block == 0 && width / block % parts == 0);
 }
 
-std::optional<PlanRefusal> refuse_cut_blocks(const GridSize& grid, const ModelConfig& config) {
-  if (config.sparse_layers() == 0 || keeps_blocks(config, grid.tensor / grid.expert)) return std::nullopt;
+void check_blocks(const GridSize& grid, const ModelConfig& config) {
+  if (config.sparse_layers() == 0 || keeps_blocks(config, grid.tensor / grid.expert)) return;
   std::vector<int> fitting = small_divisors(std::gcd(grid.tensor, config.experts.count));
   std::erase_if(fitting, [&](int size) { return !keeps_blocks(config, grid.tensor / size); });
-  return PlanRefusal{Field::expert_size,      grid.expert, "inputs of a block",
-                     config.activation_group, true,        std::move(fitting)};
+  fail(
+      ExitCode::input,
+      "`tensor_size` {} `expert_size` {} cuts an expert's blocks of {} inputs (it has {}), which are rounded "
+      "with one scale; use {}",
+      grid.tensor, grid.expert, config.activation_group, config.experts.width,
+      fitting.empty() ? "another `tensor_size`" : "`expert_size` " + alternatives(fitting));
 }
 
-std::optional<PlanRefusal> refuse_context(const EngineOptions& options) {
+void check_context(const EngineOptions& options) {
   const int owners = options.context_size, tensor = options.tensor_size;
   if (owners < 1 || tensor % owners != 0)
-    return PlanRefusal{Field::context_size, owners, "tensor_size", tensor, false, small_divisors(tensor)};
+    fail(ExitCode::usage, "`context_size` {} does not divide `tensor_size` {}; use `context_size` {}", owners,
+         tensor, alternatives(small_divisors(tensor)));
   require(owners == 1 || options.block_size == attention_split, "a page of a shared context is a split");
-  return std::nullopt;
 }
 
 // Only ranks that would hold the same keys and values can hold parts of them.
-std::optional<PlanRefusal> refuse_context(const EngineOptions& options, const ModelConfig& config) {
+void check_context_of(const EngineOptions& options, const ModelConfig& config) {
   const int owners = options.context_size, tensor = options.tensor_size;
   const auto heads = static_cast<int>(config.num_kv_heads), holders = tensor / heads;
-  if (owners == 1) return std::nullopt;
+  if (owners == 1) return;
   if (holders < 2 || tensor % heads != 0) {
-    const bool fits = config.num_heads % (int64_t{heads} * owners) == 0;
-    return PlanRefusal{Field::context_size,
-                       owners,
-                       "kv heads",
-                       heads,
-                       true,
-                       fits ? std::vector{heads * owners} : std::vector<int>{}};
+    const bool fits = config.num_heads % (int64_t{heads} * owners) == 0, few = tensor <= heads;
+    fail(ExitCode::input,
+         "`context_size` {} needs ranks that hold the same kv head, and `tensor_size` {} {} {} kv heads{}; "
+         "use `context_size` 1{}",
+         owners, tensor, few ? "gives each of" : "is no multiple of the", heads, few ? " one" : "",
+         fits ? fmt::format(", or `tensor_size` {}", heads * owners) : "");
   }
   if (holders % owners != 0)
-    return PlanRefusal{Field::context_size,    owners, "ranks of a kv head", holders, true,
-                       small_divisors(holders)};
-  return std::nullopt;
+    fail(ExitCode::input,
+         "the {} ranks of a kv head (`tensor_size` {}, {} kv heads) do not divide by `context_size` {}; use "
+         "`context_size` {}",
+         holders, tensor, heads, owners, alternatives(small_divisors(holders)));
+}
+
+void check_lengths(const EngineOptions& options, const ModelConfig& config) {
+  const int64_t longest = config.max_position_embeddings;
+  if (options.max_model_len && *options.max_model_len > longest)
+    fail(ExitCode::usage,
+         "`max_model_len` {} is longer than the model's {} positions; use `max_model_len` {} or less",
+         *options.max_model_len, longest, longest);
+  const int64_t context = options.max_model_len.value_or(static_cast<uint32_t>(longest));
+  if (const int64_t window = config.sliding_window; window > 0 && context > window)
+    throw Error(
+        ExitCode::input,
+        fmt::format("the model's sliding_window is {} tokens, and a context of {} is longer", window,
+                    context),
+        "attention to the last tokens alone is not supported; a context that fits the window needs none",
+        fmt::format("`max_model_len` {}", window));
+  if (options.max_num_batched_tokens < options.max_num_seqs)
+    fail(ExitCode::usage,
+         "`max_num_batched_tokens` {} is below `max_num_seqs` {}, but every running sequence takes a token a "
+         "step",
+         options.max_num_batched_tokens, options.max_num_seqs);
+}
+
+DType dtype_of(const EngineOptions& options, BackendKind backend, const ModelConfig& config,
+               std::optional<DType> begun) {
+  if (options.dtype) return *options.dtype;
+  const bool fp16 = config.dtype == DType::fp16 && backend == BackendKind::cuda && begun != DType::bf16;
+  return fp16 ? DType::fp16 : DType::bf16;
+}
+
+DType kv_dtype_of(const EngineOptions& options, DType dtype, const QuantScheme& scheme) {
+  const DType type = options.kv_cache_dtype.value_or(scheme.keeps_fp8_kv() ? DType::fp8 : dtype);
+  if (type != DType::fp8 && type != dtype)
+    throw Error(ExitCode::usage,
+                fmt::format("`kv_cache_dtype` {} is not the type of the activations ({})", name_of(type),
+                            name_of(dtype)),
+                "attention reads keys and values in their type, or in fp8",
+                fmt::format("leave it out, or `dtype` {} too", name_of(type)));
+  return type;
 }
 
 // Steps of a pipeline are cut alike: a stage is idle while the one before it computes a longer step.
@@ -175,7 +202,8 @@ uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
 }
 
 // Layers cost what they weigh; the head costs its padded matrix, and the embedding, a look-up, nothing.
-std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfig& config) {
+std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfig& config, DType dtype,
+                                  const QuantScheme& scheme) {
   if (options.pipeline_size == 1) return {{0, config.num_layers}};
   if (!options.pipeline_layers.empty()) {
     std::vector<IndexRange> stages{{0, 0}};
@@ -184,16 +212,15 @@ std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfi
     return {stages.begin() + 1, stages.end()};
   }
   std::vector<int64_t> costs;
-  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
   RankPlan layer;  // neither embeds nor samples
   layer.grid.pipeline = 3;
   layer.position.pipeline = 1;
   for (int64_t index = 0; index < config.num_layers; ++index) {
     layer.layers = {index, index + 1};
-    costs.push_back(static_cast<int64_t>(weight_bytes(*make_model(config, layer), options.dtype, *scheme)));
+    costs.push_back(static_cast<int64_t>(weight_bytes(*make_model(config, layer), dtype, scheme)));
   }
   const int64_t head = padded_vocabulary(config.vocab_size, 1) * config.hidden_size;
-  return stage_layers(costs, head * static_cast<int64_t>(size_of(options.dtype)), options.pipeline_size);
+  return stage_layers(costs, head * static_cast<int64_t>(size_of(dtype)), options.pipeline_size);
 }
 
 // "3-4"; "3" for a single one.
@@ -202,16 +229,15 @@ std::string numbers_text(const IndexRange& range) {
                            : fmt::format("{}-{}", range.begin, range.end - 1);
 }
 
-RankNeeds needs_of_rank(const RankPlan& rank, const EngineOptions& options, const ModelConfig& config,
+RankNeeds needs_of_rank(const JobPlan& plan, int rank, uint32_t block_size, const ModelConfig& config,
                         const QuantScheme& scheme) {
-  const std::unique_ptr<Model> model = make_model(config, rank);
+  const std::unique_ptr<Model> model = make_model(config, plan.rank(rank));
   const HeadLayout heads = model->heads();
-  return {weight_bytes(*model, options.dtype, scheme),
-          {model->num_layers(),
-           {heads.kv_heads, heads.head_dim, options.block_size, kv_cache_dtype(options, scheme)}}};
+  return {weight_bytes(*model, plan.dtype, scheme),
+          {model->num_layers(), {heads.kv_heads, heads.head_dim, block_size, plan.kv_dtype}}};
 }
 
-// Those of the sizes that split every part of the model.
+// Of the sizes, those that split every part of the model.
 std::vector<int> fitting_tensor_sizes(std::vector<int> sizes, JobPlan plan, const ModelConfig& config) {
   std::erase_if(sizes, [&](int size) {
     plan.grid = {.tensor = size, .pipeline = plan.grid.pipeline};
@@ -226,11 +252,72 @@ std::vector<int> fitting_tensor_sizes(std::vector<int> sizes, JobPlan plan, cons
   return sizes;
 }
 
-}  // namespace
-
-DType kv_cache_dtype(const EngineOptions& options, const QuantScheme& scheme) {
-  return options.kv_cache_dtype.value_or(scheme.keeps_fp8_kv() ? DType::fp8 : options.dtype);
+// Of the divisors of the ranks, the tensor sizes that give the bits of one rank.
+std::vector<int> sizes_for_grid(std::span<const RankLocation> locations, EngineOptions options,
+                                BackendChoice backend, const ModelConfig& config) {
+  std::vector<int> sizes = small_divisors(static_cast<int>(locations.size()));
+  options.repro.reset();
+  std::erase_if(sizes, [&](int size) {
+    options.tensor_size = size;
+    try {
+      return plan_job(locations, options, backend, &config).repro != Repro::grid;
+    } catch (const Error&) {
+      return true;
+    }
+  });
+  return sizes;
 }
+
+// What does not depend on a model.
+JobPlan plan_grid(std::span<const RankLocation> locations, const EngineOptions& options,
+                  BackendChoice backend) {
+  const int ranks = static_cast<int>(locations.size()), tensor = options.tensor_size,
+            pipeline = options.pipeline_size;
+  JobPlan plan;
+  plan.backend = backend;
+  plan.dtype = options.dtype.value_or(DType::bf16);
+  plan.grid = {.tensor = tensor,
+               .pipeline = pipeline,
+               .data = ranks / (tensor * pipeline),
+               .context = options.context_size,
+               .expert = options.expert_size.value_or(1)};
+  plan.block_tokens = options.block_size * static_cast<uint32_t>(options.context_size);
+  plan.tensor_groups_span_nodes = tensor_groups_span_nodes(locations, tensor);
+  const bool beside_host = backend.kind == BackendKind::cuda;
+  const int steps = pipeline > 1 ? pipeline + 1 : beside_host ? 2 : 1;
+  plan.steps_in_flight = options.steps_in_flight.value_or(static_cast<uint32_t>(steps));
+  if (pipeline > 1) plan.steps_in_flight = std::min(plan.steps_in_flight, options.max_num_seqs);
+  plan.step_tokens = step_tokens_of(options, plan);
+  return plan;
+}
+
+void plan_model(JobPlan& plan, int ranks, const EngineOptions& options, const ModelConfig& config,
+                std::optional<DType> begun) {
+  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
+  plan.dtype = dtype_of(options, plan.backend.kind, config, begun);
+  plan.kv_dtype = kv_dtype_of(options, plan.dtype, *scheme);
+  if (!options.expert_size && config.experts.count > 0)
+    plan.grid.expert = default_expert_size(plan.grid.tensor, config);
+  check_blocks(plan.grid, config);
+  check_lengths(options, config);
+  set_repro(plan, options, config);
+  check_stages(ranks, options, config.num_layers);
+  plan.stages = stages_of(options, config, plan.dtype, *scheme);
+  plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config.max_position_embeddings));
+  try {
+    for (int member = 0; member < plan.grid.replica_ranks(); ++member)
+      plan.needs.push_back(needs_of_rank(plan, member, options.block_size, config, *scheme));
+  } catch (const Indivisible& error) {
+    throw Error(ExitCode::input,
+                fmt::format("{} ({}) do not divide by tensor ranks ({}); use `tensor_size` {}",
+                            error.dimension, error.size, plan.grid.tensor,
+                            alternatives(fitting_tensor_sizes(small_divisors(error.size), plan, config))),
+                "every tensor rank holds the same number of whole ones");
+  }
+  check_context_of(options, config);
+}
+
+}  // namespace
 
 RankPlan JobPlan::rank(int rank) const {
   RankPlan plan{grid, position_in(grid, rank), groups_of(grid, rank), std::nullopt};
@@ -278,53 +365,21 @@ bool tensor_groups_span_nodes(std::span<const RankLocation> locations, int tenso
   return false;
 }
 
-std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
-                                            const EngineOptions& options, const ModelConfig* config) {
+JobPlan plan_job(std::span<const RankLocation> locations, const EngineOptions& options, BackendChoice backend,
+                 const ModelConfig* config, std::optional<DType> begun) {
   require(!locations.empty(), "a job has at least one rank");
-  const int ranks = static_cast<int>(locations.size()), tensor = options.tensor_size;
-  if (tensor < 1 || ranks % tensor != 0)
-    return PlanRefusal{Field::tensor_size, tensor, "ranks", ranks, false, small_divisors(ranks)};
-  if (std::optional<PlanRefusal> refusal = refuse_pipeline(ranks, options)) return std::move(*refusal);
-  if (std::optional<PlanRefusal> refusal = refuse_experts(options, config)) return std::move(*refusal);
-  if (std::optional<PlanRefusal> refusal = refuse_context(options)) return std::move(*refusal);
-  const int pipeline = options.pipeline_size;
-  JobPlan plan;
-  plan.grid = {.tensor = tensor,
-               .pipeline = pipeline,
-               .data = ranks / (tensor * pipeline),
-               .context = options.context_size};
-  plan.block_tokens = options.block_size * static_cast<uint32_t>(options.context_size);
-  plan.tensor_groups_span_nodes = tensor_groups_span_nodes(locations, tensor);
-  const bool beside_host = options.backend.kind == BackendKind::cuda;
-  const int steps = pipeline > 1 ? pipeline + 1 : beside_host ? 2 : 1;
-  plan.steps_in_flight = options.steps_in_flight.value_or(static_cast<uint32_t>(steps));
-  if (pipeline > 1) plan.steps_in_flight = std::min(plan.steps_in_flight, options.max_num_seqs);
-  plan.step_tokens = step_tokens_of(options, plan);
-  plan.grid.expert = options.expert_size.value_or(1);
+  const int ranks = static_cast<int>(locations.size());
+  check_tensor_size(ranks, options.tensor_size);
+  check_pipeline(ranks, options);
+  check_experts(options, config);
+  check_context(options);
+  JobPlan plan = plan_grid(locations, options, backend);
   if (!config) return plan;
-  if (!options.expert_size && config->experts.count > 0)
-    plan.grid.expert = default_expert_size(tensor, *config);
-  if (std::optional<PlanRefusal> refusal = refuse_cut_blocks(plan.grid, *config)) return std::move(*refusal);
-
-  if (std::optional<PlanRefusal> refusal = refuse_sizes(options, *config)) return std::move(*refusal);
-  set_repro(plan, options, *config);
-  if (std::optional<PlanRefusal> refusal = refuse_layers(ranks, options, *config)) return std::move(*refusal);
-  plan.stages = stages_of(options, *config);
-  plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config->max_position_embeddings));
-  try {
-    const std::unique_ptr<const QuantScheme> scheme = scheme_of(*config);
-    for (int member = 0; member < plan.grid.replica_ranks(); ++member)
-      plan.needs.push_back(needs_of_rank(plan.rank(member), options, *config, *scheme));
-  } catch (const Indivisible& error) {
-    return PlanRefusal{
-        Field::tensor_size, tensor, error.dimension,
-        error.size,         true,   fitting_tensor_sizes(small_divisors(error.size), plan, *config)};
-  }
-  if (std::optional<PlanRefusal> refusal = refuse_context(options, *config)) return std::move(*refusal);
-  if (options.repro == Repro::grid && plan.repro != Repro::grid)
-    return PlanRefusal{
-        Field::repro, tensor, plan.repro_reason, 0, true, sizes_for_grid(locations, options, *config)};
-  return plan;
+  plan_model(plan, ranks, options, *config, begun);
+  if (options.repro != Repro::grid || plan.repro == Repro::grid) return plan;
+  const std::vector<int> sizes = sizes_for_grid(locations, options, backend, *config);
+  fail(ExitCode::input, "`repro` grid cannot be kept: {}; use `repro` auto{}", plan.repro_reason,
+       sizes.empty() ? "" : ", or `tensor_size` " + alternatives(sizes));
 }
 
 }  // namespace maniple

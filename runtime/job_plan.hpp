@@ -1,6 +1,6 @@
-// The plan of the job: groups, each rank's part of the model, memory, level of reproducibility. A pure
-// function of the ranks' locations, the options and the model's config, with the same result on every rank.
-// It runs before anything is made.
+// The plan of the job: what is in force on all ranks. Backend, types, groups, each rank's part of the model, memory, level of
+// reproducibility. A pure function of the ranks' locations, the options, the backend that all ranks have and the model's config, with the
+// same result on every rank. It runs before anything is made.
 #pragma once
 
 #include <layers/model_config.hpp>
@@ -10,14 +10,12 @@
 #include <runtime/execution/kv_cache.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace maniple {
-
-class QuantScheme;
 
 // The memory that a rank needs.
 struct RankNeeds {
@@ -26,6 +24,7 @@ struct RankNeeds {
 };
 
 struct JobPlan {
+  BackendChoice backend;  // neither is automatic
   GridSize grid;
   bool tensor_groups_span_nodes = false;
   uint32_t steps_in_flight = 1;  // plans that may be unanswered
@@ -36,7 +35,10 @@ struct JobPlan {
   Repro repro = Repro::grid;
   std::string repro_reason;
 
+  DType dtype = DType::bf16;  // of weights and activations
+
   // Where there is a model:
+  DType kv_dtype = DType::bf16;    // of keys and values
   std::vector<IndexRange> stages;  // layers of each
   uint32_t max_model_len = 0;      // tokens of prompt and completion
   std::vector<RankNeeds> needs;    // by place in a replica
@@ -49,37 +51,11 @@ struct JobPlan {
   bool sends_results(int rank) const { return result_rank_of(grid, position_in(grid, rank).data) == rank; }
 };
 
-// Why there is no plan: a field of EngineOptions does not fit a limit.
-struct PlanRefusal {
-  enum class Field : uint8_t {
-    tensor_size,
-    context_size,
-    expert_size,
-    pipeline_size,
-    pipeline_layers,
-    max_model_len,
-    max_num_batched_tokens,
-    repro
-  };
-  Field field = Field::tensor_size;
-  int64_t value = 0;  // of the field
-  // "ranks", "tensor_size", "experts", "inputs of a block", "layers", "stages", "kv heads", "ranks of a kv head", "GPUs", "positions",
-  // "sliding_window", "max_num_seqs"; repro: the reason
-  std::string limit;
-  int64_t limit_value = 0;
-  bool of_model = false;  // the limit is the model's
-  // tensor_size, context_size, expert_size, pipeline_size: values that would fit (context_size with the limit
-  // "kv heads": tensor sizes); repro: tensor sizes; other fields: the limit alone
-  std::vector<int> fitting;
-};
-
-// options.backend.kind: not automatic, the same on all ranks. config: null without a model; the plan then
-// holds only what does not depend on one. Throws Error (internal) without ranks.
-std::variant<JobPlan, PlanRefusal> plan_job(std::span<const RankLocation> locations,
-                                            const EngineOptions& options, const ModelConfig* config);
-
-// The type of keys and values: of the options, else as the checkpoint asks, else that of the activations.
-DType kv_cache_dtype(const EngineOptions& options, const QuantScheme& scheme);
+// Why a plan is refused is an Error (usage; input if the model is the limit) that names fields of EngineOptions in back quotes.
+// backend: in force, nothing automatic. config: null without a model; the plan then holds only what does not
+// depend on one. begun: the type that the run was begun in, which settles what `dtype` leaves open. Throws Error (internal) without ranks.
+JobPlan plan_job(std::span<const RankLocation> locations, const EngineOptions& options, BackendChoice backend,
+                 const ModelConfig* config = nullptr, std::optional<DType> begun = {});
 
 // How many ranks of a tensor group hold other experts, unless options say: as many as leave each at least twice the
 // experts of a token, or small batches would leave ranks without work; more where fewer would cut blocks of inputs.

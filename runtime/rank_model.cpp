@@ -1,4 +1,3 @@
-#include <kernels/factory/make_backend.hpp>
 #include <kernels/support/counted.hpp>
 #include <kernels/support/host_memory.hpp>
 #include <runtime/checkpoint/loading/kv_scales.hpp>
@@ -30,26 +29,24 @@ constexpr size_t graph_bytes = size_t{4} << 20;
 
 }  // namespace
 
-RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
-                     RankActivity& activity)
+RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& plan,
+                     const SharedModel& model, Backend backend, RankActivity& activity)
     : world_(world),
       options_(options),
       plan_(plan),
       rank_(plan.rank(world.rank())),
       activity_(activity),
-      shared_(std::move(model)),
-      scheme_(scheme_of(shared_.config)),
+      shared_(model),
+      warnings_(model.warnings),
+      generation_config_(model.generation_config),
       limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size,
-              rank_.context()} {
+              rank_.context()},
+      backend_(std::move(backend)) {
   info_.architecture = shared_.config.architecture;
-  info_.dtype = options.dtype;
-  info_.kv_dtype = kv().layer.dtype;
-  info_.quantisation = scheme_->description();
-  info_.block_size = plan.block_tokens;
+  info_.quantisation = shared_.scheme->description();
   collective_phase(world_, [this] { read_tokenizer(); });
-  choose_device();
   try {
-    make_backend_and_groups();
+    join_groups();
     load();
     size_kv_cache();
     capture_graphs();
@@ -73,9 +70,9 @@ void RankModel::read_tokenizer() {
     if (const std::string* token = settings.find("eos_token")) end_of_turn = tokenizer_->token_id(*token);
     note_tokens_without_row();
   } else if (!generation_config().stop.empty()) {
-    shared_.warnings.emplace_back(
+    warnings_.emplace_back(
         "generation_config.json has stop_strings, which need a tokenizer.json: they have no effect");
-    shared_.generation_config.stop.clear();
+    generation_config_.stop.clear();
   }
   stop_token_ids_ = union_of_eos(config().eos_token_ids, generation_config().eos_token_ids, end_of_turn);
   if (stop_token_ids_.empty() && config().default_eos_token_id)
@@ -88,36 +85,26 @@ void RankModel::note_tokens_without_row() {
   for (size_t id = rows; id < tokenizer_->vocab_size(); ++id) {
     const auto text = tokenizer_->token_text(static_cast<int32_t>(id));
     if (!text) continue;
-    shared_.warnings.push_back(fmt::format(
+    warnings_.push_back(fmt::format(
         "the tokenizer has '{}' with id {}, and the embedding has {} rows: a request with such a token fails",
         *text, id, rows));
     return;
   }
 }
 
-void RankModel::choose_device() {
-  if (options_.backend.kind != BackendKind::cuda) return;
-  collective_phase(world_, [&] {
-    const RankLocation& location = world_.locations()[static_cast<size_t>(world_.rank())];
-    options_.backend.gpu = choose_gpu(visible_gpus(), location, options_.share_gpus);
-  });
-}
-
-void RankModel::make_backend_and_groups() {
-  if (options_.backend.cpu_path == CpuPath::automatic) options_.backend.cpu_path = common_cpu_path(world_);
+void RankModel::join_groups() {
   collective_phase(world_, [this] {
-    backend_ = make_backend(options_.backend);
     model_ = make_model(shared_.config, rank_);
-    refuse_cache(*backend_.ops, kv().layer, options_.dtype, *scheme_);
+    refuse_cache(*backend_.ops, kv().layer, plan_.dtype, *shared_.scheme);
   });
   info_.backend = backend_.device->description();
-  info_.attention = backend_.ops->attention_path(options_.dtype, model_->heads().head_dim);
+  info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads().head_dim);
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());
   });
   groups_ = make_groups(world_, rank_, *backend_.ops, options_.all_reduce, activity_.waits,
-                        {limits_.step_tokens, shared_.config.hidden_size, options_.dtype});
+                        {limits_.step_tokens, shared_.config.hidden_size, plan_.dtype});
   info_.sums = groups_.tensor->sums();
   channel_ = world_.make_channel();
 }
@@ -127,8 +114,8 @@ void RankModel::load() {
   activity_.phase = Phase::load;
   if (options_.random_weights) {
     collective_phase(world_, [this] {
-      info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, nullptr);
-      fill_with_random(*model_, *backend_.ops, *scheme_, options_.seed, activity_.layer);
+      info_.weight_bytes = make_weights(*model_, *backend_.ops, plan_.dtype, *shared_.scheme, nullptr);
+      fill_with_random(*model_, *backend_.ops, *shared_.scheme, options_.seed, activity_.layer);
     });
   } else {
     load_checkpoint();
@@ -152,17 +139,17 @@ void RankModel::load_checkpoint() {
   std::vector<ReadRound> reads;
   collective_phase(world_, [&] {
     const std::unique_ptr<Model> whole = make_model(shared_.config, {});
-    check_names(*whole, index, *scheme_);
-    if (info_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *scheme_, rank_.layers.value());
+    check_names(*whole, index, *shared_.scheme);
+    if (plan_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *shared_.scheme, rank_.layers.value());
     if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
-    info_.weight_bytes = make_weights(*model_, *backend_.ops, options_.dtype, *scheme_, &index);
-    for (const std::string& warning : {index.warning, scheme_->warning(index)})
-      if (!warning.empty()) shared_.warnings.push_back(warning);
+    info_.weight_bytes = make_weights(*model_, *backend_.ops, plan_.dtype, *shared_.scheme, &index);
+    for (const std::string& warning : {index.warning, shared_.scheme->warning(index)})
+      if (!warning.empty()) warnings_.push_back(warning);
   });
   LoadedBytes loaded;
   collective_phase(world_, [&] {
-    loaded = load_weights(*model_, *backend_.ops, index, *scheme_, reads, world_.transport(), replicas,
+    loaded = load_weights(*model_, *backend_.ops, index, *shared_.scheme, reads, world_.transport(), replicas,
                           activity_.layer);
   });
   info_.bytes_read = loaded.count;
@@ -192,7 +179,7 @@ void RankModel::note_not_finite(const std::map<std::string, uint64_t>& mine) {
     if (names.size() < most_names) names.push_back(fmt::format("{} ({})", name, count));
   }
   const size_t more = all.size() - names.size();
-  shared_.warnings.push_back(
+  warnings_.push_back(
       fmt::format("{} among the weights {} NaN or infinite: {}{}; a request that meets one fails",
                   counted(sum, "number"), sum == 1 ? "is" : "are", fmt::join(names, ", "),
                   more > 0 ? fmt::format(" and {}", counted(more, "more tensor")) : ""));
@@ -210,8 +197,8 @@ std::unique_ptr<Communicator> RankModel::make_nccl_data_group() {
 std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index, const Readers& readers) const {
   std::vector<WeightNeeds> needs;
   for (int location = 0; location < plan_.grid.replica_ranks(); ++location)
-    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(location)), index, *scheme_, readers,
-                             rank_.position.data));
+    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(location)), index, *shared_.scheme,
+                             readers, rank_.position.data));
   // Small rounds keep all ranks busy. Those of a large model are larger, to keep the plan small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
@@ -237,9 +224,10 @@ size_t RankModel::ranks_with_my_memory() const {
   return count;
 }
 
-// The KV blocks of this rank. may_take: bytes, if kv_memory is not given; then at most what the
+// The KV blocks of this rank. may_take: bytes, if neither kv_blocks nor kv_memory is given; then at most what the
 // largest batch can use.
 uint32_t RankModel::affordable_blocks(size_t may_take) const {
+  if (options_.kv_blocks) return *options_.kv_blocks;
   const size_t block_bytes = kv().block_bytes();
   const size_t useful =
       size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
@@ -264,12 +252,12 @@ void RankModel::size_kv_cache() {
   RunnerSizes sizes{.limits = limits_,
                     .kv = kv(),
                     .kv_scales = kv_scales_,
-                    .activation = options_.dtype,
+                    .activation = plan_.dtype,
                     .vocabulary_size = shared_.config.vocab_size,
                     .hidden_size = shared_.config.hidden_size,
                     .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
-    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, options_.dtype, shared_.config);
+    sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, plan_.dtype, shared_.config);
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),
@@ -314,9 +302,7 @@ std::vector<int32_t> RankModel::expert_counts() const {
 }
 
 WorkerTimes RankModel::work() {
-  const StepRunner steps{[this](const StepPlan& plan) { runner_->launch(plan); },
-                         [this] { return runner_->ready(); }, [this] { return runner_->collect(); }};
-  return run_worker_loop(*channel_.leaf, plan_.sends_results(world_.rank()), steps, activity_);
+  return run_worker_loop(*channel_.leaf, plan_.sends_results(world_.rank()), *runner_, activity_);
 }
 
 }  // namespace maniple

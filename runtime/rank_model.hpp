@@ -1,4 +1,4 @@
-// What every rank owns: its backend and groups, its part of the weights, its share of the KV cache, and the
+// What every rank owns: its groups, its part of the weights, its share of the KV cache, and the
 // runner that runs the plans of rank 0.
 #pragma once
 
@@ -27,13 +27,10 @@ struct EngineInfo {
   std::vector<std::string> gpus;  // UUIDs by rank; "" without a GPU
   std::string sums;               // over the ranks of a tensor group: "messages"; empty if there are none
   std::string attention;          // "tensor cores"; empty if `backend` implies it
-  DType dtype = DType::bf16;
-  DType kv_dtype = DType::bf16;
-  bool kv_scales = false;    // of the checkpoint; without them an FP8 KV cache has scale 1
-  std::string quantisation;  // "gptq 4 bit, groups of 128"; empty: none
-  uint32_t block_size = 0;
-  uint32_t num_blocks = 0;  // the smallest count of any rank
-  size_t weight_bytes = 0;  // of this rank, as the three below
+  bool kv_scales = false;         // of the checkpoint; without them an FP8 KV cache has scale 1
+  std::string quantisation;       // "gptq 4 bit, groups of 128"; empty: none
+  uint32_t num_blocks = 0;        // the smallest count of any rank
+  size_t weight_bytes = 0;        // of this rank, as the three below
   size_t kv_bytes = 0;
   size_t scratch_bytes = 0;
   uint32_t fitting_blocks = 0;  // that its memory has room for
@@ -47,16 +44,14 @@ class RankModel {
  public:
   // Collective. If any rank fails, all throw CollectiveError or SilentExit (runtime/collective_phase.hpp).
   // The references must outlive it.
-  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, SharedModel model,
-            RankActivity& activity);
+  RankModel(World& world, const EngineOptions& options, const JobPlan& plan, const SharedModel& model,
+            Backend backend, RankActivity& activity);
   ~RankModel();
 
   const EngineInfo& info() const { return info_; }
   const ModelConfig& config() const { return shared_.config; }
-  const std::vector<std::string>& warnings() const {
-    return shared_.warnings;
-  }  // rank 0: of the model's files
-  const GenerationConfig& generation_config() const { return shared_.generation_config; }
+  const std::vector<std::string>& warnings() const { return warnings_; }  // rank 0: of the model's files
+  const GenerationConfig& generation_config() const { return generation_config_; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }  // rank 0
   const std::vector<int32_t>& stop_token_ids() const { return stop_token_ids_; }      // rank 0
   const std::vector<uint32_t>& blocks_of_replicas() const { return blocks_of_replicas_; }
@@ -73,8 +68,7 @@ class RankModel {
   const KvGeometry& kv() const { return plan_.needs_of(world_.rank()).kv; }
   void read_tokenizer();
   void note_tokens_without_row();
-  void choose_device();
-  void make_backend_and_groups();
+  void join_groups();
   void load();
   void load_checkpoint();
   void note_not_finite(const std::map<std::string, uint64_t>& mine);
@@ -89,13 +83,14 @@ class RankModel {
 
   // In order of construction: each may depend on those above.
   World& world_;
-  EngineOptions options_;
+  const EngineOptions& options_;
   const JobPlan& plan_;
   const RankPlan rank_;
   RankActivity& activity_;
   EngineInfo info_;
-  SharedModel shared_;
-  const std::unique_ptr<const QuantScheme> scheme_;
+  const SharedModel& shared_;
+  std::vector<std::string> warnings_;
+  GenerationConfig generation_config_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> stop_token_ids_;
   RunnerLimits limits_;

@@ -1,8 +1,7 @@
 // The requests to an engine and its completions.
 #pragma once
 
-#include <runtime/scheduling/sampling_params.hpp>
-#include <runtime/scheduling/sequence.hpp>
+#include <runtime/scheduling/generation_request.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -11,14 +10,6 @@
 #include <vector>
 
 namespace maniple {
-
-struct GenerationRequest {
-  RequestId id = 0;  // unique; the caller's, e.g. the input's index
-  std::vector<int32_t> prompt;
-  SamplingParams sampling;
-  std::vector<std::string> stop;  // stop strings; need a tokenizer
-  bool stream = false;            // CompletionSink::generated gets its text as it grows; needs a tokenizer
-};
 
 struct TokenScore {
   float logprob = 0;

@@ -74,8 +74,7 @@ void Service::admit(const GenerationRequest& request) {
   ++summary_.requests;
   if (const auto reason = reason_to_refuse(request, vocabulary_size_, tokenizer_))
     return refuse(request, *reason);
-  if (const auto rejection = coordinator_.add({request.id, request.prompt, request.sampling}))
-    return refuse(request, rejection->reason);
+  if (const auto rejection = coordinator_.add(request)) return refuse(request, rejection->reason);
   summary_.prompt_tokens += request.prompt.size();
   prompt_tokens_ += request.prompt.size();
   builder_.open(request);

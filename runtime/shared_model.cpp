@@ -1,6 +1,5 @@
 #include <runtime/checkpoint/loading/known_tensors.hpp>
 #include <runtime/checkpoint/loading/own_head.hpp>
-#include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/unexplained.hpp>
 #include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/collective_phase.hpp>
@@ -62,6 +61,7 @@ SharedModel share_model(World& world, const EngineOptions& options) {
     parse();
     model.config.tie_word_embeddings = !tied.empty();
   }
+  model.scheme = scheme_of(model.config);
   return model;
 }
 
@@ -71,7 +71,7 @@ WeightIndex share_index(World& world, const SharedModel& model) {
   collective_phase(world, [&] {
     if (!model.files) return;
     index = model.index ? *model.index : read_index(*model.files);
-    read_known_tensors(index, model.config);
+    read_known_tensors(index, model.config, *model.scheme);
     bytes = to_bytes(index);
   });
   world.broadcast_bytes(bytes, 0);

@@ -4,9 +4,15 @@
 #include <parallel/world.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
 #include <runtime/engine_options.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace maniple {
 
@@ -15,6 +21,7 @@ struct SharedModel {
   std::optional<WeightIndex> index;  // where share_model had to read it
   std::vector<std::string> warnings;
   ModelConfig config;
+  std::shared_ptr<const QuantScheme> scheme;  // how its weights are stored
   GenerationConfig generation_config;
 };
 

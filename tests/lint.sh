@@ -9,6 +9,8 @@ git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Wer
 
 shellcheck .ci/run tests/*.sh tests/architecture/*.sh cluster/testbed/* cluster/slurm/* cluster/scaling/{run,study.sbatch} cluster/containers/* launch/packaging/*.sh
 
+shellcheck -x cluster/examples/*.sh tests/examples/run.sh
+
 launch/setup.sh lint maniple_commit  # configured, each file apart; nothing is compiled
 mapfile -t product < <(git ls-files 'kernels/*.cpp' 'parallel/*.cpp' 'layers/*.cpp' 'runtime/*.cpp' 'launch/*.cpp')
 if [ "${1:-}" = --since ]; then  # a header counts as its source file

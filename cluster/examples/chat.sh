@@ -9,7 +9,7 @@ program=${MANIPLE:-build/release/maniple}
 [[ -x $program ]] || { echo "chat.sh: $program is not built; run launch/quickstart.sh first" >&2 && exit 69; }
 
 if [[ ! -e $model/config.json ]]; then
-  command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null || launch/install.sh python3 python3-venv
+  python3 -c "import venv, ensurepip" 2>/dev/null || launch/install.sh python3 python3-venv
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   python3 -m venv "$work/venv"

@@ -78,25 +78,25 @@ class Tiles {
     const int64_t out = call_.context.owners == 1
                             ? row * element
                             : ((owner * batch_.tokens() + token) * owner_heads_ + local) * partial_bytes();
-    return {call_.queries.data + row * element,
-            call_.out.data + out,
-            width,
-            batch_.tokens() * width,
-            static_cast<int>(std::min(owner_heads_, group_)),
-            pages_.key(0, head),
-            pages_.value(0, head),
-            pages_.key(0, head),
-            pages_.block_bytes() / static_cast<int64_t>(size_of(call_.pages.layout.dtype)),
-            std::countr_zero(static_cast<uint64_t>(call_.pages.layout.block_size)),
-            batch_.block_tables.as<int32_t>() +
-                batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
-            call_.context.owners * attention_split,
-            past_length(sequence) + first,
-            static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
-            static_cast<int>(group_),
-            static_cast<int>(heads_.head_dim),
-            call_.scale * call_.pages.key_scale,
-            call_.pages.value_scale};
+    return {.queries = call_.queries.data + row * element,
+            .out = call_.out.data + out,
+            .token_stride = width,
+            .owner_stride = batch_.tokens() * width,
+            .owner_heads = static_cast<int>(std::min(owner_heads_, group_)),
+            .keys = pages_.key(0, head),
+            .values = pages_.value(0, head),
+            .next_keys = pages_.key(0, head),
+            .block_stride = pages_.block_bytes() / static_cast<int64_t>(size_of(call_.pages.layout.dtype)),
+            .block_shift = std::countr_zero(static_cast<uint64_t>(call_.pages.layout.block_size)),
+            .blocks = batch_.block_tables.as<int32_t>() +
+                      batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
+            .next_split = call_.context.owners * attention_split,
+            .first_position = past_length(sequence) + first,
+            .tokens = static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
+            .group = static_cast<int>(group_),
+            .head_dim = static_cast<int>(heads_.head_dim),
+            .scale = call_.scale * call_.pages.key_scale,
+            .value_scale = call_.pages.value_scale};
   }
 
   // Where the tile begins to read.

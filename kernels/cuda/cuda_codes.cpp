@@ -219,20 +219,20 @@ void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, c
       round_inputs(stream_, rounding);
       from = rounded.data;
     }
-    GroupedArguments a{x.dtype,
-                       out.dtype,
-                       from,
-                       as_they_are ? x_rows : nullptr,
-                       routing.offsets.as<int32_t>(),
-                       nullptr,
-                       out.data,
-                       narrow(routing.experts.size()),
-                       rows.size(),
-                       narrow(first.rows),
-                       narrow(stride),
-                       narrow(out.shape[1]),
-                       gated,
-                       true};
+    GroupedArguments a{.dtype = x.dtype,
+                       .out_type = out.dtype,
+                       .x = from,
+                       .x_rows = as_they_are ? x_rows : nullptr,
+                       .offsets = routing.offsets.as<int32_t>(),
+                       .weights = nullptr,
+                       .out = out.data,
+                       .experts = narrow(routing.experts.size()),
+                       .most_rows = rows.size(),
+                       .n = narrow(first.rows),
+                       .k = narrow(stride),
+                       .width = narrow(out.shape[1]),
+                       .gated = gated,
+                       .aligned = true};
     a.bits = bits_of(first.format);
     a.codes = codes;
     if (scales_rows(first)) a.input_scales = scratch(scales_part, DType::fp32, {1}).as<float>();

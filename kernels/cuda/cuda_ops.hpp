@@ -21,44 +21,16 @@ class CudaOps : public Ops {
   Device& device() override { return device_; }
 
   // Packed weights are plain row major, of any type, rows of codes padded to sixteen bytes; scales and zeros are [rows, groups].
-  // Slices have no effect.
-  Weight make_weight(const WeightShape& shape) override;
-  void pack(Weight& weight, int64_t first_row, const RawRows& raw) override;
+  // Slices have no effect. gather_rows: row numbers outside of x give zeros, since they are on the device, where no error is thrown.
+#include <kernels/ops_of_backend.inl>
 
-  void matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-              ConstTensorView row_maxima = {}) override;
   void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) override;
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;
-  void row_abs_maxima(ConstTensorView x, TensorView out) override;
-  void gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) override;
-  void embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) override;
-
-  void rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) override;
-  void add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
-                    TensorView out) override;
-  void add_residual(ConstTensorView delta, TensorView residual) override;
-  void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
-  void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
-  void add_bias(TensorView x, ConstTensorView bias) override;
-  // Row numbers outside of x give zeros: they are on the device, where no error is thrown.
-  void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
-
-  int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override;
-  void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                               std::span<const Weight* const> weights, TensorView out) override;
-  void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
-                      TensorView out, ConstTensorView row_maxima = {}) override;
-  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
-  void widen(ConstTensorView x, TensorView out) override;
 
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
 
-  void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
-                    ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
-                    const KvPages& pages) override;
-  void merge_partials(ConstTensorView partials, TensorView out) override;
   bool keeps_kv(const KvLayout& layout, DType activations) const override {
     return layout.dtype == activations || layout.dtype == DType::fp8;
   }
@@ -66,17 +38,8 @@ class CudaOps : public Ops {
     return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
   }
 
-  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
-                       std::span<Candidate> out) override;
   void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
               TensorView last_tokens) override;
-  void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
-  void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
-                std::span<float> sums) override;
-  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
-                       std::span<Candidate> out) override;
-  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
-                      std::span<TokenLogit> out) override;
 
  private:
   void attend(const AttentionCall& call) override;

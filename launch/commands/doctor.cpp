@@ -1,14 +1,14 @@
 #include <kernels/support/counted.hpp>
 #include <kernels/support/number_text.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/commands/input_checks.hpp>
 #include <launch/commands/run_identity.hpp>
 #include <launch/input/line_reader.hpp>
 #include <launch/input/requests.hpp>
-#include <launch/options/option_names.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/preflight/measurements.hpp>
-#include <launch/preflight/preflight.hpp>
-#include <launch/supervision/health_monitor.hpp>
+#include <launch/process/exit_code.hpp>
+#include <launch/start/start.hpp>
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
@@ -38,27 +38,26 @@ std::string checks_text(const std::vector<CheckResult>& results) {
 }
 
 // Checks output, input and run directory as generate does, except stdin and pipes, which can be read only
-// once.
-std::string files_text(const DoctorOptions& options, const JobPlan& plan) {
+// once. model: null without one.
+std::string files_text(const DoctorOptions& options, const JobPlan& plan, const ModelFiles* model) {
   const auto once = std::ranges::find_if(options.in, [](const std::string& path) {
     return path == "-" || (fs::exists(path) && !fs::is_regular_file(path) && !fs::is_directory(path));
   });
   std::optional<LineReader> input;
-  if (!options.in.empty() && once == options.in.end())
-    input.emplace(options.in, [](const LineReader::Line& line) { return request_of_text(line); });
+  if (!options.in.empty() && once == options.in.end()) input.emplace(open_input(options));
   std::string text;
   if (options.out) {
     check_output(*options.out, options.overwrite, input ? &*input : nullptr);
     text = fmt::format("ok: results can go to {}\n", *options.out);
   }
-  if (!input)
-    return text + (options.in.empty()
-                       ? ""
-                       : fmt::format("not checked: --in {}, which can be read only once\n", *once));
-  if (options.run_dir && !options.engine.model.empty())
-    check_goes_on(*options.run_dir, options, plan, input->hash());
-  return text +
-         fmt::format("ok: {} in {}\n", counted(validate_requests(*input).requests, "request"), input->name());
+  if (options.prompt && model) check_input(options, *model, nullptr);
+  if (once != options.in.end())
+    text += fmt::format("not checked: --in {}, which can be read only once\n", *once);
+  if (!input) return text;
+  if (options.run_dir && model) check_goes_on(*options.run_dir, options, plan, input->hash());
+  const uint64_t requests =
+      model ? check_input(options, *model, &*input).requests : validate_requests(*input).requests;
+  return text + fmt::format("ok: {} in {}\n", counted(requests, "request"), input->name());
 }
 
 // The memory that one rank needs for weights and for requests of full length.
@@ -80,7 +79,8 @@ std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
 
 // Collective. Reads the tokenizer, and compares the headers of the weight files with config.json; reads no
 // weights. Returns the warnings.
-std::string check_model(World& world, const JobOptions& options, const SharedModel& model) {
+std::string check_model(World& world, const JobOptions& options, const JobPlan& plan,
+                        const SharedModel& model) {
   std::string text;
   const auto warn = [&text](const std::string& warning) {
     if (!warning.empty()) text += fmt::format("warning: {}\n", warning);
@@ -91,32 +91,21 @@ std::string check_model(World& world, const JobOptions& options, const SharedMod
   });
   if (options.engine.random_weights) return text;
   const WeightIndex index = share_index(world, model);
-  const std::unique_ptr<const QuantScheme> scheme = scheme_of(model.config);
   collective_phase(world, [&] {
-    check_names(*make_model(model.config, {}), index, *scheme);
-    if (kv_cache_dtype(options.engine, *scheme) == DType::fp8)
-      kv_scales_of(index, *scheme, {0, model.config.num_layers});
+    check_names(*make_model(model.config, {}), index, *model.scheme);
+    if (plan.kv_dtype == DType::fp8) kv_scales_of(index, *model.scheme, {0, model.config.num_layers});
   });
   warn(index.warning);
-  warn(scheme->warning(index));
+  warn(model.scheme->warning(index));
   return text;
 }
 
-// Collective. Throws where generate would refuse the model once it has a backend.
-Backend backend_for(World& world, const EngineOptions& options, const JobPlan& plan,
-                    const std::optional<SharedModel>& model, const CpuShare& share) {
-  Backend backend;
-  collective_phase(world, [&] {
-    backend = backend_of(world, options, share);
-    if (model)
-      refuse_cache(*backend.ops, plan.needs_of(world.rank()).kv.layer, options.dtype,
-                   *scheme_of(model->config));
-  });
-  return backend;
-}
-
-void measure_and_report(World& world, const JobOptions& options, const JobPlan& plan, Backend& backend) {
-  const std::vector<Measurement> measured = measure(world, options, plan, backend);
+void measure_and_report(World& world, const DoctorOptions& options, const PlacedJob& placed,
+                        Backend& backend) {
+  std::optional<fs::path> folder;  // that exists
+  if (options.run_dir) folder = placed.preflight.job.ranks[0].run_dir.path;
+  const std::vector<Measurement> measured =
+      measure(world, placed.agreed.plan, backend, options.engine.model, folder);
   if (world.rank() != 0) return;
   print('\n' + measurements_text(measured, world.locations()));
   const std::vector<Finding> findings = find_outliers(measured, world.locations());
@@ -124,41 +113,46 @@ void measure_and_report(World& world, const JobOptions& options, const JobPlan& 
   if (findings.empty()) print("nothing measured looks wrong\n");
 }
 
-ExitCode diagnose(World& world, const DoctorOptions& asked) {
-  JobOptions options = asked;
-  const std::optional<SharedModel> model = agree_on_job(world, options);
-  JobPlan plan;
+ExitCode diagnose(World& world, const DoctorOptions& options) {
+  std::string warnings, files;
+  ExitCode code = ExitCode::complete;
+  BetweenSteps between;
+  between.agreed = [&](const AgreedJob& agreed) {
+    if (agreed.model) warnings = check_model(world, options, agreed.plan, *agreed.model);
+    collective_phase(world, [&] {  // last, because the input may be long
+      if (world.rank() == 0)
+        files = files_text(options, agreed.plan, agreed.model ? &*agreed.model->files : nullptr);
+    });
+    return std::optional<uint64_t>(0);
+  };
+  between.checked = [&](const PlacedJob& checked) {
+    const auto& [facts, results] = checked.preflight;
+    if (world.rank() == 0)
+      print(fmt::format(
+          "maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(), rank_table(facts),
+          needs_text(checked.agreed.plan, options.engine) + checks_text(results) + warnings + files));
+    const bool refused = gather_values(world, has_refusal(results) ? 1 : 0).front() == 1;
+    if (refused && world.rank() == 0) code = refused_launch_code;
+    return !refused && !(options.quick && !checked.agreed.model);
+  };
+  const std::optional<PlacedJob> placed = start(world, options, between);
+  if (!placed) return code;
+  const std::optional<SharedModel>& model = placed->agreed.model;
+  const JobPlan& plan = placed->agreed.plan;
+  Backend backend = make_backend(world, plan, placed->place);
   collective_phase(world, [&] {
-    plan = plan_or_refuse(world.locations(), options.engine, model ? &model->config : nullptr);
+    if (model) refuse_cache(*backend.ops, plan.needs_of(world.rank()).kv.layer, plan.dtype, *model->scheme);
   });
-  const std::string warnings = model ? check_model(world, options, *model) : "";
-  std::string files;  // read last, because the input may be long
-  collective_phase(world, [&] {
-    DoctorOptions settled = asked;
-    settled.engine = options.engine;
-    if (world.rank() == 0) files = files_text(settled, plan);
-  });
-  const Preflight preflight = run_preflight(world, options, plan);
-  if (world.rank() == 0)
-    print(fmt::format("maniple {}, {}\n{}\n{}", MANIPLE_VERSION, world.description(),
-                      rank_table(preflight.job),
-                      needs_text(plan, options.engine) + checks_text(preflight.results) + warnings + files));
-  const bool refused = gather_values(world, has_refusal(preflight.results) ? 1 : 0).front() == 1;
-  if (refused) return world.rank() == 0 ? ExitCode::preflight : ExitCode::complete;
-  if (options.run_dir) options.run_dir = preflight.job.ranks[0].run_dir.path;
-  if (asked.quick && !model) return ExitCode::complete;
-  Backend backend = backend_for(world, options.engine, plan, model, preflight.share);
-  if (!asked.quick) measure_and_report(world, options, plan, backend);
+  if (!options.quick) measure_and_report(world, options, *placed, backend);
   return ExitCode::complete;
 }
 
 }  // namespace
 
-ExitCode run_doctor(World& world, const DoctorOptions& options, const Reporters& reporters) {
-  HealthMonitor health(world, reporters.peers, Deadlines::within(options.deadline),
-                       [&](const FaultReport& fault) { reporters.faults.report(fault); });
-  reporters.start.reset();
-  return health.supervise([&] { return diagnose(world, options); });
+ExitCode run_doctor(World& world, const DoctorOptions& options, const Supervision& supervision) {
+  return watched(world, options, supervision, nullptr, [&](HealthMonitor& health) {
+    return health.supervise([&] { return diagnose(world, options); });
+  });
 }
 
 }  // namespace maniple

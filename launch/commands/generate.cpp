@@ -3,14 +3,14 @@
 #include <launch/commands/generate_job.hpp>
 #include <launch/commands/run_identity.hpp>
 #include <launch/commands/run_recording.hpp>
-#include <launch/options/option_names.hpp>
 #include <launch/output/progress.hpp>
 #include <launch/output/report.hpp>
-#include <launch/preflight/preflight.hpp>
 #include <launch/process/signals.hpp>
 #include <launch/run_directory/disk_wait.hpp>
+#include <launch/start/start.hpp>
 #include <launch/supervision/health_monitor.hpp>
 #include <runtime/collective_phase.hpp>
+#include <runtime/start/start.hpp>
 
 #include <fmt/ranges.h>
 
@@ -38,7 +38,7 @@ bool streams(const GenerateOptions& options) { return is_bare(options) && ::isat
 // The other ranks have ended by now. A failure is a CollectiveError, because no rank waits for rank 0.
 ExitCode close_results(GenerateJob& job, const RunSummary& summary, size_t failed,
                        const std::string& record) try {
-  return job.close(summary, failed, InterruptScope::interrupted_code(), record);
+  return job.close(summary, failed, record);
 } catch (const Error& error) {
   throw CollectiveError(error);
 }
@@ -106,7 +106,7 @@ std::string cut_text(size_t cut) {
 
 ExitCode serve(Engine& engine, const World& world, const GenerateOptions& options, const JobPlan& plan,
                RankActivity& activity, GenerateJob& job, RunRecording& recording,
-               const Reporters& reporters) {
+               const Supervision& supervision) {
   tell(options, banner(options.engine, plan, engine.model().info(), world, job.seed()) + job.resume_text());
   for (const std::string& warning : engine.model().warnings())
     say(fmt::format("maniple: warning: {}\n", warning));
@@ -115,13 +115,13 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   {
     Results results(job.open_store(peers_report_deaths(world)), engine.model().tokenizer(), is_bare(options),
                     &activity.disk);
-    summary = run_requests(engine, world, options, job, results, reporters.clock, recording.observer());
+    summary = run_requests(engine, world, options, job, results, supervision.clock, recording.observer());
     done = results.done();
     failed = results.failed();
     cut = results.cut_at_default();
     if (options.prompt && failed > 0) say(fmt::format("maniple: error: {}\n", results.last_error()));
   }
-  reporters.log.write("end: " + times_text(summary.ranks[0]));
+  supervision.log.write("end: " + times_text(summary.ranks[0]));
   const ExitCode code =
       close_results(job, summary, failed, run_record(plan, engine.model().info(), summary, world));
   {
@@ -130,7 +130,7 @@ ExitCode serve(Engine& engine, const World& world, const GenerateOptions& option
   }
   tell(options, summary_text(summary, done, failed, plan.max_model_len, world.locations()) + cut_text(cut) +
                     job.outcome_text(code));
-  reporters.log.write(fmt::format("exit {}", static_cast<int>(job.process_exit_code(code))));
+  supervision.log.write(fmt::format("exit {}", static_cast<int>(job.process_exit_code(code))));
   return job.process_exit_code(code);
 }
 
@@ -140,46 +140,35 @@ struct Vitals {
   RankSeries& series;
 };
 
-ExitCode load_and_serve(World& world, const GenerateOptions& options, const JobFacts& facts,
-                        SharedModel model, Vitals& vitals, std::optional<GenerateJob>& job,
-                        const Reporters& reporters) {
-  reporters.log.write("load");
-  const JobPlan& plan = facts.plan;
-  Engine engine(world, options.engine, plan, std::move(model), vitals.activity);
+ExitCode load_and_serve(World& world, const GenerateOptions& options, const PlacedJob& placed, Vitals& vitals,
+                        std::optional<GenerateJob>& job, const Supervision& supervision) {
+  supervision.log.write("load");
+  Engine engine = load(world, options.engine, placed.agreed, placed.place, vitals.activity);
   const EngineInfo& info = engine.model().info();
-  reporters.faults.set_gpus(info.gpus);
-  reporters.log.write(fmt::format("serving: {} in {:.1f} s, {}, {}", info.architecture, info.load_seconds,
-                                  info.backend, counted(info.num_blocks, "KV block")));
+  supervision.faults.set_gpus(info.gpus);
+  supervision.log.write(fmt::format("serving: {} in {:.1f} s, {}, {}", info.architecture, info.load_seconds,
+                                    info.backend, counted(info.num_blocks, "KV block")));
   if (job) {
-    const JobOnRecord on_record{"generate",        options,          world, facts, info.dtype, &info,
-                                job->input_hash(), job->seed().value};
+    const JobOnRecord on_record{
+        "generate",        options,          world, placed, placed.agreed.plan.dtype, &info,
+        job->input_hash(), job->seed().value};
     RunRecording recording(job->recording(), on_record, vitals.series);
-    return serve(engine, world, options, plan, vitals.activity, *job, recording, reporters);
+    return serve(engine, world, options, placed.agreed.plan, vitals.activity, *job, recording, supervision);
   }
-  reporters.log.write("end: " + times_text(engine.run_worker()));
+  supervision.log.write("end: " + times_text(engine.run_worker()));
   return ExitCode::complete;
 }
 
-// Throws the first refusal.
-void report_preflight(const Preflight& preflight, const GenerateOptions& options, const GenerateJob& job) {
-  constexpr size_t max_lines = 16;
-  tell(options, job.start_note());
-  say(preflight_text(preflight.results, options.quiet));
-  refuse(preflight.results);
-  if (preflight.job.size() > 1) tell(options, rank_table(preflight.job, max_lines));
-  job.write_job_file("topology.txt", rank_table(preflight.job));
-}
-
 // Rank 0 alone knows the folder of this job in the run directory.
-void share_folder(World& world, const std::optional<GenerateJob>& job, const Reporters& reporters) {
+void share_folder(World& world, const std::optional<GenerateJob>& job, const Supervision& supervision) {
   std::string name = job ? job->folder().string() : "";
   world.broadcast_bytes(name, 0);
   const std::filesystem::path folder(name);
   if (folder.empty()) return;
-  reporters.faults.record_in(folder);
+  supervision.faults.record_in(folder);
   std::error_code ignored;
   std::filesystem::create_directory(folder / logs_name, ignored);
-  reporters.log.open(folder / logs_name / fmt::format("rank-{:04}.log", world.rank()));
+  supervision.log.open(folder / logs_name / fmt::format("rank-{:04}.log", world.rank()));
 }
 
 // From here on SIGTERM sets STATUS to stopped.
@@ -187,7 +176,8 @@ void arm_stopped_marker(std::optional<StoppedMarker>& marker, const GenerateJob&
                         RankActivity& activity) {
   const std::filesystem::path folder = job.folder();
   if (folder.empty() || !peers_report_deaths(world)) return;
-  job.write_job_file(stopped_marker_name, text_of({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
+  job.write_job_file(stopped_marker_name,
+                     status_text({RunState::stopped, static_cast<int>(ExitCode::stopped)}));
   marker.emplace(folder / stopped_marker_name, folder.parent_path().parent_path() / status_name,
                  folder / fault_record_name, activity.phase, job.process_exit_code(ExitCode::stopped));
 }
@@ -198,55 +188,70 @@ std::string start_text(const World& world) {
                      world.description());
 }
 
-ExitCode generate(World& world, const GenerateOptions& options, Vitals vitals,
-                  std::optional<GenerateJob>& job, const Reporters& reporters) {
-  reporters.log.write(start_text(world));
-  GenerateOptions settled = options;
-  EngineOptions& engine = settled.engine;
-  std::optional<SharedModel> model = agree_on_job(world, settled);
-  JobPlan plan;
+// Collective. Opens input, output and run directory on rank 0. The bytes that its results will take, or nothing where earlier jobs
+// have done all requests.
+std::optional<uint64_t> open_job(World& world, const GenerateOptions& options, const JobPlan& plan,
+                                 RankActivity& activity, std::optional<GenerateJob>& job,
+                                 const Supervision& supervision) {
   collective_phase(world, [&] {
-    plan = plan_or_refuse(world.locations(), engine, &model->config);
-    if (world.rank() == 0)
-      job.emplace(settled, plan, world.locations()[0].host, instruction_path_of(engine.backend),
-                  vitals.activity.disk);
+    if (world.rank() == 0) job.emplace(options, plan, world.locations()[0].host, activity.disk);
   });
-  share_folder(world, job, reporters);
+  share_folder(world, job, supervision);
   const bool over = gather_values(world, job && job->already_over() ? 1 : 0).front() == 1;
   if (over && job) tell(options, job->resume_text());
-  if (over) return job ? *job->already_over() : ExitCode::complete;
+  return over ? std::nullopt : std::optional<uint64_t>(job ? job->expected_bytes() : 0);
+}
+
+void report_start(World& world, const GenerateOptions& options, const Preflight& preflight,
+                  const std::optional<GenerateJob>& job) {
+  constexpr size_t max_lines = 16;
+  if (job) tell(options, job->start_note());
+  report_checks(world, preflight, options.quiet);
+  collective_phase(world, [&] {
+    if (!job) return;
+    if (world.size() > 1) tell(options, rank_table(preflight.job, max_lines));
+    job->write_job_file("topology.txt", rank_table(preflight.job));
+  });
+}
+
+ExitCode generate(World& world, const GenerateOptions& options, Vitals vitals,
+                  std::optional<GenerateJob>& job, const Supervision& supervision) {
+  supervision.log.write(start_text(world));
   std::optional<StoppedMarker> stopped_marker;
-  collective_phase(world, [&] {
-    if (job) arm_stopped_marker(stopped_marker, *job, world, vitals.activity);
-  });
-  const Preflight preflight = run_preflight(world, settled, plan, job ? job->expected_bytes() : 0);
-  engine.backend.threads = preflight.share.threads;
-  engine.backend.cpus = preflight.share.cpus;
-  reporters.log.write(fmt::format(
-      "threads: {}, CPUs: {}", engine.backend.threads,
-      engine.backend.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(engine.backend.cpus, ","))));
-  collective_phase(world, [&] {
-    if (job) report_preflight(preflight, settled, *job);
-  });
-  return load_and_serve(world, settled, preflight.job, std::move(*model), vitals, job, reporters);
+  BetweenSteps between;
+  between.agreed = [&](const AgreedJob& agreed) {
+    const auto bytes = open_job(world, options, agreed.plan, vitals.activity, job, supervision);
+    collective_phase(world, [&] {
+      if (bytes && job) arm_stopped_marker(stopped_marker, *job, world, vitals.activity);
+    });
+    return bytes;
+  };
+  between.checked = [&](const PlacedJob& checked) {
+    report_start(world, options, checked.preflight, job);
+    return true;
+  };
+  const std::optional<PlacedJob> placed = start(world, options, between);
+  if (!placed) return job ? *job->already_over() : ExitCode::complete;
+  supervision.log.write(fmt::format(
+      "threads: {}, CPUs: {}", placed->place.threads,
+      placed->place.cpus.empty() ? "shared" : fmt::format("{}", fmt::join(placed->place.cpus, ","))));
+  return load_and_serve(world, options, *placed, vitals, job, supervision);
 }
 
 }  // namespace
 
-ExitCode run_generate(World& world, const GenerateOptions& options, const Reporters& reporters) {
+ExitCode run_generate(World& world, const GenerateOptions& options, const Supervision& supervision) {
   RankSeries series(world.locations()[static_cast<size_t>(world.rank())]);
-  HealthMonitor health(
-      world, reporters.peers, Deadlines::within(options.deadline),
-      [&](const FaultReport& fault) { reporters.faults.report(fault); }, &series);
-  reporters.start.reset();
-  std::optional<GenerateJob> job;  // rank 0; after the monitor, which watches while it closes its files
-  return health.supervise(
-      [&] {
-        return generate(world, options, {health.activity(), series}, job, reporters);
-      },
-      [&](ExitCode code) {
-        if (job) job->give_up(code);
-      });
+  return watched(world, options, supervision, &series, [&](HealthMonitor& health) {
+    std::optional<GenerateJob> job;  // rank 0; the ranks are watched while it closes its files
+    return health.supervise(
+        [&] {
+          return generate(world, options, {health.activity(), series}, job, supervision);
+        },
+        [&](ExitCode code) {
+          if (job) job->give_up(code);
+        });
+  });
 }
 
 }  // namespace maniple

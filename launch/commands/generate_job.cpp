@@ -1,8 +1,9 @@
 #include <kernels/support/counted.hpp>
 #include <launch/commands/generate_job.hpp>
+#include <launch/commands/input_checks.hpp>
 #include <launch/commands/run_identity.hpp>
 #include <launch/input/chat_prompt.hpp>
-#include <launch/input/json_line.hpp>
+#include <launch/process/exit_code.hpp>
 #include <launch/record/record_log.hpp>
 #include <launch/run_directory/durable_file.hpp>
 
@@ -30,11 +31,6 @@ RenderChat renderer_of(const ModelFiles& files, const std::optional<std::string>
   };
 }
 
-InputSummary summary_of_prompt(bool chat) {
-  const std::string where = "--prompt", nowhere;
-  return {1, chat ? 1U : 0U, where, chat ? where : nowhere, chat ? nowhere : where};
-}
-
 // Somebody may have moved or removed them; the journals still hold all.
 bool has_final_files(const fs::path& run, const RunProgress& counts) {
   const auto holds = [&](const char* name) {
@@ -44,43 +40,22 @@ bool has_final_files(const fs::path& run, const RunProgress& counts) {
   return (counts.done == counts.failed || holds(results_name)) && (counts.failed == 0 || holds(errors_name));
 }
 
-bool has_chat_template(const ModelFiles& files) try {
-  ChatTemplate::load(files);
-  return true;
-} catch (const Error&) {
-  return false;
-}
-
-// prompt: the first line with raw text, or empty.
-std::string note_on_prompt(const ModelFiles& files, const std::string& prompt) {
-  if (prompt.empty() || !has_chat_template(files)) return {};
-  return fmt::format(
-      "maniple: note: {} has a chat template, but {} is raw text, which is continued as it stands\n"
-      "  for an answer: --prompt TEXT --chat, or a line {{\"messages\": [{{\"role\": \"user\", "
-      "\"content\": \"...\"}}]}}\n",
-      files.where(), prompt);
-}
-
 }  // namespace
 
 GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
-                         const std::string& instruction_path, std::atomic<uint32_t>& disk)
+                         std::atomic<uint32_t>& disk)
     : options_(options), files_(options.engine.model), disk_(disk) {
-  if (options_.system) check_utf8(*options_.system, "--system");
-  const auto from_text = [chat = options_.chat, system = options_.system](const LineReader::Line& line) {
-    return request_of_text(line, chat, system);
-  };
   if (options_.prompt)
-    prompt_ = {1, from_text({1, *options_.prompt, "--prompt"})};
+    prompt_ = prompt_line(options_);
   else if (options_.follow)
     followed_.emplace(options_.in.front());
   else
-    input_.emplace(options_.in, from_text);
+    input_.emplace(open_input(options_));
   if (options_.record && *options_.record != "off")
     for (const fs::path& path : {recording()->file, recording()->log})
       check_output(path, options_.overwrite, input_ ? &*input_ : nullptr);
   if (options_.run_dir) {
-    open_run(plan, host, instruction_path);
+    open_run(plan, host);
     return;
   }
   seed_ = seed_of(nullptr);
@@ -93,23 +68,10 @@ GenerateJob::GenerateJob(const GenerateOptions& options, const JobPlan& plan, co
 }
 
 void GenerateJob::check_requests() {
-  const InputSummary summary = input_ ? validate_requests(*input_) : summary_of_prompt(options_.chat);
-  requests_ = summary.requests;
-  unlimited_chats_ = options_.sampling.max_tokens ? 0 : summary.unlimited_chats;
-  if (!summary.first_chat.empty()) ChatTemplate::load(files_, options_.chat_template);
-  note_ = note_on_prompt(files_, summary.first_prompt);
-  if (options_.chat && input_ && !input_->has_text())
-    note_ += fmt::format("maniple: note: --chat changes nothing: {} holds JSON lines, not prompts\n",
-                         input_->name());
-  if (summary.first_text.empty() || files_.has("tokenizer.json")) return;
-  throw Error(
-      ExitCode::input,
-      fmt::format(
-          "{}, but {} has no tokenizer.json",
-          input_ ? fmt::format("{} {} has text", input_->name(), summary.first_text) : "--prompt is text",
-          files_.where()),
-      "such a model serves token ids only",
-      R"(copy the model's tokenizer.json there, or write {"id": ..., "tokens": [...]} and stop_token_ids)");
+  const CheckedInput checked = check_input(options_, files_, input_ ? &*input_ : nullptr);
+  requests_ = checked.requests;
+  unlimited_chats_ = checked.unlimited_chats;
+  note_ = checked.note;
 }
 
 // merge accepts only shards with one seed. They share nothing but the input, so the seed follows from it.
@@ -120,8 +82,7 @@ SeedReport GenerateJob::seed_of(const Manifest* there) {
 }
 
 // An input with the hash of a checked one needs no second check.
-void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
-                           const std::string& instruction_path) {
+void GenerateJob::open_run(const JobPlan& plan, const std::string& host) {
   const fs::path& path = *options_.run_dir;
   const std::optional<Manifest> there = binding_manifest(path);
   seed_ = seed_of(there ? &*there : nullptr);
@@ -130,8 +91,8 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
   if (there) requests_ = there->number("requests");
   if (there && there->find("unlimited_chats")) unlimited_chats_ = there->number("unlimited_chats");
   started_ = there ? static_cast<std::time_t>(there->number("started")) : std::time(nullptr);
-  const Manifest manifest = manifest_of(
-      options_, {hash, requests_, seed_.value, started_, instruction_path, level_of(plan), unlimited_chats_});
+  const Manifest manifest =
+      manifest_of(options_, plan, {hash, requests_, seed_.value, started_, unlimited_chats_});
   if (there) {
     there->check_same(manifest, path);
     const std::optional<RunStatus> status = read_status(path);
@@ -149,8 +110,7 @@ void GenerateJob::open_run(const JobPlan& plan, const std::string& host,
                                      {.silence = options_.takeover_after},
                                      options_.sync_interval,
                                      &disk_});
-  if (done_before() == requests())
-    already_over_ = close({}, 0, ExitCode::complete, "null");  // only the final files were missing
+  if (done_before() == requests()) already_over_ = close({}, 0, "null");  // only the final files were missing
 }
 
 std::optional<Recorder::Options> GenerateJob::recording() const {
@@ -245,13 +205,12 @@ RequestReader::Lines GenerateJob::lines() {
   return [this] { return input_->next(); };
 }
 
-ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode interrupted,
-                            const std::string& record) {
+ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, const std::string& record) {
   if (!run_) {
     const DiskWait wait(&disk_);
     ordered_->write_held();
     output_->close();
-    if (summary.interrupted) return interrupted;
+    if (summary.interrupted) return interrupted_code(false);
     return exit_code_of(options_.fail_on, failed, requests());
   }
   if (!summary.experts.empty()) {
@@ -259,7 +218,7 @@ ExitCode GenerateJob::close(const RunSummary& summary, size_t failed, ExitCode i
     write_experts(run_->path(), experts_json(summary.experts));
   }
   const ExitCode code = summary.interrupted
-                            ? ExitCode::stopped
+                            ? interrupted_code(true)
                             : exit_code_of(options_.fail_on, run_->ledger().failed(), requests());
   const RunState state = summary.interrupted ? RunState::stopped : RunState::complete;
   run_->finish({state, static_cast<int>(code)}, record);
@@ -287,7 +246,7 @@ std::string GenerateJob::out_text(ExitCode code) const {
 }
 
 ExitCode GenerateJob::process_exit_code(ExitCode code) const {
-  return options_.exit_zero_on_stop && code == ExitCode::stopped ? ExitCode::complete : code;
+  return shown_code(code, options_.exit_zero_on_stop);
 }
 
 void GenerateJob::give_up(ExitCode code) try {

@@ -1,9 +1,9 @@
 // Rank 0's part of `generate` around the engine: the input, where results go, the run directory.
 #pragma once
 
+#include <launch/commands/commands.hpp>
 #include <launch/input/followed_input.hpp>
 #include <launch/input/request_feed.hpp>
-#include <launch/options/options.hpp>
 #include <launch/output/report.hpp>
 #include <launch/output/results.hpp>
 #include <launch/record/recorder.hpp>
@@ -20,7 +20,7 @@ class GenerateJob {
   // Throws on everything that is wrong with files and options, before anything
   // is loaded. disk: DiskWait's counter, for the run directory and the output.
   GenerateJob(const GenerateOptions& options, const JobPlan& plan, const std::string& host,
-              const std::string& instruction_path, std::atomic<uint32_t>& disk);
+              std::atomic<uint32_t>& disk);
 
   // The exit code if earlier jobs have done all requests. Then nothing needs to be loaded.
   const std::optional<ExitCode>& already_over() const { return already_over_; }
@@ -47,9 +47,8 @@ class GenerateJob {
   RequestReader::Lines lines();
   RequestReader::Options reader_options(const RankModel& model) const;
 
-  // Call after the last result. Returns the exit code. interrupted:
-  // the code of an interrupted run that cannot be resumed.
-  ExitCode close(const RunSummary& summary, size_t failed, ExitCode interrupted, const std::string& record);
+  // Call after the last result. Returns the exit code.
+  ExitCode close(const RunSummary& summary, size_t failed, const std::string& record);
   // The state of the run after close(), and where the results are; empty if they went to stdout.
   std::string outcome_text(ExitCode code) const;
   ExitCode process_exit_code(ExitCode code) const;  // the exit code of the process
@@ -57,13 +56,13 @@ class GenerateJob {
   void give_up(ExitCode code);
 
  private:
-  void open_run(const JobPlan& plan, const std::string& host, const std::string& instruction_path);
+  void open_run(const JobPlan& plan, const std::string& host);
   void check_requests();
   SeedReport seed_of(const Manifest* there);
   std::string out_text(ExitCode code) const;
   uint64_t retried() const { return options_.retry_errors ? run_->ledger().failed() : 0; }
 
-  GenerateOptions options_;
+  const GenerateOptions& options_;
   ModelFiles files_;
   std::atomic<uint32_t>& disk_;
   std::optional<LineReader> input_;

@@ -1,5 +1,6 @@
 #include <kernels/support/counted.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/options/grammar.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/run_directory/run_directory.hpp>
 
@@ -101,6 +102,22 @@ std::string write_errors(const fs::path& out, const std::map<uint64_t, Part>& pa
 }
 
 }  // namespace
+
+Parsed<MergeOptions> parse_merge(Grammar& grammar, Words args, const Launch& launch) {
+  MergeOptions options;
+  std::vector<std::string> words;
+  grammar.take_words(words);
+  grammar.group("Merge");
+  grammar.add("overwrite", on(options.overwrite.asked), "OUT may be a file that is not empty");
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  if (words.size() < 2)
+    refuse("merge takes OUT, the file for the results, and then run directories",
+           fmt::format("maniple merge results.jsonl {}", words.empty() ? "DIR..." : words[0] + " ..."));
+  options.out = words[0];
+  options.run_dirs.assign(words.begin() + 1, words.end());
+  options.overwrite.requeued = launch.requeued;
+  return options;
+}
 
 ExitCode run_merge(const MergeOptions& options) {
   if (fs::is_directory(options.out))

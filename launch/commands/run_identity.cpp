@@ -1,10 +1,6 @@
 #include <launch/commands/run_identity.hpp>
-#include <launch/options/option_names.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <runtime/checkpoint/file_fingerprint.hpp>
-#include <runtime/checkpoint/quantization/scheme.hpp>
-#include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
 
 #include <fmt/ranges.h>
 #include <xxhash.h>
@@ -26,7 +22,7 @@ bool belongs_to_model(const ModelFiles& files, const std::string& name) {
          (files.packed() || std::filesystem::is_regular_file(path));
 }
 
-std::string text_of(const SamplingFields& sampling) {
+std::string sampling_text(const SamplingFields& sampling) {
   std::string text;
   const auto add = [&text](const char* name, const auto& value) {
     if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
@@ -62,7 +58,7 @@ uint64_t model_hash(const ModelFiles& files) {
   return hash;
 }
 
-std::string instruction_path_of(const BackendOptions& backend) {
+std::string instruction_path_of(BackendChoice backend) {
   if (backend.kind == BackendKind::reference) return "reference";
   return std::string(backend.kind == BackendKind::cuda ? "cuda" : name_of(backend.cpu_path));
 }
@@ -76,7 +72,7 @@ std::string level_of(const JobPlan& plan) {
   return level;
 }
 
-Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity) {
+Manifest manifest_of(const GenerateOptions& options, const JobPlan& plan, const RunIdentity& identity) {
   const EngineOptions& engine = options.engine;
   Manifest manifest;
   manifest.set("version", MANIPLE_VERSION);
@@ -85,15 +81,15 @@ Manifest manifest_of(const GenerateOptions& options, const RunIdentity& identity
   manifest.set("shard", fmt::format("{}/{}", options.shard.index, options.shard.count));
   manifest.set("model", fmt::format("{:016x}", model_hash(engine.model)));
   manifest.set("weights", weights_text(engine));
-  manifest.set("dtype", std::string(name_of(engine.dtype)));
-  manifest.set("sampling", text_of(options.sampling));
+  manifest.set("dtype", std::string(name_of(plan.dtype)));
+  manifest.set("sampling", sampling_text(options.sampling));
   manifest.set("seed", fmt::format("{}", identity.seed));
   manifest.set("started", fmt::format("{}", identity.started));
   manifest.set("max_model_len",
                engine.max_model_len ? fmt::format("{}", *engine.max_model_len) : "the model's");
-  manifest.set("level", identity.level);
-  manifest.set("instruction_path", identity.instruction_path);
-  if (engine.kv_cache_dtype == DType::fp8) manifest.set("kv_cache_dtype", "fp8");
+  manifest.set("level", level_of(plan));
+  manifest.set("instruction_path", instruction_path_of(plan.backend));
+  if (plan.kv_dtype == DType::fp8) manifest.set("kv_cache_dtype", "fp8");
   if (identity.unlimited_chats > 0)
     manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));
   if (options.chat_template) manifest.set("chat_template", *options.chat_template);
@@ -108,53 +104,10 @@ void check_goes_on(const std::filesystem::path& run_dir, const GenerateOptions& 
   if (!there) return;
   const uint64_t chats = there->find("unlimited_chats") ? there->number("unlimited_chats") : 0;
   there->check_same(
-      manifest_of(options,
+      manifest_of(options, plan,
                   {input_hash, there->number("requests"), options.seed.value_or(there->number("seed")),
-                   static_cast<std::time_t>(there->number("started")),
-                   instruction_path_of(options.engine.backend), level_of(plan), chats}),
+                   static_cast<std::time_t>(there->number("started")), chats}),
       run_dir);
-}
-
-DType job_dtype(World& world, const JobOptions& options, const ModelConfig& config) {
-  DType type = options.engine.dtype;
-  collective_phase(world, [&] {
-    if (world.rank() != 0 || options.dtype) return;
-    const bool fp16 = config.dtype == DType::fp16 && options.engine.backend.kind == BackendKind::cuda;
-    const std::optional<Manifest> there =
-        fp16 && options.run_dir ? binding_manifest(*options.run_dir) : std::nullopt;
-    const std::string* begun = there ? there->find("dtype") : nullptr;
-    type = fp16 && !(begun && *begun == name_of(DType::bf16)) ? DType::fp16 : DType::bf16;
-  });
-  return gather_values(world, type).front();
-}
-
-DType job_kv_cache_dtype(const EngineOptions& engine, const ModelConfig& config) {
-  const DType type = kv_cache_dtype(engine, *scheme_of(config));
-  if (type != DType::fp8 && type != engine.dtype)
-    throw Error(ExitCode::usage,
-                fmt::format("--kv-cache-dtype {} is not the type of the activations ({})", name_of(type),
-                            name_of(engine.dtype)),
-                "attention reads keys and values in their type, or in fp8",
-                fmt::format("leave it out, or --dtype {} too", name_of(type)));
-  return type;
-}
-
-std::optional<SharedModel> agree_on_job(World& world, JobOptions& options) {
-  EngineOptions& engine = options.engine;
-  engine.backend.kind = common_backend(world, engine.backend.kind);
-  if (engine.backend.cpu_path == CpuPath::automatic) engine.backend.cpu_path = common_cpu_path(world);
-  collective_phase(world, [&] { plan_or_refuse(world.locations(), engine); });
-  if (engine.model.empty()) return std::nullopt;
-  SharedModel model = share_model(world, engine);
-  engine.dtype = job_dtype(world, options, model.config);
-  collective_phase(world, [&] { engine.kv_cache_dtype = job_kv_cache_dtype(engine, model.config); });
-  return model;
-}
-
-ExitCode exit_code_of(const FailOn& fail_on, uint64_t failed, uint64_t requests) {
-  const bool too_many =
-      failed > 0 && static_cast<double>(failed) * 100 > fail_on.percent * static_cast<double>(requests);
-  return too_many ? ExitCode::some_requests_failed : ExitCode::complete;
 }
 
 }  // namespace maniple

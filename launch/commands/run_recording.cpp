@@ -18,7 +18,7 @@ namespace {
 
 nlohmann::ordered_json options_json(const JobOnRecord& job) {
   const EngineOptions& engine = job.options.engine;
-  const JobPlan& plan = job.facts.plan;
+  const JobPlan& plan = job.placed.agreed.plan;
   nlohmann::ordered_json in_force = {{"ranks", plan.grid.replica_ranks() * plan.grid.data},
                                      {"tp", plan.grid.tensor},
                                      {"ep", plan.grid.expert},
@@ -26,11 +26,11 @@ nlohmann::ordered_json options_json(const JobOnRecord& job) {
                                      {"pp", plan.grid.pipeline},
                                      {"data", plan.grid.data},
                                      {"dtype", name_of(job.dtype)},
-                                     {"threads", engine.backend.threads}};
+                                     {"threads", job.placed.place.threads}};
   if (const EngineInfo* const info = job.engine)
     in_force.update({{"backend", info->backend},
-                     {"kv_cache_dtype", name_of(info->kv_dtype)},
-                     {"block_size", info->block_size},
+                     {"kv_cache_dtype", name_of(plan.kv_dtype)},
+                     {"block_size", plan.block_tokens},
                      {"kv_blocks", info->num_blocks},
                      {"max_model_len", plan.max_model_len},
                      {"max_num_seqs", engine.max_num_seqs},
@@ -52,7 +52,7 @@ Texts provenance_of(const JobOnRecord& job) {
   std::set<std::string> hosts;
   for (const RankLocation& location : job.world.locations()) hosts.insert(location.host);
   texts["command"] = job.command;
-  texts["cpu_path"] = instruction_path_of(engine.backend);
+  texts["cpu_path"] = instruction_path_of(job.placed.agreed.plan.backend);
   texts["options"] = options_json(job).dump();
   if (!engine.model.empty()) {
     const ModelFiles files(engine.model);
@@ -62,11 +62,11 @@ Texts provenance_of(const JobOnRecord& job) {
   }
   texts["input_hash"] = hash_text(job.input_hash);
   texts["dtype"] = name_of(job.dtype);
-  texts["kv_cache_dtype"] = job.engine ? name_of(job.engine->kv_dtype) : "";
-  const nlohmann::ordered_json facts = facts_json(job.facts.plan, job.world);
+  texts["kv_cache_dtype"] = job.engine ? name_of(job.placed.agreed.plan.kv_dtype) : "";
+  const nlohmann::ordered_json facts = facts_json(job.placed.agreed.plan, job.world);
   for (const char* name : {"mpi", "expert", "context", "pipeline", "stages"})
     texts[name] = facts[name].is_string() ? facts[name].get<std::string>() : facts[name].dump();
-  texts["repro_level"] = level_of(job.facts.plan);
+  texts["repro_level"] = level_of(job.placed.agreed.plan);
   texts["seed"] = job.seed ? fmt::format("{}", *job.seed) : "";
   texts["job"] = job.options.launch.job;
   texts["hosts"] = fmt::format("{}", fmt::join(hosts, " "));
@@ -134,15 +134,11 @@ std::vector<GroupRow> group_rows(const RunSummary& summary) {
   return rows;
 }
 
-SummaryRow summary_row(std::string_view metric, std::string_view unit, const Interval& interval, uint64_t n) {
-  SummaryRow row{.n = n, .median = interval.median, .low = interval.low, .high = interval.high};
+SummaryRow summary_row(const char* metric, const char* unit, double value) {
+  SummaryRow row{.n = 1, .median = value, .low = std::nan(""), .high = std::nan("")};
   copy_text(metric, row.metric);
   copy_text(unit, row.unit);
   return row;
-}
-
-SummaryRow summary_row(const char* metric, const char* unit, double value) {
-  return summary_row(metric, unit, {value, std::nan(""), std::nan("")}, 1);
 }
 
 std::vector<SummaryRow> summary_rows(const RunSummary& summary) {
@@ -158,25 +154,6 @@ std::vector<SummaryRow> summary_rows(const RunSummary& summary) {
       summary_row("preemptions", "", static_cast<double>(summary.preemptions)),
       summary_row("out_tok_per_s", "tokens/s", rate(summary.completion_tokens)),
       summary_row("total_tok_per_s", "tokens/s", rate(summary.prompt_tokens + summary.completion_tokens))};
-}
-
-std::vector<SampleRow> sample_rows(const std::vector<Metric>& metrics) {
-  std::vector<SampleRow> rows;
-  for (const Metric& metric : metrics)
-    for (size_t repeat = 0; repeat < metric.values.size(); ++repeat) {
-      SampleRow& row = rows.emplace_back(SampleRow{.repeat = repeat, .value = metric.values[repeat]});
-      copy_text(metric.name, row.metric);
-      copy_text(metric.unit, row.unit);
-    }
-  return rows;
-}
-
-std::vector<SummaryRow> summary_rows(const std::vector<Metric>& metrics) {
-  std::vector<SummaryRow> rows;
-  for (const Metric& metric : metrics)
-    rows.push_back(
-        summary_row(metric.name, metric.unit, median_interval(metric.values), metric.values.size()));
-  return rows;
 }
 
 }  // namespace
@@ -197,7 +174,7 @@ std::string run_record(const JobPlan& plan, const EngineInfo& info, const RunSum
                  {"backend", info.backend},
                  {"sums", info.sums},
                  {"kv_blocks", info.num_blocks},
-                 {"block_size", info.block_size},
+                 {"block_size", plan.block_tokens},
                  {"interrupted", summary.interrupted},
                  {"requests", summary.requests},
                  {"prompt_tokens", summary.prompt_tokens},
@@ -227,34 +204,28 @@ RunRecording::RunRecording(const std::optional<Recorder::Options>& files, const 
   if (!files) return;
   recorder_.emplace(*files, series);
   for (const auto& [name, text] : provenance_of(job)) recorder_->text(name, text);
-  recorder_->rows(TableId::topology, topology_of(job.facts, job.engine));
+  recorder_->rows(TableId::topology, topology_of(job.placed.preflight.job, job.engine));
   recorder_->start();
 }
 
 void RunRecording::complete(const RunSummary& summary, ExitCode code) {
-  complete(summary, code, {}, summary_rows(summary), {{"experts", experts_json(summary.experts)}});
+  complete(summary, code,
+           {.medians = summary_rows(summary), .texts = {{"experts", experts_json(summary.experts)}}});
 }
 
-void RunRecording::complete(const BenchResult& result, const Verdict& verdict, ExitCode code) {
+void RunRecording::complete(const RunSummary& summary, ExitCode code, const BenchRows& bench) {
   if (!recorder_) return;
   recorder_->drain();
-  recorder_->rows(TableId::kernels, result.kernels);
-  recorder_->rows(TableId::roofline, result.roofline);
-  complete(result.run, code, sample_rows(result.samples), summary_rows(result.samples),
-           {{"verdict", std::string(name_of(verdict.quality))}, {"verdict_reason", verdict.reason}});
-}
-
-void RunRecording::complete(const RunSummary& summary, ExitCode code, const std::vector<SampleRow>& samples,
-                            const std::vector<SummaryRow>& medians, Texts texts) {
-  if (!recorder_) return;
-  recorder_->drain();
+  recorder_->rows(TableId::kernels, bench.kernels);
+  recorder_->rows(TableId::roofline, bench.roofline);
+  Texts texts = bench.texts;
   texts["ended_utc"] = utc_now();
   texts["exit_code"] = fmt::format("{}", static_cast<int>(code));
   for (const auto& [name, text] : texts) recorder_->text(name, text);
   recorder_->rows(TableId::ranks, rank_rows(summary));
   recorder_->rows(TableId::groups, group_rows(summary));
-  recorder_->rows(TableId::samples, samples);
-  recorder_->rows(TableId::summary, medians);
+  recorder_->rows(TableId::samples, bench.samples);
+  recorder_->rows(TableId::summary, bench.medians);
   recorder_->complete();
 }
 

@@ -1,11 +1,12 @@
 // The record of a job: what it says of the job, before and after its work. On rank 0.
 #pragma once
 
-#include <launch/bench/bench_job.hpp>
-#include <launch/preflight/job_facts.hpp>
 #include <launch/record/provenance.hpp>
 #include <launch/record/recorder.hpp>
+#include <launch/start/start.hpp>
 #include <runtime/engine.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <optional>
 
@@ -13,10 +14,10 @@ namespace maniple {
 
 // What a record says of a job before its work.
 struct JobOnRecord {
-  std::string command;        // "bench load"
-  const JobOptions& options;  // in force
+  std::string command;  // "bench load"
+  const JobOptions& options;
   const World& world;
-  const JobFacts& facts;
+  const PlacedJob& placed;
   DType dtype = DType::bf16;
   const EngineInfo* engine = nullptr;  // null: no engine serves
   std::optional<uint64_t> input_hash{};
@@ -37,12 +38,17 @@ class RunRecording {
   RunObserver* observer() { return recorder_ ? &*recorder_ : nullptr; }  // null: nothing is recorded
   // The job has ended by itself, after its results were stored.
   void complete(const RunSummary& summary, ExitCode code);
-  void complete(const BenchResult& result, const Verdict& verdict, ExitCode code);
+  // The same of a bench, which has rows of its own.
+  struct BenchRows {
+    std::vector<SampleRow> samples{};
+    std::vector<SummaryRow> medians{};
+    std::vector<KernelRow> kernels{};
+    std::vector<RooflineRow> roofline{};
+    Texts texts{};
+  };
+  void complete(const RunSummary& summary, ExitCode code, const BenchRows& bench);
 
  private:
-  void complete(const RunSummary& summary, ExitCode code, const std::vector<SampleRow>& samples,
-                const std::vector<SummaryRow>& medians, Texts texts);
-
   std::optional<Recorder> recorder_;
 };
 

@@ -1,9 +1,10 @@
 #include <kernels/support/counted.hpp>
-#include <launch/analysis/recorded_run.hpp>
 #include <launch/commands/commands.hpp>
+#include <launch/options/grammar.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/output/progress.hpp>
 #include <launch/output/report.hpp>
+#include <launch/record/recorded_run.hpp>
 #include <launch/run_directory/run_directory.hpp>
 #include <launch/supervision/fault_reporter.hpp>
 
@@ -186,6 +187,23 @@ Survey show(const StatusOptions& options) {
 }
 
 }  // namespace
+
+Parsed<StatusOptions> parse_status(Grammar& grammar, Words args, const Launch& /*launch*/) {
+  StatusOptions options;
+  std::vector<std::string> words;
+  grammar.take_words(words);
+  grammar.group("Status");
+  std::optional<std::string> run_dir;
+  grammar.add("run-dir", path("DIR", run_dir), "the same as the word DIR");
+  grammar.add("rc", on(options.rc), "exit with the code of the run's last job; of several runs, the worst");
+  grammar.add("watch", on(options.watch), "a line every two seconds until the job ends");
+  grammar.add("json", on(options.json), "a JSON object a line");
+  if (const auto help = grammar.parse(args)) return Notice{*help};
+  options.run_dirs.assign(words.begin(), words.end());
+  if (run_dir) options.run_dirs.emplace_back(*run_dir);
+  if (options.run_dirs.empty()) refuse("status takes run directories", "maniple status DIR...");
+  return options;
+}
 
 ExitCode run_status(const StatusOptions& options) {
   Survey survey = show(options);

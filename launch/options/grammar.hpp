@@ -1,6 +1,7 @@
 // The options of a command. Each is declared once: name, form of its value, default, help, and target.
 #pragma once
 
+#include <launch/options/parsed.hpp>
 #include <launch/options/same_options.hpp>
 
 #include <boost/program_options.hpp>
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace maniple {
@@ -29,7 +31,7 @@ namespace po = boost::program_options;
 // Throws an Error (usage). The remedy is what to type instead.
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy, const std::string& why = {});
 
-constexpr int32_t most = std::numeric_limits<int32_t>::max();  // of numbers that nothing else limits
+constexpr int32_t no_limit = std::numeric_limits<int32_t>::max();  // of numbers that nothing else limits
 
 // The number that is all of the text.
 template <typename T>
@@ -70,7 +72,7 @@ std::string did_you_mean(const std::string& name, std::span<const std::string> c
                          const std::string& otherwise);
 
 // The form of an option's value, and where it is stored. T: text (which we check ourselves, so that every
-// message about a value is ours), several texts, or bool for a switch. The target must outlive the Grammar.
+// message about a value is ours), several texts, or bool for a switch. The target must live until parse() has returned.
 template <typename T>
 struct Value {
   po::typed_value<T>* form;  // the Grammar that it is added to owns it

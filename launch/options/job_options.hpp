@@ -1,24 +1,31 @@
-// Declarations of options that several commands share. The caller may add more options to the last group.
+// The options of every command that runs on all ranks: what was asked for, constant once it is read.
 #pragma once
 
-#include <launch/options/grammar.hpp>
-#include <launch/options/options.hpp>
+#include <launch/options/same_options.hpp>
+#include <launch/process/launcher.hpp>
+#include <launch/process/stop_clock.hpp>
+#include <parallel/world.hpp>
+#include <runtime/engine_options.hpp>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
 
 namespace maniple {
 
-Value<std::string> dtype(std::optional<DType>& target);
-void add_rank_options(Grammar& grammar, JobOptions& options);
-// if_no_model: what to type; null: the model may be left out.
-void add_model_options(Grammar& grammar, JobOptions& options, const char* if_no_model);
-void add_engine_options(Grammar& grammar, EngineOptions& engine);
-void add_stop_options(Grammar& grammar, JobOptions& options);
-// After parsing: sets the fields that follow from the options of the ranks.
-void settle(JobOptions& options, const Grammar& grammar);
-
-// launch/options/bench_options.cpp, convert_options.cpp, report_options.cpp, scaling_options.cpp
-CommandLine parse_bench(std::span<const std::string> args);
-CommandLine parse_convert(std::span<const std::string> args);
-CommandLine parse_report(std::span<const std::string> args);
-CommandLine parse_scaling(std::span<const std::string> args);
+struct JobOptions {
+  EngineOptions engine;
+  bool loads_model = true;  // all of a model that is named
+  GpuTransport transport = GpuTransport::automatic;
+  bool allow_cross_node_tp = false;
+  std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
+  std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks
+  std::optional<std::filesystem::path> run_dir;
+  bool quiet = false;  // stderr has warnings and errors only
+  GivenOptions given;
+  std::optional<Error> mistake;  // why the command line could not be read: given is empty then
+  Launch launch;
+  TimeLimit time_limit;
+};
 
 }  // namespace maniple

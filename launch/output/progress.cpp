@@ -22,7 +22,7 @@ std::string stall_text(const Stall& stall, const std::vector<RankLocation>& loca
                      host == last_host ? host : fmt::format("{} to {}", host, last_host));
 }
 
-std::string text_of(const JobProgress& now) {
+std::string progress_text(const JobProgress& now) {
   std::string text = fmt::format(
       "{:.1f}% {}/{} | decode {:.0f} tok/s (avg {:.0f}) prefill {:.0f} | running {} waiting {} failed {}",
       100.0 * static_cast<double>(now.done) / static_cast<double>(std::max<uint64_t>(now.requests, 1)),
@@ -71,7 +71,7 @@ std::string ProgressLine::update(JobProgress progress, Clock::time_point now) {
     progress.prefill_tokens_per_second = std::exchange(prefill_rates_, 0) / count;
     progress.tokens_per_second = std::exchange(decode_rates_, 0) / count;
   }
-  return show(text_of(progress), now);
+  return show(progress_text(progress), now);
 }
 
 std::string ProgressLine::show(std::string_view text, Clock::time_point now) {

@@ -59,10 +59,9 @@ std::string times_text(const std::vector<RankTimes>& ranks, const std::vector<Ra
                             rank, locations[rank].host, own_work(*slowest), median(ranks, own_work));
 }
 
-std::string cache_text(const EngineInfo& info) {
-  const bool unscaled = info.kv_dtype == DType::fp8 && !info.kv_scales;
-  return fmt::format("{}{}", name_of(info.kv_dtype),
-                     unscaled ? " with scale 1 (the checkpoint has none)" : "");
+std::string cache_text(DType type, bool has_scales) {
+  const bool unscaled = type == DType::fp8 && !has_scales;
+  return fmt::format("{}{}", name_of(type), unscaled ? " with scale 1 (the checkpoint has none)" : "");
 }
 
 }  // namespace
@@ -118,11 +117,11 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       "{}{}\n{}",
       options.model.string(), info.architecture, options.random_weights ? "random " : "", info.load_seconds,
       counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
-      info.backend, name_of(info.dtype),
+      info.backend, name_of(plan.dtype),
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
-      info.quantisation.empty() ? name_of(info.dtype) : info.quantisation, bytes_text(info.weight_bytes),
-      cache_text(info), counted(info.num_blocks, "block"), info.block_size,
+      info.quantisation.empty() ? name_of(plan.dtype) : info.quantisation, bytes_text(info.weight_bytes),
+      cache_text(plan.kv_dtype, info.kv_scales), counted(info.num_blocks, "block"), plan.block_tokens,
       counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }

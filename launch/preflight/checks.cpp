@@ -72,7 +72,7 @@ Result check_versions(const JobFacts& s) {
 }
 
 Result check_cpu_masks(const JobFacts& s) {
-  if (s.options.threads) return std::nullopt;
+  if (s.options.engine.threads) return std::nullopt;
   const std::vector<int> bound = ranks_where(s, [&](size_t rank) {
     return s.ranks[rank].cpus.size() == 1 && s.ranks[rank].cpus_of_node >= 2 * s.locations[rank].local_size;
   });
@@ -225,17 +225,17 @@ Result check_huge_pages(const JobFacts& s) {
 
 // Whether a check applies.
 bool always(const JobFacts&) { return true; }
-bool asks_for_gpus(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cuda; }
+bool asks_for_gpus(const JobFacts& s) { return s.plan.backend.kind == BackendKind::cuda; }
 bool in_an_allocation(const JobFacts& s) { return s.options.launch.allocated_tasks > 1; }
-bool with_threads(const JobFacts& s) { return s.options.threads.has_value(); }
+bool with_threads(const JobFacts& s) { return s.options.engine.threads.has_value(); }
 bool on_cpus(const JobFacts& s) { return !s.on_gpus(); }
-bool on_cpu_backend(const JobFacts& s) { return s.options.engine.backend.kind == BackendKind::cpu; }
+bool on_cpu_backend(const JobFacts& s) { return s.plan.backend.kind == BackendKind::cpu; }
 bool on_cpus_beside_gpus(const JobFacts& s) {
-  return on_cpus(s) && s.options.backend_is_auto &&
+  return on_cpus(s) && s.options.engine.backend.kind == BackendKind::automatic &&
          std::ranges::any_of(
              s.ranks, [](int gpus) { return gpus > 0; }, &RankFacts::gpus_of_node);
 }
-bool in_fp16_on_cpus(const JobFacts& s) { return on_cpu_backend(s) && s.options.engine.dtype == DType::fp16; }
+bool in_fp16_on_cpus(const JobFacts& s) { return on_cpu_backend(s) && s.plan.dtype == DType::fp16; }
 // Checks of where GPUs are need a visible GPU on every rank.
 bool with_gpus(const JobFacts& s) {
   return s.on_gpus() && std::ranges::none_of(s.ranks, std::ranges::empty, &RankFacts::gpus);
@@ -321,7 +321,7 @@ bool has_refusal(const std::vector<CheckResult>& results) {
   });
 }
 
-void refuse(const std::vector<CheckResult>& results) {
+void throw_refusal(const std::vector<CheckResult>& results) {
   for (const auto& [name, finding] : results)
     if (finding && finding->severity == refusal)
       throw Error(ExitCode::preflight, finding->what, finding->why, finding->remedy);

@@ -32,6 +32,6 @@ std::vector<CheckResult> run_checks(const JobFacts& job);
 std::string finding_block(const Finding& finding);
 bool has_refusal(const std::vector<CheckResult>& results);
 // Throws the first refusal as an Error (preflight), if there is one.
-void refuse(const std::vector<CheckResult>& results);
+void throw_refusal(const std::vector<CheckResult>& results);
 
 }  // namespace maniple

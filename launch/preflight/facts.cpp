@@ -2,6 +2,7 @@
 #include <kernels/factory/make_backend.hpp>
 #include <kernels/support/host_memory.hpp>
 #include <launch/preflight/facts.hpp>
+#include <runtime/start/start.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -37,18 +38,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, cpus, cpus_of_node, cpu_paths, num
                                    kv_bytes)
 
 namespace {
-
-// The kernel refuses a set smaller than its own; machines beyond the default's 1024 CPUs exist.
-std::vector<int> own_mask() {
-  constexpr size_t max_cpus = 1 << 16;
-  std::vector<cpu_set_t> set(max_cpus / CPU_SETSIZE);
-  const size_t bytes = set.size() * sizeof(cpu_set_t);
-  std::vector<int> cpus;
-  if (::sched_getaffinity(0, bytes, set.data()) != 0) return {0};
-  for (size_t cpu = 0; cpu < max_cpus; ++cpu)
-    if (CPU_ISSET_S(cpu, bytes, set.data())) cpus.push_back(static_cast<int>(cpu));
-  return cpus;
-}
 
 // Open MPI reads long messages from the memory of a rank on the node. Containers that forbid it forbid it for a process's own memory too.
 bool reads_processes() {
@@ -200,7 +189,7 @@ std::vector<int> cpus_in(const fs::path& path) {
 
 RankFacts read_facts(const fs::path& root) {
   RankFacts facts;
-  facts.cpus = own_mask();
+  facts.cpus = own_cpus();
   facts.cpus_of_node = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   for (const CpuPath path : available_cpu_paths()) facts.cpu_paths.emplace_back(name_of(path));
   facts.numa_nodes = numa_nodes_of(facts.cpus, root);

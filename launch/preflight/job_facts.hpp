@@ -1,7 +1,7 @@
 // The facts of all ranks about a launch, and queries for the checks.
 #pragma once
 
-#include <launch/options/options.hpp>
+#include <launch/options/job_options.hpp>
 #include <launch/preflight/facts.hpp>
 #include <runtime/job_plan.hpp>
 
@@ -14,18 +14,18 @@
 namespace maniple {
 
 struct JobFacts {
-  JobOptions options;  // with the kind of backend that all ranks agreed on
+  JobOptions options;  // as asked for; what is in force is in the plan
   JobPlan plan;
   std::vector<RankLocation> locations;
-  std::vector<RankFacts> ranks;
-  uint64_t results_bytes = 0;          // that the run directory will need; 0: not known
-  std::optional<double> seconds_left;  // until the job stops itself
+  std::vector<RankFacts> ranks{};
+  uint64_t results_bytes = 0;            // that the run directory will need; 0: not known
+  std::optional<double> seconds_left{};  // until the job stops itself
 
   bool cuda_build = true;
 
   size_t size() const { return ranks.size(); }
   // False in a build without CUDA: such a job is refused.
-  bool on_gpus() const { return cuda_build && options.engine.backend.kind == BackendKind::cuda; }
+  bool on_gpus() const { return cuda_build && plan.backend.kind == BackendKind::cuda; }
   // The GPU that a rank will take; null if it sees none.
   const GpuFacts* gpu_of(size_t rank) const;
 };

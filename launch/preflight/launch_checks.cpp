@@ -1,6 +1,7 @@
 #include <kernels/support/counted.hpp>
 #include <launch/preflight/check_list.hpp>
 #include <launch/preflight/preflight.hpp>
+#include <runtime/start/start.hpp>
 
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ std::optional<Finding> check_idle_tasks(const JobFacts& s) {
 
 // Ranks with the same mask share its CPUs.
 std::optional<Finding> check_threads(const JobFacts& s) {
-  const int threads = s.options.threads.value_or(0);
+  const int threads = s.options.engine.threads.value_or(0);
   const std::vector<std::vector<int>> masks = masks_of(s);
   const auto cpus_of = [&](size_t rank) {
     return share_cpus(masks, s.locations, static_cast<int>(rank), std::nullopt).threads;
@@ -66,7 +67,7 @@ std::optional<Finding> check_reads(const JobFacts& s) {
 
 // The path decides the last bits, so a run keeps the path that it was begun with.
 std::optional<Finding> check_processors(const JobFacts& s) {
-  const std::string path(name_of(s.options.engine.backend.cpu_path));
+  const std::string path(name_of(s.plan.backend.cpu_path));
   const std::string one_type = "nodes of one type: sbatch --constraint=NAME (sinfo -o \"%N %f\" lists them)";
   const std::vector<int> unable =
       ranks_where(s, [&](size_t rank) { return !std::ranges::count(s.ranks[rank].cpu_paths, path); });
@@ -80,7 +81,7 @@ std::optional<Finding> check_processors(const JobFacts& s) {
   std::map<std::string, std::vector<int>> ranks_of;
   for (size_t rank = 0; rank < s.size(); ++rank)
     ranks_of[s.ranks[rank].cpu_paths[0]].push_back(static_cast<int>(rank));
-  if (!s.options.cpu_path_is_auto || ranks_of.size() == 1) return std::nullopt;
+  if (s.options.engine.backend.cpu_path != CpuPath::automatic || ranks_of.size() == 1) return std::nullopt;
   std::string types;
   for (const auto& [best, ranks] : ranks_of)
     types += fmt::format("{}{} on {} ({})", types.empty() ? "" : ", ", best, ranks_text(ranks),

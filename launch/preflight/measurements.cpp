@@ -190,8 +190,9 @@ double median_of(const Measurement& series, const std::vector<size_t>& ranking) 
 
 }  // namespace
 
-std::vector<Measurement> measure(World& world, const JobOptions& options, const JobPlan& plan,
-                                 Backend& backend) {
+std::vector<Measurement> measure(World& world, const JobPlan& plan, Backend& backend,
+                                 const std::filesystem::path& model,
+                                 const std::optional<std::filesystem::path>& folder) {
   std::vector<Measurement> measured;
   const auto add = [&](std::vector<Measurement> series) {
     measured.insert(measured.end(), series.begin(), series.end());
@@ -210,8 +211,7 @@ std::vector<Measurement> measure(World& world, const JobOptions& options, const 
   if (group.size() > 1 && !plan.tensor_groups_span_nodes && backend.device->shares_host_memory())
     add(sweep_all_reduce(world, "in shared memory", group, backend, AllReduce::shared));
   if (everyone.size() > group.size()) add(sweep_all_reduce(world, "all ranks", everyone, backend));
-  add({measure_memory(world, backend), measure_storage(world, options.engine.model),
-       measure_sync(world, options.run_dir)});
+  add({measure_memory(world, backend), measure_storage(world, model), measure_sync(world, folder)});
   return measured;
 }
 

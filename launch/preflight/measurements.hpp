@@ -19,9 +19,10 @@ struct Measurement {
   std::vector<double> by_rank;  // in `unit`; 0: not measured there
 };
 
-// Collective. Reads the model and writes into the run directory (which must exist) if the options name them.
-std::vector<Measurement> measure(World& world, const JobOptions& options, const JobPlan& plan,
-                                 Backend& backend);
+// Collective. Reads the model, unless its path is empty, and writes into a folder, if one is given.
+std::vector<Measurement> measure(World& world, const JobPlan& plan, Backend& backend,
+                                 const std::filesystem::path& model,
+                                 const std::optional<std::filesystem::path>& folder);
 
 // Median, best and worst of each, with their ranks.
 std::string measurements_text(const std::vector<Measurement>& measured,

@@ -1,6 +1,5 @@
 #include <kernels/support/host_memory.hpp>
 #include <kernels/support/number_text.hpp>
-#include <launch/options/option_names.hpp>
 #include <launch/preflight/check_list.hpp>
 #include <parallel/groups.hpp>
 #include <parallel/shard.hpp>
@@ -77,9 +76,11 @@ std::string fitting_stages(const JobFacts& s) {
     const bool same = stages == s.plan.grid.pipeline;
     if (same && !asked) continue;
     options.pipeline_size = stages;
-    const auto plan = plan_job(s.locations, options, &config);
-    if (std::holds_alternative<JobPlan>(plan) && has_room(s, std::get<JobPlan>(plan)))
-      return fmt::format(", or --pp {}{}", stages, asked ? " without --pp-layers" : "");
+    try {
+      if (has_room(s, plan_job(s.locations, options, s.plan.backend, &config, s.plan.dtype)))
+        return fmt::format(", or --pp {}{}", stages, asked ? " without --pp-layers" : "");
+    } catch (const Error&) {  // so many do not fit the model
+    }
   }
   return "";
 }

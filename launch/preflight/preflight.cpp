@@ -2,7 +2,7 @@
 #include <kernels/support/counted.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <runtime/collective_phase.hpp>
-#include <runtime/device_choice.hpp>
+#include <runtime/start/start.hpp>
 
 #include <fmt/format.h>
 
@@ -33,34 +33,12 @@ std::vector<std::vector<int>> masks_of(const JobFacts& job) {
   return masks;
 }
 
-CpuShare share_cpus(std::span<const std::vector<int>> masks, const std::vector<RankLocation>& locations,
-                    int rank, std::optional<int> threads) {
-  const auto me = static_cast<size_t>(rank);
-  const std::vector<int>& mask = masks[me];
-  size_t sharers = 0, mine = 0;
-  for (size_t other = 0; other < masks.size(); ++other) {
-    if (locations[other].node != locations[me].node || masks[other] != mask) continue;
-    if (other == me) mine = sharers;
-    ++sharers;
-  }
-  const size_t each = mask.size() / sharers;
-  CpuShare share;
-  share.threads = threads.value_or(static_cast<int>(std::max<size_t>(each, 1)));
-  if (const auto wanted = static_cast<size_t>(share.threads); wanted <= each) {
-    const auto first = mask.begin() + static_cast<std::ptrdiff_t>(mine * each);
-    share.cpus.assign(first, first + share.threads);
-  }
-  return share;
-}
-
 Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& plan,
                         uint64_t results_bytes) {
-  Preflight preflight;
+  Preflight preflight{
+      {.options = options, .plan = plan, .locations = world.locations(), .cuda_build = has_cuda_backend()},
+      {}};
   JobFacts& job = preflight.job;
-  job.options = options;
-  job.plan = plan;
-  job.locations = world.locations();
-  job.cuda_build = has_cuda_backend();
   RankFacts mine;
   collective_phase(world, [&] {
     if (job.on_gpus() && visible_gpus() > 0) {  // loaded before the versions of loaded libraries are compared
@@ -70,7 +48,7 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
     mine = read_facts();
     mine.versions["MPI"] = world.description();
     if (options.run_dir) mine.run_dir = read_storage(*options.run_dir);
-    if (plan.needs.empty()) return;
+    if (plan.needs.empty() || !options.loads_model) return;
     const RankNeeds& needs = plan.needs_of(world.rank());
     mine.weight_bytes = needs.weight_bytes;
     // Without --kv-memory the cache takes the free memory; it needs at least one block.
@@ -78,22 +56,11 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
   });
   mine.clock = read_clock(world);
   job.ranks = gather_facts(world, mine);
-  preflight.share = share_cpus(masks_of(job), job.locations, world.rank(), options.threads);
   if (world.rank() != 0) return preflight;
   job.results_bytes = results_bytes;
   job.seconds_left = seconds_left(options.time_limit);
   preflight.results = run_checks(job);
   return preflight;
-}
-
-Backend backend_of(const World& world, const EngineOptions& engine, const CpuShare& share) {
-  BackendOptions options = engine.backend;
-  options.threads = share.threads;
-  options.cpus = share.cpus;
-  const RankLocation& location = world.locations()[static_cast<size_t>(world.rank())];
-  if (options.kind == BackendKind::cuda)
-    options.gpu = choose_gpu(visible_gpus(), location, engine.share_gpus);
-  return make_backend(options);
 }
 
 std::string rank_table(const JobFacts& job, size_t most) {
@@ -107,14 +74,14 @@ std::string rank_table(const JobFacts& job, size_t most) {
                                   contexts ? "cp  " : "", experts ? "ep  " : "", stages ? "pp  " : "");
   for (size_t rank = 0; rank < std::min(job.size(), most); ++rank) {
     const auto number = static_cast<int>(rank);
-    const CpuShare share = share_cpus(masks, job.locations, number, job.options.threads);
+    const RankPlace place = share_cpus(masks, job.locations, number, job.options.engine.threads);
     const GridPosition position = position_in(job.plan.grid, number);
     table += fmt::format("{:4}  {:{}}  {:2}  {}{}{}{:2}  {:6}  {}\n", rank, job.locations[rank].host, hosts,
                          position.tensor,
                          contexts ? fmt::format("{:2}  ", job.plan.rank(number).context().owner) : "",
                          experts ? fmt::format("{:2}  ", job.plan.rank(number).expert().rank) : "",
                          stages ? fmt::format("{:2}  ", position.pipeline) : "", position.data,
-                         ranges_text(share.cpus.empty() ? masks[rank] : share.cpus), device_of(job, rank));
+                         ranges_text(place.cpus.empty() ? masks[rank] : place.cpus), device_of(job, rank));
   }
   if (job.size() > most) table += fmt::format("({} more)\n", job.size() - most);
   return table;

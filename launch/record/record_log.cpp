@@ -69,7 +69,7 @@ std::string StoredTable::text_at(std::string_view name, size_t row) const {
   return {text, strnlen(text, field->bytes)};
 }
 
-std::string text_of(const Record& record, const std::string& name) {
+std::string text_in(const Record& record, const std::string& name) {
   const auto found = record.texts.find(name);
   return found == record.texts.end() ? std::string() : found->second;
 }

@@ -65,7 +65,7 @@ struct Record {
   const StoredTable* find(std::string_view table) const;
 };
 // A text of the provenance, empty if there is none.
-std::string text_of(const Record& record, const std::string& name);
+std::string text_in(const Record& record, const std::string& name);
 
 // Whether it is the log of a job that was killed: that nobody writes (as far as the file system has locks) and that has no end.
 bool is_left_over(const std::filesystem::path& log);

@@ -79,7 +79,7 @@ struct SummaryRow {
   uint64_t n = 1;
   double median = 0, low = 0, high = 0;
 };
-// A part of a step of a model (launch/bench/kernels): the median time of the slowest rank, its 95 % interval, and what a rank
+// A part of a step of a model (launch/tools/bench/kernels): the median time of the slowest rank, its 95 % interval, and what a rank
 // computes and moves.
 struct KernelRow {
   char part[16] = {};

@@ -1,5 +1,6 @@
 #include <kernels/support/check.hpp>
 #include <kernels/support/interruptible_sleep.hpp>
+#include <kernels/support/process_fields.hpp>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_directory/run_lock.hpp>
 
@@ -96,14 +97,6 @@ void wait_for_silence(const fs::path& directory, const fs::path& folder, const L
 }
 
 }  // namespace
-
-std::vector<std::string> process_fields(int64_t pid) {
-  std::ostringstream text;
-  text << std::ifstream(fmt::format("/proc/{}/stat", pid)).rdbuf();
-  const std::string stat = text.str();
-  std::istringstream rest(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  return {std::istream_iterator<std::string>(rest), {}};
-}
 
 std::string JobOwner::description() const {
   return fmt::format("{}process {} on {}", job.empty() ? "" : fmt::format("job {}, ", job), pid, host);

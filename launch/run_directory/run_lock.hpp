@@ -54,9 +54,6 @@ bool is_gone(const JobOwner& owner);
 // clocks of its own may look like one that is gone.
 bool looks_gone(const JobOwner& owner);
 
-// The fields of /proc/PID/stat after the program's name: state first. Empty if there is no such process.
-std::vector<std::string> process_fields(int64_t pid);
-
 class RunLock {
  public:
   // Fails (preflight) while another job is alive. Waits for a sign of life if that is not certain.

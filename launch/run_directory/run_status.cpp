@@ -33,12 +33,12 @@ std::optional<RunStatus> read_status(const fs::path& directory) {
   return status;
 }
 
-std::string text_of(const RunStatus& status) {
+std::string status_text(const RunStatus& status) {
   return fmt::format("{} {}\n", name_of(status.state), status.exit_code);
 }
 
 void write_status(const fs::path& directory, const RunStatus& status) {
-  replace_file(directory / status_name, text_of(status));
+  replace_file(directory / status_name, status_text(status));
 }
 
 std::optional<RunProgress> read_progress(const fs::path& directory) try {

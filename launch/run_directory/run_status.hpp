@@ -23,7 +23,7 @@ std::optional<RunStatus> read_status(const std::filesystem::path& directory);
 inline constexpr const char* status_name = "STATUS";
 // In a job's folder, until it ends by itself: the STATUS that SIGTERM puts in place.
 inline constexpr const char* stopped_marker_name = "stopped";
-std::string text_of(const RunStatus& status);
+std::string status_text(const RunStatus& status);
 void write_status(const std::filesystem::path& directory, const RunStatus& status);
 
 struct RunProgress {

@@ -62,7 +62,7 @@ void FaultReporter::report(const FaultReport& fault) {
   if (fault.error.code() == closed_pipe) return;
   if (fault.death && sigterm_is_older_than(sigterm_kills_after)) return;
   const std::lock_guard lock(mutex_);
-  const std::string text = text_of(fault);
+  const std::string text = fault_text(fault);
   const bool own = fault.rank == fault.noticed_by, disk_can_wait = own && stderr_has_room();
   if (disk_can_wait) say(text);
   log_.write(text.substr(0, text.find('\n')));
@@ -87,12 +87,12 @@ void FaultReporter::mark_run(ExitCode code) const try {
 }
 
 bool FaultReporter::is_first_on_record(const FaultReport& fault) const try {
-  return folder_.empty() || create_file(folder_ / fault_record_name, json_of(fault) + '\n');
+  return folder_.empty() || create_file(folder_ / fault_record_name, fault_json(fault) + '\n');
 } catch (const std::exception&) {  // a fault that cannot be recorded is still printed
   return true;
 }
 
-std::string FaultReporter::json_of(const FaultReport& fault) const {
+std::string FaultReporter::fault_json(const FaultReport& fault) const {
   const auto rank = static_cast<size_t>(fault.rank);
   return nlohmann::ordered_json{
       {"rank", fault.rank},
@@ -111,7 +111,7 @@ std::string FaultReporter::json_of(const FaultReport& fault) const {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // paths may not be UTF-8
 }
 
-std::string FaultReporter::text_of(const FaultReport& fault) const {
+std::string FaultReporter::fault_text(const FaultReport& fault) const {
   const bool of_another = fault.rank != fault.noticed_by && !fault.known_to_all;
   const Error& error = fault.error;
   const std::string speaker =

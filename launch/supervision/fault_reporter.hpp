@@ -28,8 +28,8 @@ class FaultReporter {
  private:
   bool is_first_on_record(const FaultReport& fault) const;
   void mark_run(ExitCode code) const;
-  std::string json_of(const FaultReport& fault) const;
-  std::string text_of(const FaultReport& fault) const;
+  std::string fault_json(const FaultReport& fault) const;
+  std::string fault_text(const FaultReport& fault) const;
   std::string name_of_rank(int rank) const;
 
   const World& world_;

@@ -1,6 +1,6 @@
 #include <kernels/support/check.hpp>
+#include <kernels/support/process_fields.hpp>
 #include <launch/process/signals.hpp>
-#include <launch/run_directory/run_lock.hpp>
 #include <launch/supervision/roll_call.hpp>
 #include <parallel/self/self_world.hpp>
 

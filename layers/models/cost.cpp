@@ -15,7 +15,7 @@ uint64_t parameters_of(const WeightSpec& spec) {
 
 }  // namespace
 
-ModelCost cost_of(Model& model, DType type, DType cache) {
+ModelCost dense_cost(Model& model, DType type, DType cache) {
   ModelCost cost;
   for (const Parameter* parameter : model.parameters()) {
     const uint64_t count = parameters_of(parameter->spec);

@@ -19,7 +19,7 @@ struct ModelCost {
 };
 
 // type: of the weights; cache: of keys and values.
-ModelCost cost_of(Model& model, DType type, DType cache);
+ModelCost dense_cost(Model& model, DType type, DType cache);
 
 // What some steps do, in sums.
 struct StepWork {

@@ -18,11 +18,6 @@ struct TokenSetting {
   bool normalized = false;         // searched in normalised text, in its normalised form
   bool special = false;            // left out of decoded text on request
   std::optional<int64_t> id = {};  // as the file says; the tokenizer gives it one
-
-  bool same_but_for_id(const TokenSetting& other) const {
-    return content == other.content && single_word == other.single_word && lstrip == other.lstrip &&
-           rstrip == other.rstrip && normalized == other.normalized && special == other.special;
-  }
 };
 
 struct TokenSettings {

@@ -18,7 +18,7 @@ Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const Scheduler
   }
 }
 
-std::optional<Rejection> Coordinator::add(Request request) {
+std::optional<Rejection> Coordinator::add(GenerationRequest request) {
   const auto least_loaded = std::ranges::min_element(replicas_, {}, &Replica::unfinished);
   std::optional<Rejection> rejection = least_loaded->scheduler.add(std::move(request));
   if (!rejection) ++least_loaded->unfinished;

@@ -31,7 +31,7 @@ class Coordinator {
               const std::vector<uint32_t>& num_blocks, RunObserver* observer = nullptr);
 
   // Queues the request on the replica with the fewest unfinished ones.
-  std::optional<Rejection> add(Request request);
+  std::optional<Rejection> add(GenerationRequest request);
   // False while max_num_seqs requests wait at every replica: the input is streamed, not stored.
   bool wants_requests() const;
   bool has_work() const;

@@ -30,7 +30,7 @@ double prompt_share(const StepPlan& plan) {
 
 class Worker {
  public:
-  Worker(Mailbox& mailbox, bool sends_results, const StepRunner& runner, RankActivity& activity)
+  Worker(Mailbox& mailbox, bool sends_results, StepRunner& runner, RankActivity& activity)
       : mailbox_(mailbox), sends_results_(sends_results), runner_(runner), activity_(activity) {}
 
   WorkerTimes run() {
@@ -107,7 +107,7 @@ class Worker {
 
   Mailbox& mailbox_;
   bool sends_results_;
-  const StepRunner& runner_;
+  StepRunner& runner_;
   RankActivity& activity_;
   std::vector<uint64_t> requests_;    // by seat
   std::deque<double> prompt_shares_;  // of the steps in flight
@@ -117,7 +117,7 @@ class Worker {
 
 }  // namespace
 
-WorkerTimes run_worker_loop(Mailbox& mailbox, bool sends_results, const StepRunner& runner,
+WorkerTimes run_worker_loop(Mailbox& mailbox, bool sends_results, StepRunner& runner,
                             RankActivity& activity) {
   activity.phase = Phase::idle;
   return Worker(mailbox, sends_results, runner, activity).run();

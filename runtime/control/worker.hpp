@@ -4,9 +4,7 @@
 
 #include <parallel/mailbox.hpp>
 #include <runtime/control/rank_activity.hpp>
-#include <runtime/scheduling/step_plan.hpp>
-
-#include <functional>
+#include <runtime/scheduling/step_runner.hpp>
 
 namespace maniple {
 
@@ -16,17 +14,8 @@ struct WorkerTimes {
   double idle = 0;
 };
 
-// The functions that run plans. The engine provides them, since control does not depend on execution. Results
-// come in the order of the plans.
-struct StepRunner {
-  std::function<void(const StepPlan&)> launch;
-  std::function<bool()> ready;  // collect() would not wait
-  std::function<StepResult()> collect;
-};
-
 // Runs plans until rank 0 sends the stop command. Launches a plan that has arrived before it collects the
 // result of the previous one; rank 0 limits the number in flight.
-WorkerTimes run_worker_loop(Mailbox& mailbox, bool sends_results, const StepRunner& runner,
-                            RankActivity& activity);
+WorkerTimes run_worker_loop(Mailbox& mailbox, bool sends_results, StepRunner& runner, RankActivity& activity);
 
 }  // namespace maniple

@@ -6,7 +6,7 @@
 #include <runtime/execution/batch_builder.hpp>
 #include <runtime/execution/kv_cache.hpp>
 #include <runtime/scheduling/sequence_table.hpp>
-#include <runtime/scheduling/step_plan.hpp>
+#include <runtime/scheduling/step_runner.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -48,7 +48,7 @@ struct RunnerSizes {
 // `most`. A decode step is padded to the next of them.
 std::vector<size_t> decode_buckets(size_t most);
 
-class ModelRunner {
+class ModelRunner final : public StepRunner {
  public:
   // The references must outlive the runner. `layer` shows the layer in progress.
   ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
@@ -59,14 +59,11 @@ class ModelRunner {
   void capture_decodes();
   size_t num_graphs() const { return graphs_.size(); }
 
-  // Starts the plan's work; does not wait for earlier plans. Throws Error (fault) when the plan does not fit
-  // this rank's state.
-  void launch(const StepPlan& plan);
-  // The result of the oldest plan that was launched and not collected; waits for it if it is not ready.
-  StepResult collect();
+  void launch(const StepPlan& plan) override;
+  bool ready() const override { return launched_.front().rows.ready(); }
+  StepResult collect() override;
   // The calls of the groups so far, those of captured graphs counted by their replays.
   std::map<GroupAxis, CollectiveCounts> collectives() const;
-  bool ready() const { return launched_.front().rows.ready(); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -40,7 +40,7 @@ Scheduler::Scheduler(SchedulerConfig config)
   for (Seat seat = config_.max_num_seqs; seat > 0; --seat) free_seats_.push_back(seat - 1);
 }
 
-std::optional<Rejection> Scheduler::add(Request request) {
+std::optional<Rejection> Scheduler::add(GenerationRequest request) {
   if (auto reason = reason_to_reject(request)) return Rejection{std::move(*reason)};
   const uint64_t prompt = request.prompt.size();
   if (request.sampling.open_ended)
@@ -59,7 +59,7 @@ std::optional<Rejection> Scheduler::add(Request request) {
 
 // Tokens of prompt and completion. An open-ended request takes no more than the cache holds. The last token
 // of a request is never computed, so it needs no cache slot.
-uint64_t Scheduler::longest(const Request& request) const {
+uint64_t Scheduler::longest(const GenerationRequest& request) const {
   const uint64_t prompt = request.prompt.size();
   if (!request.sampling.open_ended)
     return std::min<uint64_t>(prompt + request.sampling.max_tokens, config_.max_model_len);
@@ -68,7 +68,7 @@ uint64_t Scheduler::longest(const Request& request) const {
   return std::max(room, prompt + 1);
 }
 
-std::optional<std::string> Scheduler::reason_to_reject(const Request& request) const {
+std::optional<std::string> Scheduler::reason_to_reject(const GenerationRequest& request) const {
   const uint64_t prompt = request.prompt.size();
   if (sequences_.contains(request.id)) return fmt::format("request {} is being served already", request.id);
   if (prompt == 0) return "the prompt is empty";

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <runtime/scheduling/block_manager.hpp>
-#include <runtime/scheduling/sequence.hpp>
+#include <runtime/scheduling/generation_request.hpp>
 #include <runtime/scheduling/step_plan.hpp>
 
 #include <cstdint>
@@ -34,12 +34,6 @@ struct SchedulerConfig {
   // last one is known, and a step takes its share of the decodes, so that the steps in flight are alike.
   bool tokens_in_plan = false;
   uint32_t replica = 0;
-};
-
-struct Request {
-  RequestId id = 0;             // unique among the unfinished
-  std::vector<int32_t> prompt;  // the caller has checked the ids against the vocabulary
-  SamplingParams sampling;
 };
 
 struct Rejection {
@@ -83,7 +77,7 @@ class Scheduler {
   explicit Scheduler(SchedulerConfig config);
 
   // Queues the request, or returns why it can never be served.
-  std::optional<Rejection> add(Request request);
+  std::optional<Rejection> add(GenerationRequest request);
 
   // The next plan; absent if it must wait for results or there is no work. While fewer than steps_in_flight
   // plans are in flight it continues their sequences, whose next input is on the device. commit() drops a
@@ -127,8 +121,8 @@ class Scheduler {
     bool under_pressure = false;  // a running sequence lacked a block
   };
 
-  std::optional<std::string> reason_to_reject(const Request& request) const;
-  uint64_t longest(const Request& request) const;
+  std::optional<std::string> reason_to_reject(const GenerationRequest& request) const;
+  uint64_t longest(const GenerationRequest& request) const;
   void plan_decodes(Draft& draft);
   void plan_chunks(Draft& draft);
   void plan_admissions(Draft& draft);

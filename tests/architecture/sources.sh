@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# No circle among the includes of files or of folders, and no product file above 450 lines.
+# No circle among the includes of files or of folders, no tool in the folders of a job, and no product file above 450 lines.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folders=(kernels parallel layers runtime launch)
@@ -18,6 +18,9 @@ no_circle() {  # WHAT; pairs on stdin
   circle=$(tsort 2>&1 >/dev/null) || true
   [[ -z $circle ]] || { printf 'a circle among the includes of %s:\n%s\n' "$1" "$circle" && failed=1; }
 }
+# The folders of a job know nothing of the tools, which stand on them.
+upwards=$(grep -E '^launch/[^ ]* launch/tools/' <<<"$pairs" | grep -vE '^launch/(tools/|commands\.cpp)' || true)
+[[ -z $upwards ]] || { printf 'includes of tools in folders of a job:\n%s\n' "$upwards" && failed=1; }
 no_circle files <<<"$pairs"
 no_circle folders < <(sed -E 's#/[^/ ]*( |$)#\1#g' <<<"$pairs" | awk '$1 != $2' | sort -u)
 

@@ -81,6 +81,33 @@ doctor 1 64 --quick --model "$model" --max-model-len 1000000
 doctor 1 64 --quick --model "$model" --max-num-seqs 100 --max-num-batched-tokens 50
 refused 'the KV cache has room for no block' --kv-memory 100
 
+say "what generate refuses in a model's files, doctor refuses with the same message"
+printf '{"messages":[{"role":"user","content":"a"}]}\n' >"$work/chat"
+printf '{"prompt":"a"}\n' >"$work/text"
+# both_refuse NAME INPUT: with the files of $work/NAME.
+both_refuse() {
+  doctor 1 65 --quick --model "$work/$1" --in "$2"
+  head -1 "$work/err" >"$work/said"
+  on 1 generate --model "$work/$1" --in "$2" >/dev/null 2>"$work/err" && bad "generate takes $1"
+  grep -qxF -f "$work/said" "$work/err" || bad "$1: doctor says $(cat "$work/said"), generate $(cat "$work/err")"
+}
+# copy_of NAME: the model, without a chat template.
+copy_of() { mkdir "$work/$1" && ln -s "$model"/* "$work/$1" && rm -f "$work/$1/tokenizer_config.json" && echo '{}' >"$work/$1/tokenizer_config.json"; }
+for name in none tag mistake page number broken wordless; do copy_of "$name"; done
+printf '{%% cache %%}{%% endcache %%}' >"$work/tag/chat_template.jinja"
+printf '{%% for m in messages %%}' >"$work/mistake/chat_template.jinja"
+printf '<!doctype html><html></html>' >"$work/page/chat_template.jinja"
+for name in none tag mistake page; do both_refuse "$name" "$work/chat"; done
+printf '{"chat_template": 7}' >"$work/number/tokenizer_config.json"
+both_refuse number "$work/chat"
+printf '{"chat_template": ' >"$work/broken/tokenizer_config.json"
+both_refuse broken "$work/text"
+rm "$work/wordless/tokenizer.json"
+both_refuse wordless "$work/text"
+doctor 1 65 --quick --model "$work/wordless" --prompt a
+doctor 1 65 --quick --model "$work/none" --prompt a --chat
+doctor 1 0 --quick --model "$model" --prompt a
+
 say "what has no GPU has no check of GPUs in order"
 doctor 1 69 --quick --backend cuda
 says '^refused: (this build has no CUDA backend|no GPU is visible)'

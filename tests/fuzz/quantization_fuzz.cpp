@@ -156,7 +156,7 @@ void check(Bytes input) {
   directory.write("config.json", text);
   write_safetensors(directory / "model.safetensors", tensors);
   WeightIndex index = read_index(ModelFiles(directory.path()));
-  read_known_tensors(index, config);
+  read_known_tensors(index, config, *scheme_of(config));
   check_names(*make_model(config, {}), index, *scheme);
   kv_scales_of(index, *scheme, {0, config.num_layers});
   scheme->warning(index);

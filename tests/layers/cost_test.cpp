@@ -33,7 +33,7 @@ RankPlan stage(int index, int count, IndexRange layers) {
 constexpr uint64_t layer = 128 * 8 + 8 * 64 + 3 * 8 * 12, norms = 3 * 2 * 8 + 8;
 
 ModelCost cost(const ModelConfig& config, const RankPlan& plan = {}, DType type = DType::bf16) {
-  return cost_of(*make_model(config, plan), type, type);
+  return dense_cost(*make_model(config, plan), type, type);
 }
 
 TEST(ModelCost, CountsTheTableOnceAsTheHeadWhetherTiedOrNot) {

@@ -4,7 +4,7 @@
 cd "$root"
 launch/bundle.sh "$1" >"$work/said"
 glibc=$(sed -n 's/.*needs \(GLIBC [0-9.]*\) or newer$/\1/p' "$work/said")
-grep -iqF "$glibc or newer" launch/README.md || bad "launch/README.md does not say ${glibc:-(nothing)}: $(cat "$work/said")"
+grep -iqF "$glibc or newer" cluster/guide/manual.md || bad "cluster/guide/manual.md does not say ${glibc:-(nothing)}: $(cat "$work/said")"
 bundle=build/$1/maniple-bundle
 for licence in maniple libstdc++6 libgcc-s1 libfmt9 libicu72 libopenmpi3; do
   [ -s "$bundle/licences/$licence" ] || bad "no licence of $licence"

@@ -113,7 +113,7 @@ TEST_P(Context, SurvivesPreemptionsAndFindsPrefixes) {
   const Served expected = serve(1, options_for(model, 1, 1), requests);
   EngineOptions shared = options_for(model, tensor, context);
   EXPECT_EQ(print_complete(serve(tensor, shared, requests)), print_complete(expected));
-  const size_t block = 2 * 2 * 16 * 256 * size_of(shared.dtype);  // one head, two layers
+  const size_t block = 2 * 2 * 16 * 256 * size_of(DType::bf16);  // one head, two layers
   const size_t longest =
       (2600 + 40 + 256 * static_cast<size_t>(context) - 1) / (256 * static_cast<size_t>(context));
   shared.kv_memory = std::max<size_t>(longest, 5) * block;
@@ -132,8 +132,8 @@ TEST_P(Context, HoldsSoManyTimesTheTokensInTheSameMemory) {
   const auto [heads, kv_heads, tensor, context] = GetParam();
   const std::filesystem::path model = model_of(directory_, heads, kv_heads);
   const auto tokens_of = [&](int size) {
-    const EngineInfo info = serve(tensor, options_for(model, tensor, size), requests_of({3, 3})).info;
-    return uint64_t{info.num_blocks} * info.block_size;
+    const Served served = serve(tensor, options_for(model, tensor, size), requests_of({3, 3}));
+    return uint64_t{served.info.num_blocks} * served.plan.block_tokens;
   };
   EXPECT_EQ(tokens_of(context), static_cast<uint64_t>(context) * tokens_of(1));
 }

@@ -184,7 +184,7 @@ TEST(Engine, GivesTheSameBitsOnEveryGridAndBatchInBothTypes) {
     options.max_num_seqs = 2;
     options.max_num_batched_tokens = 7;
     options.block_size = 16;
-    options.backend.threads = 3;
+    options.threads = 3;
     EXPECT_EQ(print(serve(2, options, requests)), expected)
         << name_of(dtype) << ", two at a time, chunks of seven, three threads";
   }
@@ -203,7 +203,7 @@ TEST(Engine, KeepsKeysAndValuesInFp8WithTheSameBitsOnEveryGrid) {
       EngineOptions options = options_for(model, dtype);
       if (!scaled) options.kv_cache_dtype = DType::fp8;
       const Served expected = serve(1, options, requests);
-      EXPECT_EQ(expected.info.kv_dtype, DType::fp8);
+      EXPECT_EQ(expected.plan.kv_dtype, DType::fp8);
       EXPECT_EQ(expected.info.kv_scales, scaled);
       if (scaled && dtype == DType::fp32) expect_golden(golden, expected, "one rank");
       for (const Grid& grid : sampled<Grid>({{2, 1}, {4, 1}, {1, 2}, {2, 2}, {1, 1, 2}, {2, 1, 2}}, 2)) {
@@ -408,8 +408,8 @@ TEST(Engine, ReadsATableOfTwoStagesOnce) {
     std::atomic<uint64_t> sum = 0;
     run_ranks(ranks, [&](World& world) {
       RankActivity activity;
-      const testing::Planned planned(world, options);
-      sum += RankModel(world, planned.options, planned.plan, planned.model, activity).info().bytes_read;
+      const testing::Placed placed(world, options);
+      sum += placed.load(world, activity).model().info().bytes_read;
     });
     return sum.load();
   };
@@ -513,8 +513,8 @@ TEST(Engine, TellsThatItStopsWhenWorkIsLeft) {
     const std::vector<GenerationRequest> requests(all.begin(), all.begin() + static_cast<ptrdiff_t>(count));
     SelfWorld world;
     RankActivity activity;
-    const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
-    Engine engine(world, planned.options, planned.plan, planned.model, activity);
+    const testing::Placed placed(world, options_for("tiny-qwen3", DType::fp32));
+    Engine engine = placed.load(world, activity);
     testing::ListSource source(requests);
     Interrupter sink;
     const RunSummary summary = engine.run(
@@ -537,8 +537,8 @@ TEST(Engine, CountsTheTurnsOfItsCoordinatorWhileItServes) {
   };
   SelfWorld world;
   RankActivity activity;
-  const testing::Planned planned(world, options_for("tiny-qwen3", DType::fp32));
-  Engine engine(world, planned.options, planned.plan, planned.model, activity);
+  const testing::Placed placed(world, options_for("tiny-qwen3", DType::fp32));
+  Engine engine = placed.load(world, activity);
   Watching source(activity);
   testing::MapSink sink;
   engine.run(

@@ -33,7 +33,7 @@ EngineOptions options_for(const std::filesystem::path& model, DType dtype, const
   options.model = model;
   options.dtype = dtype;
   options.backend.kind = kind;
-  options.backend.threads = 1;
+  options.threads = 1;
   options.max_num_seqs = 16;
   options.max_num_batched_tokens = 512;
   options.kv_memory = size_t{64} << 20;
@@ -213,7 +213,7 @@ TEST(Experts, GiveTheSameBitsOnEveryGridThatThePlanPromises) {
       small.max_num_seqs = 3;
       small.max_num_batched_tokens = 7;
       small.block_size = 16;
-      small.backend.threads = 3;
+      small.threads = 3;
       EXPECT_EQ(print(serve(2, small, requests)), print(one)) << "chunks of seven, three threads";
     }
   }

@@ -1,12 +1,10 @@
 #include <gtest/gtest.h>
 #include <layers/models/model.hpp>
-#include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_sizes.hpp>
 #include <runtime/job_plan.hpp>
 
 namespace maniple {
 namespace {
-
-using Field = PlanRefusal::Field;
 
 // `nodes` nodes with this many ranks each.
 std::vector<RankLocation> locations(int nodes, int ranks_a_node) {
@@ -39,11 +37,17 @@ EngineOptions options_of(int tensor_size, BackendKind kind = BackendKind::cpu) {
 }
 
 JobPlan plan_of(int ranks, const EngineOptions& options, const ModelConfig& config = some_model()) {
-  return std::get<JobPlan>(plan_job(locations(1, ranks), options, &config));
+  return plan_job(locations(1, ranks), options, options.backend, &config);
 }
 
-PlanRefusal refusal_of(int ranks, const EngineOptions& options, const ModelConfig* config = nullptr) {
-  return std::get<PlanRefusal>(plan_job(locations(1, ranks), options, config));
+// "usage: what"; empty where there is a plan.
+std::string refusal_of(int ranks, const EngineOptions& options, const ModelConfig* config = nullptr) {
+  try {
+    plan_job(locations(1, ranks), options, options.backend, config);
+    return "";
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", error.code() == ExitCode::usage ? "usage" : "input", error.what());
+  }
 }
 
 TEST(JobPlan, RanksOfAKvHeadShareTheirContext) {
@@ -74,11 +78,11 @@ TEST(JobPlan, OfEveryGridUpTo64RanksFitsTogether) {
   const ModelConfig config = some_model();
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (int tensor = 1; tensor <= ranks; ++tensor) {
-      const auto result = plan_job(locations(1, ranks), options_of(tensor), &config);
       const bool fits = ranks % tensor == 0 && 12 % tensor == 0 && (tensor > 4 || 4 % tensor == 0);
-      ASSERT_EQ(std::holds_alternative<JobPlan>(result), fits) << ranks << " ranks, tensor " << tensor;
+      ASSERT_EQ(refusal_of(ranks, options_of(tensor), &config).empty(), fits)
+          << ranks << " ranks, tensor " << tensor;
       if (!fits) continue;
-      const JobPlan& plan = std::get<JobPlan>(result);
+      const JobPlan plan = plan_of(ranks, options_of(tensor));
       ASSERT_EQ(plan.grid, (GridSize{tensor, 1, ranks / tensor}));
       for (int rank = 0; rank < ranks; ++rank) {
         const RankPlan mine = plan.rank(rank);
@@ -175,7 +179,7 @@ TEST(JobPlan, CutsTheStepsOfAPipelineAlike) {
 }
 
 TEST(JobPlan, WithoutAModelHasGridAndGroups) {
-  const JobPlan plan = std::get<JobPlan>(plan_job(locations(2, 4), options_of(4), nullptr));
+  const JobPlan plan = plan_job(locations(2, 4), options_of(4), {BackendKind::cpu});
   EXPECT_EQ(plan.grid, (GridSize{4, 1, 2}));
   EXPECT_EQ(plan.rank(5).groups.tensor, (std::vector<int>{4, 5, 6, 7}));
   EXPECT_EQ(plan.rank(5).layers, std::nullopt);
@@ -184,7 +188,7 @@ TEST(JobPlan, WithoutAModelHasGridAndGroups) {
 
 TEST(JobPlan, KnowsTensorGroupsThatSpanNodes) {
   const auto spans = [](int nodes, int ranks_a_node, int tensor) {
-    return std::get<JobPlan>(plan_job(locations(nodes, ranks_a_node), options_of(tensor), nullptr))
+    return plan_job(locations(nodes, ranks_a_node), options_of(tensor), {BackendKind::cpu})
         .tensor_groups_span_nodes;
   };
   EXPECT_FALSE(spans(2, 4, 4));
@@ -305,78 +309,121 @@ TEST(JobPlan, SaysWhichSizeOfExpertsForbidsTheBitsOfOneRank) {
             "4 tensor ranks do not divide the 2 reduction slices of the MLP's width 322");
 }
 
-TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
-  const auto expect = [](const PlanRefusal& refusal, Field field, int64_t value, const std::string& limit,
-                         int64_t limit_value, bool of_model, const std::vector<int>& fitting) {
-    EXPECT_EQ(refusal.field, field);
-    EXPECT_EQ(refusal.value, value);
-    EXPECT_EQ(refusal.limit, limit);
-    EXPECT_EQ(refusal.limit_value, limit_value);
-    EXPECT_EQ(refusal.of_model, of_model);
-    EXPECT_EQ(refusal.fitting, fitting);
-  };
+TEST(JobPlan, NamesFieldsOfTheOptionsInAMessageAndWhatWouldFit) {
   const ModelConfig config = some_model();
-  expect(refusal_of(6, options_of(4)), Field::tensor_size, 4, "ranks", 6, false, {1, 2, 3, 6});
-  expect(refusal_of(4, options_of(0)), Field::tensor_size, 0, "ranks", 4, false, {1, 2, 4});
-  expect(refusal_of(8, options_of(8), &config), Field::tensor_size, 8, "attention heads", 12, true,
-         {1, 2, 4, 6, 12});
-  expect(refusal_of(3, options_of(3), &config), Field::tensor_size, 3, "kv heads", 4, true, {1, 2, 4});
+  EXPECT_EQ(refusal_of(6, options_of(4)),
+            "usage: ranks (6) do not divide by `tensor_size` 4; use `tensor_size` 1, 2, 3 or 6, or start a "
+            "multiple of 4 ranks");
+  EXPECT_EQ(refusal_of(1, options_of(2)),
+            "usage: ranks (1) do not divide by `tensor_size` 2; use `tensor_size` 1, or start a multiple of "
+            "2 ranks");
+  EXPECT_EQ(refusal_of(4, options_of(0)),
+            "usage: ranks (4) do not divide by `tensor_size` 0; use `tensor_size` 1, 2 or 4, or start a "
+            "multiple of 0 ranks");
+  EXPECT_EQ(refusal_of(4, options_of(2)), "");
+  EXPECT_EQ(
+      refusal_of(8, options_of(8), &config),
+      "input: attention heads (12) do not divide by tensor ranks (8); use `tensor_size` 1, 2, 4, 6 or 12");
+  EXPECT_EQ(refusal_of(3, options_of(3), &config),
+            "input: kv heads (4) do not divide by tensor ranks (3); use `tensor_size` 1, 2 or 4");
   ModelConfig blocks = config;  // 768 columns are 6 blocks, which 3 ranks could share, but not the 4 heads
   blocks.num_heads = 4;
   blocks.hidden_size = 512;
   blocks.head_dim = 128;
   blocks.intermediate_size = 768;
   blocks.activation_group = 128;
-  expect(refusal_of(4, options_of(4), &blocks), Field::tensor_size, 4, "blocks of 128 in 768 input columns",
-         6, true, {1, 2});
+  EXPECT_EQ(refusal_of(4, options_of(4), &blocks),
+            "input: blocks of 128 in 768 input columns (6) do not divide by tensor ranks (4); use "
+            "`tensor_size` 1 or 2");
+}
+
+TEST(JobPlan, RefusesStagesThatDoNotFit) {
+  const ModelConfig config = some_model();
   EngineOptions stages = options_of(1);
   stages.pipeline_size = 3;
-  expect(refusal_of(4, stages), Field::pipeline_size, 3, "ranks", 4, false, {1, 2, 4});
+  EXPECT_EQ(refusal_of(4, stages),
+            "usage: ranks (4) do not divide by `tensor_size` 1 times `pipeline_size` 3; use `pipeline_size` "
+            "1, 2 or 4, or start a multiple of "
+            "3 ranks");
   stages.pipeline_size = 8;
-  expect(refusal_of(8, stages, &config), Field::pipeline_size, 8, "layers", 5, true, {1, 2, 4});
+  EXPECT_EQ(refusal_of(8, stages, &config),
+            "input: layers (5) are fewer than pipeline stages (8); use `pipeline_size` 1, 2 or 4");
   stages.pipeline_size = 2;
   stages.pipeline_layers = {5};
-  expect(refusal_of(2, stages), Field::pipeline_layers, 1, "stages", 2, false, {2});
+  EXPECT_EQ(refusal_of(2, stages), "usage: `pipeline_layers` names 1 stage and `pipeline_size` is 2");
   stages.pipeline_layers = {3, 3};
-  expect(refusal_of(2, stages, &config), Field::pipeline_layers, 6, "layers", 5, true, {5});
+  EXPECT_EQ(refusal_of(2, stages, &config),
+            "input: `pipeline_layers` adds up to 6 layers and the model has 5");
+}
+
+TEST(JobPlan, RefusesExpertsThatDoNotFit) {
+  const ModelConfig config = some_model();
   EngineOptions experts = options_of(1);
   experts.expert_size = 2;
-  expect(refusal_of(2, experts), Field::expert_size, 2, "tensor_size", 1, false, {1});
-  expect(refusal_of(2, experts, &config), Field::expert_size, 2, "experts", 0, true, {1});
+  EXPECT_EQ(refusal_of(2, experts),
+            "usage: `expert_size` 2 does not divide `tensor_size` 1; use `expert_size` 1");
+  EXPECT_EQ(refusal_of(2, experts, &config),
+            "input: `expert_size` 2 is for models with experts, and Qwen3ForCausalLM has none");
   experts.tensor_size = 4;
   experts.expert_size = 3;
-  expect(refusal_of(4, experts), Field::expert_size, 3, "tensor_size", 4, false, {1, 2, 4});
+  EXPECT_EQ(refusal_of(4, experts),
+            "usage: `expert_size` 3 does not divide `tensor_size` 4; use `expert_size` 1, 2 or 4");
+  experts.model = "m";
+  EXPECT_EQ(refusal_of(4, experts), "") << "whether the model has experts is said first";
   experts.tensor_size = 8;
   experts.expert_size = 8;
   const ModelConfig twelve = sparse_model(12, 2, 48);
-  expect(refusal_of(8, experts, &twelve), Field::expert_size, 8, "experts", 12, true, {1, 2, 4});
-  expect(refusal_of(8, experts, &config), Field::expert_size, 8, "experts", 0, true, {1, 2, 4, 8});
+  EXPECT_EQ(refusal_of(8, experts, &twelve),
+            "input: experts (12) do not divide by `expert_size` 8; use `expert_size` 1, 2 or 4");
+  EXPECT_EQ(refusal_of(8, experts, &config),
+            "input: `expert_size` 8 is for models with experts, and Qwen3ForCausalLM has none");
   experts.tensor_size = 4;
   experts.expert_size = 1;
   ModelConfig rounded = sparse_model(8, 2, 256);
   rounded.activation_group = 128;
-  expect(refusal_of(4, experts, &rounded), Field::expert_size, 1, "inputs of a block", 128, true, {2, 4});
+  EXPECT_EQ(refusal_of(4, experts, &rounded),
+            "input: `tensor_size` 4 `expert_size` 1 cuts an expert's blocks of 128 inputs (it has 256), "
+            "which are rounded with one scale; use "
+            "`expert_size` 2 or 4");
+}
+
+TEST(JobPlan, RefusesSharedContextsThatDoNotFit) {
+  const ModelConfig config = some_model();
   EngineOptions contexts = options_of(4);
   contexts.context_size = 3;
-  expect(refusal_of(4, contexts), Field::context_size, 3, "tensor_size", 4, false, {1, 2, 4});
+  EXPECT_EQ(refusal_of(4, contexts),
+            "usage: `context_size` 3 does not divide `tensor_size` 4; use `context_size` 1, 2 or 4");
   contexts.context_size = 2;
-  expect(refusal_of(4, contexts, &config), Field::context_size, 2, "kv heads", 4, true, {});
+  EXPECT_EQ(refusal_of(4, contexts, &config),
+            "input: `context_size` 2 needs ranks that hold the same kv head, and `tensor_size` 4 gives each "
+            "of 4 kv heads one; use "
+            "`context_size` 1");
   ModelConfig wider = config;
   wider.num_heads = 24;
-  contexts = options_of(4);
+  contexts = options_of(12);
   contexts.context_size = 3;
-  contexts.tensor_size = 12;
   EXPECT_EQ(plan_of(12, contexts, wider).repro_reason,
             "3 context ranks do not divide the 8 classes of attention");
   contexts.tensor_size = 8;
   contexts.context_size = 4;
-  expect(refusal_of(8, contexts, &wider), Field::context_size, 4, "ranks of a kv head", 2, true, {1, 2});
+  EXPECT_EQ(refusal_of(8, contexts, &wider),
+            "input: the 2 ranks of a kv head (`tensor_size` 8, 4 kv heads) do not divide by `context_size` "
+            "4; use `context_size` 1 or 2");
   contexts.tensor_size = 4;
   contexts.context_size = 2;
-  expect(refusal_of(4, contexts, &wider), Field::context_size, 2, "kv heads", 4, true, {8});
+  EXPECT_EQ(refusal_of(4, contexts, &wider),
+            "input: `context_size` 2 needs ranks that hold the same kv head, and `tensor_size` 4 gives each "
+            "of 4 kv heads one; use "
+            "`context_size` 1, or `tensor_size` 8");
+}
+
+TEST(JobPlan, RefusesLengthsThatDoNotFit) {
+  const ModelConfig config = some_model();
   EngineOptions options = options_of(1);
   options.max_model_len = 4097;
-  expect(refusal_of(1, options, &config), Field::max_model_len, 4097, "positions", 4096, true, {4096});
+  EXPECT_EQ(refusal_of(1, options, &config),
+            "usage: `max_model_len` 4097 is longer than the model's 4096 positions; use `max_model_len` 4096 "
+            "or less");
   options.max_model_len = 10;
   EXPECT_EQ(plan_of(1, options).max_model_len, 10u);
   ModelConfig windowed = config;
@@ -385,12 +432,15 @@ TEST(JobPlan, RefusesByFieldValueAndSizesThatFit) {
   options.max_model_len = 512;
   EXPECT_EQ(plan_of(1, options, windowed).max_model_len, 512u);
   options.max_model_len = 513;
-  expect(refusal_of(1, options, &windowed), Field::max_model_len, 513, "sliding_window", 512, true, {512});
+  EXPECT_EQ(refusal_of(1, options, &windowed),
+            "input: the model's sliding_window is 512 tokens, and a context of 513 is longer");
   options.max_model_len.reset();
-  expect(refusal_of(1, options, &windowed), Field::max_model_len, 4096, "sliding_window", 512, true, {512});
+  EXPECT_EQ(refusal_of(1, options, &windowed),
+            "input: the model's sliding_window is 512 tokens, and a context of 4096 is longer");
   options.max_num_seqs = 3000;
-  expect(refusal_of(1, options, &config), Field::max_num_batched_tokens, 2048, "max_num_seqs", 3000, false,
-         {3000});
+  EXPECT_EQ(refusal_of(1, options, &config),
+            "usage: `max_num_batched_tokens` 2048 is below `max_num_seqs` 3000, but every running sequence "
+            "takes a token a step");
 }
 
 TEST(JobPlan, RefusesAskedForGridWhereASizeForbidsItAndNamesTheSizesThatKeepIt) {
@@ -399,15 +449,51 @@ TEST(JobPlan, RefusesAskedForGridWhereASizeForbidsItAndNamesTheSizesThatKeepIt) 
   EngineOptions options = options_of(3);
   EXPECT_EQ(plan_of(12, options, config).repro, Repro::batch);
   options.repro = Repro::grid;
-  const PlanRefusal refusal = refusal_of(12, options, &config);
-  EXPECT_EQ(refusal.field, Field::repro);
-  EXPECT_EQ(refusal.limit, "3 tensor ranks do not divide the 8 reduction slices of attention's width 192");
-  EXPECT_EQ(refusal.fitting, (std::vector<int>{1, 2, 4}));
+  EXPECT_EQ(refusal_of(12, options, &config),
+            "input: `repro` grid cannot be kept: 3 tensor ranks do not divide the 8 reduction slices of "
+            "attention's width 192; use `repro` "
+            "auto, or `tensor_size` 1, 2 or 4");
   options.tensor_size = 4;
   EXPECT_EQ(plan_of(12, options, config).repro, Repro::grid);
   options = options_of(1, BackendKind::cuda);
   options.repro = Repro::grid;
-  EXPECT_EQ(refusal_of(1, options, &config).limit, "sums on GPUs keep no order");
+  EXPECT_EQ(refusal_of(1, options, &config),
+            "input: `repro` grid cannot be kept: sums on GPUs keep no order; use `repro` auto");
+}
+
+TEST(JobPlan, ComputesInFp16ForSuchACheckpointOnGpusUnlessTheRunWasBegunInBf16) {
+  ModelConfig config = some_model();
+  const auto type_of = [&](const EngineOptions& options, std::optional<DType> begun = {}) {
+    return plan_job(locations(1, 1), options, options.backend, &config, begun).dtype;
+  };
+  EngineOptions on_gpus = options_of(1, BackendKind::cuda);
+  for (const DType stored : {DType::bf16, DType::fp32}) {
+    config.dtype = stored;
+    EXPECT_EQ(type_of(on_gpus), DType::bf16);
+  }
+  config.dtype = DType::fp16;
+  EXPECT_EQ(type_of(on_gpus), DType::fp16);
+  EXPECT_EQ(type_of(on_gpus, DType::bf16), DType::bf16);
+  EXPECT_EQ(type_of(options_of(1)), DType::bf16);
+  on_gpus.dtype = DType::fp32;
+  EXPECT_EQ(type_of(on_gpus, DType::bf16), DType::fp32);
+}
+
+TEST(JobPlan, KeepsKeysAndValuesInFp8OrInTheTypeOfTheActivations) {
+  ModelConfig scaled = some_model();
+  scaled.quantization = R"({"quant_method": "fp8", "kv_cache_scheme": "static"})";
+  EngineOptions options = options_of(1);
+  EXPECT_EQ(plan_of(1, options).kv_dtype, DType::bf16);
+  EXPECT_EQ(plan_of(1, options, scaled).kv_dtype, DType::fp8);
+  options.kv_cache_dtype = DType::bf16;
+  EXPECT_EQ(plan_of(1, options, scaled).kv_dtype, DType::bf16);
+  options.kv_cache_dtype = DType::fp8;
+  EXPECT_EQ(plan_of(1, options).kv_dtype, DType::fp8);
+  options.kv_cache_dtype = DType::fp32;
+  EXPECT_EQ(refusal_of(1, options, &scaled),
+            "usage: `kv_cache_dtype` fp32 is not the type of the activations (bf16)");
+  options.dtype = DType::fp32;
+  EXPECT_EQ(plan_of(1, options).kv_dtype, DType::fp32);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class LoadedModel {
     const int self[] = {0};
     groups_.tensor = world_.make_group(self, *backend_.ops);
     WeightIndex index = read_index(testing::model_directory(name));
-    read_known_tensors(index, config_);
+    read_known_tensors(index, config_, *scheme_of(config_));
     check_names(*make_model(config_, {}), index, *scheme_of(config_));
     if (scheme_of(config_)->keeps_fp8_kv()) cache_dtype_ = DType::fp8;
     for (const RankPlan& part : parts) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <launch/record/record_file.hpp>
-#include <launch/scaling/study_launches.hpp>
+#include <launch/tools/scaling/study_launches.hpp>
 #include <support/made_records.hpp>
 
 #include <nlohmann/json.hpp>

@@ -3,8 +3,7 @@
 
 #include <runtime/collective_phase.hpp>
 #include <runtime/completion_builder.hpp>
-#include <runtime/device_choice.hpp>
-#include <runtime/engine.hpp>
+#include <runtime/start/start.hpp>
 #include <support/golden.hpp>
 #include <support/thread_world.hpp>
 
@@ -35,19 +34,19 @@ class MapSink final : public CompletionSink {
   std::map<RequestId, Completion> completions;
 };
 
-// The options with one kind of device for all ranks, and the plan that follows. Collective; throws
-// PlanRefusal.
-struct Planned {
-  Planned(World& world, EngineOptions asked) : options(std::move(asked)) {
-    options.backend.kind = common_backend(world, options.backend.kind);
-    model = share_model(world, options);
-    auto result = plan_job(world.locations(), options, &model.config);
-    if (const auto* refusal = std::get_if<PlanRefusal>(&result)) throw *refusal;
-    plan = std::get<JobPlan>(std::move(result));
+// What a start settles before the engine is made; one thread a rank, unless the options ask for more, pinned nowhere. Collective.
+struct Placed {
+  Placed(World& world, EngineOptions asked) : options(std::move(asked)), job(agree(world, options)) {
+    if (!options.threads) options.threads = 1;
+    place = maniple::place(world, options, job.plan);
+    place.cpus.clear();
+  }
+  Engine load(World& world, RankActivity& activity) const {
+    return maniple::load(world, options, job, place, activity);
   }
   EngineOptions options;
-  SharedModel model;
-  JobPlan plan;
+  AgreedJob job;
+  RankPlace place;
 };
 
 struct Served {
@@ -62,8 +61,8 @@ struct Served {
 inline void follow(World& world, const EngineOptions& options) {
   try {
     RankActivity activity;
-    const Planned planned(world, options);
-    Engine(world, planned.options, planned.plan, planned.model, activity).run_worker();
+    const Placed placed(world, options);
+    placed.load(world, activity).run_worker();
   } catch (const SilentExit&) {
   }
 }
@@ -75,8 +74,8 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
   run_ranks(ranks, [&](World& world) {
     if (world.rank() != 0) return follow(world, options_of(world.rank()));
     RankActivity activity;
-    const Planned planned(world, options_of(0));
-    Engine engine(world, planned.options, planned.plan, planned.model, activity);
+    const Placed placed(world, options_of(0));
+    Engine engine = placed.load(world, activity);
     ListSource source(requests);
     MapSink sink;
     const std::atomic<int> interrupt = 0;
@@ -87,7 +86,7 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     if (const Tokenizer* tokenizer = engine.model().tokenizer())
       for (auto& [id, completion] : served.completions) add_text(*tokenizer, completion);
     served.info = engine.model().info();
-    served.plan = planned.plan;
+    served.plan = placed.job.plan;
   });
   return served;
 }

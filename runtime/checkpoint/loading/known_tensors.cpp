@@ -22,16 +22,15 @@ std::set<std::string> biases_of(Model& model, const WeightIndex& index) {
 
 }  // namespace
 
-void read_known_tensors(WeightIndex& index, const ModelConfig& config) {
+void read_known_tensors(WeightIndex& index, const ModelConfig& config, const QuantScheme& scheme) {
   TensorReader reader(index);
   for (auto& [name, tensor] : index.tensors)
     if (is_kv_scale(name) && is_scalar(tensor.info)) tensor.value = reader.read(tensor);
-  const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
-  if (scheme->description().empty()) return;
+  if (scheme.description().empty()) return;
   const std::set<std::string> biases = biases_of(*make_model(config, {}), index);
   for (auto& [name, tensor] : index.tensors)
-    if (scheme->decides(name))
-      tensor.value = scheme->condensed(name, reader.read(tensor));
+    if (scheme.decides(name))
+      tensor.value = scheme.condensed(name, reader.read(tensor));
     else if (!is_kv_scale(name) &&
              (is_scalar(tensor.info) || (name.ends_with(".bias") && !biases.contains(name))))
       tensor.value = reader.read(tensor);

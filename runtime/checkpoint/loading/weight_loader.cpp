@@ -286,32 +286,6 @@ WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& 
   return needs;
 }
 
-size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme) {
-  size_t bytes = 0;
-  for (const Parameter* parameter : model.parameters()) {
-    const WeightSpec& spec = parameter->spec;
-    bytes += spec.role == WeightRole::matrix ? expected_shape(scheme, spec, weight_type).stored_bytes()
-                                             : static_cast<size_t>(spec.rows) * sizeof(float);
-  }
-  return bytes;
-}
-
-ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DType cache) {
-  ModelCost cost = cost_of(model, weight_type, cache);
-  for (const Parameter* parameter : model.parameters()) {
-    const bool only_looked_up = parameter == model.embedding() && parameter != model.head();
-    if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;
-    const WeightShape shape = expected_shape(scheme, parameter->spec, weight_type);
-    if (shape.format == WeightFormat::dense) continue;
-    uint64_t as_dense = 0;
-    for (const WeightPiece& piece : parameter->spec.pieces)
-      as_dense += static_cast<uint64_t>(piece.rows.size() * piece.columns.size()) * size_of(weight_type);
-    cost.weight_bytes = cost.weight_bytes - as_dense + shape.stored_bytes();
-    if (parameter->spec.used < 1) cost.expert_bytes = cost.expert_bytes - as_dense + shape.stored_bytes();
-  }
-  return cost;
-}
-
 size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme& scheme,
                     const WeightIndex* index) {
   if (index) name_as_stored(model, *index);

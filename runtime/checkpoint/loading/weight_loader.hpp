@@ -2,7 +2,7 @@
 // need them, which pack them.
 #pragma once
 
-#include <layers/models/cost.hpp>
+#include <layers/models/model.hpp>
 #include <parallel/communicator.hpp>
 #include <parallel/transport.hpp>
 #include <runtime/checkpoint/loading/weight_names.hpp>
@@ -23,12 +23,6 @@ Readers readers_of(Model& whole, int replicas);
 // The stored boxes that fill the model's parameters; with readers, only those that `replica` reads.
 WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& scheme,
                      const Readers& readers = {}, int replica = 0);
-
-// The bytes of this rank's weights as config.json describes them, before anything is loaded; packing may add a little.
-size_t weight_bytes(Model& model, DType weight_type, const QuantScheme& scheme);
-
-// The cost of a model whose weights are read as the scheme stores them. cache: the type of keys and values.
-ModelCost cost_of(Model& model, DType weight_type, const QuantScheme& scheme, DType cache);
 
 // Allocates the weights, without values; weight_type, of what is not quantised: bf16, fp16 or fp32. index: null without a
 // checkpoint. Returns their bytes.

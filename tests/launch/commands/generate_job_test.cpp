@@ -7,6 +7,12 @@ namespace {
 
 using testing::Scratch;
 
+JobPlan on_reference() {
+  JobPlan plan;
+  plan.backend = {BackendKind::reference, CpuPath::portable};
+  return plan;
+}
+
 class GenerateJobTest : public ::testing::Test {
  protected:
   GenerateJobTest() {
@@ -18,35 +24,36 @@ class GenerateJobTest : public ::testing::Test {
 
   Scratch scratch_;
   GenerateOptions options_;
+  JobPlan plan_ = on_reference();
   std::atomic<uint32_t> disk_ = 0;
 };
 
 TEST_F(GenerateJobTest, ShardsThatAreGivenNoSeedHaveTheSame) {
   options_.shard = {0, 2};
-  const uint64_t first = GenerateJob(options_, {}, "here", "reference", disk_).seed().value;
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).seed().value, first) << "resumed";
+  const uint64_t first = GenerateJob(options_, plan_, "here", disk_).seed().value;
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).seed().value, first) << "resumed";
   const std::optional<Manifest> manifest = Manifest::read(*options_.run_dir);
   options_.shard = {1, 2};
   options_.run_dir = scratch_.path() / "other";
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).seed().origin, "from the input");
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).seed().origin, "from the input");
   EXPECT_NO_THROW(manifest->check_same(Manifest::read(*options_.run_dir).value(), *options_.run_dir,
                                        {"shard", "started"}));
   options_.seed = 7;
   options_.run_dir = scratch_.path() / "seeded";
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).seed().value, 7U);
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).seed().value, 7U);
 }
 
 TEST_F(GenerateJobTest, ExpectsAJournalOfWhatIsMissingAndFinalFilesOfAll) {
   constexpr uint64_t line = 8 * 10;
   options_.sampling.max_tokens = 10;
   {
-    GenerateJob first(options_, {}, "here", "reference", disk_);
+    GenerateJob first(options_, plan_, "here", disk_);
     EXPECT_EQ(first.expected_bytes(), (3 + 3) * line);
     ResultStore& store = first.open_store(true);
     store.finished(0, false, "result\n");
     store.idle({});
   }
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), (2 + 3) * line);
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).expected_bytes(), (2 + 3) * line);
 }
 
 class ChatJobTest : public GenerateJobTest {
@@ -59,35 +66,33 @@ class ChatJobTest : public GenerateJobTest {
 };
 
 TEST_F(ChatJobTest, ExpectsALongAnswerWhereNothingLimitsIt) {
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(),
-            (2 + 2) * 8 * (512 + 64) / 2);
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(),
-            (2 + 2) * 8 * (512 + 64) / 2)
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).expected_bytes(), (2 + 2) * 8 * (512 + 64) / 2);
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).expected_bytes(), (2 + 2) * 8 * (512 + 64) / 2)
       << "resumed";
   options_.sampling.max_tokens = 10;
   options_.run_dir = scratch_.path() / "limited";
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), (2 + 2) * 8 * 10);
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).expected_bytes(), (2 + 2) * 8 * 10);
 }
 
 TEST_F(ChatJobTest, ARunBegunBeforeChatsWereUnlimitedGoesOnAsItBegan) {
   constexpr uint64_t short_answers = (2 + 2) * 8 * 64;
-  GenerateJob(options_, {}, "here", "reference", disk_);
+  GenerateJob(options_, plan_, "here", disk_);
   const std::optional<Manifest> now = Manifest::read(*options_.run_dir);
   Manifest before;
   for (const char* name : {"version", "input", "requests", "shard", "model", "weights", "dtype", "sampling",
                            "seed", "started", "max_model_len", "level", "instruction_path"})
     before.set(name, *now->find(name));
   before.write(*options_.run_dir);
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).expected_bytes(), short_answers);
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).expected_bytes(), short_answers);
   EXPECT_FALSE(Manifest::read(*options_.run_dir)->find("unlimited_chats"));
   EXPECT_THROW(before.check_same(*now, *options_.run_dir), Error) << "shards of both are not merged";
 }
 
 TEST_F(ChatJobTest, RawTextForAModelWithAChatTemplateIsNoted) {
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).start_note(), "");
   options_.run_dir = scratch_.path() / "raw";
   testing::write_content(scratch_.path() / "in", "{\"tokens\":[1]}\n{\"prompt\":\"a\"}\n");
-  const std::string note = GenerateJob(options_, {}, "here", "reference", disk_).start_note();
+  const std::string note = GenerateJob(options_, plan_, "here", disk_).start_note();
   EXPECT_NE(note.find("has a chat template, but line 2 is raw text"), std::string::npos) << note;
 }
 
@@ -96,29 +101,28 @@ TEST_F(GenerateJobTest, OverwritesResultsOnlyIfAskedOrIfTheyAreItsOwn) {
   options_.run_dir.reset();
   options_.out = out;
   testing::write_content(out, "");
-  EXPECT_NO_THROW(GenerateJob(options_, {}, "here", "reference", disk_)) << "an empty file";
+  EXPECT_NO_THROW(GenerateJob(options_, plan_, "here", disk_)) << "an empty file";
   testing::write_content(out, "precious");
-  EXPECT_THROW(GenerateJob(options_, {}, "here", "reference", disk_), Error);
+  EXPECT_THROW(GenerateJob(options_, plan_, "here", disk_), Error);
   options_.overwrite.requeued = true;
-  EXPECT_NO_THROW(GenerateJob(options_, {}, "here", "reference", disk_));
+  EXPECT_NO_THROW(GenerateJob(options_, plan_, "here", disk_));
   options_.overwrite = {.asked = true};
-  EXPECT_NO_THROW(GenerateJob(options_, {}, "here", "reference", disk_));
+  EXPECT_NO_THROW(GenerateJob(options_, plan_, "here", disk_));
   EXPECT_EQ(testing::content_of(out), "precious") << "until the model is loaded";
 }
 
 TEST_F(GenerateJobTest, SaysInASlurmJobThatItCannotGoOnAfterARequeue) {
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).start_note(), "");
   options_.launch.job = "12";
   options_.run_dir = scratch_.path() / "other";
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note(), "");
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).start_note(), "");
   options_.run_dir.reset();
-  EXPECT_NE(GenerateJob(options_, {}, "here", "reference", disk_).start_note().find("requeues this job"),
+  EXPECT_NE(GenerateJob(options_, plan_, "here", disk_).start_note().find("requeues this job"),
             std::string::npos);
   options_.in.clear();
   options_.prompt = "a";
   options_.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
-  EXPECT_EQ(GenerateJob(options_, {}, "here", "reference", disk_).start_note().find("requeues"),
-            std::string::npos);
+  EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).start_note().find("requeues"), std::string::npos);
 }
 
 }  // namespace

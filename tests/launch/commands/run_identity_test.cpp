@@ -1,8 +1,8 @@
 #include <launch/commands/run_identity.hpp>
 
 #include <gtest/gtest.h>
-#include <launch/convert/model_writer.hpp>
 #include <launch/run_directory/run_directory.hpp>
+#include <launch/tools/convert/model_writer.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
 
@@ -79,47 +79,59 @@ TEST(ModelHash, IsTheSameOfAPackedModel) {
 TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   const ModelCopy copy;
   const GenerateOptions plain = plain_options(copy.path());
-  const RunIdentity identity{1, 2, 3, 4, "avx2", "grid"};
-  const Manifest there = manifest_of(plain, identity);
+  const RunIdentity identity{1, 2, 3, 4};
+  JobPlan plan;
+  plan.backend = {BackendKind::cpu, CpuPath::avx2};
+  const Manifest there = manifest_of(plain, plan, identity);
   GenerateOptions other = plain;
   other.engine.tensor_size = 4;
-  other.engine.backend.threads = 7;
+  other.engine.threads = 7;
   other.engine.block_size = 16;
   other.engine.max_num_seqs = 3;
-  other.fail_on = {5};
-  EXPECT_EQ(difference(there, manifest_of(other, identity)), "");
+  other.fail_on = 5;
+  JobPlan other_grid = plan;
+  other_grid.grid = {.tensor = 4};
+  EXPECT_EQ(difference(there, manifest_of(other, other_grid, identity)), "");
 
   const auto differs = [&](const std::string& field, const auto& change) {
     GenerateOptions changed = plain;
+    JobPlan changed_plan = plan;
     RunIdentity changed_identity = identity;
-    change(changed, changed_identity);
-    const std::string text = difference(there, manifest_of(changed, changed_identity));
+    change(changed, changed_plan, changed_identity);
+    const std::string text = difference(there, manifest_of(changed, changed_plan, changed_identity));
     EXPECT_NE(text.find("\n    " + field + ": "), std::string::npos) << field << ": " << text;
   };
-  differs("input", [](auto&, auto& id) { id.input_hash = 9; });
-  differs("seed", [](auto&, auto& id) { id.seed = 9; });
-  differs("instruction_path", [](auto&, auto& id) { id.instruction_path = "amx"; });
-  differs("unlimited_chats", [](auto&, auto& id) { id.unlimited_chats = 2; });
-  differs("text_lines", [](auto& o, auto&) { o.chat = true; });
-  differs("shard", [](auto& o, auto&) { o.shard = {0, 2}; });
-  differs("dtype", [](auto& o, auto&) { o.engine.dtype = DType::fp32; });
-  differs("kv_cache_dtype", [](auto& o, auto&) { o.engine.kv_cache_dtype = DType::fp8; });
-  differs("weights", [](auto& o, auto&) { o.engine.random_weights = true; });
-  differs("max_model_len", [](auto& o, auto&) { o.engine.max_model_len = 9; });
-  differs("level", [](auto&, auto& id) { id.level = "batch of tensor size 3"; });
-  differs("sampling", [](auto& o, auto&) { o.sampling.temperature = 0.5F; });
-  differs("sampling", [](auto& o, auto&) { o.sampling.stop = {"a"}; });
-  differs("sampling", [](auto& o, auto&) { o.sampling.max_tokens = 9; });
+  differs("input", [](auto&, auto&, auto& id) { id.input_hash = 9; });
+  differs("seed", [](auto&, auto&, auto& id) { id.seed = 9; });
+  differs("instruction_path", [](auto&, auto& p, auto&) { p.backend.cpu_path = CpuPath::amx; });
+  differs("unlimited_chats", [](auto&, auto&, auto& id) { id.unlimited_chats = 2; });
+  differs("text_lines", [](auto& o, auto&, auto&) { o.chat = true; });
+  differs("shard", [](auto& o, auto&, auto&) { o.shard = {0, 2}; });
+  differs("dtype", [](auto&, auto& p, auto&) { p.dtype = DType::fp32; });
+  differs("kv_cache_dtype", [](auto&, auto& p, auto&) { p.kv_dtype = DType::fp8; });
+  differs("weights", [](auto& o, auto&, auto&) { o.engine.random_weights = true; });
+  differs("max_model_len", [](auto& o, auto&, auto&) { o.engine.max_model_len = 9; });
+  differs("level", [](auto&, auto& p, auto&) { p.repro = Repro::batch; });
+  differs("sampling", [](auto& o, auto&, auto&) { o.sampling.temperature = 0.5F; });
+  differs("sampling", [](auto& o, auto&, auto&) { o.sampling.stop = {"a"}; });
+  differs("sampling", [](auto& o, auto&, auto&) { o.sampling.max_tokens = 9; });
 }
 
 TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {
   const ModelCopy copy;
   const GenerateOptions plain = plain_options(copy.path());
-  const Manifest now = manifest_of(plain, {1, 2, 3, 4, "avx2", "grid"});
-  const auto remedy_for = [&](const std::string& version, const std::string& path, uint64_t seed = 3) {
+  const auto begun_by = [&](BackendChoice backend, uint64_t seed = 3) {
+    JobPlan plan;
+    plan.backend = backend;
+    return manifest_of(plain, plan, {1, 2, seed, 4});
+  };
+  const BackendChoice avx2{BackendKind::cpu, CpuPath::avx2}, amx{BackendKind::cpu, CpuPath::amx},
+      reference{BackendKind::reference, CpuPath::portable};
+  const Manifest now = begun_by(avx2);
+  const auto remedy_for = [&](const std::string& version, BackendChoice backend, uint64_t seed = 3) {
     Manifest there;
     if (!version.empty()) there.set("version", version);
-    const Manifest rest = manifest_of(plain, {1, 2, seed, 4, path, "grid"});
+    const Manifest rest = begun_by(backend, seed);
     for (const char* name : {"input", "requests", "shard", "model", "weights", "dtype", "sampling", "seed",
                              "started", "max_model_len", "level", "instruction_path"})
       there.set(name, *rest.find(name));
@@ -134,16 +146,16 @@ TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
   const std::string version = *now.find("version");
-  EXPECT_EQ(remedy_for(version, "avx2"), "");
-  says(remedy_for("0.0.9", "avx2"), "version: 0.0.9 there, " + version + " here");
-  says(remedy_for("0.0.9", "avx2"), "or maniple 0.0.9, which began it");
-  says(remedy_for("", "avx2"), "version: an older version there");
-  says(remedy_for("", "avx2"), "or the older maniple that began it");
-  says(remedy_for(version, "amx"),
+  EXPECT_EQ(remedy_for(version, avx2), "");
+  says(remedy_for("0.0.9", avx2), "version: 0.0.9 there, " + version + " here");
+  says(remedy_for("0.0.9", avx2), "or maniple 0.0.9, which began it");
+  says(remedy_for("", avx2), "version: an older version there");
+  says(remedy_for("", avx2), "or the older maniple that began it");
+  says(remedy_for(version, amx),
        "or --cpu-path amx, as it was begun, on nodes that have it (sbatch --constraint");
-  says(remedy_for(version, "reference"), "or --backend reference, as it was begun");
-  says(remedy_for("0.0.9", "amx"), "which began it (module load), and --cpu-path amx");
-  says(remedy_for("0.0.9", "amx", 9), "or the options, input and model of that run");
+  says(remedy_for(version, reference), "or --backend reference, as it was begun");
+  says(remedy_for("0.0.9", amx), "which began it (module load), and --cpu-path amx");
+  says(remedy_for("0.0.9", amx, 9), "or the options, input and model of that run");
 }
 
 TEST(RunIdentity, KeepsTheSizesThatDecideBits) {
@@ -158,72 +170,6 @@ TEST(RunIdentity, KeepsTheSizesThatDecideBits) {
   EXPECT_EQ(level_of(plan), "batch of tensor size 3, context size 3, expert size 2");
   plan.repro = Repro::off;
   EXPECT_EQ(level_of(plan), "off");
-}
-
-TEST(JobDtype, IsFp16ForSuchACheckpointOnGpusUnlessTheRunWasBegunInBf16) {
-  const TempDirectory fresh, begun;
-  RunDirectory::Options settings;
-  settings.path = begun.path();
-  settings.me = this_process("here", "");
-  settings.manifest.set("dtype", "bf16");
-  settings.manifest.set("requests", "1");
-  RunDirectory(settings).record({JournalRecord::Kind::started, 0, {}});
-  const auto type_of = [](const JobOptions& options, DType stored) {
-    DType type{};
-    run_ranks(2, [&](World& world) {
-      JobOptions own = options;
-      if (world.rank() != 0) own.run_dir.reset();  // rank 0 alone looks there
-      ModelConfig config;
-      config.dtype = stored;
-      const DType agreed = job_dtype(world, own, config);
-      if (world.rank() != 0) type = agreed;
-    });
-    return type;
-  };
-  JobOptions options;
-  options.engine.backend.kind = BackendKind::cuda;
-  for (const DType stored : {DType::bf16, DType::fp32}) EXPECT_EQ(type_of(options, stored), DType::bf16);
-  EXPECT_EQ(type_of(options, DType::fp16), DType::fp16);
-  options.run_dir = fresh.path();
-  EXPECT_EQ(type_of(options, DType::fp16), DType::fp16);
-  options.run_dir = begun.path();
-  EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
-  options.dtype = options.engine.dtype = DType::fp32;
-  EXPECT_EQ(type_of(options, DType::fp16), DType::fp32);
-  options = {};
-  options.engine.backend.kind = BackendKind::cpu;
-  EXPECT_EQ(type_of(options, DType::fp16), DType::bf16);
-}
-
-TEST(JobKvCacheDtype, IsFp8OrThatOfTheActivations) {
-  EngineOptions engine;
-  ModelConfig config, scaled;
-  scaled.quantization = R"({"quant_method": "fp8", "kv_cache_scheme": "static"})";
-  EXPECT_EQ(job_kv_cache_dtype(engine, config), DType::bf16);
-  EXPECT_EQ(job_kv_cache_dtype(engine, scaled), DType::fp8);
-  engine.kv_cache_dtype = DType::bf16;
-  EXPECT_EQ(job_kv_cache_dtype(engine, scaled), DType::bf16);
-  engine.kv_cache_dtype = DType::fp8;
-  EXPECT_EQ(job_kv_cache_dtype(engine, config), DType::fp8);
-  engine.kv_cache_dtype = DType::fp32;
-  try {
-    job_kv_cache_dtype(engine, config);
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_STREQ(error.what(), "--kv-cache-dtype fp32 is not the type of the activations (bf16)");
-    EXPECT_EQ(error.remedy(), "leave it out, or --dtype fp32 too");
-  }
-  engine.dtype = DType::fp32;
-  EXPECT_EQ(job_kv_cache_dtype(engine, config), DType::fp32);
-}
-
-TEST(FailOn, CountsFailuresAgainstThePercentage) {
-  EXPECT_EQ(exit_code_of({0}, 0, 10), ExitCode::complete);
-  EXPECT_EQ(exit_code_of({0}, 1, 1'000'000), ExitCode::some_requests_failed);
-  EXPECT_EQ(exit_code_of({5}, 5, 100), ExitCode::complete);
-  EXPECT_EQ(exit_code_of({5}, 6, 100), ExitCode::some_requests_failed);
-  EXPECT_EQ(exit_code_of({100}, 100, 100), ExitCode::complete);
 }
 
 }  // namespace

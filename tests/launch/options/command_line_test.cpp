@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 using testing::HasSubstr;
 
-std::string printed(const Args& args) { return std::get<Notice>(parse_arguments(args)).text; }
+std::string printed(const Args& args) { return std::get<Notice>(read_command_line(args)).text; }
 
 class Files : public testing::Test {
  protected:
@@ -63,8 +63,8 @@ TEST_F(Files, WhereAnOptionWasMeantAreNamedWithIt) {
 TEST_F(Files, OfOptionsMayHaveQuotedValues) {
   const std::string path =
       file("run.conf", "stop = \"a # b \"\nstop='c'\nstop = it's\nstop = \"\nrun-dir = '/a b'\n");
-  const GenerateOptions options = std::get<GenerateOptions>(
-      parse_arguments(Args{"generate", "--model", "m", "--in", "i", "--config", path}));
+  const GenerateOptions options =
+      options_of<parse_generate>(Args{"generate", "--model", "m", "--in", "i", "--config", path});
   EXPECT_EQ(options.sampling.stop, (Args{"a # b ", "c", "it's", "\""}));
   EXPECT_EQ(options.run_dir, "/a b");
 }

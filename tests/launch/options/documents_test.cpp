@@ -1,4 +1,4 @@
-#include <launch/options/options.hpp>
+#include <launch/commands.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using Names = std::set<std::string>;
 
 using testing::HasSubstr;
 
-std::string printed_by(const Args& args) { return std::get<Notice>(parse_arguments(args)).text; }
+std::string printed_by(const Args& args) { return std::get<Notice>(read_command_line(args)).text; }
 
 // The first group of each match.
 Names found(const std::string& text, const char* pattern) {

@@ -2,6 +2,8 @@
 
 #include "parsing.hpp"
 
+#include <launch/commands/commands.hpp>
+
 #include <cstdlib>
 #include <fstream>
 
@@ -44,7 +46,7 @@ TEST(Options, WithoutAnyTheDefaultsAreThoseOfTheHelp) {
   const GenerateOptions options = generate({});
   EXPECT_EQ(options.transport, GpuTransport::automatic);
   EXPECT_EQ(options.engine.tensor_size, 1);
-  EXPECT_EQ(options.engine.dtype, DType::bf16);
+  EXPECT_EQ(options.engine.dtype, std::nullopt);
   EXPECT_EQ(options.engine.block_size, 256U);
   EXPECT_EQ(options.engine.max_num_seqs, 256U);
   EXPECT_EQ(options.engine.max_num_batched_tokens, 2048U);
@@ -124,7 +126,7 @@ TEST(Options, EveryOptionOfGenerateArrives) {
   EXPECT_EQ(options.engine.backend.kind, BackendKind::reference);
   EXPECT_EQ(options.engine.backend.cpu_path, CpuPath::avx2);
   EXPECT_EQ(options.transport, GpuTransport::host);
-  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.engine.threads, 3);
   EXPECT_EQ(options.out, "o");
   EXPECT_EQ(options.engine.block_size, 16U);
   EXPECT_EQ(options.engine.kv_memory, size_t{2} << 30);
@@ -147,7 +149,7 @@ TEST(Options, AChatNeedsATextAndASystemMessageAChat) {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   };
-  EXPECT_TRUE(std::get<GenerateOptions>(parse_arguments(with_input({"a.txt.gz"}))).chat);
+  EXPECT_TRUE(options_of<parse_generate>(with_input({"a.txt.gz"})).chat);
   expect_mentions(refusal(with_input({"a.jsonl"})).what(), "--chat needs --prompt");
   expect_mentions(generate_refusal({"--system", "s"}).what(), "--system needs --chat");
 }
@@ -193,8 +195,7 @@ TEST(Options, AMisspeltValueIsRefusedWithTheNearest) {
   EXPECT_EQ(error.remedy(), "did you mean avx512_bf16?");
   EXPECT_EQ(generate_refusal({"--dtype", "float"}).code(), ExitCode::usage);
   EXPECT_EQ(generate({"--dtype", "fp16"}).engine.dtype, DType::fp16);
-  EXPECT_EQ(generate({"--dtype", "fp16"}).dtype, DType::fp16);
-  EXPECT_EQ(generate({"--dtype", "auto"}).dtype, std::nullopt);
+  EXPECT_EQ(generate({"--dtype", "auto"}).engine.dtype, std::nullopt);
   EXPECT_EQ(generate({}).engine.kv_cache_dtype, std::nullopt);
   EXPECT_EQ(generate({"--kv-cache-dtype", "auto"}).engine.kv_cache_dtype, std::nullopt);
   EXPECT_EQ(generate({"--kv-cache-dtype", "fp8"}).engine.kv_cache_dtype, DType::fp8);
@@ -260,7 +261,7 @@ TEST(Options, AModelAndOneSourceOfPromptsAreNeeded) {
 GenerateOptions run(Args extra) {
   Args args{"generate", "--model", "m", "--run-dir", "d"};
   args.insert(args.end(), extra.begin(), extra.end());
-  return std::get<GenerateOptions>(parse_arguments(args));
+  return options_of<parse_generate>(args);
 }
 
 TEST(Options, ARunDirectoryHasOptionsOfItsOwn) {
@@ -271,7 +272,7 @@ TEST(Options, ARunDirectoryHasOptionsOfItsOwn) {
   EXPECT_EQ(plain.deadline, std::chrono::seconds(60));
   EXPECT_EQ(plain.start_deadline, std::chrono::seconds(300));
   EXPECT_EQ(plain.shard.count, 1U);
-  EXPECT_EQ(plain.fail_on.percent, 0);
+  EXPECT_EQ(plain.fail_on, 0);
   const GenerateOptions given =
       run({"--in", "a", "b.gz", "--in", "c", "--sync-interval", "0.5s", "--takeover-after", "2m",
            "--retry-errors", "--shard", "2/16", "--fail-on", "2.5%"});
@@ -281,8 +282,8 @@ TEST(Options, ARunDirectoryHasOptionsOfItsOwn) {
   EXPECT_TRUE(given.retry_errors);
   EXPECT_EQ(given.shard.index, 2U);
   EXPECT_EQ(given.shard.count, 16U);
-  EXPECT_EQ(given.fail_on.percent, 2.5);
-  EXPECT_EQ(run({"--in", "a", "--fail-on", "none"}).fail_on.percent, 100);
+  EXPECT_EQ(given.fail_on, 2.5);
+  EXPECT_EQ(run({"--in", "a", "--fail-on", "none"}).fail_on, 100);
 }
 
 TEST(Options, OfARunDirectoryThatDoNotFitAreRefused) {
@@ -313,56 +314,56 @@ TEST(Options, FollowTakesOnePipeAndNothingThatNeedsTheWholeInput) {
     args.insert(args.begin(), {"generate", "--model", "m", "--follow"});
     return args;
   };
-  EXPECT_TRUE(std::get<GenerateOptions>(parse_arguments(options({"--in", "-"}))).follow);
+  EXPECT_TRUE(options_of<parse_generate>(options({"--in", "-"})).follow);
   for (const Args& args : {Args{"--prompt", "a"}, Args{"--in", "a", "b"}, Args{"--in", "-", "--run-dir", "r"},
                            Args{"--in", "-", "--shard", "0/2"}})
-    EXPECT_THROW(parse_arguments(options(args)), Error) << args.back();
+    EXPECT_THROW(read_command_line(options(args)), Error) << args.back();
 }
 
 TEST(Options, DoctorIsToldWhatGenerateWillBe) {
-  const auto given = std::get<DoctorOptions>(parse_arguments(
+  const auto given = options_of<parse_doctor>(
       Args{"doctor", "--model", "m", "--tp", "2", "--run-dir", "r", "--kv-memory", "1G", "--dtype", "fp32",
-           "--threads", "3", "--transport", "host", "--allow-cross-node-tp", "--quick"}));
+           "--threads", "3", "--transport", "host", "--allow-cross-node-tp", "--quick"});
   EXPECT_EQ(given.engine.model, "m");
   EXPECT_EQ(given.engine.tensor_size, 2);
   EXPECT_EQ(given.engine.kv_memory, size_t{1} << 30);
   EXPECT_EQ(given.engine.dtype, DType::fp32);
   EXPECT_TRUE(given.engine.share_gpus);
   EXPECT_EQ(given.run_dir, "r");
-  EXPECT_EQ(given.threads, 3);
+  EXPECT_EQ(given.engine.threads, 3);
   EXPECT_TRUE(given.allow_cross_node_tp && given.quick);
 
-  const auto line = std::get<DoctorOptions>(parse_arguments(Args{"doctor",
-                                                                 "--model",
-                                                                 "m",
-                                                                 "--in",
-                                                                 "a",
-                                                                 "b.gz",
-                                                                 "--out",
-                                                                 "o",
-                                                                 "--max-model-len",
-                                                                 "64",
-                                                                 "--block-size",
-                                                                 "16",
-                                                                 "--max-num-seqs",
-                                                                 "8",
-                                                                 "--max-num-batched-tokens",
-                                                                 "99",
-                                                                 "--temperature",
-                                                                 "0.5",
-                                                                 "--shard",
-                                                                 "1/2",
-                                                                 "--eager",
-                                                                 "--stop-before",
-                                                                 "9s",
-                                                                 "--sync-interval",
-                                                                 "1s",
-                                                                 "--load",
-                                                                 "random",
-                                                                 "--repro",
-                                                                 "batch",
-                                                                 "--fail-on",
-                                                                 "5%"}));
+  const auto line = options_of<parse_doctor>(Args{"doctor",
+                                                  "--model",
+                                                  "m",
+                                                  "--in",
+                                                  "a",
+                                                  "b.gz",
+                                                  "--out",
+                                                  "o",
+                                                  "--max-model-len",
+                                                  "64",
+                                                  "--block-size",
+                                                  "16",
+                                                  "--max-num-seqs",
+                                                  "8",
+                                                  "--max-num-batched-tokens",
+                                                  "99",
+                                                  "--temperature",
+                                                  "0.5",
+                                                  "--shard",
+                                                  "1/2",
+                                                  "--eager",
+                                                  "--stop-before",
+                                                  "9s",
+                                                  "--sync-interval",
+                                                  "1s",
+                                                  "--load",
+                                                  "random",
+                                                  "--repro",
+                                                  "batch",
+                                                  "--fail-on",
+                                                  "5%"});
   EXPECT_EQ(line.in, (std::vector<std::string>{"a", "b.gz"}));
   EXPECT_EQ(line.engine.max_model_len, 64U);
   EXPECT_EQ(line.engine.block_size, 16U);
@@ -371,22 +372,21 @@ TEST(Options, DoctorIsToldWhatGenerateWillBe) {
   expect_mentions(refusal({"doctor", "--run-dir", "r", "--out", "o"}).what(),
                   "--run-dir does not go with --out");
 
-  const auto nothing = std::get<DoctorOptions>(parse_arguments(Args{"doctor"}));
+  const auto nothing = options_of<parse_doctor>(Args{"doctor"});
   EXPECT_TRUE(nothing.engine.model.empty() && !nothing.run_dir && !nothing.quick);
   EXPECT_FALSE(nothing.allow_cross_node_tp);
   EXPECT_TRUE(generate({"--allow-cross-node-tp"}).allow_cross_node_tp);
 }
 
 TEST(Options, StatusAndMergeTakeWords) {
-  const auto status = std::get<StatusOptions>(parse_arguments(Args{"status", "runs/r1", "--rc"}));
+  const auto status = options_of<parse_status>(Args{"status", "runs/r1", "--rc"});
   EXPECT_EQ(status.run_dirs, std::vector<std::filesystem::path>{"runs/r1"});
   EXPECT_TRUE(status.rc);
   EXPECT_FALSE(status.watch);
-  const auto merge = std::get<MergeOptions>(parse_arguments(Args{"merge", "out", "r.0", "r.1"}));
+  const auto merge = options_of<parse_merge>(Args{"merge", "out", "r.0", "r.1"});
   EXPECT_EQ(merge.out, "out");
   EXPECT_EQ(merge.run_dirs.size(), 2U);
-  const auto both =
-      std::get<StatusOptions>(parse_arguments(Args{"status", "a", "b", "--run-dir", "c", "--json"}));
+  const auto both = options_of<parse_status>(Args{"status", "a", "b", "--run-dir", "c", "--json"});
   EXPECT_EQ(both.run_dirs, (std::vector<std::filesystem::path>{"a", "b", "c"}));
   EXPECT_TRUE(both.json);
   expect_mentions(refusal({"status"}).what(), "takes run directories");
@@ -425,13 +425,13 @@ TEST(ConfigFile, OneThatIsNotThereIsAnotherErrorThanABadOption) {
 }
 
 TEST(Help, NamesEveryOptionWithItsDefaultAndAnExample) {
-  const std::string text = std::get<Notice>(parse_arguments(Args{"generate", "--help"})).text;
+  const std::string text = std::get<Notice>(read_command_line(Args{"generate", "--help"})).text;
   for (const char* part :
        {"--model DIR", "--block-size N (=256)", "--logprobs [=N(=0)]", "--repro LEVEL (=auto)",
         "mpirun -n 4 maniple generate", "--no-prefix-cache", "--config FILE", "--stop TEXT"})
     expect_mentions(text, part);
-  expect_mentions(std::get<Notice>(parse_arguments(Args{"--help"})).text, "tokenize");
-  expect_mentions(std::get<Notice>(parse_arguments(Args{"--version"})).text, "maniple ");
+  expect_mentions(std::get<Notice>(read_command_line(Args{"--help"})).text, "tokenize");
+  expect_mentions(std::get<Notice>(read_command_line(Args{"--version"})).text, "maniple ");
 }
 
 TEST(NearestName, IsTheOneWithTheFewestEditsIfItIsNear) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
-#include <launch/options/options.hpp>
+#include <launch/commands.hpp>
+#include <launch/commands/commands.hpp>
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 namespace maniple {
 
@@ -17,13 +20,18 @@ inline Args generate_line(const Args& more) {
   return args;
 }
 
-inline GenerateOptions generate(const Args& more) {
-  return std::get<GenerateOptions>(parse_arguments(generate_line(more)));
+// The options that a command line gives its command.
+template <auto parse>
+auto options_of(const Args& args) {
+  const auto command = std::ranges::find(commands(), args.at(0), &CommandRow::name);
+  return std::get<1>(read_options<parse>(*command, std::span(args).subspan(1), {}));
 }
+
+inline GenerateOptions generate(const Args& more) { return options_of<parse_generate>(generate_line(more)); }
 
 inline Error refusal(const Args& args) {
   try {
-    parse_arguments(args);
+    read_command_line(args);
   } catch (const Error& error) {
     return error;
   }

@@ -13,8 +13,8 @@ namespace {
 // Ranks without errors: this many nodes of this many ranks, each rank with four CPUs of its own.
 JobFacts healthy(int nodes = 1, int ranks_a_node = 2) {
   JobFacts s;
-  s.options.engine.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};
-  s.options.cpu_path_is_auto = true;
+  s.options.engine.backend = {.kind = BackendKind::cpu};
+  s.plan.backend = {.kind = BackendKind::cpu, .cpu_path = CpuPath::avx2};
   for (int node = 0; node < nodes; ++node)
     for (int local = 0; local < ranks_a_node; ++local) {
       s.locations.push_back({"nid" + std::to_string(node + 1), node, local, ranks_a_node});
@@ -35,7 +35,7 @@ JobFacts healthy(int nodes = 1, int ranks_a_node = 2) {
 
 JobFacts healthy_gpus(int nodes = 1, int ranks_a_node = 4) {
   JobFacts s = healthy(nodes, ranks_a_node);
-  s.options.engine.backend.kind = BackendKind::cuda;
+  s.plan.backend.kind = BackendKind::cuda;
   s.options.launch.job = "7";
   for (size_t rank = 0; rank < s.size(); ++rank)
     for (int gpu = 0; gpu < ranks_a_node; ++gpu)
@@ -59,7 +59,7 @@ std::string findings(const JobFacts& job) {
 }
 // The same, with the plan of the options without a model.
 std::string finding_of(JobFacts job) {
-  job.plan = plan_or_refuse(job.locations, job.options.engine);
+  job.plan = plan_job(job.locations, job.options.engine, job.plan.backend);
   return findings(job);
 }
 
@@ -91,7 +91,7 @@ TEST(Checks, OneComponent) {
             "  try: one component: a job without \"#SBATCH hetjob\" and without \" : \"\n");
   EXPECT_TRUE(has_refusal(run_checks(s)));
   try {
-    refuse(run_checks(s));
+    throw_refusal(run_checks(s));
     FAIL() << "was not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::preflight);
@@ -176,9 +176,9 @@ TEST(Checks, ProcessorsOfSeveralTypesAreNamedUnlessThePathWasChosen) {
             "  why: a later job of this run on better nodes would take another path, and be refused\n"
             "  try: --cpu-path avx2 for all jobs of a run, or nodes of one type: sbatch --constraint=NAME "
             "(sinfo -o \"%N %f\" lists them)\n");
-  s.options.cpu_path_is_auto = false;
+  s.options.engine.backend.cpu_path = CpuPath::avx2;
   EXPECT_EQ(finding_of(s), "");
-  s.options.engine.backend.cpu_path = CpuPath::amx;
+  s.plan.backend.cpu_path = CpuPath::amx;
   EXPECT_EQ(finding_of(s),
             "refused: --cpu-path amx: the processors of ranks 0-1 (nid1) cannot run it; their best is avx2\n"
             "  why: all ranks of a run compute by the same path\n"
@@ -190,7 +190,7 @@ TEST(Checks, LengthsForWhichTheCacheHasNoRoom) {
   JobFacts s = healthy(1, 1);
   s.options.engine.model = "m";
   s.options.engine.block_size = 16;
-  s.plan = plan_or_refuse(s.locations, s.options.engine);
+  s.plan = plan_job(s.locations, s.options.engine, s.plan.backend);
   s.plan.needs = {{0, {2, {4, 64, 16, DType::bf16}}}};
   s.plan.max_model_len = 64;
   const size_t block = s.plan.needs[0].kv.block_bytes();
@@ -211,7 +211,7 @@ TEST(Checks, LengthsForWhichTheCacheHasNoRoom) {
 
 // Names of the checks that passed.
 std::string in_order(JobFacts job) {
-  job.plan = plan_or_refuse(job.locations, job.options.engine);
+  job.plan = plan_job(job.locations, job.options.engine, job.plan.backend);
   std::string names;
   for (const auto& [name, finding] : run_checks(job))
     if (!finding) names += fmt::format("{}; ", name);
@@ -266,7 +266,7 @@ TEST(Checks, NoGpu) {
 
 TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
   JobFacts s = healthy(2, 2);
-  s.options.backend_is_auto = true;
+  s.options.engine.backend.kind = BackendKind::automatic;
   EXPECT_EQ(finding_of(s), "");
   for (RankFacts& facts : s.ranks) facts.gpus_of_node = 4;
   for (size_t rank = 0; rank < 3; ++rank) s.ranks[rank].gpus = {{"GPU-1", "0000:01:00.0", 0, {}}};
@@ -276,7 +276,7 @@ TEST(Checks, GpusBesideRanksThatLandedOnCpus) {
             "  try: --gpus-per-node=N (nvidia-smi tells the driver), or --backend cpu if it is meant\n");
   s.cuda_build = false;
   EXPECT_NE(finding_of(s).find("why: this build has no CUDA backend\n"), std::string::npos);
-  s.options.backend_is_auto = false;
+  s.options.engine.backend.kind = BackendKind::cpu;
   EXPECT_EQ(finding_of(s), "") << "--backend cpu was asked for";
 }
 
@@ -284,7 +284,7 @@ TEST(Checks, HalfPrecisionIsForGpus) {
   JobFacts s = healthy_gpus();
   s.options.engine.dtype = DType::fp16;
   EXPECT_EQ(finding_of(s), "");
-  s.options.engine.backend.kind = BackendKind::cpu;
+  s.plan.backend.kind = BackendKind::cpu;
   EXPECT_EQ(finding_of(s),
             "refused: --dtype fp16 is for GPUs, and this job runs on CPUs\n"
             "  why: the CPU backend computes in bf16 and fp32\n"
@@ -333,21 +333,21 @@ TEST(Checks, RanksThatGotOneCpuOfMany) {
                 "  why: mpirun binds each rank to a single core by default where it starts one or two\n"
                 "  try: mpirun --bind-to none"),
             std::string::npos);
-  s.options.threads = 1;
+  s.options.engine.threads = 1;
   EXPECT_EQ(finding_of(s), "");
-  s.options.threads.reset();
+  s.options.engine.threads.reset();
   s.ranks[0].cpus_of_node = s.ranks[1].cpus_of_node = 2;
   EXPECT_EQ(finding_of(s), "");
 }
 
 TEST(Checks, MoreThreadsThanCpus) {
   JobFacts s = healthy();
-  s.options.threads = 4;
+  s.options.engine.threads = 4;
   EXPECT_EQ(finding_of(s), "");
-  s.options.threads = 6;
+  s.options.engine.threads = 6;
   EXPECT_NE(finding_of(s).find("warning: --threads 6, but ranks 0-1 (nid1) can have only 4 CPUs each\n"),
             std::string::npos);
-  s.options.threads = 4;
+  s.options.engine.threads = 4;
   s.ranks[1].cpus.resize(1);
   EXPECT_NE(finding_of(s).find("--threads 4, but rank 1 (nid1) can have only 1 CPU\n"), std::string::npos);
   s.ranks[1].cpus = s.ranks[0].cpus;  // they share them
@@ -412,7 +412,7 @@ TEST(Checks, MemoryThatAPipelineWouldHaveIsNamed) {
   const auto plan = [&](int stages, std::vector<int64_t> layers = {}) {
     s.options.engine.pipeline_size = stages;
     s.options.engine.pipeline_layers = std::move(layers);
-    s.plan = plan_or_refuse(s.locations, s.options.engine, &config);
+    s.plan = plan_job(s.locations, s.options.engine, s.plan.backend, &config);
     for (size_t rank = 0; rank < s.size(); ++rank) {
       s.ranks[rank].weight_bytes = s.plan.needs_of(static_cast<int>(rank)).weight_bytes;
       s.ranks[rank].kv_bytes = s.plan.needs_of(static_cast<int>(rank)).kv.block_bytes();
@@ -464,7 +464,7 @@ TEST(Checks, NodesWithoutACommonNetworkAreListed) {
                          "    nid2: eth0 10.2.0.0/16 eth1 10.3.0.0/16\n"),
       std::string::npos);
   EXPECT_NE(finding_of(s).find("NCCL_SOCKET_IFNAME=NAME"), std::string::npos);
-  s.options.engine.backend.kind = BackendKind::cuda;
+  s.plan.backend.kind = BackendKind::cuda;
   for (RankFacts& facts : s.ranks) facts.gpus = {{"GPU-" + facts.subnets[0].network, "0000:01:00.0", -1, {}}};
   EXPECT_NE(finding_of(s).find("warning: no IPv4 network"), std::string::npos);
 }

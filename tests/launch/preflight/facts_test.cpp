@@ -1,9 +1,9 @@
-#include <launch/options/option_names.hpp>
 #include <launch/preflight/facts.hpp>
 #include <launch/preflight/job_facts.hpp>
 #include <launch/preflight/preflight.hpp>
 #include <parallel/self/self_world.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/start/start.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
 
@@ -150,21 +150,22 @@ TEST(Clock, ReadingsOfOneMachineAgreeWithinTheirSlack) {
 TEST(Preflight, OfOneProcessUsesItsMask) {
   SelfWorld world;
   JobOptions options;
-  options.engine.backend.kind = BackendKind::cpu;
-  EXPECT_GE(run_preflight(world, options, {}).share.threads, 1);
-  options.threads = 3;
-  EXPECT_EQ(run_preflight(world, options, {}).share.threads, 3);
+  JobPlan plan;
+  plan.backend = {BackendKind::cpu, CpuPath::portable};
+  EXPECT_GE(place(world, options.engine, plan).threads, 1);
+  options.engine.threads = 3;
+  EXPECT_EQ(place(world, options.engine, plan).threads, 3);
   EXPECT_EQ(run_preflight(world, options, {}).job.ranks[0].weight_bytes, 0u);
 }
 
 TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
   JobOptions options;
-  options.engine.backend.kind = BackendKind::cpu;
+  const BackendChoice backend{BackendKind::cpu, CpuPath::portable};
   options.engine.model = MANIPLE_TEST_DATA "/models/shakespeare";
   uint64_t whole = 0;
   SelfWorld world;
   const ModelConfig config = read_model_config(options.engine.model);
-  whole = run_preflight(world, options, plan_or_refuse(world.locations(), options.engine, &config))
+  whole = run_preflight(world, options, plan_job(world.locations(), options.engine, backend, &config))
               .job.ranks[0]
               .weight_bytes;
   EXPECT_GT(whole, uint64_t{5} << 20);
@@ -172,7 +173,7 @@ TEST(Preflight, KnowsWhatAShareOfTheModelTakes) {
   options.engine.kv_memory = 12345;
   run_ranks(2, [&](World& ranks) {
     const Preflight preflight =
-        run_preflight(ranks, options, plan_or_refuse(ranks.locations(), options.engine, &config));
+        run_preflight(ranks, options, plan_job(ranks.locations(), options.engine, backend, &config));
     for (const RankFacts& facts : preflight.job.ranks) {
       EXPECT_LT(facts.weight_bytes, whole * 2 / 3);
       EXPECT_GT(facts.weight_bytes, whole / 3);

@@ -1,5 +1,4 @@
 #include <kernels/factory/make_backend.hpp>
-#include <launch/options/option_names.hpp>
 #include <launch/preflight/measurements.hpp>
 #include <support/temp_directory.hpp>
 #include <support/thread_world.hpp>
@@ -44,14 +43,13 @@ TEST(MeasurementsText, HasMedianBestAndWorst) {
 
 TEST(Measure, CoversTheLayoutAtHand) {
   const TempDirectory tree;
-  JobOptions options;
-  options.engine.tensor_size = 2;
-  options.engine.model = MANIPLE_TEST_DATA "/models/tiny-qwen3";
-  options.run_dir = tree.path();
+  EngineOptions options;
+  options.tensor_size = 2;
+  options.model = MANIPLE_TEST_DATA "/models/tiny-qwen3";
   run_ranks(4, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
-    const std::vector<Measurement> measured =
-        measure(world, options, plan_or_refuse(world.locations(), options.engine), backend);
+    const std::vector<Measurement> measured = measure(
+        world, plan_job(world.locations(), options, {BackendKind::cpu}), backend, options.model, tree.path());
     std::set<std::string> names;
     for (const Measurement& series : measured) {
       EXPECT_EQ(series.by_rank.size(), 4u) << series.name;
@@ -66,17 +64,17 @@ TEST(Measure, CoversTheLayoutAtHand) {
         EXPECT_GT(series.by_rank[series.name.starts_with("latency") ? 1 : 0], 0) << series.name;
       }
   });
-  EXPECT_TRUE(std::filesystem::is_empty(*options.run_dir));
+  EXPECT_TRUE(std::filesystem::is_empty(tree.path()));
 }
 
 TEST(Measure, HasTheLinksOfEveryStageButTheLast) {
-  JobOptions options;
-  options.engine.tensor_size = 2;
-  options.engine.pipeline_size = 3;
+  EngineOptions options;
+  options.tensor_size = 2;
+  options.pipeline_size = 3;
   run_ranks(6, [&](World& world) {
     Backend backend = make_backend({.kind = BackendKind::cpu});
     for (const Measurement& series :
-         measure(world, options, plan_or_refuse(world.locations(), options.engine), backend))
+         measure(world, plan_job(world.locations(), options, {BackendKind::cpu}), backend, "", {}))
       for (size_t rank = 0; series.name == "1 MiB to the next stage" && rank < 6; ++rank)
         EXPECT_EQ(series.by_rank[rank] > 0, rank < 4) << rank;
   });

@@ -1,4 +1,5 @@
 #include <runtime/checkpoint/generation_config.hpp>
+#include <runtime/checkpoint/model_files.hpp>
 
 #include "checkpoint_testing.hpp"
 

@@ -18,7 +18,7 @@ struct Checkpoint {
       : config(read_model_config(model_directory(model))),
         scheme(scheme_of(config)),
         index(read_index(model_directory(model))) {
-    read_known_tensors(index, config);
+    read_known_tensors(index, config, *scheme_of(config));
   }
   void add(const std::string& name, float value, std::vector<int64_t> shape = {1}) {
     IndexedTensor& tensor = index.tensors[name];

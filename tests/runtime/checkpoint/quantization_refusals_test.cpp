@@ -82,7 +82,7 @@ TEST(QuantisationConfig, IsRefusedByFieldValueAndWhatIsRead) {
 struct DamagedCheckpoint {
   explicit DamagedCheckpoint(const char* name)
       : config(read_model_config(model_directory(name))), index(read_index(model_directory(name))) {
-    read_known_tensors(index, config);
+    read_known_tensors(index, config, *scheme_of(config));
   }
   std::string refusal() const {
     return refusal_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });

@@ -4,6 +4,7 @@
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_sizes.hpp>
 #include <runtime/checkpoint/quantization/packed_words.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/safetensors.hpp>

@@ -27,7 +27,7 @@ constexpr const char* quantised_mixtures[] = {"q-moe-gptq", "q-moe-awq",        
 
 WeightIndex index_of(const std::filesystem::path& directory, const ModelConfig& config) {
   WeightIndex index = read_index(directory);
-  read_known_tensors(index, config);
+  read_known_tensors(index, config, *scheme_of(config));
   return index;
 }
 

@@ -1,4 +1,5 @@
 #include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <runtime/checkpoint/loading/weight_sizes.hpp>
 
 #include "checkpoint_testing.hpp"
 
@@ -130,7 +131,7 @@ TEST(ModelCost, CountsWhatAModelStores) {
       (tensor.info.shape.size() > 1 ? matrices : vectors) +=
           tensor.info.byte_size / size_of(*tensor.info.dtype);
     }
-    const ModelCost cost = cost_of(*model, DType::bf16, DType::bf16);
+    const ModelCost cost = dense_cost(*model, DType::bf16, DType::bf16);
     EXPECT_EQ(cost.layer_parameters + cost.head_parameters, matrices) << name;
     EXPECT_EQ(cost.weight_bytes, 2 * matrices + 4 * vectors) << name;
   }

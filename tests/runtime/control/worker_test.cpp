@@ -11,7 +11,7 @@ namespace maniple {
 namespace {
 
 // A worker on this thread, and rank 0's end of its channel. Records what the worker runs.
-class Rehearsal {
+class Rehearsal final : private StepRunner {
  public:
   void send(uint64_t step, Command command = Command::run) {
     StepPlan plan;
@@ -22,19 +22,7 @@ class Rehearsal {
   void send(const StepPlan& plan) { ASSERT_TRUE(channel_.root->try_send(0, encode(plan))); }
 
   std::string run(bool sends_results = true) {
-    const StepRunner runner{[this](const StepPlan& plan) {
-                              log_ += "launch " + std::to_string(plan.step) + ", ";
-                              launched_.push_back(plan.step);
-                            },
-                            [this] { return is_ready(); },
-                            [this] {
-                              StepResult result;
-                              result.step = launched_.front();
-                              launched_.pop_front();
-                              log_ += "collect " + std::to_string(result.step) + ", ";
-                              return result;
-                            }};
-    run_worker_loop(*channel_.leaves[0], sends_results, runner, activity);
+    run_worker_loop(*channel_.leaves[0], sends_results, *this, activity);
     return log_;
   }
 
@@ -49,6 +37,19 @@ class Rehearsal {
   RankActivity activity;
 
  private:
+  void launch(const StepPlan& plan) override {
+    log_ += "launch " + std::to_string(plan.step) + ", ";
+    launched_.push_back(plan.step);
+  }
+  bool ready() const override { return is_ready(); }
+  StepResult collect() override {
+    StepResult result;
+    result.step = launched_.front();
+    launched_.pop_front();
+    log_ += "collect " + std::to_string(result.step) + ", ";
+    return result;
+  }
+
   MemoryChannel channel_ = make_memory_channel(1);
   std::deque<uint64_t> launched_;
   std::string log_;

@@ -120,8 +120,8 @@ class Load {
     return n < 384 ? 10 + n / 3 : n < 508 ? n - 246 : 262 + 4 * (n - 508);
   }
 
-  static Request request(RequestId id) {
-    Request made;
+  static GenerationRequest request(RequestId id) {
+    GenerationRequest made;
     made.id = id;
     for (uint64_t t = 0; t <= hashed(id) % 20; ++t)
       made.prompt.push_back(static_cast<int32_t>(hashed(1000 * id + t) % 384));

@@ -108,7 +108,7 @@ struct Expected {
 };
 
 // The model run directly, with a second implementation of the stop rules.
-Expected direct(const Request& request, const SchedulerConfig& config) {
+Expected direct(const GenerationRequest& request, const SchedulerConfig& config) {
   Expected expected;
   std::vector<int32_t> all = request.prompt;
   while (expected.reason == FinishReason::none) {
@@ -165,8 +165,8 @@ class RandomLoad {
   size_t below(size_t n) { return random_() % n; }
 
   // Few stems, so requests share prefixes; often a whole number of blocks.
-  Request random_request() {
-    Request request;
+  GenerationRequest random_request() {
+    GenerationRequest request;
     request.id = next_id_++;
     const size_t stem = below(2) == 0 ? below(6) * config_.block_size : below(40);
     request.prompt = joined(counting(static_cast<int32_t>(1000 * below(3)), stem),
@@ -181,7 +181,7 @@ class RandomLoad {
   }
 
   void add() {
-    const Request request = random_request();
+    const GenerationRequest request = random_request();
     if (scheduler_.add(request))
       ++rejected_;
     else

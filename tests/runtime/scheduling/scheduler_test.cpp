@@ -30,7 +30,7 @@ SchedulerConfig in_flight(uint32_t steps, SchedulerConfig base) {
   return base;
 }
 
-void add(Scheduler& scheduler, Request wanted) {
+void add(Scheduler& scheduler, GenerationRequest wanted) {
   const auto rejection = scheduler.add(std::move(wanted));
   ASSERT_FALSE(rejection) << rejection->reason;
 }
@@ -88,7 +88,7 @@ TEST(Scheduler, ARequestThatCanNeverBeServedIsRefusedWithTheNumbers) {
   SchedulerConfig small = config(1024, 4, 16);
   small.max_model_len = 100;
   Scheduler scheduler(small);
-  const auto refusal = [&](Request wanted) {
+  const auto refusal = [&](GenerationRequest wanted) {
     const auto rejection = scheduler.add(std::move(wanted));
     return rejection ? rejection->reason : "accepted";
   };
@@ -105,8 +105,8 @@ TEST(Scheduler, ARequestThatCanNeverBeServedIsRefusedWithTheNumbers) {
   EXPECT_EQ(scheduler.counts().preemptions, 0U);
 }
 
-Request open_ended(RequestId id, size_t prompt_length) {
-  Request made = request(id, prompt_length);
+GenerationRequest open_ended(RequestId id, size_t prompt_length) {
+  GenerationRequest made = request(id, prompt_length);
   made.sampling.open_ended = true;
   made.sampling.min_tokens = 100;  // more than max_tokens, which does not count
   return made;
@@ -146,7 +146,7 @@ TEST(Scheduler, CountsRequestsWhoseMaxTokensTheContextClipsAndThoseThatReachItsE
   Scheduler scheduler(small);
   add(scheduler, request(1, 10, 20));
   add(scheduler, request(2, 10, 21));
-  Request stopping = request(3, 10, 21);
+  GenerationRequest stopping = request(3, 10, 21);
   stopping.sampling.stop_token_ids = {42};
   add(scheduler, stopping);
   run_to_end(scheduler);
@@ -206,7 +206,7 @@ TEST(Scheduler, PrefillFirstFitsAPromptByWhatIsNotCached) {
   Scheduler scheduler(prefill_first(config(1024)));
   add(scheduler, request(1, 800));
   step(scheduler);
-  Request again = request(1, 1000);  // 800 of 1000 cached
+  GenerationRequest again = request(1, 1000);  // 800 of 1000 cached
   again.id = 2;
   add(scheduler, request(3, 700));
   add(scheduler, again);
@@ -277,7 +277,7 @@ TEST(Scheduler, TheOnlySequenceNeverLacksABlock) {
 FinishReason end_after(const SchedulerConfig& chosen, const SamplingParams& sampling,
                        const std::vector<int32_t>& tokens) {
   Scheduler scheduler(chosen);
-  Request wanted = request(1, 10);
+  GenerationRequest wanted = request(1, 10);
   wanted.sampling = sampling;
   add(scheduler, wanted);
   FinishReason reason = FinishReason::none;
@@ -338,7 +338,7 @@ TEST(Scheduler, NoMoreRunAtOnceThanThereAreSeats) {
 
 TEST(Scheduler, TwoEqualPromptsInOneStepAreBothComputedAndAThirdShares) {
   Scheduler scheduler(config());
-  Request same = request(1, 40);
+  GenerationRequest same = request(1, 40);
   for (RequestId id = 1; id <= 2; ++id) {
     same.id = id;
     add(scheduler, same);
@@ -384,7 +384,7 @@ TEST(Scheduler, ATokenAfterTheEndIsDroppedAndItsBlocksAreFreeAfterItsStep) {
   add(scheduler, request(1, 15));
   const StepPlan last = next(scheduler), extra = next(scheduler);
   EXPECT_EQ(scheduler.commit(answer(last, 2)).at(0).finish_reason, FinishReason::stop);
-  Request same = request(1, 15);
+  GenerationRequest same = request(1, 15);
   same.prompt.insert(same.prompt.end(), {2, 42});
   add(scheduler, same);
   EXPECT_FALSE(scheduler.schedule());
@@ -565,15 +565,15 @@ class PythonRandom {
 };
 
 // nano-vLLM's bench.py.
-std::vector<Request> benchmark_requests() {
+std::vector<GenerationRequest> benchmark_requests() {
   PythonRandom random(0);
-  std::vector<Request> requests(256);
+  std::vector<GenerationRequest> requests(256);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].id = i;
     requests[i].prompt.resize(random.between(100, 1024));
     for (int32_t& token : requests[i].prompt) token = static_cast<int32_t>(random.between(0, 10000));
   }
-  for (Request& wanted : requests) {
+  for (GenerationRequest& wanted : requests) {
     wanted.sampling.max_tokens = random.between(100, 1024);
     wanted.sampling.ignore_eos = true;
   }
@@ -590,7 +590,7 @@ TEST(Scheduler, PrefillFirstPlansTheBenchmarkExactlyAsNanoVllmDoes) {
   chosen.max_num_seqs = 512;
   chosen.max_model_len = 4096;
   Scheduler scheduler(chosen);
-  for (Request& wanted : requests) add(scheduler, std::move(wanted));
+  for (GenerationRequest& wanted : requests) add(scheduler, std::move(wanted));
 
   std::vector<std::pair<size_t, uint32_t>> prefills;
   std::vector<size_t> decodes;

@@ -33,8 +33,8 @@ inline std::vector<int32_t> joined(std::vector<int32_t> head, const std::vector<
 }
 
 // Prompts of different requests share nothing.
-inline Request request(RequestId id, size_t prompt_length, uint32_t max_tokens = 16) {
-  Request made;
+inline GenerationRequest request(RequestId id, size_t prompt_length, uint32_t max_tokens = 16) {
+  GenerationRequest made;
   made.id = id;
   made.prompt = counting(static_cast<int32_t>(id) * 100000, prompt_length);
   made.sampling.max_tokens = max_tokens;

@@ -1,4 +1,5 @@
 // Special tokens that tokenizer.json lacks or that other files describe otherwise; special_tokens.py has stored what transformers does.
+#include <kernels/support/check.hpp>
 #include <runtime/checkpoint/token_settings.hpp>
 
 #include <gtest/gtest.h>
