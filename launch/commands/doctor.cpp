@@ -50,6 +50,7 @@ std::string files_text(const DoctorOptions& options, const JobPlan& plan, const 
     check_output(*options.out, options.overwrite, input ? &*input : nullptr);
     text = fmt::format("ok: results can go to {}\n", *options.out);
   }
+  if (options.prompt) prompt_line(options);
   if (options.prompt && model) check_input(options, *model, nullptr);
   if (once != options.in.end())
     text += fmt::format("not checked: --in {}, which can be read only once\n", *once);

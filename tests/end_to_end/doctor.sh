@@ -106,6 +106,7 @@ rm "$work/wordless/tokenizer.json"
 both_refuse wordless "$work/text"
 doctor 1 65 --quick --model "$work/wordless" --prompt a
 doctor 1 65 --quick --model "$work/none" --prompt a --chat
+doctor 1 65 --quick --model "$model" --prompt $'\xff'
 doctor 1 0 --quick --model "$model" --prompt a
 
 say "what has no GPU has no check of GPUs in order"
