@@ -2,8 +2,6 @@
 #include <launch/commands/commands.hpp>
 #include <launch/options/usages.hpp>
 #include <launch/options/version.hpp>
-#include <launch/tools/options/report_options.hpp>
-#include <launch/tools/options/scaling_options.hpp>
 #include <launch/tools/tools.hpp>
 
 #include <array>

@@ -19,7 +19,7 @@ class ResidualRows {
 
   bool sharded() const { return !rows_.empty(); }
   int64_t count(int64_t tokens) const { return sharded() ? own_.size() : tokens; }
-  // Of a tensor [tokens, ...], this rank's rows.
+  // This rank's rows of a tensor [tokens, ...].
   TensorView own(TensorView x) const { return sharded() ? x.rows(own_.begin, own_.size()) : x; }
   // Sums x [tokens, ...] over the group, in place, and returns this rank's rows. The others are unspecified.
   TensorView sum(TensorView x, Communicator& tensor) const;

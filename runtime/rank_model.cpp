@@ -2,7 +2,6 @@
 #include <kernels/support/host_memory.hpp>
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
-#include <runtime/checkpoint/loading/weight_loader.hpp>
 #include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/collective_phase.hpp>
 #include <runtime/device_choice.hpp>
@@ -138,11 +137,12 @@ void RankModel::load_checkpoint() {
   Readers readers;
   std::vector<ReadRound> reads;
   collective_phase(world_, [&] {
-    const std::unique_ptr<Model> whole = make_model(shared_.config, {});
+    const std::unique_ptr<Model> whole = make_stored_model(shared_.config, {}, index);
     check_names(*whole, index, *shared_.scheme);
     if (plan_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *shared_.scheme, rank_.layers.value());
     if (data_group) readers = readers_of(*whole, plan_.grid.data);
     reads = plan_of_reads(index, readers);
+    name_as_stored(*model_, index);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, plan_.dtype, *shared_.scheme, &index);
     for (const std::string& warning : {index.warning, shared_.scheme->warning(index)})
       if (!warning.empty()) warnings_.push_back(warning);
@@ -197,8 +197,8 @@ std::unique_ptr<Communicator> RankModel::make_nccl_data_group() {
 std::vector<ReadRound> RankModel::plan_of_reads(const WeightIndex& index, const Readers& readers) const {
   std::vector<WeightNeeds> needs;
   for (int location = 0; location < plan_.grid.replica_ranks(); ++location)
-    needs.push_back(needs_of(*make_model(shared_.config, plan_.rank(location)), index, *shared_.scheme,
-                             readers, rank_.position.data));
+    needs.push_back(needs_of(*make_stored_model(shared_.config, plan_.rank(location), index), index,
+                             *shared_.scheme, readers, rank_.position.data));
   // Small rounds keep all ranks busy. Those of a large model are larger, to keep the plan small.
   uint64_t stored = 0;
   for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <optional>
 #include <string>
 
 namespace maniple {

@@ -39,14 +39,14 @@ __global__ void __launch_bounds__(flat_threads)
 __device__ uint32_t magnitude(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffffu; }
 __device__ uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-// Of elements first, first + step, ... before end.
+// The largest magnitude of elements first, first + step, ... before end.
 template <typename T>
 __device__ uint32_t largest_magnitude(const T* x, int first, int end, int step) {
   uint32_t largest = 0;
   for (int i = first; i < end; i += step) largest = larger(largest, magnitude(static_cast<float>(x[i])));
   return largest;
 }
-// Of a row. All threads of the block call it.
+// The largest magnitude of a row. All threads of the block call it.
 template <typename T>
 __device__ uint32_t largest_of_row(const T* x, int columns) {
   return block_reduce(largest_magnitude(x, thread_index(), columns, block_threads()),

@@ -1,4 +1,3 @@
-#include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
-#include <string>
 
 namespace maniple {
 

@@ -3,8 +3,8 @@
 
 #include <launch/input/sampling_fields.hpp>
 #include <launch/options/job_options.hpp>
-#include <launch/options/overwrite.hpp>
 #include <launch/options/parsed.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/run_directory/ledger.hpp>
 
 #include <chrono>

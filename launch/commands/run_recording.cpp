@@ -5,8 +5,6 @@
 
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include <cmath>
 #include <set>
 

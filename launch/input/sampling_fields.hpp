@@ -1,10 +1,9 @@
 // Sampling settings from the command line or from one request. Absent ones are left to the layer below.
 #pragma once
 
-#include <runtime/requests.hpp>
-
 #include <cstdint>
 #include <optional>
+#include <runtime/requests.hpp>
 #include <string>
 #include <vector>
 

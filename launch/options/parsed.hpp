@@ -2,7 +2,6 @@
 #pragma once
 
 #include <launch/process/launcher.hpp>
-
 #include <span>
 #include <string>
 #include <variant>

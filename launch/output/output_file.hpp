@@ -4,7 +4,6 @@
 #include <kernels/support/check.hpp>
 #include <kernels/support/file_descriptor.hpp>
 #include <launch/input/line_reader.hpp>
-#include <launch/options/overwrite.hpp>
 
 #include <unistd.h>
 
@@ -14,6 +13,13 @@
 #include <string_view>
 
 namespace maniple {
+
+// Whether an output file may lose its content. asked: --overwrite. requeued: Slurm has started the job again, so the content is from the job itself.
+struct Overwrite {
+  bool asked = false;
+  bool requeued = false;
+  bool quiet = false;  // no note of a requeue
+};
 
 // Fails (input) if path is a file whose content must stay.
 // Pipes, terminals, devices and "-" for stdout hold none.

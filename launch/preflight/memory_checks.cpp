@@ -45,7 +45,7 @@ std::optional<Finding> check_cache(const JobFacts& s) {
 
 namespace {
 
-// Of a rank; all have as many groups.
+// What the shared sums of one rank take; all ranks have as many groups.
 uint64_t sum_bytes(const JobFacts& s) { return adds_in_shared_memory(s) ? shared_bytes(s.plan.rank(0)) : 0; }
 
 uint64_t free_memory_of(const JobFacts& s, const std::vector<int>& ranks) {
@@ -94,11 +94,7 @@ std::string largest_stage(const JobFacts& s, const std::vector<int>& ranks) {
                      layers_text(s.plan.stages[stage]), bytes_text(facts_of(s, rank).weight_bytes));
 }
 
-}  // namespace
-
-namespace {
-
-// Of a single rank: ulimit -v holds for each process.
+// Each rank alone, because ulimit -v holds for each process.
 std::optional<Finding> check_addresses(const JobFacts& s) {
   for (int rank = 0; rank < static_cast<int>(s.size()); ++rank) {
     const RankFacts& facts = facts_of(s, rank);

@@ -17,7 +17,6 @@
 #include <charconv>
 #include <csignal>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
 namespace maniple {

@@ -17,7 +17,6 @@
 #include <runtime/start/start.hpp>
 
 #include <algorithm>
-#include <csignal>
 
 namespace maniple {
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kernels/support/check.hpp>
-
 #include <nlohmann/json.hpp>
 
 #include <cstdint>

@@ -1,8 +1,6 @@
 #include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/token_settings.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -116,7 +116,7 @@ bool Scheduler::decodes_next(const Sequence& sequence) const {
          !(config_.tokens_in_plan && sequence.num_sampling > 0);
 }
 
-// Of a step: sequences that decode.
+// The sequences of a step that decode.
 size_t Scheduler::share_of_decodes() const {
   if (!config_.tokens_in_plan) return running_.size();
   const auto decoding = static_cast<size_t>(

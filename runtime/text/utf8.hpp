@@ -10,7 +10,7 @@ namespace maniple {
 
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-// Of a byte: whether it goes on with a character that an earlier one began.
+// Whether a byte goes on with a character that an earlier one began.
 constexpr bool continues_character(char byte) { return (byte & 0xC0) == 0x80; }
 // Of a valid text.
 size_t character_count(std::string_view text);

@@ -133,7 +133,7 @@ void load(const ModelConfig& config, const QuantScheme& scheme, const WeightInde
           const RankPlan& plan) {
   const Backend backend = make_backend({.kind = BackendKind::reference});
   SelfWorld world;
-  const std::unique_ptr<Model> model = make_model(config, plan);
+  const std::unique_ptr<Model> model = make_stored_model(config, plan, index);
   make_weights(*model, *backend.ops, DType::bf16, scheme, &index);
   const WeightNeeds needs[] = {needs_of(*model, index, scheme)};
   const std::vector<int> replicas[] = {{0}};
@@ -157,7 +157,7 @@ void check(Bytes input) {
   write_safetensors(directory / "model.safetensors", tensors);
   WeightIndex index = read_index(ModelFiles(directory.path()));
   read_known_tensors(index, config, *scheme_of(config));
-  check_names(*make_model(config, {}), index, *scheme);
+  check_names(*make_stored_model(config, {}, index), index, *scheme);
   kv_scales_of(index, *scheme, {0, config.num_layers});
   scheme->warning(index);
   load(config, *scheme, index_from(to_bytes(index)), {});

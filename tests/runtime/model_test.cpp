@@ -44,10 +44,10 @@ class LoadedModel {
     groups_.tensor = world_.make_group(self, *backend_.ops);
     WeightIndex index = read_index(testing::model_directory(name));
     read_known_tensors(index, config_, *scheme_of(config_));
-    check_names(*make_model(config_, {}), index, *scheme_of(config_));
+    check_names(*make_stored_model(config_, {}, index), index, *scheme_of(config_));
     if (scheme_of(config_)->keeps_fp8_kv()) cache_dtype_ = DType::fp8;
     for (const RankPlan& part : parts) {
-      Model& model = *parts_.emplace_back(make_model(config_, part));
+      Model& model = *parts_.emplace_back(make_stored_model(config_, part, index));
       std::atomic<uint32_t> blocks = 0;
       make_weights(model, *backend_.ops, dtype, *scheme_of(config_), &index);
       const WeightNeeds needs[] = {needs_of(model, index, *scheme_of(config_))};

@@ -1,4 +1,4 @@
-// The steps and the requests of a run, in tables that fit a screen.
+// The ranks, the steps and the requests of a run, in tables that fit a screen.
 #pragma once
 
 #include <launch/tools/analysis/summary.hpp>
@@ -7,6 +7,8 @@
 
 namespace maniple {
 
+// The ranks of a job side by side: phases, memory, who limits the others.
+std::string rank_table_text(const RecordedJob& job);
 // By sequences in the batch: how long a step took, what its time went to, and slots without a token.
 std::string step_table_text(const RecordedRun& run);
 // Quantiles, and the requests that took longest.

@@ -3,7 +3,6 @@
 #include <runtime/execution/batch_builder.hpp>
 #include <runtime/service.hpp>
 
-#include <atomic>
 #include <deque>
 #include <exception>
 #include <thread>

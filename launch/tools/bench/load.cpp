@@ -6,8 +6,6 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
-
 namespace maniple {
 namespace {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <launch/tools/convert/packing.hpp>
-
 namespace maniple {
 
 struct PackOptions {

@@ -32,11 +32,12 @@ std::unique_ptr<Model> largest_division(const ModelConfig& config, int most) {
 }
 
 Axes axes_of(const ModelConfig& config, const WeightIndex& index, int shards) {
-  const std::unique_ptr<Model> whole = make_model(config, {}), part = largest_division(config, shards);
+  const std::unique_ptr<Model> part = largest_division(config, shards);
   const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
-  check_names(*whole, index, *scheme);
+  check_names(*make_stored_model(config, {}, index), index, *scheme);
   Axes axes;
   if (!part) return axes;
+  name_as_stored(*part, index);
   for (const StoredBox& box : needs_of(*part, index, *scheme)) {
     const StoredMatrix matrix = matrix_of(index.tensors.at(box.tensor).info);
     if (box.columns.size() < matrix.columns)

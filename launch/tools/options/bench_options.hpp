@@ -2,8 +2,8 @@
 #pragma once
 
 #include <launch/options/job_options.hpp>
-#include <launch/options/overwrite.hpp>
 #include <launch/options/parsed.hpp>
+#include <launch/output/output_file.hpp>
 #include <launch/tools/options/lengths.hpp>
 #include <parallel/process_grid.hpp>
 

@@ -1,6 +1,5 @@
 #include <kernels/support/check.hpp>
 #include <launch/options/grammar.hpp>
-#include <launch/options/option_names.hpp>
 #include <launch/options/usages.hpp>
 #include <launch/output/output_file.hpp>
 #include <launch/run_directory/durable_file.hpp>

@@ -3,7 +3,6 @@
 #include <runtime/checkpoint/loading/kv_scales.hpp>
 #include <runtime/checkpoint/loading/tensor_reader.hpp>
 #include <runtime/checkpoint/loading/weight_names.hpp>
-#include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
 #include <set>
@@ -11,8 +10,7 @@
 namespace maniple {
 namespace {
 
-std::set<std::string> biases_of(Model& model, const WeightIndex& index) {
-  name_as_stored(model, index);
+std::set<std::string> biases_of(Model& model) {
   std::set<std::string> names;
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces)
@@ -27,7 +25,7 @@ void read_known_tensors(WeightIndex& index, const ModelConfig& config, const Qua
   for (auto& [name, tensor] : index.tensors)
     if (is_kv_scale(name) && is_scalar(tensor.info)) tensor.value = reader.read(tensor);
   if (scheme.description().empty()) return;
-  const std::set<std::string> biases = biases_of(*make_model(config, {}), index);
+  const std::set<std::string> biases = biases_of(*make_stored_model(config, {}, index));
   for (auto& [name, tensor] : index.tensors)
     if (scheme.decides(name))
       tensor.value = scheme.condensed(name, reader.read(tensor));

@@ -1,6 +1,5 @@
 #include <kernels/reference/rows.hpp>
 #include <runtime/checkpoint/loading/piece_store.hpp>
-#include <runtime/checkpoint/loading/weight_names.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -43,7 +42,6 @@ void store_rows(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_
 PieceStore::PieceStore(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
                        std::atomic<uint32_t>& blocks)
     : ops_(ops), index_(index), blocks_(blocks) {
-  name_as_stored(model, index);
   for (Parameter* parameter : model.parameters())
     for (const WeightPiece& source : parameter->spec.pieces) {
       if (source.rows.size() == 0 || source.columns.size() == 0) continue;

@@ -16,7 +16,7 @@ int64_t rows_at_once(int64_t columns);
 
 class PieceStore {
  public:
-  // Names the model's pieces as they are stored. The references must outlive it. `blocks` grows with each stored chunk.
+  // The references must outlive it. `blocks` grows with each stored chunk.
   PieceStore(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
              std::atomic<uint32_t>& blocks);
   // bytes: a box of the tensor, row by row; rows of what needs_of says. Throws Error (input) on values that are no numbers.

@@ -274,7 +274,6 @@ Readers readers_of(Model& whole, int replicas) {
 
 WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& scheme,
                      const Readers& readers, int replica) {
-  name_as_stored(model, index);
   WeightNeeds needs;
   for (const Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces) {
@@ -288,7 +287,6 @@ WeightNeeds needs_of(Model& model, const WeightIndex& index, const QuantScheme& 
 
 size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme& scheme,
                     const WeightIndex* index) {
-  if (index) name_as_stored(model, *index);
   size_t bytes = 0;
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;

@@ -12,11 +12,11 @@
 
 namespace maniple {
 
-// needs_of and load_weights name the model's pieces as they are stored (weight_names.hpp).
+// With an index the models are stored models: their pieces are named as in the checkpoint (weight_names.hpp).
 
 // The replica that reads each stored tensor, by the tensor's name: for jobs in which replicas exchange packed
 // weights and not stored bytes. One replica reads all tensors of a parameter, and all replicas read about the
-// same amount. whole: the model of RankPlan{}, after check_names.
+// same amount. whole: the stored model of RankPlan{}.
 using Readers = std::map<std::string, int>;
 Readers readers_of(Model& whole, int replicas);
 

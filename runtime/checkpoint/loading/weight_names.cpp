@@ -26,10 +26,11 @@ std::string some_of(const std::set<std::string>& names) {
 }
 
 // A checkpoint holds its experts one by one, or fused: tensors of three dimensions.
-void refuse_mixed_experts(Model& model, const WeightIndex& index) {
+void refuse_mixed_experts(Model& whole, const WeightIndex& index) {
   std::string alone, fused;
-  for (const Parameter* parameter : model.parameters())
+  for (const Parameter* parameter : whole.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces) {
+      if (piece.source_shape.rank() == 3) fused = piece.source.tensor();
       if (piece.fused.shape.rank() < 3) continue;
       if (index.tensors.contains(piece.source.tensor())) alone = piece.source.tensor();
       if (index.tensors.contains(piece.fused.source.tensor())) fused = piece.fused.source.tensor();
@@ -83,12 +84,18 @@ void name_as_stored(Model& model, const WeightIndex& index) {
   }
 }
 
-void check_names(Model& model, const WeightIndex& index, const QuantScheme& scheme) {
+std::unique_ptr<Model> make_stored_model(const ModelConfig& config, const RankPlan& plan,
+                                         const WeightIndex& index) {
+  std::unique_ptr<Model> model = make_model(config, plan);
+  name_as_stored(*model, index);
+  return model;
+}
+
+void check_names(Model& whole, const WeightIndex& index, const QuantScheme& scheme) {
   if (scheme.description().empty()) refuse_unexplained(index);
-  refuse_mixed_experts(model, index);
-  name_as_stored(model, index);
+  refuse_mixed_experts(whole, index);
   std::map<std::string, ExpectedTensor> wanted;
-  for (const Parameter* parameter : model.parameters())
+  for (const Parameter* parameter : whole.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces)
       for (ExpectedTensor& tensor : stored_weight(scheme, parameter->spec, piece, &index)->tensors())
         wanted.emplace(tensor.name, std::move(tensor));
@@ -102,7 +109,7 @@ void check_names(Model& model, const WeightIndex& index, const QuantScheme& sche
       check_tensor(tensor, entry->second.info, scheme);
   }
   for (const auto& [name, tensor] : index.tensors)
-    if (!wanted.contains(name) && !model.ignores(name) && !is_zero_bias(name, tensor) && !is_kv_scale(name))
+    if (!wanted.contains(name) && !whole.ignores(name) && !is_zero_bias(name, tensor) && !is_kv_scale(name))
       extra.insert(name);
   if (!missing.empty())
     throw Error(ExitCode::input,
@@ -116,7 +123,7 @@ void check_names(Model& model, const WeightIndex& index, const QuantScheme& sche
     refuse_files("the checkpoint holds {} that the model has no place for: {}",
                  counted(extra.size(), "tensor"), some_of(extra));
   scheme.check(index);
-  const Parameters parameters = model.parameters();
+  const Parameters parameters = whole.parameters();
   check_grouped(scheme, parameters, index);
   for (const Parameter* parameter : parameters)
     if (parameter->spec.grouped.empty()) planned_weight(scheme, parameter->spec, DType::bf16, &index);

@@ -6,12 +6,15 @@
 
 namespace maniple {
 
-// A checkpoint may store the tensors of a merged layer, or of all experts of a layer, as one fused tensor. Where it
-// has only that one, the pieces of a parameter become pieces of it.
+// make_model's, with its pieces named as they are stored. A checkpoint may hold the tensors of a merged layer, or of all experts of a
+// layer, as one fused tensor: where it has only that one, the pieces of a parameter are pieces of it.
+std::unique_ptr<Model> make_stored_model(const ModelConfig& config, const RankPlan& plan,
+                                         const WeightIndex& index);
+// The same for a model that is there.
 void name_as_stored(Model& model, const WeightIndex& index);
 
-// The same. Throws Error (input), naming missing, extra or misshapen tensors of the checkpoint, and parts of one product that
-// are quantised in different ways.
-void check_names(Model& model, const WeightIndex& index, const QuantScheme& scheme);
+// whole: the stored model of RankPlan{}. Throws Error (input), naming missing, extra or misshapen tensors of the checkpoint, and
+// parts of one product that are quantised in different ways.
+void check_names(Model& whole, const WeightIndex& index, const QuantScheme& scheme);
 
 }  // namespace maniple

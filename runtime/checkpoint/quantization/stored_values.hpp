@@ -4,7 +4,6 @@
 #include <kernels/support/check.hpp>
 #include <runtime/checkpoint/weight_index.hpp>
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "../options/parsing.hpp"
 
-#include <launch/tools/options/report_options.hpp>
+#include <launch/tools/tools.hpp>
 
 #include <gmock/gmock.h>
 

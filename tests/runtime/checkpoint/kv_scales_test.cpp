@@ -31,7 +31,7 @@ struct Checkpoint {
   std::string refusal() const {
     return refusal_of([this] { scales(); });
   }
-  void check() const { check_names(*make_model(config, {}), index, *scheme); }
+  void check() const { check_names(*make_stored_model(config, {}, index), index, *scheme); }
 
   ModelConfig config;
   std::unique_ptr<const QuantScheme> scheme;

@@ -85,7 +85,7 @@ struct DamagedCheckpoint {
     read_known_tensors(index, config, *scheme_of(config));
   }
   std::string refusal() const {
-    return refusal_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
+    return refusal_of([&] { check_names(*make_stored_model(config, {}, index), index, *scheme_of(config)); });
   }
   IndexedTensor& tensor(const std::string& name) { return index.tensors.at("model.layers.0." + name); }
   template <typename T>
@@ -289,7 +289,8 @@ TEST(QuantisedTensors, MayHaveABiasOfZerosThatTheModelHasNone) {
   DamagedCheckpoint checkpoint("q-gptq-act");
   IndexedTensor& bias = checkpoint.index.tensors["model.layers.0.self_attn.o_proj.bias"];
   bias = {{"F16", DType::fp16, {128}, 256}, {}, std::vector<std::byte>(256)};
-  check_names(*make_model(checkpoint.config, {}), checkpoint.index, *scheme_of(checkpoint.config));
+  check_names(*make_stored_model(checkpoint.config, {}, checkpoint.index), checkpoint.index,
+              *scheme_of(checkpoint.config));
   bias.value[9] = std::byte{1};
   expect_contains(checkpoint.refusal(), "no place for: model.layers.0.self_attn.o_proj.bias");
 }

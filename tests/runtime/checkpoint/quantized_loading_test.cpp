@@ -128,10 +128,11 @@ void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const Wei
 void load_on(int data, int tensor, const std::filesystem::path& directory, const ModelConfig& config,
              const QuantScheme& scheme, int expert = 1) {
   const WeightIndex index = index_of(directory, config);
-  check_names(*make_model(config, {}), index, scheme);
+  check_names(*make_stored_model(config, {}, index), index, scheme);
   std::vector<WeightNeeds> needs;
   for (int member = 0; member < tensor; ++member)
-    needs.push_back(needs_of(*make_model(config, testing::plan_of({member, tensor}, expert)), index, scheme));
+    needs.push_back(needs_of(*make_stored_model(config, testing::plan_of({member, tensor}, expert), index),
+                             index, scheme));
   std::vector<std::vector<int>> replicas(static_cast<size_t>(data));
   for (int rank = 0; rank < data * tensor; ++rank)
     replicas[static_cast<size_t>(rank / tensor)].push_back(rank);
@@ -139,7 +140,8 @@ void load_on(int data, int tensor, const std::filesystem::path& directory, const
   run_transports(data * tensor, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));
     const Backend backend = make_backend({.kind = BackendKind::reference});
-    const auto model = make_model(config, testing::plan_of({transport.rank() % tensor, tensor}, expert));
+    const auto model =
+        make_stored_model(config, testing::plan_of({transport.rank() % tensor, tensor}, expert), own);
     make_weights(*model, *backend.ops, DType::fp32, scheme, &own);
     std::atomic<uint32_t> blocks = 0;
     read += load_weights(*model, *backend.ops, own, scheme, plan_reads(needs, own, data, 5'000), transport,

@@ -17,8 +17,8 @@ std::vector<WeightNeeds> needs_of_model(const std::string& name, const WeightInd
   const ModelConfig config = read_model_config(model_directory(name));
   std::vector<WeightNeeds> needs;
   for (int rank = 0; rank < tensor_size; ++rank)
-    needs.push_back(
-        needs_of(*make_model(config, testing::plan_of({rank, tensor_size})), index, *scheme_of(config)));
+    needs.push_back(needs_of(*make_stored_model(config, testing::plan_of({rank, tensor_size}), index), index,
+                             *scheme_of(config)));
   return needs;
 }
 

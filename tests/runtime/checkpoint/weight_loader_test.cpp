@@ -74,9 +74,9 @@ void expect_values(Model& model, Model& unloaded, const WeightIndex& index) {
 }
 
 struct Loaded {
-  Loaded(const ModelConfig& config, TensorRank tensor)
+  Loaded(const ModelConfig& config, const WeightIndex& index, TensorRank tensor)
       : backend(make_backend({.kind = BackendKind::reference})),
-        model(make_model(config, testing::plan_of(tensor))) {
+        model(make_stored_model(config, testing::plan_of(tensor), index)) {
     make_weights(*model, *backend.ops, DType::fp32, *scheme_of(config), nullptr);
   }
   Backend backend;
@@ -91,13 +91,13 @@ void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t 
   const auto members = static_cast<int>(grid[0].size());
   std::vector<WeightNeeds> needs;
   for (int member = 0; member < members; ++member)
-    needs.push_back(
-        needs_of(*make_model(config, testing::plan_of({member, members})), index, *scheme_of(config)));
+    needs.push_back(needs_of(*make_stored_model(config, testing::plan_of({member, members}), index), index,
+                             *scheme_of(config)));
   const auto replicas = static_cast<int>(grid.size());
   run_transports(replicas * members, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));  // as on another node
     const std::vector<ReadRound> plan = plan_reads(needs, own, replicas, round_bytes);
-    Loaded loaded(config, {transport.rank() % members, members});
+    Loaded loaded(config, own, {transport.rank() % members, members});
     std::atomic<uint32_t> blocks = 0;
     load_weights(*loaded.model, *loaded.backend.ops, own, *scheme_of(config), plan, transport, grid, blocks);
     EXPECT_GE(blocks, loaded.model->parameters().size());
@@ -158,7 +158,7 @@ TEST(WeightLoader, RefusesATensorThatIsThereBothAloneAndFused) {
   index.tensors[layer + "k_proj.weight"] =
       read_index(model_directory("tiny-qwen3")).tensors.at(layer + "k_proj.weight");
   const std::string message =
-      input_error_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
+      input_error_of([&] { check_names(*make_stored_model(config, {}, index), index, *scheme_of(config)); });
   expect_contains(message, "lacks 2 of");
   expect_contains(message, "it holds instead: " + layer + "qkv_proj.weight");
 }
@@ -170,10 +170,11 @@ TEST(WeightLoader, RefusesExpertsThatAreMissingTooManyMisshapenOrInBothForms) {
     const ModelConfig config = read_model_config(fused.path());
     const WeightIndex whole = read_index(fused.path()), alone = read_index(model_directory(name));
     const auto message_of = [&](const WeightIndex& index) {
-      return input_error_of([&] { check_names(*make_model(config, {}), index, *scheme_of(config)); });
+      return input_error_of(
+          [&] { check_names(*make_stored_model(config, {}, index), index, *scheme_of(config)); });
     };
-    check_names(*make_model(config, {}), whole, *scheme_of(config));
-    check_names(*make_model(config, {}), alone, *scheme_of(config));
+    check_names(*make_stored_model(config, {}, whole), whole, *scheme_of(config));
+    check_names(*make_stored_model(config, {}, alone), alone, *scheme_of(config));
     const std::string up = "model.layers.1.mlp.experts.gate_up_proj",
                       first = config.experts.names == ExpertNames::mixtral
                                   ? "model.layers.1.block_sparse_moe.experts.3.w2.weight"
@@ -256,11 +257,11 @@ TEST(WeightLoader, ThrowsWhatARankFailedToReadAfterItHasServedTheOthers) {
     std::filesystem::resize_file(copy / "model.safetensors", 150'000);
     std::vector<WeightNeeds> needs;
     for (int member = 0; member < tensor; ++member)
-      needs.push_back(
-          needs_of(*make_model(config, testing::plan_of({member, tensor})), index, *scheme_of(config)));
+      needs.push_back(needs_of(*make_stored_model(config, testing::plan_of({member, tensor}), index), index,
+                               *scheme_of(config)));
     const std::vector<ReadRound> plan = plan_reads(needs, index, data, 50'000);
     run_transports(data * tensor, [&](Transport& transport) {
-      Loaded loaded(config, {transport.rank() % tensor, tensor});
+      Loaded loaded(config, index, {transport.rank() % tensor, tensor});
       std::atomic<uint32_t> blocks = 0;
       try {
         load_weights(*loaded.model, *loaded.backend.ops, index, *scheme_of(config), plan, transport,
@@ -288,9 +289,9 @@ void load_over_nccl(const char* name, const GridSize& grid) {
     const GroupRanks ranks = groups_of(grid, world.rank());
     std::vector<WeightNeeds> needs;
     for (int member = 0; member < grid.tensor; ++member)
-      needs.push_back(needs_of(*make_model(config, testing::plan_of({member, grid.tensor})), index,
-                               *scheme_of(config), readers, position.data));
-    Loaded loaded(config, {position.tensor, grid.tensor});
+      needs.push_back(needs_of(*make_stored_model(config, testing::plan_of({member, grid.tensor}), index),
+                               index, *scheme_of(config), readers, position.data));
+    Loaded loaded(config, index, {position.tensor, grid.tensor});
     std::atomic<uint32_t> blocks = 0;
     load_weights(*loaded.model, *loaded.backend.ops, index, *scheme_of(config),
                  plan_reads(needs, index, 1, 20'000), world.transport(), Grid{ranks.replica}, blocks);

@@ -1,4 +1,4 @@
-#include <launch/tools/analysis/rank_table.hpp>
+#include <launch/tools/analysis/row_tables.hpp>
 #include <launch/tools/analysis/stragglers.hpp>
 
 #include <support/made_records.hpp>

@@ -1,7 +1,7 @@
 #include "../../options/parsing.hpp"
 
-#include <launch/tools/options/scaling_options.hpp>
 #include <launch/tools/scaling/study_launches.hpp>
+#include <launch/tools/tools.hpp>
 #include <support/made_studies.hpp>
 #include <support/temp_directory.hpp>
 
