@@ -77,6 +77,8 @@ struct ContextShare {
 // a chain of ascending splits in each class, split % attention_classes, then a tree over the classes, by merge_classes.
 inline constexpr int64_t attention_split = 256;
 inline constexpr int64_t attention_classes = 8;
+// Of a batch on a GPU: the decode kernel keeps the lengths of all sequences in shared memory.
+inline constexpr int64_t max_gpu_sequences = 4096;
 
 // The classes of one owner's splits, in their order; as many owners as divide attention_classes hold whole subtrees.
 constexpr int64_t classes_of(const ContextShare& context) {

@@ -121,6 +121,9 @@ class Ops {
   // Keys and values always come from the cache. Slots that no token wrote (they may hold NaN) never enter a
   // result. Throws Error (input) for a window, a soft cap, or scales of a cache that is not fp8, which no backend has yet.
   void attention(const AttentionCall& call);
+  // Called at start-up, before any step is captured: announces such calls, with up to this number of sequences. Tensors may be without
+  // memory.
+  virtual void prepare_attention(const AttentionCall& /*call*/) {}
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
   // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.
   virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;

@@ -153,6 +153,21 @@ void check_context_of(const EngineOptions& options, const ModelConfig& config) {
          holders, tensor, heads, owners, alternatives(small_divisors(holders)));
 }
 
+void check_sequences(const EngineOptions& options, BackendKind backend) {
+  if (options.max_num_batched_tokens < options.max_num_seqs)
+    fail(ExitCode::usage,
+         "`max_num_batched_tokens` {} is below `max_num_seqs` {}, but every running sequence takes a token a "
+         "step",
+         options.max_num_batched_tokens, options.max_num_seqs);
+  if (backend == BackendKind::cuda && options.max_num_seqs > max_gpu_sequences)
+    throw Error(
+        ExitCode::usage,
+        fmt::format("`max_num_seqs` {} is above {}, the most of a GPU", options.max_num_seqs,
+                    max_gpu_sequences),
+        "its attention keeps the lengths of all sequences of a step in shared memory",
+        fmt::format("`max_num_seqs` {}; more replicas serve more sequences at once", max_gpu_sequences));
+}
+
 void check_lengths(const EngineOptions& options, const ModelConfig& config) {
   const int64_t longest = config.max_position_embeddings;
   if (options.max_model_len && *options.max_model_len > longest)
@@ -167,11 +182,6 @@ void check_lengths(const EngineOptions& options, const ModelConfig& config) {
                     context),
         "attention to the last tokens alone is not supported; a context that fits the window needs none",
         fmt::format("`max_model_len` {}", window));
-  if (options.max_num_batched_tokens < options.max_num_seqs)
-    fail(ExitCode::usage,
-         "`max_num_batched_tokens` {} is below `max_num_seqs` {}, but every running sequence takes a token a "
-         "step",
-         options.max_num_batched_tokens, options.max_num_seqs);
 }
 
 DType dtype_of(const EngineOptions& options, BackendKind backend, const ModelConfig& config,
@@ -300,6 +310,7 @@ void plan_model(JobPlan& plan, int ranks, const EngineOptions& options, const Mo
     plan.grid.expert = default_expert_size(plan.grid.tensor, config);
   check_blocks(plan.grid, config);
   check_lengths(options, config);
+  check_sequences(options, plan.backend.kind);
   set_repro(plan, options, config);
   check_stages(ranks, options, config.num_layers);
   plan.stages = stages_of(options, config, plan.dtype, *scheme);

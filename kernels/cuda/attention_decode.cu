@@ -58,10 +58,6 @@ constexpr int sums_pitch = dims + 8;
 template <typename Kept, int dims>
 constexpr int ring_bytes = std::max(warps* Ring<Kept, dims>::bytes, warps* tile_rows* sums_pitch<dims> * 4);
 
-// A slot: the sums [query_heads, dims], then maximum and total
-// [query_heads, 2], padded to keep the next slot aligned.
-constexpr int slot_floats(int query_heads, int dims) { return (query_heads * (dims + 2) + 3) / 4 * 4; }
-
 __device__ int context_of(const AttentionArguments& a, int sequence) {
   return a.query_starts[sequence + 1] - a.query_starts[sequence] == 1 ? a.past_lengths[sequence] + 1 : 0;
 }
@@ -164,7 +160,8 @@ class Decode {
           exchange_.former[round % 2][0][v / vectors] = partial.maximum;
           exchange_.former[round % 2][1][v / vectors] = partial.total;
         }
-        if (part.sequence_slots == 1)
+        // The slot holds what the next round goes on from, also where it is the only one.
+        if (part.sequence_slots == 1 && split + part.step >= part.splits)
           write(v, partial);
         else
           store(part, v, partial);
@@ -286,7 +283,7 @@ class Decode {
   }
 
   __device__ float* slot_of(int slot) const {
-    return workspace_.slots + static_cast<int64_t>(slot) * slot_floats(a_.query_heads, dims);
+    return workspace_.slots + static_cast<int64_t>(slot) * decode_slot_floats(a_.query_heads, dims);
   }
   __device__ Four* slot_sum(const Part& part, int slot, int v) const {
     return reinterpret_cast<Four*>(slot_of(slot) + part.first_head * dims) + v;
@@ -366,19 +363,18 @@ class Decode {
 };
 
 template <typename T, typename Kept, int dims>
+constexpr size_t bytes_before_ends = ring_bytes<Kept, dims> + tile_rows* dims * sizeof(T) + sizeof(Exchange);
+constexpr int max_sequences = 4096;  // max_gpu_sequences
+static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_sequences <= 99 << 10);
+static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_sequences <= 99 << 10);
+
+template <typename T, typename Kept, int dims>
 __global__ void __launch_bounds__(32 * warps, dims <= 128 ? 3 : 2)
     decode(AttentionArguments arguments, DecodeWorkspace workspace) {
   Decode<T, Kept, dims>(arguments, workspace).run();
 }
 
 }  // namespace
-
-int decode_slot_floats(const AttentionArguments& arguments) {
-  return slot_floats(arguments.query_heads, arguments.head_dim);
-}
-int decode_arrivals(const AttentionArguments& arguments) {
-  return arguments.sequences * arguments.query_heads;
-}
 
 bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
   AttentionArguments asked{};
@@ -390,8 +386,8 @@ bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
 bool attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
   return with_attention_instance(arguments, [&](auto element, auto kept, auto dims) {
     const auto kernel = decode<decltype(element), decltype(kept), dims()>;
-    const size_t bytes = ring_bytes<decltype(kept), dims()> + tile_rows * dims() * sizeof(element) +
-                         sizeof(Exchange) + sizeof(int) * static_cast<size_t>(arguments.sequences);
+    const size_t bytes = bytes_before_ends<decltype(element), decltype(kept), dims()> +
+                         sizeof(int) * static_cast<size_t>(arguments.sequences);
     launch(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, arguments,
            workspace);
   });

@@ -14,11 +14,13 @@ namespace maniple::cuda {
 // a part is a class of splits (attention_classes): one block computes them in turn, to the same bits.
 struct DecodeWorkspace {
   float* slots;       // decode_slot_floats() each, 16-byte aligned
-  int slot_count;     // at least attention_classes times the sequences, or their splits
-  int32_t* arrivals;  // decode_arrivals(); zero before the first call, and left zero
+  int slot_count;     // at least `classes` times the sequences, or their splits
+  int32_t* arrivals;  // [sequences, query heads]; zero before the first call, and left zero
 };
-int decode_slot_floats(const AttentionArguments& arguments);
-int decode_arrivals(const AttentionArguments& arguments);
+// A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2], padded to keep the next slot aligned.
+constexpr int64_t decode_slot_floats(int64_t query_heads, int64_t dims) {
+  return (query_heads * (dims + 2) + 3) / 4 * 4;
+}
 
 // Writes the rows of `out` that belong to sequences with one query and a context, and no others. Returns
 // false and does nothing where there is no instance.

@@ -14,8 +14,7 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
-constexpr int64_t scratch_floats = scratch_bytes / 4;      // 16000 splits of 16 heads of 128
-constexpr int64_t max_decode_arrivals = int64_t{1} << 17;  // sequences * query heads
+constexpr int64_t usual_arrivals = int64_t{1} << 16;  // sequences * query heads
 
 bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
@@ -57,8 +56,8 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       gemm_(std::move(gemm)),
       bias_(device, DType::bf16, {max_biased_columns}),
       partial_candidates_(device, DType::uint8, {max_partial_candidates * sizeof(Candidate)}),
-      scratch_(device, DType::fp32, {scratch_floats}),
-      decode_arrivals_(zero_counters(device, max_decode_arrivals)),
+      scratch_(device, DType::fp32, {scratch_bytes / 4}),  // 16000 splits of 16 heads of 128
+      decode_arrivals_(zero_counters(device, usual_arrivals)),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
 
@@ -226,11 +225,22 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
                                pages.value_scale});
 }
 
+void CudaOps::prepare_attention(const AttentionCall& call) {
+  if (!attention_on_tensor_cores(call.queries.dtype, call.heads.head_dim)) return;
+  const int64_t sequences = call.batch.sequences(), heads = call.heads.query_heads;
+  const int64_t floats =
+      classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.head_dim);
+  if (floats > scratch_.shape().elements()) scratch_ = Tensor(device_, DType::fp32, {floats});
+  if (sequences * heads > decode_arrivals_.shape().elements())
+    decode_arrivals_ = zero_counters(device_, sequences * heads);
+}
+
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
-  const int64_t slots = scratch_.shape().elements() / decode_slot_floats(arguments);
-  require(attention_classes * arguments.sequences <= slots &&
-              decode_arrivals(arguments) <= decode_arrivals_.shape().elements(),
-          "more sequences than the workspace of attention holds");
+  const int64_t slots =
+      scratch_.shape().elements() / decode_slot_floats(arguments.query_heads, arguments.head_dim);
+  require(arguments.classes * arguments.sequences <= slots &&
+              arguments.sequences * arguments.query_heads <= decode_arrivals_.shape().elements(),
+          "more sequences than attention was prepared for");
   return {scratch_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
 }
 
@@ -263,10 +273,10 @@ void CudaOps::attend(const AttentionCall& call) {
                                      .classes = narrow(classes_of(call.context)),
                                      .codes = rows.layout.dtype == DType::fp8,
                                      .value_scale = call.pages.value_scale};
-  if (!attention_decode(stream_, arguments, decode_workspace(arguments)))
-    attention_untuned(stream_, arguments);
-  else if (arguments.tokens > arguments.sequences)
-    attention_prefill(stream_, arguments);
+  if (!attention_on_tensor_cores(arguments.dtype, heads.head_dim))
+    return attention_untuned(stream_, arguments);
+  attention_decode(stream_, arguments, decode_workspace(arguments));
+  if (arguments.tokens > arguments.sequences) attention_prefill(stream_, arguments);
 }
 
 void CudaOps::merge_partials(ConstTensorView partials, TensorView out) {

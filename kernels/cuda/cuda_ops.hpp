@@ -28,6 +28,8 @@ class CudaOps : public Ops {
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;
 
+  void prepare_attention(const AttentionCall& call) override;
+
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
 
@@ -76,7 +78,7 @@ class CudaOps : public Ops {
   Device& device_;
   device::Stream stream_;
   std::unique_ptr<Gemm> gemm_;
-  // These never grow: captured graphs hold their addresses.
+  // These grow at start-up alone (prepare_attention): captured graphs hold their addresses.
   Tensor bias_;
   Tensor partial_candidates_;
   Tensor scratch_;  // of one operation: slots of decode, what a product with codes makes

@@ -34,7 +34,8 @@ using CodeProduct = SkinnyProduct<CodeOperands<T, bits>, rows, columns_for(rows)
 template <typename T, int bits, int rows>
 __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2)
     code_product(DequantGemmArguments arguments, SkinnyGemmWorkspace workspace) {
-  CodeProduct<T, bits, rows>({arguments}, arguments.product, workspace).run();
+  const CodeOperands<T, bits> operands{arguments};
+  CodeProduct<T, bits, rows>(operands, arguments.product, workspace).run();
 }
 
 template <typename T, int bits, int rows>

@@ -21,7 +21,7 @@ struct Work {
   int scratch[product_warps];
 };
 
-// Block y takes the y-th tile of `rows` rows, expert after expert. All threads of the block call it.
+// Block x takes the x-th tile of `rows` rows, expert after expert: a launch has more tiles than the other sides of a grid hold. All threads of the block call it.
 template <int rows>
 __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
   if (thread_index() == 0) work.m = 0;
@@ -35,7 +35,7 @@ __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
     const int count = expert < a.experts && first < end ? static_cast<int>(end - first) : 0;
     const int tiles = (count + rows - 1) / rows;
     int total;
-    const int tile = block_index().y - before - block_sum_before(tiles, work.scratch, total);
+    const int tile = block_index().x - before - block_sum_before(tiles, work.scratch, total);
     before += total;
     if (tile < 0 || tile >= tiles) continue;
     const int left = count - tile * rows;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2) groupe
   find_work(a, work);
   if (work.m == 0) return;
   const Operands operands{a, work};
-  Product product(operands, block_index().x);
+  Product product(operands, block_index().y);
   product.multiply(0, 1);
   product.write(
       first_of<T>(a.out, a.out_type, work.first_row * a.width), a.out_type, [&](int row, int column) {
@@ -109,7 +109,7 @@ template <int bits>
 __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArguments a) {
   Work<plain_rows>& work = *reinterpret_cast<Work<plain_rows>*>(shared_memory());
   find_work(a, work);
-  const int column = block_index().x * block_threads() + thread_index();
+  const int column = block_index().y * block_threads() + thread_index();
   if (work.m == 0 || column >= a.width) return;
   const auto element = [&](int row, int i) {
     if constexpr (bits < 16)
@@ -147,7 +147,7 @@ template <typename T, int rows>
 void launch_grouped(Stream stream, const GroupedArguments& a) {
   const int side = columns_for(rows) / (a.gated ? 2 : 1);
   const auto launch_tiles = [&](auto kernel, size_t bytes) {
-    launch(kernel, {(a.width + side - 1) / side, tiles_of(a, rows)}, 32 * product_warps,
+    launch(kernel, {tiles_of(a, rows), (a.width + side - 1) / side}, 32 * product_warps,
            bytes + sizeof(Work<rows>), stream, a);
   };
   if (a.bits == 4) return launch_tiles(grouped_tile<T, rows, true, 4>, work_at<rows, 4>);
@@ -175,7 +175,7 @@ void grouped_product(Stream stream, const GroupedArguments& a) {
   launch(a.bits == 4   ? grouped_plain<4>
          : a.bits == 8 ? grouped_plain<8>
                        : grouped_plain<32>,
-         {(a.width + threads - 1) / threads, tiles_of(a, plain_rows)}, threads, sizeof(Work<plain_rows>),
+         {tiles_of(a, plain_rows), (a.width + threads - 1) / threads}, threads, sizeof(Work<plain_rows>),
          stream, a);
 }
 

@@ -29,7 +29,8 @@ struct SkinnyOperands {
 template <typename T, int rows, int columns, bool aligned>
 __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2)
     skinny_product(SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
-  SkinnyProduct<SkinnyOperands<T>, rows, columns, aligned>({arguments}, arguments, workspace).run();
+  const SkinnyOperands<T> operands{arguments};
+  SkinnyProduct<SkinnyOperands<T>, rows, columns, aligned>(operands, arguments, workspace).run();
 }
 
 template <typename T, int rows>

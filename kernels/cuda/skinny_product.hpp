@@ -21,9 +21,10 @@ class SkinnyProduct {
   using Product = TileProduct<Operands, rows, columns, aligned>;
   static constexpr size_t shared_bytes = Product::Sizes::bytes + sizeof(int);
 
+  // operands: an object of the kernel. One inside this object would make the compiler keep both in local memory.
   __device__ SkinnyProduct(const Operands& operands, const SkinnyGemmArguments& a,
                            const SkinnyGemmWorkspace& workspace)
-      : a_(a), workspace_(workspace), operands_(operands), product_(operands_, device::block_index().x) {}
+      : a_(a), workspace_(workspace), operands_(operands), product_(operands, device::block_index().x) {}
 
   __device__ void run() {
     const int slices = device::grid_size().y;
@@ -73,7 +74,7 @@ class SkinnyProduct {
 
   const SkinnyGemmArguments& a_;
   const SkinnyGemmWorkspace& workspace_;
-  const Operands operands_;
+  const Operands& operands_;
   Product product_;
 };
 

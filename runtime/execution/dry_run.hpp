@@ -1,6 +1,6 @@
 // Operations and a communicator that compute nothing. A forward pass over them and a measuring Workspace
-// gives the scratch memory of a step, and announces its products to the real operations
-// (Ops::prepare_matmul).
+// gives the scratch memory of a step, and announces its products and its attention to the real operations
+// (Ops::prepare_matmul, prepare_attention).
 #pragma once
 
 #include <kernels/ops.hpp>
@@ -51,7 +51,7 @@ class DryOps final : public Ops {
   void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
 
  private:
-  void attend(const AttentionCall&) override {}
+  void attend(const AttentionCall& call) override { real_.prepare_attention(call); }
 
   Ops& real_;
 };

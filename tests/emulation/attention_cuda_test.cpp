@@ -54,9 +54,11 @@ class Batch {
     fill_cache();
     fill_queries();
     slots_ = uploaded(std::vector<float>(
-        static_cast<size_t>(splits_of_room * sequences() * cuda::decode_slot_floats(arguments())),
+        static_cast<size_t>(splits_of_room * sequences()) *
+            static_cast<size_t>(cuda::decode_slot_floats(scene_.kv_heads * scene_.group, scene_.head_dim)),
         std::numeric_limits<float>::quiet_NaN()));
-    arrivals_ = uploaded(std::vector<int32_t>(static_cast<size_t>(cuda::decode_arrivals(arguments()))));
+    arrivals_ =
+        uploaded(std::vector<int32_t>(parts_.size() * static_cast<size_t>(scene_.kv_heads * scene_.group)));
   }
 
   // few_slots: one for each class of splits.
@@ -69,6 +71,21 @@ class Batch {
     const std::vector<int32_t> arrivals = downloaded<int32_t>(device_.memory(), arrivals_);
     EXPECT_EQ(arrivals, std::vector<int32_t>(arrivals.size())) << "arrivals are counted back to zero";
     return downloaded<uint16_t>(device_.memory(), out_);
+  }
+  // This owner's partials of a context that several share (AttentionCall). few_slots: one for each of its classes of splits.
+  std::vector<float> decode_partials(int owner, int owners, bool few_slots) {
+    cuda::AttentionArguments a = arguments();
+    const size_t rows = static_cast<size_t>(a.tokens * a.query_heads);
+    Tensor partials = uploaded(std::vector<float>(rows * static_cast<size_t>(a.head_dim + 2)));
+    a.out = partials.view().data;
+    a.owner = owner;
+    a.owners = owners;
+    a.classes = static_cast<int>(classes_of({owner, owners}));
+    EXPECT_TRUE(
+        cuda::attention_decode(device_.stream(), a,
+                               {data<float>(slots_), sequences() * (few_slots ? a.classes : splits_of_room),
+                                data<int32_t>(arrivals_)}));
+    return downloaded<float>(device_.memory(), partials);
   }
   std::vector<uint16_t> prefill() {
     EXPECT_TRUE(cuda::attention_prefill(device_.stream(), arguments()));
@@ -325,6 +342,18 @@ TEST_P(AttentionDecode, ARowHasTheSameBitsInAnyCompanyOrderAndPageSizeAndWithFew
         Batch(device(), scene, {parts.begin(), parts.begin() + static_cast<long>(count)}).decode();
     EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin()));
   }
+}
+
+// Splits of one owner: 18, 9, 5, 3, 2 of the longest context. With eight owners they are a single class.
+TEST_P(AttentionDecode, PartialsOfASharedContextHaveTheSameBitsWithFewSlots) {
+  for (const int owners : {2, 4, 8, 16})
+    for (const int owner : {0, owners / 2}) {
+      Batch batch(device(), {.head_dim = 32, .group = 16, .block_size = 256, .seed = GetParam()},
+                  {{4400}, {700}, {3}, {2047}});
+      const std::vector<float> expected = batch.decode_partials(owner, owners, false);
+      EXPECT_TRUE(std::ranges::none_of(expected, [](float value) { return std::isnan(value); }));
+      EXPECT_EQ(batch.decode_partials(owner, owners, true), expected) << owners;
+    }
 }
 
 class AttentionPrefill : public testing::DeviceTest {

@@ -257,7 +257,8 @@ void bench_decode_of(Bench& bench, bool codes) {
         const cuda::AttentionArguments first = batch_case.arguments(0);
         const cuda::DecodeWorkspace workspace{
             slots.view().as<float>(),
-            static_cast<int>(slots.shape().elements() / cuda::decode_slot_floats(first)),
+            static_cast<int>(slots.shape().elements() /
+                             cuda::decode_slot_floats(first.query_heads, first.head_dim)),
             arrivals.view().as<int32_t>()};
         const Timing timing = bench.time(batch_case.calls(), [&](int call) {
           cuda::AttentionArguments arguments = batch_case.arguments(call);

@@ -119,6 +119,9 @@ class Step {
   KvPages pages() { return {cache_, layout_}; }
   ConstTensorView queries() const { return queries_; }
 
+  void prepare(Ops& ops) {
+    ops.prepare_attention({queries_, scene_.heads, batch(), pages(), {}, scene_.scale()});
+  }
   Tensor attend(Ops& ops) {
     write_cache(ops);
     Tensor out(ops.device(), scene_.dtype, queries_.shape());
@@ -286,6 +289,16 @@ TEST_P(Attention, OfMoreQueryHeadsThanATileHasRowsAgreesToo) {
       const Tensor out = step.attend(ops());
       ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
     }
+}
+
+// More than the first workspace of a GPU holds.
+TEST_P(Attention, OfManySequencesIsPreparedFor) {
+  const Scene scene{{128, 1, 256}, 16, DType::bf16};
+  std::vector<Part> parts;
+  for (int sequence = 0; sequence < 140; ++sequence) parts.push_back({sequence, sequence % 3, 1});
+  Step(ops(), scene, parts).prepare(ops());
+  const auto together = rows(ops(), scene, parts);
+  for (const size_t p : {0, 71, 139}) expect_same(rows(ops(), scene, {parts[p]}), together);
 }
 
 TEST_P(Attention, SurvivesScoresThatOverflowAnExponential) {

@@ -314,6 +314,14 @@ TEST(JobPlan, NamesFieldsOfTheOptionsInAMessageAndWhatWouldFit) {
   EXPECT_EQ(refusal_of(6, options_of(4)),
             "usage: ranks (6) do not divide by `tensor_size` 4; use `tensor_size` 1, 2, 3 or 6, or start a "
             "multiple of 4 ranks");
+  EngineOptions many = options_of(1);
+  many.max_num_seqs = 4097;
+  many.max_num_batched_tokens = 8192;
+  EXPECT_EQ(refusal_of(1, many, &config), "");
+  many.backend.kind = BackendKind::cuda;
+  EXPECT_EQ(refusal_of(1, many, &config), "usage: `max_num_seqs` 4097 is above 4096, the most of a GPU");
+  many.max_num_seqs = 4096;
+  EXPECT_EQ(refusal_of(1, many, &config), "");
   EXPECT_EQ(refusal_of(1, options_of(2)),
             "usage: ranks (1) do not divide by `tensor_size` 2; use `tensor_size` 1, or start a multiple of "
             "2 ranks");
