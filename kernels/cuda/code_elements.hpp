@@ -3,6 +3,7 @@
 
 #include <device/primitives.hpp>
 #include <kernels/cuda/codes.hpp>
+#include <kernels/cuda/widen.hpp>
 
 #include <bit>
 
@@ -20,51 +21,102 @@ __device__ inline float scale_of(const CodeMatrix& m, int64_t row, int group) {
   return static_cast<const float*>(m.scales)[i];
 }
 
+// An integer code in the last bits of 2^23: an exact number, from which one subtraction takes 2^23 + zero.
+__device__ inline float in_last_bits(uint32_t code) { return std::bit_cast<float>(0x4b000000u | code); }
+
 __device__ inline GroupFactors factors_of(const CodeMatrix& m, int64_t row, int group) {
-  const int zero = m.zeros ? m.zeros[row * m.groups + group] : m.common_zero;
-  return {static_cast<float>((1 << 23) + zero), m.scaled ? scale_of(m, row, group) : 1.0f};
+  const uint32_t zero = m.zeros ? m.zeros[row * m.groups + group] : m.common_zero;
+  return {in_last_bits(zero), m.scaled ? scale_of(m, row, group) : 1.0f};
 }
 
-// An integer code in the last bits of 2^23: an exact number, from which one subtraction takes 2^23 + zero.
 __device__ inline float element_of(bool e4m3, uint32_t code, const GroupFactors& factors) {
-  if (!e4m3) return (std::bit_cast<float>(0x4b000000u | code) - factors.zero) * factors.scale;
+  if (!e4m3) return (in_last_bits(code) - factors.zero) * factors.scale;
   Float8 number;
   number.bits = static_cast<uint8_t>(code);
   return static_cast<float>(number) * factors.scale;
 }
 
-// Calls store(i, values of the i-th eight elements) for the sixteen bytes of codes that begin at a column of a row.
+// Finds the group of a column. Made once, outside of loops: it divides.
+class Groups {
+ public:
+  Groups() = default;  // a single one
+  __device__ explicit Groups(const CodeMatrix& m)
+      : reciprocal_(0xffffffffu / static_cast<uint32_t>(m.group) + 1), first_(m.first), last_(m.groups - 1) {}
+  // The last group takes what is behind the columns. Exact where place * group is below 2^32.
+  __device__ int of(int column) const {
+    const auto place = static_cast<uint32_t>(first_ + column);
+    const auto group = static_cast<int>(static_cast<uint64_t>(place) * reciprocal_ >> 32);
+    return group < last_ ? group : last_;
+  }
+
+ private:
+  uint32_t reciprocal_ = 0;  // 2^32 / group, rounded up
+  int first_ = 0, last_ = 0;
+};
+
+// Calls f(place, element) for the sixteen bytes of codes that begin at a column of a row, in whatever groups.
 template <int bits, typename F>
-__device__ void widen_chunk(const CodeMatrix& m, int64_t row, int column,
+__device__ void for_elements(const CodeMatrix& m, const Groups& groups, int64_t row, int column,
+                             const device::Vector<uint32_t>& chunk, F f) {
+  DEVICE_ROLLED for (int place = 0; place < 128 / bits; ++place) {
+    const uint32_t code = word_of(chunk, place * bits / 8) >> place * bits % 32 & ((1u << bits) - 1);
+    f(place, element_of(bits == 8 && m.e4m3, code, factors_of(m, row, groups.of(column + place))));
+  }
+}
+
+// Sixteen e4m3 codes of one group. They are exact in bf16, so the product is rounded once.
+template <typename T, typename F>
+__device__ void widen_scaled_e4m3(const device::Vector<uint32_t>& chunk, float scale, F store) {
+  widen_e4m3<device::bf16>(chunk, [&](int half, Eight eight) {
+    for (uint32_t& pair : eight.values)
+      pair = device::packed_pair<T>(std::bit_cast<float>(pair << 16) * scale,
+                                    std::bit_cast<float>(pair & 0xffff0000u) * scale);
+    store(half, eight);
+  });
+}
+
+// The integer code at a place of sixteen bytes, in the last bits of 2^23.
+template <int bits>
+__device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
+  const uint32_t word = chunk.values[place * bits / 32];
+  if constexpr (bits == 8)
+    return std::bit_cast<float>(device::permute_bytes(word, 0x4b000000u, 0x7540 | place % 4));
+  return in_last_bits(word >> place * bits % 32 & 15u);
+}
+
+// Calls store(i, the i-th eight elements of T) for the sixteen bytes of codes that begin at a column of a row.
+template <int bits, typename T, typename F>
+__device__ void widen_chunk(const CodeMatrix& m, const Groups& groups, int64_t row, int column,
                             const device::Vector<uint32_t>& chunk, F store) {
-  const auto end_of = [&](int group) {  // the last group takes what is behind the columns
-    return group + 1 < m.groups ? (group + 1) * m.group - m.first : 1 << 30;
-  };
-  int group = (m.first + column) / m.group;
-  if (group >= m.groups) group = m.groups - 1;
-  int left = end_of(group) - column;
-  GroupFactors factors = factors_of(m, row, group);
-  const bool e4m3 = bits == 8 && m.e4m3;
+  const int group = groups.of(column);
+  if (groups.of(column + 128 / bits - 1) != group) {
+    Eight elements{};
+    return for_elements<bits>(m, groups, row, column, chunk, [&](int place, float element) {
+      append<T>(elements, element);
+      if (place % 8 == 7) store(place / 8, elements);
+    });
+  }
+  if (bits == 8 && m.e4m3)
+    return m.scaled ? widen_scaled_e4m3<T>(chunk, scale_of(m, row, group), store)
+                    : widen_e4m3<T>(chunk, store);
+  const GroupFactors factors = factors_of(m, row, group);
   for (int eight = 0; eight < 16 / bits; ++eight) {
-    float values[8];
-    for (int i = 0; i < 8; ++i, --left) {
-      const int place = 8 * eight + i;
-      if (left == 0) {
-        factors = factors_of(m, row, ++group);
-        left = end_of(group) - column - place;
-      }
-      values[i] = element_of(e4m3, chunk.values[place * bits / 32] >> place * bits % 32 & ((1u << bits) - 1),
-                             factors);
+    Eight elements;
+    for (int i = 0; i < 4; ++i) {
+      const auto value = [&](int place) {
+        return (integer_at<bits>(chunk, 8 * eight + place) - factors.zero) * factors.scale;
+      };
+      elements.values[i] = device::packed_pair<T>(value(2 * i), value(2 * i + 1));
     }
-    store(eight, values);
+    store(eight, elements);
   }
 }
 
 template <int bits>
-__device__ inline float element_at(const CodeMatrix& m, int64_t row, int column) {
+__device__ inline float element_at(const CodeMatrix& m, const Groups& groups, int64_t row, int column) {
   const uint32_t byte = m.codes[row * m.row_bytes + column * bits / 8];
   return element_of(bits == 8 && m.e4m3, byte >> column * bits % 8 & ((1u << bits) - 1),
-                    factors_of(m, row, (m.first + column) / m.group));
+                    factors_of(m, row, groups.of(column)));
 }
 
 // The rest of a product where elements do not hold their scale.

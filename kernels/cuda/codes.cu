@@ -18,21 +18,25 @@ __global__ void __launch_bounds__(flat_threads)
   const int chunks = m.row_bytes / 16;
   const int64_t i = flat_index() / chunks;
   if (i >= count) return;
-  const int64_t row = ids ? ids[i] - first : first + i, to = i * m.columns;
+  const int64_t row = ids ? ids[i] - first : first + i;
   const int column = static_cast<int>(flat_index() % chunks) * (128 / bits);
-  const auto store = [&](int eight, const float(&values)[8]) {
-    Chunk elements;
-    for (int j = 0; j < 8; ++j) elements.values[j] = values[j];
-    if (const int at = column + 8 * eight; at < m.columns)
-      store_chunk<aligned>(out + to, at, m.columns, elements);
-  };
+  T* const to = out + i * m.columns + column;
+  const int left = m.columns - column;
+  const Groups groups(m);
   if (row < 0 || row >= rows) {
-    const float zeros[8] = {};
-    for (int eight = 0; eight < 16 / bits; ++eight) store(eight, zeros);
+    for (int place = 0; place < 128 / bits && place < left; ++place) to[place] = static_cast<T>(0.0f);
     return;
   }
   const uint8_t* const from = m.codes + row * m.row_bytes + column * bits / 8;
-  widen_chunk<bits>(m, row, column, load_vector(reinterpret_cast<const uint32_t*>(from)), store);
+  const auto chunk = load_vector(reinterpret_cast<const uint32_t*>(from));
+  if constexpr (aligned && sizeof(T) == 2)
+    widen_chunk<bits, T>(m, groups, row, column, chunk, [&](int eight, const Eight& elements) {
+      if (8 * eight < left) store_vector(reinterpret_cast<uint32_t*>(to + 8 * eight), elements);
+    });
+  else
+    for_elements<bits>(m, groups, row, column, chunk, [&](int place, float element) {
+      if (place < left) to[place] = static_cast<T>(element);
+    });
 }
 
 // Magnitudes are ordered as their bits are, NaN above all.

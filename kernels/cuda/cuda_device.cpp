@@ -20,6 +20,11 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
+std::string bus_text(const cudaDeviceProp& properties) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                     properties.pciDeviceID);
+}
+
 [[noreturn]] void no_such_gpu(int index) {
   int visible = 0;
   const cudaError_t result = cudaGetDeviceCount(&visible);
@@ -41,6 +46,8 @@ class CudaGraph final : public Graph {
     cudaGraphExec_t exec;
     check(cudaGraphInstantiate(&exec, recorded, 0), "making a graph");
     exec_.reset(exec);
+    check(cudaGraphUpload(exec, stream),
+          "sending a graph to the GPU");  // else the first replay does, in the middle of a run
   }
   void replay() override { check(cudaGraphLaunch(exec_.get(), stream_), "launching a graph"); }
 
@@ -83,10 +90,7 @@ std::vector<GpuIdentity> identify_gpus() {
   for (size_t index = 0; index < gpus.size(); ++index) {
     cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, static_cast<int>(index)), "asking for the GPU's properties");
-    gpus[index] = {uuid_text(properties.uuid),
-                   fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
-                               properties.pciDeviceID),
-                   {}};
+    gpus[index] = {uuid_text(properties.uuid), bus_text(properties), {}};
   }
   for (size_t index = 0; index < gpus.size(); ++index)
     for (size_t other = 0; other < gpus.size(); ++other) {
@@ -129,6 +133,7 @@ CudaDevice::CudaDevice(int index) {
                 fmt::format("build for it: cmake --preset release -DCMAKE_CUDA_ARCHITECTURES={}{}-real",
                             properties.major, properties.minor));
   uuid_ = uuid_text(properties.uuid);
+  bus_ = bus_text(properties);
   description_ = fmt::format("cuda, {}, {}, {} SMs", properties.name, uuid_, properties.multiProcessorCount);
   cudaStream_t stream;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");

@@ -51,13 +51,16 @@ class CudaDevice : public Device {
 
   device::Stream stream() const { return stream_.get(); }
   std::string uuid() const override { return uuid_; }  // "GPU-" and 32 hexadecimal digits in five groups
+  const std::string& bus() const {
+    return bus_;
+  }  // as GpuIdentity::bus; parts of one GPU (MIG) have the same
 
  private:
   class CudaDownload;
   static constexpr size_t staging_bytes = size_t{4} << 20;
   Staging& next_staging();
 
-  std::string description_, uuid_;
+  std::string description_, uuid_, bus_;
   UniqueHandle<StreamHandle> stream_;
   std::vector<Staging> staging_;
   size_t turn_ = 0;

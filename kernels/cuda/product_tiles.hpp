@@ -111,12 +111,13 @@ class TileProduct {
       if (step < steps) fetch_stage(k_of(step), stage(step));
       device::commit_copies();
     };
+    const auto groups = groups_of_codes();
     for (int step = 0; step < Sizes::depth - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
       device::wait_copies<Sizes::depth - 2>();
       device::synchronize_warp();  // and all lanes have read the stage that the next copy overwrites
       fetch(step + Sizes::depth - 1);
-      const T* const weight = elements_of(stage(step), k_of(step));
+      const T* const weight = elements_of(stage(step), k_of(step), groups);
       const T* const x = reinterpret_cast<const T*>(stage(step) + Sizes::weight_bytes);
       for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, x, k);
     }
@@ -193,8 +194,15 @@ class TileProduct {
       device::copy_async(stage + 16 * i, from, row < o_.n() && column < m.columns);
     });
   }
+  __device__ auto groups_of_codes() const {
+    if constexpr (bits == 16)
+      return 0;
+    else
+      return Groups(o_.codes());
+  }
   // The stage's columns of the weight as elements. Each lane widens what it copied, where all have read the last step's.
-  __device__ const T* elements_of(const std::byte* stage, int k) const {
+  template <typename Groups>
+  __device__ const T* elements_of(const std::byte* stage, int k, const Groups& groups) const {
     if constexpr (bits == 16) {
       return reinterpret_cast<const T*>(stage);
     } else {
@@ -202,11 +210,11 @@ class TileProduct {
       T* const widened = reinterpret_cast<T*>(ring_ + Sizes::depth * Sizes::stage_bytes);
       for_code_chunks(k, [&](int i, int tile_row, int row, int column) {
         const auto chunk = device::load_vector(reinterpret_cast<const uint32_t*>(stage + 16 * i));
-        widen_chunk<bits>(m, row < o_.n() ? row : 0, column, chunk, [&](int eight, const float(&values)[8]) {
-          device::Vector<T> vector;
-          for (int j = 0; j < 8; ++j) vector.values[j] = static_cast<T>(values[j]);
-          device::store_vector(widened + swizzled<step_k>(tile_row, (column - k) / 8 + eight), vector);
-        });
+        widen_chunk<bits, T>(m, groups, row < o_.n() ? row : 0, column, chunk,
+                             [&](int eight, const Eight& elements) {
+                               T* const to = widened + swizzled<step_k>(tile_row, (column - k) / 8 + eight);
+                               device::store_vector(reinterpret_cast<uint32_t*>(to), elements);
+                             });
       });
       device::synchronize_warp();
       return widened;

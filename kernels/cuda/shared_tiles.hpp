@@ -2,7 +2,7 @@
 #pragma once
 
 #include <device/primitives.hpp>
-#include <kernels/tensor/dtype.hpp>
+#include <kernels/cuda/widen.hpp>
 
 namespace maniple::cuda {
 
@@ -37,17 +37,11 @@ __device__ void copy_rows(Float8* tile, const Float8* from, int valid) {
 template <int rows, int columns, typename T>
 __device__ void widen_rows(T* tile, const Float8* codes) {
   for (int i = device::lane_index(); i < rows * columns / 16; i += 32) {
-    const device::Vector<uint32_t> words =
-        device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i);
-    for (int half = 0; half < 2; ++half) {
-      device::Vector<T> wide;
-      for (int j = 0; j < 8; ++j) {
-        Float8 code;
-        code.bits = static_cast<uint8_t>(words.values[2 * half + j / 4] >> j % 4 * 8);
-        wide.values[j] = static_cast<T>(static_cast<float>(code));
-      }
-      device::store_vector(tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half), wide);
-    }
+    widen_e4m3<T>(device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i),
+                  [&](int half, const Eight& eight) {
+                    T* const to = tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half);
+                    device::store_vector(reinterpret_cast<uint32_t*>(to), eight);
+                  });
   }
 }
 

@@ -8,11 +8,12 @@
 namespace maniple {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 20> option_of_field = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> option_of_field = {{
     {"`backend`", "--backend"},
     {"`block_size`", "--block-size"},
     {"`context_size`", "--cp"},
     {"`dtype`", "--dtype"},
+    {"`eager`", "--eager"},
     {"`expert_size`", "--ep"},
     {"`gpu_memory_utilization`", "--gpu-memory-utilization"},
     {"`kv_cache_dtype`", "--kv-cache-dtype"},

@@ -88,6 +88,9 @@ int run_on_all_ranks(const JobTask& task) {
   // Between nodes NCCL registers the buffers of captured steps with the network,
   // and may then wait for ever without a message (NVIDIA/nccl, issue 2389).
   if (options.allow_cross_node_tp) ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
+  // Two communicators on one GPU, a stage's and a tensor group's, need one order of launches (parallel/nccl/nccl_groups.cpp).
+  if (options.engine.pipeline_size > 1 && options.engine.tensor_size > 1)
+    ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   std::optional<StartDeadline> start;
   std::unique_ptr<World> world = join_world(options, start);
   // Never deleted: the last rank waits until the processes of the

@@ -6,10 +6,19 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace maniple {
 
 namespace {
+
+// Another one on every node, also where containers have the same host name.
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -103,7 +112,8 @@ class OpenedNccl final : public NcclApi {
 
   std::optional<Gpu> gpu_of(Device& device) override {
     const auto* gpu = dynamic_cast<cuda::CudaDevice*>(&device);
-    return gpu ? std::optional(Gpu{gpu->uuid(), gpu->stream()}) : std::nullopt;
+    if (!gpu) return std::nullopt;
+    return Gpu{gpu->uuid(), fmt::format("{} {}", boot_id(), gpu->bus()), gpu->stream()};
   }
 
   std::unique_ptr<NcclLane> make_lane(Device& device) override {

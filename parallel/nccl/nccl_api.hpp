@@ -28,6 +28,7 @@ constexpr bool failed(NcclResult result) {
 
 struct Gpu {
   std::string uuid;
+  std::string card;             // the same for parts (MIG) of one GPU, another on every other GPU of any node
   NcclStream stream = nullptr;  // of the device
 };
 

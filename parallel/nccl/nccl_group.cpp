@@ -7,14 +7,17 @@
 
 namespace maniple {
 
-NcclGroup::NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout,
-                     int most_blocks)
-    : api_(api), name_(std::move(name)), timeout_(timeout), rank_(members.rank()), size_(members.size()) {
+void NcclGroup::join(Transport& members, int most_blocks) {
+  constexpr const char* name = "ncclCommInitRankConfig";
   NcclId id{};
   if (rank_ == 0) checked("ncclGetUniqueId", api_.draw_id(id));
   broadcast(members, id, 0);
-  const auto join = [&](NcclComm) { return api_.comm_init(comm_, size_, id, rank_, most_blocks); };
-  finish("ncclCommInitRankConfig", checked("ncclCommInitRankConfig", join(comm_)), Clock::now() + timeout_);
+  const auto begin = [&] {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) refuse_after_abort(name);
+    return checked(name, api_.comm_init(comm_, size_, id, rank_, most_blocks));
+  };
+  finish(name, begin(), Clock::now() + timeout_);
 }
 
 void NcclGroup::run(const char* name, const Call& call, Clock::time_point deadline) {
@@ -39,10 +42,13 @@ void NcclGroup::finish(const char* name, NcclResult result, Clock::time_point de
 
 NcclResult NcclGroup::locked(const char* name, const Call& call) {
   const std::lock_guard lock(mutex_);
-  if (!comm_)
-    fail(ExitCode::fault, "rank {} of the NCCL group of {}: {} after the communicator was aborted", rank_,
-         name_, name);
+  if (!comm_) refuse_after_abort(name);
   return checked(name, call(comm_));
+}
+
+void NcclGroup::refuse_after_abort(const char* name) const {
+  fail(ExitCode::fault, "rank {} of the NCCL group of {}: {} after the communicator was aborted", rank_,
+       name_, name);
 }
 
 NcclResult NcclGroup::state() {
@@ -82,6 +88,7 @@ void NcclGroup::abort() noexcept {
 }
 
 void NcclGroup::abort_comm() noexcept {
+  aborted_ = true;
   if (comm_) abort_ = std::jthread([this, comm = std::exchange(comm_, nullptr)] { api_.comm_abort(comm); });
 }
 

@@ -17,14 +17,16 @@ class NcclGroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Collective over `members`, whose rank 0 draws an id and broadcasts it over `members`. `name` is for
-  // messages: "world ranks 0, 2". Throws Error (fault) when NCCL fails, or a rank has not joined within
-  // `timeout`, which is also the limit of close().
-  // most_blocks: of NCCL's kernels on a GPU; 0: as many as it likes.
-  NcclGroup(NcclApi& api, Transport& members, std::string name, Clock::duration timeout, int most_blocks = 0);
+  // `name` is for messages: "world ranks 0, 2". timeout: of join() and close().
+  NcclGroup(NcclApi& api, const Transport& members, std::string name, Clock::duration timeout)
+      : api_(api), name_(std::move(name)), timeout_(timeout), rank_(members.rank()), size_(members.size()) {}
   ~NcclGroup() { close(); }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
+
+  // Once, collective over `members`, whose rank 0 draws an id and broadcasts it over them. Throws Error (fault) when NCCL fails, a rank
+  // has not joined in time, or this group is aborted meanwhile. most_blocks: of NCCL's kernels on a GPU; 0: as many as it likes.
+  void join(Transport& members, int most_blocks = 0);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -49,6 +51,7 @@ class NcclGroup {
   void run(const char* name, const Call& call, Clock::time_point deadline);
   void finish(const char* name, NcclResult result, Clock::time_point deadline);
   NcclResult locked(const char* name, const Call& call);
+  [[noreturn]] void refuse_after_abort(const char* name) const;
   NcclResult state();
   bool open();
   NcclResult checked(const char* name, NcclResult result);
@@ -62,8 +65,9 @@ class NcclGroup {
   const int size_;
   // NCCL lets two threads use a communicator one after the other; each call under it is short.
   std::mutex mutex_;
-  NcclComm comm_ = nullptr;  // null after the end
-  std::jthread abort_;       // the last member: it uses the others
+  NcclComm comm_ = nullptr;  // null before join() and after the end
+  bool aborted_ = false;
+  std::jthread abort_;  // the last member: it uses the others
 };
 
 }  // namespace maniple

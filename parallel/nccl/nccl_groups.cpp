@@ -25,7 +25,7 @@ std::string version_text(int version) {
 std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<const int> ranks,
                                                Device& device) {
   const std::optional<Gpu> gpu = api_->gpu_of(device);
-  if (!gpu || !carries(members, ranks, gpu->uuid)) return nullptr;
+  if (!gpu || !carries(members, ranks, *gpu)) return nullptr;
   return std::make_unique<NcclCommunicator>(*api_, make_group(members, ranks, 0), gpu->stream);
 }
 
@@ -36,7 +36,7 @@ std::unique_ptr<StageLink> NcclGroups::make_link(Transport& all, std::optional<i
   const std::optional<Gpu> gpu = api_->gpu_of(device);
   std::vector<int> everyone(static_cast<size_t>(all.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  if (!gpu || !carries(all, everyone, gpu->uuid)) return nullptr;
+  if (!gpu || !carries(all, everyone, *gpu) || !orders_launches()) return nullptr;
   const auto pair = [&](int sender, int receiver) {
     const std::vector<int> ranks{sender, receiver};
     SubsetTransport members(all, ranks);
@@ -48,33 +48,51 @@ std::unique_ptr<StageLink> NcclGroups::make_link(Transport& all, std::optional<i
   return std::make_unique<NcclLink>(*api_, std::move(in), std::move(out), rows, device);
 }
 
-bool NcclGroups::carries(Transport& members, std::span<const int> ranks, const std::string& uuid) {
-  const std::string reason = reason_against(members, ranks, uuid);
+bool NcclGroups::carries(Transport& members, std::span<const int> ranks, const Gpu& gpu) {
+  const std::string reason = reason_against(members, ranks, gpu);
   description_ = reason.empty() ? version_text(api_->version())
                                 : fmt::format("GPU tensors through the host ({})", reason);
   return reason.empty();
 }
 
+// Kernels of two communicators on one GPU may wait for each other for ever unless all ranks start them in one order. The program
+// does, and NCCL_LAUNCH_ORDER_IMPLICIT=1 (launch/start) makes NCCL keep it. Source: NCCL user guide, "Using multiple NCCL communicators
+// concurrently".
+bool NcclGroups::orders_launches() {
+  if (groups_.empty()) return true;
+  const bool can = api_->version() >= 22600;
+  description_ +=
+      can ? ", launches in order (NCCL_LAUNCH_ORDER_IMPLICIT)" : ", stages through the host (before 2.26)";
+  return can;
+}
+
 std::shared_ptr<NcclGroup> NcclGroups::make_group(Transport& members, std::span<const int> ranks,
                                                   int most_blocks) {
-  auto group = std::make_shared<NcclGroup>(
-      *api_, members, fmt::format("world ranks {}", fmt::join(ranks, ", ")), timeout, most_blocks);
-  const std::lock_guard lock(mutex_);
-  groups_.push_back(group);
+  auto group = std::make_shared<NcclGroup>(*api_, members,
+                                           fmt::format("world ranks {}", fmt::join(ranks, ", ")), timeout);
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back(group);
+  }
+  group->join(members, most_blocks);
   return group;
 }
 
 // Why the group cannot use NCCL; empty if it can.
-std::string NcclGroups::reason_against(Transport& members, std::span<const int> ranks,
-                                       const std::string& uuid) const {
+std::string NcclGroups::reason_against(Transport& members, std::span<const int> ranks, const Gpu& gpu) const {
   if (choice_ == GpuTransport::nccl) return {};
   if (choice_ == GpuTransport::host) return "as asked";
-  const auto gpus = all_gather_bytes(members, uuid);
-  for (auto gpu = gpus.begin(); gpu != gpus.end(); ++gpu)
-    if (const auto same = std::find(gpu + 1, gpus.end(), *gpu); same != gpus.end())
-      return fmt::format("ranks {} and {} share a GPU", ranks[gpu - gpus.begin()],
-                         ranks[same - gpus.begin()]);
-  return {};
+  const auto two_ranks_with = [&](const std::string& mine, const char* what) -> std::string {
+    const auto all = all_gather_bytes(members, mine);
+    for (auto one = all.begin(); one != all.end(); ++one)
+      if (const auto same = std::find(one + 1, all.end(), *one); same != all.end())
+        return fmt::format("ranks {} and {} {}", ranks[one - all.begin()], ranks[same - all.begin()], what);
+    return {};
+  };
+  std::string reason = two_ranks_with(gpu.uuid, "share a GPU");
+  if (reason.empty() && api_->version() < 23000)
+    reason = two_ranks_with(gpu.card, "have parts of one GPU, which NCCL before 2.30 refuses");
+  return reason;
 }
 
 void NcclGroups::abort() noexcept {

@@ -23,12 +23,12 @@ class NcclGroups {
     if (choice_ != GpuTransport::host) api_->open();
   }
   // Collective over `members`, the world ranks `ranks`. Null on all members where NCCL does not carry their
-  // tensors: they are not on GPUs, two members share a GPU (NCCL refuses that), or the choice is
-  // GpuTransport::host. This object must outlive the group.
+  // tensors: they are not on GPUs, two members share a GPU or, before NCCL 2.30, have parts of one (NCCL refuses that), or the choice
+  // is GpuTransport::host. This object must outlive the group.
   std::unique_ptr<Communicator> make(Transport& members, std::span<const int> ranks, Device& device);
 
   // Collective over `all`, the world. The link of a rank to the stages before and after it (world ranks; absent at the ends).
-  // Null on all ranks where NCCL does not carry their tensors, as for make().
+  // Null on all ranks where NCCL does not carry their tensors, as for make(), and before NCCL 2.26 beside groups.
   std::unique_ptr<StageLink> make_link(Transport& all, std::optional<int> previous, std::optional<int> next,
                                        const StageRows& rows, Device& device);
 
@@ -41,9 +41,11 @@ class NcclGroups {
 
  private:
   // Whether NCCL carries the members' tensors; sets the description.
-  bool carries(Transport& members, std::span<const int> ranks, const std::string& uuid);
+  bool carries(Transport& members, std::span<const int> ranks, const Gpu& gpu);
+  // Whether NCCL keeps the order of launches on a device with several communicators; adds to the description.
+  bool orders_launches();
   std::shared_ptr<NcclGroup> make_group(Transport& members, std::span<const int> ranks, int most_blocks);
-  std::string reason_against(Transport& members, std::span<const int> ranks, const std::string& uuid) const;
+  std::string reason_against(Transport& members, std::span<const int> ranks, const Gpu& gpu) const;
 
   const std::shared_ptr<NcclApi> api_;
   const GpuTransport choice_;

@@ -44,7 +44,9 @@ std::string fault_of(const std::function<void()>& f) {
 struct Rank {
   Rank(FakeNccl& nccl, Transport& members, NcclGroup::Clock::duration patience = 60s)
       : group(std::make_shared<NcclGroup>(nccl, members, "world ranks 4, 7", patience)),
-        communicator(nccl, group, nullptr) {}
+        communicator(nccl, group, nullptr) {
+    group->join(members);
+  }
 
   std::shared_ptr<NcclGroup> group;
   NcclCommunicator communicator;
@@ -224,8 +226,9 @@ struct Choice {
 };
 
 // gpus: of each rank, by name.
-Choice choose(GpuTransport transport, const std::vector<std::string>& gpus) {
+Choice choose(GpuTransport transport, const std::vector<std::string>& gpus, int version = 22809) {
   const auto nccl = std::make_shared<FakeNccl>();
+  nccl->set_version(version);
   Choice choice;
   run_transports(static_cast<int>(gpus.size()), [&](Transport& members) {
     CpuDevice device(gpus[members.rank()]);
@@ -248,6 +251,32 @@ TEST(NcclGroups, TheHostWhereRanksShareAGpu) {
   const Choice choice = choose(GpuTransport::automatic, {"GPU-a", "GPU-b", "GPU-b"});
   EXPECT_FALSE(choice.nccl);
   EXPECT_EQ(choice.description, "GPU tensors through the host (ranks 10 and 20 share a GPU)");
+}
+
+TEST(NcclGroups, TheHostWherePartsOfAGpuAreRefused) {
+  const std::vector<std::string> parts{"GPU-a/1", "GPU-b", "GPU-a/2"};
+  const Choice old = choose(GpuTransport::automatic, parts, 22907);
+  EXPECT_FALSE(old.nccl);
+  EXPECT_EQ(
+      old.description,
+      "GPU tensors through the host (ranks 0 and 20 have parts of one GPU, which NCCL before 2.30 refuses)");
+  EXPECT_TRUE(choose(GpuTransport::automatic, parts, 23000).nccl);
+}
+
+TEST(NcclGroups, AGroupThatIsBeingFormedCanBeAborted) {
+  const auto nccl = std::make_shared<FakeNccl>();
+  nccl->let_join(0);
+  NcclGroups groups(nccl, GpuTransport::automatic);
+  const std::jthread health([&] {
+    while (std::ranges::count(nccl->log(), "init 0") == 0) std::this_thread::yield();
+    groups.abort();
+  });
+  run_transports(1, [&](Transport& alone) {
+    CpuDevice device("GPU-a");
+    const std::vector<int> ranks{0};
+    EXPECT_THAT(fault_of([&] { groups.make(alone, ranks, device); }),
+                HasSubstr("after the communicator was aborted"));
+  });
 }
 
 TEST(NcclGroups, WhateverWasAskedFor) {

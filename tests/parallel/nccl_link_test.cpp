@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <kernels/cpu/cpu_device.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
+#include <parallel/subset_transport.hpp>
 #include <support/fake_nccl.hpp>
 #include <support/thread_world.hpp>
 
@@ -140,6 +141,26 @@ TEST(NcclLink, IsNotMadeWhereRanksShareAGpuOrAreAskedToUseTheHost) {
              absent("GPU tensors through the host (ranks 0 and 1 share a GPU)"), true);
   run_stages(2, std::make_shared<FakeNccl>(), absent("GPU tensors through the host (as asked)"), false,
              GpuTransport::host);
+}
+
+TEST(NcclLink, BesideATensorGroupNeedsAnNcclThatKeepsTheOrderOfLaunches) {
+  for (const int version : {22505, 22602}) {
+    const auto nccl = std::make_shared<FakeNccl>();
+    nccl->set_version(version);
+    run_ranks(2, [&](World& world) {
+      CpuDevice device(fmt::format("GPU {}", world.rank()));
+      NcclGroups groups(nccl, GpuTransport::automatic);
+      const std::vector<int> mine{world.rank()};
+      SubsetTransport alone(world.transport(), mine);
+      const auto tensor = groups.make(alone, mine, device);
+      const auto link =
+          groups.make_link(world.transport(), world.rank() == 0 ? std::nullopt : std::optional(0),
+                           world.rank() == 1 ? std::nullopt : std::optional(1), largest, device);
+      EXPECT_EQ(link != nullptr, version >= 22600);
+      EXPECT_EQ(groups.description(), link ? "NCCL 2.26.2, launches in order (NCCL_LAUNCH_ORDER_IMPLICIT)"
+                                           : "NCCL 2.25.5, stages through the host (before 2.26)");
+    });
+  }
 }
 
 // An abort ends the wait for a stage that never sends; the health thread sees the fault of any link.

@@ -444,6 +444,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded, u
   *graph = new CUgraphExec_st{recorded->operations};
   return told(gpu().broken);
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t) {
+  const auto held = alone();
+  return told(graph ? gpu().broken : cudaErrorInvalidValue);
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   const auto held = alone();
   for (const Operation& operation : graph->operations)

@@ -185,7 +185,9 @@ void FakeNccl::open() {
 }
 
 std::optional<Gpu> FakeNccl::gpu_of(Device& device) {
-  return device.shares_host_memory() ? std::optional(Gpu{device.description(), nullptr}) : std::nullopt;
+  if (!device.shares_host_memory()) return std::nullopt;
+  const std::string uuid = device.description();
+  return Gpu{uuid, uuid.substr(0, uuid.find('/')), nullptr};
 }
 
 namespace {

@@ -50,10 +50,12 @@ class FakeNccl : public NcclApi {
   std::vector<std::string> log() const;
 
   void open() override;
-  std::optional<Gpu> gpu_of(Device& device) override;  // its description is the UUID
+  std::optional<Gpu> gpu_of(
+      Device& device) override;  // its description is the UUID; in "GPU-a/1" GPU-a is the card
+  void set_version(int version) { version_ = version; }
   // Without streams calls run at once: a lane has nothing to order.
   std::unique_ptr<NcclLane> make_lane(Device& device) override;
-  int version() override { return 22809; }
+  int version() override { return version_; }
   std::string describe(NcclResult result, NcclComm comm) override;
   NcclResult draw_id(NcclId& id) override;
   NcclResult comm_init(NcclComm& comm, int size, const NcclId& id, int rank, int most_blocks) override;
@@ -102,6 +104,7 @@ class FakeNccl : public NcclApi {
   std::vector<std::unique_ptr<ncclComm>> comms_;
   std::map<NcclId, std::atomic<NcclResult>> states_;  // of all communicators of an id in this process
   int ranks_that_join_ = 1 << 20;
+  int version_ = 22809;
   std::atomic<bool> finalize_ends_ = true;
   std::atomic<bool> abort_ends_ = true;
 };

@@ -1,6 +1,10 @@
 #include <device/launch.hpp>
 #include <kernels/cuda/device/cuda_check.hpp>
 
+#include <map>
+#include <unordered_map>
+#include <utility>
+
 namespace maniple::device {
 
 namespace {
@@ -11,22 +15,31 @@ dim3 dimensions(Grid grid) {
   return {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)};
 }
 
-// Called before a launch and before the occupancy query.
-// Never lowers the size: captured graphs may need more.
-void reserve_shared_memory(const void* kernel, size_t bytes) {
-  if (bytes <= usual_shared_bytes) return;
-  cudaFuncAttributes attributes;
-  cuda::check(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel's attributes");
-  if (static_cast<size_t>(attributes.maxDynamicSharedSizeBytes) >= bytes) return;
-  cuda::check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-      "reserving shared memory");
+// What was asked of the driver for a kernel: it answers the same each time, and slowly.
+struct Known {
+  size_t reserved = usual_shared_bytes;
+  std::map<std::pair<int, size_t>, int> resident;  // by threads and bytes
+};
+Known& known(const void* kernel) {
+  static std::unordered_map<const void*, Known> kernels;  // a process has one thread that launches
+  return kernels[kernel];
 }
 
-}  // namespace
+void set_attribute(const void* kernel, cudaFuncAttribute attribute, size_t value) {
+  cuda::check(cudaFuncSetAttribute(kernel, attribute, static_cast<int>(value)), "reserving shared memory");
+}
 
-int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
-  reserve_shared_memory(kernel, shared_bytes);
+// Called before a launch and before the occupancy query, which assumes the largest carveout: the driver may choose a smaller one.
+// Never lowers the size: captured graphs may need more.
+void reserve_shared_memory(const void* kernel, size_t bytes) {
+  size_t& reserved = known(kernel).reserved;
+  if (bytes <= reserved) return;
+  set_attribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  set_attribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  reserved = bytes;
+}
+
+int ask_for_resident_blocks(const void* kernel, int threads, size_t shared_bytes) {
   int device = 0, multiprocessors = 0, blocks = 0;
   cuda::check(cudaGetDevice(&device), "asking for the device");
   cuda::check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
@@ -35,6 +48,15 @@ int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
               "counting the blocks that fit");
   require(blocks > 0, "a kernel needs more shared memory than this GPU has");
   return blocks * multiprocessors;
+}
+
+}  // namespace
+
+int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
+  reserve_shared_memory(kernel, shared_bytes);
+  int& blocks = known(kernel).resident[{threads, shared_bytes}];
+  if (blocks == 0) blocks = ask_for_resident_blocks(kernel, threads, shared_bytes);
+  return blocks;
 }
 
 void launch_kernel(const void* kernel, Grid grid, int threads, size_t shared_bytes, Stream stream,

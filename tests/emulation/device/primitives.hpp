@@ -14,6 +14,7 @@
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
+#define DEVICE_ROLLED
 
 namespace maniple::device {
 
@@ -185,6 +186,20 @@ uint32_t packed_pair(float low, float high) {
 }
 
 // --- arithmetic ---
+template <typename T>
+uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  float x[2], y[2];
+  unpack_pair<T>(a, x[0], x[1]);
+  unpack_pair<T>(b, y[0], y[1]);
+  return packed_pair<T>(x[0] * y[0], x[1] * y[1]);
+}
+inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t chosen = 0;
+  for (int i = 0; i < 4; ++i)
+    chosen |= static_cast<uint32_t>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  return chosen;
+}
 inline float fast_exp2(float x) { return std::exp2(x); }
 
 }  // namespace maniple::device
