@@ -231,8 +231,8 @@ class Decode {
 
   // Zeros after the context: a position that no token wrote may hold NaN, which a weight of zero would keep.
   __device__ void fetch_tile(const Part& part, int position, int page, int step) {
-    const int64_t row =
-        (static_cast<int64_t>(page) * a_.kv_heads + part.kv_head) * a_.block_size + position % a_.block_size;
+    const int64_t row = (static_cast<int64_t>(page) * a_.kv_heads + part.kv_head) * a_.block_size +
+                        place_in_block(a_, position);
     copy_rows<tile_keys, dims>(ring_ + step % Tiles::depth * Tiles::tile,
                                static_cast<const Kept*>(step % 2 == 0 ? a_.keys : a_.values) + row * dims,
                                part.context - position);

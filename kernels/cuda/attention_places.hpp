@@ -12,6 +12,11 @@ __device__ inline const int32_t* block_table(const AttentionArguments& a, int se
   return a.block_tables + static_cast<int64_t>(a.seats[sequence]) * a.table_width;
 }
 
+// Block sizes are powers of two, and a division takes longer than the rest of a tile's addresses.
+__device__ inline int place_in_block(const AttentionArguments& a, int position) {
+  return position & (a.block_size - 1);
+}
+
 // The row of queries and out that belongs to a query head of a token.
 __device__ inline int64_t query_row(const AttentionArguments& a, int token, int head) {
   const int each = a.query_heads / a.owners;  // heads of an owner lie together

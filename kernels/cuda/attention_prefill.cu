@@ -41,23 +41,29 @@ struct Rows {
   const int32_t* table;
   int kv_head;
   int group;
-  int first_token;  // of the sequence
+  uint32_t of_group;  // 2^32 / group, rounded up, for quotients in tiles
+  int first_token;    // of the sequence
   int past;
   int context;
-  int count;  // of the sequence
-  int first;  // of the block
+  int count;        // of the sequence
+  int first;        // of the block
+  int block_shift;  // position >> this is the block of the table
 };
 __device__ Rows rows_of(const AttentionArguments& a, int sequence, int block, int kv_head, int rows) {
   const int group = a.query_heads / a.kv_heads, first_token = a.query_starts[sequence];
   const int queries = a.query_starts[sequence + 1] - first_token;
+  int block_shift = 0;
+  while (1 << block_shift < a.block_size) ++block_shift;
   return {block_table(a, sequence),
           kv_head,
           group,
+          0xffffffffu / static_cast<uint32_t>(group) + 1,
           first_token,
           a.past_lengths[sequence],
           a.past_lengths[sequence] + queries,
           queries * group,
-          (block - first_block(a, sequence, rows)) * rows};
+          (block - first_block(a, sequence, rows)) * rows,
+          block_shift};
 }
 
 template <typename T, typename Kept, int dims, int row_tiles>
@@ -72,9 +78,7 @@ class Prefill {
 
   __device__ Prefill(const AttentionArguments& a)
       : a_(a),
-        queries_(reinterpret_cast<T*>(shared_memory())),
-        stages_(queries_ + Sizes::rows * dims),
-        rows_(*reinterpret_cast<Rows*>(queries_ + Sizes::elements)),
+        rows_(*reinterpret_cast<Rows*>(queries() + Sizes::elements)),
         row_index_(reinterpret_cast<int*>(&rows_ + 1)) {
     const int block = grid_size().x - 1 - block_index().x;  // later rows have more work, so they start first
     const int sequence = sequence_of(a, block, Sizes::rows);
@@ -113,7 +117,14 @@ class Prefill {
   }
 
  private:
-  __device__ int position_of(int row) const { return rows_.past + row / rows_.group; }
+  // In shared memory, whose address is a constant: no register holds it.
+  __device__ static T* queries() { return reinterpret_cast<T*>(shared_memory()); }
+  __device__ static T* stages() { return queries() + Sizes::rows * dims; }
+  // Exact where row * group is below 2^32. A group of one has no reciprocal of 32 bits.
+  __device__ int position_of(int row) const {
+    return rows_.past +
+           (rows_.of_group == 0 ? row : static_cast<int>(static_cast<uint64_t>(row) * rows_.of_group >> 32));
+  }
   // In queries and out.
   __device__ int64_t row_of(int row) const { return row_index_[row - rows_.first]; }
 
@@ -123,7 +134,7 @@ class Prefill {
       const int row = rows_.first + chunk / chunks;
       const bool valid = row < rows_.count;
       copy_async(
-          queries_ + swizzled<dims>(chunk / chunks, chunk % chunks),
+          queries() + swizzled<dims>(chunk / chunks, chunk % chunks),
           static_cast<const T*>(a_.queries) + row_of(valid ? row : rows_.first) * dims + chunk % chunks * 8,
           valid);
     }
@@ -145,37 +156,38 @@ class Prefill {
   __device__ int quarter_begin(int tile) const { return tile_begin(tile) + warp_index() * quarter; }
   __device__ int page_of(int tile) const {
     const int position = quarter_begin(tile);
-    return position < rows_.context ? rows_.table[position / a_.block_size] : 0;
+    return position < rows_.context ? rows_.table[position >> rows_.block_shift] : 0;
   }
   // Zeros after the context: a position that no token wrote may hold NaN, which a weight of zero would keep.
   __device__ void copy_keys_and_values(int tile, int page) {
-    const int position = quarter_begin(tile);
+    const int lane = computed_here(lane_index()), warp = computed_here(warp_index());
+    const int position = tile_begin(tile) + warp * quarter;
     const int64_t from = ((static_cast<int64_t>(page) * a_.kv_heads + rows_.kv_head) * a_.block_size +
-                          position % a_.block_size) *
+                          place_in_block(a_, position)) *
                          dims;
-    Kept* const to = kept(tile) + warp_index() * quarter * dims;
-    copy_rows<quarter, dims>(to, static_cast<const Kept*>(a_.keys) + from, rows_.context - position);
+    Kept* const to = kept(tile) + warp * quarter * dims;
+    copy_rows<quarter, dims>(to, static_cast<const Kept*>(a_.keys) + from, rows_.context - position, lane);
     copy_rows<quarter, dims>(to + Sizes::keys * dims, static_cast<const Kept*>(a_.values) + from,
-                             rows_.context - position);
+                             rows_.context - position, lane);
     commit_copies();
   }
   // Each warp widens the quarter that it copied.
   __device__ void widen(int tile) {
     for (int first = warp_index() * quarter * dims; first < Sizes::stage; first += Sizes::keys * dims)
-      widen_rows<quarter, dims>(stages_ + first, kept(tile) + first);
+      widen_rows<quarter, dims>(stages() + first, kept(tile) + first);
     synchronize_block();
   }
   // A stage as it is in the cache.
   __device__ Kept* kept(int tile) const {
-    return reinterpret_cast<Kept*>(stages_ + (codes ? Sizes::stage : 0)) + tile % 2 * Sizes::stage;
+    return reinterpret_cast<Kept*>(stages() + (codes ? Sizes::stage : 0)) + tile % 2 * Sizes::stage;
   }
 
   __device__ void attend(WarpAttention<T, dims, row_tiles>& attention, int tile, int warp_row) const {
     const int begin = tile_begin(tile), last = warp_row + 16 * row_tiles - 1;
     if (begin > position_of(last < rows_.count ? last : rows_.count - 1)) return;
-    const T* const stage = stages_ + (codes ? 0 : tile % 2 * Sizes::stage);
+    const T* const stage = stages() + (codes ? 0 : tile % 2 * Sizes::stage);
     float scores[row_tiles][Sizes::keys / 8][4] = {};
-    attention.template score<Sizes::keys>(scores, queries_ + (warp_row - rows_.first) * dims, stage);
+    attention.template score<Sizes::keys>(scores, queries() + (warp_row - rows_.first) * dims, stage);
     if (begin + Sizes::keys > position_of(warp_row) + 1) mask(scores, begin, warp_row);
     attention.template weigh<Sizes::keys>(scores, a_.scale * log2_e);
     attention.template add_values<Sizes::keys>(scores, stage + Sizes::keys * dims);
@@ -218,7 +230,6 @@ class Prefill {
   }
 
   const AttentionArguments& a_;
-  T *queries_, *stages_;
   Rows& rows_;
   int* row_index_;  // of queries and out, for each row of the block
 };

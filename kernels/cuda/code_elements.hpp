@@ -84,32 +84,37 @@ __device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
   return in_last_bits(word >> place * bits % 32 & 15u);
 }
 
-// Calls store(i, the i-th eight elements of T) for the sixteen bytes of codes that begin at a column of a row.
+// Calls f(widen) for sixteen bytes of codes from a column on, in any rows. widen(row, chunk, store) calls store(i, the i-th eight
+// elements of T). What depends on the format and the group alone is decided once.
 template <int bits, typename T, typename F>
-__device__ void widen_chunk(const CodeMatrix& m, const Groups& groups, int64_t row, int column,
-                            const device::Vector<uint32_t>& chunk, F store) {
+__device__ void with_widening(const CodeMatrix& m, const Groups& groups, int column, F f) {
   const int group = groups.of(column);
-  if (groups.of(column + 128 / bits - 1) != group) {
-    Eight elements{};
-    return for_elements<bits>(m, groups, row, column, chunk, [&](int place, float element) {
-      append<T>(elements, element);
-      if (place % 8 == 7) store(place / 8, elements);
+  if (groups.of(column + 128 / bits - 1) != group)
+    return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
+      Eight elements{};
+      for_elements<bits>(m, groups, row, column, chunk, [&](int place, float element) {
+        append<T>(elements, element);
+        if (place % 8 == 7) store(place / 8, elements);
+      });
     });
-  }
+  if (bits == 8 && m.e4m3 && !m.scaled)
+    return f([](int64_t, const device::Vector<uint32_t>& chunk, auto store) { widen_e4m3<T>(chunk, store); });
   if (bits == 8 && m.e4m3)
-    return m.scaled ? widen_scaled_e4m3<T>(chunk, scale_of(m, row, group), store)
-                    : widen_e4m3<T>(chunk, store);
-  const GroupFactors factors = factors_of(m, row, group);
-  for (int eight = 0; eight < 16 / bits; ++eight) {
-    Eight elements;
-    for (int i = 0; i < 4; ++i) {
-      const auto value = [&](int place) {
-        return (integer_at<bits>(chunk, 8 * eight + place) - factors.zero) * factors.scale;
-      };
-      elements.values[i] = device::packed_pair<T>(value(2 * i), value(2 * i + 1));
+    return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
+      widen_scaled_e4m3<T>(chunk, scale_of(m, row, group), store);
+    });
+  f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
+    const GroupFactors factors = factors_of(m, row, group);
+    const auto value = [&](int place) {
+      return (integer_at<bits>(chunk, place) - factors.zero) * factors.scale;
+    };
+    for (int eight = 0; eight < 16 / bits; ++eight) {
+      Eight elements;
+      for (int i = 0; i < 4; ++i)
+        elements.values[i] = device::packed_pair<T>(value(8 * eight + 2 * i), value(8 * eight + 2 * i + 1));
+      store(eight, elements);
     }
-    store(eight, elements);
-  }
+  });
 }
 
 template <int bits>

@@ -30,8 +30,10 @@ __global__ void __launch_bounds__(flat_threads)
   const uint8_t* const from = m.codes + row * m.row_bytes + column * bits / 8;
   const auto chunk = load_vector(reinterpret_cast<const uint32_t*>(from));
   if constexpr (aligned && sizeof(T) == 2)
-    widen_chunk<bits, T>(m, groups, row, column, chunk, [&](int eight, const Eight& elements) {
-      if (8 * eight < left) store_vector(reinterpret_cast<uint32_t*>(to + 8 * eight), elements);
+    with_widening<bits, T>(m, groups, column, [&](auto widen) {
+      widen(row, chunk, [&](int eight, const Eight& elements) {
+        if (8 * eight < left) store_vector(reinterpret_cast<uint32_t*>(to + 8 * eight), elements);
+      });
     });
   else
     for_elements<bits>(m, groups, row, column, chunk, [&](int place, float element) {

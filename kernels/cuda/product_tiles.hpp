@@ -178,21 +178,15 @@ class TileProduct {
     }
   }
 
-  // Calls f(sixteen bytes of the stage, row of the weight, first column) for this lane's part of the codes.
-  template <typename F>
-  __device__ void for_code_chunks(int k, F f) const {
-    constexpr int codes = 128 / bits, chunks = step_k / codes;
-    for (int turn = 0; turn < columns * chunks / 32; ++turn) {
-      const int i = 32 * turn + device::lane_index();
-      f(i, i / chunks, column_of(i / chunks), k + i % chunks * codes);
-    }
-  }
   __device__ void fetch_codes(int k, std::byte* stage) const {
     const CodeMatrix m = o_.codes();
-    for_code_chunks(k, [&](int i, int, int row, int column) {
+    constexpr int codes = 128 / bits, chunks = step_k / codes;
+    for (int turn = 0; turn < columns * chunks / 32; ++turn) {
+      const int i = 32 * turn + device::lane_index(), row = column_of(i / chunks),
+                column = k + i % chunks * codes;
       const uint8_t* const from = m.codes + static_cast<int64_t>(row) * m.row_bytes + column * bits / 8;
       device::copy_async(stage + 16 * i, from, row < o_.n() && column < m.columns);
-    });
+    }
   }
   __device__ auto groups_of_codes() const {
     if constexpr (bits == 16)
@@ -208,13 +202,18 @@ class TileProduct {
     } else {
       const CodeMatrix m = o_.codes();
       T* const widened = reinterpret_cast<T*>(ring_ + Sizes::depth * Sizes::stage_bytes);
-      for_code_chunks(k, [&](int i, int tile_row, int row, int column) {
-        const auto chunk = device::load_vector(reinterpret_cast<const uint32_t*>(stage + 16 * i));
-        widen_chunk<bits, T>(m, groups, row < o_.n() ? row : 0, column, chunk,
-                             [&](int eight, const Eight& elements) {
-                               T* const to = widened + swizzled<step_k>(tile_row, (column - k) / 8 + eight);
-                               device::store_vector(reinterpret_cast<uint32_t*>(to), elements);
-                             });
+      constexpr int codes = 128 / bits, chunks = step_k / codes;
+      const int lane = device::lane_index(), place = lane % chunks;
+      with_widening<bits, T>(m, groups, k + place * codes, [&](auto widen) {
+        for (int i = lane; i < columns * chunks; i += 32) {
+          const int tile_row = i / chunks, row = column_of(tile_row);
+          widen(row < o_.n() ? row : 0,
+                device::load_vector(reinterpret_cast<const uint32_t*>(stage + 16 * i)),
+                [&](int eight, const Eight& elements) {
+                  T* const to = widened + swizzled<step_k>(tile_row, place * codes / 8 + eight);
+                  device::store_vector(reinterpret_cast<uint32_t*>(to), elements);
+                });
+        }
       });
       device::synchronize_warp();
       return widened;

@@ -34,6 +34,12 @@ __device__ inline Grid grid_size() {
   return {static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), static_cast<int>(gridDim.z)};
 }
 
+// The same number, of which the compiler keeps nothing in registers from an earlier place: for loops that have none left.
+__device__ inline int computed_here(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 // --- memory ---
 // The dynamic shared memory of the block, 128-byte aligned; undefined at the start.
 __device__ inline std::byte* shared_memory() {

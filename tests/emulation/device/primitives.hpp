@@ -30,6 +30,8 @@ inline int warp_index() { return thread_index() / 32; }
 inline Grid block_index() { return emulation::block_index(); }
 inline Grid grid_size() { return emulation::grid_size(); }
 
+inline int computed_here(int number) { return number; }
+
 // --- memory ---
 inline std::byte* shared_memory() { return emulation::shared_memory(); }
 template <typename T>

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Counts instructions in the machine code of the kernels: what a source cannot show, and what no test without a GPU measures.
+
+usage: machine_code.py CUOBJDUMP OBJECT...     exit 1 where a budget is missed, 77 without nvdisasm, which stands beside cuobjdump or in PATH.
+A tile loop is an innermost loop that copies (LDGSTS) and multiplies on tensor cores (HMMA). None may use local memory (LDL, STL) or
+divide (I2F, MUFU.RCP); the budgets below are instructions of one pass."""
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+# Kernel instance -> most instructions of a pass: a step of a product (4 KiB of weight, 64 rows: half), a tile of attention.
+STEPS = {
+    "skinny_product<bf16, 8, 32, true>": 120,
+    "skinny_product<bf16, 32, 32, true>": 185,
+    "skinny_product<bf16, 64, 64, true>": 215,
+    "decode<bf16, bf16, 128>": 380,
+    "prefill<bf16, bf16, 128, 2>": 1360,
+}
+# Kernel instance, way through the loop that widens codes -> most instructions of a lane for sixteen bytes.
+WIDENINGS = {
+    ("code_product<bf16, 8, 8>", "integers"): 112,
+    ("code_product<bf16, 8, 8>", "e4m3"): 84,
+    ("code_product<bf16, 8, 8>", "e4m3 with a scale"): 146,
+    ("code_product<bf16, 4, 8>", "integers"): 232,
+}
+
+
+def functions(cuobjdump, path):
+    """{(name, architecture): [(address, instruction)]}"""
+    text = subprocess.run([cuobjdump, "-sass", path], capture_output=True, text=True, check=True).stdout
+    found, architecture, name = {}, "", ""
+    for line in text.splitlines():
+        if match := re.match(r"\s*code for (sm_\d+)", line):
+            architecture = match[1]
+        elif match := re.match(r"\s*Function : (\S+)", line):
+            name = match[1]
+        elif name and (match := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line)):
+            found.setdefault((name, architecture), []).append((int(match[1], 16), match[2]))
+    readable = subprocess.run(["c++filt"], input="\n".join(key[0] for key in found), capture_output=True, text=True, check=True).stdout.split("\n")
+    return {(short(name), key[1]): code for (key, code), name in zip(found.items(), readable)}
+
+
+def short(name):
+    name = re.sub(r"maniple::cuda::\(anonymous namespace\)::|maniple::|^void ", "", name)
+    return re.sub(r"\(.*$", "", name).replace("__nv_bfloat16", "bf16").replace("__half", "fp16")
+
+
+def operation(instruction):
+    return re.sub(r"^@!?U?P\w+ ", "", instruction).split()[0]
+
+
+def branch(instruction):
+    """(target, whether it may fall through), or None"""
+    match = re.match(r"(@!?U?P\w+ )?BRA\S*\s+(?:\S+,\s*)?`?\(?(0x[0-9a-f]+)", instruction)
+    return match and (int(match[2], 16), match[1] is not None or "DIV" in instruction)
+
+
+def loops(code):
+    """Slices [head, back edge] of the code."""
+    place = {address: k for k, (address, _) in enumerate(code)}
+    for k, (address, instruction) in enumerate(code):
+        jump = branch(instruction)
+        if jump and jump[0] <= address and jump[0] in place:
+            yield place[jump[0]], k
+
+
+def counted(code, loop):
+    return collections.Counter(operation(i).split(".")[0] for _, i in code[loop[0]:loop[1] + 1])
+
+
+def tile_loop(code):
+    """The smallest loop that copies and multiplies; None without one."""
+    tiles = [loop for loop in loops(code) if (c := counted(code, loop))["HMMA"] and c["LDGSTS"]]
+    return min(tiles, key=lambda loop: loop[1] - loop[0], default=None)
+
+
+def ways(code, loop):
+    """{kind: fewest instructions} of the ways through a loop that widens, without turns of inner loops."""
+    place = {address: k for k, (address, _) in enumerate(code)}
+    head, end = loop
+    best, states = {}, {head: {(0, 0, 0): 0}}  # HMUL2, F2FP, FADD -> instructions so far
+    for k in range(head, end + 1):
+        instruction = code[k][1]
+        op = operation(instruction)
+        arrived = collections.defaultdict(lambda: 1 << 30)
+        for (hmul, pack, add), length in states.pop(k, {}).items():
+            key = (min(hmul + op.startswith("HMUL2"), 8), min(pack + op.startswith("F2FP"), 8), min(add + op.startswith("FADD"), 16))
+            arrived[key] = min(arrived[key], length + 1)
+        jump = branch(instruction)
+        follows = [k + 1] if not jump else ([k + 1] if jump[1] else []) + [place[jump[0]]] * (jump[0] > code[k][0])
+        if k == end:
+            for (hmul, pack, add), length in arrived.items():
+                kind = "e4m3 with a scale" if hmul == pack == 8 else "e4m3" if hmul == 8 and pack == 0 else \
+                       "integers" if pack == 8 and add == 16 and hmul == 0 else None
+                if kind:
+                    best[kind] = min(best.get(kind, length), length)
+            break
+        for follower in follows:
+            to = states.setdefault(follower, {})
+            for key, length in arrived.items():
+                to[key] = min(to.get(key, 1 << 30), length)
+    return best
+
+
+def widenings(code):
+    """ways() of the shortest loops that widen: over the chunks of a step."""
+    best = {}
+    for loop in loops(code):
+        if counted(code, loop)["STS"] and not counted(code, loop)["HMMA"]:
+            for kind, length in ways(code, loop).items():
+                best[kind] = min(best.get(kind, length), length)
+    return best
+
+
+def main(cuobjdump, objects):
+    os.environ["PATH"] += os.pathsep + os.path.dirname(os.path.abspath(cuobjdump))
+    if not shutil.which("nvdisasm"):
+        print("skipped: no nvdisasm")
+        return 77
+    missed, seen = [], set()
+
+    def check(name, what, number, most):
+        print(f"{name}: {what} {number}" + (f" of {most}" if most else ""))
+        if number > most:
+            missed.append(f"{name}: {what} {number}, at most {most}")
+
+    for path in objects:
+        if not re.search("attention_decode|attention_prefill|dequant_gemm|grouped_gemm|skinny_gemm", os.path.basename(path)):
+            continue
+        for (name, architecture), code in functions(cuobjdump, path).items():
+            loop = tile_loop(code)
+            if not loop:
+                continue
+            full = f"{name} {architecture}"
+            counts = counted(code, loop)
+            for banned in ("LDL", "STL", "I2F"):
+                if counts[banned]:
+                    check(full, f"{banned} in its tile loop", counts[banned], 0)
+            if sum("MUFU.RCP" in i for _, i in code[loop[0]:loop[1] + 1]):
+                check(full, "MUFU.RCP in its tile loop", 1, 0)
+            if name in STEPS:
+                seen.add(name)
+                check(full, "instructions of a pass", loop[1] - loop[0] + 1, STEPS[name])
+            kinds = [kind for of, kind in WIDENINGS if of == name]
+            if kinds:
+                found = widenings(code)
+                for kind in kinds:
+                    if kind in found:
+                        seen.add((name, kind))
+                        check(full, f"instructions for sixteen bytes, {kind}", found[kind], WIDENINGS[name, kind])
+    missed += [f"not found: {wanted}" for wanted in [*STEPS, *WIDENINGS] if wanted not in seen]
+    for line in missed:
+        print("MISSED", line, file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
