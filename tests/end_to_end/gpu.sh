@@ -84,18 +84,17 @@ context() {
   as_on_cpus tiny-qwen3-kv1 2 "${cuda[@]}" --tp 2 --cp 2
   ((gpus < 2)) || as_on_cpus tiny-qwen3-kv1 2 "${over_nccl[@]}" --cp 2
 }
-drill() { # SIGNAL: tells nothing of a program that computes wrongly
-  local rank
+drill() { # SIGNAL RANK: tells nothing of a program that computes wrongly
   ((failures == 0)) || return
-  for rank in 0 1; do
-    hurt "$1" $rank "${cuda[@]}" --tp 2
-    ((gpus < 2)) || hurt "$1" $rank "${over_nccl[@]}"
-  done
+  hurt "$1" "$2" "${cuda[@]}" --tp 2
+  ((gpus < 2)) || hurt "$1" "$2" "${over_nccl[@]}"
 }
-killed() { drill KILL; }
-stopped() { drill STOP; }
+killed_0() { drill KILL 0; }
+killed_1() { drill KILL 1; }
+stopped_0() { drill STOP 0; }
+stopped_1() { drill STOP 1; }
 
-parts=(text graphs layouts stages experts codes context killed stopped)
+parts=(text graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)
 for part in "${@:-${parts[@]}}"; do
   [[ " ${parts[*]} " == *" $part "* ]] || { bad "unknown part $part: one of ${parts[*]}"; finish; }
   $part

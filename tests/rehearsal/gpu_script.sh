@@ -79,7 +79,7 @@ has_row kernels.ceilings 'cut short'
 grep -q '^--- sleep [0-9]' "$work/whole/gpu-results/kernels.ceilings.log" || bad "no stacks: $(cat "$work/whole/gpu-results/kernels.ceilings.log")"
 SHOUTS=decode script 0 whole
 for try in facts smoke.{primitives,tiles,kernels,text,graphs} kernels.{ceilings,decode,blocks} single.{1,2} engine.{1,2} gates primitives_gpu_test \
-  {cuda_kernels_gpu,kernels}_test.{1,2} model_test engine_test.{1,4} parallel_gpu_test.{1,2}_ranks end_to_end.{text,stopped} memcheck.tiles synccheck.kernels \
+  {cuda_kernels_gpu,kernels}_test.{1,2} model_test engine_test.{1,4} parallel_gpu_test.{1,2}_ranks end_to_end.{text,stopped_1} memcheck.tiles synccheck.kernels \
   reference.{fp32,bf16,fp16} peers.{decode,prefill,single,engine}; do has_row "$try" passed; done
 has_row parallel_gpu_test.nccl skipped
 has_row 'single stream' MISSED 2  # the gates are read again behind the peers
