@@ -5,7 +5,7 @@
 # FOLDER: a build or an unpacked bundle (launch/bundle.sh --gpu). Without it build/release is made for this machine's GPU.
 # A call does what is not done yet, for N seconds at most; stages that are named are done again. What is done stands in gpu-results/ of
 # the current folder: to go on in another place, unpack the archive there first. It is $OUT/maniple-gpu-DATE-GPU.tar.gz (else in
-# the current folder), and holds no names of host or user. A failure in `smoke` ends the call.
+# the current folder), and holds no names of host or user. A failure in `smoke` ends each call that does not name other stages.
 # Exit code: 0 all done, 1 something failed, 69 no GPU or no program, 75 the rest is left to the next call.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -48,14 +48,18 @@ elif [ -x "$build/run" ]; then  # a bundle: its `run` finds the libraries
   exec "$build/run" bash "$here/tests/gpu/run.sh" --build "$build/usr/bin" ${budget:+--seconds "$budget"} "$@"
 fi
 
+[ -x "$build/kernel_bench" ] || { echo "no kernel_bench in $build: it was built without CUDA" >&2; exit 69; }
+
 export MANIPLE_TEST_DATA=$here/tests/data OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export HWLOC_COMPONENTS=-gl  # it asks a display for GPUs, and mpirun waits
+export GTEST_COLOR=no
 export MANIPLE=$build/maniple DATA=$MANIPLE_TEST_DATA HERE=$here/tests/end_to_end
 export MPIRUN="mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1"
 results=$PWD/gpu-results
 mkdir -p "$results" || exit
 table=$results/table.md
-device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)
+gpu=${CUDA_VISIBLE_DEVICES:-0} gpu=${gpu%%,*}
+device=$(nvidia-smi --id="$gpu" --query-gpu=name,driver_version --format=csv,noheader | head -1)
 reasons=clocks_event_reasons.active
 nvidia-smi --query-gpu=$reasons --format=csv >/dev/null 2>&1 || reasons=clocks_throttle_reasons.active  # its name before driver 535
 [ -s "$table" ] || printf '| date | device, driver | under load | try | result | command |\n|---|---|---|---|---|---|\n' >"$table"
@@ -111,6 +115,7 @@ limited() { # SECONDS LOG command...: its exit code, or 124 after this time
   local limit=$1 log=$2 end code
   shift 2
   end=$((SECONDS + limit))
+  : >"$log"
   setsid "$@" >"$log" 2>&1 </dev/null &
   leader=$!
   while kill -0 "$leader" 2>/dev/null; do
@@ -133,8 +138,8 @@ limited() { # SECONDS LOG command...: its exit code, or 124 after this time
 }
 
 # Clocks, power and reasons for lower clocks, once a second; $load and $load_json hold the medians of the seconds in which the GPU worked.
-sample() { nvidia-smi --id=0 --query-gpu=utilization.gpu,clocks.sm,clocks.mem,power.draw,$reasons --format=csv,noheader,nounits --loop=1 >"$1" 2>/dev/null & sampler=$!; }
-median() { awk -F', *' -v column="$2" '$1 > 0 { print $column }' "$1" | sort -n | awk '{ at[NR] = $1 } END { print NR ? at[int((NR + 1) / 2)] : "null" }'; }
+sample() { nvidia-smi --id="$gpu" --query-gpu=utilization.gpu,clocks.sm,clocks.mem,power.draw,$reasons --format=csv,noheader,nounits --loop=1 >"$1" 2>/dev/null & sampler=$!; }
+median() { awk -F', *' -v column="$2" '$1 > 0 && $column ~ /^[0-9.]+$/ { print $column }' "$1" | sort -n | awk '{ at[NR] = $1 } END { print NR ? at[int((NR + 1) / 2)] : "null" }'; }
 read_load() { # SAMPLES
   local sm memory watts why
   sm=$(median "$1" 2) memory=$(median "$1" 3) watts=$(median "$1" 4)
@@ -145,7 +150,7 @@ read_load() { # SAMPLES
 }
 
 report() { # TRY COMMAND: the twenty lines to send
-  { echo "--- report these lines: $1, $device, $("$MANIPLE" --version 2>&1 | head -1)"; echo "$2"
+  { echo "--- report these lines: $1, $device, commit $("$MANIPLE" --version 2>&1 | sed -n "s/^commit: *//p")"; echo "$2"
     awk '!from && /FAILED|Failure|error:|exception|not ended/ { from = NR } { line[NR] = $0 }
       END { if (!from) from = NR > 18 ? NR - 17 : 1; for (i = from; i <= NR; ++i) print line[i] }' "$results/$1.log"; } | cut -c1-200 | head -20 | scrub >&2
 }
@@ -177,8 +182,9 @@ try() {
   row "$name" "$outcome: $line" "$(basename "$1") ${*:2}" "$load"
   { printf '{"try": "%s", "outcome": "%s", "seconds": %d, %s}\n' "$name" "$outcome" $((SECONDS - started)) "$load_json"
     sed -n "s/^{/{\"try\": \"$name\", /p" "$log"; } >>"$results/measurements.jsonl"
+  case $outcome in FAILED*) report "$name" "$(basename "$1") ${*:2}" ;; esac
+  [ -z "$failed" ] || [ "$stage" != smoke ] || exit 1
   [[ " ${left[*]} " == *" $name "* ]] || echo "$stage $name" >>"$results/done"
-  case $outcome in FAILED*|NO*) report "$name" "$(basename "$1") ${*:2}"; [ "$stage" != smoke ] || exit 1 ;; esac
 }
 
 # --- what the stages run ---
@@ -215,14 +221,15 @@ gates() { # TRY
   [ -z "$ran" ] || while IFS='|' read -r gate result; do row "${gate% }" "${result# }" gates.py; done <"$results/$1.log"
 }
 gtest() { # SHARDS SECONDS PROGRAM arguments...: the tests in parts; a part stops behind an error after which CUDA answers no more
-  local stop_at='cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|HardwareStackError|Assert|InvalidPc|InvalidAddressSpace)' shard name
+  local stop_at='cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|HardwareStackError|Assert|InvalidPc|InvalidAddressSpace)'
+  local shard name summary='PASSED|FAILED TEST'
   for ((shard = 0; shard < $1; shard++)); do
     (($1 == 1)) && name=$3 || name=$3.$((shard + 1))
     try "$name" "$2" env GTEST_TOTAL_SHARDS="$1" GTEST_SHARD_INDEX=$shard "$build/$3" "${@:4}"
   done
 }
 over_ranks() { # NAME RANKS [VARIABLE=VALUE] [option]
-  local option=() setting=()
+  local option=() setting=() summary='PASSED|FAILED TEST'
   for each in "${@:3}"; do case $each in --*) option=("$each") ;; *) setting=("$each") ;; esac; done
   # shellcheck disable=SC2086
   try "parallel_gpu_test.$1" 120 env "${setting[@]}" $MPIRUN -n "$2" "$build/parallel_gpu_test" --ranks="$2" "${option[@]}"

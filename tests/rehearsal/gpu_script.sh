@@ -131,6 +131,9 @@ STAGES
 FAILS=cuda_kernels_gpu_test script 1 smoke
 has_row smoke.tiles FAILED
 has_row smoke.kernels '' 0
+FAILS=cuda_kernels_gpu_test script 1 smoke  # and again
+has_row smoke.primitives passed
+has_row smoke.tiles FAILED 2
 ! grep -q alice <(sed -n '/--- report/,$p' "$work/smoke/out") || bad 'names in a report'
 
 # An error after which CUDA answers no more ends a program; a test without its GPU has not passed.
