@@ -1,7 +1,7 @@
 # The program on GPUs: golden text, graphs, and ranks that die or hang. All ranks share one GPU through the host's memory; with two GPUs
 # the same runs over NCCL too. Arguments name parts; without them all run.
 . "$HERE/lib.sh"
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c GPU)
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 ((gpus > 0)) || { say "no GPU: nvidia-smi lists none"; exit 77; }
 cuda=(--backend cuda --transport host)
 over_nccl=(--backend cuda --transport nccl --tp 2)

@@ -23,7 +23,7 @@ done
 for stage in "$@"; do
   [[ " ${all[*]} " == *" $stage "* ]] || { echo "unknown stage $stage: one of ${all[*]}" >&2; exit 64; }
 done
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c GPU)  # grep -q would end nvidia-smi early, with an error
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')  # grep -q would end nvidia-smi early, with an error
 if ((gpus == 0)); then
   echo "no GPU: nvidia-smi lists none; run this on a GPU node" >&2
   exit 69
@@ -59,6 +59,7 @@ results=$PWD/gpu-results
 mkdir -p "$results" || exit
 table=$results/table.md
 gpu=${CUDA_VISIBLE_DEVICES:-0} gpu=${gpu%%,*}
+[[ $gpu =~ ^([0-9]+|GPU-.*)$ ]] || gpu=0  # a part of a GPU has no clocks of its own
 device=$(nvidia-smi --id="$gpu" --query-gpu=name,driver_version --format=csv,noheader | head -1)
 reasons=clocks_event_reasons.active
 nvidia-smi --query-gpu=$reasons --format=csv >/dev/null 2>&1 || reasons=clocks_throttle_reasons.active  # its name before driver 535
@@ -90,9 +91,10 @@ session() { # LEADER: the processes of its session
     [ "${fields[3]}" != "$1" ] || echo "${stat%% *}"
   done
 }
-stacks() { # LEADER: where its programs are
-  local pid command tool
+stacks() { # LEADER: where its programs are, as far as ten seconds tell
+  local pid command tool until=$((SECONDS + 10))
   for pid in $(session "$1"); do
+    ((SECONDS < until)) || break
     command=$(cat "/proc/$pid/comm" 2>/dev/null)
     case $command in
       mpirun|orterun|bash|env|'') continue ;;
@@ -100,7 +102,7 @@ stacks() { # LEADER: where its programs are
       *) tool=(gdb -p "$pid" -batch -nx -ex 'thread apply all bt 16') ;;
     esac
     echo "--- $command $pid"
-    ! command -v "${tool[0]}" >/dev/null || timeout 20 "${tool[@]}" 2>/dev/null | grep -E '^(#|Thread| )'
+    ! command -v "${tool[0]}" >/dev/null || timeout 8 "${tool[@]}" 2>/dev/null | grep -E '^(#|Thread| )'
     grep -h ^State "/proc/$pid/task/"*/status 2>/dev/null | sort | uniq -c
   done
 }
@@ -163,7 +165,7 @@ try() {
   shift 2
   ran=''
   is_done "$name" && return
-  rest=$((${budget:-1000000} - SECONDS - 3))  # the archive takes a moment
+  rest=$((${budget:-1000000} - SECONDS - 20))  # stacks and archive take a moment
   if [ ${#left[@]} -gt 0 ] || { [ -n "$tried" ] && ((rest < limit)); }; then left+=("$name") && return; fi
   ((rest >= limit)) || { limit=$((rest > 0 ? rest : 1)) whole=''; }
   tried=yes ran=yes
@@ -299,8 +301,7 @@ run_stage() {
 
 # --- the archive ---
 pack() {
-  local code=$? folder most file
-  end_session
+  local folder most file
   folder=$(mktemp -d)
   archive=${OUT:-.}/maniple-gpu-$(date -u +%F)-$(cut -d, -f1 <<<"$device" | tr -cs 'A-Za-z0-9\n' -).tar.gz
   for most in 1000000 100000 10000; do
@@ -316,11 +317,17 @@ pack() {
     tar -C "$folder" --owner=0 --group=0 --numeric-owner -czf "$archive" gpu-results
     (($(stat -c %s "$archive") >= 16 << 20)) || break
   done
-  rm -rf "$folder" "$names" "$results/samples"
-  echo "$archive: $(($(stat -c %s "$archive") / 1000)) kB"
-  exit "$code"
+  rm -rf "$folder"
 }
-trap pack EXIT
+finish() {
+  local code=$?
+  end_session
+  pack
+  rm -f "$names" "$results/samples"
+  echo "$archive: $(($(stat -c %s "$archive") / 1000)) kB"
+  exit $code
+}
+trap finish EXIT
 trap 'exit 143' INT TERM
 
 model_folder "$results/qwen3-0.6b"
@@ -328,7 +335,10 @@ single_request >"$results/single.jsonl"
 ! has python3 || nano_vllm_requests >"$results/engine.jsonl"
 for stage in "$@"; do sed -i "/^$stage /d" "$results/done" 2>/dev/null; done
 [ $# -gt 0 ] || set -- "${all[@]}"
-for stage; do run_stage; done
+for stage; do
+  run_stage
+  [ -z "$tried" ] || pack  # a call may be killed
+done
 [ ${#left[@]} -eq 0 ] || echo "left to the next call: ${left[*]}"
 [ -z "$failed" ] || exit 1
 [ ${#left[@]} -eq 0 ] || exit 75
