@@ -70,6 +70,7 @@ def attention_paths(causal):
 
     paths = {name: with_backend(getattr(SDPBackend, backend))
              for name, backend in {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}.items()}
+    torch._dynamo.config.recompile_limit = 64
     compiled = torch.compile(flex_attention, dynamic=False)
     masks = {}
 
@@ -192,13 +193,12 @@ def main():
     folder, requests, *chosen = sys.argv[1:]
     versions = {"peer": "versions", "torch": torch.__version__, "cuda": torch.version.cuda}
     say(**versions, device=torch.cuda.get_device_name() if ON_GPU else "cpu")
-    torch._dynamo.config.recompile_limit = 64
     code = 0
     for name, part in {"decode": decode, "prefill": prefill, "single": lambda: single(folder), "engine": lambda: engine(folder, requests)}.items():
         try:
             if not chosen or name in chosen:
                 part()
-        except (AttributeError, TypeError, NotImplementedError, ImportError) as error:  # the interfaces of transformers change
+        except (AttributeError, ImportError, NotImplementedError, TypeError, ValueError) as error:  # the interfaces of transformers change
             say(peer=name, skipped=f"{type(error).__name__}: {error}".splitlines()[0][:200])
             code = 77
     sys.exit(code)
