@@ -48,10 +48,8 @@ text() {
   golden 1 "${cuda[@]}"
   golden 1 "${cuda[@]}" --eager
 }
-graphs() {
-  eager_as_captured 1 "${cuda[@]}"
-  ((gpus < 2)) || eager_as_captured 2 "${over_nccl[@]}"
-}
+graphs() { eager_as_captured 1 "${cuda[@]}"; }
+nccl_graphs() { ((gpus < 2)) || eager_as_captured 2 "${over_nccl[@]}"; }
 layouts() {
   golden 2 "${cuda[@]}" --tp 2
   golden 2 "${cuda[@]}" --tp 1
@@ -94,7 +92,7 @@ killed_1() { drill KILL 1; }
 stopped_0() { drill STOP 0; }
 stopped_1() { drill STOP 1; }
 
-parts=(text graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)
+parts=(text graphs nccl_graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)
 for part in "${@:-${parts[@]}}"; do
   [[ " ${parts[*]} " == *" $part "* ]] || { bad "unknown part $part: one of ${parts[*]}"; finish; }
   $part

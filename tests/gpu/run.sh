@@ -246,7 +246,7 @@ tiles='Orders/AttentionDecode.LeavesPadding*/0:Orders/AttentionPrefill.LeavesPad
 others='Every/DeviceMemory.Begins*/cuda:Every/Elementwise.AddRmsNorm*/cuda:Every/Elementwise.SiluOf*/cuda:Every/Attention.RotaryMakes*/cuda'
 others+=':Every/Codes.MaximaOf*/cuda:Every/Experts.AreNotChosenBy*/cuda:Every/Experts.OfNaN*/cuda:Every/Fp8Cache.RotaryStore*/cuda:Every/Matmul.ARow*/cuda'
 others+=':Every/Sampling.OddLogits*/cuda:Every/Sampling.PaddingOf*/cuda:Every/Seats.*/cuda'
-parts=(text graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)  # of end_to_end/gpu.sh
+parts=(text graphs nccl_graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)  # of end_to_end/gpu.sh
 
 run_stage() {
   case $stage in
