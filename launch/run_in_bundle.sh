@@ -19,7 +19,7 @@ done < <(printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}"/lib{64,} /usr/local/cuda-
 export PATH=$root/usr/bin:$PATH LD_LIBRARY_PATH=$path
 export OPAL_PREFIX=$root/usr OPAL_SYSCONFDIR=$root/etc/openmpi
 export PMIX_PKGLIBDIR=$libraries/pmix2/lib/pmix PMIX_PKGDATADIR=$libraries/pmix2/share/pmix
-export MANIPLE_TEST_DATA=$root/tests/data
+[ ! -d "$root/tests" ] || export MANIPLE_TEST_DATA=$root/tests/data
 # Without ssh on the machine, mpirun must not look for it.
 command -v ssh >/dev/null || export OMPI_MCA_plm=isolated
 exec "$@"

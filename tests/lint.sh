@@ -7,7 +7,7 @@ launch/install.sh clang-format clang-tidy git shellcheck
 
 git ls-files '*.cpp' '*.hpp' '*.inl' '*.cu' | xargs clang-format --dry-run --Werror
 
-shellcheck .ci/run tests/*.sh tests/architecture/*.sh cluster/testbed/* cluster/slurm/* cluster/scaling/{run,study.sbatch} cluster/containers/* launch/packaging/*.sh
+shellcheck .ci/run tests/*.sh tests/architecture/*.sh tests/gpu/*.sh launch/*.sh cluster/testbed/* cluster/slurm/* cluster/scaling/{run,study.sbatch} cluster/containers/* launch/packaging/*.sh
 
 shellcheck -x cluster/examples/*.sh tests/examples/run.sh
 

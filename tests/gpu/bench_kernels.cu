@@ -1,6 +1,10 @@
 #include <device/primitives.hpp>
 #include <gpu/bench_kernels.hpp>
 
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
 namespace maniple::bench {
 
 using namespace device;
@@ -58,6 +62,27 @@ __global__ void __launch_bounds__(threads)
 
 __global__ void do_nothing() {}
 
+#ifdef __CUDACC__
+__device__ uint64_t nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// now, most [multiprocessors]: blocks that run, and most of them at once. Long enough that all blocks that fit have started.
+__global__ void count_residents(int* now, int* most) {
+  if (thread_index() == 0) {
+    uint32_t here;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(here));
+    atomicMax(most + here, atomicAdd(now + here, 1) + 1);
+    for (const uint64_t start = nanoseconds(); nanoseconds() - start < 500'000;) {
+    }
+    atomicAdd(now + here, -1);
+  }
+  synchronize_block();
+}
+#endif
+
 }  // namespace
 
 void fill_random(Stream stream, void* values, int64_t count, uint32_t seed) {
@@ -69,6 +94,53 @@ void read_all(Stream stream, const void* data, int64_t bytes, uint32_t* sink) {
   launch(read_vectors, {resident_blocks(read_vectors, threads, 0)}, threads, 0, stream,
          static_cast<const uint32_t*>(data), bytes / 16, sink);
 }
+
+#ifdef __CUDACC__
+std::string blocks_of(Stream stream, CUgraph_st* graph) {
+  const auto check = [](cudaError_t error) {
+    if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+  };
+  size_t count = 1;
+  cudaGraphNode_t node;
+  cudaKernelNodeParams kernel{};
+  check(cudaGraphGetNodes(graph, &node, &count));
+  check(cudaGraphKernelNodeGetParams(node, &kernel));
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel.func));
+  const int threads = static_cast<int>(kernel.blockDim.x), bytes = static_cast<int>(kernel.sharedMemBytes);
+  int queried = 0, waiting = 0, device = 0, multiprocessors = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&queried, kernel.func, threads, kernel.sharedMemBytes));
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+
+  check(cudaFuncSetAttribute(count_residents, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  check(cudaFuncSetAttribute(count_residents, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             attributes.preferredShmemCarveout));
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&waiting, count_residents, threads,
+                                                      kernel.sharedMemBytes));
+  std::vector<int> most(2 * static_cast<size_t>(multiprocessors));
+  int* counters = nullptr;
+  check(cudaMalloc(&counters, most.size() * sizeof(int)));
+  check(cudaMemsetAsync(counters, 0, most.size() * sizeof(int), stream));
+  count_residents<<<waiting * multiprocessors, threads, kernel.sharedMemBytes, stream>>>(
+      counters, counters + multiprocessors);
+  check(cudaGetLastError());
+  check(cudaMemcpyAsync(most.data(), counters, most.size() * sizeof(int), cudaMemcpyDeviceToHost, stream));
+  check(cudaStreamSynchronize(stream));
+  check(cudaFree(counters));
+  std::string text;
+  const auto say = [&](const char* name, int64_t value) {
+    text += (text.empty() ? "\"" : ", \"") + std::string(name) + "\": " + std::to_string(value);
+  };
+  say("threads", threads), say("shared_bytes", bytes), say("grid", kernel.gridDim.x);
+  say("registers", attributes.numRegs), say("local_bytes", static_cast<int64_t>(attributes.localSizeBytes));
+  say("binary", attributes.binaryVersion), say("queried", queried), say("waiting_queried", waiting);
+  say("observed", *std::max_element(most.begin() + multiprocessors, most.end()));
+  return text;
+}
+#else
+std::string blocks_of(Stream, CUgraph_st*) { return "\"observed\": \"not observed\""; }
+#endif
 
 void idle(Stream stream) { launch(do_nothing, {1}, 32, 0, stream); }
 

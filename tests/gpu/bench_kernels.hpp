@@ -5,6 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+
+struct CUgraph_st;  // *: cudaGraph_t
 
 namespace maniple::bench {
 
@@ -15,5 +18,8 @@ void fill_random(device::Stream stream, void* values, int64_t count, uint32_t se
 void read_all(device::Stream stream, const void* data, int64_t bytes, uint32_t* sink);
 // A kernel without work.
 void idle(device::Stream stream);
+// Of the one kernel of a graph, as fields of JSON: registers, local bytes, the architecture of its code, and how many of its blocks a
+// multiprocessor runs at once: as queried, and as seen with blocks of the same threads, shared memory and carveout that only wait.
+std::string blocks_of(device::Stream stream, CUgraph_st* graph);
 
 }  // namespace maniple::bench

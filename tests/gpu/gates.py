@@ -65,7 +65,16 @@ def kernel_gates(kernels):
         worst = min(decodes, key=lambda k: k["percent_of_read"])
         yield "decode attention from 64 MB on", (f"{verdict(worst['percent_of_read'] >= 85)}: at worst {worst['percent_of_read']} % of the read ceiling "
                                                  f"({worst['sequences']} x {worst['context']}, group {worst['group']}), wanted 85 %")
+    mixed = [k for k in kernels if k.get("kernel") == "attention_decode_mixed"]
+    if mixed:
+        worst = min(mixed, key=lambda k: k["percent_of_read"])
+        yield "decode attention of mixed lengths", f"at worst {worst['percent_of_read']} % of the read ceiling (step {worst['step']})"
     for k in kernels:
+        if k.get("kernel") == "blocks" and isinstance(k["observed"], int):
+            yield f"blocks of {k['of']}", f"{verdict(k['observed'] >= min(k['queried'], k['waiting_queried']))}: {k['observed']} a multiprocessor seen, {k['queried']} queried"
+        if k.get("kernel") == "sample_filtered" and k["rows"] in (1, 256):
+            most = 60 if k["rows"] == 1 else 250
+            yield f"filtered draw of {k['rows']}", f"{verdict(k['us'] <= most)}: {k['us']} us, wanted {most}"
         if k.get("kernel") == "attention_prefill" and k["longest"] == 4096:
             yield "prefill attention at 4k", f"{verdict(k['tflop_s'] >= 300)}: {k['tflop_s']} TFLOP/s, wanted 300"
 
@@ -90,7 +99,7 @@ def peer_gates(results, kernels):
             ours["decode", k["sequences"], k["context"]] = k["us"]
         if k.get("kernel") == "attention_prefill" and k["case"] == "prompts":
             ours["prefill", k["sequences"], k["longest"]] = k["us"]
-    for p in json_lines(results / "peers.attention.log"):
+    for p in (each for log in sorted(results.glob("peers.*.log")) for each in json_lines(log)):
         kind = p["peer"].split()[-1]
         if kind in ("decode", "prefill") and "us" in p:
             key = kind, p["sequences"], p.get("context", p.get("longest"))
@@ -103,13 +112,13 @@ def peer_gates(results, kernels):
     for stage, part, name in (("single", "single", "compiled, static cache"), ("engine", "engine", "transformers generate_batch")):
         speed = tokens_a_second(results, stage)
         for p in json_lines(results / f"peers.{part}.log"):
-            if speed and p["peer"] == name and p.get("sequences", 1) == 1:
+            if speed and p["peer"] == name and "tok_s" in p and p.get("sequences", 1) == 1:
                 best = p.get("tok_s_of_wanted", p["tok_s"])
                 yield f"{stage} beside torch", f"{verdict(speed >= best)}: {speed / best:.2f} x the {best} tok/s of {name}, wanted 1 x"
 
 
 def gates(results, config):
-    kernels = json_lines(results / "kernels.log")
+    kernels = [each for log in sorted(results.glob("kernels*.log")) for each in json_lines(log)]
     yield from kernel_gates(kernels)
     named = {k["kernel"]: k for k in kernels if "kernel" in k}
     if "read_all" in named and "product" in named:

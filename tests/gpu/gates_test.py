@@ -55,9 +55,21 @@ class GatesTest(unittest.TestCase):
         self.assertRegex(results["decode attention from 64 MB on"], r"^MISSED: at worst 84 % .*\(32 x 16384")
         self.assertRegex(results["prefill attention at 4k"], "^met: 310")
 
+    def test_lines_of_every_part(self):
+        self.leave("kernels.decode.log", {"kernel": "attention_decode_mixed", "sequences": 256, "step": 1, "group": 2, "us": 50, "percent_of_read": 80},
+                   {"kernel": "attention_decode_mixed", "sequences": 62, "step": 800, "group": 2, "us": 40, "percent_of_read": 70})
+        self.leave("kernels.sampling.log", {"kernel": "sample_filtered", "rows": 1, "us": 61}, {"kernel": "sample_filtered", "rows": 32, "us": 900})
+        self.leave("kernels.blocks.log", {"kernel": "blocks", "of": "attention_decode", "queried": 3, "waiting_queried": 4, "observed": 2},
+                   {"kernel": "blocks", "of": "attention_prefill", "observed": "not observed"})
+        results = self.results_of()
+        self.assertRegex(results["decode attention of mixed lengths"], r"^at worst 70 % .*step 800")
+        self.assertRegex(results["filtered draw of 1"], "^MISSED: 61 us, wanted 60")
+        self.assertRegex(results["blocks of attention_decode"], "^MISSED: 2 a multiprocessor seen, 3 queried")
+        self.assertEqual(len(results), 3)
+
     def test_torch_counts_with_its_best(self):
         self.leave("kernels.log", {"kernel": "attention_decode", "group": 2, "sequences": 8, "context": 256, "us": 10, "percent_of_read": 9})
-        self.leave("peers.attention.log", "a warning\n", {"peer": "a decode", "sequences": 8, "context": 256, "us": 15},
+        self.leave("peers.decode.log", "a warning\n", {"peer": "a decode", "sequences": 8, "context": 256, "us": 15},
                    {"peer": "b decode", "sequences": 8, "context": 256, "us": 8}, {"peer": "c decode", "sequences": 8, "context": 256, "refused": "no"})
         self.assertRegex(self.results_of()["decode attention beside torch"], r"^MISSED: at worst 0.80 x its speed \(8 x 256\)")
 

@@ -1,5 +1,5 @@
 // Times the kernels against ceilings measured in the same run, bf16, in the shapes of Qwen3:
-//   kernel_bench [ceilings] [decode] [prefill] [gemm] [codes] [experts] [rows] [sampling]     (default: all of them)
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [codes] [experts] [rows] [sampling] [launches] [blocks]     (default: all)
 // Prints one line of JSON per measurement: median, 10th and 90th percentile of the
 // microseconds of one call. Many calls are captured in one graph, so launches cost what
 // they cost in a decode step. Their operands take turns among sets that together exceed
@@ -59,14 +59,18 @@ Timing timing_of(std::vector<double> times) {
 class Bench {
  public:
   // call(i) joins the stream; i counts the calls, to take turns among operands.
-  Timing time(int calls, const std::function<void(int)>& call) {
+  cudaGraph_t graph_of(int calls, const std::function<void(int)>& call) {
     for (int i = 0; i < calls; ++i) call(i);
     device_.synchronize();
     cudaGraph_t graph;
-    cudaGraphExec_t captured;
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "beginning a capture");
     for (int i = 0; i < calls; ++i) call(i);
     check(cudaStreamEndCapture(stream(), &graph), "ending a capture");
+    return graph;
+  }
+  Timing time(int calls, const std::function<void(int)>& call) {
+    const cudaGraph_t graph = graph_of(calls, call);
+    cudaGraphExec_t captured;
     check(cudaGraphInstantiate(&captured, graph, 0), "making a graph");
     cudaEvent_t begin, end;
     check(cudaEventCreate(&begin), "creating an event");
@@ -244,35 +248,63 @@ class AttentionCase {
   std::vector<Tensor> tables_;
 };
 
-void bench_decode_of(Bench& bench, bool codes) {
-  Tensor slots(bench.device(), DType::fp32, {shrunk(int64_t{128} << 20)});
-  Tensor arrivals = bench.ints(std::vector<int32_t>(1 << 16));
-  for (const int group : {2, 4, 8})
-    for (const int many : {1, 8, 32, 128, 256})
-      for (const int longest : {256, 1024, 4096, 16384}) {
-        if (group != 2 && many != 1 && many != 32) continue;
-        const int batch = shrunk(many), context = shrunk(longest);
-        AttentionCase batch_case(bench, std::vector<Part>(static_cast<size_t>(batch), {context - 1, 1}),
-                                 group);
-        const cuda::AttentionArguments first = batch_case.arguments(0);
-        const cuda::DecodeWorkspace workspace{
-            slots.view().as<float>(),
-            static_cast<int>(slots.shape().elements() /
-                             cuda::decode_slot_floats(first.query_heads, first.head_dim)),
-            arrivals.view().as<int32_t>()};
-        const Timing timing = bench.time(batch_case.calls(), [&](int call) {
-          cuda::AttentionArguments arguments = batch_case.arguments(call);
-          arguments.codes = codes;
-          cuda::attention_decode(bench.stream(), arguments, workspace);
-        });
-        bench.report(
-            fmt::format(R"("kernel": "attention_decode{}", "sequences": {}, "context": {}, "group": {})",
-                        codes ? "_fp8" : "", batch, context, group),
-            timing, batch_case.kv_bytes() / (codes ? 2 : 1));
-      }
+class DecodeCase {
+ public:
+  explicit DecodeCase(Bench& bench) : bench_(bench) {}
+  void call(AttentionCase& batch, int turn, bool codes) {
+    cuda::AttentionArguments arguments = batch.arguments(turn);
+    arguments.codes = codes;
+    cuda::attention_decode(
+        bench_.stream(), arguments,
+        {slots_.view().as<float>(),
+         static_cast<int>(slots_.shape().elements() /
+                          cuda::decode_slot_floats(arguments.query_heads, arguments.head_dim)),
+         arrivals_.view().as<int32_t>()});
+  }
+  // what: of the line, behind the kernel's name.
+  void time(const std::vector<Part>& parts, int group, bool codes, const std::string& what) {
+    AttentionCase batch(bench_, parts, group);
+    const Timing timing = bench_.time(batch.calls(), [&](int turn) { call(batch, turn, codes); });
+    bench_.report(
+        fmt::format(R"("kernel": "attention_decode{}{}, "group": {})", codes ? "_fp8" : "", what, group),
+        timing, batch.kv_bytes() / (codes ? 2 : 1));
+  }
+
+ private:
+  Bench& bench_;
+  Tensor slots_{bench_.device(), DType::fp32, {shrunk(int64_t{128} << 20)}};
+  Tensor arrivals_ = bench_.ints(std::vector<int32_t>(1 << 16));
+};
+
+// Lengths as in nano-vLLM's workload: 256 prompts of 100 to 1024 tokens, as many to generate; those that are left in a step.
+std::vector<Part> mixed_lengths(int step) {
+  std::mt19937 random(1);
+  const auto drawn = [&] { return shrunk(100 + static_cast<int>(random() % 925)); };
+  std::vector<Part> parts;
+  for (int i = 0; i < shrunk(256); ++i) {
+    const int prompt = drawn(), generated = drawn();
+    if (generated >= step || parts.empty()) parts.push_back({prompt + step - 1, 1});
+  }
+  return parts;
 }
+
 void bench_decode(Bench& bench) {
-  for (const bool codes : {false, true}) bench_decode_of(bench, codes);
+  DecodeCase decode(bench);
+  for (const bool codes : {false, true}) {
+    for (const int group : {2, 4, 8})
+      for (const int many : {1, 8, 32, 128, 256})
+        for (const int longest : {256, 1024, 4096, 16384}) {
+          if (group != 2 && many != 1 && many != 32) continue;
+          const int batch = shrunk(many), context = shrunk(longest);
+          decode.time(std::vector<Part>(static_cast<size_t>(batch), {context - 1, 1}), group, codes,
+                      fmt::format(R"(", "sequences": {}, "context": {})", batch, context));
+        }
+    for (const int step : {1, 200, 800}) {
+      const std::vector<Part> parts = mixed_lengths(shrunk(step));
+      decode.time(parts, 2, codes,
+                  fmt::format(R"(_mixed", "sequences": {}, "step": {})", parts.size(), step));
+    }
+  }
 }
 
 void bench_prefill(Bench& bench) {
@@ -296,34 +328,60 @@ void bench_prefill(Bench& bench) {
   }
 }
 
-// Codes with a scale of every 128 columns, or of a row.
+struct CodeFormat {
+  const char* name;
+  int bits;
+  bool e4m3;
+};
+constexpr CodeFormat code_formats[] = {{"int4", 4, false}, {"int8", 8, false}, {"fp8", 8, true}};
+constexpr int whole_row = 1 << 30;
+
+// group: columns that share a scale.
+cuda::CodeMatrix code_matrix(const CodeFormat& format, const std::byte* codes, const Tensor& scales,
+                             int columns, int group) {
+  const int groups = (columns - 1) / group + 1;
+  return {reinterpret_cast<const uint8_t*>(codes),
+          scales.view().data,
+          nullptr,
+          format.bits,
+          format.e4m3,
+          groups > 1,
+          DType::bf16,
+          static_cast<uint8_t>(format.e4m3 ? 0 : 1 << (format.bits - 1)),
+          columns * format.bits / 8,
+          columns,
+          group,
+          groups,
+          0,
+          1};
+}
+int whole_chunks(int columns) { return (columns + 31) / 32 * 32; }
+
 void bench_codes(Bench& bench) {
   Tensor partials(bench.device(), DType::fp32, {cuda::skinny_partial_floats});
   Tensor arrivals = bench.ints(std::vector<int32_t>(cuda::skinny_arrivals));
   constexpr std::pair<int, int> shapes[] = {{6144, 1024}, {24576, 4096}, {4096, 12288}};
   for (const auto& [rows, columns] : shapes)
     for (const int m : {1, 8, 64})
-      for (const int bits : {4, 8})
-        for (const int group : {128, 1 << 30}) {
-          const int n = shrunk(rows), k = (shrunk(columns) + 31) / 32 * 32, groups = (k - 1) / group + 1;
-          const int64_t bytes = int64_t{n} * k * bits / 8;
+      for (const CodeFormat& format : code_formats)
+        for (const int group : {128, whole_row}) {
+          const int n = shrunk(rows), k = whole_chunks(shrunk(columns)), groups = (k - 1) / group + 1;
+          const int64_t bytes = int64_t{n} * k * format.bits / 8;
           const int sets = sets_for(bytes);
           Tensor codes = bench.random(bytes * sets / 2, 1), scales = bench.random(int64_t{n} * groups, 2),
                  x = bench.random(int64_t{m} * k, 3), out = bench.random(int64_t{m} * n, 4);
           const auto call = [&](int i) {
-            const auto* const first = reinterpret_cast<const uint8_t*>(codes.view().data) + i % sets * bytes;
             cuda::dequant_gemm(
                 bench.stream(),
                 {{DType::bf16, DType::bf16, x.view().data, nullptr, nullptr, out.view().data, m, n, k},
-                 {{first, scales.view().data, nullptr, bits, false, groups > 1, DType::bf16,
-                   static_cast<uint8_t>(1 << (bits - 1)), k * bits / 8, k, group, groups, 0, 1},
-                  nullptr,
+                 {code_matrix(format, codes.view().data + i % sets * bytes, scales, k, group), nullptr,
                   nullptr}},
                 {partials.view().as<float>(), arrivals.view().as<int32_t>()});
           };
           bench.report(
-              fmt::format(R"("kernel": "dequant_gemm", "bits": {}, "groups": {}, "m": {}, "n": {}, "k": {})",
-                          bits, groups, m, n, k),
+              fmt::format(
+                  R"("kernel": "dequant_gemm", "format": "{}", "groups": {}, "m": {}, "n": {}, "k": {})",
+                  format.name, groups, m, n, k),
               bench.time(std::clamp(sets, 4, 32), call), static_cast<double>(bytes));
         }
 }
@@ -367,23 +425,39 @@ void bench_gemm(Bench& bench) {
     }
 }
 
-// A layer of experts as Qwen3-30B-A3B has it, by random routers. Bytes are those of the weights that a token chose.
+// A layer of experts as Qwen3-30B-A3B has it, by random routers, of elements and of codes in groups of 128. Bytes are those of the
+// weights that a token chose.
 void bench_experts(Bench& bench) {
   constexpr int experts = 128, per_token = 8, panel = 32;
-  const int hidden = shrunk(2048), inner = shrunk(768), half = (inner + panel - 1) / panel * panel;
+  const int hidden = whole_chunks(shrunk(2048)), inner = whole_chunks(shrunk(768)),
+            half = (inner + panel - 1) / panel * panel;
   const int64_t gate_up_elements = int64_t{2} * half * hidden, down_elements = int64_t{hidden} * inner;
   const Tensor gate_up = bench.random(experts * gate_up_elements, 1),
                down = bench.random(experts * down_elements, 2);
-  const auto addresses = [&](const Tensor& weights, int64_t elements) {
-    std::vector<const std::byte*> all;
-    for (int e = 0; e < experts; ++e) all.push_back(weights.view().data + 2 * e * elements);
+  const auto table_of = [&](const auto& of_expert) {
+    std::vector<decltype(of_expert(0))> all;
+    for (int e = 0; e < experts; ++e) all.push_back(of_expert(e));
     Tensor table(bench.device(), DType::uint8, {static_cast<int64_t>(all.size() * sizeof all[0])});
     bench.device().upload(table.view().data, reinterpret_cast<const std::byte*>(all.data()),
                           table.view().bytes());
     return table;
   };
-  const Tensor gate_up_table = addresses(gate_up, gate_up_elements),
-               down_table = addresses(down, down_elements);
+  const Tensor scales = bench.random(gate_up_elements, 5);  // those of one expert serve all
+  struct Weights {
+    CodeFormat format;  // bits 0: elements
+    Tensor gate_up, down;
+  };
+  std::vector<Weights> kinds;
+  const auto add = [&](const CodeFormat& format, const auto& of) {
+    kinds.push_back({format, table_of([&](int e) { return of(gate_up, e * gate_up_elements, hidden); }),
+                     table_of([&](int e) { return of(down, e * down_elements, inner); })});
+  };
+  add({"bf16", 0, false},
+      [](const Tensor& weights, int64_t element, int) { return weights.view().data + 2 * element; });
+  for (const CodeFormat& format : {code_formats[0], code_formats[2]})
+    add(format, [&](const Tensor& weights, int64_t element, int columns) {
+      return code_matrix(format, weights.view().data + element * format.bits / 8, scales, columns, 128);
+    });
   for (const int tokens : {1, 8, 32, 128, shrunk(512), shrunk(4096)}) {
     const int64_t most_rows = int64_t{tokens} * per_token;
     std::mt19937 random(7);
@@ -426,24 +500,33 @@ void bench_experts(Bench& bench) {
     bench.device().download(reinterpret_cast<std::byte*>(numbers_of.data()), counts.view().data,
                             counts.view().bytes());
     const auto touched = static_cast<double>(experts - std::ranges::count(numbers_of, 0));
-    const auto product = [&](const Tensor& in, const int32_t* x_rows, const Tensor& table, void* out, int n,
-                             int k, int width, bool gated) {
-      cuda::grouped_product(bench.stream(), {DType::bf16, gated ? DType::bf16 : DType::fp32, in.view().data,
-                                             x_rows, offsets.view().as<int32_t>(),
-                                             reinterpret_cast<const void* const*>(table.view().data), out,
-                                             experts, most_rows, n, k, width, gated, k % 8 == 0});
+    const auto product = [&](const Tensor& in, const int32_t* x_rows, int bits, const Tensor& table,
+                             void* out, int n, int k, int width, bool gated) {
+      const auto* const entries = table.view().data;
+      cuda::grouped_product(
+          bench.stream(),
+          {DType::bf16, gated ? DType::bf16 : DType::fp32, in.view().data, x_rows,
+           offsets.view().as<int32_t>(), bits == 0 ? reinterpret_cast<const void* const*>(entries) : nullptr,
+           out, experts, most_rows, n, k, width, gated, true, bits,
+           bits == 0 ? nullptr : reinterpret_cast<const cuda::CodeMatrix*>(entries)});
     };
     const auto flops = [&](int64_t columns, int64_t k) {
       return 2.0 * static_cast<double>(most_rows * columns * k);
     };
-    report("experts gate_up", 2 * touched * 2 * static_cast<double>(down_elements), flops(2 * inner, hidden),
-           [&](int) {
-             product(x, row_tokens.view().as<int32_t>(), gate_up_table, between.view().data, 2 * half, hidden,
-                     inner, true);
-           });
-    report("experts down", 2 * touched * static_cast<double>(down_elements), flops(hidden, inner), [&](int) {
-      product(between, nullptr, down_table, rows.view().data, hidden, inner, hidden, false);
-    });
+    for (const auto& [format, gate_up_table, down_table] : kinds) {
+      const int bits = format.bits;
+      const double bytes = touched * static_cast<double>(down_elements) * (bits == 0 ? 16 : bits) / 8;
+      const auto name = [&](const char* part) {
+        return fmt::format(R"(experts {}", "format": "{})", part, format.name);
+      };
+      report(name("gate_up").c_str(), 2 * bytes, flops(2 * inner, hidden), [&](int) {
+        product(x, row_tokens.view().as<int32_t>(), bits, gate_up_table, between.view().data, 2 * half,
+                hidden, inner, true);
+      });
+      report(name("down").c_str(), bytes, flops(hidden, inner), [&](int) {
+        product(between, nullptr, bits, down_table, rows.view().data, hidden, inner, hidden, false);
+      });
+    }
     report("combine", 4.0 * static_cast<double>((most_rows + tokens) * hidden), 0, [&](int) {
       cuda::combine_rows(bench.stream(),
                          {rows.view().as<float>(), row_weights.view().as<float>(),
@@ -508,10 +591,63 @@ void bench_sampling(Bench& bench) {
       cuda::best_candidates(bench.stream(), {first, rows, vocabulary, 0, vocabulary}, how,
                             reinterpret_cast<Candidate*>(partial.view().data), out);
     });
-    report("sample_filtered", {.temperature = 0.6f, .top_k = 50, .top_p = 0.9f},
+    report("sample_filtered", {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f},
            [&](const SamplingRow* how, Candidate* out) {
              cuda::sample_filtered(bench.stream(), {first, rows, vocabulary, vocabulary}, how, rows, out);
            });
+  }
+}
+
+// Small kernels of a layer in a graph: what a node takes on the device, and the host's part of a launch, first and later ones.
+void bench_launches(Bench& bench) {
+  const int width = shrunk(1024);
+  Tensor x = bench.random(width, 1), delta = bench.random(width, 2), out = bench.random(width, 3),
+         weight = bench.random(2 * width, 4);
+  const auto small = [&](int i) {
+    const auto element = [](Tensor& tensor) { return tensor.view().as<BFloat16>(); };
+    if (i % 2 == 0)
+      cuda::norm_rows(bench.stream(),
+                      {DType::bf16, element(x), element(delta), DType::bf16,
+                       reinterpret_cast<const float*>(weight.view().data), 1e-6f, element(out), 1, width});
+    else
+      cuda::silu_mul(bench.stream(), DType::bf16, element(out), element(delta), 1, width / 2);
+  };
+  for (const int nodes : {10, 250}) {
+    const auto what = [&](const char* name) {
+      return fmt::format(R"("kernel": "{}", "nodes": {})", name, nodes);
+    };
+    bench.report(what("small kernels, a node"), bench.time(nodes, small), 0);
+    const cudaGraph_t graph = bench.graph_of(nodes, small);
+    cudaGraphExec_t captured;
+    check(cudaGraphInstantiate(&captured, graph, 0), "making a graph");
+    std::vector<double> times;
+    for (int round = 0; round < 32; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      check(cudaGraphLaunch(captured, bench.stream()), "launching a graph");
+      times.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+      bench.device().synchronize();
+    }
+    bench.report(what("graph launch, host, first"), timing_of({times[0]}), 0);
+    bench.report(what("graph launch, host, second"), timing_of({times[1]}), 0);
+    bench.report(what("graph launch, host, later"), timing_of({times.begin() + 2, times.end()}), 0);
+    cudaGraphExecDestroy(captured), cudaGraphDestroy(graph);
+  }
+}
+
+// Blocks of a kernel that a multiprocessor runs at once, as the runtime says and as seen.
+void bench_blocks(Bench& bench) {
+  DecodeCase decode(bench);
+  AttentionCase one_query(bench, std::vector<Part>(static_cast<size_t>(shrunk(32)), {shrunk(4095), 1}), 2);
+  AttentionCase prompts(bench, std::vector<Part>(static_cast<size_t>(shrunk(4)), {0, shrunk(1024)}), 2);
+  const std::pair<const char*, std::function<void(int)>> kernels[] = {
+      {"attention_decode", [&](int i) { decode.call(one_query, i, false); }},
+      {"attention_decode_fp8", [&](int i) { decode.call(one_query, i, true); }},
+      {"attention_prefill", [&](int i) { cuda::attention_prefill(bench.stream(), prompts.arguments(i)); }}};
+  for (const auto& [name, call] : kernels) {
+    const cudaGraph_t graph = bench.graph_of(1, call);
+    fmt::print("{{\"kernel\": \"blocks\", \"of\": \"{}\", {}}}\n", name, blocks_of(bench.stream(), graph));
+    cudaGraphDestroy(graph);
   }
 }
 
@@ -524,9 +660,10 @@ int run(const std::set<std::string>& chosen) {
              driver, runtime);
   bench.measure_reading();
   const std::pair<const char*, void (*)(Bench&)> parts[] = {
-      {"ceilings", bench_ceilings}, {"decode", bench_decode},    {"prefill", bench_prefill},
-      {"gemm", bench_gemm},         {"codes", bench_codes},      {"experts", bench_experts},
-      {"rows", bench_rows},         {"sampling", bench_sampling}};
+      {"ceilings", bench_ceilings}, {"decode", bench_decode},     {"prefill", bench_prefill},
+      {"gemm", bench_gemm},         {"codes", bench_codes},       {"experts", bench_experts},
+      {"rows", bench_rows},         {"sampling", bench_sampling}, {"launches", bench_launches},
+      {"blocks", bench_blocks}};
   for (const auto& [name, part] : parts)
     if (chosen.empty() || chosen.contains(name)) part(bench);
   return 0;

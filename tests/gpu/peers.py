@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What PyTorch and transformers reach on this GPU on the work that kernel_bench and run.sh time: one JSON line a case.
 
-usage: peers.py MODEL_FOLDER ENGINE_JSONL [attention] [single] [engine]     (all where none is named)
+usage: peers.py MODEL_FOLDER ENGINE_JSONL [decode] [prefill] [single] [engine]     (all where none is named)
 MODEL_FOLDER: a config.json of Qwen3's kind; weights are random. ENGINE_JSONL: the requests of run.sh's stage `engine`.
-PEERS_DEVICE=cpu tries the script itself, with small sizes."""
+PEERS_DEVICE=cpu tries the script itself, with small sizes. Exit code 77: torch or transformers here have other interfaces. A part begins no
+case after PEERS_SECONDS (100), since flex_attention is compiled for each."""
 
 import json
 import os
@@ -11,15 +12,20 @@ import statistics
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, StaticCache
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, StaticCache
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
 
 DEVICE = os.environ.get("PEERS_DEVICE", "cuda")
 ON_GPU = DEVICE == "cuda"
 SCALE = 1 if ON_GPU else 64  # sizes are divided by it
+END = time.monotonic() + float(os.environ.get("PEERS_SECONDS", 100))
 COLD_BYTES = (256 << 20) // SCALE  # what is read in turn does not fit the cache
 
 
@@ -64,6 +70,7 @@ def attention_paths(causal):
 
     paths = {name: with_backend(getattr(SDPBackend, backend))
              for name, backend in {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}.items()}
+    torch._dynamo.config.recompile_limit = 64
     compiled = torch.compile(flex_attention, dynamic=False)
     masks = {}
 
@@ -79,6 +86,9 @@ def attention_paths(causal):
 def time_paths(kind, operands, rates, **case):
     """What each path takes for the operands (queries, keys, values), in turn; one that cannot says why."""
     for name, attend in attention_paths(causal=kind == "prefill").items():
+        if time.monotonic() > END:
+            say(peer=f"{name} {kind}", **case, skipped="time")
+            continue
         try:
             us = microseconds([lambda each=each: attend(*each) for each in operands])
             say(peer=f"{name} {kind}", **case, us=round(us, 2), **rates(us))
@@ -86,12 +96,16 @@ def time_paths(kind, operands, rates, **case):
             say(peer=f"{name} {kind}", **case, refused=str(error).splitlines()[0][:100])
 
 
+# Attention is over contiguous keys and values: torch has no paged attention of its own.
+heads, kv_heads, dim = 16, 8, 128
+
+
+def random(*shape):
+    return torch.randn(shape, dtype=torch.bfloat16, device=DEVICE)
+
+
 @torch.inference_mode()
-def attention():
-    """Of contiguous keys and values: torch has no paged attention of its own."""
-    torch._dynamo.config.recompile_limit = 64
-    heads, kv_heads, dim = 16, 8, 128
-    random = lambda *shape: torch.randn(shape, dtype=torch.bfloat16, device=DEVICE)
+def decode():
     for batch in (1, 8, 32, 128, 256):
         for context in (256, 1024, 4096, 16384):
             kv_bytes = 2 * 2 * batch * kv_heads * context * dim
@@ -101,6 +115,10 @@ def attention():
             sets = [(query, random(batch, kv_heads, context, dim), random(batch, kv_heads, context, dim))
                     for _ in range(max(2, min(64, COLD_BYTES // kv_bytes + 1)))]
             time_paths("decode", sets, lambda us: {"gb_s": round(kv_bytes / us / 1e3)}, sequences=batch, context=context, group=2)
+
+
+@torch.inference_mode()
+def prefill():
     for length in (512, 1024, 4096, 16384):
         length //= SCALE
         batch = 16384 // SCALE // length
@@ -126,6 +144,8 @@ def single(folder):
     step = torch.compile(model, mode="reduce-overhead", fullgraph=True) if ON_GPU else model
     prompt, new = 128, 512 // SCALE
     for batch in (1, 8, 32):
+        if time.monotonic() > END:
+            return say(peer="compiled, static cache", sequences=batch, skipped="time")
         cache = StaticCache(config=model.config, max_cache_len=prompt + new + 8)
         tokens = torch.randint(1000, (batch, prompt), device=DEVICE)
         model(tokens, past_key_values=cache, cache_position=torch.arange(prompt, device=DEVICE))
@@ -173,9 +193,15 @@ def main():
     folder, requests, *chosen = sys.argv[1:]
     versions = {"peer": "versions", "torch": torch.__version__, "cuda": torch.version.cuda}
     say(**versions, device=torch.cuda.get_device_name() if ON_GPU else "cpu")
-    for name, part in {"attention": attention, "single": lambda: single(folder), "engine": lambda: engine(folder, requests)}.items():
-        if not chosen or name in chosen:
-            part()
+    code = 0
+    for name, part in {"decode": decode, "prefill": prefill, "single": lambda: single(folder), "engine": lambda: engine(folder, requests)}.items():
+        try:
+            if not chosen or name in chosen:
+                part()
+        except (AttributeError, ImportError, NotImplementedError, TypeError, ValueError) as error:  # the interfaces of transformers change
+            say(peer=name, skipped=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+            code = 77
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -13,3 +13,13 @@ carried=$(find "$bundle/usr" -name '*.so*' -type f | wc -l)
 [ -e "$bundle/usr/lib/x86_64-linux-gnu/c++/libstdc++.so.6" ] && ((carried > 10)) || bad "it does not carry the C++ library"
 "$bundle/run" maniple generate --model "$model" --prompt ROMEO: --max-tokens 4 >"$work/out" 2>"$work/err" || bad "$(cat "$work/err")"
 [ -s "$work/out" ] || bad "no text"
+
+# The one for GPUs is small, and is refused where the build has code for several types of GPU, or for none.
+if launch/bundle.sh --gpu "$1" >"$work/said" 2>&1; then
+  bundle=build/$1/maniple-gpu-bundle
+  [ ! -e "$bundle/tests" ] || bad "test data twice"
+  for program in maniple kernel_bench engine_test mpirun; do [ -x "$bundle/usr/bin/$program" ] || bad "no $program"; done
+  "$bundle/run" maniple --version >"$work/out" || bad "the program of --gpu does not start"
+else
+  grep -q 'code for GPUs of .*, --gpu takes one: ' "$work/said" || bad "$(cat "$work/said")"
+fi

@@ -11,7 +11,10 @@
 
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace maniple {
 
@@ -118,6 +121,43 @@ TEST_P(GpuContract, Holds) {
   }
   world->barrier();
   GetParam().run(*world);
+}
+
+// A captured all-reduce of all ranks sums what is in its memory at each replay, as a graph of decode steps does.
+TEST(GpuGroup, ACapturedSumIsReplayedWithOtherInputs) {
+  World& world = mpi_test_world();
+  std::optional<Backend> backend;
+  try {
+    backend.emplace(gpu_backend(world.locations()[world.rank()].local_rank));
+  } catch (const Error& error) {
+    GTEST_SKIP() << "no GPU: " << error.what();
+  }
+  std::vector<int> everyone(world.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  NcclGroups alone(make_nccl_api(), GpuTransport::nccl);
+  SelfTransport self;
+  const auto group = world.size() == 1 ? alone.make(self, everyone, *backend->device)
+                                       : world.make_group(everyone, *backend->ops);
+  if (!group->captures()) return;  // through the host
+  Device& device = *backend->device;
+  constexpr int64_t count = 5000;
+  Tensor x(device, DType::fp32, {count});
+  std::vector<float> values(count);
+  const auto summed_with = [&](float first, const auto& sum) {
+    for (int64_t i = 0; i < count; ++i)
+      values[i] = first * static_cast<float>(world.rank() + 1) + static_cast<float>(i);
+    device.upload(x.view().data, std::as_writable_bytes(std::span(values)).data(), x.view().bytes());
+    sum();
+    device.download(std::as_writable_bytes(std::span(values)).data(), x.view().data, x.view().bytes());
+    const float ranks = static_cast<float>(world.size()), firsts = first * ranks * (ranks + 1) / 2;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < count; ++i) wrong += values[i] != firsts + ranks * static_cast<float>(i);
+    EXPECT_EQ(wrong, 0) << "of " << count << " sums from " << first << " on";
+  };
+  summed_with(1, [&] { group->all_reduce(x); });
+  const std::unique_ptr<Graph> graph = device.capture([&] { group->all_reduce(x); });
+  for (const float first : {3.0f, 8.0f}) summed_with(first, [&] { graph->replay(); });
+  world.barrier();
 }
 
 INSTANTIATE_TEST_SUITE_P(parallel, GpuContract, testing::ValuesIn(contract_cases()),
