@@ -258,6 +258,11 @@ void RankModel::size_kv_cache() {
                     .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
     sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, plan_.dtype, shared_.config);
+    if (backend_.device->captures()) {  // what libraries take is not for the cache
+      RunnerSizes smallest = sizes;
+      smallest.num_blocks = 1;
+      ModelRunner(*model_, *backend_.ops, groups_, smallest, activity_.layer).warm_up();
+    }
     const MemoryState memory{.total = backend_.device->total_memory(),
                              .free = backend_.device->free_memory(),
                              .reserved = sizes.scratch + bytes_of_graphs(),

@@ -69,6 +69,22 @@ std::vector<size_t> decode_buckets(size_t most) {
   return buckets;
 }
 
+TensorView ModelRunner::idle_input(size_t rows) {
+  if (model_.embedding()) return builder_.token_ids();
+  return workspace_.take(context_.activation, {static_cast<int64_t>(rows), hidden_size_});
+}
+
+void ModelRunner::warm_up() {
+  const Workspace::Scope scope(workspace_);
+  const StepBatch batch = builder_.build({}, max_num_seqs_);
+  model_.forward(batch, idle_input(max_num_seqs_), cache_.pages(), context_);
+  Device& device = context_.ops.device();
+  const Tensor mine(device, DType::fp32, {1});
+  Tensor all(device, DType::fp32, {context_.groups.tensor->size(), 1});
+  context_.groups.tensor->all_gather(mine, all);
+  device.synchronize();
+}
+
 // The largest first: it needs the most memory. No graph holds a link's calls: rows that come from another stage are copied to
 // the graph's input.
 void ModelRunner::capture_decodes() {
@@ -77,9 +93,7 @@ void ModelRunner::capture_decodes() {
     const Workspace::Scope scope(workspace_);
     const StepBatch batch = builder_.build({}, *bucket);
     DecodeGraph& decode = graphs_[*bucket];
-    decode.input = model_.embedding()
-                       ? builder_.token_ids()
-                       : workspace_.take(context_.activation, {static_cast<int64_t>(*bucket), hidden_size_});
+    decode.input = idle_input(*bucket);
     const auto forward = [&] { return model_.forward(batch, decode.input, cache_.pages(), context_); };
     {
       const Workspace::Scope warm_up(workspace_);

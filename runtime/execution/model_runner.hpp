@@ -54,6 +54,9 @@ class ModelRunner final : public StepRunner {
   ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
               std::atomic<uint32_t>& layer);
 
+  // The largest decode step without a sequence, and a gathering of the tensor group. Collective. Libraries load code and connect ranks at
+  // first use, and take memory for it.
+  void warm_up();
   // Captures the decode step of each bucket. Collective, before the first plan. Device and groups
   // must support capture.
   void capture_decodes();
@@ -86,6 +89,8 @@ class ModelRunner final : public StepRunner {
   };
 
   StepTimes times_of(const Launched& step);
+  // For a batch of builder_ without sequences.
+  TensorView idle_input(size_t rows);
   // Logits, or on a stage that is not the last the residual stream, which the next stage gets. A stage that is not the first
   // takes its input from the link.
   TensorView forward(const StepBatch& batch, const StageStep& step);
