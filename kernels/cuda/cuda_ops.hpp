@@ -46,6 +46,7 @@ class CudaOps : public Ops {
  private:
   void attend(const AttentionCall& call) override;
 
+  Tensor zeroed(DType dtype, const Shape& shape);
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
