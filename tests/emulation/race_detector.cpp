@@ -212,9 +212,12 @@ void RaceDetector::read(size_t thread, const Access& mine, Cell& cell, const voi
     return;
   }
   if (!cell.reads) cell.reads = std::make_unique<std::vector<Access>>();
-  if (cell.reads->size() == cell.reads->capacity())
-    std::erase_if(*cell.reads, [&](const Access& other) { return precedes(other, thread); });
-  cell.reads->push_back(mine);
+  std::vector<Access>& reads = *cell.reads;
+  if (reads.size() == reads.capacity()) {  // those that this one follows tell no more
+    std::erase_if(reads, [&](const Access& other) { return precedes(other, thread); });
+    reads.reserve(2 * reads.size() + 1);
+  }
+  reads.push_back(mine);
 }
 
 void RaceDetector::write(size_t thread, const Access& mine, Cell& cell, const void* place) {
