@@ -68,11 +68,15 @@ void RaceDetector::judge() {
 
 // Whether the site orders what comes to it.
 bool RaceDetector::counts(const char* kind, std::source_location where) {
-  const std::string_view file = where.file_name();
-  const std::string site =
-      fmt::format("{} at {}:{}", kind, file.substr(file.find_last_of('/') + 1), where.line());
-  sites_.insert(site);
-  return site != ignored_;
+  std::string function =
+      where.function_name();  // for GCC with types: "void Class<T>::name(int) [with T = int]"
+  function.erase(std::min(function.find('('), function.size()));
+  if (const size_t before = function.find_last_of(" :"); before != std::string::npos)
+    function.erase(0, before + 1);
+  Site site{function, kind, where.line()};
+  const bool counts = site != ignored_;
+  sites_.insert(std::move(site));
+  return counts;
 }
 
 void RaceDetector::met(int first, int count, std::source_location where) {
@@ -194,8 +198,9 @@ void RaceDetector::access(const void* place, size_t bytes, bool writes, const vo
 
 void RaceDetector::access(size_t thread, const Access& mine, const void* place, size_t bytes, bool writes) {
   const auto* const first = static_cast<const std::byte*>(place);
+  const size_t before = races_.size();
   launched_ = false;  // what this calls may be an instrumented instance of the standard library
-  for (const std::byte* byte = first; byte < first + bytes; ++byte) {
+  for (const std::byte* byte = first; byte < first + bytes && races_.size() == before; ++byte) {
     Cell& cell = cell_of(byte);
     writes ? write(thread, mine, cell, byte) : read(thread, mine, cell, byte);
   }
@@ -281,17 +286,21 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
-void __tsan_read_range(void* place, size_t bytes) { observe(place, bytes, false, __builtin_return_address(0)); }
-void __tsan_write_range(void* place, size_t bytes) { observe(place, bytes, true, __builtin_return_address(0)); }
+void __tsan_read_range(void* place, size_t bytes) {
+  observe(place, bytes, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* place, size_t bytes) {
+  observe(place, bytes, true, __builtin_return_address(0));
+}
 }
 
 // Each width has four functions.
-#define MANIPLE_ACCESS(name, bytes, writes)                                                             \
-  extern "C" void __tsan_##name(void* place);                                                           \
+#define MANIPLE_ACCESS(name, bytes, writes)   \
+  extern "C" void __tsan_##name(void* place); \
   extern "C" void __tsan_##name(void* place) { observe(place, bytes, writes, __builtin_return_address(0)); }
-#define MANIPLE_WIDTH(bytes)                      \
-  MANIPLE_ACCESS(read##bytes, bytes, false)       \
-  MANIPLE_ACCESS(write##bytes, bytes, true)       \
+#define MANIPLE_WIDTH(bytes)                          \
+  MANIPLE_ACCESS(read##bytes, bytes, false)           \
+  MANIPLE_ACCESS(write##bytes, bytes, true)           \
   MANIPLE_ACCESS(unaligned_read##bytes, bytes, false) \
   MANIPLE_ACCESS(unaligned_write##bytes, bytes, true)
 MANIPLE_WIDTH(1)

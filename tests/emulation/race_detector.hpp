@@ -14,6 +14,7 @@
 
 #include <emulation/emulator.hpp>
 
+#include <compare>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,6 +23,13 @@
 #include <vector>
 
 namespace maniple::emulation {
+
+// A place of a kernel that orders something. kind: barrier, warp barrier, wait or fence.
+struct Site {
+  std::string function, kind;
+  uint32_t line = 0;
+  auto operator<=>(const Site&) const = default;
+};
 
 // Observes all launches of its lifetime. Theirs is one thread of the host. A launch with a race throws EmulationError.
 class RaceDetector : public Observer {
@@ -32,10 +40,10 @@ class RaceDetector : public Observer {
   RaceDetector(const RaceDetector&) = delete;
   RaceDetector& operator=(const RaceDetector&) = delete;
 
-  // What ordered something in the launches so far, as "barrier at reductions.hpp:37".
-  const std::set<std::string>& sites() const { return sites_; }
+  // Where the launches so far came.
+  const std::set<Site>& sites() const { return sites_; }
   // Threads meet or wait at this site as ever, but it orders nothing.
-  void ignore(std::string site) { ignored_ = std::move(site); }
+  void ignore(Site site) { ignored_ = std::move(site); }
 
   void begin_launch(int threads, std::span<const std::byte> stacks) override;
   void begin_block(Grid index, std::span<const std::byte> shared) override;
@@ -89,12 +97,14 @@ class RaceDetector : public Observer {
   void write(size_t thread, const Access& mine, Cell& cell, const void* place);
   Cell& cell_of(const std::byte* place);
   bool is_shared(const void* place) const;
-  void found(const char* earlier, const Access& before, const char* later, const Access& now, const void* place);
+  void found(const char* earlier, const Access& before, const char* later, const Access& now,
+             const void* place);
   std::string name_of(const Access& access) const;
 
   const bool names_lines_;
-  std::set<std::string> sites_, races_;
-  std::string ignored_;
+  std::set<Site> sites_;
+  Site ignored_;
+  std::set<std::string> races_;
   bool launched_ = false, atomic_ = false;
   int acting_ = -1;
   std::span<const std::byte> stacks_, shared_;
