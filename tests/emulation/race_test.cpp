@@ -135,7 +135,7 @@ void decode(Scene& scene) {
   const std::vector<Sequence> sequences{{0, 1}, {300, 1}, {3, 2}, {70, 1}};
   attend({}, 8, sequences);
   attend({DType::fp16, 16, true}, 8, sequences);
-  attend({DType::bf16, 16, false, 0, 1, 2}, 4, {{600, 1}, {7, 1}});  // a class of two splits
+  attend({DType::bf16, 16, false, 0, 1, 2}, 3, {{600, 1}, {7, 1}});  // one class has two splits
   attend({DType::bf16, 16, false, 1, 2}, 8, sequences);
   if (scene.whole())
     for (const int head_dim : {32, 96, 128, 256})
