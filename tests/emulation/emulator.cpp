@@ -144,6 +144,7 @@ class Block {
     start_threads();
     while (!runnable_.empty()) resume(next());
     if (std::any_of(threads_.begin(), threads_.end(), [](const Thread& t) { return !t.finished; })) stuck();
+    if (observer) observer->end_block();
   }
 
   // --- on a fiber ---

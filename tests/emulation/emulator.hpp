@@ -47,8 +47,9 @@ class Observer {
   virtual ~Observer() = default;
   virtual void begin_launch(int threads, std::span<const std::byte> stacks) = 0;
   virtual void begin_block(Grid index, std::span<const std::byte> shared) = 0;
-  virtual void end_launch() = 0;  // or it failed
+  virtual void end_block() = 0;   // its threads have returned
   virtual void judge() = 0;       // a whole launch: throws EmulationError
+  virtual void end_launch() = 0;  // or it failed
   // Threads first, first + 1, ... have come to a barrier, of the block or of a warp.
   virtual void met(int first, int count, std::source_location where) = 0;
   virtual void fenced(int thread, std::source_location where) = 0;

@@ -56,7 +56,17 @@ void RaceDetector::begin_block(Grid index, std::span<const std::byte> shared) {
   blocks_.push_back(index);
   shared_ = shared;
   shared_cells_ = Page(shared.size());
-  std::fill(threads_.begin(), threads_.end(), Thread{std::make_shared<Knowledge>(), 1, 0, 0, {}, {}});
+  Thread fresh;
+  fresh.known = std::make_shared<Knowledge>();
+  std::fill(threads_.begin(), threads_.end(), fresh);
+}
+
+void RaceDetector::end_block() {
+  const auto waited = [](const Thread& thread) { return thread.last_copied <= thread.arrived; };
+  const auto thread = std::find_if_not(threads_.begin(), threads_.end(), waited);
+  if (thread != threads_.end())
+    races_.insert(fmt::format("a copy of thread {} outlives block ({}, {}, {})", thread - threads_.begin(),
+                              blocks_.back().x, blocks_.back().y, blocks_.back().z));
 }
 
 void RaceDetector::judge() {
@@ -151,7 +161,7 @@ void RaceDetector::copies(int thread, const void* to, const void* from, const vo
   const auto i = static_cast<size_t>(thread);
   Access mine;
   mine.id = first_id_ + static_cast<uint32_t>(threads_.size() + i);
-  mine.time = threads_[i].groups + 1;
+  mine.time = threads_[i].last_copied = threads_[i].groups + 1;
   mine.caller = caller;
   access(i, mine, to, 16, true);
   if (from) access(i, mine, from, 16, false);

@@ -1,14 +1,14 @@
 // Finds races in the launches of kernels by happens-before, whatever the order of fibers: two accesses of a byte, one of them a write,
-// that nothing orders (Flanagan, Freund: FastTrack, 2009). Exact for shared and global memory of a launch; also a
-// read of shared memory that nobody wrote.
+// that nothing orders (Flanagan, Freund: FastTrack, 2009). Exact for shared and global memory of a launch. Also finds reads of shared
+// memory that nobody wrote, and copies that nobody waits for before the block ends.
 //
 // The kernels are compiled with -fsanitize=thread, so that each access calls a function, and linked with this file's functions of
 // these names instead of the sanitizer's. What orders:
 //   a barrier: all threads of the block; synchronize_warp: the lanes of the warp. Other warp operations do not, as the
 //     CUDA C++ Programming Guide says of shuffles and votes ("do not imply a memory barrier").
 //   a wait for copies: the copies before it and the waiting thread. Each thread's copies are those of another thread.
-//   a fence, then an atomic operation on global memory, then in another block an atomic operation on the same address, then a fence. A
-//     barrier may stand in each of the three gaps within a block, also between threads: the fence of each thread covers what it knew.
+//   a fence, then an atomic operation on global memory, then in another block one on the same address, then a fence. Barriers may stand
+//     between these and the accesses, so the threads of a block may share them: a fence covers what its thread knew.
 //   two atomic operations on one address do not race, and what their thread does there later follows both.
 #pragma once
 
@@ -47,8 +47,9 @@ class RaceDetector : public Observer {
 
   void begin_launch(int threads, std::span<const std::byte> stacks) override;
   void begin_block(Grid index, std::span<const std::byte> shared) override;
-  void end_launch() override { launched_ = false; }
+  void end_block() override;
   void judge() override;
+  void end_launch() override { launched_ = false; }
   void met(int first, int count, std::source_location where) override;
   void fenced(int thread, std::source_location where) override;
   void copies(int thread, const void* to, const void* from, const void* caller) override;
@@ -73,7 +74,7 @@ class RaceDetector : public Observer {
   struct Thread {
     Known known;    // of others
     Time time = 1;  // its own
-    Time groups = 0, arrived = 0;
+    Time groups = 0, arrived = 0, last_copied = 0;
     Known published;  // by a fence
     Known acquired;   // by an atomic operation, until a fence
   };

@@ -426,7 +426,7 @@ void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 const std::string reduced = "block_reduce, barrier 2", summed = "block_sum_before, barrier 2";
 const std::vector<Family> families{
     {"decode", decode, {summed, "running_sums, barrier 1"}},
-    {"prefill", prefill, {reduced, "run, wait 2"}},  // of an owner without a tile: no copy outlives its block
+    {"prefill", prefill, {reduced}},
     {"untuned", untuned},
     {"skinny", skinny},
     {"dequant", dequant},
