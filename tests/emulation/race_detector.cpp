@@ -21,20 +21,23 @@ void join(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
   for (size_t i = 0; i < from.size(); ++i) to[i] = std::max(to[i], from[i]);
 }
 
+// The line of the kernel, where the compiler inlined a primitive into it.
 std::string line_of(const void* caller) {
   Dl_info file{};
   if (dladdr(caller, &file) == 0) return fmt::format("{}", caller);
   const std::string offset = fmt::format(
       "{:#x}", reinterpret_cast<uintptr_t>(caller) - reinterpret_cast<uintptr_t>(file.dli_fbase) - 1);
-  std::string line;
-  if (FILE* const answer =
-          popen(fmt::format("addr2line -se '{}' {} 2>/dev/null", file.dli_fname, offset).c_str(), "r")) {
+  std::string found;
+  if (FILE* const lines =
+          popen(fmt::format("addr2line -ise '{}' {} 2>/dev/null", file.dli_fname, offset).c_str(), "r")) {
     std::array<char, 256> text{};
-    if (std::fgets(text.data(), text.size(), answer)) line = text.data();
-    pclose(answer);
+    while ((found.empty() || found.starts_with("primitives.hpp")) &&
+           std::fgets(text.data(), text.size(), lines))
+      found = text.data();
+    pclose(lines);
   }
-  line.erase(std::min(line.find_first_of(" \n"), line.size()));
-  return line.empty() || line.starts_with("??") ? offset : line;
+  found.erase(std::min(found.find_first_of(" \n"), found.size()));
+  return found.empty() || found.starts_with("??") ? offset : found;
 }
 
 }  // namespace
