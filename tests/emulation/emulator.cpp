@@ -84,6 +84,7 @@ class Stacks {
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
+  std::span<const std::byte> all() const { return {memory_, max_threads * stack_bytes}; }
   std::byte* bottom(int index) const { return memory_ + static_cast<size_t>(index) * stack_bytes; }
 
  private:
@@ -139,9 +140,11 @@ class Block {
     order_ = order;
     random_.seed(order);
     std::memset(shared_.data(), 0xff, shared_.size());
+    if (observer) observer->begin_block(index, shared_);
     start_threads();
     while (!runnable_.empty()) resume(next());
     if (std::any_of(threads_.begin(), threads_.end(), [](const Thread& t) { return !t.finished; })) stuck();
+    if (observer) observer->end_block();
   }
 
   // --- on a fiber ---
@@ -150,11 +153,16 @@ class Block {
   Grid index() const { return index_; }
   Grid grid() const { return grid_; }
   std::byte* shared() const { return shared_.data(); }
+  static Stacks& stacks() {
+    static thread_local Stacks all;
+    return all;
+  }
 
   void barrier(std::source_location where) {
     check_place(where, at_barrier_, barrier_where_);
     if (++at_barrier_ < threads_.size()) return wait(where);
     at_barrier_ = 0;
+    if (observer) observer->met(0, threads(), where);
     for (Thread& thread : threads_)
       if (&thread != running_) runnable_.push_back(&thread);
   }
@@ -287,10 +295,6 @@ class Block {
   }
 
   Stacks& stacks_ = stacks();
-  static Stacks& stacks() {
-    static thread_local Stacks all;
-    return all;
-  }
 
   Grid grid_, index_;
   uint64_t order_ = 0;
@@ -337,14 +341,17 @@ void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::f
     Running(Block& block, DeviceMemory* memory) : memory_(memory) {
       current_block = &block;
       if (memory_) memory_->set_reachable(true);
+      if (observer) observer->begin_launch(block.threads(), Block::stacks().all());
     }
     ~Running() {
+      if (observer) observer->end_launch();
       if (memory_) memory_->set_reachable(false);
       current_block = nullptr;
     }
     DeviceMemory* memory_;
   } running(block, order.memory);
   for (const Grid& index : blocks_of(grid, number)) block.run(index, number);
+  if (observer) observer->judge();
 }
 
 int thread_index() { return current_block->running().index; }
@@ -358,11 +365,25 @@ Lanes* arrive_in_warp(void* mine, std::source_location where) {
   return current_block->arrive_in_warp(mine, where);
 }
 void release_warp() { current_block->release_warp(); }
+void warp_barrier(std::source_location where) {
+  if (observer) observer->met(thread_index() / 32 * 32, 32, where);
+}
 
+void memory_fence(std::source_location where) {
+  if (observer) observer->fenced(thread_index(), where);
+}
 void copy_async(void* to_shared, const void* from_global, bool valid) {
   current_block->copy_async({to_shared, from_global, valid});
+  if (observer)
+    observer->copies(thread_index(), to_shared, valid ? from_global : nullptr, __builtin_return_address(0));
 }
-void commit_copies() { current_block->commit_copies(); }
-void wait_copies(int pending) { current_block->wait_copies(static_cast<size_t>(pending)); }
+void commit_copies() {
+  current_block->commit_copies();
+  if (observer) observer->committed(thread_index());
+}
+void wait_copies(int pending, std::source_location where) {
+  current_block->wait_copies(static_cast<size_t>(pending));
+  if (observer) observer->waited(thread_index(), pending, where);
+}
 
 }  // namespace maniple::emulation

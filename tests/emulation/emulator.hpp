@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <span>
 #include <stdexcept>
 
 namespace maniple::emulation {
@@ -40,6 +41,30 @@ struct EmulationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Learns what the threads of each launch do, as the fibers do it. Threads are those of the running block; `where`: in the kernel.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void begin_launch(int threads, std::span<const std::byte> stacks) = 0;
+  virtual void begin_block(Grid index, std::span<const std::byte> shared) = 0;
+  virtual void end_block() = 0;   // its threads have returned
+  virtual void judge() = 0;       // a whole launch: throws EmulationError
+  virtual void end_launch() = 0;  // or it failed
+  // Threads first, first + 1, ... have come to a barrier, of the block or of a warp.
+  virtual void met(int first, int count, std::source_location where) = 0;
+  virtual void fenced(int thread, std::source_location where) = 0;
+  // from: null where the copy is not valid. caller: an address in the kernel.
+  virtual void copies(int thread, const void* to, const void* from, const void* caller) = 0;
+  virtual void committed(int thread) = 0;
+  virtual void waited(int thread, int pending, std::source_location where) = 0;
+  // Until `end`, accesses are those of an atomic operation, or another thread's of the running one's warp.
+  virtual void begin_atomic(const void* place) = 0;
+  virtual void end_atomic() = 0;
+  virtual void begin_acting(int lane) = 0;
+  virtual void end_acting() = 0;
+};
+inline Observer* observer = nullptr;
+
 // Throws EmulationError, or the exception of the kernel. Shared
 // memory has exactly the requested size and starts as NaN.
 void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::function<void()>& kernel);
@@ -59,9 +84,11 @@ void block_barrier(std::source_location where);
 using Lanes = std::array<void*, 32>;
 Lanes* arrive_in_warp(void* mine, std::source_location where);
 void release_warp();
+void warp_barrier(std::source_location where);  // by the lane that completes it
 
+void memory_fence(std::source_location where);
 void copy_async(void* to_shared, const void* from_global, bool valid);
 void commit_copies();
-void wait_copies(int pending);
+void wait_copies(int pending, std::source_location where);
 
 }  // namespace maniple::emulation

@@ -57,11 +57,13 @@ void store_vector(T* to, const Vector<T>& vector) {
 }
 template <typename T>
 T atomic_add(T* place, T value) {
+  if (emulation::observer) emulation::observer->begin_atomic(place);
   const T before = *place;
   *place = before + value;
+  if (emulation::observer) emulation::observer->end_atomic();
   return before;
 }
-inline void memory_fence() {}
+inline void memory_fence(Place place = Place::current()) { emulation::memory_fence(place); }
 
 // --- barriers and exchange ---
 inline void synchronize_block(Place place = Place::current()) { emulation::block_barrier(place); }
@@ -75,7 +77,7 @@ void in_warp(Part& mine, Place place, Complete complete) {
 }
 inline void synchronize_warp(Place place = Place::current()) {
   int nothing = 0;
-  in_warp(nothing, place, [](auto) {});
+  in_warp(nothing, place, [&](auto) { emulation::warp_barrier(place); });
 }
 template <typename T>
 T shuffle(T value, int lane, Place place = Place::current()) {
@@ -112,8 +114,8 @@ inline void copy_async(void* to_shared, const void* from_global, bool valid = tr
 }
 inline void commit_copies() { emulation::commit_copies(); }
 template <int pending>
-void wait_copies() {
-  emulation::wait_copies(pending);
+void wait_copies(Place place = Place::current()) {
+  emulation::wait_copies(pending, place);
 }
 
 // --- tensor cores ---
@@ -127,12 +129,15 @@ void distribute(uint32_t (&matrices)[4], const void* shared_row, Place place, El
   check_alignment(shared_row);
   MatrixLoad mine{static_cast<const uint16_t*>(shared_row), matrices};
   in_warp(mine, place, [&](auto part) {
-    for (int lane = 0; lane < 32; ++lane)
+    for (int lane = 0; lane < 32; ++lane) {
+      if (emulation::observer) emulation::observer->begin_acting(lane);
       for (int i = 0; i < 4; ++i) {
         const int row = lane / 4, column = 2 * (lane % 4);
         const uint32_t low = element(part, 8 * i, row, column), high = element(part, 8 * i, row, column + 1);
         part(lane).matrices[i] = low | high << 16;
       }
+    }
+    if (emulation::observer) emulation::observer->end_acting();
   });
 }
 inline void load_matrices(uint32_t (&matrices)[4], const void* shared_row, Place place = Place::current()) {
