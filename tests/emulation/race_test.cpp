@@ -128,9 +128,10 @@ cuda::AttentionArguments attention(Scene& scene, const Cache& cache, const std::
 void decode(Scene& scene) {
   const auto attend = [&](const Cache& cache, int slots, const std::vector<Sequence>& sequences) {
     const cuda::AttentionArguments a = attention(scene, cache, sequences);
-    float* const partials = scene.floats(slots * cuda::decode_slot_floats(a));
+    float* const partials =
+        scene.floats(slots * static_cast<int>(cuda::decode_slot_floats(a.query_heads, a.head_dim)));
     ASSERT_TRUE(cuda::attention_decode(scene.stream(), a,
-                                       {partials, slots, scene.room<int32_t>(cuda::decode_arrivals(a))}));
+                                       {partials, slots, scene.room<int32_t>(a.sequences * a.query_heads)}));
   };
   const std::vector<Sequence> sequences{{0, 1}, {300, 1}, {3, 2}, {70, 1}};
   attend({}, 8, sequences);
