@@ -9,6 +9,8 @@
 
 namespace maniple::cuda {
 
+constexpr int max_head_dim = 576;  // of rotary_store and attention_untuned; a multiple of 32
+
 struct AttentionArguments {
   DType dtype;          // of queries, out and, unless it holds codes, the cache
   const void* queries;  // [tokens, query_heads, head_dim]
@@ -51,7 +53,7 @@ struct RotaryArguments {
   int tokens;
   int query_heads;
   int kv_heads;
-  int head_dim;  // a multiple of 16, at most 256
+  int head_dim;  // a multiple of 16, at most max_head_dim
   int block_size;
   bool codes = false;  // the cache keeps e4m3(key / key_scale)
   float key_scale = 1;
@@ -65,7 +67,7 @@ void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 // 128 and 256.
 bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
 
-// Every type, head size up to 256 and block size; no tensor cores.
+// Every type, head size up to max_head_dim and block size; no tensor cores.
 void attention_untuned(device::Stream stream, const AttentionArguments& arguments);
 
 // Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim]. Owners are added in ascending order.

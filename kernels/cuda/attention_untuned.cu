@@ -12,11 +12,11 @@ using namespace device;
 namespace {
 
 constexpr int warps = 4;
-constexpr int max_dims = 256 / 32;  // of a lane
 
 // Shared memory of one warp.
+template <int max_dims>
 struct Scratch {
-  float query[256];
+  float query[max_dims];
   float weights[32];
 };
 
@@ -57,7 +57,7 @@ class Pages {
 // One warp per (token, query head). It takes the context 32 positions at a time:
 // each lane scores one position, then adds up the values of its dimensions
 // (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
-template <typename T, typename Kept>
+template <typename T, typename Kept, int max_dims>
 __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();
   const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
   const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
   const int64_t row = query_row(a, token, head);
   const Pages<Kept> pages(a, sequence, head / (a.query_heads / a.kv_heads));
-  Scratch& scratch = reinterpret_cast<Scratch*>(shared_memory())[warp_index()];
+  auto& scratch = reinterpret_cast<Scratch<max_dims>*>(shared_memory())[warp_index()];
   for (int i = lane; i < a.head_dim; i += 32)
     scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[row * a.head_dim + i]) * a.scale;
 
-  float maximum = -INFINITY, total = 0, sums[max_dims] = {};
+  float maximum = -INFINITY, total = 0, sums[max_dims / 32] = {};
   for (int begin = 0; begin < length; begin += 32) {
     if (begin / split_size % a.owners != a.owner) continue;
     synchronize_warp();  // the query is written, the weights of the last round are read
@@ -89,14 +89,14 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     for (float& sum : sums) sum *= shrink;
     for (int p = begin; p < begin + 32 && p < length; ++p) {
       const Kept* const value = pages.value(p);
-      for (int d = 0; d < max_dims; ++d)
+      for (int d = 0; d < max_dims / 32; ++d)
         if (lane + 32 * d < a.head_dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
     }
   }
   total = warp_sum(total);
   float* const partial = a.owners > 1 ? partial_row(a, row) : nullptr;
-  for (int d = 0; d < max_dims; ++d) {
+  for (int d = 0; d < max_dims / 32; ++d) {
     const int place = lane + 32 * d;
     if (place >= a.head_dim) continue;
     const float sum = sums[d] * a.value_scale;
@@ -131,16 +131,22 @@ __global__ void __launch_bounds__(32 * warps)
   }
 }
 
-}  // namespace
-
-void attention_untuned(Stream stream, const AttentionArguments& arguments) {
+template <int max_dims>
+void launch_attend(Stream stream, const AttentionArguments& arguments) {
   const int64_t items = static_cast<int64_t>(arguments.tokens) * arguments.query_heads;
   with_element_type(arguments.dtype, [&](auto element) {
     using T = decltype(element);
-    launch(arguments.codes ? attend<T, Float8> : attend<T, T>,
-           {static_cast<int>((items + warps - 1) / warps)}, 32 * warps, warps * sizeof(Scratch), stream,
-           arguments);
+    launch(arguments.codes ? attend<T, Float8, max_dims> : attend<T, T, max_dims>,
+           {static_cast<int>((items + warps - 1) / warps)}, 32 * warps, warps * sizeof(Scratch<max_dims>),
+           stream, arguments);
   });
+}
+
+}  // namespace
+
+void attention_untuned(Stream stream, const AttentionArguments& arguments) {
+  arguments.head_dim <= 256 ? launch_attend<256>(stream, arguments)
+                            : launch_attend<max_head_dim>(stream, arguments);
 }
 
 void merge_partials(Stream stream, DType dtype, const float* partials, int owners, int rows, int head_dim,

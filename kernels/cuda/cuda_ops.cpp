@@ -188,7 +188,7 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                            const KvPages& pages) {
   const int64_t tokens = batch.tokens(), dim = heads.head_dim;
-  require(dim % 16 == 0 && dim <= 256 && cos_sin.shape[1] == dim, "head size of a rotary embedding");
+  require(dim % 16 == 0 && dim <= max_head_dim && cos_sin.shape[1] == dim, "head size of a rotary embedding");
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
@@ -241,7 +241,7 @@ void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
   require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
-              is_activation(call.queries.dtype) && heads.head_dim <= 256,
+              is_activation(call.queries.dtype) && heads.head_dim <= max_head_dim,
           "shapes of an attention");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{.dtype = call.queries.dtype,

@@ -9,7 +9,8 @@ using namespace device;
 namespace {
 
 constexpr int threads = 256;
-constexpr int max_steps = 2;  // of a warp through half a head: 2 * 64 pairs
+constexpr int few_steps = 2, most_steps = 5;  // of a warp through half a head, 64 pairs at a time
+static_assert(64 * most_steps >= max_head_dim / 2);
 
 template <typename T>
 struct alignas(2 * sizeof(T)) Pair {
@@ -26,26 +27,28 @@ __device__ void store_two(T* to, const float (&values)[2]) {
 }
 
 // A lane's share of a head: for each step two neighbours of the first half and their partners of the second.
+template <int steps>
 struct Head {
-  float low[max_steps][2];
-  float high[max_steps][2];
+  float low[steps][2];
+  float high[steps][2];
 };
 
 // Calls f(step, index of the first neighbour).
-template <typename F>
+template <int steps, typename F>
 __device__ void for_pairs(int half, F f) {
-  for (int step = 0; step < max_steps; ++step)
+  for (int step = 0; step < steps; ++step)
     if (const int i = 64 * step + 2 * lane_index(); i < half) f(step, i);
 }
 
-__device__ void normalise(Head& head, int half, const float* weight, const RotaryArguments& a) {
+template <int steps>
+__device__ void normalise(Head<steps>& head, int half, const float* weight, const RotaryArguments& a) {
   float squares = 0;
-  for_pairs(half, [&](int step, int) {
+  for_pairs<steps>(half, [&](int step, int) {
     for (int j = 0; j < 2; ++j)
       squares += head.low[step][j] * head.low[step][j] + head.high[step][j] * head.high[step][j];
   });
   const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.norm_size) + a.epsilon);
-  for_pairs(half, [&](int step, int i) {
+  for_pairs<steps>(half, [&](int step, int i) {
     for (int j = 0; j < 2; ++j) {
       head.low[step][j] *= scale * weight[i + j];
       head.high[step][j] *= scale * weight[half + i + j];
@@ -53,8 +56,9 @@ __device__ void normalise(Head& head, int half, const float* weight, const Rotar
   });
 }
 
-__device__ void rotate(Head& head, int half, const float* cos_sin) {
-  for_pairs(half, [&](int step, int i) {
+template <int steps>
+__device__ void rotate(Head<steps>& head, int half, const float* cos_sin) {
+  for_pairs<steps>(half, [&](int step, int i) {
     for (int j = 0; j < 2; ++j) {
       const float cosine = cos_sin[i + j], sine = cos_sin[half + i + j];
       const float low = head.low[step][j], high = head.high[step][j];
@@ -65,16 +69,16 @@ __device__ void rotate(Head& head, int half, const float* cos_sin) {
 }
 
 // What is rounded to a code is what another cache would hold: an activation.
-template <typename T>
-__device__ void store_codes(Float8* to, const Head& head, int half, float scale) {
+template <typename T, int steps>
+__device__ void store_codes(Float8* to, const Head<steps>& head, int half, float scale) {
   const auto divided = [&](float value) { return static_cast<float>(static_cast<T>(value)) / scale; };
-  for_pairs(half, [&](int step, int i) {
+  for_pairs<steps>(half, [&](int step, int i) {
     store_two(to + i, {divided(head.low[step][0]), divided(head.low[step][1])});
     store_two(to + half + i, {divided(head.high[step][0]), divided(head.high[step][1])});
   });
 }
 
-template <typename T>
+template <typename T, int steps>
 __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) {
   const int heads = a.query_heads + 2 * a.kv_heads, half = a.head_dim / 2;
   const int64_t item = static_cast<int64_t>(block_index().x) * (block_threads() / 32) + warp_index();
@@ -83,9 +87,9 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
   if (token >= a.tokens) return;
   const bool is_query = head_index < a.query_heads, is_value = head_index >= a.query_heads + a.kv_heads;
 
-  Head head;
+  Head<steps> head;
   const T* const from = static_cast<const T*>(a.qkv) + item * a.head_dim;
-  for_pairs(half, [&](int step, int i) {
+  for_pairs<steps>(half, [&](int step, int i) {
     load_two(from + i, head.low[step]);
     load_two(from + half + i, head.high[step]);
   });
@@ -103,7 +107,7 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
                           is_value ? a.value_scale : a.key_scale);
   T* const to = is_query ? static_cast<T*>(a.queries) + (token * a.query_heads + head_index) * a.head_dim
                          : static_cast<T*>(cache) + cell * a.head_dim;
-  for_pairs(half, [&](int step, int i) {
+  for_pairs<steps>(half, [&](int step, int i) {
     store_two(to + i, head.low[step]);
     store_two(to + half + i, head.high[step]);
   });
@@ -116,7 +120,10 @@ void rotary_store(Stream stream, const RotaryArguments& arguments) {
       static_cast<int64_t>(arguments.tokens) * (arguments.query_heads + 2 * arguments.kv_heads);
   const int blocks = static_cast<int>((warps + threads / 32 - 1) / (threads / 32));
   with_element_type(arguments.dtype, [&](auto element) {
-    launch(rotary_store_head<decltype(element)>, {blocks}, threads, 0, stream, arguments);
+    using T = decltype(element);
+    const bool few = arguments.head_dim <= 128 * few_steps;
+    launch(few ? rotary_store_head<T, few_steps> : rotary_store_head<T, most_steps>, {blocks}, threads, 0,
+           stream, arguments);
   });
 }
 

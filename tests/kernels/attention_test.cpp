@@ -291,6 +291,17 @@ TEST_P(Attention, OfMoreQueryHeadsThanATileHasRowsAgreesToo) {
     }
 }
 
+TEST_P(Attention, OfWideHeadsAgreesToo) {
+  for (const auto& [dtype, dim] : each_value(activation_types(), std::vector<int64_t>{320, 576})) {
+    SCOPED_TRACE(fmt::format("{} head_dim {}", name_of(dtype), dim));
+    const Scene scene{{3, 1, dim}, 32, dtype};
+    const std::vector<Part> parts{{0, 0, 5}, {1, 260, 2}, {2, 64, 1}};
+    Step step(ops(), scene, parts);
+    const Tensor out = step.attend(ops());
+    ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
+  }
+}
+
 // More than the first workspace of a GPU holds.
 TEST_P(Attention, OfManySequencesIsPreparedFor) {
   const Scene scene{{128, 1, 256}, 16, DType::bf16};
@@ -537,7 +548,7 @@ std::vector<double> exact_head(ConstTensorView qkv, int64_t begin, int64_t dim, 
 
 TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch) {
   for (const DType dtype : activation_types())
-    for (const int64_t dim : {16, 32, 64, 96, 128, 256})
+    for (const int64_t dim : {16, 32, 64, 96, 128, 256, 576})
       for (const bool normed : {false, true}) {
         SCOPED_TRACE(fmt::format("{} head_dim {}{}", name_of(dtype), dim, normed ? " normed" : ""));
         const Scene scene{{6, 2, dim}, 32, dtype};
