@@ -160,7 +160,9 @@ class Prefill {
   }
   // Zeros after the context: a position that no token wrote may hold NaN, which a weight of zero would keep.
   __device__ void copy_keys_and_values(int tile, int page) {
-    const int lane = computed_here(lane_index()), warp = computed_here(warp_index());
+    // No place of a copy stays in registers from tile to tile where that would spill others.
+    const int lane = dims <= 128 ? computed_here(lane_index()) : lane_index();
+    const int warp = dims <= 128 && !codes ? computed_here(warp_index()) : warp_index();
     const int position = tile_begin(tile) + warp * quarter;
     const int64_t from = ((static_cast<int64_t>(page) * a_.kv_heads + rows_.kv_head) * a_.block_size +
                           place_in_block(a_, position)) *
