@@ -258,17 +258,20 @@ void RankModel::size_kv_cache() {
                     .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
     sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, plan_.dtype, shared_.config);
-    if (backend_.device->captures()) {  // what libraries take is not for the cache
-      RunnerSizes smallest = sizes;
-      smallest.num_blocks = 1;
-      ModelRunner(*model_, *backend_.ops, groups_, smallest, activity_.layer).warm_up();
-    }
-    const MemoryState memory{.total = backend_.device->total_memory(),
-                             .free = backend_.device->free_memory(),
-                             .reserved = sizes.scratch + bytes_of_graphs(),
-                             .sharers = ranks_with_my_memory(),
-                             .addresses = free_addresses()};
-    mine = affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
+    const auto affordable = [&] {
+      const MemoryState memory{.total = backend_.device->total_memory(),
+                               .free = backend_.device->free_memory(),
+                               .reserved = sizes.scratch + bytes_of_graphs(),
+                               .sharers = ranks_with_my_memory(),
+                               .addresses = free_addresses()};
+      return affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
+    };
+    mine = affordable();
+    if (!backend_.device->captures()) return;
+    RunnerSizes smallest = sizes;
+    smallest.num_blocks = 1;
+    ModelRunner(*model_, *backend_.ops, groups_, smallest, activity_.layer).warm_up();
+    mine = affordable();  // without what the libraries have taken now
   });
   blocks_of_replicas_.assign(static_cast<size_t>(plan_.grid.data), UINT32_MAX);
   info_.fitting_blocks = mine;
