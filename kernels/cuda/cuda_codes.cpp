@@ -79,19 +79,16 @@ struct CodePanels {
 Weight CudaOps::make_weight(const WeightShape& shape) {
   require_computable(shape);
   if (shape.format == WeightFormat::dense)
-    return {shape, zeroed(shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
+    return {shape, Tensor(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
   const Shape groups{shape.rows, shape.groups()};
-  Weight weight{
-      shape, zeroed(DType::uint8, {shape.rows, row_bytes_of(shape)}), zeroed(shape.scale, groups), {}, {}};
-  if (shape.zeros) weight.zero_points = zeroed(DType::uint8, groups);
+  Weight weight{shape,
+                Tensor(device_, DType::uint8, {shape.rows, row_bytes_of(shape)}),
+                Tensor(device_, shape.scale, groups),
+                {},
+                {}};
+  if (shape.zeros) weight.zero_points = Tensor(device_, DType::uint8, groups);
   if (shape.ordered) weight.order = Tensor(device_, DType::int32, {shape.columns});
   return weight;
-}
-
-Tensor CudaOps::zeroed(DType dtype, const Shape& shape) {
-  Tensor tensor(device_, dtype, shape);
-  device_.clear(tensor.view().data, tensor.view().bytes());
-  return tensor;
 }
 
 void CudaOps::pack(Weight& weight, int64_t first_row, const RawRows& raw) {

@@ -46,7 +46,6 @@ class CudaOps : public Ops {
  private:
   void attend(const AttentionCall& call) override;
 
-  Tensor zeroed(DType dtype, const Shape& shape);
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,

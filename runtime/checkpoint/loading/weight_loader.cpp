@@ -292,7 +292,6 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme
     const WeightSpec& spec = parameter->spec;
     if (spec.role == WeightRole::vector) {
       parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
-      ops.device().clear(parameter->vector.view().data, parameter->vector.view().bytes());
       bytes += parameter->vector.view().bytes();
       continue;
     }
