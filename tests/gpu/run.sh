@@ -264,7 +264,6 @@ run_stage() {
     engine) serve python3 ;;
     gates) gates gates ;;
     tests)
-      local -x MANIPLE_GPU_MEMORY=nan  # in what is read before it is written
       gtest 1 60 primitives_gpu_test
       gtest 2 120 cuda_kernels_gpu_test
       gtest 2 120 kernels_test --gtest_filter='*/cuda*'
@@ -281,7 +280,6 @@ run_stage() {
       ;;
     sanitizers)
       for tool in memcheck racecheck initcheck synccheck; do
-        local -x MANIPLE_GPU_MEMORY=untouched  # or initcheck could find nothing
         sanitize "$tool.tiles" cuda_kernels_gpu_test "$tiles"
         sanitize "$tool.kernels" kernels_test "$others"
       done

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # tests/gpu/run.sh without a GPU, over made-up tools and programs that print what the real ones print: every stage, a failure in each, calls
 # that end early, the archive. PROGRAMS: the folder of the real tests, whose names the script's filters must match.
 set -uo pipefail

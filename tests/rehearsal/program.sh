@@ -48,7 +48,7 @@ as_on_cpus() { # MODEL GPUS RANKS options...
 as_on_cpus tiny-qwen3 4 4 --pp 2 --tp 2 --pp-layers 1,2 --max-num-seqs 5 --max-num-batched-tokens 64 --eager
 as_on_cpus tiny-qwen3 1 3 --pp 3 --pp-steps 2 --transport host --max-num-seqs 4
 says err 'GPU tensors through the host (as asked)'
-MANIPLE_GPU_MEMORY=nan as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
+as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
 as_on_cpus tiny-qwen3-moe 4 4 --tp 2 --ep 2 --pp 2 --max-num-seqs 4
 says err '4 ranks = tensor 2 (expert 2) x pipeline 2 x data 1'
 as_on_cpus tiny-mixtral 2 2 --tp 2 --ep 1
@@ -59,7 +59,7 @@ as_on_cpus tiny-qwen3-kv1 1 2 --tp 2 --cp 2 --transport host
 # Weights of codes, inputs that are rounded, an FP8 cache.
 for name in q-gptq-act q-w4a16 q-int8-1layer q-fp8-static-kv q-moe-awq q-moe-int8; do
   today 3 || continue
-  MANIPLE_GPU_MEMORY=nan as_on_cpus $name 2 2 --tp 2 --max-num-seqs 4
+  as_on_cpus $name 2 2 --tp 2 --max-num-seqs 4
 done
 
 # The same bits with and without graphs, in the types of tensor cores.
