@@ -45,12 +45,13 @@ class Groups {
   // The last group takes what is behind the columns. Exact where place * group is below 2^32.
   __device__ int of(int column) const {
     const auto place = static_cast<uint32_t>(first_ + column);
-    const auto group = static_cast<int>(static_cast<uint64_t>(place) * reciprocal_ >> 32);
+    const auto group =
+        static_cast<int>(reciprocal_ == 0 ? place : static_cast<uint64_t>(place) * reciprocal_ >> 32);
     return group < last_ ? group : last_;
   }
 
  private:
-  uint32_t reciprocal_ = 0;  // 2^32 / group, rounded up
+  uint32_t reciprocal_ = 0;  // 2^32 / group, rounded up; 0: groups of one column
   int first_ = 0, last_ = 0;
 };
 

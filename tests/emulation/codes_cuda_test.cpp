@@ -106,6 +106,8 @@ TEST_P(Codes, AreElementsOfEveryFormatGroupAndPlace) {
                                {8, false, 256, 64},
                                {8, false, 248, 48, 7},
                                {8, false, 61, 0},
+                               {8, false, 24, 1},
+                               {4, false, 40, 1},
                                {4, false, 512, 0},
                                {4, false, 512, 128},
                                {4, false, 136, 32, 16},
