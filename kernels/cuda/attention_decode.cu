@@ -364,9 +364,8 @@ class Decode {
 
 template <typename T, typename Kept, int dims>
 constexpr size_t bytes_before_ends = ring_bytes<Kept, dims> + tile_rows* dims * sizeof(T) + sizeof(Exchange);
-constexpr int max_sequences = 4096;  // max_gpu_sequences
-static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_sequences <= 99 << 10);
-static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_sequences <= 99 << 10);
+static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
+static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
 
 template <typename T, typename Kept, int dims>
 __global__ void __launch_bounds__(32 * warps, dims <= 128 ? 3 : 2)

@@ -10,6 +10,9 @@
 
 namespace maniple::cuda {
 
+// Their lengths fit in shared memory beside the tiles, on every architecture and for every head size.
+inline constexpr int max_decode_sequences = 4096;
+
 // Holds the sums of splits until the last split of their sequence. With fewer slots than splits in the batch,
 // a part is a class of splits (attention_classes): one block computes them in turn, to the same bits.
 struct DecodeWorkspace {

@@ -37,10 +37,10 @@ __device__ inline float element_of(bool e4m3, uint32_t code, const GroupFactors&
 }
 
 // Finds the group of a column. Made once, outside of loops: it divides.
-class Groups {
+class ColumnGroups {
  public:
-  Groups() = default;  // a single one
-  __device__ explicit Groups(const CodeMatrix& m)
+  ColumnGroups() = default;  // a single one
+  __device__ explicit ColumnGroups(const CodeMatrix& m)
       : reciprocal_(0xffffffffu / static_cast<uint32_t>(m.group) + 1), first_(m.first), last_(m.groups - 1) {}
   // The last group takes what is behind the columns. Exact where place * group is below 2^32.
   __device__ int of(int column) const {
@@ -57,7 +57,7 @@ class Groups {
 
 // Calls f(place, element) for the sixteen bytes of codes that begin at a column of a row, in whatever groups.
 template <int bits, typename F>
-__device__ void for_elements(const CodeMatrix& m, const Groups& groups, int64_t row, int column,
+__device__ void for_elements(const CodeMatrix& m, const ColumnGroups& groups, int64_t row, int column,
                              const device::Vector<uint32_t>& chunk, F f) {
   DEVICE_ROLLED for (int place = 0; place < 128 / bits; ++place) {
     const uint32_t code = word_of(chunk, place * bits / 8) >> place * bits % 32 & ((1u << bits) - 1);
@@ -88,7 +88,7 @@ __device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
 // Calls f(widen) for sixteen bytes of codes from a column on, in any rows. widen(row, chunk, store) calls store(i, the i-th eight
 // elements of T). What depends on the format and the group alone is decided once.
 template <int bits, typename T, typename F>
-__device__ void with_widening(const CodeMatrix& m, const Groups& groups, int column, F f) {
+__device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, int column, F f) {
   const int group = groups.of(column);
   if (groups.of(column + 128 / bits - 1) != group)
     return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
@@ -119,7 +119,7 @@ __device__ void with_widening(const CodeMatrix& m, const Groups& groups, int col
 }
 
 template <int bits>
-__device__ inline float element_at(const CodeMatrix& m, const Groups& groups, int64_t row, int column) {
+__device__ inline float element_at(const CodeMatrix& m, const ColumnGroups& groups, int64_t row, int column) {
   const uint32_t byte = m.codes[row * m.row_bytes + column * bits / 8];
   return element_of(bits == 8 && m.e4m3, byte >> column * bits % 8 & ((1u << bits) - 1),
                     factors_of(m, row, groups.of(column)));

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(flat_threads)
   const int column = static_cast<int>(flat_index() % chunks) * (128 / bits);
   T* const to = out + i * m.columns + column;
   const int left = m.columns - column;
-  const Groups groups(m);
+  const ColumnGroups groups(m);
   if (row < 0 || row >= rows) {
     for (int place = 0; place < 128 / bits && place < left; ++place) to[place] = static_cast<T>(0.0f);
     return;

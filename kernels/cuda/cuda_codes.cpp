@@ -55,22 +55,22 @@ bool scales_rows(const Weight& weight) {
   return weight.activation == ActivationRule::per_token || weight.activation == ActivationRule::fixed;
 }
 
-// How many columns of out and rows of x a library multiplies at a time: what fits the scratch memory, in panels of about the same size,
-// multiples of the library's tiles.
+// How many columns of out and rows of x a library multiplies at a time: what fits the scratch memory, in panels of about the same size.
 struct CodePanels {
   int64_t columns, rows;
 
   CodePanels(ConstTensorView x, const Weight& weight) {
     const int64_t row = weight.columns * static_cast<int64_t>(size_of(x.dtype));
-    constexpr int64_t tile = 128;
-    const auto tiles = [](int64_t number) { return (number + tile - 1) / tile; };
-    const int64_t most = std::min<int64_t>(panel_part.size() / row / tile, 16), all = tiles(weight.rows);
-    const int64_t panels = most > 0 ? (all + most - 1) / most : all;
-    columns = std::min(weight.rows, (all + panels - 1) / panels * tile);
+    const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+    const int64_t most = std::min(panel_part.size() / row, int64_t{2048}),
+                  tile = std::min(most, int64_t{128});  // of the library
+    require(tile > 0, "a row of a weight fits the scratch memory");
+    const int64_t tiles = parts(weight.rows, tile), panels = parts(tiles, most / tile);
+    columns = std::min(weight.rows, parts(tiles, panels) * tile);
     rows = std::min(
         {std::max<int64_t>(x.shape[0], 1), sums_part.size() / (4 * columns), scales_part.size() / 4});
     if (weight.activation != ActivationRule::none) rows = std::min(rows, inputs_part.size() / row);
-    require(columns > 0 && rows > 0, "rows of a weight fit the scratch memory");
+    require(rows > 0, "rows of inputs fit the scratch memory");
   }
 };
 

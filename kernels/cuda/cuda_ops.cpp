@@ -14,6 +14,7 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
+static_assert(max_decode_sequences == max_gpu_sequences);
 constexpr int64_t usual_arrivals = int64_t{1} << 16;  // sequences * query heads
 
 bool is_activation(DType dtype) {

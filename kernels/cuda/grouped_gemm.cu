@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArgum
   find_work(a, work);
   const int column = block_index().y * block_threads() + thread_index();
   if (work.m == 0 || column >= a.width) return;
-  const Groups groups = bits < 16 ? Groups(work.finish.codes) : Groups();
+  const ColumnGroups groups = bits < 16 ? ColumnGroups(work.finish.codes) : ColumnGroups();
   const auto element = [&](int row, int i) {
     if constexpr (bits < 16)
       return element_at<bits>(work.finish.codes, groups, row, i);

@@ -111,7 +111,7 @@ class TileProduct {
       if (step < steps) fetch_stage(k_of(step), stage(step));
       device::commit_copies();
     };
-    const auto groups = groups_of_codes();
+    const ColumnGroups groups = groups_of_codes();
     for (int step = 0; step < Sizes::depth - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
       device::wait_copies<Sizes::depth - 2>();
@@ -188,15 +188,14 @@ class TileProduct {
       device::copy_async(stage + 16 * i, from, row < o_.n() && column < m.columns);
     }
   }
-  __device__ auto groups_of_codes() const {
+  __device__ ColumnGroups groups_of_codes() const {
     if constexpr (bits == 16)
-      return 0;
+      return {};
     else
-      return Groups(o_.codes());
+      return ColumnGroups(o_.codes());
   }
   // The stage's columns of the weight as elements. Each lane widens what it copied, where all have read the last step's.
-  template <typename Groups>
-  __device__ const T* elements_of(const std::byte* stage, int k, const Groups& groups) const {
+  __device__ const T* elements_of(const std::byte* stage, int k, const ColumnGroups& groups) const {
     if constexpr (bits == 16) {
       return reinterpret_cast<const T*>(stage);
     } else {

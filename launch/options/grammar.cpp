@@ -218,6 +218,7 @@ std::optional<std::string> Grammar::parse(std::span<const std::string> args) {
   if (values["help"].as<bool>()) return help();
   if (values["version"].as<bool>()) return version_text();
   if (values.count("words") != 0) *words_ = values["words"].as<std::vector<std::string>>();
+  if (read_words_) read_words_();
   given_ = {{"command", command_}};
   for (const auto& store : stores_) store(values, given_);
   for (const auto& [name, value] : values)

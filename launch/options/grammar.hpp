@@ -192,10 +192,13 @@ class Grammar {
         });
   }
 
-  // Stores the words that belong to no option in `words`. completed: the words to choose from; none: files.
-  void take_words(std::vector<std::string>& words, std::vector<std::string> completed = {}) {
+  // Stores the words that belong to no option in `words`. completed: the words to choose from; none: files. read: called with the words,
+  // before the value of any option is looked at.
+  void take_words(std::vector<std::string>& words, std::vector<std::string> completed = {},
+                  std::function<void()> read = {}) {
     words_ = &words;
     completed_words_ = std::move(completed);
+    read_words_ = std::move(read);
   }
 
   // Stores all values in the order of their declarations. Returns the text to print instead, if one
@@ -223,6 +226,7 @@ class Grammar {
   std::set<std::string> written_;
   std::vector<std::string>* words_ = nullptr;
   std::vector<std::string> completed_words_;
+  std::function<void()> read_words_;
 };
 
 // Manual pages and bash completion are made of the declarations: `maniple --man`,

@@ -1,6 +1,5 @@
-#include <emulation/device_test.hpp>
+#include <emulation/made_codes.hpp>
 #include <kernels/cuda/dequant_gemm.hpp>
-#include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>
 
@@ -29,40 +28,15 @@ struct Case {
 class CodeProduct {
  public:
   CodeProduct(device::DeviceUnderTest& device, const Case& c, DType dtype)
-      : device_(device), case_(c), dtype_(dtype), stride_((c.k + 7) / 8 * 8) {
-    const int groups = c.group > 0 ? (c.first + c.k - 1) / c.group + 1 : 1,
-              row_bytes = (c.k * c.bits + 127) / 128 * 16;
-    std::vector<uint8_t> codes(static_cast<size_t>(c.n * row_bytes)), zeros;
-    std::vector<float> scales;
-    for (int row = 0; row < c.n; ++row)
-      for (int column = 0; column < c.k; ++column) {
-        auto code = static_cast<uint8_t>(hashed(static_cast<uint64_t>(row * c.k + column)));
-        if (c.bits == 4) code &= 15;
-        if (c.e4m3 && (code & 0x7f) == 0x7f) code = 0;
-        codes[static_cast<size_t>(row * row_bytes + column * c.bits / 8)] |=
-            static_cast<uint8_t>(code << column * c.bits % 8);
-      }
-    for (uint64_t i = 0; i < static_cast<uint64_t>(c.n * groups); ++i) {
-      scales.push_back(0.01f + 0.005f * uniform(7, i));
-      zeros.push_back(static_cast<uint8_t>(hashed(i + 99) % (c.bits == 4 ? 16 : 256)));
-    }
-    codes_ = upload(codes);
-    scales_ = upload(scales);
-    zeros_ = upload(zeros);
-    matrix_ = {data<uint8_t>(codes_),
-               data<float>(scales_),
-               c.zeros ? data<uint8_t>(zeros_) : nullptr,
-               c.bits,
-               c.e4m3,
-               groups > 1,
-               DType::fp32,
-               static_cast<uint8_t>(c.e4m3 ? 0 : 1 << (c.bits - 1)),
-               row_bytes,
-               c.k,
-               c.group > 0 ? c.group : 1 << 30,
-               groups,
-               c.first,
-               1};
+      : device_(device),
+        case_(c),
+        dtype_(dtype),
+        stride_((c.k + 7) / 8 * 8),
+        codes_(device.memory(), {c.n, c.k, c.bits, c.e4m3, c.zeros, c.group, c.first},
+               [&](int row, int column) {
+                 const auto code = static_cast<uint8_t>(hashed(static_cast<uint64_t>(row * c.k + column)));
+                 return c.e4m3 && (code & 0x7f) == 0x7f ? uint8_t{0} : code;  // without NaN
+               }) {
     std::vector<uint16_t> x(static_cast<size_t>(c.m * stride_) + 8, 0x7fff);
     for (int row = 0; row < c.m; ++row)
       for (int i = 0; i < stride_; ++i)
@@ -76,7 +50,8 @@ class CodeProduct {
     Tensor bias = upload(bias_);
     return product(
         [&](const cuda::SkinnyGemmArguments& a, const cuda::SkinnyGemmWorkspace& workspace) {
-          return cuda::dequant_gemm(device_.stream(), {a, {matrix_, nullptr, data<float>(bias)}}, workspace);
+          return cuda::dequant_gemm(device_.stream(), {a, {codes_.matrix(), nullptr, data<float>(bias)}},
+                                    workspace);
         },
         rows, nullptr, nullptr);
   }
@@ -84,7 +59,8 @@ class CodeProduct {
   std::vector<float> by_elements(int rows) {
     Tensor bias = upload(bias_),
            expanded = upload(std::vector<uint16_t>(static_cast<size_t>(case_.n * case_.k)));
-    cuda::expand_rows(device_.stream(), matrix_, nullptr, 0, case_.n, dtype_, expanded.view().data, case_.n);
+    cuda::expand_rows(device_.stream(), codes_.matrix(), nullptr, 0, case_.n, dtype_, expanded.view().data,
+                      case_.n);
     std::vector<uint16_t> wide(static_cast<size_t>(case_.n * stride_));
     const auto narrow = downloaded<uint16_t>(device_.memory(), expanded);
     for (int row = 0; row < case_.n; ++row)
@@ -125,9 +101,9 @@ class CodeProduct {
   Case case_;
   DType dtype_;
   int stride_;
-  cuda::CodeMatrix matrix_{};
+  testing::MadeCodes codes_;
   std::vector<float> bias_;
-  Tensor codes_, scales_, zeros_, x_;
+  Tensor x_;
 };
 
 using DequantGemm = testing::DeviceTest;

@@ -158,8 +158,10 @@ http_proxy='' https_proxy='' refused 'bring a bundle'
 made_up "$tools/nvidia-smi" <<<$'#!/bin/bash\nexit 9'
 refused 'no GPU: '
 
-# The filters name tests that there are.
+# The filters name tests that there are, and the parts of gpu.sh are all.
 eval "$(grep -E '^(tiles|others)\+?=' "$source/tests/gpu/run.sh")"
+parts_in() { sed -n 's/^\(parts=([^)]*)\).*/\1/p' "$1"; }
+[ "$(parts_in "$source/tests/gpu/run.sh")" = "$(parts_in "$source/tests/end_to_end/gpu.sh")" ] || bad 'other parts than in end_to_end/gpu.sh'
 for pair in "cuda_kernels_gpu_test $tiles" "kernels_test $others"; do
   tr : '\n' <<<"${pair#* }" | while read -r filter; do
     "$PROGRAMS/${pair%% *}" --gtest_list_tests --gtest_filter="$filter" | grep -c '^ ' >/dev/null || echo "$filter"

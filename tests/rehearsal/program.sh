@@ -83,7 +83,8 @@ troubled() { # KIND TRANSPORT
   ((code == 76)) || bad "$*: exit code $code: $(cat "$work/err")"
 }
 troubled fault:3000 nccl
-says err 'error: .*: an illegal memory access was encountered (cudaErrorIllegalAddress)'
+says err 'error: .*a kernel before this failed: an illegal memory access was encountered (cudaErrorIllegalAddress)'
+says err 'try: the same with --eager and CUDA_LAUNCH_BLOCKING=1'
 says err 'where: rank 1 on'
 troubled hang:3000 nccl
 says err 'error: has made no progress for .*, nor has rank 1'

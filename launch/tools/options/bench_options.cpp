@@ -178,14 +178,13 @@ void add_bench_options(Grammar& grammar, BenchOptions& options) {
 Parsed<BenchOptions> parse_bench(Grammar& grammar, Words args, const Launch& launch) {
   BenchOptions options;
   std::vector<std::string> words;
-  grammar.take_words(words, names_of(benches));
+  grammar.take_words(words, names_of(benches), [&] { options.bench = bench_of(words); });
   add_bench_options(grammar, options);
   add_rank_options(grammar, options);
   add_engine_options(grammar, options.engine);
   add_stop_options(grammar, options);
   if (const auto help = grammar.parse(args)) return Notice{*help};
   if (options.record == "off") options.record.reset();
-  options.bench = bench_of(words);
   settle(options, grammar, launch);
   options.given["command"] = fmt::format("bench {}", name_of(options.bench));
   refuse_options_of_others(grammar, options);

@@ -70,6 +70,8 @@ TEST(BenchOptions, AnUnknownBenchNamesWhatIsPossible) {
       "maniple bench throughput, or maniple bench latency, or maniple bench comm, or maniple bench load, or "
       "maniple bench kernels";
   EXPECT_STREQ(bench_refusal({"speed"}).what(), "unknown bench speed");
+  EXPECT_STREQ(bench_refusal({"speed", "--repeats", "many"}).what(), "unknown bench speed")
+      << "the word comes first";
   EXPECT_EQ(bench_refusal({"speed"}).remedy(), all);
   EXPECT_EQ(bench_refusal({"com"}).remedy(), "did you mean comm?");
   EXPECT_EQ(bench_refusal({}).remedy(), all);
