@@ -114,7 +114,8 @@ class Ops {
   // --- attention ---
   // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX
   // halves, fp32, one rounding), writes the queries to `queries` [tokens, query_width], and stores keys and
-  // values at batch.slots. cos_sin: fp32 [positions, head_dim], the first half cosines, the second sines.
+  // values at batch.slots. cos_sin: fp32 [positions, rotary width], the first half cosines, the second sines. The width is a multiple
+  // of 16 up to head_dim: each half of a head rotates its first width / 2 lanes.
   virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
@@ -129,6 +130,8 @@ class Ops {
   virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;
   // Names the kernels that compute attention, for messages; empty where there is no choice.
   virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  // What a user should know of how this device computes what was prepared; empty: nothing.
+  virtual std::string warning() const { return ""; }
   // Whether keys and values of such activations can be kept so.
   virtual bool keeps_kv(const KvLayout& layout, DType activations) const {
     return layout.dtype == activations;

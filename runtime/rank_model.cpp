@@ -258,6 +258,8 @@ void RankModel::size_kv_cache() {
                     .tokens_in_plan = plan_.grid.pipeline > 1};
   collective_phase(world_, [&] {
     sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, plan_.dtype, shared_.config);
+    if (std::string warning = backend_.ops->warning(); !warning.empty())
+      warnings_.push_back(std::move(warning));
     const auto affordable = [&] {
       const MemoryState memory{.total = backend_.device->total_memory(),
                                .free = backend_.device->free_memory(),

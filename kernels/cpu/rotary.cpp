@@ -17,13 +17,13 @@ const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
 void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                           ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                           const KvPages& pages) {
-  const int64_t head_dim = heads.head_dim;
+  const int64_t head_dim = heads.head_dim, rotary_width = cos_sin.shape[1];
   const CpuPages cache(pages);
   require(head_dim % 16 == 0 && head_dim <= max_rotary_head_dim, "rotary_store: head size");
   require(qkv.shape == Shape{batch.tokens(), heads.qkv_width()} &&
               queries.shape == Shape{batch.tokens(), heads.query_width()},
           "rotary_store: qkv or queries of another shape");
-  require(pages.layout.holds(heads, qkv.dtype) && cos_sin.shape[1] == head_dim,
+  require(pages.layout.holds(heads, qkv.dtype) && rotary_width % 16 == 0 && rotary_width <= head_dim,
           "rotary_store: pages or angles of another layout");
   require(queries.dtype == qkv.dtype, "rotary_store: qkv and queries differ in type");
   const RotaryKernel kernel = path_.of(qkv.dtype).rotary;
@@ -37,10 +37,11 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
       const int64_t place = std::max<int64_t>(slot, 0);
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
               cache.key(place, 0), cache.value(place, 0), cache.head_bytes(),
-              cos_sin.as<float>() + position * head_dim, query_norm, key_norm, norms.epsilon,
+              cos_sin.as<float>() + position * rotary_width, query_norm, key_norm, norms.epsilon,
               static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
               stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim),
-              pages.layout.dtype == DType::fp8, pages.key_scale, pages.value_scale});
+              static_cast<int>(rotary_width), pages.layout.dtype == DType::fp8, pages.key_scale,
+              pages.value_scale});
     }
   });
 }

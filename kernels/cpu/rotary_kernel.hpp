@@ -10,10 +10,10 @@ namespace maniple::cpu {
 struct RotaryToken {
   const void* qkv;
   void* queries;
-  void* keys;          // slot of KV head 0
-  void* values;        // slot of KV head 0
-  int64_t head_bytes;  // between the slots of two KV heads
-  const float* cos_sin;
+  void* keys;               // slot of KV head 0
+  void* values;             // slot of KV head 0
+  int64_t head_bytes;       // between the slots of two KV heads
+  const float* cos_sin;     // [rotary_width], cosines and sines
   const float* query_norm;  // null: none
   const float* key_norm;
   float epsilon;
@@ -21,6 +21,7 @@ struct RotaryToken {
   int query_heads;
   int kv_heads;
   int head_dim;
+  int rotary_width;
   bool stores_e4m3;  // else in the type of qkv
   float key_scale;   // what e4m3 keys are divided by
   float value_scale;

@@ -17,19 +17,19 @@ inline void normalise(float* head, int head_dim, const float* weight, const Rota
     store(head + d, load<Floats>(head + d) * inverse * load<Floats>(weight + d));
 }
 
-// (a, b) of the two halves becomes (a cos - b sin, b cos + a sin); no fused operation, so vectors and the
+// The first pairs (a, b) of the two halves: each becomes (a cos - b sin, b cos + a sin); no fused operation, so vectors and the
 // tail agree.
-inline void rotate(float* first, const float* cosines, int half) {
+inline void rotate(float* first, const float* cosines, int half, int pairs) {
   float* second = first + half;
-  const float* sines = cosines + half;
+  const float* sines = cosines + pairs;
   int d = 0;
-  for (; d + lanes <= half; d += lanes) {
+  for (; d + lanes <= pairs; d += lanes) {
     const Floats a = load<Floats>(first + d), b = load<Floats>(second + d);
     const Floats cosine = load<Floats>(cosines + d), sine = load<Floats>(sines + d);
     store(first + d, a * cosine - b * sine);
     store(second + d, b * cosine + a * sine);
   }
-  for (; d < half; ++d) {
+  for (; d < pairs; ++d) {
     const float a = first[d], b = second[d];
     first[d] = a * cosines[d] - b * sines[d];
     second[d] = b * cosines[d] + a * sines[d];
@@ -41,7 +41,7 @@ inline void rotate_head(const RotaryToken& token, const Element* from, const flo
   float head[max_rotary_head_dim];
   for (int d = 0; d < token.head_dim; d += lanes) store(head + d, load_elements(from + d));
   if (norm) normalise(head, token.head_dim, norm, token);
-  rotate(head, token.cos_sin, token.head_dim / 2);
+  rotate(head, token.cos_sin, token.head_dim / 2, token.rotary_width / 2);
   for (int d = 0; d < token.head_dim; d += lanes) store_elements(to + d, load<Floats>(head + d));
 }
 

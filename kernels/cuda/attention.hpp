@@ -40,7 +40,7 @@ struct AttentionArguments {
 struct RotaryArguments {
   DType dtype;                        // of qkv, queries and, unless it holds codes, the cache
   const void* qkv;                    // [tokens, query | key | value heads]
-  const float* cos_sin;               // [positions, head_dim]
+  const float* cos_sin;               // [positions, rotary_width]
   const float* query_norm = nullptr;  // [head_dim] or absent
   const float* key_norm = nullptr;
   float epsilon;
@@ -53,7 +53,8 @@ struct RotaryArguments {
   int tokens;
   int query_heads;
   int kv_heads;
-  int head_dim;  // a multiple of 16, at most max_head_dim
+  int head_dim;      // a multiple of 16, at most max_head_dim
+  int rotary_width;  // the same, at most head_dim
   int block_size;
   bool codes = false;  // the cache keeps e4m3(key / key_scale)
   float key_scale = 1;

@@ -29,10 +29,13 @@ __device__ inline GroupFactors factors_of(const CodeMatrix& m, int64_t row, int 
   return {in_last_bits(zero), m.scaled ? scale_of(m, row, group) : 1.0f};
 }
 
-__device__ inline float element_of(bool e4m3, uint32_t code, const GroupFactors& factors) {
-  if (!e4m3) return (in_last_bits(code) - factors.zero) * factors.scale;
+// The last bits of `stored` are a code as it lies in memory.
+template <int bits>
+__device__ float element_of(const CodeMatrix& m, uint32_t stored, const GroupFactors& factors) {
+  if (bits == 4 || !m.e4m3)
+    return (in_last_bits(bits == 4 ? stored & 15u : (stored & 255u) ^ 128u) - factors.zero) * factors.scale;
   Float8 number;
-  number.bits = static_cast<uint8_t>(code);
+  number.bits = static_cast<uint8_t>(stored);
   return static_cast<float>(number) * factors.scale;
 }
 
@@ -60,8 +63,8 @@ template <int bits, typename F>
 __device__ void for_elements(const CodeMatrix& m, const ColumnGroups& groups, int64_t row, int column,
                              const device::Vector<uint32_t>& chunk, F f) {
   DEVICE_ROLLED for (int place = 0; place < 128 / bits; ++place) {
-    const uint32_t code = word_of(chunk, place * bits / 8) >> place * bits % 32 & ((1u << bits) - 1);
-    f(place, element_of(bits == 8 && m.e4m3, code, factors_of(m, row, groups.of(column + place))));
+    const uint32_t stored = word_of(chunk, place * bits / 8) >> place * bits % 32;
+    f(place, element_of<bits>(m, stored, factors_of(m, row, groups.of(column + place))));
   }
 }
 
@@ -81,7 +84,7 @@ template <int bits>
 __device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
   const uint32_t word = chunk.values[place * bits / 32];
   if constexpr (bits == 8)
-    return std::bit_cast<float>(device::permute_bytes(word, 0x4b000000u, 0x7540 | place % 4));
+    return std::bit_cast<float>(device::permute_bytes(word ^ 0x80808080u, 0x4b000000u, 0x7540 | place % 4));
   return in_last_bits(word >> place * bits % 32 & 15u);
 }
 
@@ -121,8 +124,7 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
 template <int bits>
 __device__ inline float element_at(const CodeMatrix& m, const ColumnGroups& groups, int64_t row, int column) {
   const uint32_t byte = m.codes[row * m.row_bytes + column * bits / 8];
-  return element_of(bits == 8 && m.e4m3, byte >> column * bits % 8 & ((1u << bits) - 1),
-                    factors_of(m, row, groups.of(column)));
+  return element_of<bits>(m, byte >> column * bits % 8, factors_of(m, row, groups.of(column)));
 }
 
 // The rest of a product where elements do not hold their scale.

@@ -79,14 +79,27 @@ __device__ float code_of(const RoundArguments& a, float value, float scale) {
   return code == code ? fminf(fmaxf(code, -127.0f), 127.0f) : 0.0f;
 }
 
+__device__ uint8_t byte_of(const RoundArguments& a, float code) {
+  return a.e4m3 ? Float8(code).bits : static_cast<uint8_t>(static_cast<int>(code));
+}
+// Codes become what is stored: bytes, or numbers times a scale.
 template <typename T>
-__device__ void round_groups(const RoundArguments& a, const T* x, T* out) {
+__device__ void store_code(const RoundArguments& a, int64_t place, float code, float scale) {
+  if (a.bytes)
+    static_cast<uint8_t*>(a.out)[place] = byte_of(a, code);
+  else
+    static_cast<T*>(a.out)[place] = static_cast<T>(code * scale);
+}
+
+template <typename T>
+__device__ void round_groups(const RoundArguments& a, const T* x, int64_t row) {
   for (int begin = warp_index() * a.group; begin < a.columns; begin += block_threads() / 32 * a.group) {
     const int end = begin + a.group < a.columns ? begin + a.group : a.columns;
     const float scale =
         scale_for(a, warp_reduce(largest_magnitude(x, begin + lane_index(), end, 32), larger));
+    if (a.bytes && lane_index() == 0) a.input_scales[int64_t{begin / a.group} * a.rows + row] = scale;
     for (int i = begin + lane_index(); i < end; i += 32)
-      out[i] = static_cast<T>(code_of(a, static_cast<float>(x[i]), scale) * scale);
+      store_code<T>(a, row * a.stride + i, code_of(a, static_cast<float>(x[i]), scale), scale);
   }
 }
 
@@ -112,24 +125,28 @@ __global__ void __launch_bounds__(threads) round_row(RoundArguments a) {
   const int64_t row = block_index().x, all_row = a.first_row + row;
   if (a.offsets && all_row >= a.offsets[a.expert_count]) return;
   const T* const x = static_cast<const T*>(a.x) + (a.x_rows ? a.x_rows[all_row] : all_row) * a.columns;
-  T* const out = static_cast<T*>(a.out) + row * a.stride;
-  for (int i = a.columns + thread_index(); i < a.stride; i += block_threads()) out[i] = static_cast<T>(0.0f);
-  if (a.rule == InputRounding::per_group) return round_groups(a, x, out);
+  for (int i = a.columns + thread_index(); i < a.stride; i += block_threads())
+    store_code<T>(a, row * a.stride + i, 0, 1);
+  if (a.rule == InputRounding::per_group) return round_groups(a, x, row);
   const bool rounds = a.rule != InputRounding::none;
   const float scale = rounds ? scale_of_row(a, x) : 1.0f;
   if (rounds && thread_index() == 0) a.input_scales[row] = scale;
   for (int i = thread_index(); i < a.columns; i += block_threads())
-    out[i] = rounds ? static_cast<T>(code_of(a, static_cast<float>(x[i]), scale)) : x[i];
+    if (rounds)
+      store_code<T>(a, row * a.stride + i, code_of(a, static_cast<float>(x[i]), scale), 1);
+    else
+      static_cast<T*>(a.out)[row * a.stride + i] = x[i];
 }
 
 template <typename T>
 __global__ void __launch_bounds__(flat_threads)
-    finish_sum(FinishArguments a, const float* sums, int rows, int columns, T* out, int64_t first_column,
-               int64_t width) {
-  const int64_t row = flat_index() / columns, column = flat_index() % columns;
-  if (row < rows)
-    out[row * width + first_column + column] =
-        static_cast<T>(finished(a, sums[flat_index()], row, first_column + column));
+    finish_sum(FinishArguments a, const void* sums, bool integers, int rows, int columns, T* out,
+               int64_t first_column, int64_t width) {
+  const int64_t i = flat_index(), row = i / columns, column = first_column + i % columns;
+  if (row >= rows) return;
+  const float sum = integers ? static_cast<float>(static_cast<const int32_t*>(sums)[i])
+                             : static_cast<const float*>(sums)[i];
+  out[row * width + column] = static_cast<T>(finished(a, sum, row, column));
 }
 
 template <typename T>
@@ -161,13 +178,13 @@ void round_inputs(Stream stream, const RoundArguments& arguments) {
   });
 }
 
-void finish_sums(Stream stream, const FinishArguments& arguments, const float* sums, int rows, int columns,
-                 DType out_type, void* out, int64_t first_column, int64_t width) {
+void finish_sums(Stream stream, const FinishArguments& arguments, const void* sums, DType sum_type, int rows,
+                 int columns, DType out_type, void* out, int64_t first_column, int64_t width) {
   const FlatGrid flat = flat_grid(static_cast<int64_t>(rows) * columns);
   with_element_type(out_type, [&](auto element) {
     using T = decltype(element);
-    launch(finish_sum<T>, flat.grid, flat.threads, 0, stream, arguments, sums, rows, columns,
-           static_cast<T*>(out), first_column, width);
+    launch(finish_sum<T>, flat.grid, flat.threads, 0, stream, arguments, sums, sum_type == DType::int32, rows,
+           columns, static_cast<T*>(out), first_column, width);
   });
 }
 

@@ -12,7 +12,8 @@
 namespace maniple::cuda {
 
 struct CodeMatrix {
-  const uint8_t* codes;  // [rows, row_bytes]; int4: the lower half of a byte first
+  const uint8_t*
+      codes;  // [rows, row_bytes]; int8: in two's complement, code - 128; int4: the lower half of a byte first
   const void* scales;    // [rows, groups]
   const uint8_t* zeros;  // the same, or null: common_zero
   int bits;              // of a code: 4 or 8
@@ -33,8 +34,8 @@ static_assert(sizeof(CodeMatrix) == 56, "without padding, for it is compared by 
 void expand_rows(device::Stream stream, const CodeMatrix& matrix, const int32_t* ids, int64_t first, int rows,
                  DType dtype, void* out, int count);
 
-// How inputs are rounded, as ActivationRule. Codes are numbers of the inputs' type, which holds them exactly. Those of groups are
-// multiplied by their scale at once, rounded again.
+// How inputs are rounded, as ActivationRule. Codes are numbers of the inputs' type, which holds them exactly; those of groups are
+// multiplied by their scale at once, rounded again. For a library (Gemm::multiply) they are bytes, those of groups too.
 enum class InputRounding : uint8_t { none, per_token, per_group, fixed };
 struct RoundArguments {
   DType dtype;
@@ -48,7 +49,8 @@ struct RoundArguments {
   int64_t maxima_rows;
   void* out;  // [rows, stride], zeros from columns on
   int stride;
-  float* input_scales;  // [rows]; not of none and per_group
+  bool bytes;           // else numbers of dtype
+  float* input_scales;  // [rows], of per_group with bytes [groups, rows]; else not of none and per_group
   int rows;
   int columns;
   // Of experts: rows are those from first_row on, as far as offsets say that there are any.
@@ -66,9 +68,9 @@ struct FinishArguments {
   const float* input_scales;  // by row, or null
   const float* bias;          // by column, or null
 };
-// out[row, first_column + column] = the finished sum; out: [rows, width] of out_type.
-void finish_sums(device::Stream stream, const FinishArguments& arguments, const float* sums, int rows,
-                 int columns, DType out_type, void* out, int64_t first_column, int64_t width);
+// out[row, first_column + column] = the finished sum; sums: fp32 or int32; out: [rows, width] of out_type.
+void finish_sums(device::Stream stream, const FinishArguments& arguments, const void* sums, DType sum_type,
+                 int rows, int columns, DType out_type, void* out, int64_t first_column, int64_t width);
 
 // Ops::row_abs_maxima, Ops::gather_columns.
 void row_abs_maxima(device::Stream stream, DType dtype, const void* x, float* out, int rows, int columns);

@@ -9,8 +9,35 @@ namespace {
 constexpr int64_t workspace_bytes = int64_t{32} << 20;
 
 cudaDataType_t cuda_type(DType dtype) {
-  return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
+  switch (dtype) {
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::fp16:
+      return CUDA_R_16F;
+    case DType::fp8:
+      return CUDA_R_8F_E4M3;
+    case DType::uint8:
+      return CUDA_R_8I;
+    case DType::int32:
+      return CUDA_R_32I;
+    case DType::fp32:
+      break;
+  }
+  return CUDA_R_32F;
 }
+
+// Of cuBLASLt 12.9. Headers from 12.4 on serve, so that the numbers are here.
+namespace block_scaling {
+constexpr auto weight_mode = static_cast<cublasLtMatmulDescAttributes_t>(31),
+               x_mode = static_cast<cublasLtMatmulDescAttributes_t>(32);
+constexpr int32_t of_columns = 4, of_blocks = 5;
+#if CUBLAS_VERSION >= 120900
+static_assert(weight_mode == CUBLASLT_MATMUL_DESC_A_SCALE_MODE &&
+              x_mode == CUBLASLT_MATMUL_DESC_B_SCALE_MODE &&
+              of_columns == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
+              of_blocks == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+#endif
+}  // namespace block_scaling
 
 // The largest power of two that divides the address, up to
 // 256, the alignment that the library assumes by default.
@@ -65,13 +92,14 @@ CublasLtGemm::CublasLtGemm(Device& device) : workspace_(device, DType::uint8, {w
 }
 
 CublasLtGemm::Shape CublasLtGemm::shape_of(ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
-                                           ConstTensorView out) {
+                                           ConstTensorView out, bool blocks) {
   return {x.shape[0],
           weight.shape[0],
           x.shape[1],
           x.dtype,
           out.dtype,
           !bias.empty(),
+          blocks,
           alignment_of(x.data),
           alignment_of(weight.data),
           alignment_of(out.data)};
@@ -80,9 +108,12 @@ CublasLtGemm::Shape CublasLtGemm::shape_of(ConstTensorView x, ConstTensorView we
 // The library's matrices are column major: it computes
 // out^T[n, m] = weight[n, k] * x^T[k, m] and reads the stored weight as its transpose.
 CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
-  const auto& [m, n, k, type, out_type, biased, x_alignment, weight_alignment, out_alignment] = shape;
+  const auto& [m, n, k, type, out_type, biased, blocks, x_alignment, weight_alignment, out_alignment] = shape;
   cublasLtMatmulDesc_t operation;
-  check(cublaslt().matmul_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  const bool integers = out_type == DType::int32;
+  check(cublaslt().matmul_create(&operation, integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                 integers ? CUDA_R_32I : CUDA_R_32F),
+        "describing a product");
   Plan plan{UniqueHandle<MatmulHandle>(operation),
             column_major(type, k, n),
             column_major(type, k, m),
@@ -90,6 +121,10 @@ CublasLtGemm::Plan CublasLtGemm::planned(const Shape& shape) const {
             {}};
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   if (biased) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (blocks) {
+    set(operation, block_scaling::weight_mode, block_scaling::of_blocks);
+    set(operation, block_scaling::x_mode, block_scaling::of_columns);
+  }
 
   cublasLtMatmulPreference_t created;
   check(cublaslt().preference_create(&created), "describing what an algorithm may use");
@@ -120,25 +155,32 @@ CublasLtGemm::Plan& CublasLtGemm::plan_for(const Shape& shape) {
   return place != plans_.end() ? place->second : plans_.emplace(shape, planned(shape)).first->second;
 }
 
-void CublasLtGemm::prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out) {
-  Shape shape = shape_of(x, weight, bias, out);
+void CublasLtGemm::prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out,
+                           bool blocks) {
+  Shape shape = shape_of(x, weight, bias, out, blocks);
   const int64_t most = shape.m;
   for (shape.m = 1; shape.m <= bucket_of(most); shape.m = bucket_of(shape.m + 1)) plan_for(shape);
 }
 
 void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight,
-                            ConstTensorView bias, TensorView out) {
+                            ConstTensorView bias, TensorView out, BlockScales scales) {
   const auto run = [&](Plan& plan) {
     set_columns(plan.x.get(), x.shape[0]);
     set_columns(plan.out.get(), x.shape[0]);
     if (!bias.empty()) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+    if (scales.x) {
+      set(plan.operation.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.weight);
+      set(plan.operation.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.x);
+    }
     const float one = 1, zero = 0;
-    return cublaslt().matmul(handle_.get(), plan.operation.get(), &one, weight.data, plan.weight.get(),
+    const int32_t integer_one = 1;
+    const void* const factor = out.dtype == DType::int32 ? static_cast<const void*>(&integer_one) : &one;
+    return cublaslt().matmul(handle_.get(), plan.operation.get(), factor, weight.data, plan.weight.get(),
                              x.data, plan.x.get(), &zero, out.data, plan.out.get(), out.data, plan.out.get(),
                              &plan.algorithm, workspace_.view().data, static_cast<size_t>(workspace_bytes),
                              stream);
   };
-  Shape shape = shape_of(x, weight, bias, out);
+  Shape shape = shape_of(x, weight, bias, out, scales.x != nullptr);
   const int64_t m = shape.m;
   shape.m = bucket_of(m);
   cublasStatus_t result = run(plan_for(shape));

@@ -29,14 +29,15 @@ class CublasLtGemm : public Gemm {
   explicit CublasLtGemm(Device& device);
 
   void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
-                TensorView out) override;
-  void prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out) override;
+                TensorView out, BlockScales scales) override;
+  void prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out,
+               bool blocks) override;
 
  private:
   struct Shape {
     int64_t m, n, k;
     DType type, out_type;
-    bool biased;
+    bool biased, blocks;
     uint32_t x_alignment, weight_alignment, out_alignment;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
   };
@@ -45,7 +46,8 @@ class CublasLtGemm : public Gemm {
     UniqueHandle<LayoutHandle> weight, x, out;
     cublasLtMatmulAlgo_t algorithm;
   };
-  static Shape shape_of(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, ConstTensorView out);
+  static Shape shape_of(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, ConstTensorView out,
+                        bool blocks);
   Plan planned(const Shape& shape) const;
   Plan& plan_for(const Shape& shape);
 

@@ -1,8 +1,11 @@
+#include <kernels/cuda/code_trial.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/narrow.hpp>
 #include <kernels/reference/codes.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
@@ -55,6 +58,34 @@ bool scales_rows(const Weight& weight) {
   return weight.activation == ActivationRule::per_token || weight.activation == ActivationRule::fixed;
 }
 
+// Whether x and the weight are codes that a library could multiply: integers or e4m3, with a scale a row or of blocks.
+bool both_are_codes(ConstTensorView x, const Weight& weight) {
+  if (x.dtype == DType::fp32 || weight.zeros || weight.rows % 16 != 0) return false;
+  if (weight.activation == ActivationRule::per_group)
+    return weight.format == WeightFormat::fp8 && weight.group == 128 && weight.columns % 128 == 0 &&
+           weight.first_column % 128 == 0;
+  return scales_rows(weight) && weight.groups() == 1;
+}
+
+// The scales of a weight by blocks of 128 rows; empty where rows of a block differ, as between heads of 64.
+std::vector<float> block_scales_of(Device& device, const Weight& weight) {
+  const ConstTensorView scales = weight.scales.view();
+  std::vector<std::byte> bytes(scales.bytes());
+  device.download(bytes.data(), scales.data, bytes.size());
+  const reference::Floats by_row =
+      reference::read({bytes.data(), scales.dtype, scales.shape}, 0, scales.shape.elements());
+  const int64_t groups = weight.groups(), stride = block_scale_columns(weight.columns);
+  std::vector<float> blocks(static_cast<size_t>((weight.rows + 127) / 128 * stride));
+  for (int64_t row = 0; row < weight.rows; ++row)
+    for (int64_t group = 0; group < groups; ++group) {
+      float& scale = blocks[static_cast<size_t>(row / 128 * stride + group)];
+      const float own = by_row[static_cast<size_t>(row * groups + group)];
+      if (row % 128 == 0) scale = own;
+      if (scale != own) return {};
+    }
+  return blocks;
+}
+
 // How many columns of out and rows of x a library multiplies at a time: what fits the scratch memory, in panels of about the same size.
 struct CodePanels {
   int64_t columns, rows;
@@ -86,6 +117,7 @@ Weight CudaOps::make_weight(const WeightShape& shape) {
                 Tensor(device_, shape.scale, groups),
                 {},
                 {}};
+  library_products_.erase(weight.packed.view().data);
   if (shape.zeros) weight.zero_points = Tensor(device_, DType::uint8, groups);
   if (shape.ordered) weight.order = Tensor(device_, DType::int32, {shape.columns});
   return weight;
@@ -108,6 +140,8 @@ void CudaOps::pack(Weight& weight, int64_t first_row, const RawRows& raw) {
     for (int64_t c = 0; c < weight.columns; ++c)
       packed[static_cast<size_t>(row * row_bytes + c / in_byte)] |= static_cast<uint8_t>(
           raw.values.as<uint8_t>()[row * weight.columns + c] << c % in_byte * bits_of(weight.format));
+  if (weight.format == WeightFormat::int8)
+    for (uint8_t& code : packed) code ^= 128;
   upload(weight.packed, view_of(packed.data(), DType::uint8, {count, row_bytes}));
   upload(weight.scales, raw.scales);
   if (weight.zeros) upload(weight.zero_points, raw.zeros);
@@ -171,9 +205,72 @@ bool CudaOps::multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight
                       {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
 }
 
+// Tensors of the scratch memory for some rows of x, as many as fit.
+CudaOps::LibraryOperands CudaOps::library_operands(const Weight& weight, int64_t rows) {
+  const bool integers = weight.format == WeightFormat::int8;
+  const ConstTensorView codes{weight.packed.view().data, integers ? DType::uint8 : DType::fp8,
+                              weight.packed.view().shape};
+  const int64_t row_bytes = codes.shape[1];
+  rows = std::min({rows, inputs_part.size() / row_bytes, sums_part.size() / (4 * weight.rows),
+                   scales_part.size() / (4 * weight.groups())});
+  return {codes, scratch(inputs_part, codes.dtype, {rows, row_bytes}),
+          scratch(sums_part, integers ? DType::int32 : DType::fp32, {rows, weight.rows})};
+}
+
+bool CudaOps::prepare_by_library(ConstTensorView x, const Weight& weight) {
+  if (!both_are_codes(x, weight)) return false;
+  const LibraryOperands most = library_operands(weight, std::max<int64_t>(x.shape[0], 1));
+  const bool blocks = weight.activation == ActivationRule::per_group;
+  const auto [trial, first] = code_trials_.try_emplace({most.codes.dtype, blocks});
+  if (first) trial->second = try_codes(device_, stream_, *gemm_, most.codes.dtype, blocks);
+  if (trial->second != TrialResult::right) return false;
+  const auto [product, is_new] = library_products_.try_emplace(most.codes.data);
+  if (blocks && is_new) {
+    const std::vector<float> scales = block_scales_of(device_, weight);
+    if (scales.empty()) return library_products_.erase(product), false;
+    product->second = Tensor(device_, DType::fp32, {static_cast<int64_t>(scales.size())});
+    device_.upload(product->second.view().data, reinterpret_cast<const std::byte*>(scales.data()),
+                   scales.size() * sizeof(float));
+  }
+  gemm_->prepare(most.inputs, most.codes, {}, most.sums, blocks);
+  return true;
+}
+
+bool CudaOps::multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias,
+                                  TensorView out, ConstTensorView row_maxima) {
+  const auto product = library_products_.find(weight.packed.view().data);
+  if (product == library_products_.end() || x.dtype == DType::fp32) return false;
+  const float* const block_scales = product->second.view().as<float>();
+  for (int64_t row = 0; row < x.shape[0];) {
+    const auto [codes, inputs, sums] = library_operands(weight, x.shape[0] - row);
+    const int64_t rows = inputs.shape[0];
+    RoundArguments rounding = rounding_of(x, weight, row_maxima, {row, row + rows}, inputs);
+    rounding.bytes = true;
+    round_inputs(stream_, rounding);
+    gemm_->multiply(stream_, inputs, codes, {}, sums,
+                    block_scales ? BlockScales{rounding.input_scales, block_scales} : BlockScales{});
+    finish_sums(stream_, finish_of(weight, bias), sums.data, sums.dtype, narrow(rows), narrow(weight.rows),
+                out.dtype, out.rows(row, rows).data, 0, weight.rows);
+    row += rows;
+  }
+  return true;
+}
+
+std::string CudaOps::warning() const {
+  for (const auto& [kind, result] : code_trials_)
+    if (result == TrialResult::wrong)
+      return fmt::format(
+          "cuBLASLt multiplies {} codes{} otherwise than documented: maniple widens them first, which is "
+          "slower",
+          kind.first == DType::fp8 ? "FP8" : "int8", kind.second ? " with scales of blocks" : "");
+  return "";
+}
+
 void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                              ConstTensorView row_maxima) {
-  if (multiply_few_rows_by_codes(x, weight, bias, out, row_maxima, false)) return;
+  if (multiply_few_rows_by_codes(x, weight, bias, out, row_maxima, false) ||
+      multiply_by_library(x, weight, bias, out, row_maxima))
+    return;
   const CodePanels panels(x, weight);
   const FinishArguments finish = finish_of(weight, bias);
   for (int64_t row = 0; row < x.shape[0]; row += panels.rows) {
@@ -186,7 +283,7 @@ void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTenso
       expand_rows(stream_, finish.codes, nullptr, column, narrow(weight.rows), x.dtype, panel.data,
                   narrow(columns));
       gemm_->multiply(stream_, inputs, panel, {}, sums);
-      finish_sums(stream_, finish, sums.as<float>(), narrow(rows), narrow(columns), out.dtype,
+      finish_sums(stream_, finish, sums.data, sums.dtype, narrow(rows), narrow(columns), out.dtype,
                   out.rows(row, rows).data, column, weight.rows);
     }
   }
@@ -248,6 +345,7 @@ void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, c
 
 void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
   if (weight.format == WeightFormat::dense) return gemm_->prepare(x, weight.packed, bias, out);
+  if (prepare_by_library(x, weight)) return;
   const CodePanels panels(x, weight);
   for (const int64_t columns : {panels.columns, weight.rows % panels.columns})
     if (columns > 0)

@@ -196,7 +196,9 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                            const KvPages& pages) {
   const int64_t tokens = batch.tokens(), dim = heads.head_dim;
-  require(dim % 16 == 0 && dim <= max_head_dim && cos_sin.shape[1] == dim, "head size of a rotary embedding");
+  const int64_t rotary_width = cos_sin.shape[1];
+  require(dim % 16 == 0 && dim <= max_head_dim && rotary_width % 16 == 0 && rotary_width <= dim,
+          "head size of a rotary embedding");
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
@@ -220,6 +222,7 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
                                narrow(heads.query_heads),
                                narrow(heads.kv_heads),
                                narrow(dim),
+                               narrow(rotary_width),
                                narrow(pages.layout.block_size),
                                pages.layout.dtype == DType::fp8,
                                pages.key_scale,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/code_trial.hpp>
 #include <kernels/cuda/codes.hpp>
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/ops.hpp>
@@ -40,6 +41,8 @@ class CudaOps : public Ops {
     return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
   }
 
+  std::string warning() const override;
+
   void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
               TensorView last_tokens) override;
 
@@ -50,6 +53,15 @@ class CudaOps : public Ops {
                          bool gated);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                       ConstTensorView row_maxima);
+  // Where both operands are codes and the library was found to multiply them right (prepare_matmul).
+  struct LibraryOperands {
+    ConstTensorView codes;  // of the weight
+    TensorView inputs, sums;
+  };
+  LibraryOperands library_operands(const Weight& weight, int64_t rows);
+  bool prepare_by_library(ConstTensorView x, const Weight& weight);
+  bool multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                           ConstTensorView row_maxima);
   bool multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
                                   TensorView out, ConstTensorView row_maxima, bool gated);
   RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
@@ -85,7 +97,9 @@ class CudaOps : public Ops {
   Tensor decode_arrivals_;
   Tensor skinny_partials_;
   Tensor skinny_arrivals_;
-  std::map<std::string, Tensor> expert_tables_;  // of each layer
+  std::map<std::string, Tensor> expert_tables_;                // of each layer
+  std::map<std::pair<DType, bool>, TrialResult> code_trials_;  // by type, and whether blocks have scales
+  std::map<const std::byte*, Tensor> library_products_;  // by the weight's codes: scales of blocks or empty
 };
 
 }  // namespace maniple::cuda

@@ -33,11 +33,11 @@ struct Head {
   float high[steps][2];
 };
 
-// Calls f(step, index of the first neighbour).
+// Calls f(step, index of the first neighbour) for the first `pairs` pairs.
 template <int steps, typename F>
-__device__ void for_pairs(int half, F f) {
+__device__ void for_pairs(int pairs, F f) {
   for (int step = 0; step < steps; ++step)
-    if (const int i = 64 * step + 2 * lane_index(); i < half) f(step, i);
+    if (const int i = 64 * step + 2 * lane_index(); i < pairs) f(step, i);
 }
 
 template <int steps>
@@ -57,10 +57,10 @@ __device__ void normalise(Head<steps>& head, int half, const float* weight, cons
 }
 
 template <int steps>
-__device__ void rotate(Head<steps>& head, int half, const float* cos_sin) {
-  for_pairs<steps>(half, [&](int step, int i) {
+__device__ void rotate(Head<steps>& head, int pairs, const float* cos_sin) {
+  for_pairs<steps>(pairs, [&](int step, int i) {
     for (int j = 0; j < 2; ++j) {
-      const float cosine = cos_sin[i + j], sine = cos_sin[half + i + j];
+      const float cosine = cos_sin[i + j], sine = cos_sin[pairs + i + j];
       const float low = head.low[step][j], high = head.high[step][j];
       head.low[step][j] = low * cosine - high * sine;
       head.high[step][j] = high * cosine + low * sine;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
   });
   if (!is_value) {
     if (const float* norm = is_query ? a.query_norm : a.key_norm) normalise(head, half, norm, a);
-    rotate(head, half, a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.head_dim);
+    rotate(head, a.rotary_width / 2, a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.rotary_width);
   }
   const int64_t slot = a.slots[token];
   if (!is_query && slot < 0) return;

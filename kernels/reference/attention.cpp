@@ -22,11 +22,11 @@ void normalise(Floats& head, ConstTensorView weight, const HeadNorms& norms) {
     head[static_cast<size_t>(i)] = head[static_cast<size_t>(i)] * scale * weight.as<float>()[i];
 }
 
-// Rotates the pairs (i, i + half): the convention of GPT-NeoX.
-void rotate(Floats& head, const float* cos_sin) {
+// Rotates the first pairs (i, i + half): the convention of GPT-NeoX.
+void rotate(Floats& head, const float* cos_sin, size_t pairs) {
   const size_t half = head.size() / 2;
-  for (size_t i = 0; i < half; ++i) {
-    const float cosine = cos_sin[i], sine = cos_sin[half + i], low = head[i], high = head[half + i];
+  for (size_t i = 0; i < pairs; ++i) {
+    const float cosine = cos_sin[i], sine = cos_sin[pairs + i], low = head[i], high = head[half + i];
     head[i] = low * cosine - high * sine;
     head[half + i] = high * cosine + low * sine;
   }
@@ -131,7 +131,7 @@ Partial attended(const Context& context, int64_t length, const Floats& query, fl
 void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                                 ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                                 const KvPages& pages) {
-  const int64_t tokens = batch.tokens(), dim = heads.head_dim,
+  const int64_t tokens = batch.tokens(), dim = heads.head_dim, rotary_width = cos_sin.shape[1],
                 all_heads = heads.query_heads + 2 * heads.kv_heads;
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
@@ -139,14 +139,14 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
   require(pages.layout.holds(heads, qkv.dtype), "the cache has other heads");
   const PagedRows rows(pages);
   for (int64_t t = 0; t < tokens; ++t) {
-    const float* const angles = cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * dim;
+    const float* const angles = cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * rotary_width;
     for (int64_t h = 0; h < all_heads; ++h) {
       Floats head = reference::read(qkv, (t * all_heads + h) * dim, dim);
       const bool is_query = h < heads.query_heads,
                  is_key = !is_query && h < heads.query_heads + heads.kv_heads;
       if (is_query || is_key) {
         normalise(head, is_query ? norms.query : norms.key, norms);
-        rotate(head, angles);
+        rotate(head, angles, static_cast<size_t>(rotary_width / 2));
       }
       const int64_t slot = batch.slots.as<int32_t>()[t];
       if (is_query)

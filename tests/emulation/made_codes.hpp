@@ -31,6 +31,8 @@ class MadeCodes {
         codes[static_cast<size_t>(row) * row_bytes + static_cast<size_t>(column * layout.bits / 8)] |=
             static_cast<uint8_t>((code_at(row, column) & ((1 << layout.bits) - 1))
                                  << column * layout.bits % 8);
+    if (layout.bits == 8 && !layout.e4m3)
+      for (uint8_t& code : codes) code ^= 128;
     for (uint64_t i = 0; i < static_cast<uint64_t>(layout.rows * groups()); ++i) {
       scales_.push_back(0.01f + 0.005f * uniform(7, i));
       zeros_.push_back(layout.zeros ? static_cast<uint8_t>(hashed(i + 99) % (1U << layout.bits))

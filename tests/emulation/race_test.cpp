@@ -392,6 +392,7 @@ void rotary_store(Scene& scene) {
     a.query_heads = heads;
     a.kv_heads = kv_heads;
     a.head_dim = dims;
+    a.rotary_width = dims;
     a.block_size = block_size;
     a.codes = codes;
     cuda::rotary_store(scene.stream(), a);

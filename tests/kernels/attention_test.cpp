@@ -508,18 +508,21 @@ struct RotaryInputs {
   HeadNorms norms() const { return {query_norm, key_norm, query_norm ? 1e-6f : 0.0f}; }
 };
 
-RotaryInputs rotary_inputs(Device& device, const Scene& scene, int64_t tokens, bool normed) {
+// rotary_width 0: that of the heads.
+RotaryInputs rotary_inputs(Device& device, const Scene& scene, int64_t tokens, bool normed,
+                           int64_t rotary_width = 0) {
   const int64_t dim = scene.heads.head_dim, positions = 700;
+  const int64_t width = rotary_width > 0 ? rotary_width : dim;
   RotaryInputs inputs{random_tensor(device, scene.dtype, {tokens, scene.heads.qkv_width()}, 1, 2),
-                      Tensor(device, DType::fp32, {positions, dim}),
+                      Tensor(device, DType::fp32, {positions, width}),
                       {},
                       {}};
   for (int64_t p = 0; p < positions; ++p)
-    for (int64_t i = 0; i < dim / 2; ++i) {
+    for (int64_t i = 0; i < width / 2; ++i) {
       const double angle = static_cast<double>(p) *
-                           std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
-      set(inputs.cos_sin, p * dim + i, static_cast<float>(std::cos(angle)));
-      set(inputs.cos_sin, p * dim + dim / 2 + i, static_cast<float>(std::sin(angle)));
+                           std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+      set(inputs.cos_sin, p * width + i, static_cast<float>(std::cos(angle)));
+      set(inputs.cos_sin, p * width + width / 2 + i, static_cast<float>(std::sin(angle)));
     }
   if (normed) {
     inputs.query_norm = random_tensor(device, DType::fp32, {dim}, 2);
@@ -529,7 +532,7 @@ RotaryInputs rotary_inputs(Device& device, const Scene& scene, int64_t tokens, b
 }
 
 std::vector<double> exact_head(ConstTensorView qkv, int64_t begin, int64_t dim, ConstTensorView norm,
-                               const float* cos_sin) {
+                               const float* cos_sin, int64_t rotary_width) {
   std::vector<double> head, out;
   for (int64_t i = 0; i < dim; ++i) head.push_back(get(qkv, begin + i));
   if (!norm.empty()) {
@@ -539,22 +542,29 @@ std::vector<double> exact_head(ConstTensorView qkv, int64_t begin, int64_t dim, 
   }
   for (int64_t i = 0; i < dim; ++i) {
     const int64_t half = dim / 2, pair = i % half;
+    if (pair >= rotary_width / 2) {
+      out.push_back(head[static_cast<size_t>(i)]);
+      continue;
+    }
     const double partner = head[static_cast<size_t>(i < half ? i + half : i - half)];
     out.push_back(head[static_cast<size_t>(i)] * cos_sin[pair] +
-                  (i < half ? -partner : partner) * cos_sin[half + pair]);
+                  (i < half ? -partner : partner) * cos_sin[rotary_width / 2 + pair]);
   }
   return out;
 }
 
 TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch) {
   for (const DType dtype : activation_types())
-    for (const int64_t dim : {16, 32, 64, 96, 128, 256, 576})
+    for (const auto& [head_dim, rotary_width] :
+         {std::pair(16, 16), {32, 32}, {64, 16}, {96, 96}, {128, 64}, {256, 256}, {576, 64}, {576, 576}})
       for (const bool normed : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} head_dim {}{}", name_of(dtype), dim, normed ? " normed" : ""));
+        const int64_t dim = head_dim;
+        SCOPED_TRACE(fmt::format("{} head_dim {}, {} rotated{}", name_of(dtype), dim, rotary_width,
+                                 normed ? ", normed" : ""));
         const Scene scene{{6, 2, dim}, 32, dtype};
         const std::vector<Part> parts{{0, 0, 5}, {3, -1, 1}, {1, 300, 1}, {2, 30, 7}, {4, -1, 1}};
         Step step(ops(), scene, parts);
-        const RotaryInputs inputs = rotary_inputs(device(), scene, step.tokens(), normed);
+        const RotaryInputs inputs = rotary_inputs(device(), scene, step.tokens(), normed, rotary_width);
         GuardedTensor queries(device(), dtype, {step.tokens(), scene.heads.query_width()});
         const PoisonedRows qkv(device(), inputs.qkv);
         ops().rotary_store(qkv.view(), scene.heads, inputs.norms(), inputs.cos_sin, step.batch(),
@@ -569,19 +579,20 @@ TEST_P(Attention, RotaryRotatesQueriesAndKeysAndStoresExactlyTheTokensOfTheBatch
           ASSERT_NEAR(actual, exact,
                       1.01 * rounding(dtype) * std::abs(exact) + 4e-6 * std::sqrt(static_cast<double>(dim)));
         };
+        const int64_t angles_a_token = rotary_width;
         step.for_tokens([&](size_t p, int64_t token, int position) {
           if (position < 0) return;
-          const float* const angles = inputs.cos_sin.view().as<float>() + position * dim;
+          const float* const angles = inputs.cos_sin.view().as<float>() + position * angles_a_token;
           for (int64_t h = 0; h < 6; ++h) {
-            const auto exact =
-                exact_head(inputs.qkv, token * width + h * dim, dim, inputs.query_norm, angles);
+            const auto exact = exact_head(inputs.qkv, token * width + h * dim, dim, inputs.query_norm, angles,
+                                          angles_a_token);
             for (int64_t i = 0; i < dim; ++i)
               expect_near(get(queries.view(), token * query_width + h * dim + i),
                           exact[static_cast<size_t>(i)]);
           }
           for (int64_t h = 0; h < 2; ++h) {
-            const auto exact =
-                exact_head(inputs.qkv, token * width + query_width + h * dim, dim, inputs.key_norm, angles);
+            const auto exact = exact_head(inputs.qkv, token * width + query_width + h * dim, dim,
+                                          inputs.key_norm, angles, angles_a_token);
             for (int64_t i = 0; i < dim; ++i) {
               expect_near(get(keys, step.cache_index(p, position, h * dim + i)),
                           exact[static_cast<size_t>(i)]);

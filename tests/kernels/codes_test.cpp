@@ -198,6 +198,36 @@ TEST_P(Codes, EveryCodeIsItsValue) {
     }
 }
 
+// Where both operands are codes a GPU's library multiplies them themselves, if it was announced: with nothing rounded on the way.
+TEST_P(Codes, AnnouncedProductsAreThoseOfTheCodes) {
+  constexpr int64_t rows = 77;
+  for (const CodeCase& c : code_cases())
+    for (const int64_t n : {272, 100})
+      for (const bool blocks_differ : {false, true}) {
+        const bool by_group = c.rule == ActivationRule::per_group;
+        if (c.rule == ActivationRule::none || (blocks_differ && !by_group)) continue;
+        SCOPED_TRACE(fmt::format("{}: {} columns{}", to_string(c), n, blocks_differ ? ", rows differ" : ""));
+        const int64_t k = by_group ? 640 : 332;
+        CodeMatrix matrix(c.format, n, k, by_group ? 128 : -1, false, DType::bf16, 7);
+        if (by_group)
+          for (int64_t row = 0; row < n; ++row)
+            for (int64_t g = 0; g < matrix.groups(); ++g)
+              matrix.scales[static_cast<size_t>(row * matrix.groups() + g)] =
+                  std::exp2f(static_cast<float>((row / (blocks_differ ? 64 : 128) + 2 * g) % 7 - 9));
+        const Weight weight = packed_columns(ops(), matrix, DType::bf16, {0, k}, 1, c.rule, 0.02f);
+        const Tensor x = random_tensor(device(), DType::bf16, {rows, k}, 1),
+                     bias = random_tensor(device(), DType::fp32, {n}, 3);
+        Tensor out(device(), DType::bf16, {rows, n});
+        ops().prepare_matmul(x.view(), weight, bias.view(), out.view());
+        const bool widened = by_group && (blocks_differ || n % 16 != 0);
+        ASSERT_NO_FATAL_FAILURE(
+            expect_product(x.view().rows(0, 70), matrix, c.rule, 0.02f, bias,
+                           product(ops(), x.view().rows(0, 70), weight, bias, DType::bf16),
+                           rounding(DType::bf16),
+                           GetParam().emulated && !widened ? DType::fp32 : elements(DType::bf16)));
+      }
+}
+
 Tensor columns_of(Device& device, ConstTensorView matrix, IndexRange columns) {
   Tensor part(device, matrix.dtype, {matrix.shape[0], columns.size()});
   for (int64_t row = 0; row < matrix.shape[0]; ++row)

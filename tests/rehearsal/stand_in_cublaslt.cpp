@@ -2,8 +2,10 @@
 // D[m, n] = alpha op(A) op(B) + beta C, and the bias of D's type has one element per row of D. An algorithm
 // serves only the layouts and alignments that it was requested for, with any number of columns, except 5 more
 // than a multiple of 8: it refuses those, which the documentation does not rule out.
+// Codes: int8 to int32, e4m3 to fp32, the latter also with scales of 128 columns and of 128 x 128 blocks.
 #include <kernels/reference/rows.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
+#include <support/code_products.hpp>
 
 #include <cublasLt.h>
 
@@ -25,6 +27,9 @@ struct Product {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  int32_t a_mode = 0, b_mode = 0;  // of scales
+  const float *a_scales = nullptr, *b_scales = nullptr;
+  bool integers = false;
 };
 struct Preference {
   uint64_t workspace = 0;
@@ -60,8 +65,9 @@ cublasStatus_t assign(T& target, const void* value, size_t bytes) {
 }
 
 uint64_t hash_of(const Product& product, std::initializer_list<const Layout*> layouts) {
-  std::string text =
-      std::to_string(product.a) + ' ' + std::to_string(product.b) + ' ' + std::to_string(product.epilogue);
+  std::string text = std::to_string(product.a) + ' ' + std::to_string(product.b) + ' ' +
+                     std::to_string(product.epilogue) + ' ' + std::to_string(product.a_mode) + ' ' +
+                     std::to_string(product.b_mode);
   for (const Layout* l : layouts)
     for (const int64_t number : {static_cast<int64_t>(l->type), l->rows, l->leading})
       text += ' ' + std::to_string(number);
@@ -69,7 +75,20 @@ uint64_t hash_of(const Product& product, std::initializer_list<const Layout*> la
 }
 
 DType dtype_of(cudaDataType type) {
-  return type == CUDA_R_16BF ? DType::bf16 : type == CUDA_R_16F ? DType::fp16 : DType::fp32;
+  switch (type) {
+    case CUDA_R_16BF:
+      return DType::bf16;
+    case CUDA_R_16F:
+      return DType::fp16;
+    case CUDA_R_8F_E4M3:
+      return DType::fp8;
+    case CUDA_R_8I:
+      return DType::uint8;
+    case CUDA_R_32I:
+      return DType::int32;
+    default:
+      return DType::fp32;
+  }
 }
 
 // The columns of a matrix, which are contiguous in memory.
@@ -116,8 +135,11 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout_t layout) 
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
-  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return create(product, Product{});
+  const bool integers = compute == CUBLAS_COMPUTE_32I && scale == CUDA_R_32I;
+  if (!integers && (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  Product made;
+  made.integers = integers;
+  return create(product, made);
 }
 cublasStatus_t cublasLtMatmulDescDestroy(const cublasLtMatmulDesc_t product) {
   return destroy<Product>(product);
@@ -135,7 +157,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
       return assign(product.epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return assign(product.bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return assign(product.a_scales, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return assign(product.b_scales, value, bytes);
     default:
+      if (attribute == 31) return assign(product.a_mode, value, bytes);  // of 12.9
+      if (attribute == 32) return assign(product.b_mode, value, bytes);
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
 }
@@ -174,6 +202,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preferred, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  const Product& described = behind<Product>(product);
+  const Layout &left = behind<Layout>(a), &out = behind<Layout>(d);
+  const bool codes = left.type == CUDA_R_8F_E4M3 || left.type == CUDA_R_8I;
+  const bool scales = described.a_mode != 0 || described.b_mode != 0;
+  if (codes && (left.type != behind<Layout>(b).type || left.rows % 16 != 0 || left.columns % 16 != 0 ||
+                described.a != CUBLAS_OP_T || described.epilogue != CUBLASLT_EPILOGUE_DEFAULT ||
+                out.type != (described.integers ? CUDA_R_32I : CUDA_R_32F)))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (described.integers != (left.type == CUDA_R_8I) ||
+      (scales && (left.type != CUDA_R_8F_E4M3 || described.a_mode != 5 || described.b_mode != 4)))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   ++algorithms_chosen;
   const auto& preference = behind<Preference>(preferred);
   const Algorithm algorithm{hash_of(behind<Product>(product), {&behind<Layout>(a), &behind<Layout>(b),
@@ -211,13 +250,32 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product_han
       algorithm.workspace <= workspace_bytes && workspace && aligned(workspace, 16) &&
       aligned(a, algorithm.a) && aligned(b, algorithm.b) && aligned(c, algorithm.c) &&
       aligned(d, algorithm.d) && (product.epilogue == CUBLASLT_EPILOGUE_BIAS) <= (product.bias != nullptr) &&
-      *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0;
+      (product.integers ? *static_cast<const int32_t*>(alpha) == 1
+                        : *static_cast<const float*>(alpha) == 1) &&
+      *static_cast<const float*>(beta) == 0;
   const int64_t rows = product.a == CUBLAS_OP_T ? left.columns : left.rows;
   const int64_t inner = product.a == CUBLAS_OP_T ? left.rows : left.columns;
   const bool meet = product.b == CUBLAS_OP_N && right.rows == inner && out.rows == rows &&
                     out.columns == right.columns && left.type == right.type;
   if (!fits || !meet) return CUBLAS_STATUS_INVALID_VALUE;
 
+  if (left.type == CUDA_R_8F_E4M3 || left.type == CUDA_R_8I) {
+    const bool packed = left.leading == left.rows && right.leading == right.rows && out.leading == out.rows;
+    if (!packed || (product.a_mode != 0 && (!product.a_scales || !product.b_scales)))
+      return CUBLAS_STATUS_INVALID_VALUE;
+    const auto view = [](const void* data, const Layout& layout) {
+      return TensorView{const_cast<std::byte*>(static_cast<const std::byte*>(data)),
+                        dtype_of(layout.type),
+                        {layout.columns, layout.rows}};
+    };
+    const TensorView weight = view(a, left), x = view(b, right), sums = view(d, out);
+    const auto multiply = [=](emulation::Order&) {
+      testing::multiply_codes(x, weight, product.a_mode ? product.b_scales : nullptr,
+                              product.a_mode ? product.a_scales : nullptr, sums);
+    };
+    enqueue(stream, {multiply});
+    return CUBLAS_STATUS_SUCCESS;
+  }
   const auto multiply = [=](emulation::Order&) {
     const auto stored = columns_of(a, left);
     const auto weights = product.a == CUBLAS_OP_T ? stored : transposed(stored);

@@ -106,6 +106,10 @@ class MirroredOps : public Ops {
       ops.matmul(t.in(x), weight, t.in(bias), t.out(out), t.in(row_maxima));
     });
   }
+  void prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias,
+                      TensorView out) override {  // touches no memory
+    inner_.ops->prepare_matmul(x, weight, bias, out);
+  }
   void row_abs_maxima(ConstTensorView x, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.row_abs_maxima(t.in(x), t.out(out)); });
   }
