@@ -220,11 +220,10 @@ TEST_P(Codes, AnnouncedProductsAreThoseOfTheCodes) {
         Tensor out(device(), DType::bf16, {rows, n});
         ops().prepare_matmul(x.view(), weight, bias.view(), out.view());
         const bool widened = by_group && (blocks_differ || n % 16 != 0);
-        ASSERT_NO_FATAL_FAILURE(
-            expect_product(x.view().rows(0, 70), matrix, c.rule, 0.02f, bias,
-                           product(ops(), x.view().rows(0, 70), weight, bias, DType::bf16),
-                           rounding(DType::bf16),
-                           GetParam().emulated && !widened ? DType::fp32 : elements(DType::bf16)));
+        ASSERT_NO_FATAL_FAILURE(expect_product(
+            x.view().rows(0, 70), matrix, c.rule, 0.02f, bias,
+            product(ops(), x.view().rows(0, 70), weight, bias, DType::bf16), rounding(DType::bf16),
+            GetParam().emulated && !widened ? DType::fp32 : elements(DType::bf16)));
       }
 }
 
