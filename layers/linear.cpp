@@ -130,7 +130,7 @@ RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs,
 
 // The ranks hold parts of the inputs, but an order of inputs and the largest input of a token are of all parts.
 TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext& context) const {
-  const TensorView sum = context.workspace.take(DType::fp32, {x.shape[0], outputs_});
+  const TensorView sum = context.workspace.take_sum(DType::fp32, {x.shape[0], outputs_});
   const Workspace::Scope scope(context.workspace);
   context.ops.matmul(ordered(x, context), weight_.matrix, {}, sum, row_maxima(x, context));
   return sum;

@@ -136,7 +136,7 @@ ConstTensorView SparseMoe::row_maxima(ConstTensorView inner, ForwardContext& con
 TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {
   Ops& ops = context.ops;
   const Groups& groups = context.groups;
-  const TensorView sum = context.workspace.take(DType::fp32, x.shape);
+  const TensorView sum = context.workspace.take_sum(DType::fp32, x.shape);
   const Workspace::Scope scope(context.workspace);
   Routing routing = routing_of(x.shape[0], context);
   const int64_t rows = ops.route(logits(x, context), router_, routing);

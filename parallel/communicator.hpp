@@ -21,6 +21,9 @@ class Communicator {
   virtual bool captures() const = 0;
   // What carries the values of sums, for the banner: "messages"; empty: nobody chooses.
   virtual std::string sums() const { return {}; }
+  // Collective. Memory of the device from which sums are fastest, at the same place of it on all ranks; without memory where any is as
+  // good. It is the group's: the same at every call of this size.
+  virtual TensorView sum_memory(size_t /*bytes*/) { return {}; }
   // Time spent in calls so far; 0 unless measured (TimedCommunicator).
   virtual double seconds() const { return 0; }
   virtual CollectiveCounts counts() const { return {}; }  // of the calls so far; none unless measured

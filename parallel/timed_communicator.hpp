@@ -24,6 +24,7 @@ class TimedCommunicator final : public Communicator {
   int size() const override { return inner_->size(); }
   bool captures() const override { return inner_->captures(); }
   std::string sums() const override { return inner_->sums(); }
+  TensorView sum_memory(size_t bytes) override { return inner_->sum_memory(bytes); }
   void all_reduce(TensorView x) override {
     time(CollectiveOp::all_reduce, x.bytes(), [&] { inner_->all_reduce(x); });
   }

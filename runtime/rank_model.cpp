@@ -263,7 +263,7 @@ void RankModel::size_kv_cache() {
     const auto affordable = [&] {
       const MemoryState memory{.total = backend_.device->total_memory(),
                                .free = backend_.device->free_memory(),
-                               .reserved = sizes.scratch + bytes_of_graphs(),
+                               .reserved = sizes.scratch.total() + bytes_of_graphs(),
                                .sharers = ranks_with_my_memory(),
                                .addresses = free_addresses()};
       return affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
@@ -286,7 +286,7 @@ void RankModel::size_kv_cache() {
   collective_phase(world_, [&] {
     sizes.num_blocks = blocks_of_replicas_[static_cast<size_t>(rank_.position.data)];
     info_.kv_bytes = sizes.num_blocks * sizes.kv.block_bytes();
-    info_.scratch_bytes = sizes.scratch;
+    info_.scratch_bytes = sizes.scratch.total();
     runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, sizes, activity_.layer);
   });
 }

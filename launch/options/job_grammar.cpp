@@ -94,6 +94,9 @@ void add_rank_options(Grammar& grammar, JobOptions& options) {
       choice("NAME", options.transport,
              {{"auto", GpuTransport::automatic}, {"nccl", GpuTransport::nccl}, {"host", GpuTransport::host}}),
       "of tensors on GPUs: nccl, host (through MPI), or auto: nccl where no two ranks share a GPU");
+  grammar.add("nccl-windows", on(options.nccl_windows),
+              "sums of tensor groups in memory that GPUs of a node read directly (NCCL 2.29.7 or newer; not "
+              "measured yet)");
 }
 
 void add_stop_options(Grammar& grammar, JobOptions& options) {

@@ -17,6 +17,7 @@ struct JobOptions {
   EngineOptions engine;
   bool loads_model = true;  // all of a model that is named
   GpuTransport transport = GpuTransport::automatic;
+  bool nccl_windows = false;
   bool allow_cross_node_tp = false;
   std::chrono::milliseconds start_deadline{};  // for the ranks to find each other
   std::chrono::milliseconds deadline{};        // from a fault to the end of all ranks

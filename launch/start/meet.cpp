@@ -36,7 +36,7 @@ std::unique_ptr<World> join_world(const JobOptions& options, std::optional<Start
   std::unique_ptr<World> world;
   if (launch.under_mpi) {
     start.emplace(launch, end_process, options.start_deadline);
-    world = make_mpi_world(end_process, options.transport, launch.settle);
+    world = make_mpi_world(end_process, options.transport, options.nccl_windows, launch.settle);
     start->joined();
   } else {
     world = std::make_unique<SelfWorld>(end_process);

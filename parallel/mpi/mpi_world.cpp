@@ -165,11 +165,11 @@ void MpiWorld::abort(int exit_code) {
 }
 
 #ifdef MANIPLE_NCCL
-std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
-  return std::make_unique<NcclGroups>(make_nccl_api(), transport);
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport, bool windows) {
+  return std::make_unique<NcclGroups>(make_nccl_api(), transport, windows);
 }
 #else
-std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport) {
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport, bool) {
   if (transport != GpuTransport::nccl) return nullptr;
   throw Error(ExitCode::preflight, "`transport` nccl was given, but this build has no NCCL", "",
               "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.14 or newer are");
@@ -189,9 +189,9 @@ std::string mpi_library() {
   return version;
 }
 
-std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport,
+std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport, bool nccl_windows,
                                       std::chrono::milliseconds settle) {
-  return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport));
+  return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport, nccl_windows));
 }
 
 }  // namespace maniple

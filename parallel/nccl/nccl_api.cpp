@@ -65,6 +65,21 @@ struct Nccl {
   decltype(&ncclRecv) receive = library.function("ncclRecv");
 };
 
+// Of NCCL 2.27; older headers do not have them.
+struct NcclWindows {
+  ncclResult_t (*allocate)(void** memory, size_t bytes) = library().function("ncclMemAlloc");
+  ncclResult_t (*release)(void* memory) = library().function("ncclMemFree");
+  ncclResult_t (*open)(ncclComm_t comm, void* memory, size_t bytes, void** window,
+                       int flags) = library().function("ncclCommWindowRegister");
+  ncclResult_t (*close)(ncclComm_t comm, void* window) = library().function("ncclCommWindowDeregister");
+
+  static constexpr int symmetric = 1;
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+  static_assert(symmetric == NCCL_WIN_COLL_SYMMETRIC);
+#endif
+  static const SharedLibrary& library();
+};
+
 // Opens the library on first use.
 const Nccl& nccl() {
   static const Nccl opened{SharedLibrary(
@@ -75,6 +90,12 @@ const Nccl& nccl() {
           "nvidia-nccl-cu{} of PyPI; `transport` host goes without it",
           NCCL_MAJOR, NCCL_MINOR, CUDART_VERSION / 1000))};
   return opened;
+}
+
+const SharedLibrary& NcclWindows::library() { return nccl().library; }
+const NcclWindows& windows() {
+  static const NcclWindows found;
+  return found;
 }
 
 // Its stream goes before the device's own work: what it moves is small, and another GPU waits for it.
@@ -161,6 +182,20 @@ class OpenedNccl final : public NcclApi {
   NcclResult comm_finalize(NcclComm comm) override { return result(nccl().finalize(comm)); }
   NcclResult comm_destroy(NcclComm comm) override { return result(nccl().destroy(comm)); }
   NcclResult comm_abort(NcclComm comm) override { return result(nccl().abort(comm)); }
+
+  NcclResult allocate(std::byte*& memory, size_t bytes) override {
+    void* made = nullptr;
+    const ncclResult_t code = windows().allocate(&made, bytes);
+    memory = static_cast<std::byte*>(made);
+    return result(code);
+  }
+  NcclResult release(std::byte* memory) override { return result(windows().release(memory)); }
+  NcclResult open_window(NcclWindow& window, TensorView memory, NcclComm comm) override {
+    return result(windows().open(comm, memory.data, memory.bytes(), &window, NcclWindows::symmetric));
+  }
+  NcclResult close_window(NcclWindow window, NcclComm comm) override {
+    return result(windows().close(comm, window));
+  }
 
   NcclResult group_start() override { return result(nccl().group_start()); }
   NcclResult group_end() override { return result(nccl().group_end()); }

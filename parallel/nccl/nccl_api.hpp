@@ -18,6 +18,7 @@ namespace maniple {
 
 using NcclComm = ncclComm*;
 using NcclStream = CUstream_st*;
+using NcclWindow = void*;
 using NcclId = std::array<std::byte, 128>;
 
 // Values of ncclResult_t; all others are failures.
@@ -66,6 +67,12 @@ class NcclApi {
   virtual NcclResult comm_destroy(NcclComm comm) = 0;
   virtual NcclResult comm_abort(NcclComm comm) = 0;
 
+  // Windows: memory that ranks of a group read directly. From first_windows on; `window` is set when the call is done.
+  virtual NcclResult allocate(std::byte*& memory, size_t bytes) = 0;
+  virtual NcclResult release(std::byte* memory) = 0;
+  virtual NcclResult open_window(NcclWindow& window, TensorView memory, NcclComm comm) = 0;
+  virtual NcclResult close_window(NcclWindow window, NcclComm comm) = 0;
+
   virtual NcclResult group_start() = 0;
   virtual NcclResult group_end() = 0;
   virtual NcclResult all_reduce(TensorView x, NcclComm comm, NcclStream stream) = 0;
@@ -78,6 +85,9 @@ class NcclApi {
   virtual NcclResult send(ConstTensorView x, int to, NcclComm comm, NcclStream stream) = 0;
   virtual NcclResult receive(TensorView x, int from, NcclComm comm, NcclStream stream) = 0;
 };
+
+// The first version whose windows end at an abort.
+inline constexpr int first_windows = 22907;
 
 // Only in builds with NCCL.
 std::unique_ptr<NcclApi> make_nccl_api();

@@ -2,6 +2,7 @@
 #include <parallel/split_rows.hpp>
 
 #include <algorithm>
+#include <exception>
 
 namespace maniple {
 
@@ -12,6 +13,30 @@ bool all_equal(std::span<const int64_t> rows) {
 }
 
 }  // namespace
+
+NcclCommunicator::~NcclCommunicator() {
+  if (window_ && std::uncaught_exceptions() == 0) {
+    try {
+      group_->run("ncclCommWindowDeregister",
+                  [&](NcclComm comm) { return api_.close_window(window_, comm); });
+    } catch (const Error&) {  // aborted: its windows went with it
+    }
+  }
+  group_->close();
+  if (sum_memory_.data && std::uncaught_exceptions() == 0) api_.release(sum_memory_.data);
+}
+
+TensorView NcclCommunicator::sum_memory(size_t bytes) {
+  if (!windows_ || bytes == 0) return {};
+  if (!window_) {
+    sum_memory_ = {nullptr, DType::uint8, {static_cast<int64_t>(bytes)}};
+    group_->run("ncclMemAlloc", [&](NcclComm) { return api_.allocate(sum_memory_.data, bytes); });
+    group_->run("ncclCommWindowRegister",
+                [&](NcclComm comm) { return api_.open_window(window_, sum_memory_, comm); });
+  }
+  require(sum_memory_.bytes() == bytes, "the memory of sums has one size");
+  return sum_memory_;
+}
 
 void NcclCommunicator::all_reduce(TensorView x) {
   if (x.empty()) return;

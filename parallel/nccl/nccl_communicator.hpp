@@ -13,13 +13,15 @@ namespace maniple {
 class NcclCommunicator final : public Communicator {
  public:
   // Other owners of the group may poll or abort it; the destructor closes it.
-  NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, NcclStream stream)
-      : api_(api), group_(std::move(group)), stream_(stream) {}
-  ~NcclCommunicator() override { group_->close(); }
+  // windows: sums are in one (sum_memory).
+  NcclCommunicator(NcclApi& api, std::shared_ptr<NcclGroup> group, NcclStream stream, bool windows = false)
+      : api_(api), group_(std::move(group)), stream_(stream), windows_(windows) {}
+  ~NcclCommunicator() override;
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   bool captures() const override { return true; }
+  TensorView sum_memory(size_t bytes) override;
   void all_reduce(TensorView x) override;
   void all_gatherv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
   void reduce_scatterv(ConstTensorView in, TensorView out, std::span<const int64_t> rows) override;
@@ -35,6 +37,9 @@ class NcclCommunicator final : public Communicator {
   NcclApi& api_;
   std::shared_ptr<NcclGroup> group_;
   NcclStream stream_;
+  const bool windows_;
+  NcclWindow window_ = nullptr;
+  TensorView sum_memory_;
 };
 
 }  // namespace maniple

@@ -26,7 +26,8 @@ std::unique_ptr<Communicator> NcclGroups::make(Transport& members, std::span<con
                                                Device& device) {
   const std::optional<Gpu> gpu = api_->gpu_of(device);
   if (!gpu || !carries(members, ranks, *gpu)) return nullptr;
-  return std::make_unique<NcclCommunicator>(*api_, make_group(members, ranks, 0), gpu->stream);
+  return std::make_unique<NcclCommunicator>(*api_, make_group(members, ranks, 0), gpu->stream,
+                                            opens_windows());
 }
 
 // The first stages form their groups first: no rank waits for one that waits for it.
@@ -53,6 +54,13 @@ bool NcclGroups::carries(Transport& members, std::span<const int> ranks, const G
   description_ = reason.empty() ? version_text(api_->version())
                                 : fmt::format("GPU tensors through the host ({})", reason);
   return reason.empty();
+}
+
+bool NcclGroups::opens_windows() {
+  if (!windows_) return false;
+  const bool can = api_->version() >= first_windows;
+  description_ += can ? ", sums in windows" : ", no windows (before 2.29.7)";
+  return can;
 }
 
 // Kernels of two communicators on one GPU may wait for each other for ever unless all ranks start them in one order. The program

@@ -16,7 +16,9 @@ namespace maniple {
 
 class NcclGroups {
  public:
-  NcclGroups(std::shared_ptr<NcclApi> api, GpuTransport choice) : api_(std::move(api)), choice_(choice) {}
+  // windows: groups keep their sums in one, where NCCL has what that needs.
+  NcclGroups(std::shared_ptr<NcclApi> api, GpuTransport choice, bool windows = false)
+      : api_(std::move(api)), choice_(choice), windows_(windows) {}
 
   // Call it before the first group is made: a missing library is then known while no rank waits for this one.
   void open() {
@@ -42,6 +44,8 @@ class NcclGroups {
  private:
   // Whether NCCL carries the members' tensors; sets the description.
   bool carries(Transport& members, std::span<const int> ranks, const Gpu& gpu);
+  // Whether windows were asked for and can be had; adds to the description.
+  bool opens_windows();
   // Whether NCCL keeps the order of launches on a device with several communicators; adds to the description.
   bool orders_launches();
   std::shared_ptr<NcclGroup> make_group(Transport& members, std::span<const int> ranks, int most_blocks);
@@ -49,6 +53,7 @@ class NcclGroups {
 
   const std::shared_ptr<NcclApi> api_;
   const GpuTransport choice_;
+  const bool windows_;
   std::string description_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<NcclGroup>> groups_;

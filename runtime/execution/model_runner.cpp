@@ -17,8 +17,8 @@ BatchLimits RunnerLimits::batch() const {
   return {step_tokens, max_num_seqs, blocks * context.owners, block_size, context};
 }
 
-size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
-               const ModelConfig& config) {
+Workspace::Sizes dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits,
+                         DType activation, const ModelConfig& config) {
   DryOps dry(ops);
   const auto [owner, owners] = plan.context();
   Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
@@ -53,7 +53,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
       builder_(ops, sizes.limits.batch()),
       cache_(ops.device(), sizes.kv, sizes.num_blocks, sizes.kv_scales),
       sampler_(sizes.vocabulary_size, model.vocabulary()),
-      workspace_(ops.device(), sizes.scratch),
+      workspace_(ops.device(), sizes.scratch, groups.tensor->sum_memory(sizes.scratch.sums)),
       context_{ops, workspace_, groups, sizes.activation, layer} {}
 
 std::vector<size_t> decode_buckets(size_t most) {

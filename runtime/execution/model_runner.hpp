@@ -27,9 +27,9 @@ struct RunnerLimits {
   BatchLimits batch() const;
 };
 
-// Runs the largest step without memory or computation. Prepares its products; returns its scratch in bytes.
-size_t dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits, DType activation,
-               const ModelConfig& config);
+// Runs the largest step without memory or computation. Prepares its products; returns the scratch memory that it takes.
+Workspace::Sizes dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits,
+                         DType activation, const ModelConfig& config);
 
 // The sizes of a runner.
 struct RunnerSizes {
@@ -37,7 +37,7 @@ struct RunnerSizes {
   KvGeometry kv;
   std::vector<KvScales> kv_scales = {};  // by layer; empty: 1
   uint32_t num_blocks = 0;
-  size_t scratch = 0;  // bytes, from dry_run
+  Workspace::Sizes scratch = {};  // from dry_run
   DType activation = DType::bf16;
   int64_t vocabulary_size = 0;
   int64_t hidden_size = 0;
@@ -50,7 +50,7 @@ std::vector<size_t> decode_buckets(size_t most);
 
 class ModelRunner final : public StepRunner {
  public:
-  // The references must outlive the runner. `layer` shows the layer in progress.
+  // Collective over the tensor group. The references must outlive the runner. `layer` shows the layer in progress.
   ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
               std::atomic<uint32_t>& layer);
 

@@ -97,7 +97,7 @@ Outcome run(const Case& shape, int tensor, int expert, BackendKind kind, DType d
     Tensor x(*backend.device, dtype, {tokens, shape.hidden});
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t i = 0; i < shape.hidden; ++i) set(x, t * shape.hidden + i, activation(t, i, dtype));
-    Workspace workspace(*backend.device, 16 << 20);
+    Workspace workspace(*backend.device, {16 << 20, 4 << 20});
     std::atomic<uint32_t> number = 0;
     ForwardContext context{*backend.ops, workspace, groups, dtype, number};
     const TensorView sum = layer.forward(x, context);

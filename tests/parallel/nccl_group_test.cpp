@@ -1,6 +1,7 @@
 // The life of NCCL communicators, with ranks as threads over a fake NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <kernels/workspace.hpp>
 #include <parallel/nccl/nccl_communicator.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
 #include <support/fake_nccl.hpp>
@@ -291,6 +292,33 @@ TEST(NcclGroups, TheLibraryIsOpenedUnlessTensorsGoThroughTheHost) {
     const auto nccl = std::make_shared<FakeNccl>();
     NcclGroups(nccl, transport).open();
     EXPECT_EQ(nccl->log(), transport == GpuTransport::host ? Calls{} : Calls{"open"});
+  }
+}
+
+TEST(NcclGroups, SumsAreInAWindowWhereItIsAskedForAndNcclHasThem) {
+  for (const int version : {22906, 22907}) {
+    const bool can = version >= 22907;
+    const auto nccl = std::make_shared<FakeNccl>();
+    nccl->set_version(version);
+    run_transports(2, [&](Transport& members) {
+      CpuDevice device(fmt::format("GPU-{}", members.rank()));
+      NcclGroups groups(nccl, GpuTransport::automatic, true);
+      const std::vector<int> ranks{0, 1};
+      const auto group = groups.make(members, ranks, device);
+      EXPECT_THAT(groups.description(),
+                  HasSubstr(can ? ", sums in windows" : ", no windows (before 2.29.7)"));
+      const Workspace::Sizes sizes{0, 1024};
+      Workspace workspace(device, sizes, group->sum_memory(sizes.sums));
+      EXPECT_EQ(group->sum_memory(sizes.sums).data != nullptr, can);
+      for (int sum = 0; sum < 2; ++sum) {
+        const TensorView x = workspace.take_sum(DType::fp32, {3});
+        std::fill_n(x.as<float>(), 3, static_cast<float>(members.rank() + 1 + sum));
+        group->all_reduce(x);
+        EXPECT_EQ(x.as<float>()[2], 3.0f + 2 * static_cast<float>(sum));
+      }
+    });
+    for (const char* call : {"open window 0", "close window 1", "sum in window 0"})
+      EXPECT_EQ(std::ranges::count(nccl->log(), call), !can ? 0 : call[0] == 's' ? 2 : 1) << call;
   }
 }
 

@@ -1,5 +1,6 @@
 // NCCL's C interface over the fake of tests/support, for ranks that are processes of one machine. Its folder
 // is below $STAND_IN_FOLDER (/dev/shm). STAND_IN_LAST_BROADCAST=N kills a rank in its N-th broadcast.
+// STAND_IN_NCCL=22907 is its version.
 #include <rehearsal/stand_in_cuda.hpp>
 #include <support/fake_nccl.hpp>
 
@@ -50,7 +51,8 @@ TensorView out_view(void* data, size_t count, ncclDataType_t type) {
 }  // namespace
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  const char* const asked = std::getenv("STAND_IN_NCCL");
+  *version = asked ? std::atoi(asked) : NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t) { return "refused by the stand-in for NCCL"; }
@@ -78,6 +80,29 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return code(fake().comm_finalize(comm)); }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return code(fake().comm_destroy(comm)); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return code(fake().comm_abort(comm)); }
+
+// Memory of windows is that of the stand-in GPU. The program finds these by name, whatever the header declares.
+#if NCCL_VERSION_CODE < 21900
+extern "C" ncclResult_t ncclMemAlloc(void**, size_t);
+extern "C" ncclResult_t ncclMemFree(void*);
+#endif
+ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
+  return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
+extern "C" ncclResult_t stand_in_open_window(ncclComm_t comm, void* memory, size_t bytes, void** window,
+                                             int flags) __asm__("ncclCommWindowRegister");
+ncclResult_t stand_in_open_window(ncclComm_t comm, void* memory, size_t bytes, void** window, int flags) {
+  return flags == 1 ? code(fake().open_window(*window, out_view(memory, bytes, ncclUint8), comm))
+                    : ncclInvalidArgument;
+}
+extern "C" ncclResult_t stand_in_close_window(ncclComm_t comm,
+                                              void* window) __asm__("ncclCommWindowDeregister");
+ncclResult_t stand_in_close_window(ncclComm_t comm, void* window) {
+  return code(fake().close_window(window, comm));
+}
 
 ncclResult_t ncclGroupStart() { return code(fake().group_start()); }
 ncclResult_t ncclGroupEnd() { return code(fake().group_end()); }

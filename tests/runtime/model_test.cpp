@@ -82,7 +82,7 @@ class LoadedModel {
                             on_device.bytes());
     batch.sampled_rows = on_device;
 
-    Workspace workspace(*backend_.device, size_t{256} << 20);
+    Workspace workspace(*backend_.device, {size_t{192} << 20, size_t{64} << 20});
     std::atomic<uint32_t> layer = 0;
     ForwardContext context{*backend_.ops, workspace, groups_, dtype_, layer};
     TensorView out = builder.token_ids();

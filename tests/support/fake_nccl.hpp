@@ -46,7 +46,7 @@ class FakeNccl : public NcclApi {
   void let_join(int ranks);                                 // those from here on never arrive
   void let_finalize_end(bool ends);
   void let_abort_end(bool ends);  // as while captured graphs hold the communicator
-  // "open", "draw", "init 1", "finalize 1", "destroy 1", "abort 1": rank in its group.
+  // "open", "draw", "init 1", "finalize 1", "destroy 1", "abort 1", "open window 1", "sum in window 1", "close window 1": rank in its group.
   std::vector<std::string> log() const;
 
   void open() override;
@@ -63,6 +63,10 @@ class FakeNccl : public NcclApi {
   NcclResult comm_finalize(NcclComm comm) override;
   NcclResult comm_destroy(NcclComm comm) override;
   NcclResult comm_abort(NcclComm comm) override;
+  NcclResult allocate(std::byte*& memory, size_t bytes) override;
+  NcclResult release(std::byte* memory) override;
+  NcclResult open_window(NcclWindow& window, TensorView memory, NcclComm comm) override;
+  NcclResult close_window(NcclWindow window, NcclComm comm) override;
   NcclResult group_start() override;
   NcclResult group_end() override;
   NcclResult all_reduce(TensorView x, NcclComm comm, NcclStream stream) override;
@@ -102,6 +106,7 @@ class FakeNccl : public NcclApi {
   std::vector<std::string> log_;
   std::map<std::string, NcclResult> refused_;
   std::vector<std::unique_ptr<ncclComm>> comms_;
+  std::map<NcclWindow, TensorView> windows_;
   std::map<NcclId, std::atomic<NcclResult>> states_;  // of all communicators of an id in this process
   int ranks_that_join_ = 1 << 20;
   int version_ = 22809;
