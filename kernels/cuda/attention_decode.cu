@@ -405,7 +405,9 @@ static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_decode_sequ
 static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
 
 template <typename T, typename Kept, int dims>
-__global__ void __launch_bounds__(32 * warps, dims <= 32 ? 5 : dims <= 128 ? 3 : 2)
+__global__ void __launch_bounds__(32 * warps, dims <= 32    ? 5
+                                              : dims <= 128 ? 3
+                                                            : 2)
     decode(AttentionArguments arguments, DecodeWorkspace workspace) {
   Decode<T, Kept, dims>(arguments, workspace).run();
 }

@@ -2,8 +2,9 @@
 //
 // A part of the work is one split of a sequence's context (attention_split absolute positions) for one KV
 // head and up to 16 of its query heads. The blocks find their parts from the lengths on the device, so a
-// captured launch serves any lengths. A block that is free draws the next part. Each split is summed in one fixed order, and so are the splits of a
-// sequence: a row's bits depend on nothing but its own query and context.
+// captured launch serves any lengths, and a block that is free draws the next part. Each split is summed in
+// one fixed order, and so are the splits of a sequence: a row's bits depend on nothing but its own query and
+// context.
 #pragma once
 
 #include <kernels/cuda/attention.hpp>
@@ -16,8 +17,8 @@ inline constexpr int max_decode_sequences = 4096;
 // Holds the sums of splits until the last split of their sequence. With fewer slots than splits in the batch,
 // a part is a class of splits (attention_classes): one block computes them in turn, to the same bits.
 struct DecodeWorkspace {
-  float* slots;    // decode_slot_floats() each, 16-byte aligned
-  int slot_count;  // at least `classes` times the sequences, or their splits
+  float* slots;       // decode_slot_floats() each, 16-byte aligned
+  int slot_count;     // at least `classes` times the sequences, or their splits
   int32_t* counters;  // decode_counters(); zero before the first call, and left zero
 };
 // Parts that blocks have drawn; then, for each sequence and query head, slots that are full.

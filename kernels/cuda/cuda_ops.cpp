@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
 static_assert(max_decode_sequences == max_gpu_sequences);
-constexpr int64_t usual_decode_counters = int64_t{1} << 16;
+constexpr int64_t usual_decode_counters = decode_counters(max_decode_sequences, 16);
 
 bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
