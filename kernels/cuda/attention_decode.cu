@@ -19,7 +19,11 @@ constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
 constexpr int max_tiles = split_size / tile_keys / warps;  // of a warp in a split
 
+template <int dims>
+constexpr int sums_pitch = dims + 8;  // against bank conflicts
+
 // Each warp of a block has a ring of tiles, keys and values in turn. Behind a ring of codes lies one tile that they are widened to.
+// The sums of a split lie behind the first tiles of the next one, which travel meanwhile.
 template <typename Kept, int dims>
 struct Ring {
   static constexpr bool codes = sizeof(Kept) == 1;
@@ -27,37 +31,40 @@ struct Ring {
   static constexpr int tile_bytes = tile * static_cast<int>(sizeof(Kept)),
                        widened_bytes = codes ? 2 * tile : 0;
   static constexpr int depth = std::min(2 * max_tiles, ((16 << 10) - widened_bytes) / tile_bytes);
-  static constexpr int bytes = depth * tile_bytes + widened_bytes;
+  static constexpr int sums_bytes = tile_rows * sums_pitch<dims> * static_cast<int>(sizeof(float));
+  static constexpr int bytes = std::max(depth * tile_bytes + widened_bytes, sums_bytes);
+  static constexpr int ahead =
+      std::min(depth - 1, (bytes - sums_bytes) / tile_bytes);  // tiles before the sums
 };
 
-// Splits first_split, first_split + step, ... before `splits` of a sequence for one KV head and `rows` of its query heads.
+// Splits split, split + step, ... before `splits` of a sequence for one KV head and `rows` of its query heads.
 struct Part {
   int sequence;
   int kv_head;
   int first_head;
-  int rows;
+  int rows;  // 0 where there is no part
   int context;
-  int first_split, splits, step;
+  int split, splits, step;
   int slot;            // where the sum of these splits goes
   int first_slot;      // of the sequence
   int sequence_slots;  // consecutive
 };
 
-// Shared data of the warps of a block. Their sums overwrite the rings, rows padded against bank conflicts.
+// A part at its first split that is left.
+struct PlacedPart : Part {
+  int row[tile_rows];                // of queries and out, for each row
+  int tile[split_size / tile_keys];  // of keys and of values, in the cache
+};
+
+// Shared data of the warps of a block. A turn is one split.
 struct Exchange {
-  Part part;
-  int row[tile_rows];  // of queries and out, for each row of the part
+  PlacedPart part[2];  // of this turn and of the next one, by the parity of the turn
   float maximum[warps][tile_rows];
   float total[warps][tile_rows];
-  float former[2][2][tile_rows];  // maximum and total of a part's earlier splits, by the parity of the round
+  float former[2][2][tile_rows];  // maximum and total of a part's earlier splits, by the parity of the turn
   int scratch[warps];
   int arrival;
 };
-template <int dims>
-constexpr int sums_pitch = dims + 8;
-template <typename Kept, int dims>
-constexpr int ring_bytes = std::max(warps* Ring<Kept, dims>::bytes, warps* tile_rows* sums_pitch<dims> * 4);
-
 __device__ int context_of(const AttentionArguments& a, int sequence) {
   return a.query_starts[sequence + 1] - a.query_starts[sequence] == 1 ? a.past_lengths[sequence] + 1 : 0;
 }
@@ -67,7 +74,7 @@ __device__ int splits_of(const AttentionArguments& a, int sequence) {
   return own == 0 && context > 0 ? 1 : own;
 }
 
-// ends[i] = number_of(0) + .. + number_of(i). Returns the last one.
+// ends[i] = number_of(0) + .. + number_of(i), after a barrier. Returns the last one.
 template <typename NumberOf>
 __device__ int running_sums(int count, int* ends, int* scratch, NumberOf number_of) {
   const int each = (count + block_threads() - 1) / block_threads(), begin = thread_index() * each;
@@ -77,39 +84,11 @@ __device__ int running_sums(int count, int* ends, int* scratch, NumberOf number_
   int total;
   const int before = block_sum_before(mine, scratch, total);
   for (int i = begin; i < end; ++i) ends[i] += before;
-  synchronize_block();
   return total;
 }
 
 __device__ int row_tiles(const AttentionArguments& a) {
   return (a.query_heads / a.kv_heads + tile_rows - 1) / tile_rows;
-}
-
-// Parts of one slot differ by head. A sequence has one slot per split, or one per class.
-__device__ Part find_part(const AttentionArguments& a, const int* slot_ends, int index) {
-  const int tiles = row_tiles(a), group = a.query_heads / a.kv_heads;
-  const int slot = index / (a.kv_heads * tiles), head = index / tiles % a.kv_heads, tile = index % tiles;
-  int low = 0, high = a.sequences - 1;  // finds the first whose end is after the slot
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (slot_ends[middle] > slot)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  const int first_slot = low == 0 ? 0 : slot_ends[low - 1], slots = slot_ends[low] - first_slot;
-  const int splits = splits_of(a, low), split = slot - first_slot, left = group - tile * tile_rows;
-  return {low,
-          head,
-          head * group + tile * tile_rows,
-          left < tile_rows ? left : tile_rows,
-          context_of(a, low),
-          split,
-          splits,
-          slots == splits ? splits : a.classes,
-          slot,
-          first_slot,
-          slots};
 }
 
 template <typename T, typename Kept, int dims>
@@ -120,92 +99,148 @@ class Decode {
   __device__ Decode(const AttentionArguments& a, const DecodeWorkspace& workspace)
       : a_(a),
         workspace_(workspace),
-        queries_(reinterpret_cast<T*>(shared_memory() + ring_bytes<Kept, dims>)),
+        queries_(reinterpret_cast<T*>(shared_memory() + warps * Tiles::bytes)),
         exchange_(*reinterpret_cast<Exchange*>(queries_ + tile_rows * dims)),
+        slot_ends_(reinterpret_cast<int*>(&exchange_ + 1)),
         ring_(reinterpret_cast<Kept*>(shared_memory() + warp_index() * Tiles::bytes)) {}
 
-  // Block b takes parts b, b + blocks, ...
+  // Block b takes part b, then those that it draws.
   __device__ void run() {
-    int* const slot_ends = reinterpret_cast<int*>(&exchange_ + 1);
     int slots =
-        running_sums(a_.sequences, slot_ends, exchange_.scratch, [&](int s) { return splits_of(a_, s); });
+        running_sums(a_.sequences, slot_ends_, exchange_.scratch, [&](int s) { return splits_of(a_, s); });
     if (slots > workspace_.slot_count)
-      slots = running_sums(a_.sequences, slot_ends, exchange_.scratch, [&](int s) {
+      slots = running_sums(a_.sequences, slot_ends_, exchange_.scratch, [&](int s) {
         return splits_of(a_, s) < a_.classes ? splits_of(a_, s) : a_.classes;
       });
-    const int parts = slots * a_.kv_heads * row_tiles(a_);
-    for (int index = block_index().x; index < parts; index += grid_size().x) {
-      synchronize_block();  // the previous part is done
-      if (thread_index() == 0) exchange_.part = find_part(a_, slot_ends, index);
-      synchronize_block();
-      find_rows(exchange_.part);
-      attend(exchange_.part);
-      if (exchange_.part.sequence_slots > 1 && is_last_to_arrive(exchange_.part)) combine(exchange_.part);
-    }
+    parts_ = slots * a_.kv_heads * row_tiles(a_);
+    synchronize_block();
+    if (warp_index() == 0) place(find_part(block_index().x), exchange_.part[0]);
+    synchronize_block();
+    fetch_tiles<0, Tiles::depth - 1>(exchange_.part[0]);
+    for (int turn = 0; exchange_.part[turn % 2].rows > 0; ++turn)
+      attend(turn, exchange_.part[turn % 2], exchange_.part[(turn + 1) % 2]);
   }
 
  private:
   static constexpr int vectors = dims / 4;  // of a row
 
-  __device__ void attend(const Part& part) {
-    for (int split = part.first_split, round = 0; split < part.splits; split += part.step, ++round) {
-      synchronize_block();  // the rings and exchange_ are free again
-      WarpAttention<T, dims, 1> attention;
-      attend_tiles(part, split, attention);
-      exchange_sums(attention);
-      for (int v = thread_index(); v < part.rows * vectors; v += block_threads()) {
-        Partial partial = sum_of_warps(v);
-        if (round > 0) partial = merged(former(part, round, v), partial);
-        if (v % vectors == 0) {
-          exchange_.former[round % 2][0][v / vectors] = partial.maximum;
-          exchange_.former[round % 2][1][v / vectors] = partial.total;
-        }
-        // The slot holds what the next round goes on from, also where it is the only one.
-        if (part.sequence_slots == 1 && split + part.step >= part.splits)
-          write(v, partial);
-        else
-          store(part, v, partial);
-      }
+  // Parts of one slot differ by head. A sequence has one slot per split, or one per class.
+  __device__ Part find_part(int index) const {
+    if (index >= parts_) return {};
+    const int tiles = row_tiles(a_), group = a_.query_heads / a_.kv_heads;
+    const int slot = index / (a_.kv_heads * tiles), head = index / tiles % a_.kv_heads, tile = index % tiles;
+    int low = 0, high = a_.sequences - 1;  // finds the first whose end is after the slot
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (slot_ends_[middle] > slot)
+        high = middle;
+      else
+        low = middle + 1;
     }
+    const int first_slot = low == 0 ? 0 : slot_ends_[low - 1], slots = slot_ends_[low] - first_slot;
+    const int splits = splits_of(a_, low), split = slot - first_slot, left = group - tile * tile_rows;
+    return {low,
+            head,
+            head * group + tile * tile_rows,
+            left < tile_rows ? left : tile_rows,
+            context_of(a_, low),
+            split,
+            splits,
+            slots == splits ? splits : a_.classes,
+            slot,
+            first_slot,
+            slots};
+  }
+
+  // The index of a part that no block has yet. As many are drawn as there are parts, so the counter returns to zero.
+  __device__ int drawn_part() const {
+    if (parts_ <= grid_size().x) return parts_;
+    int before = 0;
+    if (lane_index() == 0) {
+      before = atomic_add(workspace_.counters, 1);
+      if (before == parts_ - 1) *workspace_.counters = 0;
+    }
+    return grid_size().x + shuffle(before, 0);
+  }
+  // By one warp, as what follows.
+  __device__ Part after(Part part) const {
+    part.split += part.step;
+    return part.split < part.splits ? part : find_part(drawn_part());
+  }
+  __device__ void place(const Part& part, PlacedPart& to) const {
+    const int lane = lane_index(), position = split_begin(a_, part.split) + lane * tile_keys;
+    if (lane == 0) static_cast<Part&>(to) = part;
+    if (lane < part.rows)
+      to.row[lane] = static_cast<int>(query_row(a_, a_.query_starts[part.sequence], part.first_head + lane));
+    if (lane < split_size / tile_keys && position < part.context)
+      to.tile[lane] =
+          (block_table(a_, part.sequence)[position / a_.block_size] * a_.kv_heads + part.kv_head) *
+              (a_.block_size / tile_keys) +
+          place_in_block(a_, position) / tile_keys;
+  }
+
+  __device__ void attend(int turn, const PlacedPart& part, PlacedPart& next) {
+    if (warp_index() == 0) place(after(part), next);  // while tiles travel
+    load_queries(part);
+    synchronize_block();
+    WarpAttention<T, dims, 1> attention;
+    attend_tiles(part, attention);
+    synchronize_warp();  // all lanes have read the last tiles
+    fetch_tiles<0, Tiles::ahead>(next);
+    exchange_sums(attention);
+    const bool last = part.split + part.step >= part.splits, alone = part.sequence_slots == 1;
+    for (int v = thread_index(); v < part.rows * vectors; v += block_threads()) {
+      Partial partial = sum_of_warps(v);
+      if (part.split >= part.step) partial = merged(former(part, turn, v), partial);
+      if (v % vectors == 0) {
+        exchange_.former[turn % 2][0][v / vectors] = partial.maximum;
+        exchange_.former[turn % 2][1][v / vectors] = partial.total;
+      }
+      // The slot holds what the next split goes on from, also where it is the only one.
+      if (alone && last)
+        write(part, v, partial);
+      else
+        store(part, v, partial);
+    }
+    const bool arrives = last && !alone;
+    if (arrives) memory_fence();
+    synchronize_block();  // the sums and the queries have been read
+    fetch_tiles<Tiles::ahead, Tiles::depth - 1>(next);
+    if (!arrives) return;
+    if (is_last_to_arrive(part)) combine(part);
+    synchronize_block();  // the part has been read
   }
 
   // Rows from part.rows on are zero.
-  __device__ void load_queries(const Part& part) const {
+  __device__ void load_queries(const PlacedPart& part) const {
     constexpr int chunks = dims / 8;
     for (int chunk = thread_index(); chunk < tile_rows * chunks; chunk += block_threads()) {
       Vector<T> vector{};
       const int row = chunk / chunks;
       if (row < part.rows)
-        vector = load_vector(static_cast<const T*>(a_.queries) + row_of(row) * dims + chunk % chunks * 8);
+        vector = load_vector(static_cast<const T*>(a_.queries) + int64_t{part.row[row]} * dims +
+                             chunk % chunks * 8);
       store_vector(queries_ + swizzled<dims>(row, chunk % chunks), vector);
     }
   }
-  // A barrier of attend() makes them visible.
-  __device__ void find_rows(const Part& part) const {
-    if (thread_index() < part.rows)
-      exchange_.row[thread_index()] =
-          static_cast<int>(query_row(a_, a_.query_starts[part.sequence], part.first_head + thread_index()));
-  }
-  __device__ int64_t row_of(int row) const { return exchange_.row[row]; }
 
-  // Warp w takes tiles w, w + 4, ... of the split.
-  __device__ void attend_tiles(const Part& part, int split, WarpAttention<T, dims, 1>& attention) {
+  // Warp w takes tiles w, w + 4, ... of the split: the keys from its first tile on, none where negative.
+  __device__ int keys_of(const Part& part) const {
+    const int left = part.context - split_begin(a_, part.split);
+    return (left < split_size ? left : split_size) - warp_index() * tile_keys;
+  }
+  template <int first, int end>
+  __device__ void fetch_tiles(const PlacedPart& part) const {
+    const int keys = keys_of(part);
+    for (int step = first; step < end; ++step) fetch_tile(part, keys, step);
+  }
+  __device__ void attend_tiles(const PlacedPart& part, WarpAttention<T, dims, 1>& attention) {
     constexpr int depth = Tiles::depth;
-    const int first = split_begin(a_, split) + warp_index() * tile_keys;
-    const int split_end = split_begin(a_, split) + split_size;
-    const int end = part.context < split_end ? part.context : split_end;
-    const int tiles = (end - first + warps * tile_keys - 1) / (warps * tile_keys);  // none where negative
-    const int mine = first + lane_index() % max_tiles * warps * tile_keys;
-    const int page = mine < end ? block_table(a_, part.sequence)[mine / a_.block_size] : 0;
-    const auto fetch = [&](int step) {
-      if (step < 2 * tiles)
-        fetch_tile(part, first + step / 2 * warps * tile_keys, shuffle(page, step / 2), step);
-      commit_copies();
-    };
+    const int all = keys_of(part);
     const auto arrived = [&](int step) -> const T* {
       wait_copies<depth - 2>();
       synchronize_warp();  // and all lanes have read the tile that the next copy overwrites
-      fetch(step + depth - 1);
+      fetch_tile(part, all, step + depth - 1);
       const Kept* const tile = ring_ + step % depth * Tiles::tile;
       if constexpr (Tiles::codes) {
         T* const widened = reinterpret_cast<T*>(ring_ + depth * Tiles::tile);
@@ -216,13 +251,10 @@ class Decode {
         return tile;
       }
     };
-    for (int step = 0; step < depth - 1; ++step) fetch(step);
-    load_queries(part);
-    synchronize_block();
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = 0; tile * warps * tile_keys < all; ++tile) {
       float scores[1][tile_keys / 8][4] = {};
       attention.template score<tile_keys>(scores, queries_, arrived(2 * tile));
-      mask(scores, end - (first + tile * warps * tile_keys));
+      mask(scores, all - tile * warps * tile_keys);
       attention.template weigh<tile_keys>(scores, a_.scale * log2_e);
       attention.template add_values<tile_keys>(scores, arrived(2 * tile + 1));
     }
@@ -230,12 +262,14 @@ class Decode {
   }
 
   // Zeros after the context: a position that no token wrote may hold NaN, which a weight of zero would keep.
-  __device__ void fetch_tile(const Part& part, int position, int page, int step) {
-    const int64_t row = (static_cast<int64_t>(page) * a_.kv_heads + part.kv_head) * a_.block_size +
-                        place_in_block(a_, position);
-    copy_rows<tile_keys, dims>(ring_ + step % Tiles::depth * Tiles::tile,
-                               static_cast<const Kept*>(step % 2 == 0 ? a_.keys : a_.values) + row * dims,
-                               part.context - position);
+  __device__ void fetch_tile(const PlacedPart& part, int keys, int step) const {
+    const int left = keys - step / 2 * warps * tile_keys;
+    if (left > 0)
+      copy_rows<tile_keys, dims>(ring_ + step % Tiles::depth * Tiles::tile,
+                                 static_cast<const Kept*>(step % 2 == 0 ? a_.keys : a_.values) +
+                                     int64_t{part.tile[step / 2 * warps + warp_index()]} * Tiles::tile,
+                                 left);
+    commit_copies();
   }
 
   __device__ static void mask(float (&scores)[1][tile_keys / 8][4], int keys) {
@@ -264,7 +298,9 @@ class Decode {
   }
 
   __device__ static float* sums(int warp, int row) {
-    return reinterpret_cast<float*>(shared_memory()) + (warp * tile_rows + row) * sums_pitch<dims>;
+    return reinterpret_cast<float*>(shared_memory() + warp * Tiles::bytes +
+                                    Tiles::ahead * Tiles::tile_bytes) +
+           row * sums_pitch<dims>;
   }
   __device__ float largest(int row) const {
     float maximum = exchange_.maximum[0][row];
@@ -301,14 +337,14 @@ class Decode {
     const float* const weight = slot_weight(part, slot, v);
     return {weight[0], weight[1], *slot_sum(part, slot, v)};
   }
-  __device__ Partial former(const Part& part, int round, int v) const {
-    const auto& weight = exchange_.former[(round - 1) % 2];
+  __device__ Partial former(const Part& part, int turn, int v) const {
+    const auto& weight = exchange_.former[(turn - 1) % 2];
     return {weight[0][v / vectors], weight[1][v / vectors], *slot_sum(part, part.slot, v)};
   }
 
-  __device__ void write(int v, Partial partial) const {
+  __device__ void write(const PlacedPart& part, int v, Partial partial) const {
     for (float& sum : partial.sum.values) sum *= a_.value_scale;
-    const int64_t row = row_of(v / vectors);
+    const int64_t row = part.row[v / vectors];
     if (a_.owners > 1) return store_partial(partial_row(a_, row), dims, v % vectors, partial);
     struct alignas(4 * sizeof(T)) {
       T values[4];
@@ -316,13 +352,11 @@ class Decode {
     for (int i = 0; i < 4; ++i) rounded.values[i] = static_cast<T>(partial.sum.values[i] / partial.total);
     *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row * dims + v % vectors * 4) = rounded;
   }
-  // Whether this part is the last of those that share rows of a sequence. The counter returns to zero.
+  // Whether this part is the last of those that share rows of a sequence. After a fence and a barrier. The counter returns to zero.
   __device__ bool is_last_to_arrive(const Part& part) {
-    memory_fence();
-    synchronize_block();
     if (thread_index() == 0) {
       int32_t* const arrivals =
-          &workspace_.arrivals[static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];
+          &workspace_.counters[1 + static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];
       exchange_.arrival = atomic_add(arrivals, 1);
       if (exchange_.arrival == part.sequence_slots - 1) *arrivals = 0;
     }
@@ -349,26 +383,31 @@ class Decode {
       sum = merged(sum, load(part, part.first_slot + slot, v));
     return sum;
   }
-  __device__ void combine(const Part& part) const {
+  __device__ void combine(const PlacedPart& part) const {
     memory_fence();
     for (int v = thread_index(); v < part.rows * vectors; v += block_threads())
-      write(v, sum_of_classes<1>(part, 0, v));
+      write(part, v, sum_of_classes<1>(part, 0, v));
   }
 
   const AttentionArguments& a_;
   const DecodeWorkspace& workspace_;
   T* queries_;
   Exchange& exchange_;
+  int* slot_ends_;  // of each sequence
   Kept* ring_;
+  int parts_ = 0;
 };
 
 template <typename T, typename Kept, int dims>
-constexpr size_t bytes_before_ends = ring_bytes<Kept, dims> + tile_rows* dims * sizeof(T) + sizeof(Exchange);
+constexpr size_t bytes_before_ends = warps* Ring<Kept, dims>::bytes + tile_rows* dims * sizeof(T) +
+                                     sizeof(Exchange);
 static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
 static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
 
 template <typename T, typename Kept, int dims>
-__global__ void __launch_bounds__(32 * warps, dims <= 128 ? 3 : 2)
+__global__ void __launch_bounds__(32 * warps, dims <= 32    ? 5
+                                              : dims <= 128 ? 3
+                                                            : 2)
     decode(AttentionArguments arguments, DecodeWorkspace workspace) {
   Decode<T, Kept, dims>(arguments, workspace).run();
 }

@@ -2,8 +2,9 @@
 //
 // A part of the work is one split of a sequence's context (attention_split absolute positions) for one KV
 // head and up to 16 of its query heads. The blocks find their parts from the lengths on the device, so a
-// captured launch serves any lengths. Each split is summed in one fixed order, and so are the splits of a
-// sequence: a row's bits depend on nothing but its own query and context.
+// captured launch serves any lengths, and a block that is free draws the next part. Each split is summed in
+// one fixed order, and so are the splits of a sequence: a row's bits depend on nothing but its own query and
+// context.
 #pragma once
 
 #include <kernels/cuda/attention.hpp>
@@ -18,8 +19,12 @@ inline constexpr int max_decode_sequences = 4096;
 struct DecodeWorkspace {
   float* slots;       // decode_slot_floats() each, 16-byte aligned
   int slot_count;     // at least `classes` times the sequences, or their splits
-  int32_t* arrivals;  // [sequences, query heads]; zero before the first call, and left zero
+  int32_t* counters;  // decode_counters(); zero before the first call, and left zero
 };
+// Parts that blocks have drawn; then, for each sequence and query head, slots that are full.
+constexpr int64_t decode_counters(int64_t sequences, int64_t query_heads) {
+  return 1 + sequences * query_heads;
+}
 // A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2], padded to keep the next slot aligned.
 constexpr int64_t decode_slot_floats(int64_t query_heads, int64_t dims) {
   return (query_heads * (dims + 2) + 3) / 4 * 4;

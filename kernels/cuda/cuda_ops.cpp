@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
 static_assert(max_decode_sequences == max_gpu_sequences);
-constexpr int64_t usual_arrivals = int64_t{1} << 16;  // sequences * query heads
+constexpr int64_t usual_decode_counters = decode_counters(max_decode_sequences, 16);
 
 bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
@@ -58,7 +58,7 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       bias_(device, DType::bf16, {max_biased_columns}),
       partial_candidates_(device, DType::uint8, {max_partial_candidates * sizeof(Candidate)}),
       scratch_(device, DType::fp32, {scratch_bytes / 4}),  // 16000 splits of 16 heads of 128
-      decode_arrivals_(zero_counters(device, usual_arrivals)),
+      decode_counters_(zero_counters(device, usual_decode_counters)),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
 
@@ -235,17 +235,18 @@ void CudaOps::prepare_attention(const AttentionCall& call) {
   const int64_t floats =
       classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.head_dim);
   if (floats > scratch_.shape().elements()) scratch_ = Tensor(device_, DType::fp32, {floats});
-  if (sequences * heads > decode_arrivals_.shape().elements())
-    decode_arrivals_ = zero_counters(device_, sequences * heads);
+  if (decode_counters(sequences, heads) > decode_counters_.shape().elements())
+    decode_counters_ = zero_counters(device_, decode_counters(sequences, heads));
 }
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
   const int64_t slots =
       scratch_.shape().elements() / decode_slot_floats(arguments.query_heads, arguments.head_dim);
-  require(arguments.classes * arguments.sequences <= slots &&
-              arguments.sequences * arguments.query_heads <= decode_arrivals_.shape().elements(),
-          "more sequences than attention was prepared for");
-  return {scratch_.view().as<float>(), narrow(slots), decode_arrivals_.view().as<int32_t>()};
+  require(
+      arguments.classes * arguments.sequences <= slots &&
+          decode_counters(arguments.sequences, arguments.query_heads) <= decode_counters_.shape().elements(),
+      "more sequences than attention was prepared for");
+  return {scratch_.view().as<float>(), narrow(slots), decode_counters_.view().as<int32_t>()};
 }
 
 void CudaOps::attend(const AttentionCall& call) {

@@ -94,7 +94,7 @@ class CudaOps : public Ops {
   Tensor bias_;
   Tensor partial_candidates_;
   Tensor scratch_;  // of one operation: slots of decode, what a product with codes makes
-  Tensor decode_arrivals_;
+  Tensor decode_counters_;
   Tensor skinny_partials_;
   Tensor skinny_arrivals_;
   std::map<std::string, Tensor> expert_tables_;                // of each layer

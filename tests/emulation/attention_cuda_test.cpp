@@ -57,19 +57,20 @@ class Batch {
         static_cast<size_t>(splits_of_room * sequences()) *
             static_cast<size_t>(cuda::decode_slot_floats(scene_.kv_heads * scene_.group, scene_.head_dim)),
         std::numeric_limits<float>::quiet_NaN()));
-    arrivals_ =
-        uploaded(std::vector<int32_t>(parts_.size() * static_cast<size_t>(scene_.kv_heads * scene_.group)));
+    counters_ = uploaded(std::vector<int32_t>(
+        static_cast<size_t>(cuda::decode_counters(sequences(), scene_.kv_heads * scene_.group))));
   }
 
-  // few_slots: one for each class of splits.
+  // few_slots: one for each class of splits. Every call takes the same counters.
   std::vector<uint16_t> decode(bool few_slots = false) {
+    out_ = uploaded(std::vector<uint16_t>(queries_.size(), nan));
     int slots = few_slots ? 0 : splits_of_room * sequences();
     for (size_t s = 0; few_slots && s < parts_.size(); ++s)
       slots += std::min(static_cast<int>(attention_classes), (context(s) + 255) / 256);
     EXPECT_TRUE(cuda::attention_decode(device_.stream(), arguments(),
-                                       {data<float>(slots_), slots, data<int32_t>(arrivals_)}));
-    const std::vector<int32_t> arrivals = downloaded<int32_t>(device_.memory(), arrivals_);
-    EXPECT_EQ(arrivals, std::vector<int32_t>(arrivals.size())) << "arrivals are counted back to zero";
+                                       {data<float>(slots_), slots, data<int32_t>(counters_)}));
+    const std::vector<int32_t> counters = downloaded<int32_t>(device_.memory(), counters_);
+    EXPECT_EQ(counters, std::vector<int32_t>(counters.size())) << "counters return to zero";
     return downloaded<uint16_t>(device_.memory(), out_);
   }
   // This owner's partials of a context that several share (AttentionCall). few_slots: one for each of its classes of splits.
@@ -84,7 +85,7 @@ class Batch {
     EXPECT_TRUE(
         cuda::attention_decode(device_.stream(), a,
                                {data<float>(slots_), sequences() * (few_slots ? a.classes : splits_of_room),
-                                data<int32_t>(arrivals_)}));
+                                data<int32_t>(counters_)}));
     return downloaded<float>(device_.memory(), partials);
   }
   std::vector<uint16_t> prefill() {
@@ -271,7 +272,7 @@ class Batch {
   std::vector<int32_t> seats_, tables_, starts_{0};
   std::vector<uint16_t> queries_;
   Tensor keys_, values_, query_tensor_, out_;
-  Tensor starts_tensor_, past_, seats_tensor_, tables_tensor_, slots_, arrivals_;
+  Tensor starts_tensor_, past_, seats_tensor_, tables_tensor_, slots_, counters_;
 };
 
 // Weights and results are rounded to the type: errors of half a unit in the last place each, relative to the
@@ -294,7 +295,7 @@ TEST_P(AttentionDecode, AgreesWithDoublePrecisionForEveryHeadSizeAndType) {
     for (const int head_dim : {16, 32, 64, 96, 128, 256})
       for (const bool codes : {false, true})
         expect_exact({.dtype = dtype, .head_dim = head_dim, .seed = GetParam(), .codes = codes},
-                     head_dim < 128 ? contexts : std::vector<Part>{{0}, {254}, {512}});
+                     head_dim < 128 ? contexts : std::vector<Part>{{0}, {254}, {512}, {300}});
 }
 
 TEST_P(AttentionDecode, AgreesWithDoublePrecisionForEveryGroupAndPageSize) {
@@ -342,6 +343,28 @@ TEST_P(AttentionDecode, ARowHasTheSameBitsInAnyCompanyOrderAndPageSizeAndWithFew
         Batch(device(), scene, {parts.begin(), parts.begin() + static_cast<long>(count)}).decode();
     EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin()));
   }
+}
+
+// A part more and less than blocks that run at once, five under emulation; one long context among short ones and padding, with more
+// parts than a GPU runs blocks of this head size.
+TEST_P(AttentionDecode, FreeBlocksDrawTheOtherPartsInEveryLaunch) {
+  Scene scene{.head_dim = 128, .group = 4, .seed = GetParam() + 9, .codes = GetParam() % 2 == 1};
+  std::vector<Part> parts{{30}, {255}, {0}, {100}, {17}, {200}, {-1}, {1900}};
+  const auto decoded = [&](size_t count) {
+    return Batch(device(), scene, {parts.begin(), parts.begin() + static_cast<long>(count)}).decode();
+  };
+  const std::vector<uint16_t> expected = decoded(parts.size());
+  for (const size_t count : {4, 5, 6}) {
+    const std::vector<uint16_t> fewer = decoded(count);
+    EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin())) << count;
+  }
+  for (int i = 0; i < 56; ++i) parts.push_back({i % 9 == 3 ? -1 : i * 97 % 60});
+  scene.head_dim = 64;
+  scene.kv_heads = 8;
+  Batch many(device(), scene, parts);
+  const std::vector<uint16_t> first = many.decode();
+  many.expect_exact(first, bound_of(scene.dtype));
+  for (const bool few_slots : {true, false}) EXPECT_EQ(many.decode(few_slots), first);
 }
 
 // Splits of one owner: 18, 9, 5, 3, 2 of the longest context. With eight owners they are a single class.

@@ -259,7 +259,7 @@ class DecodeCase {
         {slots_.view().as<float>(),
          static_cast<int>(slots_.shape().elements() /
                           cuda::decode_slot_floats(arguments.query_heads, arguments.head_dim)),
-         arrivals_.view().as<int32_t>()});
+         counters_.view().as<int32_t>()});
   }
   // what: of the line, behind the kernel's name.
   void time(const std::vector<Part>& parts, int group, bool codes, const std::string& what) {
@@ -273,7 +273,7 @@ class DecodeCase {
  private:
   Bench& bench_;
   Tensor slots_{bench_.device(), DType::fp32, {shrunk(int64_t{128} << 20)}};
-  Tensor arrivals_ = bench_.ints(std::vector<int32_t>(1 << 16));
+  Tensor counters_ = bench_.ints(std::vector<int32_t>(1 << 16));
 };
 
 // Lengths as in nano-vLLM's workload: 256 prompts of 100 to 1024 tokens, as many to generate; those that are left in a step.
