@@ -137,7 +137,7 @@ class Bench {
         ops_(device_, std::make_unique<ThreadPool>(options.threads), options.path),
         probe_threads_(options.threads),
         memory_(device_),
-        workspace_(device_, 256 << 20) {
+        workspace_(device_, {192 << 20, 64 << 20}) {
     groups_.tensor = world_.make_group(std::array{0}, ops_);
     for (int i = 0; i < num_layers; ++i) layers_.push_back(std::make_unique<Layer>(i, ops_, random_));
   }

@@ -1,16 +1,16 @@
 // Times the kernels against ceilings measured in the same run, bf16, in the shapes of Qwen3:
-//   kernel_bench [ceilings] [decode] [prefill] [gemm] [codes] [experts] [rows] [sampling] [launches] [blocks]     (default: all)
+//   kernel_bench [ceilings] [decode] [prefill] [gemm] [codes] [library_codes] [experts] [rows] [sampling] [launches] [blocks]     (default: all)
 // Prints one line of JSON per measurement: median, 10th and 90th percentile of the
 // microseconds of one call. Many calls are captured in one graph, so launches cost what
 // they cost in a decode step. Their operands take turns among sets that together exceed
 // the L2 cache. KERNEL_BENCH_SHRINK=N divides all sizes by N, to test the program itself.
+#include <gpu/bench.hpp>
 #include <gpu/bench_kernels.hpp>
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
+#include <kernels/cuda/code_trial.hpp>
 #include <kernels/cuda/cublaslt_gemm.hpp>
-#include <kernels/cuda/cuda_device.hpp>
 #include <kernels/cuda/dequant_gemm.hpp>
-#include <kernels/cuda/device/cuda_check.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/sampling.hpp>
@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -36,100 +35,6 @@ using cuda::check;
 
 constexpr int block_size = 256;
 constexpr int head_dim = 128;
-
-template <typename Integer>
-Integer shrunk(Integer size) {
-  static const char* const wish = std::getenv("KERNEL_BENCH_SHRINK");
-  static const int divisor = wish ? std::atoi(wish) : 1;
-  return std::max<Integer>(size / static_cast<Integer>(divisor), 1);
-}
-
-int64_t cold_bytes() { return shrunk(int64_t{512} << 20); }  // beyond any L2 cache
-
-struct Timing {
-  double median, tenth, ninetieth;  // microseconds per call
-};
-
-Timing timing_of(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const auto share = [&](size_t percent) { return times[times.size() * percent / 100]; };
-  return {share(50), share(10), share(90)};
-}
-
-class Bench {
- public:
-  // call(i) joins the stream; i counts the calls, to take turns among operands.
-  cudaGraph_t graph_of(int calls, const std::function<void(int)>& call) {
-    for (int i = 0; i < calls; ++i) call(i);
-    device_.synchronize();
-    cudaGraph_t graph;
-    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "beginning a capture");
-    for (int i = 0; i < calls; ++i) call(i);
-    check(cudaStreamEndCapture(stream(), &graph), "ending a capture");
-    return graph;
-  }
-  Timing time(int calls, const std::function<void(int)>& call) {
-    const cudaGraph_t graph = graph_of(calls, call);
-    cudaGraphExec_t captured;
-    check(cudaGraphInstantiate(&captured, graph, 0), "making a graph");
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "creating an event");
-    check(cudaEventCreate(&end), "creating an event");
-    std::vector<double> times;
-    const int rounds = shrunk(31), warm_ups = shrunk(3);
-    for (int round = -warm_ups; round < rounds; ++round) {
-      float milliseconds = 0;
-      check(cudaEventRecord(begin, stream()), "recording an event");
-      check(cudaGraphLaunch(captured, stream()), "launching a graph");
-      check(cudaEventRecord(end, stream()), "recording an event");
-      check(cudaEventSynchronize(end), "running a graph");
-      check(cudaEventElapsedTime(&milliseconds, begin, end), "reading a time");
-      if (round >= 0) times.push_back(1000.0 * static_cast<double>(milliseconds) / calls);
-    }
-    cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(captured), cudaGraphDestroy(graph);
-    return timing_of(std::move(times));
-  }
-
-  // Bytes and FLOPs are those of one call; 0 leaves them out.
-  void report(const std::string& what, const Timing& timing, double bytes, double flops = 0) const {
-    std::string rates;
-    if (bytes > 0)
-      rates += fmt::format(R"(, "gb_s": {:.0f}, "percent_of_read": {:.1f})", bytes / timing.median / 1e3,
-                           100 * bytes / timing.median / 1e3 / read_gb_s_);
-    if (flops > 0) rates += fmt::format(R"(, "tflop_s": {:.1f})", flops / timing.median / 1e6);
-    fmt::print("{{{}, \"us\": {:.2f}, \"p10\": {:.2f}, \"p90\": {:.2f}{}}}\n", what, timing.median,
-               timing.tenth, timing.ninetieth, rates);
-    std::fflush(stdout);
-  }
-
-  void measure_reading() {
-    const int64_t bytes = shrunk(int64_t{8} << 30);
-    Tensor data(device_, DType::uint8, {bytes}), sink(device_, DType::int32, {1});
-    const Timing timing = time(1, [&](int) {
-      read_all(stream(), data.view().data, bytes, reinterpret_cast<uint32_t*>(sink.view().data));
-    });
-    read_gb_s_ = static_cast<double>(bytes) / timing.median / 1e3;
-    report(fmt::format(R"("kernel": "read_all", "bytes": {})", bytes), timing, static_cast<double>(bytes));
-  }
-
-  Tensor random(int64_t count, uint32_t seed) {
-    Tensor values(device_, DType::bf16, {(count + 7) / 8 * 8});
-    fill_random(stream(), values.view().data, values.shape().elements(), seed);
-    return values;
-  }
-  Tensor ints(const std::vector<int32_t>& values) {
-    Tensor tensor(device_, DType::int32, {static_cast<int64_t>(values.size())});
-    device_.upload(tensor.view().data, reinterpret_cast<const std::byte*>(values.data()), 4 * values.size());
-    return tensor;
-  }
-
-  cuda::CudaDevice& device() { return device_; }
-  device::Stream stream() { return device_.stream(); }
-
- private:
-  cuda::CudaDevice device_{0};
-  double read_gb_s_ = 0;
-};
 
 // Ceilings of the device: copies, the library's products,
 // launches from a graph, and a small round trip to the device.
@@ -425,6 +330,46 @@ void bench_gemm(Bench& bench) {
     }
 }
 
+// The library's products of codes, where they are right on this device.
+void bench_library_codes(Bench& bench) {
+  struct Kind {
+    const char* name;
+    DType codes, sums;
+    bool blocks;
+  };
+  cuda::CublasLtGemm library(bench.device());
+  for (const Kind& kind : {Kind{"int8", DType::uint8, DType::int32, false},
+                           {"fp8", DType::fp8, DType::fp32, false},
+                           {"fp8 in blocks", DType::fp8, DType::fp32, true}}) {
+    constexpr const char* results[] = {"right", "refused", "wrong"};
+    const auto result = cuda::try_codes(bench.device(), bench.stream(), library, kind.codes, kind.blocks);
+    for (const int many : {128, 256, 1024, 8192}) {
+      const int64_t m = shrunk(many), n = whole_chunks(shrunk(24576)), k = (shrunk(4096) + 127) / 128 * 128;
+      const std::string what =
+          fmt::format(R"("kernel": "cublaslt", "codes": "{}", "trial": "{}", "m": {}, "n": {}, "k": {})",
+                      kind.name, results[static_cast<size_t>(result)], m, n, k);
+      if (result != cuda::TrialResult::right) {
+        fmt::print("{{{}}}\n", what);
+        continue;
+      }
+      const int sets = sets_for(n * k);
+      Tensor weights = bench.random(n * k * sets / 2, 1), x = bench.random(m * k / 2, 2),
+             scales = bench.random(2 * std::max(n, m) * cuda::block_scale_columns(k), 3),
+             sums(bench.device(), kind.sums, {m, n});
+      const auto* const scale = scales.view().as<float>();
+      bench.report(what,
+                   bench.time(std::clamp(sets, 4, 32),
+                              [&](int call) {
+                                library.multiply(
+                                    bench.stream(), {x.view().data, kind.codes, {m, k}},
+                                    {weights.view().data + call % sets * n * k, kind.codes, {n, k}}, {}, sums,
+                                    kind.blocks ? cuda::BlockScales{scale, scale} : cuda::BlockScales{});
+                              }),
+                   static_cast<double>(n * k), 2.0 * static_cast<double>(m * n) * static_cast<double>(k));
+    }
+  }
+}
+
 // A layer of experts as Qwen3-30B-A3B has it, by random routers, of elements and of codes in groups of 128. Bytes are those of the
 // weights that a token chose.
 void bench_experts(Bench& bench) {
@@ -660,10 +605,10 @@ int run(const std::set<std::string>& chosen) {
              driver, runtime);
   bench.measure_reading();
   const std::pair<const char*, void (*)(Bench&)> parts[] = {
-      {"ceilings", bench_ceilings}, {"decode", bench_decode},     {"prefill", bench_prefill},
-      {"gemm", bench_gemm},         {"codes", bench_codes},       {"experts", bench_experts},
-      {"rows", bench_rows},         {"sampling", bench_sampling}, {"launches", bench_launches},
-      {"blocks", bench_blocks}};
+      {"ceilings", bench_ceilings}, {"decode", bench_decode}, {"prefill", bench_prefill},
+      {"gemm", bench_gemm},         {"codes", bench_codes},   {"library_codes", bench_library_codes},
+      {"experts", bench_experts},   {"rows", bench_rows},     {"sampling", bench_sampling},
+      {"launches", bench_launches}, {"blocks", bench_blocks}};
   for (const auto& [name, part] : parts)
     if (chosen.empty() || chosen.contains(name)) part(bench);
   return 0;

@@ -51,7 +51,7 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
 // A rank that runs layers in fp32.
 struct Rank {
   explicit Rank(World& world, BackendKind kind = BackendKind::reference)
-      : backend(make_backend({.kind = kind, .threads = 1})), workspace(*backend.device, 16 << 20) {
+      : backend(make_backend({.kind = kind, .threads = 1})), workspace(*backend.device, {16 << 20, 4 << 20}) {
     std::vector<int> all(static_cast<size_t>(world.size()));
     std::iota(all.begin(), all.end(), 0);
     groups.tensor = world.make_group(all, *backend.ops);
