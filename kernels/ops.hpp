@@ -87,8 +87,8 @@ class Ops {
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
   // --- experts ---
-  // Chooses by fp32 logits [tokens, all experts]: the largest, by (logit descending, id ascending), of softmax weight over all
-  // experts; a NaN counts as -inf. Fills the routing and returns a bound of its rows: on a host their number.
+  // Chooses by fp32 logits [tokens, all experts], as the router says. Fills the routing and returns a bound of its rows: on a host
+  // their number.
   virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing) = 0;
   // out[row] = activation(gate) * up of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
   // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.

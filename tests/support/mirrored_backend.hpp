@@ -151,7 +151,7 @@ class MirroredOps : public Ops {
     int64_t most_rows = 0;
     run([&](Ops& ops, Transfer& t) {
       Routing inner = there(t, routing);
-      most_rows = ops.route(t.in(logits), router, inner);
+      most_rows = ops.route(t.in(logits), there(t, router), inner);
     });
     return most_rows;
   }
@@ -246,6 +246,11 @@ class MirroredOps : public Ops {
   static AttentionBatch there(Transfer& t, const AttentionBatch& batch) {
     return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.seats),
             t.in(batch.block_tables), t.in(batch.positions),    t.in(batch.slots)};
+  }
+  static Router there(Transfer& t, Router router) {
+    router.bias = t.in(router.bias);
+    router.logit_bias = t.in(router.logit_bias);
+    return router;
   }
   static Routing there(Transfer& t, const Routing& routing) {
     return {routing.experts,       t.out(routing.tokens), t.out(routing.weights), t.out(routing.offsets),
