@@ -8,18 +8,51 @@
 
 namespace maniple::cuda {
 
+namespace {
+
+template <typename T>
+const T* data_or_null(ConstTensorView view) {
+  return view.empty() ? nullptr : view.as<T>();
+}
+
+RoutingArguments routing_arguments(const float* logits, const Router& router, const Routing& routing) {
+  const int64_t tokens = routing.chosen.shape[0], all = routing.counts.shape[0];
+  require(router.suits(all) && routing.chosen.shape[1] == Routing::experts_a_token(router, routing.experts),
+          "route: a router of so many experts");
+  RoutingArguments a{logits,
+                     data_or_null<int32_t>(routing.past_lengths),
+                     narrow(tokens),
+                     narrow(all),
+                     narrow(router.per_token),
+                     router.normalise,
+                     narrow(routing.experts.begin),
+                     narrow(routing.experts.size()),
+                     narrow(routing.chosen.shape[1]),
+                     routing.tokens.as<int32_t>(),
+                     routing.weights.as<float>(),
+                     routing.offsets.as<int32_t>(),
+                     routing.chosen.as<int32_t>(),
+                     routing.places.as<int32_t>(),
+                     routing.counts.as<int32_t>()};
+  a.sigmoid = router.scoring == RouterScoring::sigmoid;
+  a.by_logits = router.chooses_by_logits();
+  a.top_two = router.group_score == GroupScore::top2;
+  a.groups = narrow(router.groups);
+  a.kept_groups = narrow(router.kept_groups);
+  a.epsilon = router.epsilon;
+  a.scale = router.scale;
+  a.bias = data_or_null<float>(router.bias);
+  a.logit_bias = data_or_null<float>(router.logit_bias);
+  return a;
+}
+
+}  // namespace
+
 int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
-  const int64_t tokens = logits.shape[0], all = logits.shape[1];
-  require(logits.dtype == DType::fp32 && router.per_token <= all && routing.counts.shape == Shape{all} &&
-              routing.chosen.shape == Shape{tokens, Routing::experts_a_token(router, routing.experts)},
-          "route: fp32 logits of all experts");
-  route_tokens(
-      stream_,
-      {logits.as<float>(), routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
-       narrow(tokens), narrow(all), narrow(router.per_token), router.normalise, narrow(routing.experts.begin),
-       narrow(routing.experts.size()), narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(),
-       routing.weights.as<float>(), routing.offsets.as<int32_t>(), routing.chosen.as<int32_t>(),
-       routing.places.as<int32_t>(), routing.counts.as<int32_t>()});
+  require(
+      logits.dtype == DType::fp32 && logits.shape == Shape{routing.chosen.shape[0], routing.counts.shape[0]},
+      "route: fp32 logits of all experts");
+  route_tokens(stream_, routing_arguments(logits.as<float>(), router, routing));
   return routing.tokens.shape[0];
 }
 

@@ -11,83 +11,128 @@ using namespace device;
 
 namespace {
 
-constexpr int warps = 4;
+constexpr int warps = 8;  // of a block that chooses, one for each of its tokens
 constexpr int order_threads = 256;
 constexpr int combine_threads = 128;
 
-// NaN counts as -inf in the choice; the weights are then NaN, as for a largest logit that is infinite. -0 becomes +0, because equal logits are ordered by id.
-__device__ float router_logit(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
+__device__ float or_lowest(float score) { return std::isnan(score) ? -INFINITY : score; }
 
 struct Scored {
-  float logit;
-  int expert;
+  float score;
+  int place;
 };
 __device__ bool precedes(const Scored& a, const Scored& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
+  return a.score > b.score || (a.score == b.score && a.place < b.place);
+}
+constexpr Scored before_all{INFINITY, -1};
+
+// The best of `count` scores after `last`, of which none is NaN. All lanes of a warp call it.
+__device__ Scored best_after(const Scored& last, const float* scores, int count) {
+  Scored best{-INFINITY, INT_MAX};
+  for (int i = lane_index(); i < count; i += 32) {
+    const Scored found{scores[i], i};
+    if (precedes(last, found) && precedes(found, best)) best = found;
+  }
+  return warp_reduce(best, [](const Scored& x, const Scored& y) { return precedes(x, y) ? x : y; });
 }
 
-// What the lanes of a warp know of a token's choices, best first, in shared memory.
-struct Picks {
-  int* experts;
+// What the lanes of a warp know of their token, in shared memory.
+struct Scratch {
+  float* ranks;   // the c of each expert
+  float* groups;  // their scores
   float* weights;
+  int* experts;  // the choices, best first
+
+  __device__ Scratch(const RoutingArguments& a, float* memory)
+      : ranks(memory + warp_index() * floats(a)),
+        groups(ranks + a.all_experts),
+        weights(groups + a.groups),
+        experts(reinterpret_cast<int*>(weights + a.per_token)) {}
+  static constexpr int floats(const RoutingArguments& a) {
+    return a.all_experts + a.groups + 2 * a.per_token;
+  }
 };
 
-// One warp per token: in each round it finds the best expert after the one before. A round reads all logits again, from L1.
-__device__ float choose(const RoutingArguments& a, const float* logits, const Picks& picks) {
+__device__ void keep_best_groups(const RoutingArguments& a, const Scratch& token) {
+  const int size = a.all_experts / a.groups;
+  synchronize_warp();
+  for (int g = lane_index(); g < a.groups; g += 32) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int e = g * size; e < (g + 1) * size; ++e) {
+      second = fmaxf(second, fminf(first, token.ranks[e]));
+      first = fmaxf(first, token.ranks[e]);
+    }
+    token.groups[g] = or_lowest(a.top_two ? first + second : first);
+  }
+  synchronize_warp();
+  Scored last = before_all;
+  for (int kept = 0; kept < a.kept_groups; ++kept) last = best_after(last, token.groups, a.groups);
+  for (int e = lane_index(); e < a.all_experts; e += 32)
+    if (precedes(last, {token.groups[e / size], e / size})) token.ranks[e] = -INFINITY;
+}
+
+// One warp per token: in each round it finds the best expert after the one before. Returns what divides the weights.
+__device__ float choose(const RoutingArguments& a, const float* logits, const Scratch& token) {
   const int lane = lane_index();
+  const auto logit_of = [&](int e) { return logits[e] + (a.logit_bias ? a.logit_bias[e] : 0.0f); };
   float largest = -INFINITY, total = 0;
-  for (int e = lane; e < a.all_experts; e += 32) largest = fmaxf(largest, router_logit(logits[e]));
+  for (int e = lane; e < a.all_experts; e += 32) largest = fmaxf(largest, or_lowest(logit_of(e)));
   largest = warp_maximum(largest);
   const auto share = [&](float logit) { return logit == largest ? 1.0f : expf(logit - largest); };
   for (int e = lane; e < a.all_experts; e += 32)
-    total += std::isnan(logits[e]) || std::isinf(largest) ? NAN : share(router_logit(logits[e]));
+    total += std::isnan(logit_of(e)) || std::isinf(largest) ? NAN : share(logit_of(e));
   total = warp_sum(total);
+  const auto score_of = [&](float logit) {
+    return a.sigmoid ? 1.0f / (1.0f + expf(-logit)) : share(logit) / total;
+  };
+  for (int e = lane; e < a.all_experts; e += 32) {
+    const float logit = logit_of(e);
+    token.ranks[e] =
+        or_lowest(a.by_logits || std::isnan(logit) ? logit : score_of(logit) + (a.bias ? a.bias[e] : 0.0f));
+  }
+  if (a.groups > 1) keep_best_groups(a, token);
 
   float sum = 0;
-  Scored last{INFINITY, -1};
+  Scored last = before_all;
   for (int pick = 0; pick < a.per_token; ++pick) {
-    Scored best{-INFINITY, INT_MAX};
-    for (int e = lane; e < a.all_experts; e += 32) {
-      const Scored found{router_logit(logits[e]), e};
-      if (precedes(last, found) && precedes(found, best)) best = found;
-    }
-    last = warp_reduce(best, [](const Scored& x, const Scored& y) { return precedes(x, y) ? x : y; });
-    const float weight = share(last.logit) / total;
+    last = best_after(last, token.ranks, a.all_experts);
+    const float weight = score_of(or_lowest(logit_of(last.place)));
     sum += weight;
     if (lane == 0) {
-      picks.experts[pick] = last.expert;
-      picks.weights[pick] = weight;
+      token.experts[pick] = last.place;
+      token.weights[pick] = weight;
     }
   }
-  return sum;
+  return a.normalise ? sum + a.epsilon : 1.0f;
 }
 
 // Writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
-__global__ void __launch_bounds__(32 * warps) choose_experts(RoutingArguments a) {
-  const int token = block_index().x * warps + warp_index(), lane = lane_index();
-  if (token >= a.tokens) return;
-  int32_t *const chosen = a.chosen + static_cast<int64_t>(token) * a.most, *const places =
-                                                                               a.places +
-                                                                               static_cast<int64_t>(token) *
-                                                                                   a.most;
-  for (int i = lane; i < a.most; i += 32) chosen[i] = places[i] = -1;
-  if (a.past_lengths && a.past_lengths[token] < 0) return;  // a padding row
+// A warp for a token. memory: shared, of all warps.
+__device__ void choose_for(const RoutingArguments& a, int64_t number, float* memory) {
+  int32_t* const chosen = a.chosen + number * a.most;
+  int32_t* const places = a.places + number * a.most;
+  for (int i = lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
+  if (a.past_lengths && a.past_lengths[number] < 0) return;  // a padding row
 
-  int* const experts = reinterpret_cast<int*>(shared_memory()) + 2 * warp_index() * a.per_token;
-  const Picks picks{experts, reinterpret_cast<float*>(experts + a.per_token)};
-  const float sum = choose(a, a.logits + static_cast<int64_t>(token) * a.all_experts, picks);
+  const Scratch token(a, memory);
+  const float divisor = choose(a, a.logits + number * a.all_experts, token);
   synchronize_warp();
   const auto is_local = [&](int expert) { return a.first <= expert && expert < a.first + a.experts; };
-  for (int pick = lane; pick < a.per_token; pick += 32) {
-    const int expert = picks.experts[pick];
+  for (int pick = lane_index(); pick < a.per_token; pick += 32) {
+    const int expert = token.experts[pick];
     atomic_add(a.counts + expert, 1);
     if (!is_local(expert)) continue;
     int place = 0;
-    for (int i = 0; i < a.per_token; ++i) place += is_local(picks.experts[i]) && picks.experts[i] < expert;
-    const float weight = a.normalise ? picks.weights[pick] / sum : picks.weights[pick];
+    for (int i = 0; i < a.per_token; ++i) place += is_local(token.experts[i]) && token.experts[i] < expert;
+    const float weight = divisor == 0 ? 0.0f : token.weights[pick] / divisor * a.scale;
     chosen[place] = expert - a.first;
     places[place] = __builtin_bit_cast(int32_t, weight);
   }
+}
+
+__global__ void __launch_bounds__(32 * warps) choose_experts(RoutingArguments a) {
+  const int token = block_index().x * warps + warp_index();
+  if (token < a.tokens) choose_for(a, token, reinterpret_cast<float*>(shared_memory()));
 }
 
 // One block per expert of this rank: it counts the choices of smaller ones, then numbers its own in the order of tokens.
@@ -172,8 +217,8 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
 }  // namespace
 
 void route_tokens(Stream stream, const RoutingArguments& a) {
-  const size_t picks = 8 * static_cast<size_t>(a.per_token);
-  launch(choose_experts, {(a.tokens + warps - 1) / warps}, 32 * warps, warps * picks, stream, a);
+  const size_t scratch = sizeof(float) * warps * static_cast<size_t>(Scratch::floats(a));
+  launch(choose_experts, {(a.tokens + warps - 1) / warps}, 32 * warps, scratch, stream, a);
   launch(order_rows, {a.experts}, order_threads, order_threads / 32 * sizeof(int), stream, a);
 }
 

@@ -25,6 +25,16 @@ struct RoutingArguments {
   int32_t* chosen;   // [tokens, most]
   int32_t* places;
   int32_t* counts;  // [all_experts]
+  // The rest of the router (kernels/routing.hpp).
+  bool sigmoid = false;
+  bool by_logits = true;  // the choice
+  bool top_two = false;   // a group's score
+  int groups = 1;
+  int kept_groups = 1;
+  float epsilon = 0;
+  float scale = 1;
+  const float* bias = nullptr;        // [all_experts] or null
+  const float* logit_bias = nullptr;  // the same
 };
 void route_tokens(device::Stream stream, const RoutingArguments& arguments);
 

@@ -340,6 +340,9 @@ void experts(Scene& scene) {
   a.all_experts = all;
   a.per_token = per_token;
   a.normalise = true;
+  a.groups = 3;
+  a.kept_groups = 2;
+  a.top_two = true;
   a.first = 2;
   a.experts = local;
   a.most = most;
