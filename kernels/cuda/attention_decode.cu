@@ -140,7 +140,7 @@ class Decode {
       synchronize_block();
       find_rows(exchange_.part);
       attend(exchange_.part);
-      if (exchange_.part.sequence_slots > 1 && is_last_to_arrive(exchange_.part)) combine(exchange_.part);
+      if (exchange_.part.sequence_slots > 1 && is_last_of_sequence(exchange_.part)) combine(exchange_.part);
     }
   }
 
@@ -316,18 +316,10 @@ class Decode {
     for (int i = 0; i < 4; ++i) rounded.values[i] = static_cast<T>(partial.sum.values[i] / partial.total);
     *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row * dims + v % vectors * 4) = rounded;
   }
-  // Whether this part is the last of those that share rows of a sequence. The counter returns to zero.
-  __device__ bool is_last_to_arrive(const Part& part) {
-    memory_fence();
-    synchronize_block();
-    if (thread_index() == 0) {
-      int32_t* const arrivals =
-          &workspace_.arrivals[static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];
-      exchange_.arrival = atomic_add(arrivals, 1);
-      if (exchange_.arrival == part.sequence_slots - 1) *arrivals = 0;
-    }
-    synchronize_block();
-    return exchange_.arrival == part.sequence_slots - 1;
+  // Whether this part is the last of those that share rows of a sequence.
+  __device__ bool is_last_of_sequence(const Part& part) {
+    const int64_t counter = static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head;
+    return is_last_to_arrive(&workspace_.arrivals[counter], part.sequence_slots, exchange_.arrival);
   }
 
   // The sum of the classes at multiples of `distance` from `first`: a chain over the slots of one class, or the tree of

@@ -11,7 +11,7 @@ using namespace device;
 
 namespace {
 
-constexpr int warps = 8;  // of a block that chooses, one for each of its tokens
+constexpr int warps = 8;  // of a block that chooses: one for each of its tokens
 constexpr int order_threads = 256;
 constexpr int combine_threads = 128;
 
@@ -24,115 +24,106 @@ struct Scored {
 __device__ bool precedes(const Scored& a, const Scored& b) {
   return a.score > b.score || (a.score == b.score && a.place < b.place);
 }
-constexpr Scored before_all{INFINITY, -1};
 
-// The best of `count` scores after `last`, of which none is NaN. All lanes of a warp call it.
-__device__ Scored best_after(const Scored& last, const float* scores, int count) {
-  Scored best{-INFINITY, INT_MAX};
-  for (int i = lane_index(); i < count; i += 32) {
-    const Scored found{scores[i], i};
-    if (precedes(last, found) && precedes(found, best)) best = found;
+// The last of the best `kept` of some scores, none of which is NaN. All lanes of a warp call it and learn the places, best first.
+template <typename F>
+__device__ Scored last_of_best(int kept, const float* scores, int count, F learn) {
+  Scored last{INFINITY, -1};
+  for (int round = 0; round < kept; ++round) {
+    Scored best{-INFINITY, INT_MAX};
+    for (int i = lane_index(); i < count; i += 32) {
+      const Scored found{scores[i], i};
+      if (precedes(last, found) && precedes(found, best)) best = found;
+    }
+    last = warp_reduce(best, [](const Scored& x, const Scored& y) { return precedes(x, y) ? x : y; });
+    learn(last.place);
   }
-  return warp_reduce(best, [](const Scored& x, const Scored& y) { return precedes(x, y) ? x : y; });
+  return last;
 }
 
-// What the lanes of a warp know of their token, in shared memory.
-struct Scratch {
-  float* ranks;   // the c of each expert
-  float* groups;  // their scores
-  float* weights;
-  int* experts;  // the choices, best first
-
-  __device__ Scratch(const RoutingArguments& a, float* memory)
-      : ranks(memory + warp_index() * floats(a)),
-        groups(ranks + a.all_experts),
-        weights(groups + a.groups),
-        experts(reinterpret_cast<int*>(weights + a.per_token)) {}
-  static constexpr int floats(const RoutingArguments& a) {
-    return a.all_experts + a.groups + 2 * a.per_token;
+// Of one token. All lanes of a warp make it.
+class Scores {
+ public:
+  __device__ Scores(const RoutingArguments& a, const float* logits) : a_(a), logits_(logits) {
+    for (int e = lane_index(); e < a.all_experts; e += 32) largest_ = fmaxf(largest_, or_lowest(logit(e)));
+    largest_ = warp_maximum(largest_);
+    for (int e = lane_index(); e < a.all_experts; e += 32)
+      total_ += std::isnan(logit(e)) || std::isinf(largest_) ? NAN : share(logit(e));
+    total_ = warp_sum(total_);
   }
+  __device__ float operator[](int expert) const {
+    const float of = or_lowest(logit(expert));
+    return a_.sigmoid ? 1.0f / (1.0f + expf(-of)) : share(of) / total_;
+  }
+  // What the choice is by.
+  __device__ float rank(int expert) const {
+    const bool as_it_is = a_.by_logits || std::isnan(logit(expert));
+    return or_lowest(as_it_is ? logit(expert) : (*this)[expert] + (a_.bias ? a_.bias[expert] : 0.0f));
+  }
+
+ private:
+  __device__ float logit(int expert) const {
+    return logits_[expert] + (a_.logit_bias ? a_.logit_bias[expert] : 0.0f);
+  }
+  __device__ float share(float of) const { return of == largest_ ? 1.0f : expf(of - largest_); }
+
+  const RoutingArguments& a_;
+  const float* logits_;
+  float largest_ = -INFINITY, total_ = 0;
 };
 
-__device__ void keep_best_groups(const RoutingArguments& a, const Scratch& token) {
+// groups: memory of the warp.
+__device__ void keep_best_groups(const RoutingArguments& a, float* ranks, float* groups) {
   const int size = a.all_experts / a.groups;
   synchronize_warp();
   for (int g = lane_index(); g < a.groups; g += 32) {
     float first = -INFINITY, second = -INFINITY;
     for (int e = g * size; e < (g + 1) * size; ++e) {
-      second = fmaxf(second, fminf(first, token.ranks[e]));
-      first = fmaxf(first, token.ranks[e]);
+      second = fmaxf(second, fminf(first, ranks[e]));
+      first = fmaxf(first, ranks[e]);
     }
-    token.groups[g] = or_lowest(a.top_two ? first + second : first);
+    groups[g] = or_lowest(a.top_two ? first + second : first);
   }
   synchronize_warp();
-  Scored last = before_all;
-  for (int kept = 0; kept < a.kept_groups; ++kept) last = best_after(last, token.groups, a.groups);
+  const Scored last = last_of_best(a.kept_groups, groups, a.groups, [](int) {});
   for (int e = lane_index(); e < a.all_experts; e += 32)
-    if (precedes(last, {token.groups[e / size], e / size})) token.ranks[e] = -INFINITY;
+    if (precedes(last, {groups[e / size], e / size})) ranks[e] = -INFINITY;
 }
 
-// One warp per token: in each round it finds the best expert after the one before. Returns what divides the weights.
-__device__ float choose(const RoutingArguments& a, const float* logits, const Scratch& token) {
-  const int lane = lane_index();
-  const auto logit_of = [&](int e) { return logits[e] + (a.logit_bias ? a.logit_bias[e] : 0.0f); };
-  float largest = -INFINITY, total = 0;
-  for (int e = lane; e < a.all_experts; e += 32) largest = fmaxf(largest, or_lowest(logit_of(e)));
-  largest = warp_maximum(largest);
-  const auto share = [&](float logit) { return logit == largest ? 1.0f : expf(logit - largest); };
-  for (int e = lane; e < a.all_experts; e += 32)
-    total += std::isnan(logit_of(e)) || std::isinf(largest) ? NAN : share(logit_of(e));
-  total = warp_sum(total);
-  const auto score_of = [&](float logit) {
-    return a.sigmoid ? 1.0f / (1.0f + expf(-logit)) : share(logit) / total;
-  };
-  for (int e = lane; e < a.all_experts; e += 32) {
-    const float logit = logit_of(e);
-    token.ranks[e] =
-        or_lowest(a.by_logits || std::isnan(logit) ? logit : score_of(logit) + (a.bias ? a.bias[e] : 0.0f));
-  }
-  if (a.groups > 1) keep_best_groups(a, token);
-
-  float sum = 0;
-  Scored last = before_all;
-  for (int pick = 0; pick < a.per_token; ++pick) {
-    last = best_after(last, token.ranks, a.all_experts);
-    const float weight = score_of(or_lowest(logit_of(last.place)));
-    sum += weight;
-    if (lane == 0) {
-      token.experts[pick] = last.place;
-      token.weights[pick] = weight;
+// One warp per token writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
+// ranks: memory of the warp, all_experts + groups.
+__device__ void choose_for(const RoutingArguments& a, int64_t token, float* ranks) {
+  int32_t* const chosen = a.chosen + token * a.most;
+  int32_t* const places = a.places + token * a.most;
+  int place = 0;
+  if (!a.past_lengths || a.past_lengths[token] >= 0) {  // else a padding row
+    const Scores scores(a, a.logits + token * a.all_experts);
+    for (int e = lane_index(); e < a.all_experts; e += 32) ranks[e] = scores.rank(e);
+    if (a.groups > 1) keep_best_groups(a, ranks, ranks + a.all_experts);
+    float sum = 0;
+    const Scored last =
+        last_of_best(a.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
+    const float divisor = a.normalise ? sum + a.epsilon : 1.0f;
+    for (int base = 0; base < a.all_experts; base += 32) {
+      const int e = base + lane_index();
+      const bool picked = e < a.all_experts && !precedes(last, {ranks[e], e});
+      if (picked) atomic_add(a.counts + e, 1);
+      const bool local = picked && a.first <= e && e < a.first + a.experts;
+      const uint32_t locals = ballot(local);
+      const int mine = place + std::popcount(locals & ((1u << lane_index()) - 1));
+      place += std::popcount(locals);
+      if (!local) continue;
+      chosen[mine] = e - a.first;
+      places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * a.scale);
     }
   }
-  return a.normalise ? sum + a.epsilon : 1.0f;
-}
-
-// Writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
-// A warp for a token. memory: shared, of all warps.
-__device__ void choose_for(const RoutingArguments& a, int64_t number, float* memory) {
-  int32_t* const chosen = a.chosen + number * a.most;
-  int32_t* const places = a.places + number * a.most;
-  for (int i = lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
-  if (a.past_lengths && a.past_lengths[number] < 0) return;  // a padding row
-
-  const Scratch token(a, memory);
-  const float divisor = choose(a, a.logits + number * a.all_experts, token);
-  synchronize_warp();
-  const auto is_local = [&](int expert) { return a.first <= expert && expert < a.first + a.experts; };
-  for (int pick = lane_index(); pick < a.per_token; pick += 32) {
-    const int expert = token.experts[pick];
-    atomic_add(a.counts + expert, 1);
-    if (!is_local(expert)) continue;
-    int place = 0;
-    for (int i = 0; i < a.per_token; ++i) place += is_local(token.experts[i]) && token.experts[i] < expert;
-    const float weight = divisor == 0 ? 0.0f : token.weights[pick] / divisor * a.scale;
-    chosen[place] = expert - a.first;
-    places[place] = __builtin_bit_cast(int32_t, weight);
-  }
+  for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
 }
 
 __global__ void __launch_bounds__(32 * warps) choose_experts(RoutingArguments a) {
   const int token = block_index().x * warps + warp_index();
-  if (token < a.tokens) choose_for(a, token, reinterpret_cast<float*>(shared_memory()));
+  float* const ranks = reinterpret_cast<float*>(shared_memory()) + warp_index() * (a.all_experts + a.groups);
+  if (token < a.tokens) choose_for(a, token, ranks);
 }
 
 // One block per expert of this rank: it counts the choices of smaller ones, then numbers its own in the order of tokens.
@@ -217,8 +208,8 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
 }  // namespace
 
 void route_tokens(Stream stream, const RoutingArguments& a) {
-  const size_t scratch = sizeof(float) * warps * static_cast<size_t>(Scratch::floats(a));
-  launch(choose_experts, {(a.tokens + warps - 1) / warps}, 32 * warps, scratch, stream, a);
+  const size_t ranks = sizeof(float) * warps * static_cast<size_t>(a.all_experts + a.groups);
+  launch(choose_experts, {(a.tokens + warps - 1) / warps}, 32 * warps, ranks, stream, a);
   launch(order_rows, {a.experts}, order_threads, order_threads / 32 * sizeof(int), stream, a);
 }
 
