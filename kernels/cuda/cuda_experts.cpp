@@ -2,6 +2,7 @@
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/narrow.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -10,40 +11,31 @@ namespace maniple::cuda {
 
 namespace {
 
-template <typename T>
-const T* data_or_null(ConstTensorView view) {
-  return view.empty() ? nullptr : view.as<T>();
-}
-
-RoutingArguments routing_arguments(const float* logits, const Router& router, const Routing& routing) {
+// Returns the bound of the rows.
+int64_t route_rows(device::Stream stream, const RouterProduct& product, const float* logits,
+                   const Router& router, const Routing& routing) {
   const int64_t tokens = routing.chosen.shape[0], all = routing.counts.shape[0];
   require(router.suits(all) && routing.chosen.shape[1] == Routing::experts_a_token(router, routing.experts),
           "route: a router of so many experts");
-  RoutingArguments a{logits,
-                     data_or_null<int32_t>(routing.past_lengths),
-                     narrow(tokens),
-                     narrow(all),
-                     narrow(router.per_token),
-                     router.normalise,
-                     narrow(routing.experts.begin),
-                     narrow(routing.experts.size()),
-                     narrow(routing.chosen.shape[1]),
-                     routing.tokens.as<int32_t>(),
-                     routing.weights.as<float>(),
-                     routing.offsets.as<int32_t>(),
-                     routing.chosen.as<int32_t>(),
-                     routing.places.as<int32_t>(),
-                     routing.counts.as<int32_t>()};
-  a.sigmoid = router.scoring == RouterScoring::sigmoid;
-  a.by_logits = router.chooses_by_logits();
-  a.top_two = router.group_score == GroupScore::top2;
-  a.groups = narrow(router.groups);
-  a.kept_groups = narrow(router.kept_groups);
-  a.epsilon = router.epsilon;
-  a.scale = router.scale;
-  a.bias = data_or_null<float>(router.bias);
-  a.logit_bias = data_or_null<float>(router.logit_bias);
-  return a;
+  const auto floats = [](ConstTensorView view) { return view.empty() ? nullptr : view.as<float>(); };
+  const RouterArguments numbers{narrow(router.per_token),
+                                router.normalise,
+                                router.scoring == RouterScoring::sigmoid,
+                                router.chooses_by_logits(),
+                                router.group_score == GroupScore::top2,
+                                narrow(router.groups),
+                                narrow(router.kept_groups),
+                                router.epsilon,
+                                router.scale,
+                                floats(router.bias),
+                                floats(router.logit_bias)};
+  route_tokens(stream, product,
+               {logits, routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
+                narrow(tokens), narrow(all), numbers, narrow(routing.experts.begin),
+                narrow(routing.experts.size()), narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(),
+                routing.weights.as<float>(), routing.offsets.as<int32_t>(), routing.chosen.as<int32_t>(),
+                routing.places.as<int32_t>(), routing.counts.as<int32_t>()});
+  return routing.tokens.shape[0];
 }
 
 }  // namespace
@@ -52,8 +44,23 @@ int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& ro
   require(
       logits.dtype == DType::fp32 && logits.shape == Shape{routing.chosen.shape[0], routing.counts.shape[0]},
       "route: fp32 logits of all experts");
-  route_tokens(stream_, routing_arguments(logits.as<float>(), router, routing));
-  return routing.tokens.shape[0];
+  return route_rows(stream_, {}, logits.as<float>(), router, routing);
+}
+
+std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
+                                             Routing& routing) {
+  require(x.shape == Shape{routing.chosen.shape[0], gate.columns} && gate.dtype == DType::fp32 &&
+              gate.rows == routing.counts.shape[0],
+          "matmul_route: an fp32 gate of all experts");
+  if (x.shape[0] > max_skinny_rows) return {};
+  float* const logits = skinny_partials_.view().as<float>();
+  const RouterProduct product{x.dtype,
+                              x.data,
+                              gate.packed.view().as<float>(),
+                              narrow(gate.columns),
+                              logits,
+                              skinny_arrivals_.view().as<int32_t>()};
+  return route_rows(stream_, product, logits, router, routing);
 }
 
 // Captured graphs hold a table's address, so it stays.

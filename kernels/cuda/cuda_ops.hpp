@@ -28,6 +28,9 @@ class CudaOps : public Ops {
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;
 
+  std::optional<int64_t> matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
+                                      Routing& routing) override;
+
   void prepare_attention(const AttentionCall& call) override;
 
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;

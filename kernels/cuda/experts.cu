@@ -1,3 +1,5 @@
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/reductions.hpp>
 
@@ -53,17 +55,18 @@ class Scores {
   }
   __device__ float operator[](int expert) const {
     const float of = or_lowest(logit(expert));
-    return a_.sigmoid ? 1.0f / (1.0f + expf(-of)) : share(of) / total_;
+    return a_.router.sigmoid ? 1.0f / (1.0f + expf(-of)) : share(of) / total_;
   }
   // What the choice is by.
   __device__ float rank(int expert) const {
-    const bool as_it_is = a_.by_logits || std::isnan(logit(expert));
-    return or_lowest(as_it_is ? logit(expert) : (*this)[expert] + (a_.bias ? a_.bias[expert] : 0.0f));
+    const bool as_it_is = a_.router.by_logits || std::isnan(logit(expert));
+    return or_lowest(as_it_is ? logit(expert)
+                              : (*this)[expert] + (a_.router.bias ? a_.router.bias[expert] : 0.0f));
   }
 
  private:
   __device__ float logit(int expert) const {
-    return logits_[expert] + (a_.logit_bias ? a_.logit_bias[expert] : 0.0f);
+    return logits_[expert] + (a_.router.logit_bias ? a_.router.logit_bias[expert] : 0.0f);
   }
   __device__ float share(float of) const { return of == largest_ ? 1.0f : expf(of - largest_); }
 
@@ -74,18 +77,18 @@ class Scores {
 
 // groups: memory of the warp.
 __device__ void keep_best_groups(const RoutingArguments& a, float* ranks, float* groups) {
-  const int size = a.all_experts / a.groups;
+  const int size = a.all_experts / a.router.groups;
   synchronize_warp();
-  for (int g = lane_index(); g < a.groups; g += 32) {
+  for (int g = lane_index(); g < a.router.groups; g += 32) {
     float first = -INFINITY, second = -INFINITY;
     for (int e = g * size; e < (g + 1) * size; ++e) {
       second = fmaxf(second, fminf(first, ranks[e]));
       first = fmaxf(first, ranks[e]);
     }
-    groups[g] = or_lowest(a.top_two ? first + second : first);
+    groups[g] = or_lowest(a.router.top_two ? first + second : first);
   }
   synchronize_warp();
-  const Scored last = last_of_best(a.kept_groups, groups, a.groups, [](int) {});
+  const Scored last = last_of_best(a.router.kept_groups, groups, a.router.groups, [](int) {});
   for (int e = lane_index(); e < a.all_experts; e += 32)
     if (precedes(last, {groups[e / size], e / size})) ranks[e] = -INFINITY;
 }
@@ -99,11 +102,11 @@ __device__ void choose_for(const RoutingArguments& a, int64_t token, float* rank
   if (!a.past_lengths || a.past_lengths[token] >= 0) {  // else a padding row
     const Scores scores(a, a.logits + token * a.all_experts);
     for (int e = lane_index(); e < a.all_experts; e += 32) ranks[e] = scores.rank(e);
-    if (a.groups > 1) keep_best_groups(a, ranks, ranks + a.all_experts);
+    if (a.router.groups > 1) keep_best_groups(a, ranks, ranks + a.all_experts);
     float sum = 0;
     const Scored last =
-        last_of_best(a.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
-    const float divisor = a.normalise ? sum + a.epsilon : 1.0f;
+        last_of_best(a.router.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
+    const float divisor = a.router.normalise ? sum + a.router.epsilon : 1.0f;
     for (int base = 0; base < a.all_experts; base += 32) {
       const int e = base + lane_index();
       const bool picked = e < a.all_experts && !precedes(last, {ranks[e], e});
@@ -114,7 +117,7 @@ __device__ void choose_for(const RoutingArguments& a, int64_t token, float* rank
       place += std::popcount(locals);
       if (!local) continue;
       chosen[mine] = e - a.first;
-      places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * a.scale);
+      places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * a.router.scale);
     }
   }
   for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
@@ -122,8 +125,36 @@ __device__ void choose_for(const RoutingArguments& a, int64_t token, float* rank
 
 __global__ void __launch_bounds__(32 * warps) choose_experts(RoutingArguments a) {
   const int token = block_index().x * warps + warp_index();
-  float* const ranks = reinterpret_cast<float*>(shared_memory()) + warp_index() * (a.all_experts + a.groups);
+  float* const ranks =
+      reinterpret_cast<float*>(shared_memory()) + warp_index() * (a.all_experts + a.router.groups);
   if (token < a.tokens) choose_for(a, token, ranks);
+}
+
+// Block (e, i) multiplies the i-th `warps` tokens by expert e's row of the gate, in an order that does not depend on their number. The
+// last block of these tokens chooses.
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(32 * warps) multiply_and_choose(RouterProduct p, RoutingArguments a) {
+  const int expert = block_index().x, first = block_index().y * warps, tokens = a.tokens - first;
+  const T* const x = static_cast<const T*>(p.x) + static_cast<int64_t>(first) * p.k;
+  float sums[warps] = {};
+  for (int at = chunk_size * thread_index(); at < p.k; at += chunk_size * block_threads()) {
+    const Chunk weights = load_chunk<aligned>(p.gate + static_cast<int64_t>(expert) * p.k, at, p.k);
+    for (int t = 0; t < warps; ++t) {
+      if (t >= tokens) break;
+      const Chunk inputs = load_chunk<aligned>(x + static_cast<int64_t>(t) * p.k, at, p.k);
+      for (int i = 0; i < chunk_size; ++i) sums[t] += inputs.values[i] * weights.values[i];
+    }
+  }
+  int& arrived = *reinterpret_cast<int*>(shared_memory());
+  float* const memory = reinterpret_cast<float*>(shared_memory()) + 1;
+  for (int t = 0; t < warps && t < tokens; ++t) {
+    const float sum = block_sum(sums[t], memory);
+    if (thread_index() == 0) p.logits[static_cast<int64_t>(first + t) * a.all_experts + expert] = sum;
+  }
+  if (!is_last_to_arrive(p.arrivals + block_index().y, a.all_experts, arrived)) return;
+  memory_fence();
+  if (warp_index() < tokens)
+    choose_for(a, first + warp_index(), memory + warp_index() * (a.all_experts + a.router.groups));
 }
 
 // One block per expert of this rank: it counts the choices of smaller ones, then numbers its own in the order of tokens.
@@ -207,9 +238,17 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
 
 }  // namespace
 
-void route_tokens(Stream stream, const RoutingArguments& a) {
-  const size_t ranks = sizeof(float) * warps * static_cast<size_t>(a.all_experts + a.groups);
-  launch(choose_experts, {(a.tokens + warps - 1) / warps}, 32 * warps, ranks, stream, a);
+void route_tokens(Stream stream, const RouterProduct& p, const RoutingArguments& a) {
+  const int floats = warps * (a.all_experts + a.router.groups), tiles = (a.tokens + warps - 1) / warps;
+  if (p.x)
+    with_element_type(p.dtype, [&](auto element) {
+      with_alignment(vectors_fit(p.k, p.x, p.gate), [&](auto aligned) {
+        launch(multiply_and_choose<decltype(element), aligned.value>, {a.all_experts, tiles}, 32 * warps,
+               sizeof(float) * static_cast<size_t>(1 + floats), stream, p, a);
+      });
+    });
+  else
+    launch(choose_experts, {tiles}, 32 * warps, sizeof(float) * static_cast<size_t>(floats), stream, a);
   launch(order_rows, {a.experts}, order_threads, order_threads / 32 * sizeof(int), stream, a);
 }
 

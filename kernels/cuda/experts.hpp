@@ -9,24 +9,11 @@
 
 namespace maniple::cuda {
 
-struct RoutingArguments {
-  const float* logits;          // [tokens, all_experts]
-  const int32_t* past_lengths;  // [tokens] or null; a negative one: the token chooses nobody
-  int tokens;
-  int all_experts;
+// A router (kernels/routing.hpp).
+struct RouterArguments {
   int per_token;
   bool normalise;
-  int first;            // expert of this rank
-  int experts;          // of this rank
-  int most;             // of them that a token chooses
-  int32_t* row_tokens;  // [tokens * most]
-  float* row_weights;
-  int32_t* offsets;  // [experts + 1]
-  int32_t* chosen;   // [tokens, most]
-  int32_t* places;
-  int32_t* counts;  // [all_experts]
-  // The rest of the router (kernels/routing.hpp).
-  bool sigmoid = false;
+  bool sigmoid = false;   // else softmax
   bool by_logits = true;  // the choice
   bool top_two = false;   // a group's score
   int groups = 1;
@@ -36,7 +23,32 @@ struct RoutingArguments {
   const float* bias = nullptr;        // [all_experts] or null
   const float* logit_bias = nullptr;  // the same
 };
-void route_tokens(device::Stream stream, const RoutingArguments& arguments);
+// Where logits come from: x widened to fp32, times the gate's rows. Without x they are there already.
+struct RouterProduct {
+  DType dtype = DType::fp32;    // of x
+  const void* x = nullptr;      // [tokens, k]
+  const float* gate = nullptr;  // [all_experts, k]
+  int k = 0;
+  float* logits = nullptr;
+  int32_t* arrivals = nullptr;  // one for eight tokens; zero before the call, and left zero
+};
+struct RoutingArguments {
+  const float* logits;          // [tokens, all_experts]; written where there is a product
+  const int32_t* past_lengths;  // [tokens] or null; a negative one: the token chooses nobody
+  int tokens;
+  int all_experts;
+  RouterArguments router;
+  int first;            // expert of this rank
+  int experts;          // of this rank
+  int most;             // of them that a token chooses
+  int32_t* row_tokens;  // [tokens * most]
+  float* row_weights;
+  int32_t* offsets;  // [experts + 1]
+  int32_t* chosen;   // [tokens, most]
+  int32_t* places;
+  int32_t* counts;  // [all_experts]
+};
+void route_tokens(device::Stream stream, const RouterProduct& product, const RoutingArguments& arguments);
 
 struct GroupedArguments {
   DType dtype;                 // of x and weights

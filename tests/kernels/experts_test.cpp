@@ -22,20 +22,38 @@ struct Routed {
   int64_t most_rows = 0;
 
   Routed(Ops& ops, ConstTensorView logits, const Router& router, IndexRange experts,
-         ConstTensorView past_lengths = {}) {
-    Device& device = ops.device();
-    const int64_t a_token = Routing::experts_a_token(router, experts), most = logits.shape[0] * a_token;
+         ConstTensorView past_lengths = {})
+      : Routed(ops.device(), logits.shape[0], logits.shape[1], router, experts, past_lengths) {
+    finish(ops.route(logits, router, routing));
+  }
+  // By Ops::matmul_route: of backends that have it.
+  Routed(Ops& ops, ConstTensorView x, const Weight& gate, const Router& router)
+      : Routed(ops.device(), x.shape[0], gate.rows, router, {0, gate.rows}, {}) {
+    const auto found = ops.matmul_route(x, gate, router, routing);
+    is_routed = found.has_value();
+    finish(found.value_or(0));
+  }
+
+  bool is_routed = true;
+
+ private:
+  Routed(Device& device, int64_t rows_of_x, int64_t all, const Router& router, IndexRange experts,
+         ConstTensorView past_lengths) {
+    const int64_t a_token = Routing::experts_a_token(router, experts), most = rows_of_x * a_token;
     tokens = Tensor(device, DType::int32, {most});
     weights = Tensor(device, DType::fp32, {most});
     offsets = Tensor(device, DType::int32, {experts.size() + 1});
-    chosen = Tensor(device, DType::int32, {logits.shape[0], a_token});
-    places = Tensor(device, DType::int32, {logits.shape[0], a_token});
-    counts = int_tensor(device, std::vector<int32_t>(static_cast<size_t>(logits.shape[1])));
+    chosen = Tensor(device, DType::int32, {rows_of_x, a_token});
+    places = Tensor(device, DType::int32, {rows_of_x, a_token});
+    counts = int_tensor(device, std::vector<int32_t>(static_cast<size_t>(all)));
+    std::ranges::fill(std::span(offsets.view().as<int32_t>(), offsets.shape()[0]), 0);
     routing = {experts, tokens, weights, offsets, chosen, places, counts, past_lengths};
-    most_rows = ops.route(logits, router, routing);
+  }
+  void finish(int64_t bound) {
+    most_rows = bound;
     rows = routing.rows();
     EXPECT_LE(rows, most_rows);
-    EXPECT_LE(most_rows, most);
+    EXPECT_LE(most_rows, tokens.shape()[0]);
   }
 };
 
@@ -165,6 +183,13 @@ TEST_P(Experts, AreChosenBySoftmaxOverAllWhateverTheLogitsAre) {
   }
 }
 
+double dot(ConstTensorView a, int64_t row, ConstTensorView b, int64_t other) {
+  const int64_t width = a.shape[1];
+  double sum = 0;
+  for (int64_t i = 0; i < width; ++i) sum += double{get(a, row * width + i)} * get(b, other * width + i);
+  return sum;
+}
+
 // A token's choices by ascending expert, where all experts are of this rank.
 std::vector<Pick> found_picks(const Routed& routed, int64_t token) {
   const int64_t width = routed.routing.chosen.shape[1];
@@ -175,9 +200,9 @@ std::vector<Pick> found_picks(const Routed& routed, int64_t token) {
   return picks;
 }
 
-// Returns how many tokens have a choice that no rounding changes; these agree.
-int64_t expect_agreement(const Routed& routed, ConstTensorView logits, const Router& router) {
-  constexpr double clear_margin = 4e-6;
+// Returns how many tokens have a choice that no rounding changes; these agree. error: relative, of a weight.
+int64_t expect_agreement(const Routed& routed, ConstTensorView logits, const Router& router,
+                         double clear_margin = 4e-6, double error = 1e-5) {
   int64_t clear = 0;
   for (int64_t t = 0; t < logits.shape[0]; ++t) {
     double margin = 0;
@@ -191,7 +216,7 @@ int64_t expect_agreement(const Routed& routed, ConstTensorView logits, const Rou
       if (std::isnan(exact[i].weight))
         EXPECT_TRUE(std::isnan(found[i].weight)) << "token " << t;
       else
-        EXPECT_NEAR(found[i].weight, exact[i].weight, 1e-5 * exact[i].weight + 1e-37) << "token " << t;
+        EXPECT_NEAR(found[i].weight, exact[i].weight, error * exact[i].weight + 1e-37) << "token " << t;
     }
     if (::testing::Test::HasFailure()) return 0;
   }
@@ -317,6 +342,39 @@ TEST_P(Experts, OfNegativeBiasAreChosenByItAndWeighedWithoutIt) {
   EXPECT_NEAR(found[1].weight, 2 / (1 + std::exp(-3.0)), 1e-6);
 }
 
+// Few tokens of a GPU: the product and the choice are one kernel.
+TEST_P(Experts, OfFewTokensAreChosenByTheirProductWithTheGate) {
+  for (const auto& [dtype, size, tokens] :
+       each_pair(activation_types(), std::vector<std::pair<int64_t, int64_t>>{{8, 64}, {5, 33}, {40, 2568}},
+                 std::vector<int64_t>{1, 7, 8, 9, 64, 65})) {
+    const auto [experts, width] = size;
+    SCOPED_TRACE(fmt::format("{} {} x {}, {} tokens", name_of(dtype), experts, width, tokens));
+    const Tensor x = random_tensor(device(), dtype, {tokens, width}, 1),
+                 values = random_tensor(device(), DType::fp32, {experts, width}, 2, 0.2F),
+                 bias = random_tensor(device(), DType::fp32, {experts}, 3, 0.2F);
+    Weight gate = ops().make_weight({DType::fp32, experts, width});
+    ops().pack(gate, 0, {values.view()});
+    const Router router{.per_token = 3, .normalise = true, .scoring = RouterScoring::sigmoid, .bias = bias};
+    const Routed routed(ops(), x, gate, router);
+    EXPECT_EQ(routed.is_routed, GetParam().kind == BackendKind::cuda && tokens <= 64);
+    if (!routed.is_routed) continue;
+    Tensor logits(device(), DType::fp32, {tokens, experts});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t e = 0; e < experts; ++e)
+        set(logits, t * experts + e, static_cast<float>(dot(x, t, values, e)));
+    EXPECT_GE(expect_agreement(routed, logits, router, 1e-4, 1e-4), (tokens + 1) / 2);
+    // Whatever the other tokens are.
+    for (const int64_t token : {int64_t{0}, tokens / 2, tokens - 1}) {
+      const Routed alone(ops(), x.view().rows(token, 1), gate, router);
+      const std::vector<Pick> one = found_picks(alone, 0), same = found_picks(routed, token);
+      for (size_t i = 0; i < one.size(); ++i) {
+        EXPECT_EQ(one[i].expert, same[i].expert);
+        EXPECT_EQ(one[i].weight, same[i].weight);
+      }
+    }
+  }
+}
+
 // The rows of experts in these tests: all numbers, some of them 0.
 Tensor logits_for(Device& device, const std::vector<int64_t>& rows_of_expert) {
   int64_t tokens = 0;
@@ -404,13 +462,6 @@ TEST_P(Experts, AreNotChosenByPaddingRowsWhichBecomeZero) {
       else
         EXPECT_NE(get(out, t * hidden + i), 12345);
   }
-}
-
-double dot(ConstTensorView a, int64_t row, ConstTensorView b, int64_t other) {
-  const int64_t width = a.shape[1];
-  double sum = 0;
-  for (int64_t i = 0; i < width; ++i) sum += double{get(a, row * width + i)} * get(b, other * width + i);
-  return sum;
 }
 
 TEST_P(Experts, ProductsAgreeWithDoublePrecisionForAnyNumberOfRows) {

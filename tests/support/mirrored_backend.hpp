@@ -155,6 +155,15 @@ class MirroredOps : public Ops {
     });
     return most_rows;
   }
+  std::optional<int64_t> matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
+                                      Routing& routing) override {
+    std::optional<int64_t> most_rows;
+    run([&](Ops& ops, Transfer& t) {
+      Routing inner = there(t, routing);
+      most_rows = ops.matmul_route(t.in(x), gate, there(t, router), inner);
+    });
+    return most_rows;
+  }
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                std::span<const Weight* const> weights, TensorView out) override {
     run([&](Ops& ops, Transfer& t) {
