@@ -58,7 +58,7 @@ class CudaOps : public Ops {
   RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                              IndexRange rows, TensorView out);
   ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
-                                 IndexRange rows, int64_t stride);
+                                 IndexRange rows, int64_t stride, IndexRange memory);
   FinishArguments finish_of(const Weight& weight, ConstTensorView bias);
   void embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out);
   // Memory of scratch_ from a number of bytes on, up to another.

@@ -46,67 +46,68 @@ __device__ Scored last_of_best(int kept, const float* scores, int count, F learn
 // Of one token. All lanes of a warp make it.
 class Scores {
  public:
-  __device__ Scores(const RoutingArguments& a, const float* logits) : a_(a), logits_(logits) {
-    for (int e = lane_index(); e < a.all_experts; e += 32) largest_ = fmaxf(largest_, or_lowest(logit(e)));
+  __device__ Scores(const RouterArguments& r, const float* logits, int experts)
+      : router_(r), logits_(logits) {
+    for (int e = lane_index(); e < experts; e += 32) largest_ = fmaxf(largest_, or_lowest(logit(e)));
     largest_ = warp_maximum(largest_);
-    for (int e = lane_index(); e < a.all_experts; e += 32)
+    for (int e = lane_index(); e < experts; e += 32)
       total_ += std::isnan(logit(e)) || std::isinf(largest_) ? NAN : share(logit(e));
     total_ = warp_sum(total_);
   }
   __device__ float operator[](int expert) const {
     const float of = or_lowest(logit(expert));
-    return a_.router.sigmoid ? 1.0f / (1.0f + expf(-of)) : share(of) / total_;
+    return router_.sigmoid ? 1.0f / (1.0f + expf(-of)) : share(of) / total_;
   }
   // What the choice is by.
   __device__ float rank(int expert) const {
-    const bool as_it_is = a_.router.by_logits || std::isnan(logit(expert));
-    return or_lowest(as_it_is ? logit(expert)
-                              : (*this)[expert] + (a_.router.bias ? a_.router.bias[expert] : 0.0f));
+    const bool in_order = !router_.sigmoid && !router_.bias && (router_.groups == 1 || !router_.top_two);
+    if (in_order || std::isnan(logit(expert))) return or_lowest(logit(expert));
+    return or_lowest((*this)[expert] + (router_.bias ? router_.bias[expert] : 0.0f));
   }
 
  private:
   __device__ float logit(int expert) const {
-    return logits_[expert] + (a_.router.logit_bias ? a_.router.logit_bias[expert] : 0.0f);
+    return logits_[expert] + (router_.logit_bias ? router_.logit_bias[expert] : 0.0f);
   }
   __device__ float share(float of) const { return of == largest_ ? 1.0f : expf(of - largest_); }
 
-  const RoutingArguments& a_;
+  const RouterArguments& router_;
   const float* logits_;
   float largest_ = -INFINITY, total_ = 0;
 };
 
-// groups: memory of the warp.
-__device__ void keep_best_groups(const RoutingArguments& a, float* ranks, float* groups) {
-  const int size = a.all_experts / a.router.groups;
+__device__ void keep_best_groups(const RouterArguments& r, float* ranks, float* scores, int experts) {
+  const int size = experts / r.groups;
   synchronize_warp();
-  for (int g = lane_index(); g < a.router.groups; g += 32) {
+  for (int g = lane_index(); g < r.groups; g += 32) {
     float first = -INFINITY, second = -INFINITY;
     for (int e = g * size; e < (g + 1) * size; ++e) {
       second = fmaxf(second, fminf(first, ranks[e]));
       first = fmaxf(first, ranks[e]);
     }
-    groups[g] = or_lowest(a.router.top_two ? first + second : first);
+    scores[g] = or_lowest(r.top_two ? first + second : first);
   }
   synchronize_warp();
-  const Scored last = last_of_best(a.router.kept_groups, groups, a.router.groups, [](int) {});
-  for (int e = lane_index(); e < a.all_experts; e += 32)
-    if (precedes(last, {groups[e / size], e / size})) ranks[e] = -INFINITY;
+  const Scored last = last_of_best(r.kept_groups, scores, r.groups, [](int) {});
+  for (int e = lane_index(); e < experts; e += 32)
+    if (precedes(last, {scores[e / size], e / size})) ranks[e] = -INFINITY;
 }
 
 // One warp per token writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
-// ranks: memory of the warp, all_experts + groups.
-__device__ void choose_for(const RoutingArguments& a, int64_t token, float* ranks) {
+// memory: shared, all_experts + groups for each warp.
+__device__ void choose(const RouterArguments& r, const RoutingArguments& a, int64_t token, float* memory) {
+  float* const ranks = memory + warp_index() * (a.all_experts + r.groups);
   int32_t* const chosen = a.chosen + token * a.most;
   int32_t* const places = a.places + token * a.most;
   int place = 0;
   if (!a.past_lengths || a.past_lengths[token] >= 0) {  // else a padding row
-    const Scores scores(a, a.logits + token * a.all_experts);
+    const Scores scores(r, a.logits + token * a.all_experts, a.all_experts);
     for (int e = lane_index(); e < a.all_experts; e += 32) ranks[e] = scores.rank(e);
-    if (a.router.groups > 1) keep_best_groups(a, ranks, ranks + a.all_experts);
+    if (r.groups > 1) keep_best_groups(r, ranks, ranks + a.all_experts, a.all_experts);
     float sum = 0;
     const Scored last =
-        last_of_best(a.router.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
-    const float divisor = a.router.normalise ? sum + a.router.epsilon : 1.0f;
+        last_of_best(r.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
+    const float divisor = r.normalise ? sum + r.epsilon : 1.0f;
     for (int base = 0; base < a.all_experts; base += 32) {
       const int e = base + lane_index();
       const bool picked = e < a.all_experts && !precedes(last, {ranks[e], e});
@@ -117,30 +118,28 @@ __device__ void choose_for(const RoutingArguments& a, int64_t token, float* rank
       place += std::popcount(locals);
       if (!local) continue;
       chosen[mine] = e - a.first;
-      places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * a.router.scale);
+      places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * r.scale);
     }
   }
   for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
 }
 
-__global__ void __launch_bounds__(32 * warps) choose_experts(RoutingArguments a) {
+__global__ void __launch_bounds__(32 * warps) choose_experts(RouterArguments r, RoutingArguments a) {
   const int token = block_index().x * warps + warp_index();
-  float* const ranks =
-      reinterpret_cast<float*>(shared_memory()) + warp_index() * (a.all_experts + a.router.groups);
-  if (token < a.tokens) choose_for(a, token, ranks);
+  if (token < a.tokens) choose(r, a, token, reinterpret_cast<float*>(shared_memory()));
 }
 
 // Block (e, i) multiplies the i-th `warps` tokens by expert e's row of the gate, in an order that does not depend on their number. The
 // last block of these tokens chooses.
 template <typename T, bool aligned>
-__global__ void __launch_bounds__(32 * warps) multiply_and_choose(RouterProduct p, RoutingArguments a) {
+__global__ void __launch_bounds__(32 * warps)
+    multiply_and_choose(RouterProduct p, RouterArguments r, RoutingArguments a) {
   const int expert = block_index().x, first = block_index().y * warps, tokens = a.tokens - first;
   const T* const x = static_cast<const T*>(p.x) + static_cast<int64_t>(first) * p.k;
   float sums[warps] = {};
   for (int at = chunk_size * thread_index(); at < p.k; at += chunk_size * block_threads()) {
     const Chunk weights = load_chunk<aligned>(p.gate + static_cast<int64_t>(expert) * p.k, at, p.k);
-    for (int t = 0; t < warps; ++t) {
-      if (t >= tokens) break;
+    for (int t = 0; t < warps && t < tokens; ++t) {
       const Chunk inputs = load_chunk<aligned>(x + static_cast<int64_t>(t) * p.k, at, p.k);
       for (int i = 0; i < chunk_size; ++i) sums[t] += inputs.values[i] * weights.values[i];
     }
@@ -153,8 +152,7 @@ __global__ void __launch_bounds__(32 * warps) multiply_and_choose(RouterProduct 
   }
   if (!is_last_to_arrive(p.arrivals + block_index().y, a.all_experts, arrived)) return;
   memory_fence();
-  if (warp_index() < tokens)
-    choose_for(a, first + warp_index(), memory + warp_index() * (a.all_experts + a.router.groups));
+  if (warp_index() < tokens) choose(r, a, first + warp_index(), memory);
 }
 
 // One block per expert of this rank: it counts the choices of smaller ones, then numbers its own in the order of tokens.
@@ -238,17 +236,18 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
 
 }  // namespace
 
-void route_tokens(Stream stream, const RouterProduct& p, const RoutingArguments& a) {
-  const int floats = warps * (a.all_experts + a.router.groups), tiles = (a.tokens + warps - 1) / warps;
+void route_tokens(Stream stream, const RouterProduct& p, const RouterArguments& r,
+                  const RoutingArguments& a) {
+  const int floats = warps * (a.all_experts + r.groups), tiles = (a.tokens + warps - 1) / warps;
   if (p.x)
     with_element_type(p.dtype, [&](auto element) {
       with_alignment(vectors_fit(p.k, p.x, p.gate), [&](auto aligned) {
         launch(multiply_and_choose<decltype(element), aligned.value>, {a.all_experts, tiles}, 32 * warps,
-               sizeof(float) * static_cast<size_t>(1 + floats), stream, p, a);
+               sizeof(float) * static_cast<size_t>(1 + floats), stream, p, r, a);
       });
     });
   else
-    launch(choose_experts, {tiles}, 32 * warps, sizeof(float) * static_cast<size_t>(floats), stream, a);
+    launch(choose_experts, {tiles}, 32 * warps, sizeof(float) * static_cast<size_t>(floats), stream, r, a);
   launch(order_rows, {a.experts}, order_threads, order_threads / 32 * sizeof(int), stream, a);
 }
 
