@@ -31,7 +31,7 @@ __device__ bool precedes(const Scored& a, const Scored& b) {
 template <typename F>
 __device__ Scored last_of_best(int kept, const float* scores, int count, F learn) {
   Scored last{INFINITY, -1};
-  for (int round = 0; round < kept; ++round) {
+  DEVICE_ROLLED for (int round = 0; round < kept; ++round) {
     Scored best{-INFINITY, INT_MAX};
     for (int i = lane_index(); i < count; i += 32) {
       const Scored found{scores[i], i};
@@ -79,7 +79,7 @@ class Scores {
 __device__ void keep_best_groups(const RouterArguments& r, float* ranks, float* scores, int experts) {
   const int size = experts / r.groups;
   synchronize_warp();
-  for (int g = lane_index(); g < r.groups; g += 32) {
+  DEVICE_ROLLED for (int g = lane_index(); g < r.groups; g += 32) {
     float first = -INFINITY, second = -INFINITY;
     for (int e = g * size; e < (g + 1) * size; ++e) {
       second = fmaxf(second, fminf(first, ranks[e]));
@@ -89,8 +89,8 @@ __device__ void keep_best_groups(const RouterArguments& r, float* ranks, float* 
   }
   synchronize_warp();
   const Scored last = last_of_best(r.kept_groups, scores, r.groups, [](int) {});
-  for (int e = lane_index(); e < experts; e += 32)
-    if (precedes(last, {scores[e / size], e / size})) ranks[e] = -INFINITY;
+  DEVICE_ROLLED for (int e = lane_index(); e < experts;
+                     e += 32) if (precedes(last, {scores[e / size], e / size})) ranks[e] = -INFINITY;
 }
 
 // One warp per token writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
@@ -102,13 +102,13 @@ __device__ void choose(const RouterArguments& r, const RoutingArguments& a, int6
   int place = 0;
   if (!a.past_lengths || a.past_lengths[token] >= 0) {  // else a padding row
     const Scores scores(r, a.logits + token * a.all_experts, a.all_experts);
-    for (int e = lane_index(); e < a.all_experts; e += 32) ranks[e] = scores.rank(e);
+    DEVICE_ROLLED for (int e = lane_index(); e < a.all_experts; e += 32) ranks[e] = scores.rank(e);
     if (r.groups > 1) keep_best_groups(r, ranks, ranks + a.all_experts, a.all_experts);
     float sum = 0;
     const Scored last =
         last_of_best(r.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
     const float divisor = r.normalise ? sum + r.epsilon : 1.0f;
-    for (int base = 0; base < a.all_experts; base += 32) {
+    DEVICE_ROLLED for (int base = 0; base < a.all_experts; base += 32) {
       const int e = base + lane_index();
       const bool picked = e < a.all_experts && !precedes(last, {ranks[e], e});
       if (picked) atomic_add(a.counts + e, 1);
@@ -121,7 +121,7 @@ __device__ void choose(const RouterArguments& r, const RoutingArguments& a, int6
       places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * r.scale);
     }
   }
-  for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
+  DEVICE_ROLLED for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
 }
 
 __global__ void __launch_bounds__(32 * warps) choose_experts(RouterArguments r, RoutingArguments a) {
