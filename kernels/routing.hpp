@@ -8,7 +8,7 @@
 namespace maniple {
 
 enum class RouterScoring : uint8_t { softmax, sigmoid };
-// Of a group of experts: the largest c of its experts, or the sum of the two largest.
+// Of a group of experts: the largest c (see Router) among them, or the sum of the two largest.
 enum class GroupScore : uint8_t { max, top2 };
 
 // How a router chooses. An expert's score s is that of its logit l, in fp32: softmax over all experts, or sigmoid. The choice is by

@@ -124,7 +124,7 @@ __device__ void choose(const RouterArguments& r, const RoutingArguments& a, int6
   DEVICE_ROLLED for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
 }
 
-__global__ void __launch_bounds__(32 * warps) choose_experts(RouterArguments r, RoutingArguments a) {
+__global__ void __launch_bounds__(32 * warps, 5) choose_experts(RouterArguments r, RoutingArguments a) {
   const int token = block_index().x * warps + warp_index();
   if (token < a.tokens) choose(r, a, token, reinterpret_cast<float*>(shared_memory()));
 }
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(32 * warps) choose_experts(RouterArguments r, 
 // Block (e, i) multiplies the i-th `warps` tokens by expert e's row of the gate, in an order that does not depend on their number. The
 // last block of these tokens chooses.
 template <typename T, bool aligned>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(32 * warps, 5)
     multiply_and_choose(RouterProduct p, RouterArguments r, RoutingArguments a) {
   const int expert = block_index().x, first = block_index().y * warps, tokens = a.tokens - first;
   const T* const x = static_cast<const T*>(p.x) + static_cast<int64_t>(first) * p.k;
