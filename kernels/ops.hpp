@@ -14,6 +14,7 @@
 #include <kernels/tensor/device.hpp>
 #include <kernels/weight.hpp>
 
+#include <optional>
 #include <span>
 
 namespace maniple {
@@ -87,9 +88,15 @@ class Ops {
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
   // --- experts ---
-  // Chooses by fp32 logits [tokens, all experts]: the largest, by (logit descending, id ascending), of softmax weight over all
-  // experts; a NaN counts as -inf. Fills the routing and returns a bound of its rows: on a host their number.
+  // Chooses by fp32 logits [tokens, all experts], as the router says. Fills the routing and returns a bound of its rows: on a host
+  // their number.
   virtual int64_t route(ConstTensorView logits, const Router& router, Routing& routing) = 0;
+  // Widens x, multiplies it by the fp32 gate [all experts, columns of x] and routes, in one. Returns nothing and does nothing where
+  // the backend has no such kernel for so many tokens.
+  virtual std::optional<int64_t> matmul_route(ConstTensorView /*x*/, const Weight& /*gate*/,
+                                              const Router& /*router*/, Routing& /*routing*/) {
+    return {};
+  }
   // out[row] = activation(gate) * up of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
   // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.
   virtual void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,

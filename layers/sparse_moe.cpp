@@ -98,7 +98,8 @@ void SparseMoe::append_parameters(Parameters& parameters) {
   }
 }
 
-TensorView SparseMoe::logits(ConstTensorView x, ForwardContext& context) const {
+int64_t SparseMoe::route(ConstTensorView x, Routing& routing, ForwardContext& context) const {
+  if (const auto rows = context.ops.matmul_route(x, gate_.matrix, router_, routing)) return *rows;
   const TensorView logits = context.workspace.take(DType::fp32, {x.shape[0], all_experts_});
   if (x.dtype != DType::fp32) {
     const TensorView wide = context.workspace.take(DType::fp32, x.shape);
@@ -106,7 +107,7 @@ TensorView SparseMoe::logits(ConstTensorView x, ForwardContext& context) const {
     x = wide;
   }
   context.ops.matmul(x, gate_.matrix, {}, logits);
-  return logits;
+  return context.ops.route(logits, router_, routing);
 }
 
 Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {
@@ -139,7 +140,7 @@ TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const 
   const TensorView sum = context.workspace.take_sum(DType::fp32, x.shape);
   const Workspace::Scope scope(context.workspace);
   Routing routing = routing_of(x.shape[0], context);
-  const int64_t rows = ops.route(logits(x, context), router_, routing);
+  const int64_t rows = route(x, routing, context);
   const TensorView inner = context.workspace.take(context.activation, {rows, width_});
   const TensorView outputs = context.workspace.take(DType::fp32, {rows, x.shape[1]});
   ops.grouped_matmul_gate_mul(GateActivation::silu, x, routing, gate_up_weights_, inner);

@@ -30,7 +30,8 @@ class SparseMoe {
 
  private:
   Routing routing_of(int64_t tokens, ForwardContext& context) const;
-  TensorView logits(ConstTensorView x, ForwardContext& context) const;
+  // Returns a bound of the routing's rows.
+  int64_t route(ConstTensorView x, Routing& routing, ForwardContext& context) const;
   ConstTensorView row_maxima(ConstTensorView inner, ForwardContext& context) const;
 
   int64_t all_experts_;

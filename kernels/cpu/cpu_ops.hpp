@@ -67,7 +67,7 @@ class CpuOps : public HostOps {
   } rounded_;
   std::vector<RowBlock> row_blocks_;  // of one grouped product
   std::vector<reference::Choice> choices_;
-  std::vector<float> shares_;
+  std::vector<float> router_rows_;
   std::vector<FilterScratch> filter_scratch_;  // one per thread
 };
 

@@ -146,11 +146,10 @@ void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView 
 
 int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
   const int64_t tokens = logits.shape[0], experts = logits.shape[1];
-  require(
-      logits.dtype == DType::fp32 && router.per_token <= experts && routing.counts.shape == Shape{experts},
-      "route: fp32 logits of all experts");
+  require(logits.dtype == DType::fp32 && router.suits(experts) && routing.counts.shape == Shape{experts},
+          "route: fp32 logits of all experts");
   choices_.resize(static_cast<size_t>(tokens * router.per_token));
-  shares_.resize(static_cast<size_t>(tokens * experts));
+  router_rows_.resize(static_cast<size_t>(2 * tokens * experts));
   constexpr int64_t grain = 1 << 12;  // logits
   pool_->parallel_ranges(tokens, std::max<int64_t>(1, grain / experts), [&](IndexRange range) {
     for (int64_t token = range.begin; token < range.end; ++token) {
@@ -160,10 +159,12 @@ int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& rou
         reference::choose_nobody(mine);
         continue;
       }
-      const float* const row = logits.as<float>() + token * experts;
-      float* const shares = shares_.data() + token * experts;
-      path_.sampling.shares(row, experts, 1.0f, path_.sampling.maximum(row, experts), shares);
-      reference::choose_experts(row, shares, experts, router.normalise, mine);
+      const auto width = static_cast<size_t>(experts);
+      float* const scratch = router_rows_.data() + 2 * token * experts;
+      const reference::RouterRow row{{scratch, width}, {scratch + width, width}};
+      reference::prepare_choice(router, logits.as<float>() + token * experts, row);
+      path_.sampling.shares(row.powers.data(), experts, 1.0f, 0.0f, row.powers.data());
+      reference::choose_experts(router, row, mine);
     }
   });
   return reference::order_by_expert(choices_, tokens, routing);

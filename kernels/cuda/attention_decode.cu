@@ -207,7 +207,7 @@ class Decode {
     synchronize_block();  // the sums and the queries have been read
     fetch_tiles<Tiles::ahead, Tiles::depth - 1>(next);
     if (!arrives) return;
-    if (is_last_to_arrive(part)) combine(part);
+    if (is_last_of_sequence(part)) combine(part);
     synchronize_block();  // the part has been read
   }
 
@@ -353,7 +353,7 @@ class Decode {
     *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row * dims + v % vectors * 4) = rounded;
   }
   // Whether this part is the last of those that share rows of a sequence. After a fence and a barrier. The counter returns to zero.
-  __device__ bool is_last_to_arrive(const Part& part) {
+  __device__ bool is_last_of_sequence(const Part& part) {
     if (thread_index() == 0) {
       int32_t* const arrivals =
           &workspace_.counters[1 + static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];

@@ -53,12 +53,12 @@ struct RoundArguments {
   float* input_scales;  // [rows], of per_group with bytes [groups, rows]; else not of none and per_group
   int rows;
   int columns;
-  // Of experts: rows are those from first_row on, as far as offsets say that there are any.
+  int64_t first_row = 0;  // of x, of x_rows and of maxima
+  // Of experts: as many rows as offsets say that there are.
   const int32_t* offsets = nullptr;  // [experts + 1]
   const int32_t* x_rows = nullptr;
   const CodeMatrix* experts = nullptr;
   int expert_count = 0;
-  int64_t first_row = 0;
 };
 void round_inputs(device::Stream stream, const RoundArguments& arguments);
 

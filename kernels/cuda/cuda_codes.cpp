@@ -156,33 +156,30 @@ TensorView CudaOps::scratch(IndexRange bytes, DType dtype, const Shape& shape) {
 // Some rows of x as codes into out, [rows, stride], their scales into the scratch memory.
 RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                                     IndexRange rows, TensorView out) {
-  RoundArguments a{};
-  a.dtype = x.dtype;
-  a.x = x.data;
-  a.rule = static_cast<InputRounding>(weight.activation);
-  a.e4m3 = weight.format == WeightFormat::fp8;
-  a.group = narrow(std::max<int64_t>(weight.group, 1));
-  a.input_scale = weight.input_scale;
-  if (weight.activation == ActivationRule::per_token && !row_maxima.empty()) {
-    a.maxima = row_maxima.as<float>();
-    a.ranks = narrow(row_maxima.shape[0]);
-    a.maxima_rows = row_maxima.shape[1];
-  }
-  a.out = out.data;
-  a.stride = narrow(out.shape[1]);
-  a.input_scales = scratch(scales_part, DType::fp32, {rows.size()}).as<float>();
-  a.rows = narrow(rows.size());
-  a.columns = narrow(weight.columns);
-  a.first_row = rows.begin;
-  return a;
+  const bool given = weight.activation == ActivationRule::per_token && !row_maxima.empty();
+  return {x.dtype,
+          x.data,
+          static_cast<InputRounding>(weight.activation),
+          weight.format == WeightFormat::fp8,
+          narrow(std::max<int64_t>(weight.group, 1)),
+          weight.input_scale,
+          given ? row_maxima.as<float>() : nullptr,
+          given ? narrow(row_maxima.shape[0]) : 0,
+          given ? row_maxima.shape[1] : 0,
+          out.data,
+          narrow(out.shape[1]),
+          scratch(scales_part, DType::fp32, {rows.size()}).as<float>(),
+          narrow(rows.size()),
+          narrow(weight.columns),
+          rows.begin};
 }
 
-// Some rows of x as the weight takes them, [rows, stride]: x itself, or what is made of it in the scratch memory.
+// Some rows of x as the weight takes them, [rows, stride]: x itself, or what is made of it in a part of the scratch memory.
 ConstTensorView CudaOps::rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
-                                        IndexRange rows, int64_t stride) {
+                                        IndexRange rows, int64_t stride, IndexRange memory) {
   const ConstTensorView part = x.rows(rows.begin, rows.size());
   if (takes_as_they_are(weight, part, stride)) return part;
-  const TensorView out = scratch(inputs_part, x.dtype, {rows.size(), stride});
+  const TensorView out = scratch(memory, x.dtype, {rows.size(), stride});
   round_inputs(stream_, rounding_of(x, weight, row_maxima, rows, out));
   return out;
 }
@@ -197,7 +194,7 @@ bool CudaOps::multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight
                                          TensorView out, ConstTensorView row_maxima, bool gated) {
   const int64_t m = x.shape[0], stride = padded(weight.columns);
   if (m > max_skinny_rows || x.dtype == DType::fp32) return false;
-  const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {0, m}, stride);
+  const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {0, m}, stride, inputs_part);
   return dequant_gemm(stream_,
                       {{x.dtype, out.dtype, inputs.data, nullptr, nullptr, out.data, narrow(m),
                         narrow(weight.rows), narrow(stride), gated},
@@ -275,7 +272,8 @@ void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTenso
   const FinishArguments finish = finish_of(weight, bias);
   for (int64_t row = 0; row < x.shape[0]; row += panels.rows) {
     const int64_t rows = std::min(panels.rows, x.shape[0] - row);
-    const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {row, row + rows}, weight.columns);
+    const ConstTensorView inputs =
+        rounded_inputs(x, weight, row_maxima, {row, row + rows}, weight.columns, inputs_part);
     for (int64_t column = 0; column < weight.rows; column += panels.columns) {
       const int64_t columns = std::min(panels.columns, weight.rows - column);
       const TensorView panel = scratch(panel_part, x.dtype, {columns, weight.columns}),
@@ -295,23 +293,27 @@ const CodeMatrix* CudaOps::codes_of(std::span<const Weight* const> weights) {
   return reinterpret_cast<const CodeMatrix*>(table_of(std::as_bytes(std::span(codes))));
 }
 
-// Inputs that are rounded have a row for each of out, as many rows at a time as fit the scratch memory.
+// Inputs that are rounded: each token once, where all experts round alike; else a row for each of out, as many at a time as fit the
+// scratch memory.
 void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
                                      std::span<const Weight* const> weights, TensorView out, bool gated,
                                      ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   const int64_t all = out.shape[0], stride = padded(first.columns);
   const CodeMatrix* const codes = codes_of(weights);
-  const bool as_they_are = takes_as_they_are(first, x, stride);
   constexpr IndexRange inputs{0, scales_part.begin};
-  const int64_t at_a_time = as_they_are
-                                ? all
-                                : std::min(inputs.size() / (stride * static_cast<int64_t>(size_of(x.dtype))),
-                                           scales_part.size() / 4);
+  const int64_t fitting =
+      std::min(inputs.size() / (stride * static_cast<int64_t>(size_of(x.dtype))), scales_part.size() / 4);
+  bool ready = takes_as_they_are(first, x, stride);
+  if (!ready && x_rows && first.activation != ActivationRule::fixed && x.shape[0] <= fitting) {
+    x = rounded_inputs(x, first, row_maxima, {0, x.shape[0]}, stride, inputs);
+    ready = true;
+  }
+  const int64_t at_a_time = ready ? all : fitting;
   for (int64_t row = 0; row < all; row += at_a_time) {
     const IndexRange rows{row, std::min(all, row + at_a_time)};
     const void* from = x.data;
-    if (!as_they_are) {
+    if (!ready) {
       const TensorView rounded = scratch(inputs, x.dtype, {rows.size(), stride});
       RoundArguments rounding = rounding_of(x, first, row_maxima, rows, rounded);
       rounding.offsets = routing.offsets.as<int32_t>();
@@ -321,25 +323,12 @@ void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, c
       round_inputs(stream_, rounding);
       from = rounded.data;
     }
-    GroupedArguments a{.dtype = x.dtype,
-                       .out_type = out.dtype,
-                       .x = from,
-                       .x_rows = as_they_are ? x_rows : nullptr,
-                       .offsets = routing.offsets.as<int32_t>(),
-                       .weights = nullptr,
-                       .out = out.data,
-                       .experts = narrow(routing.experts.size()),
-                       .most_rows = rows.size(),
-                       .n = narrow(first.rows),
-                       .k = narrow(stride),
-                       .width = narrow(out.shape[1]),
-                       .gated = gated,
-                       .aligned = true};
-    a.bits = bits_of(first.format);
-    a.codes = codes;
-    if (scales_rows(first)) a.input_scales = scratch(scales_part, DType::fp32, {1}).as<float>();
-    a.first_row = row;
-    grouped_product(stream_, a);
+    const float* const scales =
+        scales_rows(first) ? scratch(scales_part, DType::fp32, {1}).as<float>() : nullptr;
+    grouped_product(
+        stream_, {x.dtype, out.dtype, from, ready ? x_rows : nullptr, routing.offsets.as<int32_t>(), nullptr,
+                  out.data, narrow(routing.experts.size()), rows.size(), narrow(first.rows), narrow(stride),
+                  narrow(out.shape[1]), gated, true, bits_of(first.format), codes, scales, row});
   }
 }
 

@@ -2,25 +2,52 @@
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/narrow.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
 
 #include <algorithm>
 #include <vector>
 
 namespace maniple::cuda {
 
-int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
-  const int64_t tokens = logits.shape[0], all = logits.shape[1];
-  require(logits.dtype == DType::fp32 && router.per_token <= all && routing.counts.shape == Shape{all} &&
-              routing.chosen.shape == Shape{tokens, Routing::experts_a_token(router, routing.experts)},
-          "route: fp32 logits of all experts");
-  route_tokens(
-      stream_,
-      {logits.as<float>(), routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
-       narrow(tokens), narrow(all), narrow(router.per_token), router.normalise, narrow(routing.experts.begin),
-       narrow(routing.experts.size()), narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(),
-       routing.weights.as<float>(), routing.offsets.as<int32_t>(), routing.chosen.as<int32_t>(),
-       routing.places.as<int32_t>(), routing.counts.as<int32_t>()});
+namespace {
+
+// Returns the bound of the rows.
+int64_t route_rows(device::Stream stream, const Router& router, const Routing& routing, const float* logits,
+                   const RouterProduct& product = {}) {
+  const int64_t tokens = routing.chosen.shape[0], all = routing.counts.shape[0];
+  require(router.suits(all) && routing.chosen.shape[1] == Routing::experts_a_token(router, routing.experts),
+          "route: a router of so many experts");
+  const auto floats = [](ConstTensorView view) { return view.empty() ? nullptr : view.as<float>(); };
+  route_tokens(stream, product,
+               {narrow(router.per_token), router.normalise, router.scoring == RouterScoring::sigmoid,
+                router.group_score == GroupScore::top2, narrow(router.groups), narrow(router.kept_groups),
+                router.epsilon, router.scale, floats(router.bias), floats(router.logit_bias)},
+               {logits, routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
+                narrow(tokens), narrow(all), narrow(routing.experts.begin), narrow(routing.experts.size()),
+                narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(), routing.weights.as<float>(),
+                routing.offsets.as<int32_t>(), routing.chosen.as<int32_t>(), routing.places.as<int32_t>(),
+                routing.counts.as<int32_t>()});
   return routing.tokens.shape[0];
+}
+
+}  // namespace
+
+int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
+  const Shape whole{routing.chosen.shape[0], routing.counts.shape[0]};
+  require(logits.dtype == DType::fp32 && logits.shape == whole, "route: fp32 logits of all experts");
+  return route_rows(stream_, router, routing, logits.as<float>());
+}
+
+std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
+                                             Routing& routing) {
+  require(x.shape == Shape{routing.chosen.shape[0], gate.columns} && gate.dtype == DType::fp32 &&
+              gate.rows == routing.counts.shape[0],
+          "matmul_route: an fp32 gate of all experts");
+  if (x.shape[0] > max_skinny_rows || x.shape[0] * gate.rows > skinny_partial_floats) return {};
+  float* const logits = skinny_partials_.view().as<float>();
+  return route_rows(stream_, router, routing, logits,
+                    {x.dtype, x.data, gate.packed.view().as<float>(), narrow(gate.columns), logits,
+                     skinny_arrivals_.view().as<int32_t>()});
 }
 
 // Captured graphs hold a table's address, so it stays.

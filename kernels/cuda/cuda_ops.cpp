@@ -120,15 +120,9 @@ void CudaOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon,
   require(x.shape.rank() == 2 && out.shape == x.shape && out.dtype == x.dtype && is_activation(x.dtype) &&
               weight.shape == Shape{x.shape[1]},
           "shapes of an rms norm");
-  NormArguments arguments{};
-  arguments.dtype = arguments.delta_type = x.dtype;
-  arguments.x = const_cast<std::byte*>(x.data);  // written only where there is a delta
-  arguments.weight = weight.as<float>();
-  arguments.epsilon = epsilon;
-  arguments.out = out.data;
-  arguments.rows = narrow(x.shape[0]);
-  arguments.width = narrow(x.shape[1]);
-  norm_rows(stream_, arguments);
+  void* const read_only = const_cast<std::byte*>(x.data);  // written only where there is a delta
+  norm_rows(stream_, {x.dtype, read_only, nullptr, x.dtype, weight.as<float>(), epsilon, out.data,
+                      narrow(x.shape[0]), narrow(x.shape[1])});
 }
 
 void CudaOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,

@@ -29,6 +29,9 @@ class CudaOps : public Ops {
   bool matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                        ConstTensorView bias, TensorView out) override;
 
+  std::optional<int64_t> matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
+                                      Routing& routing) override;
+
   void prepare_attention(const AttentionCall& call) override;
 
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
@@ -67,7 +70,7 @@ class CudaOps : public Ops {
   RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                              IndexRange rows, TensorView out);
   ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
-                                 IndexRange rows, int64_t stride);
+                                 IndexRange rows, int64_t stride, IndexRange memory);
   FinishArguments finish_of(const Weight& weight, ConstTensorView bias);
   void embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out);
   // Memory of scratch_ from a number of bytes on, up to another.

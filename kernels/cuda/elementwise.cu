@@ -71,13 +71,8 @@ __global__ void __launch_bounds__(flat_threads)
   store_chunk<aligned>(x + row * width, at, width, sum);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(flat_threads) round_element(const float* x, T* out, int count) {
-  if (flat_index() < count) out[flat_index()] = static_cast<T>(x[flat_index()]);
-}
-
-template <typename T, bool aligned>
-__global__ void __launch_bounds__(flat_threads) widen_chunk(const T* x, float* out, int64_t count) {
+template <typename From, typename To, bool aligned>
+__global__ void __launch_bounds__(flat_threads) convert_chunk(const From* x, To* out, int64_t count) {
   const int64_t at = flat_index() * chunk_size;
   if (at < count) store_chunk<aligned>(out, at, count, load_chunk<aligned>(x, at, count));
 }
@@ -108,6 +103,14 @@ void launch_add(Stream stream, const void* a, const void* b, void* out, int64_t 
   with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
     launch(add_chunk<T, Delta, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
            static_cast<const Delta*>(b), static_cast<T*>(out), count);
+  });
+}
+
+template <typename From, typename To>
+void convert(Stream stream, const From* x, To* out, int64_t count) {
+  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
+  with_alignment(vectors_fit(count, x, out), [&](auto aligned) {
+    launch(convert_chunk<From, To, aligned.value>, flat.grid, flat.threads, 0, stream, x, out, count);
   });
 }
 
@@ -156,22 +159,11 @@ void add_bias(Stream stream, DType dtype, void* x, const float* bias, int64_t ro
 }
 
 void round_to(Stream stream, DType dtype, const float* x, void* out, int count) {
-  const FlatGrid flat = flat_grid(count);
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
-    launch(round_element<T>, flat.grid, flat.threads, 0, stream, x, static_cast<T*>(out), count);
-  });
+  with_element_type(dtype, [&](auto to) { convert(stream, x, static_cast<decltype(to)*>(out), count); });
 }
 
 void widen(Stream stream, DType dtype, const void* x, float* out, int64_t count) {
-  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
-    with_alignment(vectors_fit(count, x, out), [&](auto aligned) {
-      launch(widen_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(x), out,
-             count);
-    });
-  });
+  with_element_type(dtype, [&](auto t) { convert(stream, static_cast<const decltype(t)*>(x), out, count); });
 }
 
 void gather_rows(Stream stream, const int32_t* ids, int64_t first, int64_t table_rows, const void* table,

@@ -1,3 +1,5 @@
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/reductions.hpp>
 
@@ -11,83 +13,146 @@ using namespace device;
 
 namespace {
 
-constexpr int warps = 4;
+constexpr int warps = 8;  // of a block that chooses: one for each of its tokens
 constexpr int order_threads = 256;
 constexpr int combine_threads = 128;
 
-// NaN counts as -inf in the choice; the weights are then NaN, as for a largest logit that is infinite. -0 becomes +0, because equal logits are ordered by id.
-__device__ float router_logit(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
+__device__ float or_lowest(float score) { return std::isnan(score) ? -INFINITY : score; }
 
 struct Scored {
-  float logit;
-  int expert;
+  float score;
+  int place;
 };
 __device__ bool precedes(const Scored& a, const Scored& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
+  return a.score > b.score || (a.score == b.score && a.place < b.place);
 }
 
-// What the lanes of a warp know of a token's choices, best first, in shared memory.
-struct Picks {
-  int* experts;
-  float* weights;
-};
-
-// One warp per token: in each round it finds the best expert after the one before. A round reads all logits again, from L1.
-__device__ float choose(const RoutingArguments& a, const float* logits, const Picks& picks) {
-  const int lane = lane_index();
-  float largest = -INFINITY, total = 0;
-  for (int e = lane; e < a.all_experts; e += 32) largest = fmaxf(largest, router_logit(logits[e]));
-  largest = warp_maximum(largest);
-  const auto share = [&](float logit) { return logit == largest ? 1.0f : expf(logit - largest); };
-  for (int e = lane; e < a.all_experts; e += 32)
-    total += std::isnan(logits[e]) || std::isinf(largest) ? NAN : share(router_logit(logits[e]));
-  total = warp_sum(total);
-
-  float sum = 0;
+// The last of the best `kept` of some scores, none of which is NaN. All lanes of a warp call it and learn the places, best first.
+template <typename F>
+__device__ Scored last_of_best(int kept, const float* scores, int count, F learn) {
   Scored last{INFINITY, -1};
-  for (int pick = 0; pick < a.per_token; ++pick) {
+  DEVICE_ROLLED for (int round = 0; round < kept; ++round) {
     Scored best{-INFINITY, INT_MAX};
-    for (int e = lane; e < a.all_experts; e += 32) {
-      const Scored found{router_logit(logits[e]), e};
+    for (int i = lane_index(); i < count; i += 32) {
+      const Scored found{scores[i], i};
       if (precedes(last, found) && precedes(found, best)) best = found;
     }
     last = warp_reduce(best, [](const Scored& x, const Scored& y) { return precedes(x, y) ? x : y; });
-    const float weight = share(last.logit) / total;
-    sum += weight;
-    if (lane == 0) {
-      picks.experts[pick] = last.expert;
-      picks.weights[pick] = weight;
-    }
+    learn(last.place);
   }
-  return sum;
+  return last;
 }
 
-// Writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
-__global__ void __launch_bounds__(32 * warps) choose_experts(RoutingArguments a) {
-  const int token = block_index().x * warps + warp_index(), lane = lane_index();
-  if (token >= a.tokens) return;
-  int32_t *const chosen = a.chosen + static_cast<int64_t>(token) * a.most, *const places =
-                                                                               a.places +
-                                                                               static_cast<int64_t>(token) *
-                                                                                   a.most;
-  for (int i = lane; i < a.most; i += 32) chosen[i] = places[i] = -1;
-  if (a.past_lengths && a.past_lengths[token] < 0) return;  // a padding row
-
-  int* const experts = reinterpret_cast<int*>(shared_memory()) + 2 * warp_index() * a.per_token;
-  const Picks picks{experts, reinterpret_cast<float*>(experts + a.per_token)};
-  const float sum = choose(a, a.logits + static_cast<int64_t>(token) * a.all_experts, picks);
-  synchronize_warp();
-  const auto is_local = [&](int expert) { return a.first <= expert && expert < a.first + a.experts; };
-  for (int pick = lane; pick < a.per_token; pick += 32) {
-    const int expert = picks.experts[pick];
-    atomic_add(a.counts + expert, 1);
-    if (!is_local(expert)) continue;
-    int place = 0;
-    for (int i = 0; i < a.per_token; ++i) place += is_local(picks.experts[i]) && picks.experts[i] < expert;
-    const float weight = a.normalise ? picks.weights[pick] / sum : picks.weights[pick];
-    chosen[place] = expert - a.first;
-    places[place] = __builtin_bit_cast(int32_t, weight);
+// Of one token. All lanes of a warp make it.
+class Scores {
+ public:
+  __device__ Scores(const RouterArguments& r, const float* logits, int experts)
+      : router_(r), logits_(logits) {
+    for (int e = lane_index(); e < experts; e += 32) largest_ = fmaxf(largest_, or_lowest(logit(e)));
+    largest_ = warp_maximum(largest_);
+    for (int e = lane_index(); e < experts; e += 32)
+      total_ += std::isnan(logit(e)) || std::isinf(largest_) ? NAN : share(logit(e));
+    total_ = warp_sum(total_);
   }
+  __device__ float operator[](int expert) const {
+    const float of = or_lowest(logit(expert));
+    return router_.sigmoid ? 1.0f / (1.0f + expf(-of)) : share(of) / total_;
+  }
+  // What the choice is by.
+  __device__ float rank(int expert) const {
+    const bool in_order = !router_.sigmoid && !router_.bias && (router_.groups == 1 || !router_.top_two);
+    if (in_order || std::isnan(logit(expert))) return or_lowest(logit(expert));
+    return or_lowest((*this)[expert] + (router_.bias ? router_.bias[expert] : 0.0f));
+  }
+
+ private:
+  __device__ float logit(int expert) const {
+    return logits_[expert] + (router_.logit_bias ? router_.logit_bias[expert] : 0.0f);
+  }
+  __device__ float share(float of) const { return of == largest_ ? 1.0f : expf(of - largest_); }
+
+  const RouterArguments& router_;
+  const float* logits_;
+  float largest_ = -INFINITY, total_ = 0;
+};
+
+__device__ void keep_best_groups(const RouterArguments& r, float* ranks, float* scores, int experts) {
+  const int size = experts / r.groups;
+  synchronize_warp();
+  DEVICE_ROLLED for (int g = lane_index(); g < r.groups; g += 32) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int e = g * size; e < (g + 1) * size; ++e) {
+      second = fmaxf(second, fminf(first, ranks[e]));
+      first = fmaxf(first, ranks[e]);
+    }
+    scores[g] = or_lowest(r.top_two ? first + second : first);
+  }
+  synchronize_warp();
+  const Scored last = last_of_best(r.kept_groups, scores, r.groups, [](int) {});
+  DEVICE_ROLLED for (int e = lane_index(); e < experts;
+                     e += 32) if (precedes(last, {scores[e / size], e / size})) ranks[e] = -INFINITY;
+}
+
+// One warp per token writes the choices that this rank has, by ascending expert; the weight of each lies in `places` until its row is known.
+// memory: shared, all_experts + groups for each warp.
+__device__ void choose(const RouterArguments& r, const RoutingArguments& a, int64_t token, float* memory) {
+  float* const ranks = memory + warp_index() * (a.all_experts + r.groups);
+  int32_t* const chosen = a.chosen + token * a.most;
+  int32_t* const places = a.places + token * a.most;
+  int place = 0;
+  if (!a.past_lengths || a.past_lengths[token] >= 0) {  // else a padding row
+    const Scores scores(r, a.logits + token * a.all_experts, a.all_experts);
+    DEVICE_ROLLED for (int e = lane_index(); e < a.all_experts; e += 32) ranks[e] = scores.rank(e);
+    if (r.groups > 1) keep_best_groups(r, ranks, ranks + a.all_experts, a.all_experts);
+    float sum = 0;
+    const Scored last =
+        last_of_best(r.per_token, ranks, a.all_experts, [&](int expert) { sum += scores[expert]; });
+    const float divisor = r.normalise ? sum + r.epsilon : 1.0f;
+    DEVICE_ROLLED for (int base = 0; base < a.all_experts; base += 32) {
+      const int e = base + lane_index();
+      const bool picked = e < a.all_experts && !precedes(last, {ranks[e], e});
+      if (picked) atomic_add(a.counts + e, 1);
+      const bool local = picked && a.first <= e && e < a.first + a.experts;
+      const uint32_t locals = ballot(local);
+      const int mine = place + std::popcount(locals & ((1u << lane_index()) - 1));
+      place += std::popcount(locals);
+      if (!local) continue;
+      chosen[mine] = e - a.first;
+      places[mine] = __builtin_bit_cast(int32_t, divisor == 0 ? 0.0f : scores[e] / divisor * r.scale);
+    }
+  }
+  DEVICE_ROLLED for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
+}
+
+__global__ void __launch_bounds__(32 * warps, 5) choose_experts(RouterArguments r, RoutingArguments a) {
+  const int token = block_index().x * warps + warp_index();
+  if (token < a.tokens) choose(r, a, token, reinterpret_cast<float*>(shared_memory()));
+}
+
+// Block (e, i) multiplies the i-th `warps` tokens by expert e's row of the gate, in an order that does not depend on their number. The
+// last block of these tokens chooses.
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(32 * warps, 5)
+    multiply_and_choose(RouterProduct p, RouterArguments r, RoutingArguments a) {
+  const int expert = block_index().x, first = block_index().y * warps, tokens = a.tokens - first;
+  const T* const x = static_cast<const T*>(p.x) + static_cast<int64_t>(first) * p.k;
+  float sums[warps] = {};
+  for (int at = chunk_size * thread_index(); at < p.k; at += chunk_size * block_threads()) {
+    const Chunk weights = load_chunk<aligned>(p.gate + static_cast<int64_t>(expert) * p.k, at, p.k);
+    for (int t = 0; t < warps && t < tokens; ++t) {
+      const Chunk inputs = load_chunk<aligned>(x + static_cast<int64_t>(t) * p.k, at, p.k);
+      for (int i = 0; i < chunk_size; ++i) sums[t] += inputs.values[i] * weights.values[i];
+    }
+  }
+  int& arrived = *reinterpret_cast<int*>(shared_memory());
+  float* const memory = reinterpret_cast<float*>(shared_memory()) + 1;
+  for (int t = 0; t < warps && t < tokens; ++t) {
+    const float sum = block_sum(sums[t], memory);
+    if (thread_index() == 0) p.logits[static_cast<int64_t>(first + t) * a.all_experts + expert] = sum;
+  }
+  if (!is_last_to_arrive(p.arrivals + block_index().y, a.all_experts, arrived)) return;
+  memory_fence();
+  if (warp_index() < tokens) choose(r, a, first + warp_index(), memory);
 }
 
 // One block per expert of this rank: it counts the choices of smaller ones, then numbers its own in the order of tokens.
@@ -171,9 +236,18 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
 
 }  // namespace
 
-void route_tokens(Stream stream, const RoutingArguments& a) {
-  const size_t picks = 8 * static_cast<size_t>(a.per_token);
-  launch(choose_experts, {(a.tokens + warps - 1) / warps}, 32 * warps, warps * picks, stream, a);
+void route_tokens(Stream stream, const RouterProduct& p, const RouterArguments& r,
+                  const RoutingArguments& a) {
+  const int floats = warps * (a.all_experts + r.groups), tiles = (a.tokens + warps - 1) / warps;
+  if (p.x)
+    with_element_type(p.dtype, [&](auto element) {
+      with_alignment(vectors_fit(p.k, p.x, p.gate), [&](auto aligned) {
+        launch(multiply_and_choose<decltype(element), aligned.value>, {a.all_experts, tiles}, 32 * warps,
+               sizeof(float) * static_cast<size_t>(1 + floats), stream, p, r, a);
+      });
+    });
+  else
+    launch(choose_experts, {tiles}, 32 * warps, sizeof(float) * static_cast<size_t>(floats), stream, r, a);
   launch(order_rows, {a.experts}, order_threads, order_threads / 32 * sizeof(int), stream, a);
 }
 

@@ -9,13 +9,30 @@
 
 namespace maniple::cuda {
 
+// A router (kernels/routing.hpp).
+struct RouterArguments {
+  int per_token;
+  bool normalise;
+  bool sigmoid = false;  // else softmax
+  bool top_two = false;  // a group's score
+  int groups = 1, kept_groups = 1;
+  float epsilon = 0, scale = 1;
+  const float *bias = nullptr, *logit_bias = nullptr;  // [all_experts] or null
+};
+// Where logits come from: x widened to fp32, times the gate's rows. Without x they are there already.
+struct RouterProduct {
+  DType dtype = DType::fp32;    // of x
+  const void* x = nullptr;      // [tokens, k]
+  const float* gate = nullptr;  // [all_experts, k]
+  int k = 0;
+  float* logits = nullptr;      // those of RoutingArguments
+  int32_t* arrivals = nullptr;  // one for eight tokens; zero before the call, and left zero
+};
 struct RoutingArguments {
   const float* logits;          // [tokens, all_experts]
   const int32_t* past_lengths;  // [tokens] or null; a negative one: the token chooses nobody
   int tokens;
   int all_experts;
-  int per_token;
-  bool normalise;
   int first;            // expert of this rank
   int experts;          // of this rank
   int most;             // of them that a token chooses
@@ -26,7 +43,8 @@ struct RoutingArguments {
   int32_t* places;
   int32_t* counts;  // [all_experts]
 };
-void route_tokens(device::Stream stream, const RoutingArguments& arguments);
+void route_tokens(device::Stream stream, const RouterProduct& product, const RouterArguments& router,
+                  const RoutingArguments& arguments);
 
 struct GroupedArguments {
   DType dtype;                 // of x and weights
@@ -46,7 +64,7 @@ struct GroupedArguments {
   // Of weights of codes. The rows are first_row .. first_row + most_rows - 1; without x_rows x has only these.
   int bits = 0;                         // of a code; 0: elements
   const CodeMatrix* codes = nullptr;    // by expert, instead of weights
-  const float* input_scales = nullptr;  // of these rows
+  const float* input_scales = nullptr;  // by row of x
   int64_t first_row = 0;
 };
 // The order in which k is summed is fixed: a row's bits do not depend on the other rows. bf16 and fp16 run on tensor cores.

@@ -65,7 +65,7 @@ struct GroupedOperands {
   __device__ const CodeMatrix& codes() const { return work.finish.codes; }
   __device__ float finished(float sum, int row, int column) const {
     if constexpr (bits == 16) return sum;
-    return cuda::finished(work.finish, sum, work.first_row - a.first_row + row, column);
+    return cuda::finished(work.finish, sum, work.x_row[row], column);
   }
   __device__ const T* x(int row) const {
     return static_cast<const T*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArgum
   };
   const auto finish = [&](float sum, int row, int of_column) {
     if constexpr (bits < 16)
-      return finished(work.finish, sum, work.first_row - a.first_row + row, of_column);
+      return finished(work.finish, sum, work.x_row[row], of_column);
     else
       return sum;
   };

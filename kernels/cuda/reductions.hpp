@@ -53,4 +53,17 @@ __device__ inline int block_sum_before(int value, int* scratch, int& total) {
   return before;
 }
 
+// Whether this block is the last of `count` that add themselves to a counter, which then returns to zero. If so, and after a fence, it
+// sees what the others wrote before. All threads call it. before: shared, of nothing else while they use the answer.
+__device__ inline bool is_last_to_arrive(int32_t* arrivals, int count, int& before) {
+  device::memory_fence();
+  device::synchronize_block();
+  if (device::thread_index() == 0) {
+    before = device::atomic_add(arrivals, 1);
+    if (before == count - 1) *arrivals = 0;
+  }
+  device::synchronize_block();
+  return before == count - 1;
+}
+
 }  // namespace maniple::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <kernels/cuda/product_tiles.hpp>
+#include <kernels/cuda/reductions.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ class SkinnyProduct {
       if (product_.column_of(column) < a_.n)
         *partial(device::block_index().y, row, column) = Product::sum_of_warps(row, column);
     }
-    if (!is_last_to_arrive()) return;
+    int& before = *reinterpret_cast<int*>(device::shared_memory() + shared_bytes - sizeof(int));
+    if (!is_last_to_arrive(workspace_.arrivals + device::block_index().x, slices, before)) return;
     device::memory_fence();
     write_results([&](int row, int column) {
       float sum = 0;
@@ -56,20 +58,6 @@ class SkinnyProduct {
     product_.write(a_.out, a_.out_type, [&](int row, int column) {
       return operands_.finished(sum_of(row, column), row, product_.column_of(column));
     });
-  }
-
-  // Whether this block is the last of the slices of these columns. The counter returns to zero.
-  __device__ bool is_last_to_arrive() const {
-    int& before = *reinterpret_cast<int*>(device::shared_memory() + shared_bytes - sizeof(int));
-    device::memory_fence();
-    device::synchronize_block();
-    if (device::thread_index() == 0) {
-      int32_t* const arrivals = workspace_.arrivals + device::block_index().x;
-      before = device::atomic_add(arrivals, 1);
-      if (before == device::grid_size().y - 1) *arrivals = 0;
-    }
-    device::synchronize_block();
-    return before == device::grid_size().y - 1;
   }
 
   const SkinnyGemmArguments& a_;

@@ -12,8 +12,10 @@ using reference::Floats;
 
 int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
   const int64_t tokens = logits.shape[0], experts = logits.shape[1];
+  require(router.suits(experts), "route: a router of so many experts");
   std::vector<reference::Choice> choices(static_cast<size_t>(tokens * router.per_token));
-  Floats shares(static_cast<size_t>(experts));
+  Floats row_logits(static_cast<size_t>(experts)), powers(row_logits.size());
+  const reference::RouterRow row{row_logits, powers};
   for (int64_t token = 0; token < tokens; ++token) {
     const auto mine = std::span(choices).subspan(static_cast<size_t>(token * router.per_token),
                                                  static_cast<size_t>(router.per_token));
@@ -21,14 +23,9 @@ int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routin
       reference::choose_nobody(mine);
       continue;
     }
-    const float* const row = logits.as<float>() + token * experts;
-    float largest = reference::router_logit(row[0]);
-    for (int64_t e = 0; e < experts; ++e) largest = std::max(largest, reference::router_logit(row[e]));
-    for (int64_t e = 0; e < experts; ++e) {
-      const float logit = reference::router_logit(row[e]);
-      shares[static_cast<size_t>(e)] = logit == largest ? 1.0f : std::exp(logit - largest);
-    }
-    reference::choose_experts(row, shares.data(), experts, router.normalise, mine);
+    reference::prepare_choice(router, logits.as<float>() + token * experts, row);
+    for (float& power : powers) power = std::exp(power);
+    reference::choose_experts(router, row, mine);
   }
   return reference::order_by_expert(choices, tokens, routing);
 }

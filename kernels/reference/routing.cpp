@@ -3,34 +3,94 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
 namespace maniple::reference {
 
-float router_logit(float logit) { return logit == logit ? logit : -std::numeric_limits<float>::infinity(); }
+namespace {
 
-void choose_experts(const float* logits, const float* shares, int64_t experts, bool normalise,
-                    std::span<Choice> choices) {
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+float or_lowest(float score) { return score == score ? score : -infinity; }
+
+// The best places of scores, by (score descending, place ascending). No score is NaN.
+void best(std::span<const float> scores, std::span<Choice> choices) {
   size_t kept = 0;  // of choices, in order
-  for (int64_t expert = 0; expert < experts; ++expert) {
+  for (size_t place = 0; place < scores.size(); ++place) {
     const auto better = [&](const Choice& other) {
-      return router_logit(logits[expert]) > router_logit(logits[other.expert]);
+      return scores[place] > scores[static_cast<size_t>(other.expert)];
     };
     if (kept == choices.size() && !better(choices.back())) continue;
     kept = std::min(kept + 1, choices.size());
     size_t at = kept - 1;
     for (; at > 0 && better(choices[at - 1]); --at) choices[at] = choices[at - 1];
-    choices[at].expert = static_cast<int32_t>(expert);
+    choices[at].expert = static_cast<int32_t>(place);
   }
-  const bool lost = std::isinf(logits[choices[0].expert]) ||
-                    std::any_of(logits, logits + experts, [](float logit) { return std::isnan(logit); });
-  const float total =
-      lost ? std::numeric_limits<float>::quiet_NaN() : std::accumulate(shares, shares + experts, 0.0f);
+}
+
+float group_score(GroupScore kind, std::span<const float> group) {
+  float first = -infinity, second = -infinity;
+  for (const float score : group) {
+    second = std::max(second, std::min(first, score));
+    first = std::max(first, score);
+  }
+  return kind == GroupScore::max ? first : or_lowest(first + second);
+}
+
+void keep_best_groups(const Router& router, std::span<float> scores) {
+  const auto groups = static_cast<size_t>(router.groups), size = scores.size() / groups;
+  std::vector<float> of_groups;
+  for (size_t g = 0; g < groups; ++g)
+    of_groups.push_back(group_score(router.group_score, scores.subspan(g * size, size)));
+  std::vector<Choice> kept(static_cast<size_t>(router.kept_groups));
+  best(of_groups, kept);
+  for (size_t g = 0; g < groups; ++g)
+    if (std::ranges::find(kept, static_cast<int32_t>(g), &Choice::expert) == kept.end())
+      std::ranges::fill(scores.subspan(g * size, size), -infinity);
+}
+
+}  // namespace
+
+void prepare_choice(const Router& router, const float* logits, RouterRow row) {
+  std::copy_n(logits, row.logits.size(), row.logits.begin());
+  if (!router.logit_bias.empty())
+    std::ranges::transform(row.logits, std::span(router.logit_bias.as<float>(), row.logits.size()),
+                           row.logits.begin(), std::plus());
+  float largest = -infinity;
+  for (const float logit : row.logits) largest = std::max(largest, or_lowest(logit));
+  const bool sigmoid = router.scoring == RouterScoring::sigmoid;
+  for (size_t e = 0; e < row.logits.size(); ++e) {
+    const float logit = or_lowest(row.logits[e]);
+    row.powers[e] = sigmoid ? -std::abs(logit) : logit == largest ? 0.0f : logit - largest;
+  }
+}
+
+void choose_experts(const Router& router, RouterRow row, std::span<Choice> choices) {
+  const auto [logits, scores] = row;
+  if (router.scoring == RouterScoring::sigmoid) {
+    for (size_t e = 0; e < scores.size(); ++e)
+      scores[e] = (logits[e] >= 0 ? 1.0f : scores[e]) / (1.0f + scores[e]);
+  } else {
+    const bool lost = std::isinf(std::ranges::max(logits, {}, or_lowest)) ||
+                      std::ranges::any_of(logits, [](float logit) { return std::isnan(logit); });
+    const float total =
+        lost ? std::numeric_limits<float>::quiet_NaN() : std::accumulate(scores.begin(), scores.end(), 0.0f);
+    for (float& score : scores) score /= total;
+  }
+  if (!router.chooses_by_logits())
+    for (size_t e = 0; e < logits.size(); ++e)
+      if (!std::isnan(logits[e]))
+        logits[e] = scores[e] + (router.bias.empty() ? 0.0f : router.bias.as<float>()[e]);
+  std::ranges::transform(logits, logits.begin(), or_lowest);
+  if (router.groups > 1) keep_best_groups(router, logits);
+  best(logits, choices);
+
   float sum = 0;
-  for (Choice& choice : choices) sum += choice.weight = shares[choice.expert] / total;
-  if (normalise)
-    for (Choice& choice : choices) choice.weight /= sum;
+  for (Choice& choice : choices) sum += choice.weight = scores[static_cast<size_t>(choice.expert)];
+  const float divisor = router.normalise ? sum + router.epsilon : 1.0f;
+  for (Choice& choice : choices) choice.weight = divisor == 0 ? 0.0f : choice.weight / divisor * router.scale;
 }
 
 void choose_nobody(std::span<Choice> choices) { std::ranges::fill(choices, Choice{.expert = -1}); }

@@ -10,11 +10,14 @@ struct Choice {
   float weight = 0;
 };
 
-// A NaN among logits counts as -inf in the choice. The weights of a token with NaN, or whose largest logit is infinite, are NaN.
-float router_logit(float logit);
-// One token. shares: exp(logit - largest logit) of all experts. choices: as many as the router wants, best first.
-void choose_experts(const float* logits, const float* shares, int64_t experts, bool normalise,
-                    std::span<Choice> choices);
+// A token on its way from logits to choices, of all experts. Between the two steps the backend raises e to the powers.
+struct RouterRow {
+  std::span<float> logits;  // with the router's bias
+  std::span<float> powers;  // none above 0
+};
+void prepare_choice(const Router& router, const float* logits, RouterRow row);
+// choices: as many as the router wants, best first. Overwrites the row.
+void choose_experts(const Router& router, RouterRow row, std::span<Choice> choices);
 // The choices of a padding row.
 void choose_nobody(std::span<Choice> choices);
 // Fills the routing, and its counters, from the choices of all tokens. Returns the rows.

@@ -96,11 +96,12 @@ std::unique_ptr<Graph> EmulatedDevice::capture(const std::function<void()>&) {
 
 namespace {
 
-// Replaces the library by plain loops.
+// Replaces the library by plain loops. A product counts as one launch.
 class PlainGemm : public cuda::Gemm {
  public:
   void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
                 TensorView out, cuda::BlockScales scales) override {
+    ++stream->launches;
     const Reach reach(*stream->memory);
     if (size_of(x.dtype) == 1) return testing::multiply_codes(x, weight, scales.x, scales.weight, out);
     const int64_t m = x.shape[0], n = weight.shape[0], k = x.shape[1];
@@ -116,22 +117,11 @@ class PlainGemm : public cuda::Gemm {
   }
 };
 
-// Owns the order in which its kernels run.
-class EmulatedOps : public cuda::CudaOps {
- public:
-  EmulatedOps(EmulatedDevice& device, std::unique_ptr<Order> order)
-      : CudaOps(device, order.get(), std::make_unique<PlainGemm>()), order_(std::move(order)) {}
-
- private:
-  std::unique_ptr<Order> order_;
-};
-
 }  // namespace
 
 Backend emulated_cuda_backend(uint64_t seed) {
-  auto device = std::make_unique<EmulatedDevice>();
-  auto order = std::make_unique<Order>(Order{seed, 0, device.get()});
-  auto ops = std::make_unique<EmulatedOps>(*device, std::move(order));
+  auto device = std::make_unique<EmulatedDevice>(seed);
+  auto ops = std::make_unique<cuda::CudaOps>(*device, &device->stream(), std::make_unique<PlainGemm>());
   return {std::move(device), std::move(ops)};
 }
 

@@ -13,8 +13,11 @@ namespace maniple::emulation {
 // Within a launch, code that runs past the end of an allocation faults.
 class EmulatedDevice : public Device, public DeviceMemory {
  public:
+  // seed: the first of the orders in which threads run.
+  explicit EmulatedDevice(uint64_t seed = 1) : order_{seed, 0, this} {}
   ~EmulatedDevice() override;
 
+  Order& stream() { return order_; }
   std::string description() const override { return "emulated cuda"; }
   bool shares_host_memory() const override { return false; }
   std::byte* allocate(size_t bytes) override;
@@ -33,10 +36,11 @@ class EmulatedDevice : public Device, public DeviceMemory {
   // Copies accept only memory of the device on its side, as on a GPU that cannot reach the host's.
   void require_mine(const std::byte* memory, size_t bytes) const;
 
+  Order order_;
   std::map<std::byte*, size_t> mappings_;  // first page, pages that hold data
 };
 
-// seed: the first of the orders in which threads run.
+// Its device is an EmulatedDevice.
 Backend emulated_cuda_backend(uint64_t seed);
 
 }  // namespace maniple::emulation

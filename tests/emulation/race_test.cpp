@@ -335,13 +335,11 @@ void filtered(Scene& scene) {
 }
 
 void experts(Scene& scene) {
-  constexpr int tokens = 300, all = 9, per_token = 3, local = 6, most = 3, width = 130;
+  constexpr int tokens = 300, all = 9, per_token = 3, local = 6, most = 3, width = 130, k = 72;
   cuda::RoutingArguments a{};
   a.logits = scene.floats(tokens * all);
   a.tokens = tokens;
   a.all_experts = all;
-  a.per_token = per_token;
-  a.normalise = true;
   a.first = 2;
   a.experts = local;
   a.most = most;
@@ -351,7 +349,19 @@ void experts(Scene& scene) {
   a.chosen = scene.room<int32_t>(tokens * most);
   a.places = scene.room<int32_t>(tokens * most);
   a.counts = scene.room<int32_t>(all);
-  cuda::route_tokens(scene.stream(), a);
+  cuda::RouterArguments router{per_token, true};
+  router.groups = 3;
+  router.kept_groups = 2;
+  router.top_two = true;
+  cuda::route_tokens(scene.stream(), {}, router, a);
+  constexpr int few = 19;
+  float* const few_logits = scene.room<float>(few * all);
+  a.logits = few_logits;
+  a.tokens = few;
+  cuda::route_tokens(scene.stream(),
+                     {DType::bf16, scene.elements(DType::bf16, few * k), scene.floats(all * k), k, few_logits,
+                      scene.room<int32_t>(3)},
+                     router, a);
   cuda::combine_rows(scene.stream(), {scene.floats(tokens * most * width), a.row_weights, a.chosen, a.places,
                                       scene.room<float>(tokens * width), 7, most, width, local, 2});
 }
@@ -438,7 +448,7 @@ const std::vector<Family> families{
     {"codes", codes, {reduced}},
     {"sampling", sampling, {reduced}},
     {"filtered", filtered, {reduced, "key_where_sum_reaches, barrier 3", "key_where_sum_reaches, barrier 5"}},
-    {"experts", experts},
+    {"experts", experts, {"is_last_to_arrive, barrier 1"}},  // one thread has written
     {"elementwise", elementwise, {reduced}},
     {"rotary_store", rotary_store, {}, false},
     {"seats", seats, {}, false}};

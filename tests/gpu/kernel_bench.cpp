@@ -424,8 +424,6 @@ void bench_experts(Bench& bench) {
                                          nullptr,
                                          tokens,
                                          experts,
-                                         per_token,
-                                         true,
                                          0,
                                          experts,
                                          per_token,
@@ -440,7 +438,7 @@ void bench_experts(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "tokens": {})", name, tokens), bench.time(8, call), bytes,
                    flops);
     };
-    report("route", 0, 0, [&](int) { cuda::route_tokens(bench.stream(), routing); });
+    report("route", 0, 0, [&](int) { cuda::route_tokens(bench.stream(), {}, {per_token, true}, routing); });
     std::vector<int32_t> numbers_of(experts);
     bench.device().download(reinterpret_cast<std::byte*>(numbers_of.data()), counts.view().data,
                             counts.view().bytes());

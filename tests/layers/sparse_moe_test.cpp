@@ -1,5 +1,6 @@
 // A layer of experts against plain loops in double precision, on every split of a tensor group.
 #include <gtest/gtest.h>
+#include <emulation/emulated_backend.hpp>
 #include <layers/layer_testing.hpp>
 #include <layers/sparse_moe.hpp>
 #include <parallel/shard.hpp>
@@ -255,6 +256,50 @@ TEST(SparseMoe, IsAtLeastAsGoodInBf16AsABlockThatRoundsEveryTensor) {
 
 TEST(SparseMoe, TakesNoTokens) {
   EXPECT_TRUE(run(cases[0], 4, 2, BackendKind::cpu, DType::bf16, 0).sum.empty());
+}
+
+// Of a layer with weights that are zeros, for some tokens.
+uint64_t kernels_of(const WeightShape& format, int64_t tokens) {
+  const Case shape{64, 8, 2, 48, true};
+  uint64_t kernels = 0;
+  run_ranks(1, [&](World& world) {
+    RankPlan plan;
+    plan.groups = groups_of(plan.grid, 0);
+    const Backend backend = emulation::emulated_cuda_backend(1);
+    std::atomic<bool> waits = false;
+    const Groups groups = make_groups(world, plan, *backend.ops, AllReduce::messages, waits, {});
+    SparseMoe layer("model.layers.0", config_of(shape), plan);
+    Parameters parameters;
+    layer.append_parameters(parameters);
+    for (Parameter* parameter : parameters) {
+      WeightShape weight = parameter->spec.fp32 ? WeightShape{} : format;
+      weight.dtype = parameter->spec.type(DType::bf16);
+      weight.rows = parameter->spec.rows;
+      weight.columns = parameter->spec.columns;
+      parameter->matrix = backend.ops->make_weight(weight);
+    }
+    layer.prepare(*backend.device);
+    const Tensor x(*backend.device, DType::bf16, {tokens, shape.hidden});
+    Workspace workspace(*backend.device, 16 << 20);
+    std::atomic<uint32_t> number = 0;
+    ForwardContext context{*backend.ops, workspace, groups, DType::bf16, number};
+    const uint64_t& launches = static_cast<emulation::EmulatedDevice&>(*backend.device).stream().launches;
+    const uint64_t before = launches;
+    layer.forward(x, context);
+    kernels = launches - before;
+  });
+  return kernels;
+}
+
+// With few tokens its time is the number of its kernels: route and order, two products, their sum; roundings before products.
+TEST(SparseMoe, OfFewTokensIsFewKernelsOfAGpu) {
+  for (const int64_t tokens : {1, 5, 64}) {
+    EXPECT_LE(kernels_of({}, tokens), 5);
+    EXPECT_LE(kernels_of({.format = WeightFormat::int4, .group = 16, .zeros = true}, tokens), 5);
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::fp8})
+      EXPECT_LE(kernels_of({.format = format, .activation = ActivationRule::per_token}, tokens), 7);
+  }
+  EXPECT_GT(kernels_of({}, 65), 5);  // the library multiplies
 }
 
 }  // namespace

@@ -155,7 +155,16 @@ class MirroredOps : public Ops {
     int64_t most_rows = 0;
     run([&](Ops& ops, Transfer& t) {
       Routing inner = there(t, routing);
-      most_rows = ops.route(t.in(logits), router, inner);
+      most_rows = ops.route(t.in(logits), there(t, router), inner);
+    });
+    return most_rows;
+  }
+  std::optional<int64_t> matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
+                                      Routing& routing) override {
+    std::optional<int64_t> most_rows;
+    run([&](Ops& ops, Transfer& t) {
+      Routing inner = there(t, routing);
+      most_rows = ops.matmul_route(t.in(x), gate, there(t, router), inner);
     });
     return most_rows;
   }
@@ -250,6 +259,11 @@ class MirroredOps : public Ops {
   static AttentionBatch there(Transfer& t, const AttentionBatch& batch) {
     return {t.in(batch.query_starts), t.in(batch.past_lengths), t.in(batch.seats),
             t.in(batch.block_tables), t.in(batch.positions),    t.in(batch.slots)};
+  }
+  static Router there(Transfer& t, Router router) {
+    router.bias = t.in(router.bias);
+    router.logit_bias = t.in(router.logit_bias);
+    return router;
   }
   static Routing there(Transfer& t, const Routing& routing) {
     return {routing.experts,       t.out(routing.tokens), t.out(routing.weights), t.out(routing.offsets),

@@ -9,15 +9,14 @@ namespace maniple::device {
 class DeviceUnderTest {
  public:
   // order: the first of the orders of threads.
-  explicit DeviceUnderTest(uint64_t order) : order_{order, 0, &memory_} {}
+  explicit DeviceUnderTest(uint64_t order) : memory_(order) {}
   Device& memory() { return memory_; }
-  Stream stream() { return &order_; }
+  Stream stream() { return &memory_.stream(); }
 
   static std::string lack() { return ""; }
 
  private:
   emulation::EmulatedDevice memory_;
-  emulation::Order order_;
 };
 
 }  // namespace maniple::device
