@@ -25,18 +25,23 @@ struct GatheredLogits {
   int vocabulary;
 };
 
-// The most partial candidates of best_candidates.
-inline constexpr int max_partial_candidates = 1024;
-
+// partial: room for max_parts results of a row.
+inline constexpr int max_parts = 64;
 void best_candidates(device::Stream stream, const ShardLogits& logits, const SamplingRow* how,
-                     Candidate* partial, Candidate* out);
+                     const Cut* cuts, Candidate* partial, Candidate* out);
 void row_maxima(device::Stream stream, const ShardLogits& logits, float* maxima);
 // maxima: [shards, rows].
 void exp_sums(device::Stream stream, const ShardLogits& logits, const float* maxima, int shards, int chunks,
               float* sums);
-// For the first `rows` rows.
-void sample_filtered(device::Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,
-                     Candidate* out);
+// listed: [rows], as in the functions below.
+void candidates(device::Stream stream, const ShardLogits& logits, const int32_t* listed, int rows,
+                CandidateList* partial, CandidateList* out);
+void filter_candidates(device::Stream stream, const CandidateList* lists, int shards,
+                       const ShardLogits& logits, const int32_t* listed, int rows, const SamplingRow* how,
+                       Cut* cuts);
+// in_place: of all rows; else of the listed ones.
+void filter_logits(device::Stream stream, const GatheredLogits& logits, bool in_place, const int32_t* listed,
+                   int rows, const SamplingRow* how, Cut* cuts);
 inline constexpr int max_largest_logits = 1024;
 void largest_logits(device::Stream stream, const GatheredLogits& logits, int row, int count, TokenLogit* out);
 

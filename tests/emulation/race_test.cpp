@@ -301,22 +301,14 @@ void codes(Scene& scene) {
                        scene.put(order), scene.room<uint16_t>(rows * columns), rows, columns, columns);
 }
 
-std::vector<SamplingRow> rows_of(bool filtered) {
-  std::vector<SamplingRow> rows(3);
-  for (SamplingRow& row : rows) row.temperature = 0.7f;
-  if (!filtered) return rows;
-  rows[0].top_k = 5;
-  rows[0].top_p = rows[1].top_p = 0.5f;
-  rows[2].min_p = 0.1f;
-  return rows;
-}
-
 void sampling(Scene& scene) {
   constexpr int rows = 3;
-  const SamplingRow* const how = scene.put(rows_of(false));
+  std::vector<SamplingRow> plain(rows);
+  for (SamplingRow& row : plain) row.temperature = 0.7f;
+  const SamplingRow* const how = scene.put(plain);
   for (const int width : {104, 8200}) {
     const cuda::ShardLogits logits{scene.floats(rows * width), rows, width, 10, width - 3};
-    cuda::best_candidates(scene.stream(), logits, how, scene.room<Candidate>(2 * rows),
+    cuda::best_candidates(scene.stream(), logits, how, nullptr, scene.room<Candidate>(2 * rows),
                           scene.room<Candidate>(rows));
     float* const maxima = scene.room<float>(rows);
     cuda::row_maxima(scene.stream(), logits, maxima);
@@ -325,10 +317,25 @@ void sampling(Scene& scene) {
   }
 }
 
+// Ties beyond the lists, in two shards; then other filters.
 void filtered(Scene& scene) {
-  constexpr int rows = 3, width = 70;
-  const cuda::GatheredLogits logits{scene.floats(2 * rows * width), rows, width, 2 * width - 5};
-  cuda::sample_filtered(scene.stream(), logits, scene.put(rows_of(true)), rows, scene.room<Candidate>(rows));
+  constexpr int rows = 2, width = 8200;
+  std::vector<SamplingRow> how(rows);
+  for (SamplingRow& row : how) row.temperature = 0.7f;
+  how[0].top_k = 5;
+  how[0].min_p = 0.1f;
+  how[0].top_p = how[1].top_p = 0.9f;
+  const int32_t* const listed = scene.put(std::vector<int32_t>{0});
+  const SamplingRow* const draws = scene.put(how);
+  Cut* const cuts = scene.room<Cut>(rows);
+  const float* const flat = scene.put(std::vector<float>(rows * width, 0.5f));
+  CandidateList* const lists = scene.room<CandidateList>(2);
+  const cuda::ShardLogits shards[] = {{flat, rows, width, 0, width}, {flat, rows, width, width, width - 5}};
+  for (const int i : {0, 1})
+    cuda::candidates(scene.stream(), shards[i], listed, 1, scene.room<CandidateList>(64), lists + i);
+  cuda::filter_candidates(scene.stream(), lists, 2, shards[1], listed, 1, draws, cuts);
+  const cuda::GatheredLogits logits{scene.floats(2 * rows * 70), rows, 70, 2 * 70 - 5};
+  cuda::filter_logits(scene.stream(), logits, true, scene.put(std::vector<int32_t>{1}), 1, draws, cuts);
   cuda::largest_logits(scene.stream(), logits, 1, 9, scene.room<TokenLogit>(9));
 }
 
@@ -425,20 +432,19 @@ void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
 // block_reduce and block_sum_before end with a barrier for callers that use their scratch again.
 const std::string reduced = "block_reduce, barrier 2", summed = "block_sum_before, barrier 2";
-const std::vector<Family> families{
-    {"decode", decode, {summed, "running_sums, barrier 1"}},
-    {"prefill", prefill, {reduced}},
-    {"untuned", untuned},
-    {"skinny", skinny},
-    {"dequant", dequant},
-    {"grouped", grouped, {summed}},
-    {"codes", codes, {reduced}},
-    {"sampling", sampling, {reduced}},
-    {"filtered", filtered, {reduced, "key_where_sum_reaches, barrier 3", "key_where_sum_reaches, barrier 5"}},
-    {"experts", experts},
-    {"elementwise", elementwise, {reduced}},
-    {"rotary_store", rotary_store, {}, false},
-    {"seats", seats, {}, false}};
+const std::vector<Family> families{{"decode", decode, {summed, "running_sums, barrier 1"}},
+                                   {"prefill", prefill, {reduced}},
+                                   {"untuned", untuned},
+                                   {"skinny", skinny},
+                                   {"dequant", dequant},
+                                   {"grouped", grouped, {summed}},
+                                   {"codes", codes, {reduced}},
+                                   {"sampling", sampling, {reduced}},
+                                   {"filtered", filtered, {reduced}},
+                                   {"experts", experts},
+                                   {"elementwise", elementwise, {reduced}},
+                                   {"rotary_store", rotary_store, {}, false},
+                                   {"seats", seats, {}, false}};
 
 std::string race_of(const Family& family, RaceDetector& detector, Scene scene, const Site& ignored = {}) {
   detector.ignore(ignored);

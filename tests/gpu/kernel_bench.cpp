@@ -569,11 +569,20 @@ void bench_rows(Bench& bench) {
 }
 
 void bench_sampling(Bench& bench) {
-  Tensor partial(bench.device(), DType::uint8, {cuda::max_partial_candidates * sizeof(Candidate)});
   for (const int most : {1, 32, 256}) {
     const int rows = shrunk(most), vocabulary = shrunk(151936);
     Tensor logits = bench.random(2 * int64_t{rows} * vocabulary, 1),
-           drawn(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Candidate))});
+           drawn(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Candidate))}),
+           lists(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(CandidateList))}),
+           cuts(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Cut))}),
+           partial(bench.device(), DType::uint8, {cuda::max_parts, lists.view().shape[0]}),
+           listed(bench.device(), DType::int32, {rows});
+    std::vector<int32_t> all(static_cast<size_t>(rows));
+    std::iota(all.begin(), all.end(), 0);
+    bench.device().upload(listed.view().data, reinterpret_cast<const std::byte*>(all.data()),
+                          listed.view().bytes());
+    auto* const of_rows = reinterpret_cast<CandidateList*>(lists.view().data);
+    auto* const cut = reinterpret_cast<Cut*>(cuts.view().data);
     const auto* first = reinterpret_cast<const float*>(logits.view().data);
     const auto report = [&](const char* name, const SamplingRow& row, const auto& sample) {
       const std::vector<SamplingRow> rows_here(static_cast<size_t>(rows), row);
@@ -587,13 +596,25 @@ void bench_sampling(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "rows": {}, "vocabulary": {})", name, rows, vocabulary),
                    timing, 4.0 * rows * vocabulary);
     };
-    report("best_candidates", {.temperature = 0.6f}, [&](const SamplingRow* how, Candidate* out) {
-      cuda::best_candidates(bench.stream(), {first, rows, vocabulary, 0, vocabulary}, how,
+    const cuda::ShardLogits shard{first, rows, vocabulary, 0, vocabulary};
+    const auto best = [&](const SamplingRow* how, Candidate* out) {
+      cuda::best_candidates(bench.stream(), shard, how, cut,
                             reinterpret_cast<Candidate*>(partial.view().data), out);
-    });
+    };
+    const auto* const ids = listed.view().as<int32_t>();
+    report("best_candidates", {.temperature = 0.6f}, best);
     report("sample_filtered", {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f},
            [&](const SamplingRow* how, Candidate* out) {
-             cuda::sample_filtered(bench.stream(), {first, rows, vocabulary, vocabulary}, how, rows, out);
+             cuda::candidates(bench.stream(), shard, ids, rows,
+                              reinterpret_cast<CandidateList*>(partial.view().data), of_rows);
+             cuda::filter_candidates(bench.stream(), of_rows, 1, shard, ids, rows, how, cut);
+             best(how, out);
+           });
+    report("sample_top_p", {.temperature = 0.6f, .top_p = 0.95f},
+           [&](const SamplingRow* how, Candidate* out) {
+             cuda::filter_logits(bench.stream(), {first, rows, vocabulary, vocabulary}, true, ids, rows, how,
+                                 cut);
+             best(how, out);
            });
   }
 }
