@@ -21,7 +21,7 @@ bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
 }
 
-ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
+Logits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
   require(logits.dtype == DType::fp32 && vocabulary.size() <= logits.shape[1] &&
               rows == static_cast<size_t>(logits.shape[0]),
           "logits of a shard are fp32 [rows, width]");
@@ -29,11 +29,11 @@ ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows)
           static_cast<int32_t>(vocabulary.begin), narrow(vocabulary.size())};
 }
 
-GatheredLogits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
+Logits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
   require(gathered.dtype == DType::fp32 && 0 < vocabulary_size && vocabulary_size < (1 << 24) &&
               vocabulary_size <= gathered.shape[0] * gathered.shape[2],
           "gathered logits cover the vocabulary");
-  return {gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]),
+  return {gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
           narrow(vocabulary_size)};
 }
 

@@ -58,21 +58,18 @@ __device__ float larger(float a, float b) { return a > b ? a : b; }
 
 // --- entries ---
 
-// Columns of a row of logits: a part of a shard, or all shards.
+// Columns of a row of logits: one of equal parts of a shard, or all shards.
 struct Columns {
   const float* logits;
-  int64_t stride = 0;  // from one shard to the next
-  int width, count, first = 0;
+  int64_t stride;  // from one shard to the next
+  int width, first, count;
 
-  __device__ Columns(const ShardLogits& shard, int row, int part = 0, int parts = 1) : width(shard.width) {
-    const int size = (shard.count + 4 * parts - 1) / (4 * parts) * 4, begin = part * size;
-    logits = shard.logits + static_cast<int64_t>(row) * width + begin;
-    first = shard.first + begin;
-    count = shard.count - begin < size ? shard.count - begin : size;
-  }
-  __device__ Columns(const GatheredLogits& all, int row) : width(all.width), count(all.vocabulary) {
-    logits = all.logits + static_cast<int64_t>(row) * width;
+  __device__ Columns(const Logits& all, int row, int part = 0, int parts = 1) : width(all.width) {
+    const int size = (all.count + 4 * parts - 1) / (4 * parts) * 4, begin = part * size;
+    logits = all.logits + static_cast<int64_t>(row) * width + begin;
     stride = static_cast<int64_t>(all.rows) * width;
+    first = all.first + begin;
+    count = all.count - begin < size ? all.count - begin : size;
   }
 
   // Calls f(id, logit, 1) for each entry, by all threads of the block: sixteen bytes a load where rows are aligned, one load ahead.
@@ -140,7 +137,7 @@ __device__ float maximum_of(const Entries& entries, float* scratch) {
 
 // Block (part, row).
 __global__ void __launch_bounds__(max_threads)
-    best_of_part(ShardLogits logits, const SamplingRow* how, const Cut* cuts, Candidate* out) {
+    best_of_part(Logits logits, const SamplingRow* how, const Cut* cuts, Candidate* out) {
   const int row = block_index().y, part = block_index().x, parts = grid_size().x;
   const Scorer score(how[row]);
   const Cut cut = how[row].filtered() ? cuts[row] : Cut{};
@@ -164,7 +161,7 @@ __global__ void __launch_bounds__(32) best_of_partial(const Candidate* partial, 
   if (lane_index() == 0) out[row] = best;
 }
 
-__global__ void __launch_bounds__(max_threads) maximum_of_row(ShardLogits logits, float* maxima) {
+__global__ void __launch_bounds__(max_threads) maximum_of_row(Logits logits, float* maxima) {
   const int row = block_index().x;
   const float maximum = maximum_of(Columns(logits, row), reinterpret_cast<float*>(shared_memory()));
   if (thread_index() == 0) maxima[row] = maximum;
@@ -172,7 +169,7 @@ __global__ void __launch_bounds__(max_threads) maximum_of_row(ShardLogits logits
 
 // The chunk's width alone decides the number of threads, and so the order of the sum.
 __global__ void __launch_bounds__(max_threads)
-    exp_sum_of_chunk(ShardLogits logits, const float* maxima, int shards, float* sums) {
+    exp_sum_of_chunk(Logits logits, const float* maxima, int shards, float* sums) {
   const int row = block_index().y, size = logits.width / grid_size().x, begin = block_index().x * size;
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
   float maximum = maxima[row];
@@ -198,9 +195,8 @@ struct FilterScratch {
   Reach reach;
   unsigned long long sums[max_warps];
   float maxima[max_warps];
-  int counts[max_warps];
+  int counts[max_warps], found;
   int32_t id;
-  int found;
   TokenLogit tokens[max_largest_logits];
 
   // Shared memory adds 32 bits at once, 64 only by trial.
@@ -215,15 +211,10 @@ struct FilterScratch {
 };
 __device__ FilterScratch& filter_scratch() { return *reinterpret_cast<FilterScratch*>(shared_memory()); }
 
-struct Reached {
-  Cut cut;
-  int further;  // entries with its logit after it
-};
-
 // Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all). Each pass adds the weights
 // of the entries that share the digits found so far by their next digit. Integer sums do not depend on the order of threads.
 template <typename Entries, typename Wanted, typename Weight>
-__device__ Reached where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight) {
+__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight) {
   FilterScratch& scratch = filter_scratch();
   Reach reach{};
   double wanted = 0;
@@ -240,8 +231,7 @@ __device__ Reached where_sum_reaches(const Entries& entries, Wanted wanted_of, W
         scratch.add(key >> shift & (num_bins - 1), number * each);
     });
     synchronize_block();
-    const int bins = num_bins / block_threads();
-    int bin = num_bins - 1 - thread_index() * bins;
+    int bins = num_bins / block_threads(), bin = num_bins - 1 - thread_index() * bins;
     unsigned long long mine = 0, all;
     for (int i = 0; i < bins; ++i) mine += scratch.in_bin(bin - i);
     unsigned long long above = reach.above + block_sum_before(mine, scratch.sums, all);
@@ -261,8 +251,7 @@ __device__ Reached where_sum_reaches(const Entries& entries, Wanted wanted_of, W
     (static_cast<double>(reach.above + middle * each) < wanted ? few : taken) = middle;
   }
   const float logit = logit_of(reach.key);
-  return {{logit, taken < ties ? entries.tie(logit, taken, scratch.counts, &scratch.id) : INT_MAX},
-          ties - taken};
+  return {logit, taken < ties ? entries.tie(logit, taken, scratch.counts, &scratch.id) : INT_MAX};
 }
 
 // Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
@@ -270,11 +259,11 @@ template <typename Entries>
 __device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
   FilterScratch& scratch = filter_scratch();
   if (thread_index() == 0) scratch.found = 0;
-  const Reached last = where_sum_reaches(
+  const Cut last = where_sum_reaches(
       entries, [&](double all) { return all < most ? all : most; }, [](uint32_t) { return 1ull; });
   entries.for_each([&](int32_t id, float logit, int) {
     const TokenLogit token{id, nan_to_lowest(logit)};
-    if (last.cut.keeps(token)) scratch.tokens[atomic_add(&scratch.found, 1)] = token;
+    if (last.keeps(token)) scratch.tokens[atomic_add(&scratch.found, 1)] = token;
   });
   synchronize_block();
   for (int i = thread_index(); i < most; i += block_threads()) {
@@ -284,7 +273,8 @@ __device__ void list_first(const Entries& entries, int most, TokenLogit* out, in
       place += Cut{token.logit, token.id}.keeps(scratch.tokens[other]);
     out[place] = token;
   }
-  if (thread_index() == 0 && further) *further = last.further;
+  if (further && thread_index() == 0)
+    *further = static_cast<int>(scratch.reach.above + scratch.reach.inside) - scratch.found;
 }
 
 template <typename Entries>
@@ -297,7 +287,7 @@ __device__ Cut cut_of(const Entries& entries, const SamplingRow& row) {
     const float floor = row.min_p > 0 ? logf(row.min_p) : -INFINITY;
     const auto wanted = [&](double all) { return 0 < row.top_k && row.top_k < all ? row.top_k : all; };
     const auto passes = [&](uint32_t key) { return relative(key) >= floor ? 1ull : 0ull; };
-    const float logit = where_sum_reaches(entries, wanted, passes).cut.logit;
+    const float logit = where_sum_reaches(entries, wanted, passes).logit;
     if (row.top_p >= 1) return {logit, INT_MAX};  // keeps ties
     smallest = key_of(logit);
   }
@@ -306,12 +296,12 @@ __device__ Cut cut_of(const Entries& entries, const SamplingRow& row) {
   const auto share = [&](uint32_t key) {
     return key < smallest ? 0ull : static_cast<unsigned long long>(expf(relative(key)) * 0x1p40f);
   };
-  return where_sum_reaches(entries, wanted, share).cut;
+  return where_sum_reaches(entries, wanted, share);
 }
 
 // Block (part, listed row).
 __global__ void __launch_bounds__(max_threads)
-    list_of_part(ShardLogits logits, const int32_t* listed, CandidateList* out) {
+    list_of_part(Logits logits, const int32_t* listed, CandidateList* out) {
   const int part = block_index().x, parts = grid_size().x;
   CandidateList& list = out[block_index().y * parts + part];
   list_first(Columns(logits, listed[block_index().y], part, parts), max_candidates, list.tokens,
@@ -319,22 +309,21 @@ __global__ void __launch_bounds__(max_threads)
 }
 // One listed row per block, as below.
 __global__ void __launch_bounds__(max_threads)
-    list_of_parts(const CandidateList* partial, int parts, ShardLogits logits, const int32_t* listed,
+    list_of_parts(const CandidateList* partial, int parts, Logits logits, const int32_t* listed,
                   CandidateList* out) {
   const int i = block_index().x;
   list_first(Lists{partial + i * parts, parts, 1, {logits, listed[i]}}, max_candidates, out[i].tokens,
              &out[i].further);
 }
 __global__ void __launch_bounds__(max_threads)
-    cut_of_lists(const CandidateList* lists, int shards, ShardLogits logits, const int32_t* listed,
+    cut_of_lists(const CandidateList* lists, int shards, Logits logits, const int32_t* listed,
                  const SamplingRow* how, Cut* cuts) {
   const int row = listed[block_index().x];
   const Cut cut = cut_of(Lists{lists + block_index().x, shards, grid_size().x, {logits, row}}, how[row]);
   if (thread_index() == 0) cuts[row] = cut;
 }
 __global__ void __launch_bounds__(max_threads)
-    cut_of_row(GatheredLogits logits, bool in_place, const int32_t* listed, const SamplingRow* how,
-               Cut* cuts) {
+    cut_of_row(Logits logits, bool in_place, const int32_t* listed, const SamplingRow* how, Cut* cuts) {
   const int row = listed[block_index().x];
   if (!how[row].filtered() || how[row].filtered_by_candidates()) return;
   const Cut cut = cut_of(Columns(logits, in_place ? row : block_index().x), how[row]);
@@ -343,13 +332,13 @@ __global__ void __launch_bounds__(max_threads)
 
 // One block.
 __global__ void __launch_bounds__(max_threads)
-    largest_of_row(GatheredLogits logits, int row, int count, TokenLogit* out) {
+    largest_of_row(Logits logits, int row, int count, TokenLogit* out) {
   list_first(Columns(logits, row), count, out, nullptr);
 }
 
 }  // namespace
 
-void best_candidates(Stream stream, const ShardLogits& logits, const SamplingRow* how, const Cut* cuts,
+void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
                      Candidate* partial, Candidate* out) {
   const int parts = parts_of(logits.count);
   launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts), max_warps * sizeof(Candidate),
@@ -357,19 +346,18 @@ void best_candidates(Stream stream, const ShardLogits& logits, const SamplingRow
   if (parts > 1) launch(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
 }
 
-void row_maxima(Stream stream, const ShardLogits& logits, float* maxima) {
+void row_maxima(Stream stream, const Logits& logits, float* maxima) {
   launch(maximum_of_row, {logits.rows}, threads_for(logits.count), max_warps * sizeof(float), stream, logits,
          maxima);
 }
 
-void exp_sums(Stream stream, const ShardLogits& logits, const float* maxima, int shards, int chunks,
-              float* sums) {
+void exp_sums(Stream stream, const Logits& logits, const float* maxima, int shards, int chunks, float* sums) {
   launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks),
          max_warps * sizeof(float), stream, logits, maxima, shards, sums);
 }
 
-void candidates(Stream stream, const ShardLogits& logits, const int32_t* listed, int rows,
-                CandidateList* partial, CandidateList* out) {
+void candidates(Stream stream, const Logits& logits, const int32_t* listed, int rows, CandidateList* partial,
+                CandidateList* out) {
   const int parts = parts_of(logits.count);
   launch(list_of_part, {parts, rows}, max_threads, sizeof(FilterScratch), stream, logits, listed,
          parts > 1 ? partial : out);
@@ -378,18 +366,18 @@ void candidates(Stream stream, const ShardLogits& logits, const int32_t* listed,
            out);
 }
 
-void filter_candidates(Stream stream, const CandidateList* lists, int shards, const ShardLogits& logits,
+void filter_candidates(Stream stream, const CandidateList* lists, int shards, const Logits& logits,
                        const int32_t* listed, int rows, const SamplingRow* how, Cut* cuts) {
   launch(cut_of_lists, {rows}, max_threads, sizeof(FilterScratch), stream, lists, shards, logits, listed, how,
          cuts);
 }
 
-void filter_logits(Stream stream, const GatheredLogits& logits, bool in_place, const int32_t* listed,
-                   int rows, const SamplingRow* how, Cut* cuts) {
+void filter_logits(Stream stream, const Logits& logits, bool in_place, const int32_t* listed, int rows,
+                   const SamplingRow* how, Cut* cuts) {
   launch(cut_of_row, {rows}, max_threads, sizeof(FilterScratch), stream, logits, in_place, listed, how, cuts);
 }
 
-void largest_logits(Stream stream, const GatheredLogits& logits, int row, int count, TokenLogit* out) {
+void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {
   launch(largest_of_row, {1}, max_threads, sizeof(FilterScratch), stream, logits, row, count, out);
 }
 

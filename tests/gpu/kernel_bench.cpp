@@ -596,7 +596,7 @@ void bench_sampling(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "rows": {}, "vocabulary": {})", name, rows, vocabulary),
                    timing, 4.0 * rows * vocabulary);
     };
-    const cuda::ShardLogits shard{first, rows, vocabulary, 0, vocabulary};
+    const cuda::Logits shard{first, rows, vocabulary, 0, vocabulary};
     const auto best = [&](const SamplingRow* how, Candidate* out) {
       cuda::best_candidates(bench.stream(), shard, how, cut,
                             reinterpret_cast<Candidate*>(partial.view().data), out);
@@ -612,8 +612,8 @@ void bench_sampling(Bench& bench) {
            });
     report("sample_top_p", {.temperature = 0.6f, .top_p = 0.95f},
            [&](const SamplingRow* how, Candidate* out) {
-             cuda::filter_logits(bench.stream(), {first, rows, vocabulary, vocabulary}, true, ids, rows, how,
-                                 cut);
+             cuda::filter_logits(bench.stream(), {first, rows, vocabulary, 0, vocabulary}, true, ids, rows,
+                                 how, cut);
              best(how, out);
            });
   }
