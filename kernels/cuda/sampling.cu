@@ -127,10 +127,10 @@ struct Lists {
 };
 
 template <typename Entries>
-__device__ float maximum_of(const Entries& entries, float* scratch) {
+__device__ float maximum_of(const Entries& entries) {
   float maximum = -INFINITY;
   entries.for_each([&](int, float logit, int) { maximum = larger(logit, maximum); });
-  return block_reduce(maximum, scratch, larger);
+  return block_reduce(maximum, reinterpret_cast<float*>(shared_memory()), larger);
 }
 
 // --- shards ---
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(32) best_of_partial(const Candidate* partial, 
 
 __global__ void __launch_bounds__(max_threads) maximum_of_row(Logits logits, float* maxima) {
   const int row = block_index().x;
-  const float maximum = maximum_of(Columns(logits, row), reinterpret_cast<float*>(shared_memory()));
+  const float maximum = maximum_of(Columns(logits, row));
   if (thread_index() == 0) maxima[row] = maximum;
 }
 
@@ -194,7 +194,6 @@ struct FilterScratch {
   uint32_t low[num_bins], high[num_bins];  // the halves of sums
   Reach reach;
   unsigned long long sums[max_warps];
-  float maxima[max_warps];
   int counts[max_warps], found;
   int32_t id;
   TokenLogit tokens[max_largest_logits];
@@ -243,15 +242,15 @@ __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weigh
     synchronize_block();
     reach = scratch.reach;
   }
-  const unsigned long long each = weight(reach.key);
-  const int ties = static_cast<int>(reach.inside / each);
-  int few = 0, taken = ties;
+  const unsigned long long each = weight(reach.key), ties = reach.inside / each;
+  unsigned long long few = 0, taken = ties;
   while (taken - few > 1) {
-    const int middle = (few + taken) / 2;
+    const unsigned long long middle = (few + taken) / 2;
     (static_cast<double>(reach.above + middle * each) < wanted ? few : taken) = middle;
   }
   const float logit = logit_of(reach.key);
-  return {logit, taken < ties ? entries.tie(logit, taken, scratch.counts, &scratch.id) : INT_MAX};
+  return {logit,
+          taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
 }
 
 // Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
@@ -279,8 +278,7 @@ __device__ void list_first(const Entries& entries, int most, TokenLogit* out, in
 
 template <typename Entries>
 __device__ Cut cut_of(const Entries& entries, const SamplingRow& row) {
-  const float maximum =
-      row.top_p < 1 || row.min_p > 0 ? maximum_of(entries, filter_scratch().maxima) / row.temperature : 0;
+  const float maximum = row.top_p < 1 || row.min_p > 0 ? maximum_of(entries) / row.temperature : 0;
   const auto relative = [&](uint32_t key) { return distance(logit_of(key) / row.temperature, maximum); };
   uint32_t smallest = 0;
   if (row.top_k > 0 || row.min_p > 0) {

@@ -1,8 +1,6 @@
 #include <kernels/reference/candidates.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 namespace maniple::reference {
 
@@ -11,12 +9,6 @@ namespace {
 constexpr TokenLogit no_entry{std::numeric_limits<int32_t>::max(), -std::numeric_limits<float>::infinity()};
 
 }  // namespace
-
-float nan_to_lowest(float logit) { return std::isnan(logit) ? no_entry.logit : logit; }
-
-bool larger(const TokenLogit& a, const TokenLogit& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
 
 std::span<const float> shard_row(ConstTensorView logits, IndexRange vocabulary, int64_t row) {
   require(vocabulary.size() <= logits.shape[1] && row < logits.shape[0], "logits of a shard");

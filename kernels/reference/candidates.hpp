@@ -4,15 +4,21 @@
 #include <kernels/sampling_batch.hpp>
 #include <kernels/tensor/tensor_view.hpp>
 
+#include <cmath>
+#include <limits>
 #include <span>
 #include <vector>
 
 namespace maniple::reference {
 
 // NaN never wins.
-float nan_to_lowest(float logit);
+inline float nan_to_lowest(float logit) {
+  return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
+}
 // The order (logit descending, id ascending).
-bool larger(const TokenLogit& a, const TokenLogit& b);
+inline bool larger(const TokenLogit& a, const TokenLogit& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
 
 // The logits of a shard in a row of [rows, width], without padding.
 std::span<const float> shard_row(ConstTensorView logits, IndexRange vocabulary, int64_t row);

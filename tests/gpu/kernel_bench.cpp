@@ -571,18 +571,18 @@ void bench_rows(Bench& bench) {
 void bench_sampling(Bench& bench) {
   for (const int most : {1, 32, 256}) {
     const int rows = shrunk(most), vocabulary = shrunk(151936);
+    std::vector<int32_t> every(static_cast<size_t>(rows));
+    std::iota(every.begin(), every.end(), 0);
     Tensor logits = bench.random(2 * int64_t{rows} * vocabulary, 1),
-           drawn(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Candidate))}),
-           lists(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(CandidateList))}),
-           cuts(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Cut))}),
-           partial(bench.device(), DType::uint8, {cuda::max_parts, lists.view().shape[0]}),
-           listed(bench.device(), DType::int32, {rows});
-    std::vector<int32_t> all(static_cast<size_t>(rows));
-    std::iota(all.begin(), all.end(), 0);
-    bench.device().upload(listed.view().data, reinterpret_cast<const std::byte*>(all.data()),
-                          listed.view().bytes());
+           drawn(bench.device(), DType::uint8, {rows, sizeof(Candidate)}),
+           lists(bench.device(), DType::uint8, {rows, sizeof(CandidateList)}),
+           cuts(bench.device(), DType::uint8, {rows, sizeof(Cut)}),
+           partial(bench.device(), DType::uint8, {cuda::max_parts, rows, sizeof(CandidateList)}),
+           listed = bench.ints(every);
     auto* const of_rows = reinterpret_cast<CandidateList*>(lists.view().data);
+    auto* const of_parts = partial.view().data;
     auto* const cut = reinterpret_cast<Cut*>(cuts.view().data);
+    const auto* const ids = listed.view().as<int32_t>();
     const auto* first = reinterpret_cast<const float*>(logits.view().data);
     const auto report = [&](const char* name, const SamplingRow& row, const auto& sample) {
       const std::vector<SamplingRow> rows_here(static_cast<size_t>(rows), row);
@@ -596,26 +596,24 @@ void bench_sampling(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "rows": {}, "vocabulary": {})", name, rows, vocabulary),
                    timing, 4.0 * rows * vocabulary);
     };
-    const cuda::Logits shard{first, rows, vocabulary, 0, vocabulary};
+    const cuda::Logits all_logits{first, rows, vocabulary, 0, vocabulary};
     const auto best = [&](const SamplingRow* how, Candidate* out) {
-      cuda::best_candidates(bench.stream(), shard, how, cut,
-                            reinterpret_cast<Candidate*>(partial.view().data), out);
+      cuda::best_candidates(bench.stream(), all_logits, how, cut, reinterpret_cast<Candidate*>(of_parts),
+                            out);
     };
-    const auto* const ids = listed.view().as<int32_t>();
     report("best_candidates", {.temperature = 0.6f}, best);
-    report("sample_filtered", {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f},
-           [&](const SamplingRow* how, Candidate* out) {
-             cuda::candidates(bench.stream(), shard, ids, rows,
-                              reinterpret_cast<CandidateList*>(partial.view().data), of_rows);
-             cuda::filter_candidates(bench.stream(), of_rows, 1, shard, ids, rows, how, cut);
-             best(how, out);
-           });
-    report("sample_top_p", {.temperature = 0.6f, .top_p = 0.95f},
-           [&](const SamplingRow* how, Candidate* out) {
-             cuda::filter_logits(bench.stream(), {first, rows, vocabulary, 0, vocabulary}, true, ids, rows,
-                                 how, cut);
-             best(how, out);
-           });
+    SamplingRow row{.temperature = 0.6f, .top_p = 0.95f};
+    report("sample_top_p", row, [&](const SamplingRow* how, Candidate* out) {
+      cuda::filter_logits(bench.stream(), all_logits, true, ids, rows, how, cut);
+      best(how, out);
+    });
+    row.top_k = 20;
+    report("sample_filtered", row, [&](const SamplingRow* how, Candidate* out) {
+      cuda::candidates(bench.stream(), all_logits, ids, rows, reinterpret_cast<CandidateList*>(of_parts),
+                       of_rows);
+      cuda::filter_candidates(bench.stream(), of_rows, 1, all_logits, ids, rows, how, cut);
+      best(how, out);
+    });
   }
 }
 
