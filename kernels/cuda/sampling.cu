@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(max_threads)
 
 void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
                      Candidate* partial, Candidate* out) {
-  const int parts = parts_of(logits.count);
+  const int parts = std::clamp(1024 / std::max(logits.rows, 1), 1, parts_of(logits.count));
   launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts), max_warps * sizeof(Candidate),
          stream, logits, how, cuts, parts > 1 ? partial : out);
   if (parts > 1) launch(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);

@@ -19,7 +19,7 @@ struct Logits {
 };
 
 // partial: room for max_parts results of a row.
-inline constexpr int max_parts = 64;
+inline constexpr int max_parts = 48;
 void best_candidates(device::Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
                      Candidate* partial, Candidate* out);
 void row_maxima(device::Stream stream, const Logits& logits, float* maxima);

@@ -334,7 +334,8 @@ void filtered(Scene& scene) {
   CandidateList* const lists = scene.room<CandidateList>(2);
   const cuda::Logits shards[] = {{flat, rows, width, 0, width}, {flat, rows, width, width, width - 5}};
   for (const int i : {0, 1})
-    cuda::candidates(scene.stream(), shards[i], listed, 1, scene.room<CandidateList>(64), lists + i);
+    cuda::candidates(scene.stream(), shards[i], listed, 1, scene.room<CandidateList>(cuda::max_parts),
+                     lists + i);
   cuda::filter_candidates(scene.stream(), lists, 2, shards[1], listed, 1, draws, cuts);
   const cuda::Logits logits{scene.floats(2 * rows * 70), rows, 70, 0, 2 * 70 - 5};
   cuda::filter_logits(scene.stream(), logits, true, scene.put(std::vector<int32_t>{1}), 1, draws, cuts);
@@ -442,7 +443,7 @@ const std::vector<Family> families{{"decode", decode, {summed, "running_sums, ba
                                    {"grouped", grouped, {summed}},
                                    {"codes", codes, {reduced}},
                                    {"sampling", sampling, {reduced}},
-                                   {"filtered", filtered, {reduced}},
+                                   {"filtered", filtered},
                                    {"experts", experts},
                                    {"elementwise", elementwise, {reduced}},
                                    {"rotary_store", rotary_store, {}, false},
@@ -513,17 +514,16 @@ TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
   Scene scene(1);
   const float* const row = scene.floats(width);
   const int32_t* const listed = scene.put(std::vector<int32_t>{0});
-  CandidateList *const list = scene.room<CandidateList>(1), *const parts = scene.room<CandidateList>(64);
+  CandidateList *const list = scene.room<CandidateList>(1), *const parts =
+                                                                scene.room<CandidateList>(cuda::max_parts);
   Cut* const cut = scene.room<Cut>(1);
-  Candidate *const drawn = scene.room<Candidate>(1), *const of_parts = scene.room<Candidate>(64);
+  Candidate *const drawn = scene.room<Candidate>(1), *const of_parts = scene.room<Candidate>(cuda::max_parts);
   const cuda::Logits logits{row, 1, width, 0, width};
   SamplingRow draw;
   draw.temperature = 0.1f;
-  for (const auto& [top_k, top_p, min_p] : {std::tuple{20, 0.95f, 0.0f},
-                                            {64, 1.0f, 0.01f},
-                                            {0, 0.95f, 0.0f},
-                                            {0, 1.0f, 0.01f},
-                                            {900, 1.0f, 0.0f}}) {
+  const std::vector<std::tuple<int, float, float>> filters{
+      {20, 0.95f, 0.0f}, {64, 1.0f, 0.01f}, {0, 0.95f, 0.0f}, {0, 1.0f, 0.01f}, {900, 1.0f, 0.0f}};
+  for (const auto& [top_k, top_p, min_p] : filters) {
     draw.top_k = top_k;
     draw.top_p = top_p;
     draw.min_p = min_p;
