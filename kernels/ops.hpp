@@ -146,10 +146,23 @@ class Ops {
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory ---
-  // The best candidate of the shard for each row, without filters. An empty shard: score -inf, id INT32_MAX; a row
-  // with a logit that is not finite: no_token.
+  // lists[i] = the largest logits of the shard in row listed[i].
+  virtual void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                          std::span<CandidateList> lists) = 0;
+  // cuts[row] = what the filters leave of the shard, for each row of `listed`; all of them are filtered_by_candidates().
+  // lists are those of all shards, [shards, listed rows].
+  virtual void filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
+                                 IndexRange vocabulary, ConstTensorView listed,
+                                 std::span<const SamplingRow> rows, std::span<Cut> cuts) = 0;
+  // The same for each other filtered row of `listed`, from whole logits [shards, rows, shard width] of the listed rows or
+  // of all. Ids at or above vocabulary_size are padding.
+  virtual void filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                             std::span<const SamplingRow> rows, std::span<Cut> cuts) = 0;
+  // The best candidate of the shard for each row; `cuts` counts where the row is filtered. Nothing left: score -inf, id
+  // INT32_MAX; a row with a logit that is not finite: no_token.
   virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
-                               std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
+                               std::span<const SamplingRow> rows, std::span<const Cut> cuts,
+                               std::span<Candidate> out) = 0;
   // out[row] = the winner of gathered[shard * out.size() + row] over the shards,
   // last_tokens[seats[row]] = its id, of no_token 0. Seats are distinct, except -1: its token is not kept.
   virtual void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
@@ -160,11 +173,7 @@ class Ops {
   // which divides by chunks. maxima are those of all shards, [shards, rows]: the largest of a row counts.
   virtual void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                         int chunks, std::span<float> sums) = 0;
-  // Draws row r, with filters, from full logits gathered as
-  // [shards, gathered rows, shard width]. Ids at or above vocabulary_size are padding.
-  virtual void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
-                               std::span<const SamplingRow> rows, std::span<Candidate> out) = 0;
-  // The out.size() largest logits of gathered row `row`, by (logit descending, id ascending).
+  // The out.size() largest of whole logits [shards, rows, shard width] in `row`, by (logit descending, id ascending).
   virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                               std::span<TokenLogit> out) = 0;
 

@@ -30,12 +30,17 @@ void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms&
                   const KvPages& pages) override;
 void merge_partials(ConstTensorView partials, TensorView out) override;
 
+void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                std::span<CandidateList> lists) override;
+void filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits, IndexRange vocabulary,
+                       ConstTensorView listed, std::span<const SamplingRow> rows,
+                       std::span<Cut> cuts) override;
+void filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                   std::span<const SamplingRow> rows, std::span<Cut> cuts) override;
 void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
-                     std::span<Candidate> out) override;
+                     std::span<const Cut> cuts, std::span<Candidate> out) override;
 void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
 void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
               std::span<float> sums) override;
-void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
-                     std::span<Candidate> out) override;
 void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                     std::span<TokenLogit> out) override;

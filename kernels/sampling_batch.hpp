@@ -6,6 +6,9 @@
 
 namespace maniple {
 
+// How many tokens of a vocabulary shard a CandidateList has.
+inline constexpr int max_candidates = 64;
+
 // Drawing is Gumbel-max: the token is argmax(logit / temperature + noise). The noise is a pure function of
 // (seed, position, token id), so the draw does not depend on batch, grid or restart. Ties go to the lowest
 // id. Temperature 0 means no noise: the plain argmax. Filters act on the logits divided by the temperature,
@@ -20,6 +23,8 @@ struct SamplingRow {
   uint32_t position = 0;  // of the token to be drawn, absolute
 
   constexpr bool filtered() const { return temperature > 0 && (top_k > 0 || top_p < 1 || min_p > 0); }
+  // The filters need no logits but the max_candidates largest, and the number of those equal to the last.
+  constexpr bool filtered_by_candidates() const { return filtered() && 0 < top_k && top_k <= max_candidates; }
 };
 
 // The best token of one vocabulary shard. Over shards the largest score wins, among equals the lowest id.
@@ -35,6 +40,22 @@ inline constexpr Candidate no_token{std::numeric_limits<float>::infinity(), -1, 
 struct TokenLogit {
   int32_t id = 0;
   float logit = 0;
+};
+
+// The first tokens of a vocabulary shard in the order (logit descending, id ascending). In a smaller shard the rest are
+// {INT32_MAX, -inf}.
+struct CandidateList {
+  TokenLogit tokens[max_candidates];
+  int32_t further;  // how many more tokens of the shard have the logit of the last one
+};
+
+// What filters leave of a shard: the tokens up to this one in the order (logit descending, id ascending).
+struct Cut {
+  float logit = -std::numeric_limits<float>::infinity();
+  int32_t id = std::numeric_limits<int32_t>::max();
+  constexpr bool keeps(const TokenLogit& token) const {
+    return token.logit > logit || (token.logit == logit && token.id <= id);
+  }
 };
 
 // The log-sum-exp of a vocabulary takes the exact maximum, then this

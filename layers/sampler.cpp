@@ -51,9 +51,8 @@ struct PendingRows::Arrays {
   using Array = std::span<std::conditional_t<std::is_const_v<Byte>, const T, T>>;
 
   Array<Candidate> chosen;
-  Array<Candidate> redrawn;  // rows with full logits: replaces `chosen`
-  Array<float> maxima;       // [ranks, scored rows]
-  Array<float> sums;         // [ranks, scored rows, chunks]
+  Array<float> maxima;  // [ranks, scored rows]
+  Array<float> sums;    // [ranks, scored rows, chunks]
   Array<TokenLogit> alternatives;
   size_t bytes = 0;
 };
@@ -66,7 +65,6 @@ PendingRows::Arrays<Byte> PendingRows::arrays(Byte* memory) const {
     arrays.bytes += count * sizeof(T);
   };
   next(arrays.chosen, rows_.size());
-  next(arrays.redrawn, full_);
   next(arrays.maxima, ranks_ * scored_);
   next(arrays.sums, ranks_ * scored_ * chunks_);
   next(arrays.alternatives, alternatives_);
@@ -77,14 +75,12 @@ std::vector<SampledRow> PendingRows::wait() {
   std::vector<SampledRow> sampled(rows_.size());
   if (rows_.empty()) return sampled;
   const auto results = arrays(download_->wait().data());
-  auto redrawn = results.redrawn.begin();
   auto alternative = results.alternatives.begin();
   size_t scored = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     SampledRow& row = sampled[i];
-    const bool full = rows_[i].needs_full_logits();
-    const Candidate& token = full ? *redrawn++ : results.chosen[i];
-    row.id = results.chosen[i].id < 0 ? -1 : token.id;  // the filters do not look for NaN
+    const Candidate& token = results.chosen[i];
+    row.id = token.id;
     if (rows_[i].logprobs < 0) continue;
     const float norm = normaliser(results, scored++);
     row.logprob = token.logit - norm;
@@ -111,7 +107,6 @@ float PendingRows::normaliser(const Arrays<const std::byte>& results, size_t sco
 PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
   PendingRows pending;
   pending.rows_.assign(batch.rows.begin(), batch.rows.end());
-  pending.full_ = static_cast<size_t>(batch.full_rows.shape.elements());
   pending.scored_ = static_cast<size_t>(batch.scored_rows.shape.elements());
   pending.ranks_ = static_cast<size_t>(ranks);
   pending.chunks_ = vocabulary_chunks % ranks == 0 ? static_cast<size_t>(vocabulary_chunks / ranks) : 1;
@@ -129,52 +124,63 @@ PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& batch,
   const size_t bytes = std::max<size_t>(pending.arrays<std::byte>(nullptr).bytes, 1);
   const TensorView memory = context.workspace.take(DType::uint8, {static_cast<int64_t>(bytes)});
   const Arrays results = pending.arrays(memory.data);
-  if (!batch.rows.empty()) draw(logits, batch, results, context);
-  if (pending.full_ > 0) redraw_with_full_logits(logits, batch, pending.rows_, results, context);
+  const std::span<Cut> cuts = take_array<Cut>(context, batch.rows.size());
+  if (!batch.listed_rows.empty()) filter_by_candidates(logits, batch, cuts, context);
+  if (!batch.full_rows.empty()) read_full_logits(logits, batch, pending.rows_, cuts, results, context);
+  if (!batch.rows.empty()) draw(logits, batch, cuts, results, context);
   if (pending.scored_ > 0) score(logits, batch, pending.chunks_, results, context);
   // Also without rows: the completed download says that the step is done.
   if (memory.data) pending.download_ = context.ops.device().start_download(memory.data, bytes);
   return pending;
 }
 
-void Sampler::draw(ConstTensorView logits, const SamplerBatch& batch, const Arrays& results,
-                   ForwardContext& context) const {
+void Sampler::draw(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
+                   const Arrays& results, ForwardContext& context) const {
   const size_t rows = batch.rows.size();
   const std::span<Candidate> mine = take_array<Candidate>(context, rows);
   const std::span<Candidate> all =
       take_array<Candidate>(context, rows * static_cast<size_t>(context.groups.tensor->size()));
-  context.ops.best_candidates(logits, shard_.valid, batch.draws, mine);
+  context.ops.best_candidates(logits, shard_.valid, batch.draws, cuts, mine);
   all_gather(mine, all, context);
   context.ops.choose(all, batch.seats, results.chosen, batch.last_tokens);
 }
 
-void Sampler::redraw_with_full_logits(ConstTensorView logits, const SamplerBatch& batch,
-                                      std::span<const SamplerRow> rows, const Arrays& results,
-                                      ForwardContext& context) const {
+void Sampler::filter_by_candidates(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
+                                   ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
-  const int64_t count = batch.full_rows.shape[0];
-  const TensorView mine = gather_logits(logits, batch.full_rows, context);
-  const TensorView gathered =
-      context.workspace.take(DType::fp32, {context.groups.tensor->size(), count, logits.shape[1]});
-  context.groups.tensor->all_gather(mine, gathered);
+  const auto rows = static_cast<size_t>(batch.listed_rows.shape[0]),
+             ranks = static_cast<size_t>(context.groups.tensor->size());
+  const std::span<CandidateList> mine = take_array<CandidateList>(context, rows);
+  context.ops.candidates(logits, shard_.valid, batch.listed_rows, mine);
+  std::span<CandidateList> all = mine;
+  if (ranks > 1) all_gather(mine, all = take_array<CandidateList>(context, ranks * rows), context);
+  context.ops.filter_candidates(all, logits, shard_.valid, batch.listed_rows, batch.draws, cuts);
+}
 
-  const std::span<SamplingRow> draws = take_array<SamplingRow>(context, static_cast<size_t>(count));
-  const std::span<Candidate> drawn = take_array<Candidate>(context, static_cast<size_t>(count));
-  const TensorView seats = context.workspace.take(DType::int32, {count});
-  context.ops.gather_rows(bytes_of(batch.draws, batch.rows.size()), batch.full_rows,
-                          bytes_of(draws, draws.size()));
-  context.ops.gather_rows(batch.seats, batch.full_rows, seats);
-  context.ops.sample_filtered(gathered, vocabulary_size_, draws, drawn);
-  context.ops.choose(drawn, seats, results.redrawn, batch.last_tokens);
+// One rank has the whole logits already, in their places; several gather those of the rows that need them.
+void Sampler::read_full_logits(ConstTensorView logits, const SamplerBatch& batch,
+                               std::span<const SamplerRow> rows, std::span<Cut> cuts, const Arrays& results,
+                               ForwardContext& context) const {
+  const Workspace::Scope scope(context.workspace);
+  const bool one_rank = context.groups.tensor->size() == 1;
+  ConstTensorView whole = logits.reshaped({1, logits.shape[0], logits.shape[1]});
+  if (!one_rank) {
+    const TensorView mine = gather_logits(logits, batch.full_rows, context);
+    const TensorView gathered =
+        context.workspace.take(DType::fp32, {context.groups.tensor->size(), mine.shape[0], mine.shape[1]});
+    context.groups.tensor->all_gather(mine, gathered);
+    whole = gathered;
+  }
+  context.ops.filter_logits(whole, vocabulary_size_, batch.full_rows, batch.draws, cuts);
 
   size_t taken = 0;
-  int64_t full_row = 0;
-  for (const SamplerRow& row : rows) {
-    if (!row.needs_full_logits()) continue;
-    const auto wanted = static_cast<size_t>(std::max(row.logprobs, 0));
-    context.ops.largest_logits(gathered, vocabulary_size_, full_row++,
-                               results.alternatives.subspan(taken, wanted));
+  int64_t row = 0;
+  for (const SamplerRow& sampled : rows) {
+    const auto wanted = static_cast<size_t>(std::max(sampled.logprobs, 0));
+    if (wanted > 0)
+      context.ops.largest_logits(whole, vocabulary_size_, row, results.alternatives.subspan(taken, wanted));
     taken += wanted;
+    if (one_rank || sampled.needs_full_logits()) ++row;
   }
 }
 

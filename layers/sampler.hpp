@@ -1,7 +1,8 @@
 // Logits to tokens. Every rank of the tensor group computes the same token: each proposes the best candidate
-// of its vocabulary shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Rows
-// with top-k, top-p, min-p or alternatives gather their whole logits. All of it runs on the device, where the
-// chosen tokens stay for the next step; the host gets them in one download.
+// of its vocabulary shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Filters
+// come first: they cut the shard's tokens. With a small top-k they look at the largest logits of each shard; else
+// they need the whole logits, which several ranks gather, as alternatives do. All of it runs on the device, where
+// the chosen tokens stay for the next step; the host gets them in one download.
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -19,7 +20,9 @@ struct SamplerRow {
   SamplingRow draw;
   int32_t logprobs = -1;
 
-  bool needs_full_logits() const { return draw.filtered() || logprobs > 0; }
+  bool needs_full_logits() const {
+    return logprobs > 0 || (draw.filtered() && !draw.filtered_by_candidates());
+  }
 };
 
 // The rows of a step. All but `rows` is device memory.
@@ -27,6 +30,7 @@ struct SamplerBatch {
   std::span<const SamplerRow> rows;
   std::span<const SamplingRow> draws;  // [rows]
   ConstTensorView seats;               // int32 [rows]: the seat that keeps the token; -1: none
+  ConstTensorView listed_rows;         // int32: indices of rows that are filtered by candidates
   ConstTensorView full_rows;           // int32: indices of rows that need full logits
   ConstTensorView scored_rows;         // int32: indices of rows with log-probabilities
   TensorView last_tokens;              // int32 [all seats]: receives the tokens
@@ -55,7 +59,6 @@ class PendingRows {
   float normaliser(const Arrays<const std::byte>& results, size_t scored_row) const;
 
   std::vector<SamplerRow> rows_;
-  size_t full_ = 0;
   size_t scored_ = 0;
   size_t ranks_ = 1;
   size_t chunks_ = 1;  // of a rank's vocabulary
@@ -75,11 +78,12 @@ class Sampler {
   using Arrays = PendingRows::Arrays<std::byte>;
 
   PendingRows pending(const SamplerBatch& batch, int ranks) const;
-  void draw(ConstTensorView logits, const SamplerBatch& batch, const Arrays& results,
-            ForwardContext& context) const;
-  void redraw_with_full_logits(ConstTensorView logits, const SamplerBatch& batch,
-                               std::span<const SamplerRow> rows, const Arrays& results,
-                               ForwardContext& context) const;
+  void draw(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
+            const Arrays& results, ForwardContext& context) const;
+  void filter_by_candidates(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
+                            ForwardContext& context) const;
+  void read_full_logits(ConstTensorView logits, const SamplerBatch& batch, std::span<const SamplerRow> rows,
+                        std::span<Cut> cuts, const Arrays& results, ForwardContext& context) const;
   void score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks, const Arrays& results,
              ForwardContext& context) const;
 

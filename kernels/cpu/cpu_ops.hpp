@@ -15,7 +15,6 @@ namespace maniple::cpu {
 struct FilterScratch {
   std::vector<TokenLogit> entries;
   std::vector<float> numbers;
-  std::vector<int32_t> ids;
 };
 
 class CpuOps : public HostOps {
@@ -43,6 +42,8 @@ class CpuOps : public HostOps {
     int64_t packed = 0;  // where its activations begin
   };
   void multiply_grouped(const GroupedProduct& product);
+
+  void for_rows(size_t count, FunctionRef<void(size_t, FilterScratch&)> f);
 
   // Weights of codes (codes.cpp).
   Weight make_codes(const WeightShape& shape);

@@ -1,4 +1,5 @@
 #include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/reference/candidates.hpp>
 #include <kernels/reference/noise.hpp>
 
 #include <algorithm>
@@ -7,14 +8,13 @@
 
 namespace maniple::cpu {
 
+using reference::larger;
+using reference::nan_to_lowest;
+using reference::shard_row;
+
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-float nan_to_lowest(float logit) { return std::isnan(logit) ? -infinity : logit; }
-bool larger(const TokenLogit& a, const TokenLogit& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
 
 Draw draw_of(const SamplingRow& row) {
   const NoiseKey key = noise_key(row.seed, row.position);
@@ -73,40 +73,42 @@ class GatheredRow {
   int64_t stride_;
 };
 
-// Draws one row. The entries that pass the filters stay in scratch.entries, in any order.
-class FilteredDraw {
- public:
-  FilteredDraw(const SamplingKernels& kernels, const GatheredRow& logits, const SamplingRow& row,
-               FilterScratch& scratch)
-      : kernels_(kernels), logits_(logits), row_(row), scratch_(scratch), entries_(scratch.entries) {}
+ConstTensorView one_shard(ConstTensorView logits) {
+  return logits.reshaped({1, logits.shape[0], logits.shape[1]});
+}
 
-  Candidate draw() {
-    maximum_ = -infinity;
-    logits_.for_shards([&](int32_t, std::span<const float> part) {
-      maximum_ = std::max(maximum_, kernels_.maximum(part.data(), static_cast<int64_t>(part.size())));
-    });
-    if (row_.temperature > 0)
-      filter();
-    else
-      logits_.collect(maximum_, entries_);
-    return best_entry();
+// Filters the tokens of one row. Those that pass stay in scratch.entries, in any order.
+class RowFilter {
+ public:
+  RowFilter(const SamplingKernels& kernels, const SamplingRow& row, FilterScratch& scratch)
+      : kernels_(kernels), row_(row), scratch_(scratch), entries_(scratch.entries) {}
+
+  void filter_entries() {
+    maximum_ = std::min_element(entries_.begin(), entries_.end(), larger)->logit;
+    keep_min_p();
+    keep_top_k();
+    if (row_.top_p < 1) keep_top_p();
   }
 
- private:
-  void filter() {
+  void filter(const GatheredRow& logits) {
+    maximum_ = -infinity;
+    logits.for_shards([&](int32_t, std::span<const float> part) {
+      maximum_ = std::max(maximum_, kernels_.maximum(part.data(), static_cast<int64_t>(part.size())));
+    });
     // A large heap is slower than a selection among all entries.
-    const bool small_k = row_.top_k > 0 && row_.top_k <= logits_.vocabulary_size() / 16;
+    const bool small_k = row_.top_k > 0 && row_.top_k <= logits.vocabulary_size() / 16;
     float floor = below_min_p();
     if (small_k) {
-      logits_.largest(static_cast<size_t>(row_.top_k), entries_);
+      logits.largest(static_cast<size_t>(row_.top_k), entries_);
       floor = std::max(floor, entries_.front().logit);
     }
-    logits_.collect(floor, entries_);
+    logits.collect(floor, entries_);
     keep_min_p();
     if (!small_k) keep_top_k();
     if (row_.top_p < 1) keep_top_p();
   }
 
+ private:
   // A bound just below the min_p threshold: smaller logits are not even collected.
   float below_min_p() const {
     if (row_.min_p <= 0 || !std::isfinite(maximum_)) return -infinity;
@@ -182,22 +184,7 @@ class FilteredDraw {
     return scratch_.numbers;
   }
 
-  Candidate best_entry() {
-    const std::vector<float>& logits = logits_of(0, entries_.size());
-    scratch_.ids.resize(entries_.size());
-    std::transform(entries_.begin(), entries_.end(), scratch_.ids.begin(),
-                   [](const TokenLogit& entry) { return entry.id; });
-    Candidate winner;
-    winner.id = kernels_.best(logits.data(), scratch_.ids.data(), 0, static_cast<int64_t>(logits.size()),
-                              draw_of(row_), &winner.score);
-    winner.logit = std::find_if(entries_.begin(), entries_.end(), [&](const TokenLogit& entry) {
-                     return entry.id == winner.id;
-                   })->logit;
-    return winner;
-  }
-
   const SamplingKernels& kernels_;
-  const GatheredRow& logits_;
   const SamplingRow& row_;
   FilterScratch& scratch_;
   std::vector<TokenLogit>& entries_;
@@ -212,17 +199,82 @@ void check_logits(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
 
 }  // namespace
 
+void CpuOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                        std::span<CandidateList> lists) {
+  for_rows(lists.size(), [&](size_t i, FilterScratch& scratch) {
+    const int32_t row = listed.as<int32_t>()[i];
+    std::vector<TokenLogit>& tokens = scratch.entries;
+    tokens.clear();
+    if (vocabulary.size() > 0)
+      GatheredRow(one_shard(logits), vocabulary.size(), row).largest(max_candidates, tokens);
+    for (TokenLogit& token : tokens) token.id += static_cast<int32_t>(vocabulary.begin);
+    lists[i] = reference::list_of(tokens, shard_row(logits, vocabulary, row));
+  });
+}
+
+void CpuOps::filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
+                               IndexRange vocabulary, ConstTensorView listed,
+                               std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  const auto count = static_cast<size_t>(listed.shape[0]);
+  require(count > 0 && lists.size() % count == 0 && cuts.size() == rows.size(), "shapes of filters");
+  for_rows(count, [&](size_t i, FilterScratch& scratch) {
+    std::vector<const CandidateList*> of_shards;
+    for (size_t at = i; at < lists.size(); at += count) of_shards.push_back(&lists[at]);
+    const int32_t row = listed.as<int32_t>()[i];
+    scratch.entries = reference::tokens_of(of_shards);
+    RowFilter(path_.sampling, rows[static_cast<size_t>(row)], scratch).filter_entries();
+    cuts[static_cast<size_t>(row)] =
+        reference::cut_after(scratch.entries, of_shards, shard_row(logits, vocabulary, row), vocabulary);
+  });
+}
+
+void CpuOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                           std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  require(cuts.size() == rows.size(), "a cut for each row");
+  const bool all = static_cast<size_t>(gathered.shape[1]) == rows.size();
+  for_rows(static_cast<size_t>(listed.shape[0]), [&](size_t i, FilterScratch& scratch) {
+    const int32_t row = listed.as<int32_t>()[i];
+    const SamplingRow& how = rows[static_cast<size_t>(row)];
+    if (!how.filtered() || how.filtered_by_candidates()) return;
+    RowFilter(path_.sampling, how, scratch)
+        .filter(GatheredRow(gathered, vocabulary_size, all ? row : static_cast<int64_t>(i)));
+    const TokenLogit last = *std::max_element(scratch.entries.begin(), scratch.entries.end(), larger);
+    cuts[static_cast<size_t>(row)] = {last.logit, last.id};
+  });
+}
+
+// f(i, working memory) for each i below count.
+void CpuOps::for_rows(size_t count, FunctionRef<void(size_t, FilterScratch&)> f) {
+  pool_->run([&](int thread) {
+    for (auto i = static_cast<size_t>(thread); i < count; i += static_cast<size_t>(pool_->size()))
+      f(i, filter_scratch_[static_cast<size_t>(thread)]);
+  });
+}
+
 void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
-                             std::span<Candidate> out) {
+                             std::span<const Cut> cuts, std::span<Candidate> out) {
   check_logits(logits, vocabulary, rows.size());
   require(out.size() == rows.size(), "one candidate for each row");
   pool_->parallel_tasks(logits.shape[0], [&](int64_t r) {
-    const float* const row = logits.as<float>() + r * logits.shape[1];
+    const std::span<const float> row = shard_row(logits, vocabulary, r);
+    const SamplingRow& how = rows[static_cast<size_t>(r)];
     Candidate& best = out[static_cast<size_t>(r)] = no_token;
-    if (!path_.sampling.all_finite(row, vocabulary.size())) return;
-    best.id = path_.sampling.best(row, nullptr, static_cast<int32_t>(vocabulary.begin), vocabulary.size(),
-                                  draw_of(rows[static_cast<size_t>(r)]), &best.score);
-    best.logit = vocabulary.contains(best.id) ? row[best.id - vocabulary.begin] : -infinity;
+    if (!path_.sampling.all_finite(row.data(), vocabulary.size())) return;
+    const auto first = static_cast<int32_t>(vocabulary.begin);
+    if (how.filtered()) {
+      std::vector<float> kept;
+      std::vector<int32_t> ids;
+      for (size_t i = 0; i < row.size(); ++i) {
+        const TokenLogit token{first + static_cast<int32_t>(i), row[i]};
+        if (cuts[static_cast<size_t>(r)].keeps(token)) kept.push_back(token.logit), ids.push_back(token.id);
+      }
+      best.id = path_.sampling.best(kept.data(), ids.data(), 0, static_cast<int64_t>(kept.size()),
+                                    draw_of(how), &best.score);
+    } else {
+      best.id = path_.sampling.best(row.data(), nullptr, first, vocabulary.size(), draw_of(how), &best.score);
+    }
+    best.logit = vocabulary.contains(best.id) ? row[static_cast<size_t>(best.id) - static_cast<size_t>(first)]
+                                              : -infinity;
   });
 }
 
@@ -247,21 +299,6 @@ void CpuOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<c
     const int64_t count = std::clamp<int64_t>(vocabulary.size() - begin, 0, part);
     sums[static_cast<size_t>(task)] = path_.sampling.exp_sum(
         logits.as<float>() + row * width + begin, count, over_shards(maxima, rows, static_cast<size_t>(row)));
-  });
-}
-
-void CpuOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
-                             std::span<const SamplingRow> rows, std::span<Candidate> out) {
-  require(out.size() == rows.size(), "one candidate for each row");
-  const auto draw = [&](size_t row, FilterScratch& mine) {
-    out[row] = FilteredDraw(path_.sampling, GatheredRow(gathered, vocabulary_size, static_cast<int64_t>(row)),
-                            rows[row], mine)
-                   .draw();
-  };
-  pool_->run([&](int thread) {
-    const auto step = static_cast<size_t>(pool_->size());
-    for (auto row = static_cast<size_t>(thread); row < rows.size(); row += step)
-      draw(row, filter_scratch_[static_cast<size_t>(thread)]);
   });
 }
 

@@ -168,6 +168,7 @@ RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, Con
           given ? row_maxima.shape[1] : 0,
           out.data,
           narrow(out.shape[1]),
+          false,
           scratch(scales_part, DType::fp32, {rows.size()}).as<float>(),
           narrow(rows.size()),
           narrow(weight.columns),

@@ -21,7 +21,7 @@ bool is_activation(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
 }
 
-ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
+Logits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
   require(logits.dtype == DType::fp32 && vocabulary.size() <= logits.shape[1] &&
               rows == static_cast<size_t>(logits.shape[0]),
           "logits of a shard are fp32 [rows, width]");
@@ -29,11 +29,11 @@ ShardLogits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows)
           static_cast<int32_t>(vocabulary.begin), narrow(vocabulary.size())};
 }
 
-GatheredLogits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
+Logits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
   require(gathered.dtype == DType::fp32 && 0 < vocabulary_size && vocabulary_size < (1 << 24) &&
               vocabulary_size <= gathered.shape[0] * gathered.shape[2],
           "gathered logits cover the vocabulary");
-  return {gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]),
+  return {gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
           narrow(vocabulary_size)};
 }
 
@@ -56,7 +56,6 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       stream_(stream),
       gemm_(std::move(gemm)),
       bias_(device, DType::bf16, {max_biased_columns}),
-      partial_candidates_(device, DType::uint8, {max_partial_candidates * sizeof(Candidate)}),
       scratch_(device, DType::fp32, {scratch_bytes / 4}),  // 16000 splits of 16 heads of 128
       decode_counters_(zero_counters(device, usual_decode_counters)),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
@@ -287,11 +286,42 @@ void CudaOps::merge_partials(ConstTensorView partials, TensorView out) {
                        narrow(partials.shape[1] * partials.shape[2]), narrow(dim), out.data);
 }
 
+void CudaOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                         std::span<CandidateList> lists) {
+  require(listed.shape == Shape{static_cast<int64_t>(lists.size())} &&
+              max_parts * lists.size_bytes() <= size_t{scratch_bytes},
+          "a list for each row, and room for those of its parts");
+  cuda::candidates(stream_, shard_of(logits, vocabulary, static_cast<size_t>(logits.shape[0])),
+                   listed.as<int32_t>(), narrow(listed.shape[0]),
+                   reinterpret_cast<CandidateList*>(scratch_.view().data), lists.data());
+}
+
+void CudaOps::filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
+                                IndexRange vocabulary, ConstTensorView listed,
+                                std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  const auto count = static_cast<size_t>(listed.shape[0]);
+  require(count > 0 && !lists.empty() && lists.size() % count == 0 && cuts.size() == rows.size(),
+          "lists of every shard for each row, and its cut");
+  cuda::filter_candidates(stream_, lists.data(), narrow(static_cast<int64_t>(lists.size() / count)),
+                          shard_of(logits, vocabulary, rows.size()), listed.as<int32_t>(),
+                          narrow(listed.shape[0]), rows.data(), cuts.data());
+}
+
+void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                            std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  const bool in_place = static_cast<size_t>(gathered.shape[1]) == rows.size();
+  require(cuts.size() == rows.size() && (in_place || gathered.shape[1] == listed.shape[0]),
+          "whole logits of all rows or of the listed ones, and a cut for each row");
+  cuda::filter_logits(stream_, whole_vocabulary(gathered, vocabulary_size), in_place, listed.as<int32_t>(),
+                      narrow(listed.shape[0]), rows.data(), cuts.data());
+}
+
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
-                              std::span<const SamplingRow> rows, std::span<Candidate> out) {
+                              std::span<const SamplingRow> rows, std::span<const Cut> cuts,
+                              std::span<Candidate> out) {
   require(out.size() == rows.size(), "one candidate a row");
-  cuda::best_candidates(stream_, shard_of(logits, vocabulary, rows.size()), rows.data(),
-                        reinterpret_cast<Candidate*>(partial_candidates_.view().data), out.data());
+  cuda::best_candidates(stream_, shard_of(logits, vocabulary, rows.size()), rows.data(), cuts.data(),
+                        reinterpret_cast<Candidate*>(scratch_.view().data), out.data());
 }
 
 void CudaOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
@@ -317,14 +347,6 @@ void CudaOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<
           "a padded vocabulary divides by its chunks");
   cuda::exp_sums(stream_, shard_of(logits, vocabulary, rows), maxima.data(),
                  narrow(static_cast<int64_t>(maxima.size() / rows)), chunks, sums.data());
-}
-
-void CudaOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
-                              std::span<const SamplingRow> rows, std::span<Candidate> out) {
-  require(out.size() == rows.size() && rows.size() <= static_cast<size_t>(gathered.shape[1]),
-          "shapes of a filtered draw");
-  cuda::sample_filtered(stream_, whole_vocabulary(gathered, vocabulary_size), rows.data(),
-                        narrow(static_cast<int64_t>(rows.size())), out.data());
 }
 
 void CudaOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,

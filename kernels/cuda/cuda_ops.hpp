@@ -95,7 +95,6 @@ class CudaOps : public Ops {
   std::unique_ptr<Gemm> gemm_;
   // These grow at start-up alone (prepare_attention): captured graphs hold their addresses.
   Tensor bias_;
-  Tensor partial_candidates_;
   Tensor scratch_;  // of one operation: slots of decode, what a product with codes makes
   Tensor decode_counters_;
   Tensor skinny_partials_;

@@ -34,16 +34,17 @@ __device__ inline float block_sum(float value, float* scratch) {
 }
 
 // The sum of the values of the threads before this one. total: of all threads. scratch: as in block_reduce.
-__device__ inline int block_sum_before(int value, int* scratch, int& total) {
+template <typename T>
+__device__ inline T block_sum_before(std::type_identity_t<T> value, T* scratch, T& total) {
   const int lane = device::lane_index();
-  int sum = value;  // of the lanes up to this one
+  T sum = value;  // of the lanes up to this one
   for (int distance = 1; distance < 32; distance *= 2) {
-    const int other = device::shuffle(sum, (lane - distance) & 31);
+    const T other = device::shuffle(sum, (lane - distance) & 31);
     if (lane >= distance) sum += other;
   }
   if (lane == 31) scratch[device::warp_index()] = sum;
   device::synchronize_block();
-  int before = sum - value;
+  T before = sum - value;
   total = 0;
   for (int warp = 0; warp < device::block_threads() / 32; ++warp) {
     if (warp == device::warp_index()) before += total;

@@ -15,10 +15,20 @@ namespace {
 constexpr int max_threads = 512;
 constexpr int max_warps = max_threads / 32;
 
+// Blocks of a row of columns: fewer than 4096 do not pay.
+int parts_of(int columns) { return std::clamp(columns / 4096, 1, max_parts); }
 int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, max_threads); }
 
 // NaN never wins. -0 becomes +0, because equal logits must have equal keys.
 __device__ float nan_to_lowest(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
+// Keys order as logits do.
+__device__ uint32_t key_of(float logit) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, nan_to_lowest(logit));
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+__device__ float logit_of(uint32_t key) {
+  return __builtin_bit_cast(float, key >> 31 ? key & 0x7fffffffu : ~key);
+}
 // logit - maximum; the difference of equal infinities is 0.
 __device__ float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
 
@@ -43,30 +53,103 @@ __device__ Candidate not_finite() { return {INFINITY, -1, 0}; }  // no_token
 __device__ Candidate better(const Candidate& a, const Candidate& b) {
   return a.score > b.score || (a.score == b.score && a.id < b.id) ? a : b;
 }
+
 __device__ float larger(float a, float b) { return a > b ? a : b; }
+
+// --- entries ---
+
+// Columns of a row of logits: one of equal parts of a shard, or all shards.
+struct Columns {
+  const float* logits;
+  int64_t stride;  // from one shard to the next
+  int width, first, count;
+
+  __device__ Columns(const Logits& all, int row, int part = 0, int parts = 1) : width(all.width) {
+    const int size = (all.count + 4 * parts - 1) / (4 * parts) * 4, begin = part * size;
+    logits = all.logits + static_cast<int64_t>(row) * width + begin;
+    stride = static_cast<int64_t>(all.rows) * width;
+    first = all.first + begin;
+    count = all.count - begin < size ? all.count - begin : size;
+  }
+
+  // Calls f(id, logit, 1) for each entry, by all threads of the block: sixteen bytes a load where rows are aligned, one load ahead.
+  template <typename F>
+  __device__ void for_each(F f) const {
+    const float* row = logits;
+    for (int begin = 0; begin < count; begin += width, row += stride) {
+      const int end = count - begin < width ? count - begin : width, threads = block_threads(),
+                fours = reinterpret_cast<uintptr_t>(row) % 16 == 0 ? end / 4 : 0;
+      Vector<float> next{};
+      for (int at = thread_index() - threads; at < fours; at += threads) {
+        const Vector<float> four = next;
+        if (at + threads < fours) next = load_vector(row + 4 * (at + threads));
+        for (int i = 0; i < 4 && at >= 0; ++i) f(first + begin + 4 * at + i, four.values[i], 1);
+      }
+      for (int i = 4 * fours + thread_index(); i < end; i += threads) f(first + begin + i, row[i], 1);
+    }
+  }
+  // The id of the n-th entry with that logit: -1 before the first, INT_MAX after the last.
+  __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
+    if (thread_index() == 0) *found = n > 0 ? INT_MAX : -1;
+    for (int begin = 0, total; begin < count && n > 0; begin += block_threads(), n -= total) {
+      const int i = begin + thread_index();
+      const bool same = i < count && nan_to_lowest(logits[i / width * stride + i % width]) == logit;
+      if (block_sum_before(same, scratch, total) == n - 1 && same) *found = first + i;
+    }
+    synchronize_block();
+    return *found;
+  }
+};
+
+// What lists say of a row's entries. Ties are searched in the columns of one of their shards.
+struct Lists {
+  const CandidateList* lists;
+  int count, stride;
+  Columns mine;
+
+  // The last call for a list is for its further entries; their ids are unknown.
+  template <typename F>
+  __device__ void for_each(F f) const {
+    for (int i = thread_index(); i < count * max_candidates; i += block_threads()) {
+      const CandidateList& list = lists[i / max_candidates * stride];
+      const TokenLogit token = list.tokens[i % max_candidates];
+      if (token.id != INT_MAX) f(token.id, token.logit, 1);
+      if (i % max_candidates == max_candidates - 1 && list.further > 0) f(INT_MAX, token.logit, list.further);
+    }
+  }
+  __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
+    for (int i = 0; i < count && lists[i * stride].tokens[0].id < mine.first; ++i) {
+      for (const TokenLogit& token : lists[i * stride].tokens) n -= token.logit == logit;
+      if (lists[i * stride].tokens[max_candidates - 1].logit == logit) n -= lists[i * stride].further;
+    }
+    return mine.tie(logit, n, scratch, found);
+  }
+};
+
+template <typename Entries>
+__device__ float maximum_of(const Entries& entries) {
+  float maximum = -INFINITY;
+  entries.for_each([&](int, float logit, int) { maximum = larger(logit, maximum); });
+  return block_reduce(maximum, reinterpret_cast<float*>(shared_memory()), larger);
+}
 
 // --- shards ---
 
-// Block (part, row) takes columns [begin, end) of the row.
-struct Part {
-  int begin, end;
-};
-__device__ Part part_of(int count) {
-  const int size = (count + grid_size().x - 1) / grid_size().x, begin = block_index().x * size;
-  return {begin, begin + size < count ? begin + size : count};
-}
-
+// Block (part, row).
 __global__ void __launch_bounds__(max_threads)
-    best_of_part(ShardLogits logits, const SamplingRow* how, Candidate* out) {
-  const int row = block_index().y;
-  const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
+    best_of_part(Logits logits, const SamplingRow* how, const Cut* cuts, Candidate* out) {
+  const int row = block_index().y, part = block_index().x, parts = grid_size().x;
   const Scorer score(how[row]);
+  const Cut cut = how[row].filtered() ? cuts[row] : Cut{};
   Candidate best = no_candidate();
-  const Part part = part_of(logits.count);
-  for (int i = part.begin + thread_index(); i < part.end; i += block_threads())
-    best = better(best, std::isfinite(values[i]) ? score(logits.first + i, values[i] + 0.0f) : not_finite());
+  Columns(logits, row, part, parts).for_each([&](int32_t id, float logit, int) {
+    if (!std::isfinite(logit))
+      best = better(best, not_finite());
+    else if (cut.keeps({id, logit}))
+      best = better(best, score(id, logit + 0.0f));
+  });
   best = block_reduce(best, reinterpret_cast<Candidate*>(shared_memory()), better);
-  if (thread_index() == 0) out[row * grid_size().x + block_index().x] = best;
+  if (thread_index() == 0) out[row * parts + part] = best;
 }
 
 // One warp per row.
@@ -78,19 +161,15 @@ __global__ void __launch_bounds__(32) best_of_partial(const Candidate* partial, 
   if (lane_index() == 0) out[row] = best;
 }
 
-__global__ void __launch_bounds__(max_threads) maximum_of_row(ShardLogits logits, float* maxima) {
+__global__ void __launch_bounds__(max_threads) maximum_of_row(Logits logits, float* maxima) {
   const int row = block_index().x;
-  const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
-  float maximum = -INFINITY;
-  for (int i = thread_index(); i < logits.count; i += block_threads())
-    maximum = larger(maximum, nan_to_lowest(values[i]));
-  maximum = block_reduce(maximum, reinterpret_cast<float*>(shared_memory()), larger);
+  const float maximum = maximum_of(Columns(logits, row));
   if (thread_index() == 0) maxima[row] = maximum;
 }
 
 // The chunk's width alone decides the number of threads, and so the order of the sum.
 __global__ void __launch_bounds__(max_threads)
-    exp_sum_of_chunk(ShardLogits logits, const float* maxima, int shards, float* sums) {
+    exp_sum_of_chunk(Logits logits, const float* maxima, int shards, float* sums) {
   const int row = block_index().y, size = logits.width / grid_size().x, begin = block_index().x * size;
   const float* const values = logits.logits + static_cast<int64_t>(row) * logits.width;
   float maximum = maxima[row];
@@ -102,243 +181,202 @@ __global__ void __launch_bounds__(max_threads)
   if (thread_index() == 0) sums[row * grid_size().x + block_index().x] = sum;
 }
 
-// --- whole vocabularies ---
+// --- filters ---
 
-// The order of (logit descending, id ascending) as descending keys: 32 bits that order as the logit does,
-// then 24 bits of the id's complement. No two entries have the same key.
-constexpr int id_bits = 24;
-constexpr int key_bits = 32 + id_bits;
-__device__ uint64_t key_of(float logit, int id) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, logit);
-  const uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << id_bits | (0xffffffu - static_cast<uint32_t>(id));
-}
-__device__ int id_of(uint64_t key) {
-  return static_cast<int>(0xffffffu - static_cast<uint32_t>(key & 0xffffffu));
-}
-__device__ float logit_of(uint64_t key) {
-  const auto ordered = static_cast<uint32_t>(key >> id_bits);
-  return __builtin_bit_cast(float, ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
-}
+constexpr int digit_bits = 11, num_bins = 1 << digit_bits;
 
-// Most logits share a few first digits, and additions to one
-// address serialise: lanes spread over copies of the bins.
-constexpr int bin_copies = 16;
+struct Reach {
+  uint32_t key;                      // or its first digits
+  unsigned long long above, inside;  // sums of larger keys, and of this one
+};
 
 struct FilterScratch {
-  unsigned long long bins[256][bin_copies];
-  unsigned long long totals[256];
+  uint32_t low[num_bins], high[num_bins];  // the halves of sums
+  Reach reach;
   unsigned long long sums[max_warps];
-  Candidate candidates[max_warps];
-  float maxima[max_warps];
-  uint64_t chosen;             // prefix of a key
-  unsigned long long reached;  // sum of what lies above
+  int counts[max_warps], found;
+  int32_t id;
+  TokenLogit tokens[max_largest_logits];
+
+  // Shared memory adds 32 bits at once, 64 only by trial.
+  __device__ void add(uint32_t bin, unsigned long long weight) {
+    const auto part = static_cast<uint32_t>(weight);
+    const uint32_t carry = atomic_add(&low[bin], part) + part < part;
+    if (const uint32_t rest = static_cast<uint32_t>(weight >> 32) + carry) atomic_add(&high[bin], rest);
+  }
+  __device__ unsigned long long in_bin(int bin) const {
+    return static_cast<unsigned long long>(high[bin]) << 32 | low[bin];
+  }
 };
+__device__ FilterScratch& filter_scratch() { return *reinterpret_cast<FilterScratch*>(shared_memory()); }
 
-// One row of gathered logits, read by a block.
-class GatheredRow {
- public:
-  __device__ GatheredRow(const GatheredLogits& logits, int row, FilterScratch& scratch)
-      : logits_(logits),
-        first_(logits.logits + static_cast<int64_t>(row) * logits.width),
-        scratch_(scratch) {}
-
-  // Calls f(id, logit) for each entry, by all threads of the block.
-  template <typename F>
-  __device__ void for_each(F f) const {
-    const float* shard = first_;
-    for (int first = 0; first < logits_.vocabulary; first += logits_.width) {
-      const int left = logits_.vocabulary - first, count = left < logits_.width ? left : logits_.width;
-      for (int i = thread_index(); i < count; i += block_threads()) f(first + i, nan_to_lowest(shard[i]));
-      shard += static_cast<int64_t>(logits_.rows) * logits_.width;
-    }
-  }
-
-  __device__ float maximum() const {
-    float found = -INFINITY;
-    for_each([&](int, float logit) { found = larger(found, logit); });
-    return block_reduce(found, scratch_.maxima, larger);
-  }
-
-  template <typename Weight>
-  __device__ unsigned long long sum(Weight weight) const {
-    unsigned long long found = 0;
-    for_each([&](int id, float logit) { found += weight(id, logit); });
-    return block_reduce(found, scratch_.sums,
-                        [](unsigned long long a, unsigned long long b) { return a + b; });
-  }
-
-  // The key of the entry at which the sum of weights, in the order of the keys, first reaches `wanted` (above
-  // 0, at most the sum of all). A radix descent: each pass adds the weights of the entries that share the
-  // digits found so far by their next digit. Integer sums do not depend on the order of threads.
-  template <typename Weight>
-  __device__ uint64_t key_where_sum_reaches(double wanted, Weight weight) const {
-    if (thread_index() == 0) {
-      scratch_.chosen = 0;
-      scratch_.reached = 0;
-    }
-    for (int shift = key_bits - 8; shift >= 0; shift -= 8) {
-      for (int i = thread_index(); i < 256 * bin_copies; i += block_threads())
-        scratch_.bins[i / bin_copies][i % bin_copies] = 0;
-      synchronize_block();
-      const uint64_t prefix = scratch_.chosen;
-      for_each([&](int id, float logit) {
-        const uint64_t digits = key_of(logit, id) >> shift;
-        if (digits >> 8 != prefix) return;
-        if (const unsigned long long share = weight(id, logit))
-          atomic_add(&scratch_.bins[digits & 255][thread_index() % bin_copies], share);
-      });
-      synchronize_block();
-      for (int bin = thread_index(); bin < 256; bin += block_threads()) {
-        scratch_.totals[bin] = 0;
-        for (const unsigned long long part : scratch_.bins[bin]) scratch_.totals[bin] += part;
-      }
-      synchronize_block();
-      descend(wanted);
-      synchronize_block();
-    }
-    const uint64_t key = scratch_.chosen;
-    synchronize_block();  // the scratch is free again
-    return key;
-  }
-
- private:
-  // Each thread checks whether the sum passes `wanted` in its bins. One thread finds the bin.
-  __device__ void descend(double wanted) const {
-    const uint64_t prefix = scratch_.chosen;
-    const unsigned long long reached = scratch_.reached;
+// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all). Each pass adds the weights
+// of the entries that share the digits found so far by their next digit. Integer sums do not depend on the order of threads.
+template <typename Entries, typename Wanted, typename Weight>
+__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight) {
+  FilterScratch& scratch = filter_scratch();
+  Reach reach{};
+  double wanted = 0;
+  for (int unknown = 32; unknown > 0; unknown -= digit_bits) {
+    const int shift = unknown > digit_bits ? unknown - digit_bits : 0;
+    for (int bin = thread_index(); bin < num_bins; bin += block_threads())
+      scratch.low[bin] = scratch.high[bin] = 0;
     synchronize_block();
-    for (int bin = thread_index(); bin < 256; bin += block_threads()) {
-      unsigned long long above = reached;
-      for (int other = bin + 1; other < 256; ++other) above += scratch_.totals[other];
-      if (static_cast<double>(above) >= wanted || static_cast<double>(above + scratch_.totals[bin]) < wanted)
-        continue;
-      scratch_.chosen = prefix << 8 | static_cast<uint64_t>(bin);
-      scratch_.reached = above;
+    if (thread_index() == 0) scratch.reach = reach;  // stays where nothing has a weight
+    entries.for_each([&](int32_t, float logit, int number) {
+      const uint32_t key = key_of(logit);
+      if (static_cast<uint64_t>(key ^ reach.key) >> unknown) return;
+      if (const unsigned long long each = weight(key))
+        scratch.add(key >> shift & (num_bins - 1), number * each);
+    });
+    synchronize_block();
+    int bins = num_bins / block_threads(), bin = num_bins - 1 - thread_index() * bins;
+    unsigned long long mine = 0, all;
+    for (int i = 0; i < bins; ++i) mine += scratch.in_bin(bin - i);
+    unsigned long long above = reach.above + block_sum_before(mine, scratch.sums, all);
+    if (unknown == 32) wanted = wanted_of(static_cast<double>(all));
+    if (static_cast<double>(above) < wanted && static_cast<double>(above + mine) >= wanted) {
+      for (; static_cast<double>(above + scratch.in_bin(bin)) < wanted; --bin) above += scratch.in_bin(bin);
+      scratch.reach = {reach.key | static_cast<uint32_t>(bin) << shift, above, scratch.in_bin(bin)};
     }
+    synchronize_block();
+    reach = scratch.reach;
   }
-
-  GatheredLogits logits_;
-  const float* first_;
-  FilterScratch& scratch_;
-};
-
-// Probabilities as integers in units of 2^-40 of the largest.
-class Share {
- public:
-  __device__ Share(float temperature, float maximum)
-      : temperature_(temperature), maximum_(maximum / temperature) {}
-  __device__ float relative(float logit) const { return distance(logit / temperature_, maximum_); }
-  __device__ unsigned long long operator()(float logit) const {
-    return static_cast<unsigned long long>(expf(relative(logit)) * 0x1p40f);
+  const unsigned long long each = weight(reach.key), ties = reach.inside / each;
+  unsigned long long few = 0, taken = ties;
+  while (taken - few > 1) {
+    const unsigned long long middle = (few + taken) / 2;
+    (static_cast<double>(reach.above + middle * each) < wanted ? few : taken) = middle;
   }
-
- private:
-  float temperature_, maximum_;
-};
-
-// Each filter keeps a prefix of the order, so they may come in
-// any order, except that top_p counts what the others keep.
-class Filter {
- public:
-  __device__ Filter(const GatheredRow& entries, const SamplingRow& row, int vocabulary)
-      : share_(row.temperature, entries.maximum()) {
-    if (!row.filtered()) return;
-    if (row.min_p > 0) floor_ = logf(row.min_p);
-    if (row.top_k > 0 && row.top_k < vocabulary) {
-      const uint64_t kth = entries.key_where_sum_reaches(row.top_k, [](int, float) { return 1ull; });
-      last_ = kth >> id_bits << id_bits;  // keeps ties
-    }
-    if (row.top_p < 1) {
-      const auto share = [this](int id, float logit) { return keeps(id, logit) ? share_(logit) : 0ull; };
-      const double wanted = static_cast<double>(row.top_p) * static_cast<double>(entries.sum(share));
-      last_ = entries.key_where_sum_reaches(wanted > 1 ? wanted : 1, share);
-    }
-  }
-  __device__ bool keeps(int id, float logit) const {
-    return key_of(logit, id) >= last_ && (floor_ == -INFINITY || share_.relative(logit) >= floor_);
-  }
-
- private:
-  Share share_;
-  float floor_ = -INFINITY;
-  uint64_t last_ = 0;
-};
-
-// One row per block.
-__global__ void __launch_bounds__(max_threads)
-    draw_filtered(GatheredLogits logits, const SamplingRow* how, Candidate* out) {
-  FilterScratch& scratch = *reinterpret_cast<FilterScratch*>(shared_memory());
-  const int index = block_index().x;
-  const SamplingRow row = how[index];
-  const GatheredRow entries(logits, index, scratch);
-  const Filter filter(entries, row, logits.vocabulary);
-  const Scorer score(row);
-  Candidate best = no_candidate();
-  entries.for_each([&](int id, float logit) {
-    if (filter.keeps(id, logit)) best = better(best, score(id, logit));
-  });
-  best = block_reduce(best, scratch.candidates, better);
-  if (thread_index() == 0) out[index] = best;
+  const float logit = logit_of(reach.key);
+  return {logit,
+          taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
 }
 
-struct LargestScratch {
-  FilterScratch filter;
-  uint64_t keys[max_largest_logits];
-  int found;
-};
-
-// One block: collects the keys from the count-th on. The number of larger keys gives the place of each.
-__global__ void __launch_bounds__(max_threads)
-    largest_of_row(GatheredLogits logits, int row, int count, TokenLogit* out) {
-  LargestScratch& scratch = *reinterpret_cast<LargestScratch*>(shared_memory());
-  const GatheredRow entries(logits, row, scratch.filter);
+// Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
+template <typename Entries>
+__device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
+  FilterScratch& scratch = filter_scratch();
   if (thread_index() == 0) scratch.found = 0;
-  const uint64_t last = entries.key_where_sum_reaches(count, [](int, float) { return 1ull; });
-  entries.for_each([&](int id, float logit) {
-    if (const uint64_t key = key_of(logit, id); key >= last)
-      scratch.keys[atomic_add(&scratch.found, 1)] = key;
+  const Cut last = where_sum_reaches(
+      entries, [&](double all) { return all < most ? all : most; }, [](uint32_t) { return 1ull; });
+  entries.for_each([&](int32_t id, float logit, int) {
+    const TokenLogit token{id, nan_to_lowest(logit)};
+    if (last.keeps(token)) scratch.tokens[atomic_add(&scratch.found, 1)] = token;
   });
   synchronize_block();
-  for (int i = thread_index(); i < count; i += block_threads()) {
-    int place = 0;
-    for (int other = 0; other < count; ++other) place += scratch.keys[other] > scratch.keys[i];
-    out[place] = {id_of(scratch.keys[i]), logit_of(scratch.keys[i])};
+  for (int i = thread_index(); i < most; i += block_threads()) {
+    const TokenLogit token = i < scratch.found ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
+    int place = i < scratch.found ? -1 : i;
+    for (int other = 0; other < scratch.found && i < scratch.found; ++other)
+      place += Cut{token.logit, token.id}.keeps(scratch.tokens[other]);
+    out[place] = token;
   }
+  if (further && thread_index() == 0)
+    *further = static_cast<int>(scratch.reach.above + scratch.reach.inside) - scratch.found;
+}
+
+template <typename Entries>
+__device__ Cut cut_of(const Entries& entries, const SamplingRow& row) {
+  const float maximum = row.top_p < 1 || row.min_p > 0 ? maximum_of(entries) / row.temperature : 0;
+  const auto relative = [&](uint32_t key) { return distance(logit_of(key) / row.temperature, maximum); };
+  uint32_t smallest = 0;
+  if (row.top_k > 0 || row.min_p > 0) {
+    const float floor = row.min_p > 0 ? logf(row.min_p) : -INFINITY;
+    const auto wanted = [&](double all) { return 0 < row.top_k && row.top_k < all ? row.top_k : all; };
+    const auto passes = [&](uint32_t key) { return relative(key) >= floor ? 1ull : 0ull; };
+    const float logit = where_sum_reaches(entries, wanted, passes).logit;
+    if (row.top_p >= 1) return {logit, INT_MAX};  // keeps ties
+    smallest = key_of(logit);
+  }
+  // Probabilities as integers in units of 2^-40 of the largest.
+  const auto wanted = [&](double all) { return row.top_p * all > 1 ? row.top_p * all : 1; };
+  const auto share = [&](uint32_t key) {
+    return key < smallest ? 0ull : static_cast<unsigned long long>(expf(relative(key)) * 0x1p40f);
+  };
+  return where_sum_reaches(entries, wanted, share);
+}
+
+// Block (part, listed row).
+__global__ void __launch_bounds__(max_threads)
+    list_of_part(Logits logits, const int32_t* listed, CandidateList* out) {
+  const int part = block_index().x, parts = grid_size().x;
+  CandidateList& list = out[block_index().y * parts + part];
+  list_first(Columns(logits, listed[block_index().y], part, parts), max_candidates, list.tokens,
+             &list.further);
+}
+// One listed row per block, as below.
+__global__ void __launch_bounds__(max_threads)
+    list_of_parts(const CandidateList* partial, int parts, Logits logits, const int32_t* listed,
+                  CandidateList* out) {
+  const int i = block_index().x;
+  list_first(Lists{partial + i * parts, parts, 1, {logits, listed[i]}}, max_candidates, out[i].tokens,
+             &out[i].further);
+}
+__global__ void __launch_bounds__(max_threads)
+    cut_of_lists(const CandidateList* lists, int shards, Logits logits, const int32_t* listed,
+                 const SamplingRow* how, Cut* cuts) {
+  const int row = listed[block_index().x];
+  const Cut cut = cut_of(Lists{lists + block_index().x, shards, grid_size().x, {logits, row}}, how[row]);
+  if (thread_index() == 0) cuts[row] = cut;
+}
+__global__ void __launch_bounds__(max_threads)
+    cut_of_row(Logits logits, bool in_place, const int32_t* listed, const SamplingRow* how, Cut* cuts) {
+  const int row = listed[block_index().x];
+  if (!how[row].filtered() || how[row].filtered_by_candidates()) return;
+  const Cut cut = cut_of(Columns(logits, in_place ? row : block_index().x), how[row]);
+  if (thread_index() == 0) cuts[row] = cut;
+}
+
+// One block.
+__global__ void __launch_bounds__(max_threads)
+    largest_of_row(Logits logits, int row, int count, TokenLogit* out) {
+  list_first(Columns(logits, row), count, out, nullptr);
 }
 
 }  // namespace
 
-void best_candidates(Stream stream, const ShardLogits& logits, const SamplingRow* how, Candidate* partial,
-                     Candidate* out) {
-  constexpr int columns_of_a_part = 4096;  // per block: fewer do not pay
-  const int parts = std::clamp(
-      std::min(logits.count / columns_of_a_part, max_partial_candidates / std::max(logits.rows, 1)), 1, 64);
+void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
+                     Candidate* partial, Candidate* out) {
+  const int parts = std::clamp(1024 / std::max(logits.rows, 1), 1, parts_of(logits.count));
   launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts), max_warps * sizeof(Candidate),
-         stream, logits, how, parts > 1 ? partial : out);
+         stream, logits, how, cuts, parts > 1 ? partial : out);
   if (parts > 1) launch(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
 }
 
-void row_maxima(Stream stream, const ShardLogits& logits, float* maxima) {
+void row_maxima(Stream stream, const Logits& logits, float* maxima) {
   launch(maximum_of_row, {logits.rows}, threads_for(logits.count), max_warps * sizeof(float), stream, logits,
          maxima);
 }
 
-void exp_sums(Stream stream, const ShardLogits& logits, const float* maxima, int shards, int chunks,
-              float* sums) {
+void exp_sums(Stream stream, const Logits& logits, const float* maxima, int shards, int chunks, float* sums) {
   launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks),
          max_warps * sizeof(float), stream, logits, maxima, shards, sums);
 }
 
-void sample_filtered(Stream stream, const GatheredLogits& logits, const SamplingRow* how, int rows,
-                     Candidate* out) {
-  launch(draw_filtered, {rows}, threads_for(logits.vocabulary), sizeof(FilterScratch), stream, logits, how,
-         out);
+void candidates(Stream stream, const Logits& logits, const int32_t* listed, int rows, CandidateList* partial,
+                CandidateList* out) {
+  const int parts = parts_of(logits.count);
+  launch(list_of_part, {parts, rows}, max_threads, sizeof(FilterScratch), stream, logits, listed,
+         parts > 1 ? partial : out);
+  if (parts > 1)
+    launch(list_of_parts, {rows}, max_threads, sizeof(FilterScratch), stream, partial, parts, logits, listed,
+           out);
 }
 
-void largest_logits(Stream stream, const GatheredLogits& logits, int row, int count, TokenLogit* out) {
-  launch(largest_of_row, {1}, threads_for(logits.vocabulary), sizeof(LargestScratch), stream, logits, row,
-         count, out);
+void filter_candidates(Stream stream, const CandidateList* lists, int shards, const Logits& logits,
+                       const int32_t* listed, int rows, const SamplingRow* how, Cut* cuts) {
+  launch(cut_of_lists, {rows}, max_threads, sizeof(FilterScratch), stream, lists, shards, logits, listed, how,
+         cuts);
+}
+
+void filter_logits(Stream stream, const Logits& logits, bool in_place, const int32_t* listed, int rows,
+                   const SamplingRow* how, Cut* cuts) {
+  launch(cut_of_row, {rows}, max_threads, sizeof(FilterScratch), stream, logits, in_place, listed, how, cuts);
+}
+
+void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {
+  launch(largest_of_row, {1}, max_threads, sizeof(FilterScratch), stream, logits, row, count, out);
 }
 
 }  // namespace maniple::cuda

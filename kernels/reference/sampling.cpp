@@ -1,3 +1,4 @@
+#include <kernels/reference/candidates.hpp>
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/reference_ops.hpp>
 
@@ -8,12 +9,13 @@
 
 namespace maniple {
 
+using reference::larger;
+using reference::nan_to_lowest;
+using reference::shard_row;
+
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-// NaN never wins.
-float nan_to_lowest(float logit) { return std::isnan(logit) ? -infinity : logit; }
 
 // logit - maximum; the difference of equal infinities is 0.
 float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
@@ -27,9 +29,6 @@ Candidate scored(int32_t id, float logit, const SamplingRow& row) {
 
 bool better(const Candidate& a, const Candidate& b) {
   return a.score != b.score ? a.score > b.score : a.id < b.id;
-}
-bool larger(const TokenLogit& a, const TokenLogit& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
 std::vector<TokenLogit> gathered_row(ConstTensorView gathered, int64_t vocabulary_size, int64_t row) {
@@ -75,22 +74,70 @@ void keep_top_p(std::vector<TokenLogit>& sorted, const SamplingRow& row) {
   sorted.resize(kept);
 }
 
+void filter(std::vector<TokenLogit>& tokens, const SamplingRow& row) {
+  std::sort(tokens.begin(), tokens.end(), larger);
+  keep_min_p(tokens, row);
+  keep_top_k(tokens, row);
+  keep_top_p(tokens, row);
+}
+
 }  // namespace
 
+void ReferenceOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                              std::span<CandidateList> lists) {
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const std::span<const float> row = shard_row(logits, vocabulary, listed.as<int32_t>()[i]);
+    std::vector<TokenLogit> tokens;
+    for (size_t at = 0; at < row.size(); ++at)
+      tokens.push_back(
+          {static_cast<int32_t>(vocabulary.begin) + static_cast<int32_t>(at), nan_to_lowest(row[at])});
+    std::sort(tokens.begin(), tokens.end(), larger);
+    tokens.resize(std::min<size_t>(tokens.size(), max_candidates));
+    lists[i] = reference::list_of(tokens, row);
+  }
+}
+
+void ReferenceOps::filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
+                                     IndexRange vocabulary, ConstTensorView listed,
+                                     std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  const auto count = static_cast<size_t>(listed.shape[0]);
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<const CandidateList*> of_shards;
+    for (size_t at = i; at < lists.size(); at += count) of_shards.push_back(&lists[at]);
+    const int32_t row = listed.as<int32_t>()[i];
+    std::vector<TokenLogit> tokens = reference::tokens_of(of_shards);
+    filter(tokens, rows[static_cast<size_t>(row)]);
+    cuts[static_cast<size_t>(row)] =
+        reference::cut_after(tokens, of_shards, shard_row(logits, vocabulary, row), vocabulary);
+  }
+}
+
+void ReferenceOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                                 std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  const bool all = static_cast<size_t>(gathered.shape[1]) == rows.size();
+  for (int64_t i = 0; i < listed.shape[0]; ++i) {
+    const int32_t row = listed.as<int32_t>()[i];
+    const SamplingRow& how = rows[static_cast<size_t>(row)];
+    if (!how.filtered() || how.filtered_by_candidates()) continue;
+    std::vector<TokenLogit> tokens = gathered_row(gathered, vocabulary_size, all ? row : i);
+    filter(tokens, how);
+    cuts[static_cast<size_t>(row)] = {tokens.back().logit, tokens.back().id};
+  }
+}
+
 void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
-                                   std::span<const SamplingRow> rows, std::span<Candidate> out) {
-  const int64_t width = logits.shape[1];
-  require(vocabulary.size() <= width && rows.size() == static_cast<size_t>(logits.shape[0]) &&
-              out.size() == rows.size(),
+                                   std::span<const SamplingRow> rows, std::span<const Cut> cuts,
+                                   std::span<Candidate> out) {
+  require(rows.size() == static_cast<size_t>(logits.shape[0]) && out.size() == rows.size(),
           "shapes of a draw");
   for (size_t r = 0; r < rows.size(); ++r) {
-    const float* const row = logits.as<float>() + static_cast<int64_t>(r) * width;
     out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
-    for (int64_t i = 0; i < vocabulary.size(); ++i) {
-      const Candidate candidate = std::isfinite(row[i])
-                                      ? scored(static_cast<int32_t>(vocabulary.begin + i), row[i], rows[r])
-                                      : no_token;
-      if (better(candidate, out[r])) out[r] = candidate;
+    const Cut cut = rows[r].filtered() ? cuts[r] : Cut{};
+    auto id = static_cast<int32_t>(vocabulary.begin);
+    for (const float logit : shard_row(logits, vocabulary, static_cast<int64_t>(r))) {
+      const Candidate candidate = std::isfinite(logit) ? scored(id, logit, rows[r]) : no_token;
+      if ((!std::isfinite(logit) || cut.keeps({id, logit})) && better(candidate, out[r])) out[r] = candidate;
+      ++id;
     }
   }
 }
@@ -119,26 +166,6 @@ void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::
       for (int64_t i = c * part; i < std::min((c + 1) * part, vocabulary.size()); ++i)
         sum += std::exp(distance(nan_to_lowest(logits.as<float>()[r * width + i]), maximum));
       sums[static_cast<size_t>(r * chunks + c)] = static_cast<float>(sum);
-    }
-  }
-}
-
-void ReferenceOps::sample_filtered(ConstTensorView gathered, int64_t vocabulary_size,
-                                   std::span<const SamplingRow> rows, std::span<Candidate> out) {
-  require(out.size() == rows.size() && rows.size() <= static_cast<size_t>(gathered.shape[1]),
-          "shapes of a filtered draw");
-  for (size_t r = 0; r < rows.size(); ++r) {
-    std::vector<TokenLogit> entries = gathered_row(gathered, vocabulary_size, static_cast<int64_t>(r));
-    std::sort(entries.begin(), entries.end(), larger);
-    if (rows[r].temperature > 0) {
-      keep_min_p(entries, rows[r]);
-      keep_top_k(entries, rows[r]);
-      keep_top_p(entries, rows[r]);
-    }
-    out[r] = scored(entries[0].id, entries[0].logit, rows[r]);
-    for (const TokenLogit& entry : entries) {
-      const Candidate candidate = scored(entry.id, entry.logit, rows[r]);
-      if (better(candidate, out[r])) out[r] = candidate;
     }
   }
 }

@@ -11,7 +11,7 @@ size_t staging_bytes(const BatchLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens),
              sequences = static_cast<size_t>(limits.max_sequences),
              blocks = static_cast<size_t>(limits.max_blocks);
-  const size_t ints = 3 * tokens + 7 * sequences + 1 + 2 * sequences * blocks;
+  const size_t ints = 3 * tokens + 8 * sequences + 1 + 2 * sequences * blocks;
   return ints * sizeof(int32_t) + sequences * sizeof(SamplingRow) + 16 * alignment;
 }
 
@@ -51,7 +51,7 @@ BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
 
 void BatchBuilder::Arrays::clear() {
   for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &sampled_rows,
-                      &table_indices, &table_entries, &sampled_seats, &full_rows, &scored_rows})
+                      &table_indices, &table_entries, &sampled_seats, &listed_rows, &full_rows, &scored_rows})
     array->clear();
   draws.clear();
 }
@@ -76,6 +76,7 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   sampler_batch_ = {sampler_rows_,
                     staging_.put(arrays_.draws),
                     staging_.put_ints(arrays_.sampled_seats),
+                    staging_.put_ints(arrays_.listed_rows),
                     staging_.put_ints(arrays_.full_rows),
                     staging_.put_ints(arrays_.scored_rows),
                     last_tokens_};
@@ -131,6 +132,7 @@ void BatchBuilder::append_sampled(const SequenceView& sequence, uint32_t query_r
   arrays_.sampled_rows.push_back(arrays_.query_starts.back() - 1 - to_int(rows_after));
   arrays_.sampled_seats.push_back(rows_after == 0 ? to_int(sequence.seat) : -1);
   arrays_.draws.push_back(row.draw);
+  if (row.draw.filtered_by_candidates()) arrays_.listed_rows.push_back(index);
   if (row.needs_full_logits()) arrays_.full_rows.push_back(index);
   if (row.logprobs >= 0) arrays_.scored_rows.push_back(index);
   sampler_rows_.push_back(row);
@@ -163,7 +165,7 @@ TensorView BatchBuilder::largest_ids(const BatchLimits& limits) { return absent(
 
 SamplerBatch BatchBuilder::largest(std::span<const SamplerRow> rows) {
   const TensorView all = absent({static_cast<int64_t>(rows.size())});
-  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all};
+  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all, all};
 }
 
 }  // namespace maniple

@@ -59,7 +59,7 @@ class BatchBuilder {
     std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, sampled_rows;
     std::vector<int32_t> table_indices, table_entries;  // changed entries of the block tables
     std::vector<SamplingRow> draws;
-    std::vector<int32_t> sampled_seats, full_rows, scored_rows;
+    std::vector<int32_t> sampled_seats, listed_rows, full_rows, scored_rows;
 
     void clear();
   };

@@ -41,13 +41,16 @@ class DryOps final : public Ops {
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
   void merge_partials(ConstTensorView, TensorView) override {}
-  void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>,
+  void candidates(ConstTensorView, IndexRange, ConstTensorView, std::span<CandidateList>) override {}
+  void filter_candidates(std::span<const CandidateList>, ConstTensorView, IndexRange, ConstTensorView,
+                         std::span<const SamplingRow>, std::span<Cut>) override {}
+  void filter_logits(ConstTensorView, int64_t, ConstTensorView, std::span<const SamplingRow>,
+                     std::span<Cut>) override {}
+  void best_candidates(ConstTensorView, IndexRange, std::span<const SamplingRow>, std::span<const Cut>,
                        std::span<Candidate>) override {}
   void choose(std::span<const Candidate>, ConstTensorView, std::span<Candidate>, TensorView) override {}
   void row_maxima(ConstTensorView, IndexRange, std::span<float>) override {}
   void exp_sums(ConstTensorView, IndexRange, std::span<const float>, int, std::span<float>) override {}
-  void sample_filtered(ConstTensorView, int64_t, std::span<const SamplingRow>,
-                       std::span<Candidate>) override {}
   void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
 
  private:

@@ -61,7 +61,7 @@ class RaceDetector : public Observer {
   void end_acting() override { acting_ = -1; }
 
   // Of the running thread, by an instruction of a kernel at `caller`.
-  void access(const void* place, size_t bytes, bool writes, const void* caller);
+  virtual void access(const void* place, size_t bytes, bool writes, const void* caller);
 
  private:
   using Time = uint32_t;  // 0: never

@@ -18,6 +18,8 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace maniple {
@@ -303,22 +305,14 @@ void codes(Scene& scene) {
                        scene.put(order), scene.room<uint16_t>(rows * columns), rows, columns, columns);
 }
 
-std::vector<SamplingRow> rows_of(bool filtered) {
-  std::vector<SamplingRow> rows(3);
-  for (SamplingRow& row : rows) row.temperature = 0.7f;
-  if (!filtered) return rows;
-  rows[0].top_k = 5;
-  rows[0].top_p = rows[1].top_p = 0.5f;
-  rows[2].min_p = 0.1f;
-  return rows;
-}
-
 void sampling(Scene& scene) {
   constexpr int rows = 3;
-  const SamplingRow* const how = scene.put(rows_of(false));
+  std::vector<SamplingRow> plain(rows);
+  for (SamplingRow& row : plain) row.temperature = 0.7f;
+  const SamplingRow* const how = scene.put(plain);
   for (const int width : {104, 8200}) {
-    const cuda::ShardLogits logits{scene.floats(rows * width), rows, width, 10, width - 3};
-    cuda::best_candidates(scene.stream(), logits, how, scene.room<Candidate>(2 * rows),
+    const cuda::Logits logits{scene.floats(rows * width), rows, width, 10, width - 3};
+    cuda::best_candidates(scene.stream(), logits, how, nullptr, scene.room<Candidate>(2 * rows),
                           scene.room<Candidate>(rows));
     float* const maxima = scene.room<float>(rows);
     cuda::row_maxima(scene.stream(), logits, maxima);
@@ -327,10 +321,26 @@ void sampling(Scene& scene) {
   }
 }
 
+// Ties beyond the lists, in two shards; then other filters.
 void filtered(Scene& scene) {
-  constexpr int rows = 3, width = 70;
-  const cuda::GatheredLogits logits{scene.floats(2 * rows * width), rows, width, 2 * width - 5};
-  cuda::sample_filtered(scene.stream(), logits, scene.put(rows_of(true)), rows, scene.room<Candidate>(rows));
+  constexpr int rows = 2, width = 8200;
+  std::vector<SamplingRow> how(rows);
+  for (SamplingRow& row : how) row.temperature = 0.7f;
+  how[0].top_k = 5;
+  how[0].min_p = 0.1f;
+  how[0].top_p = how[1].top_p = 0.9f;
+  const int32_t* const listed = scene.put(std::vector<int32_t>{0});
+  const SamplingRow* const draws = scene.put(how);
+  Cut* const cuts = scene.room<Cut>(rows);
+  const float* const flat = scene.put(std::vector<float>(rows * width, 0.5f));
+  CandidateList* const lists = scene.room<CandidateList>(2);
+  const cuda::Logits shards[] = {{flat, rows, width, 0, width}, {flat, rows, width, width, width - 5}};
+  for (const int i : {0, 1})
+    cuda::candidates(scene.stream(), shards[i], listed, 1, scene.room<CandidateList>(cuda::max_parts),
+                     lists + i);
+  cuda::filter_candidates(scene.stream(), lists, 2, shards[1], listed, 1, draws, cuts);
+  const cuda::Logits logits{scene.floats(2 * rows * 70), rows, 70, 0, 2 * 70 - 5};
+  cuda::filter_logits(scene.stream(), logits, true, scene.put(std::vector<int32_t>{1}), 1, draws, cuts);
   cuda::largest_logits(scene.stream(), logits, 1, 9, scene.room<TokenLogit>(9));
 }
 
@@ -447,7 +457,7 @@ const std::vector<Family> families{
     {"grouped", grouped, {summed}},
     {"codes", codes, {reduced}},
     {"sampling", sampling, {reduced}},
-    {"filtered", filtered, {reduced, "key_where_sum_reaches, barrier 3", "key_where_sum_reaches, barrier 5"}},
+    {"filtered", filtered},
     {"experts", experts, {"is_last_to_arrive, barrier 1"}},  // one thread has written
     {"elementwise", elementwise, {reduced}},
     {"rotary_store", rotary_store, {}, false},
@@ -488,6 +498,62 @@ TEST_P(Races, AreFoundWhereASiteThatOrdersIsIgnored) {
   }
   EXPECT_EQ(spare, GetParam().spare);
   EXPECT_EQ(sites.size() > spare.size(), GetParam().has_sites);
+}
+
+// Counts what kernels read of some memory.
+class ReadCounter : public RaceDetector {
+ public:
+  ReadCounter(const float* begin, int count) : begin_(begin), end_(begin + count) {}
+  void access(const void* place, size_t bytes, bool writes, const void* caller) override {
+    RaceDetector::access(place, bytes, writes, caller);
+    if (writes || place < begin_ || place >= end_) return;
+    bytes_ += bytes;
+    ++loads_;
+  }
+  // The times that all of it was read since the last call; of sixteen bytes at once.
+  double times_read() {
+    const double loads = static_cast<double>(std::exchange(loads_, 0));
+    const double bytes = static_cast<double>(std::exchange(bytes_, 0));
+    EXPECT_GT(bytes, 15 * loads);
+    return bytes / static_cast<double>((end_ - begin_) * sizeof(float));
+  }
+
+ private:
+  const float *begin_, *end_;
+  size_t bytes_ = 0, loads_ = 0;
+};
+
+TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
+  constexpr int width = 12300;
+  Scene scene(1);
+  const float* const row = scene.floats(width);
+  const int32_t* const listed = scene.put(std::vector<int32_t>{0});
+  CandidateList *const list = scene.room<CandidateList>(1), *const parts =
+                                                                scene.room<CandidateList>(cuda::max_parts);
+  Cut* const cut = scene.room<Cut>(1);
+  Candidate *const drawn = scene.room<Candidate>(1), *const of_parts = scene.room<Candidate>(cuda::max_parts);
+  const cuda::Logits logits{row, 1, width, 0, width};
+  SamplingRow draw;
+  draw.temperature = 0.1f;
+  const std::vector<std::tuple<int, float, float>> filters{
+      {20, 0.95f, 0.0f}, {64, 1.0f, 0.01f}, {0, 0.95f, 0.0f}, {0, 1.0f, 0.01f}, {900, 1.0f, 0.0f}};
+  for (const auto& [top_k, top_p, min_p] : filters) {
+    draw.top_k = top_k;
+    draw.top_p = top_p;
+    draw.min_p = min_p;
+    const SamplingRow* const how = scene.put(std::vector<SamplingRow>{draw});
+    ReadCounter reads(row, width);
+    if (draw.filtered_by_candidates()) {
+      cuda::candidates(scene.stream(), logits, listed, 1, parts, list);
+      cuda::filter_candidates(scene.stream(), list, 1, logits, listed, 1, how, cut);
+    } else {
+      cuda::filter_logits(scene.stream(), logits, true, listed, 1, how, cut);
+    }
+    cuda::best_candidates(scene.stream(), logits, how, cut, of_parts, drawn);
+    const double times = reads.times_read();
+    EXPECT_GT(times, 1.9);
+    EXPECT_LT(times, 5.01) << top_k << ' ' << top_p << ' ' << min_p;
+  }
 }
 
 }  // namespace

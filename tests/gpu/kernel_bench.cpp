@@ -512,11 +512,20 @@ void bench_rows(Bench& bench) {
 }
 
 void bench_sampling(Bench& bench) {
-  Tensor partial(bench.device(), DType::uint8, {cuda::max_partial_candidates * sizeof(Candidate)});
   for (const int most : {1, 32, 256}) {
     const int rows = shrunk(most), vocabulary = shrunk(151936);
+    std::vector<int32_t> every(static_cast<size_t>(rows));
+    std::iota(every.begin(), every.end(), 0);
     Tensor logits = bench.random(2 * int64_t{rows} * vocabulary, 1),
-           drawn(bench.device(), DType::uint8, {rows * static_cast<int64_t>(sizeof(Candidate))});
+           drawn(bench.device(), DType::uint8, {rows, sizeof(Candidate)}),
+           lists(bench.device(), DType::uint8, {rows, sizeof(CandidateList)}),
+           cuts(bench.device(), DType::uint8, {rows, sizeof(Cut)}),
+           partial(bench.device(), DType::uint8, {cuda::max_parts, rows, sizeof(CandidateList)}),
+           listed = bench.ints(every);
+    auto* const of_rows = reinterpret_cast<CandidateList*>(lists.view().data);
+    auto* const of_parts = partial.view().data;
+    auto* const cut = reinterpret_cast<Cut*>(cuts.view().data);
+    const auto* const ids = listed.view().as<int32_t>();
     const auto* first = reinterpret_cast<const float*>(logits.view().data);
     const auto report = [&](const char* name, const SamplingRow& row, const auto& sample) {
       const std::vector<SamplingRow> rows_here(static_cast<size_t>(rows), row);
@@ -530,14 +539,24 @@ void bench_sampling(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "rows": {}, "vocabulary": {})", name, rows, vocabulary),
                    timing, 4.0 * rows * vocabulary);
     };
-    report("best_candidates", {.temperature = 0.6f}, [&](const SamplingRow* how, Candidate* out) {
-      cuda::best_candidates(bench.stream(), {first, rows, vocabulary, 0, vocabulary}, how,
-                            reinterpret_cast<Candidate*>(partial.view().data), out);
+    const cuda::Logits all_logits{first, rows, vocabulary, 0, vocabulary};
+    const auto best = [&](const SamplingRow* how, Candidate* out) {
+      cuda::best_candidates(bench.stream(), all_logits, how, cut, reinterpret_cast<Candidate*>(of_parts),
+                            out);
+    };
+    report("best_candidates", {.temperature = 0.6f}, best);
+    SamplingRow row{.temperature = 0.6f, .top_p = 0.95f};
+    report("sample_top_p", row, [&](const SamplingRow* how, Candidate* out) {
+      cuda::filter_logits(bench.stream(), all_logits, true, ids, rows, how, cut);
+      best(how, out);
     });
-    report("sample_filtered", {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f},
-           [&](const SamplingRow* how, Candidate* out) {
-             cuda::sample_filtered(bench.stream(), {first, rows, vocabulary, vocabulary}, how, rows, out);
-           });
+    row.top_k = 20;
+    report("sample_filtered", row, [&](const SamplingRow* how, Candidate* out) {
+      cuda::candidates(bench.stream(), all_logits, ids, rows, reinterpret_cast<CandidateList*>(of_parts),
+                       of_rows);
+      cuda::filter_candidates(bench.stream(), of_rows, 1, all_logits, ids, rows, how, cut);
+      best(how, out);
+    });
   }
 }
 

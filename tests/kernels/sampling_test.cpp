@@ -33,7 +33,7 @@ class Sampling : public Conformance {
   std::vector<Candidate> best(ConstTensorView logits, IndexRange vocabulary,
                               const std::vector<SamplingRow>& rows) {
     std::vector<Candidate> out(rows.size());
-    ops().best_candidates(PoisonedRows(device(), logits).view(), vocabulary, rows, out);
+    ops().best_candidates(PoisonedRows(device(), logits).view(), vocabulary, rows, {}, out);
     return out;
   }
   // Cuts [rows, width] into [shards, rows, width / shards].
@@ -45,11 +45,53 @@ class Sampling : public Conformance {
         set(cut, (i / part * rows + row) * part + i % part, get(logits, row * width + i));
     return cut;
   }
-  std::vector<Candidate> filtered(ConstTensorView cut, int64_t vocabulary_size,
+  // Over shards of whole logits [rows, width]: cuts, draws, and the winners.
+  std::vector<Candidate> filtered(ConstTensorView logits, int64_t shards, int64_t vocabulary_size,
+                                  const std::vector<SamplingRow>& rows, Ops& ops) {
+    std::vector<int32_t> listed, whole;
+    for (size_t row = 0; row < rows.size(); ++row)
+      (rows[row].filtered_by_candidates() ? listed : whole).push_back(static_cast<int32_t>(row));
+    const auto ints = [](const std::vector<int32_t>& values) {
+      return view_of(values.data(), DType::int32, {static_cast<int64_t>(values.size())});
+    };
+    const auto count = static_cast<int64_t>(rows.size()), part = logits.shape[1] / shards;
+    const Tensor cut = gathered(logits, shards);
+    const auto shard = [&](int64_t i) { return cut.view().rows(i, 1).reshaped({count, part}); };
+    const auto ids = [&](int64_t i) {
+      return IndexRange{std::min(i * part, vocabulary_size), std::min((i + 1) * part, vocabulary_size)};
+    };
+    std::vector<CandidateList> lists;
+    for (int64_t i = 0; i < shards; ++i) {
+      std::vector<CandidateList> mine(listed.size());
+      if (!listed.empty()) ops.candidates(shard(i), ids(i), ints(listed), mine);
+      lists.insert(lists.end(), mine.begin(), mine.end());
+    }
+    Tensor of_whole(device(), DType::fp32, {shards, static_cast<int64_t>(whole.size()), part});
+    for (int64_t i = 0; i < of_whole.view().shape.elements(); ++i)
+      set(of_whole, i,
+          get(cut, (i / part / std::ssize(whole) * count +
+                    whole[static_cast<size_t>(i / part % std::ssize(whole))]) *
+                           part +
+                       i % part));
+    std::vector<Candidate> drawn, winners(rows.size());
+    for (int64_t i = 0; i < shards; ++i) {
+      std::vector<Cut> cuts(rows.size(), Cut{nan, -7});
+      if (!listed.empty()) ops.filter_candidates(lists, shard(i), ids(i), ints(listed), rows, cuts);
+      if (!whole.empty())  // of one shard in its place
+        ops.filter_logits(shards == 1 ? ConstTensorView(cut) : of_whole, vocabulary_size, ints(whole), rows,
+                          cuts);
+      std::vector<Candidate> mine(rows.size());
+      ops.best_candidates(shard(i), ids(i), rows, cuts, mine);
+      drawn.insert(drawn.end(), mine.begin(), mine.end());
+    }
+    const std::vector<int32_t> seats(rows.size(), -1);
+    Tensor none(device(), DType::int32, {1});
+    ops.choose(drawn, ints(seats), winners, none);
+    return winners;
+  }
+  std::vector<Candidate> filtered(ConstTensorView logits, int64_t shards, int64_t vocabulary_size,
                                   const std::vector<SamplingRow>& rows) {
-    std::vector<Candidate> out(rows.size());
-    ops().sample_filtered(cut, vocabulary_size, rows, out);
-    return out;
+    return filtered(logits, shards, vocabulary_size, rows, ops());
   }
 };
 INSTANTIATE_TEST_SUITE_P(Every, Sampling, ::testing::ValuesIn(all_subjects()), name_of_subject);
@@ -82,7 +124,7 @@ TEST_P(Sampling, TemperatureZeroIsTheArgmaxWithTiesToTheLowestIdInAMixedBatch) {
   }
 }
 
-TEST_P(Sampling, OddLogitsNeverGiveAnIdOutOfRange) {
+TEST_P(Sampling, OddLogitsGiveNoTokenWhateverTheFilters) {
   const std::vector<float> usual = random_logits(37, 1, 1);
   std::vector<float> with_nan = usual, one_finite(37, -infinity), infinities = usual;
   with_nan[3] = nan;
@@ -90,7 +132,6 @@ TEST_P(Sampling, OddLogitsNeverGiveAnIdOutOfRange) {
   infinities[30] = infinities[33] = infinity;
   const Tensor logits = logits_of(
       {std::vector<float>(37, nan), std::vector<float>(37, -infinity), one_finite, with_nan, infinities}, 64);
-  const Tensor cut = gathered(logits, 4);
   for (const float temperature : {0.0f, 0.7f}) {
     std::vector<SamplingRow> how(5, row_of(temperature));
     for (int filters = 0; filters < 3; ++filters) {
@@ -99,18 +140,7 @@ TEST_P(Sampling, OddLogitsNeverGiveAnIdOutOfRange) {
         row.min_p = filters == 2 ? 0.1f : 0;
         row.top_k = filters == 2 ? 5 : 0;
       }
-      if (filters == 0) {  // no token for a row with a logit that is not finite
-        for (const Candidate& candidate : best(logits, {0, 37}, how)) EXPECT_TRUE(equal(candidate, no_token));
-        continue;
-      }
-      const std::vector<Candidate> drawn = filtered(cut, 37, how);
-      EXPECT_EQ(drawn[0].id, 0);
-      EXPECT_EQ(drawn[0].score, -infinity);
-      EXPECT_EQ(drawn[1].id, 0);
-      EXPECT_EQ(drawn[2].id, 20);
-      EXPECT_NE(drawn[3].id, 3);
-      EXPECT_TRUE(drawn[3].id >= 0 && drawn[3].id < 37);
-      EXPECT_EQ(drawn[4].id, 30);
+      for (const Candidate& candidate : filtered(logits, 4, 37, how)) EXPECT_TRUE(equal(candidate, no_token));
     }
   }
 }
@@ -311,7 +341,7 @@ TEST_P(Sampling, FiltersKeepExactlyTheTokensOfTheDefinition) {
     }
     const Tensor full = logits_of(std::vector<std::vector<float>>(64, logits), width);
     const Tensor rival = logits_of(std::vector<std::vector<float>>(64, rest), width);
-    const std::vector<Candidate> drawn = filtered(gathered(full, 2), vocabulary, many),
+    const std::vector<Candidate> drawn = filtered(full, 2, vocabulary, many),
                                  expected = best(rival, {0, vocabulary}, plain);
     for (size_t i = 0; i < 64; ++i)
       ASSERT_TRUE(equal(drawn[i], expected[i])) << drawn[i].id << " for " << expected[i].id;
@@ -324,22 +354,24 @@ TEST_P(Sampling, FilteredDrawsDoNotDependOnShardsOrBatchAndFiltersThatRemoveNoth
   std::vector<SamplingRow> how, open, plain;
   for (uint32_t r = 0; r < std::size(all_filters); ++r) {
     rows.push_back(random_logits(vocabulary, r, 6));
+    if (r % 3 == 2)  // many ties
+      for (float& logit : rows.back()) logit = std::round(logit / 4);
     plain.push_back(row_of(0.8f, r, r));
     how.push_back(with(plain.back(), all_filters[r]));
     open.push_back(with(plain.back(), r % 2 ? Filters{vocabulary, 1, 0} : Filters{0, 1, 1e-30f}));
   }
   const Tensor logits = logits_of(rows, width);
-  const std::vector<Candidate> together = filtered(gathered(logits, 1), vocabulary, how);
+  const std::vector<Candidate> together = filtered(logits, 1, vocabulary, how);
   for (const int64_t shards : {2, 4, 8}) {
-    const std::vector<Candidate> drawn = filtered(gathered(logits, shards), vocabulary, how);
+    const std::vector<Candidate> drawn = filtered(logits, shards, vocabulary, how);
     for (size_t r = 0; r < how.size(); ++r) EXPECT_TRUE(equal(drawn[r], together[r]));
   }
   for (size_t r = 0; r < how.size(); ++r) {
     const Tensor alone = logits_of({rows[r]}, width);
-    EXPECT_TRUE(equal(filtered(gathered(alone, 2), vocabulary, {how[r]})[0], together[r]));
+    EXPECT_TRUE(equal(filtered(alone, 2, vocabulary, {how[r]})[0], together[r]));
   }
   const std::vector<Candidate> unfiltered = best(logits, {0, vocabulary}, plain),
-                               opened = filtered(gathered(logits, 2), vocabulary, open);
+                               opened = filtered(logits, 2, vocabulary, open);
   for (size_t r = 0; r < how.size(); ++r) EXPECT_TRUE(equal(opened[r], unfiltered[r]));
 }
 
@@ -348,10 +380,11 @@ TEST_P(Sampling, PaddingOfALargeVocabularyIsNeverChosen) {
   std::vector<float> logits = random_logits(vocabulary, 1, 1);
   logits.resize(width, 1e30f);
   const Tensor rows = logits_of({logits, logits, logits, logits}, width), cut = gathered(rows, 2);
-  const std::vector<SamplingRow> how{row_of(0), row_of(1), with(row_of(1), {1000, 1, 0}),
-                                     with(row_of(5), {0, 0.95f, 0})};
-  for (const Candidate& candidate : best(rows, {0, vocabulary}, how)) EXPECT_LT(candidate.id, vocabulary);
-  for (const Candidate& candidate : filtered(cut, vocabulary, how)) EXPECT_LT(candidate.id, vocabulary);
+  const std::vector<SamplingRow> how{row_of(0), with(row_of(1), {20, 0.95f, 0}),
+                                     with(row_of(1), {1000, 1, 0}), with(row_of(5), {0, 0.95f, 0})};
+  for (const Candidate& candidate : best(rows, {0, vocabulary}, {row_of(0), row_of(1), row_of(1), row_of(5)}))
+    EXPECT_LT(candidate.id, vocabulary);
+  for (const Candidate& candidate : filtered(rows, 2, vocabulary, how)) EXPECT_LT(candidate.id, vocabulary);
   std::vector<TokenLogit> largest(20);
   ops().largest_logits(cut, vocabulary, 3, largest);
   for (const TokenLogit& entry : largest) EXPECT_LE(entry.logit, 1);
@@ -360,6 +393,39 @@ TEST_P(Sampling, PaddingOfALargeVocabularyIsNeverChosen) {
   EXPECT_LE(maxima[0], 1);
   ops().exp_sums(rows, {0, vocabulary}, maxima, 8, sums);
   for (const float sum : sums) EXPECT_LE(sum, width / 8);
+}
+
+TEST_P(Sampling, CandidatesAreTheFirstOfTheOrderWithTheNumberOfFurtherTies) {
+  constexpr int64_t width = 10000;
+  for (const int64_t count : {1, 63, 64, 65, 700, 9999}) {
+    std::vector<std::vector<float>> rows;
+    for (const float step : {1e-6f, 0.01f, 0.5f, 4.0f}) {  // from no ties to all
+      rows.push_back(random_logits(count, rows.size(), 1));
+      for (float& logit : rows.back()) logit = std::round(logit / step) * step;
+    }
+    rows.push_back(random_logits(count, 5, 1));
+    std::sort(rows.back().begin(), rows.back().end());
+    const std::vector<int32_t> listed{4, 0, 3, 2, 1};
+    std::vector<CandidateList> lists(5);
+    ops().candidates(logits_of(rows, width).view(), {7, 7 + count}, view_of(listed.data(), DType::int32, {5}),
+                     lists);
+    for (size_t i = 0; i < 5; ++i) {
+      const std::vector<float>& logits = rows[static_cast<size_t>(listed[i])];
+      std::vector<std::pair<float, int32_t>> order;  // (-logit, id)
+      for (size_t at = 0; at < logits.size(); ++at)
+        order.push_back({-logits[at], 7 + static_cast<int32_t>(at)});
+      std::sort(order.begin(), order.end());
+      const size_t kept = std::min<size_t>(order.size(), max_candidates);
+      for (size_t at = 0; at < max_candidates; ++at) {
+        ASSERT_EQ(lists[i].tokens[at].id, at < kept ? order[at].second : std::numeric_limits<int32_t>::max());
+        ASSERT_EQ(lists[i].tokens[at].logit, at < kept ? -order[at].first : -infinity);
+      }
+      const auto further =
+          std::count_if(order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                        [&](const auto& entry) { return entry.first == order[kept - 1].first; });
+      ASSERT_EQ(lists[i].further, further) << count << " row " << listed[i];
+    }
+  }
 }
 
 TEST_P(Sampling, LargestLogitsComeInOrderWithTiesByIdFromAnyShards) {
@@ -428,10 +494,9 @@ TEST_P(Sampling, DrawsAreThoseOfTheReference) {
       rows.push_back(random_logits(vocabulary, trial * 10 + r, r % 2 ? 10 : 1));
       how.push_back(with(row_of(0.9f, r, trial), all_filters[r]));
     }
-    const Tensor logits = logits_of(rows, width), cut = gathered(logits, 1);
-    std::vector<Candidate> expected(10);
-    reference.ops->sample_filtered(cut, vocabulary, how, expected);
-    const std::vector<Candidate> drawn = filtered(cut, vocabulary, how);
+    const Tensor logits = logits_of(rows, width);
+    const std::vector<Candidate> expected = filtered(logits, 1, vocabulary, how, *reference.ops),
+                                 drawn = filtered(logits, 1, vocabulary, how);
     for (size_t r = 0; r < 10; ++r) {
       EXPECT_EQ(drawn[r].id, expected[r].id);
       EXPECT_NEAR(drawn[r].score, expected[r].score, 1e-5 * std::max(1.0f, std::abs(expected[r].score)));

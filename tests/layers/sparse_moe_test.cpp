@@ -280,7 +280,7 @@ uint64_t kernels_of(const WeightShape& format, int64_t tokens) {
     }
     layer.prepare(*backend.device);
     const Tensor x(*backend.device, DType::bf16, {tokens, shape.hidden});
-    Workspace workspace(*backend.device, 16 << 20);
+    Workspace workspace(*backend.device, {16 << 20, 4 << 20});
     std::atomic<uint32_t> number = 0;
     ForwardContext context{*backend.ops, workspace, groups, DType::bf16, number};
     const uint64_t& launches = static_cast<emulation::EmulatedDevice&>(*backend.device).stream().launches;

@@ -45,6 +45,7 @@ struct Seating {
     for (size_t row = 0; row < rows.size(); ++row) {
       draws.push_back(rows[row].draw);
       seats.push_back(static_cast<int32_t>(rows.size() - row));
+      if (rows[row].draw.filtered_by_candidates()) listed.push_back(static_cast<int32_t>(row));
       if (rows[row].needs_full_logits()) full.push_back(static_cast<int32_t>(row));
       if (rows[row].logprobs >= 0) scored.push_back(static_cast<int32_t>(row));
     }
@@ -53,12 +54,12 @@ struct Seating {
     const auto ints = [](std::vector<int32_t>& v) {
       return view_of(v.data(), DType::int32, {static_cast<int64_t>(v.size())});
     };
-    return {rows, draws, ints(seats), ints(full), ints(scored), ints(last_tokens)};
+    return {rows, draws, ints(seats), ints(listed), ints(full), ints(scored), ints(last_tokens)};
   }
 
   const std::vector<SamplerRow>& rows;
   std::vector<SamplingRow> draws;
-  std::vector<int32_t> seats, full, scored, last_tokens;
+  std::vector<int32_t> seats, listed, full, scored, last_tokens;
 };
 
 // The same logits, sharded over any number of ranks, give the same draws and the same bits of

@@ -171,9 +171,22 @@ class DeferredOps : public Ops {
   void merge_partials(ConstTensorView partials, TensorView out) override {
     device_.defer([=, this] { inner_.merge_partials(partials, out); });
   }
+  void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                  std::span<CandidateList> lists) override {
+    device_.defer([=, this] { inner_.candidates(logits, vocabulary, listed, lists); });
+  }
+  void filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits, IndexRange vocabulary,
+                         ConstTensorView listed, std::span<const SamplingRow> rows,
+                         std::span<Cut> cuts) override {
+    device_.defer([=, this] { inner_.filter_candidates(lists, logits, vocabulary, listed, rows, cuts); });
+  }
+  void filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                     std::span<const SamplingRow> rows, std::span<Cut> cuts) override {
+    device_.defer([=, this] { inner_.filter_logits(gathered, vocabulary_size, listed, rows, cuts); });
+  }
   void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
-                       std::span<Candidate> out) override {
-    device_.defer([=, this] { inner_.best_candidates(logits, vocabulary, rows, out); });
+                       std::span<const Cut> cuts, std::span<Candidate> out) override {
+    device_.defer([=, this] { inner_.best_candidates(logits, vocabulary, rows, cuts, out); });
   }
   void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
               TensorView last_tokens) override {
@@ -185,10 +198,6 @@ class DeferredOps : public Ops {
   void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
                 std::span<float> sums) override {
     device_.defer([=, this] { inner_.exp_sums(logits, vocabulary, maxima, chunks, sums); });
-  }
-  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
-                       std::span<Candidate> out) override {
-    device_.defer([=, this] { inner_.sample_filtered(gathered, vocabulary_size, rows, out); });
   }
   void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
                       std::span<TokenLogit> out) override {

@@ -207,10 +207,27 @@ class MirroredOps : public Ops {
   void merge_partials(ConstTensorView partials, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
   }
-  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
-                       std::span<Candidate> out) override {
+  void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
+                  std::span<CandidateList> lists) override {
+    run([&](Ops& ops, Transfer& t) { ops.candidates(t.in(logits), vocabulary, t.in(listed), t.out(lists)); });
+  }
+  void filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits, IndexRange vocabulary,
+                         ConstTensorView listed, std::span<const SamplingRow> rows,
+                         std::span<Cut> cuts) override {
     run([&](Ops& ops, Transfer& t) {
-      ops.best_candidates(t.in(logits), vocabulary, t.in(rows), t.out(out));
+      ops.filter_candidates(t.in(lists), t.in(logits), vocabulary, t.in(listed), t.in(rows), t.out(cuts));
+    });
+  }
+  void filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
+                     std::span<const SamplingRow> rows, std::span<Cut> cuts) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.filter_logits(t.in(gathered), vocabulary_size, t.in(listed), t.in(rows), t.out(cuts));
+    });
+  }
+  void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
+                       std::span<const Cut> cuts, std::span<Candidate> out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.best_candidates(t.in(logits), vocabulary, t.in(rows), t.in(cuts), t.out(out));
     });
   }
   void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
@@ -226,12 +243,6 @@ class MirroredOps : public Ops {
                 std::span<float> sums) override {
     run([&](Ops& ops, Transfer& t) {
       ops.exp_sums(t.in(logits), vocabulary, t.in(maxima), chunks, t.out(sums));
-    });
-  }
-  void sample_filtered(ConstTensorView gathered, int64_t vocabulary_size, std::span<const SamplingRow> rows,
-                       std::span<Candidate> out) override {
-    run([&](Ops& ops, Transfer& t) {
-      ops.sample_filtered(t.in(gathered), vocabulary_size, t.in(rows), t.out(out));
     });
   }
   void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,

@@ -75,12 +75,11 @@ __device__ inline void synchronize_warp() { __syncwarp(); }
 template <typename T>
 __device__ inline T shuffle(T value, int lane) {
   static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 16);
-  union {
-    T whole;
+  struct Words {
     uint32_t words[sizeof(T) / 4];
-  } exchanged{value};
+  } exchanged = __builtin_bit_cast(Words, value);
   for (uint32_t& word : exchanged.words) word = __shfl_sync(0xffffffffu, word, lane);
-  return exchanged.whole;
+  return __builtin_bit_cast(T, exchanged);
 }
 template <typename T>
 __device__ inline T shuffle_xor(T value, int mask) {

@@ -131,7 +131,7 @@ ModelShard::Pass ModelShard::head(int64_t rows) {
   return [this, vocabulary, count] {
     ops_.matmul(input_, head_->head()->matrix, {}, output_);
     ops_.best_candidates(output_, vocabulary.valid,
-                         {reinterpret_cast<const SamplingRow*>(draws_.view().data), count},
+                         {reinterpret_cast<const SamplingRow*>(draws_.view().data), count}, {},
                          {reinterpret_cast<Candidate*>(candidates_.view().data), count});
   };
 }
