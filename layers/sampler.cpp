@@ -117,32 +117,47 @@ PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
   return pending;
 }
 
-PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& batch,
-                            ForwardContext& context) const {
+std::span<Candidate> Sampler::draw(ConstTensorView logits, const SamplerBatch& batch,
+                                   ForwardContext& context) const {
+  const std::span<Candidate> drawn = take_array<Candidate>(context, batch.draws.size());
+  choose(logits, batch, take_array<Cut>(context, drawn.size()), drawn, context);
+  return drawn;
+}
+
+PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& padded, ForwardContext& context,
+                            std::span<const Candidate> drawn) const {
+  const SamplerBatch batch = padded.without_padding();
   const Workspace::Scope scope(context.workspace);
   PendingRows pending = this->pending(batch, context.groups.tensor->size());
+  const bool filtered =
+      std::ranges::any_of(batch.rows, [](const SamplerRow& row) { return row.draw.filtered(); });
+  if (!drawn.empty() && !filtered && pending.scored_ == 0) {
+    const auto chosen = std::as_bytes(drawn.first(batch.rows.size()));
+    pending.download_ = context.ops.device().start_download(chosen.data(), chosen.size());
+    return pending;
+  }
   const size_t bytes = std::max<size_t>(pending.arrays<std::byte>(nullptr).bytes, 1);
   const TensorView memory = context.workspace.take(DType::uint8, {static_cast<int64_t>(bytes)});
   const Arrays results = pending.arrays(memory.data);
   const std::span<Cut> cuts = take_array<Cut>(context, batch.rows.size());
   if (!batch.listed_rows.empty()) filter_by_candidates(logits, batch, cuts, context);
   if (!batch.full_rows.empty()) read_full_logits(logits, batch, pending.rows_, cuts, results, context);
-  if (!batch.rows.empty()) draw(logits, batch, cuts, results, context);
+  if (!batch.rows.empty()) choose(logits, batch, cuts, results.chosen, context);
   if (pending.scored_ > 0) score(logits, batch, pending.chunks_, results, context);
   // Also without rows: the completed download says that the step is done.
   if (memory.data) pending.download_ = context.ops.device().start_download(memory.data, bytes);
   return pending;
 }
 
-void Sampler::draw(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
-                   const Arrays& results, ForwardContext& context) const {
-  const size_t rows = batch.rows.size();
+void Sampler::choose(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
+                     std::span<Candidate> chosen, ForwardContext& context) const {
+  const size_t rows = batch.draws.size();
   const std::span<Candidate> mine = take_array<Candidate>(context, rows);
   const std::span<Candidate> all =
       take_array<Candidate>(context, rows * static_cast<size_t>(context.groups.tensor->size()));
   context.ops.best_candidates(logits, shard_.valid, batch.draws, cuts, mine);
   all_gather(mine, all, context);
-  context.ops.choose(all, batch.seats, results.chosen, batch.last_tokens);
+  context.ops.choose(all, batch.seats, chosen, batch.last_tokens);
 }
 
 void Sampler::filter_by_candidates(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,

@@ -28,12 +28,19 @@ struct SamplerRow {
 // The rows of a step. All but `rows` is device memory.
 struct SamplerBatch {
   std::span<const SamplerRow> rows;
-  std::span<const SamplingRow> draws;  // [rows]
-  ConstTensorView seats;               // int32 [rows]: the seat that keeps the token; -1: none
+  std::span<const SamplingRow> draws;  // [rows, then those of padding]
+  ConstTensorView seats;               // int32, the same: the seat that keeps the token; -1: none
   ConstTensorView listed_rows;         // int32: indices of rows that are filtered by candidates
   ConstTensorView full_rows;           // int32: indices of rows that need full logits
   ConstTensorView scored_rows;         // int32: indices of rows with log-probabilities
   TensorView last_tokens;              // int32 [all seats]: receives the tokens
+
+  SamplerBatch without_padding() const {
+    SamplerBatch real = *this;
+    real.draws = draws.first(rows.size());
+    real.seats = seats.rows(0, static_cast<int64_t>(rows.size()));
+    return real;
+  }
 };
 
 struct SampledRow {
@@ -71,15 +78,18 @@ class Sampler {
   Sampler(int64_t vocabulary_size, const VocabularyShard& shard)
       : vocabulary_size_(vocabulary_size), shard_(shard) {}
 
-  // logits fp32 [rows, padded shard]. Collective over the tensor group.
-  PendingRows launch(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context) const;
+  // Collective over the tensor group, like launch(). Draws all rows, and those of padding, as if none were filtered: for captured steps.
+  std::span<Candidate> draw(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context) const;
+  // logits fp32 [rows, padded shard]. drawn: by draw() of this step, or empty; enough where no row is filtered or scored.
+  PendingRows launch(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
+                     std::span<const Candidate> drawn = {}) const;
 
  private:
   using Arrays = PendingRows::Arrays<std::byte>;
 
   PendingRows pending(const SamplerBatch& batch, int ranks) const;
-  void draw(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
-            const Arrays& results, ForwardContext& context) const;
+  void choose(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
+              std::span<Candidate> chosen, ForwardContext& context) const;
   void filter_by_candidates(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
                             ForwardContext& context) const;
   void read_full_logits(ConstTensorView logits, const SamplerBatch& batch, std::span<const SamplerRow> rows,

@@ -1,4 +1,3 @@
-#include <kernels/cuda/code_trial.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/experts.hpp>
@@ -8,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace maniple::cuda {
@@ -217,21 +217,72 @@ CudaOps::LibraryOperands CudaOps::library_operands(const Weight& weight, int64_t
 
 bool CudaOps::prepare_by_library(ConstTensorView x, const Weight& weight) {
   if (!both_are_codes(x, weight)) return false;
+  const auto [trial, first] = trials_.try_emplace({weight.format, weight.activation});
+  if (first) trial->second = try_library(weight.format, weight.activation);
+  if (trial->second != Trial::right || !take_by_library(weight)) return false;
   const LibraryOperands most = library_operands(weight, std::max<int64_t>(x.shape[0], 1));
-  const bool blocks = weight.activation == ActivationRule::per_group;
-  const auto [trial, first] = code_trials_.try_emplace({most.codes.dtype, blocks});
-  if (first) trial->second = try_codes(device_, stream_, *gemm_, most.codes.dtype, blocks);
-  if (trial->second != TrialResult::right) return false;
-  const auto [product, is_new] = library_products_.try_emplace(most.codes.data);
-  if (blocks && is_new) {
-    const std::vector<float> scales = block_scales_of(device_, weight);
-    if (scales.empty()) return library_products_.erase(product), false;
-    product->second = Tensor(device_, DType::fp32, {static_cast<int64_t>(scales.size())});
-    device_.upload(product->second.view().data, reinterpret_cast<const std::byte*>(scales.data()),
-                   scales.size() * sizeof(float));
-  }
-  gemm_->prepare(most.inputs, most.codes, {}, most.sums, blocks);
+  gemm_->prepare(most.inputs, most.codes, {}, most.sums, weight.activation == ActivationRule::per_group);
   return true;
+}
+
+bool CudaOps::take_by_library(const Weight& weight) {
+  const auto [product, is_new] = library_products_.try_emplace(weight.packed.view().data);
+  if (!is_new || weight.activation != ActivationRule::per_group) return true;
+  const std::vector<float> scales = block_scales_of(device_, weight);
+  if (scales.empty()) return library_products_.erase(product), false;
+  product->second = Tensor(device_, DType::fp32, {static_cast<int64_t>(scales.size())});
+  device_.upload(product->second.view().data, reinterpret_cast<const std::byte*>(scales.data()),
+                 scales.size() * sizeof(float));
+  return true;
+}
+
+// Compares a product of small codes and scales that are powers of two, which is exact, by the library and by the kernels.
+CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
+  constexpr int64_t m = 80, n = 272, k = 640, block = 128;  // five blocks: rows of block scales have padding
+  const bool blocks = rule == ActivationRule::per_group, e4m3 = format == WeightFormat::fp8;
+  const auto small = [](int64_t i, int64_t j) {
+    return static_cast<float>((13 * i + (7 + i % 5) * j) % 15 - 7);
+  };
+  const auto power = [&](int64_t i, int64_t j) {
+    return blocks ? std::exp2f(static_cast<float>((3 * i + j) % 5 - 2)) : 1.0f;
+  };
+  std::vector<uint8_t> codes;
+  std::vector<BFloat16> inputs;
+  std::vector<float> scales, sums[2];
+  for (int64_t i = 0; i < n * k; ++i) {
+    const float value = small(i / k, i % k);
+    codes.push_back(e4m3 ? Float8(value).bits : static_cast<uint8_t>(value + 128));
+    if (i % (blocks ? block : k) == 0) scales.push_back(power(i / k / block, i % k / block));
+  }
+  for (int64_t i = 0; i < m * k;
+       ++i) {  // the largest input of a row and block makes its scale a power of two
+    const float largest = e4m3 ? Float8::largest : 127;
+    inputs.emplace_back(power(i % k / block, i / k) * (i % block == i / k ? largest : small(i % k, i / k)));
+  }
+  Weight weight = make_weight(
+      {.rows = n, .columns = k, .format = format, .group = blocks ? block : -1, .activation = rule});
+  pack(weight, 0,
+       {view_of(codes.data(), DType::uint8, {n, k}),
+        view_of(scales.data(), DType::fp32, {n, weight.groups()})});
+  Tensor x(device_, DType::bf16, {m, k}), out(device_, DType::fp32, {m, n});
+  device_.upload(x.view().data, reinterpret_cast<const std::byte*>(inputs.data()), x.view().bytes());
+  take_by_library(weight);
+  Trial result = Trial::refused;
+  try {
+    for (std::vector<float>& of : sums) {
+      of.resize(m * n);
+      multiply_codes(x, weight, {}, out, {});
+      device_.download(reinterpret_cast<std::byte*>(of.data()), out.view().data, out.view().bytes());
+      library_products_.erase(weight.packed.view().data);
+    }
+    // Tensor cores add e4m3 products with fewer bits than fp32 has. A scale in a wrong place is far outside of this.
+    const float bound = e4m3 ? std::ranges::max(sums[1]) / 256 : 0;
+    const auto agree = [&](float a, float b) { return std::abs(a - b) <= bound; };
+    result = std::ranges::equal(sums[0], sums[1], agree) ? Trial::right : Trial::wrong;
+  } catch (const Error&) {  // the library does not compute this here
+  }
+  library_products_.erase(weight.packed.view().data);
+  return result;
 }
 
 bool CudaOps::multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias,
@@ -255,12 +306,11 @@ bool CudaOps::multiply_by_library(ConstTensorView x, const Weight& weight, Const
 }
 
 std::string CudaOps::warning() const {
-  for (const auto& [kind, result] : code_trials_)
-    if (result == TrialResult::wrong)
+  for (const auto& [kind, result] : trials_)
+    if (result == Trial::wrong)
       return fmt::format(
-          "cuBLASLt multiplies {} codes{} otherwise than documented: maniple widens them first, which is "
-          "slower",
-          kind.first == DType::fp8 ? "FP8" : "int8", kind.second ? " with scales of blocks" : "");
+          "cuBLASLt multiplies {} codes{} otherwise than documented: they are widened first, which is slower",
+          name_of(kind.first), kind.second == ActivationRule::per_group ? " with scales of blocks" : "");
   return "";
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <kernels/cuda/attention_decode.hpp>
-#include <kernels/cuda/code_trial.hpp>
 #include <kernels/cuda/codes.hpp>
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/ops.hpp>
@@ -63,6 +62,10 @@ class CudaOps : public Ops {
   };
   LibraryOperands library_operands(const Weight& weight, int64_t rows);
   bool prepare_by_library(ConstTensorView x, const Weight& weight);
+  enum class Trial : uint8_t { right, refused, wrong };
+  Trial try_library(WeightFormat format, ActivationRule rule);
+  // Makes the library multiply this weight. False where it cannot: rows of a block differ in scale.
+  bool take_by_library(const Weight& weight);
   bool multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                            ConstTensorView row_maxima);
   bool multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
@@ -99,8 +102,8 @@ class CudaOps : public Ops {
   Tensor decode_counters_;
   Tensor skinny_partials_;
   Tensor skinny_arrivals_;
-  std::map<std::string, Tensor> expert_tables_;                // of each layer
-  std::map<std::pair<DType, bool>, TrialResult> code_trials_;  // by type, and whether blocks have scales
+  std::map<std::string, Tensor> expert_tables_;                      // of each layer
+  std::map<std::pair<WeightFormat, ActivationRule>, Trial> trials_;  // of the library's products of codes
   std::map<const std::byte*, Tensor> library_products_;  // by the weight's codes: scales of blocks or empty
 };
 

@@ -71,11 +71,13 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   token_ids_ = staging_.put_ints(arrays_.token_ids);
   const TensorView positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
                    sampled_rows = staging_.put_ints(arrays_.sampled_rows),
-                   indices = staging_.put_ints(arrays_.table_indices),
+                   sampled_seats = staging_.put_ints(arrays_.sampled_seats);
+  const std::span<const SamplingRow> draws = staging_.put(arrays_.draws);
+  const TensorView indices = staging_.put_ints(arrays_.table_indices),
                    entries = staging_.put_ints(arrays_.table_entries);
   sampler_batch_ = {sampler_rows_,
-                    staging_.put(arrays_.draws),
-                    staging_.put_ints(arrays_.sampled_seats),
+                    draws,
+                    sampled_seats,
                     staging_.put_ints(arrays_.listed_rows),
                     staging_.put_ints(arrays_.full_rows),
                     staging_.put_ints(arrays_.scored_rows),
@@ -146,6 +148,8 @@ void BatchBuilder::append_padding() {
   arrays_.token_ids.push_back(0);
   arrays_.positions.push_back(0);
   arrays_.slots.push_back(-1);
+  arrays_.sampled_seats.push_back(-1);
+  arrays_.draws.emplace_back();
 }
 
 namespace {

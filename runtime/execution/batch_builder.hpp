@@ -25,7 +25,7 @@ class BatchBuilder {
   BatchBuilder(Ops& ops, const BatchLimits& limits);
 
   // The views are valid until the next call. Padding sequences (kernels/attention_batch.hpp) fill the batch
-  // up to `at_least`; each is one sampled row. All batches of n sequences with one token each, all sampled,
+  // up to `at_least`; each is one sampled row, and a draw that no seat keeps. All batches of n sequences with one token each, all sampled,
   // have the same views, which captured graphs need.
   StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
   // int32 [tokens]: the model's input for the latest batch.

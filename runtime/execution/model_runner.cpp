@@ -40,7 +40,9 @@ Workspace::Sizes dry_run(Model& model, const RankPlan& plan, Ops& ops, const Run
   const TensorView out = model.forward(BatchBuilder::largest(limits.batch()), input, pages, context);
   if (!model.head()) return workspace.peak();
   const std::vector<SamplerRow> samples(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
-  Sampler(config.vocab_size, model.vocabulary()).launch(out, BatchBuilder::largest(samples), context);
+  const Sampler sampler(config.vocab_size, model.vocabulary());
+  if (ops.device().captures()) sampler.draw(out, BatchBuilder::largest(samples), context);
+  sampler.launch(out, BatchBuilder::largest(samples), context);
   return workspace.peak();
 }
 
@@ -94,13 +96,16 @@ void ModelRunner::capture_decodes() {
     const StepBatch batch = builder_.build({}, *bucket);
     DecodeGraph& decode = graphs_[*bucket];
     decode.input = idle_input(*bucket);
-    const auto forward = [&] { return model_.forward(batch, decode.input, cache_.pages(), context_); };
+    const auto step = [&] {
+      decode.out = model_.forward(batch, decode.input, cache_.pages(), context_);
+      if (model_.head()) decode.drawn = sampler_.draw(decode.out, builder_.sampler_batch(), context_);
+    };
     {
       const Workspace::Scope warm_up(workspace_);
-      forward();
+      step();
     }
     const auto before = context_.groups.counts();
-    decode.graph = context_.ops.device().capture([&] { decode.out = forward(); });
+    decode.graph = context_.ops.device().capture(step);
     decode.calls = context_.groups.counts();
     for (auto& [axis, calls] : decode.calls) calls.add_calls(before.at(axis), -1);
     decode.workspace = workspace_.used();
@@ -155,7 +160,8 @@ void ModelRunner::launch(const StepPlan& plan) {
   const Clock::time_point forwarded = Clock::now();
   const SamplerBatch& rows = builder_.sampler_batch();
   if (model_.head())
-    step.rows = sampler_.launch(out.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_);
+    step.rows = sampler_.launch(out.rows(0, static_cast<int64_t>(rows.rows.size())), rows, context_,
+                                eager ? std::span<const Candidate>() : captured->second.drawn);
   step.times = {microseconds(forwarded - step.began), microseconds(Clock::now() - forwarded),
                 eager ? microseconds(std::chrono::duration<double>(context_.groups.seconds() - waited))
                       : StepTimes::unknown};

@@ -83,7 +83,8 @@ class ModelRunner final : public StepRunner {
   struct DecodeGraph {
     std::unique_ptr<Graph> graph;
     TensorView input, out;
-    size_t workspace;  // bytes that the graph uses
+    std::span<const Candidate> drawn;  // of logits
+    size_t workspace;                  // bytes that the graph uses
     std::map<GroupAxis, CollectiveCounts> calls;
     int64_t replays = 0;
   };

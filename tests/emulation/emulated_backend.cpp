@@ -99,11 +99,12 @@ namespace {
 // Replaces the library by plain loops. A product counts as one launch.
 class PlainGemm : public cuda::Gemm {
  public:
+  explicit PlainGemm(LibraryCodes codes) : codes_(codes) {}
   void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
                 TensorView out, cuda::BlockScales scales) override {
     ++stream->launches;
     const Reach reach(*stream->memory);
-    if (size_of(x.dtype) == 1) return testing::multiply_codes(x, weight, scales.x, scales.weight, out);
+    if (size_of(x.dtype) == 1) return multiply_codes(x, weight, out, scales);
     const int64_t m = x.shape[0], n = weight.shape[0], k = x.shape[1];
     const reference::Floats xs = reference::read(x, 0, m * k), weights = reference::read(weight, 0, n * k),
                             biases = reference::read(bias, 0, bias.shape.elements());
@@ -115,13 +116,24 @@ class PlainGemm : public cuda::Gemm {
             (bias.empty() ? 0 : biases[static_cast<size_t>(column)]));
     reference::write(out, 0, sums);
   }
+
+ private:
+  void multiply_codes(ConstTensorView x, ConstTensorView weight, TensorView out, cuda::BlockScales scales) {
+    const bool wrong = codes_ == LibraryCodes::wrong;
+    if (codes_ == LibraryCodes::refused) fail(ExitCode::fault, "there is no algorithm");
+    if (wrong && scales.x) ++scales.x;
+    testing::multiply_codes(x, weight, scales.x, scales.weight, out);
+    if (wrong && !scales.x) out.as<int32_t>()[0] += 1 << 26;
+  }
+
+  const LibraryCodes codes_;
 };
 
 }  // namespace
 
-Backend emulated_cuda_backend(uint64_t seed) {
+Backend emulated_cuda_backend(uint64_t seed, LibraryCodes codes) {
   auto device = std::make_unique<EmulatedDevice>(seed);
-  auto ops = std::make_unique<cuda::CudaOps>(*device, &device->stream(), std::make_unique<PlainGemm>());
+  auto ops = std::make_unique<cuda::CudaOps>(*device, &device->stream(), std::make_unique<PlainGemm>(codes));
   return {std::move(device), std::move(ops)};
 }
 

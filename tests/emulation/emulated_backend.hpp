@@ -40,7 +40,10 @@ class EmulatedDevice : public Device, public DeviceMemory {
   std::map<std::byte*, size_t> mappings_;  // first page, pages that hold data
 };
 
+// What the library makes of codes.
+enum class LibraryCodes : uint8_t { right, wrong, refused };
+
 // Its device is an EmulatedDevice.
-Backend emulated_cuda_backend(uint64_t seed);
+Backend emulated_cuda_backend(uint64_t seed, LibraryCodes codes = LibraryCodes::right);
 
 }  // namespace maniple::emulation

@@ -1,5 +1,4 @@
 // The stand-ins report the errors that the libraries would report, or would punish silently.
-#include <kernels/cuda/code_trial.hpp>
 #include <kernels/cuda/cublaslt_gemm.hpp>
 #include <kernels/cuda/cuda_device.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
@@ -134,13 +133,6 @@ TEST_F(ProductTest, OneThatRefusesTheRowsIsReplaced) {
 TEST_F(ProductTest, NothingIsChosenAfterThePreparation) {
   gemm.prepare({nullptr, DType::bf16, {most, k}}, weight.view(), {}, {nullptr, DType::bf16, {most, n}});
   for (const int64_t m : {1, 2, 3, 7, 10, 15, 20, 23, 24}) EXPECT_EQ(chosen_by_product(m), 0) << m;
-}
-
-TEST_F(ProductTest, CodesAreMultipliedAsTheLibraryDocumentsThem) {
-  for (const auto& [codes, blocks] :
-       {std::pair(DType::uint8, false), {DType::fp8, false}, {DType::fp8, true}})
-    EXPECT_EQ(cuda::try_codes(device, device.stream(), gemm, codes, blocks), cuda::TrialResult::right)
-        << name_of(codes) << (blocks ? " in blocks" : "");
 }
 
 // Runs last: the fault is permanent, as on a GPU.

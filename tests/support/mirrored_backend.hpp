@@ -110,6 +110,7 @@ class MirroredOps : public Ops {
                       TensorView out) override {  // touches no memory
     inner_.ops->prepare_matmul(x, weight, bias, out);
   }
+  std::string warning() const override { return inner_.ops->warning(); }
   void row_abs_maxima(ConstTensorView x, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.row_abs_maxima(t.in(x), t.out(out)); });
   }
