@@ -254,11 +254,9 @@ CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
     codes.push_back(e4m3 ? Float8(value).bits : static_cast<uint8_t>(value + 128));
     if (i % (blocks ? block : k) == 0) scales.push_back(power(i / k / block, i % k / block));
   }
-  for (int64_t i = 0; i < m * k;
-       ++i) {  // the largest input of a row and block makes its scale a power of two
-    const float largest = e4m3 ? Float8::largest : 127;
+  const float largest = e4m3 ? Float8::largest : 127;  // of a row and block: its scale is a power of two
+  for (int64_t i = 0; i < m * k; ++i)
     inputs.emplace_back(power(i % k / block, i / k) * (i % block == i / k ? largest : small(i % k, i / k)));
-  }
   Weight weight = make_weight(
       {.rows = n, .columns = k, .format = format, .group = blocks ? block : -1, .activation = rule});
   pack(weight, 0,
