@@ -4,6 +4,7 @@
 #include <gpu/bench_kernels.hpp>
 #include <kernels/cuda/cuda_device.hpp>
 #include <kernels/cuda/device/cuda_check.hpp>
+#include <kernels/tensor/tensor.hpp>
 
 #include <fmt/core.h>
 
