@@ -295,8 +295,8 @@ void codes(Scene& scene) {
   cuda::row_abs_maxima(scene.stream(), DType::fp32, scene.floats(rows * columns), scene.room<float>(rows),
                        rows, columns);
   cuda::finish_sums(scene.stream(), {whole_rows, scene.floats(rows), scene.floats(columns)},
-                    scene.floats(rows * rows), rows, rows, DType::fp16, scene.room<uint16_t>(rows * columns),
-                    3, columns);
+                    scene.floats(rows * rows), DType::fp32, rows, rows, DType::fp16,
+                    scene.room<uint16_t>(rows * columns), 3, columns);
   std::vector<int32_t> order(columns);
   for (int i = 0; i < columns; ++i) order[static_cast<size_t>(i)] = i * 10 % columns;
   cuda::gather_columns(scene.stream(), DType::fp16, scene.elements(DType::fp16, rows * columns),
