@@ -29,9 +29,9 @@ class CublasLtGemm : public Gemm {
   explicit CublasLtGemm(Device& device);
 
   void multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight, ConstTensorView bias,
-                TensorView out, BlockScales scales) override;
+                TensorView out, BlockScales scales = {}) override;
   void prepare(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, TensorView out,
-               bool blocks) override;
+               bool blocks = false) override;
 
  private:
   struct Shape {

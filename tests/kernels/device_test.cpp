@@ -14,6 +14,7 @@ class DeviceMemory : public ::testing::TestWithParam<Subject> {
     backend_ = GetParam().emulated ? emulation::emulated_cuda_backend(1) : backend_of(GetParam().kind);
   }
   Device& device() { return *backend_.device; }
+  Ops& ops() { return *backend_.ops; }
   // CPU backends rely on zeros, the emulation spoils its memory, and a GPU's holds what was there.
   bool begins_as_it_should(const Tensor& tensor) {
     const bool spoilt = GetParam().kind == BackendKind::cuda;
@@ -77,6 +78,21 @@ TEST_P(DeviceMemory, TensorsOfAMegabyteKeepTheirBytesWhileOthersComeAndGo) {
   }
   tensors.clear();
   EXPECT_TRUE(begins_as_it_should(Tensor(device(), DType::uint8, {bytes})));
+}
+
+TEST_P(DeviceMemory, AWeightIsZeroUntilItIsPacked) {
+  for (const WeightFormat format :
+       {WeightFormat::dense, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4}) {
+    WeightShape shape{.dtype = DType::bf16, .rows = 96, .columns = 328};
+    shape.format = format;
+    if (format != WeightFormat::dense) shape.group = 64;
+    shape.zeros = format == WeightFormat::int8 || format == WeightFormat::int4;
+    const Weight weight = ops().make_weight(shape);
+    EXPECT_TRUE(weight.packed && holds(weight.packed, 0) && holds(weight.scales, 0) &&
+                holds(weight.zero_points, 0))
+        << name_of(format);
+    EXPECT_EQ(static_cast<bool>(weight.zero_points), shape.zeros);
+  }
 }
 
 TEST_P(DeviceMemory, NamesItselfAndWhatIsFree) {
