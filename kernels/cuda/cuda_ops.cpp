@@ -14,7 +14,7 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
-static_assert(max_decode_sequences == max_gpu_sequences);
+static_assert(max_decode_sequences == max_gpu_sequences && max_head_dim == max_gpu_head_dim);
 constexpr int64_t usual_decode_counters = decode_counters(max_decode_sequences, 16);
 
 bool is_activation(DType dtype) {

@@ -56,8 +56,8 @@ std::byte* EmulatedDevice::allocate(size_t bytes) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   auto* const first = static_cast<std::byte*>(memory);
   for (size_t done = 0; done < mapped; done += spoilt_bytes)
-    if (mmap(first + done, std::min(spoilt_bytes, mapped - done), PROT_NONE, MAP_PRIVATE | MAP_FIXED,
-             spoilt_pages(), 0) == MAP_FAILED)
+    if (mmap(first + done, std::min(spoilt_bytes, mapped - done), PROT_NONE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, spoilt_pages(), 0) == MAP_FAILED)
       throw std::bad_alloc();
   ASAN_POISON_MEMORY_REGION(first + mapped - used + bytes, used - bytes);
   mappings_[first] = mapped;

@@ -47,9 +47,7 @@ int algorithms_chosen = 0;
 
 namespace {
 
-constexpr int max_threads = 1024, max_blocks_across = 65535;
-constexpr size_t max_shared_bytes = 99 << 10;  // of sm_86 and sm_89, which have the least
-constexpr int rubbish = 0xa5;                  // of pinned memory
+constexpr int rubbish = 0xa5;  // of pinned memory
 
 // Allocations are aligned to their unit.
 size_t in_units(size_t bytes) {
@@ -198,9 +196,9 @@ void enqueue(cudaStream_t stream, Operation operation) {
 void launch(cudaStream_t stream, emulation::Grid grid, int threads, size_t shared_bytes,
             std::function<void(emulation::Order&)> kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  const bool possible = grid.x > 0 && grid.y <= max_blocks_across && grid.z <= max_blocks_across &&
-                        threads <= max_threads && shared_bytes <= max_shared_bytes;
-  cuda::check(possible ? cudaSuccess : cudaErrorInvalidConfiguration, "launching a kernel");
+  cuda::check(
+      emulation::is_possible(grid, threads, shared_bytes) ? cudaSuccess : cudaErrorInvalidConfiguration,
+      "launching a kernel");
   const auto run = [kernel = std::move(kernel)](emulation::Order& order) {
     if (++gpu().kernels == gpu().trouble.fault)
       throw emulation::EmulationError("an illegal address, as wished");
