@@ -79,6 +79,7 @@ inline constexpr int64_t attention_split = 256;
 inline constexpr int64_t attention_classes = 8;
 // Of a batch on a GPU: the decode kernel keeps the lengths of all sequences in shared memory.
 inline constexpr int64_t max_gpu_sequences = 4096;
+inline constexpr int64_t max_gpu_head_dim = 576;  // a head fits in registers
 
 // The classes of one owner's splits, in their order; as many owners as divide attention_classes hold whole subtrees.
 constexpr int64_t classes_of(const ContextShare& context) {

@@ -25,7 +25,7 @@ class SparseMoe {
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
   void append_parameters(Parameters& parameters);
   // Makes the counters. Call it once, before the first forward.
-  void prepare(Device& device) { counts_ = Tensor(device, DType::int32, {all_experts_}); }
+  void prepare(Device& device) { counts_ = zeroed(device, DType::int32, {all_experts_}); }
   ConstTensorView counts() const { return counts_.view(); }
 
  private:

@@ -168,6 +168,14 @@ void check_sequences(const EngineOptions& options, BackendKind backend) {
         fmt::format("`max_num_seqs` {}; more replicas serve more sequences at once", max_gpu_sequences));
 }
 
+void check_heads(const ModelConfig& config, BackendKind backend) {
+  if (backend == BackendKind::cuda && config.head_dim > max_gpu_head_dim)
+    throw Error(ExitCode::input,
+                fmt::format("the model's heads of {} are larger than {}, the most of a GPU", config.head_dim,
+                            max_gpu_head_dim),
+                "no kernel holds such a head", "use `backend` cpu");
+}
+
 void check_lengths(const EngineOptions& options, const ModelConfig& config) {
   const int64_t longest = config.max_position_embeddings;
   if (options.max_model_len && *options.max_model_len > longest)
@@ -182,6 +190,18 @@ void check_lengths(const EngineOptions& options, const ModelConfig& config) {
                     context),
         "attention to the last tokens alone is not supported; a context that fits the window needs none",
         fmt::format("`max_model_len` {}", window));
+}
+
+// int32 numbers the entries of all block tables (BatchBuilder).
+void check_block_tables(const EngineOptions& options, const JobPlan& plan) {
+  const uint64_t blocks = (uint64_t{plan.max_model_len} + plan.block_tokens - 1) / plan.block_tokens,
+                 most = INT32_MAX / (blocks * static_cast<uint64_t>(plan.grid.context));
+  if (options.max_num_seqs > most)
+    fail(
+        ExitCode::usage,
+        "`max_num_seqs` {} sequences of {} tokens have {} blocks of the KV cache each, and the tables of all "
+        "have 2^31 entries at most; use `max_num_seqs` {} or less, or a larger `block_size`",
+        options.max_num_seqs, plan.max_model_len, blocks, most);
 }
 
 DType dtype_of(const EngineOptions& options, BackendKind backend, const ModelConfig& config,
@@ -309,12 +329,14 @@ void plan_model(JobPlan& plan, int ranks, const EngineOptions& options, const Mo
   if (!options.expert_size && config.experts.count > 0)
     plan.grid.expert = default_expert_size(plan.grid.tensor, config);
   check_blocks(plan.grid, config);
+  check_heads(config, plan.backend.kind);
   check_lengths(options, config);
   check_sequences(options, plan.backend.kind);
   set_repro(plan, options, config);
   check_stages(ranks, options, config.num_layers);
   plan.stages = stages_of(options, config, plan.dtype, *scheme);
   plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config.max_position_embeddings));
+  check_block_tables(options, plan);
   try {
     for (int member = 0; member < plan.grid.replica_ranks(); ++member)
       plan.needs.push_back(needs_of_rank(plan, member, options.block_size, config, *scheme));

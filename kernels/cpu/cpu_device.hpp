@@ -12,7 +12,7 @@ class CpuDevice : public Device {
 
   std::string description() const override { return description_; }
   bool shares_host_memory() const override { return true; }
-  // From 256 KiB on in huge pages where the system has them, not touched before use; from 2 MiB on aligned to them.
+  // Zeros. From 256 KiB on in huge pages where the system has them, not touched before use; from 2 MiB on aligned to them.
   std::byte* allocate(size_t bytes) override;
   void release(std::byte* memory, size_t bytes) noexcept override;
   size_t free_memory() const override;

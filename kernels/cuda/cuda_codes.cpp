@@ -110,15 +110,15 @@ struct CodePanels {
 Weight CudaOps::make_weight(const WeightShape& shape) {
   require_computable(shape);
   if (shape.format == WeightFormat::dense)
-    return {shape, Tensor(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
+    return {shape, zeroed(device_, shape.dtype, {shape.rows, shape.columns}), {}, {}, {}};
   const Shape groups{shape.rows, shape.groups()};
   Weight weight{shape,
-                Tensor(device_, DType::uint8, {shape.rows, row_bytes_of(shape)}),
-                Tensor(device_, shape.scale, groups),
+                zeroed(device_, DType::uint8, {shape.rows, row_bytes_of(shape)}),
+                zeroed(device_, shape.scale, groups),
                 {},
                 {}};
   library_products_.erase(weight.packed.view().data);
-  if (shape.zeros) weight.zero_points = Tensor(device_, DType::uint8, groups);
+  if (shape.zeros) weight.zero_points = zeroed(device_, DType::uint8, groups);
   if (shape.ordered) weight.order = Tensor(device_, DType::int32, {shape.columns});
   return weight;
 }

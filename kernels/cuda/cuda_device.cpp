@@ -151,7 +151,6 @@ std::byte* CudaDevice::allocate(size_t bytes) {
                 "weights, KV cache and workspace of this rank must fit in its memory",
                 "use a smaller KV cache, or more ranks (`tensor_size`)");
   }
-  check(cudaMemsetAsync(memory, 0, bytes, stream()), "clearing memory");
   return static_cast<std::byte*>(memory);
 }
 
@@ -195,6 +194,10 @@ void CudaDevice::download(std::byte* to_host, const std::byte* from_device, size
     synchronize();
     std::memcpy(to_host + done, staging.memory.get(), part);
   }
+}
+
+void CudaDevice::clear(std::byte* memory, size_t bytes) {
+  if (bytes > 0) check(cudaMemsetAsync(memory, 0, bytes, stream()), "clearing memory");
 }
 
 void CudaDevice::copy(std::byte* to, const std::byte* from, size_t bytes) {

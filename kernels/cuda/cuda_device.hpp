@@ -43,6 +43,7 @@ class CudaDevice : public Device {
   // Returns when the bytes are staged: the host's memory may then change.
   void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) override;
   void download(std::byte* to_host, const std::byte* from_device, size_t bytes) override;
+  void clear(std::byte* memory, size_t bytes) override;
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
   std::unique_ptr<Download> start_download(const std::byte* from_device, size_t bytes) override;
   void synchronize() override;

@@ -14,7 +14,7 @@ namespace maniple::cuda {
 namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
-static_assert(max_decode_sequences == max_gpu_sequences);
+static_assert(max_decode_sequences == max_gpu_sequences && max_head_dim == max_gpu_head_dim);
 constexpr int64_t usual_decode_counters = decode_counters(max_decode_sequences, 16);
 
 bool is_activation(DType dtype) {
@@ -42,13 +42,6 @@ const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
   return weight.empty() ? nullptr : weight.as<float>();
 }
 
-Tensor zero_counters(Device& device, int64_t count) {
-  Tensor counters(device, DType::int32, {count});
-  const std::vector<std::byte> zeros(counters.view().bytes());
-  device.upload(counters.view().data, zeros.data(), zeros.size());
-  return counters;
-}
-
 }  // namespace
 
 CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm)
@@ -57,9 +50,9 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       gemm_(std::move(gemm)),
       bias_(device, DType::bf16, {max_biased_columns}),
       scratch_(device, DType::fp32, {scratch_bytes / 4}),  // 16000 splits of 16 heads of 128
-      decode_counters_(zero_counters(device, usual_decode_counters)),
+      decode_counters_(zeroed(device, DType::int32, {usual_decode_counters})),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
-      skinny_arrivals_(zero_counters(device, skinny_arrivals)) {}
+      skinny_arrivals_(zeroed(device, DType::int32, {skinny_arrivals})) {}
 
 // cuBLASLt wants a bias of the result's type.
 ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
@@ -229,7 +222,7 @@ void CudaOps::prepare_attention(const AttentionCall& call) {
       classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.head_dim);
   if (floats > scratch_.shape().elements()) scratch_ = Tensor(device_, DType::fp32, {floats});
   if (decode_counters(sequences, heads) > decode_counters_.shape().elements())
-    decode_counters_ = zero_counters(device_, decode_counters(sequences, heads));
+    decode_counters_ = zeroed(device_, DType::int32, {decode_counters(sequences, heads)});
 }
 
 DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {

@@ -35,7 +35,8 @@ class Device {
   // True where the host may read and write the device's memory (every CPU backend).
   virtual bool shares_host_memory() const = 0;
 
-  // At least 64-byte aligned, zeroed. Throws Error (preflight) when there is no memory.
+  // At least 64-byte aligned. Content: zeros on a CPU, whose backends rely on it; on a GPU what was there before (zeroed()).
+  // Throws Error (preflight) when there is no memory.
   virtual std::byte* allocate(size_t bytes) = 0;
   virtual void release(std::byte* memory, size_t bytes) noexcept = 0;
   // Bytes that this process may still allocate, within the cgroup's limit too.
@@ -47,6 +48,11 @@ class Device {
 
   // The host's bytes may change as soon as it returns.
   virtual void upload(std::byte* to_device, const std::byte* from_host, size_t bytes) = 0;
+  // Writes zeros.
+  virtual void clear(std::byte* memory, size_t bytes) {
+    const std::vector<std::byte> zeros(bytes);
+    upload(memory, zeros.data(), bytes);
+  }
   // Copies within the device.
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // Waits until the bytes are on the host.

@@ -38,4 +38,11 @@ class Tensor {
   TensorView view_;
 };
 
+// Zeros, on every device.
+inline Tensor zeroed(Device& device, DType dtype, const Shape& shape) {
+  Tensor tensor(device, dtype, shape);
+  device.clear(tensor.view().data, tensor.view().bytes());
+  return tensor;
+}
+
 }  // namespace maniple

@@ -5,16 +5,30 @@
 
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace maniple::emulation {
 
 namespace {
 
-constexpr size_t page = 4096, alignment = 64;
+constexpr size_t page = 4096, alignment = 64, spoilt_bytes = size_t{8} << 20;
 
 size_t rounded_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
+
+// A file of 0xff: NaN in every floating-point type, -1 in int32.
+int spoilt_pages() {
+  static const int file = [] {
+    const std::vector<std::byte> bytes(spoilt_bytes, std::byte{0xff});
+    const int made = memfd_create("spoilt", MFD_CLOEXEC);
+    if (made < 0 || write(made, bytes.data(), spoilt_bytes) != static_cast<ssize_t>(spoilt_bytes))
+      throw std::bad_alloc();
+    return made;
+  }();
+  return file;
+}
 
 // Makes the memory reachable for its lifetime.
 class Reach {
@@ -35,15 +49,17 @@ EmulatedDevice::~EmulatedDevice() {
 }
 
 // The end of the requested memory lies as close to a page that always faults as the alignment allows. The
-// address sanitizer checks the bytes in between.
+// address sanitizer checks the bytes in between. Spoilt pages are mapped again and again: what nobody writes costs nothing.
 std::byte* EmulatedDevice::allocate(size_t bytes) {
   const size_t used = rounded_up(bytes, alignment), mapped = rounded_up(used, page);
-  void* const memory =
-      mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = mmap(nullptr, mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   auto* const first = static_cast<std::byte*>(memory);
+  for (size_t done = 0; done < mapped; done += spoilt_bytes)
+    if (mmap(first + done, std::min(spoilt_bytes, mapped - done), PROT_NONE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, spoilt_pages(), 0) == MAP_FAILED)
+      throw std::bad_alloc();
   ASAN_POISON_MEMORY_REGION(first + mapped - used + bytes, used - bytes);
-  mprotect(first, mapped + page, PROT_NONE);
   mappings_[first] = mapped;
   return first + mapped - used;
 }

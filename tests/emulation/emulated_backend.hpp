@@ -10,7 +10,7 @@
 namespace maniple::emulation {
 
 // Host memory that faults outside of launches and copies: this finds code that follows a device pointer.
-// Within a launch, code that runs past the end of an allocation faults.
+// Within a launch, code that runs past the end of an allocation faults. Memory starts as 0xff: NaN, or -1.
 class EmulatedDevice : public Device, public DeviceMemory {
  public:
   // seed: the first of the orders in which threads run.

@@ -331,9 +331,11 @@ struct AlignedDelete {
 }  // namespace
 
 void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::function<void()>& kernel) {
-  if (threads <= 0 || threads > max_threads || threads % 32 != 0)
-    throw EmulationError(fmt::format("a block of {} threads", threads));
+  if (!is_possible(grid, threads, shared_bytes))
+    throw EmulationError(fmt::format("a launch of {} x {} x {} blocks of {} threads and {} bytes", grid.x,
+                                     grid.y, grid.z, threads, shared_bytes));
   const uint64_t number = order.seed + order.launches++;
+  if (order.dry) return;
   const std::unique_ptr<std::byte, AlignedDelete> shared(
       static_cast<std::byte*>(::operator new[](shared_bytes, std::align_val_t{128})));
   Block block(grid, threads, {shared.get(), shared_bytes}, kernel);

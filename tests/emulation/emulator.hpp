@@ -34,6 +34,7 @@ struct Order {
   uint64_t seed = 1;
   uint64_t launches = 0;
   DeviceMemory* memory = nullptr;
+  bool dry = false;  // launches are judged and do not run
 };
 
 // A kernel did something that hangs or is undefined on a device. what() names block, order and place.
@@ -64,6 +65,12 @@ class Observer {
   virtual void end_acting() = 0;
 };
 inline Observer* observer = nullptr;
+
+// Whether every GPU takes such a launch: of 8.6 and 8.9, which have the least shared memory, too. An empty grid launches nothing.
+constexpr bool is_possible(const Grid& grid, int threads, size_t shared_bytes) {
+  return grid.x >= 0 && 0 <= grid.y && grid.y <= 65535 && 0 <= grid.z && grid.z <= 65535 && 0 < threads &&
+         threads <= 1024 && threads % 32 == 0 && shared_bytes <= size_t{99} << 10;
+}
 
 // Throws EmulationError, or the exception of the kernel. Shared
 // memory has exactly the requested size and starts as NaN.

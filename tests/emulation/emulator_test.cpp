@@ -124,7 +124,7 @@ TEST(Emulator, RefusesMisalignedVectorsAndCopies) {
   EXPECT_THAT(error_of([] { copy_async(shared_memory() + 8, from); }), HasSubstr("no multiples of 16"));
   EXPECT_THAT(error_of([] { copy_async(shared_memory() + 256, from); }),
               HasSubstr("outside of the shared memory"));
-  EXPECT_THAT(error_of([] {}, 48), HasSubstr("a block of 48 threads"));
+  EXPECT_THAT(error_of([] {}, 48), HasSubstr("blocks of 48 threads"));
 }
 
 }  // namespace

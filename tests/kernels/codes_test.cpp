@@ -75,7 +75,7 @@ struct Case {
 
 // The product with columns [first, columns) is that of inputs that are zero before.
 Tensor with_zeros_before(Device& device, ConstTensorView x, int64_t first) {
-  Tensor wide(device, x.dtype, {x.shape[0], first + x.shape[1]});
+  Tensor wide = zeroed(device, x.dtype, {x.shape[0], first + x.shape[1]});
   for (int64_t row = 0; row < x.shape[0]; ++row)
     for (int64_t c = 0; c < x.shape[1]; ++c)
       set(wide, row * (first + x.shape[1]) + first + c, get(x, row * x.shape[1] + c));
@@ -176,7 +176,7 @@ TEST_P(Codes, EveryCodeIsItsValue) {
             c.format == WeightFormat::fp8 && (code & 0x7f) == 0x7f ? uint8_t{0x80} : code;
       }
       const Weight weight = packed_columns(ops(), matrix, dtype, {0, k}, 1);
-      Tensor x(device(), dtype, {k, k});
+      Tensor x = zeroed(device(), dtype, {k, k});
       for (int64_t i = 0; i < k; ++i) set(x, i * k + i, 1);
       const auto expect_weights = [&](ConstTensorView out, int64_t first) {
         for (int64_t i = 0; i < out.shape[0]; ++i)

@@ -277,7 +277,7 @@ TEST_P(Matmul, EmbedGivesPositiveZerosForIdsOfOtherShards) {
     const Weight table = packed(ops(), raw, dtype, 1);
     GuardedTensor out(device(), dtype, {6, 40});
     ops().embed(int_tensor(device(), {99, 100, 131, 164, 165, 0}), table, {100, 165}, out.view());
-    const Tensor zeros(device(), dtype, {1, 40});
+    const Tensor zeros = zeroed(device(), dtype, {1, 40});
     for (const int64_t elsewhere : {0, 4, 5}) EXPECT_TRUE(same_bits(out.view().rows(elsewhere, 1), zeros));
     EXPECT_TRUE(same_bits(out.view().rows(1, 1), raw.view().rows(0, 1)));
     EXPECT_TRUE(same_bits(out.view().rows(2, 1), raw.view().rows(31, 1)));

@@ -184,7 +184,7 @@ TEST_P(Sampling, AnEmptyShardProposesNothing) {
 
 // The noise itself: a shard of one token with logit 0. Eight units in the last place of values up to 22.
 TEST_P(Sampling, NoiseIsTheSpecifiedGumbelOfSeedPositionAndId) {
-  const Tensor zero(device(), DType::fp32, {200, 1});
+  const Tensor zero = zeroed(device(), DType::fp32, {200, 1});
   std::vector<int32_t> ids(500);
   std::iota(ids.begin(), ids.end(), 0);
   if (GetParam().emulated) ids = sampled(ids, 125);

@@ -2,10 +2,6 @@
 #include <kernels/cuda/device/cuda_check.hpp>
 #include <rehearsal/stand_in_cuda.hpp>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -51,10 +47,7 @@ int algorithms_chosen = 0;
 
 namespace {
 
-constexpr int max_threads = 1024, max_blocks_across = 65535;
-constexpr size_t max_shared_bytes = 99 << 10;  // of sm_86 and sm_89, which have the least
-constexpr int rubbish = 0xa5;
-constexpr size_t spoilt_bytes = 64 << 10;  // start of an allocation; all of it would cost time and memory
+constexpr int rubbish = 0xa5;  // of pinned memory
 
 // Allocations are aligned to their unit.
 size_t in_units(size_t bytes) {
@@ -177,19 +170,6 @@ cudaError_t wait_for(CUstream_st& stream, uint64_t place) {
   return state;
 }
 
-// Releases whole pages of zeros instead of writing them: most of a large allocation is never used.
-void fill(std::byte* memory, int value, size_t bytes) {
-  constexpr size_t page = 4096;
-  const size_t head = -reinterpret_cast<uintptr_t>(memory) % page;
-  const size_t pages = bytes > head ? (bytes - head) / page * page : 0;
-  if (value != 0 || pages == 0 || madvise(memory + head, pages, MADV_DONTNEED) != 0) {
-    std::memset(memory, value, bytes);
-    return;
-  }
-  std::memset(memory, 0, head);
-  std::memset(memory + head + pages, 0, bytes - head - pages);
-}
-
 void finish_all() {
   for (CUstream_st* stream : gpu().streams) wait_for(*stream, stream->entered);
 }
@@ -216,9 +196,9 @@ void enqueue(cudaStream_t stream, Operation operation) {
 void launch(cudaStream_t stream, emulation::Grid grid, int threads, size_t shared_bytes,
             std::function<void(emulation::Order&)> kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  const bool possible = grid.x > 0 && grid.y <= max_blocks_across && grid.z <= max_blocks_across &&
-                        threads <= max_threads && shared_bytes <= max_shared_bytes;
-  cuda::check(possible ? cudaSuccess : cudaErrorInvalidConfiguration, "launching a kernel");
+  cuda::check(
+      emulation::is_possible(grid, threads, shared_bytes) ? cudaSuccess : cudaErrorInvalidConfiguration,
+      "launching a kernel");
   const auto run = [kernel = std::move(kernel)](emulation::Order& order) {
     if (++gpu().kernels == gpu().trouble.fault)
       throw emulation::EmulationError("an illegal address, as wished");
@@ -290,9 +270,6 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   if (gpu().used + bytes > Gpu::bytes()) return told(cudaErrorMemoryAllocation);
   std::byte* const first = gpu().memory.allocate(in_units(bytes));
-  gpu().memory.set_reachable(true);
-  std::memset(first, rubbish, std::min(bytes, spoilt_bytes));
-  gpu().memory.set_reachable(false);
   gpu().allocations[first] = bytes;
   gpu().used += bytes;
   *memory = first;
@@ -331,7 +308,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   const auto held = alone();
   if (bytes == 0) return cudaSuccess;
   if (!lies_in(gpu().allocations, memory, bytes)) return wrong("cudaMemsetAsync outside of allocations");
-  return join(stream, {[=](auto&) { fill(static_cast<std::byte*>(memory), value, bytes); }});
+  return join(stream, {[=](auto&) { std::memset(memory, value, bytes); }});
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {

@@ -322,6 +322,22 @@ TEST(JobPlan, NamesFieldsOfTheOptionsInAMessageAndWhatWouldFit) {
   EXPECT_EQ(refusal_of(1, many, &config), "usage: `max_num_seqs` 4097 is above 4096, the most of a GPU");
   many.max_num_seqs = 4096;
   EXPECT_EQ(refusal_of(1, many, &config), "");
+  ModelConfig wide = config;
+  wide.head_dim = 578;
+  EXPECT_EQ(refusal_of(1, many, &wide),
+            "input: the model's heads of 578 are larger than 576, the most of a GPU");
+  wide.head_dim = 576;
+  EXPECT_EQ(refusal_of(1, many, &wide), "");
+  ModelConfig endless = config;
+  endless.max_position_embeddings = 10 << 20;
+  many.block_size = 16;
+  EXPECT_EQ(
+      refusal_of(1, many, &endless),
+      "usage: `max_num_seqs` 4096 sequences of 10485760 tokens have 655360 blocks of the KV cache each, and "
+      "the "
+      "tables of all have 2^31 entries at most; use `max_num_seqs` 3276 or less, or a larger `block_size`");
+  many.max_num_seqs = 3276;
+  EXPECT_EQ(refusal_of(1, many, &endless), "");
   EXPECT_EQ(refusal_of(1, options_of(2)),
             "usage: ranks (1) do not divide by `tensor_size` 2; use `tensor_size` 1, or start a multiple of "
             "2 ranks");

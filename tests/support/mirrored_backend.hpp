@@ -6,6 +6,7 @@
 #include <kernels/backend.hpp>
 #include <kernels/cpu/cpu_device.hpp>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,6 +22,7 @@ class MirroredDevice : public CpuDevice {
 
   std::byte* allocate(size_t bytes) override {
     std::byte* const host = CpuDevice::allocate(bytes);
+    std::memset(host, 0xff, bytes);  // as on the device: NaN, or -1
     mirrors_[host] = {inner_.allocate(bytes), bytes};
     return host;
   }

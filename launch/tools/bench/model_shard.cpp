@@ -125,7 +125,7 @@ ModelShard::Pass ModelShard::head(int64_t rows) {
   const auto count = static_cast<size_t>(rows);
   input_ = touched(device_, plan_.dtype, {rows, config_.hidden_size});
   output_ = Tensor(device_, DType::fp32, {rows, vocabulary.padded.size()});
-  draws_ = Tensor(device_, DType::uint8, {rows, sizeof(SamplingRow)});  // zeros: greedy
+  draws_ = zeroed(device_, DType::uint8, {rows, sizeof(SamplingRow)});  // greedy
   candidates_ = Tensor(device_, DType::uint8, {rows, sizeof(Candidate)});
   ops_.prepare_matmul(input_, head_->head()->matrix, {}, output_);
   return [this, vocabulary, count] {

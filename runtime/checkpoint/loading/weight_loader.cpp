@@ -291,7 +291,7 @@ size_t make_weights(Model& model, Ops& ops, DType weight_type, const QuantScheme
   for (Parameter* parameter : model.parameters()) {
     const WeightSpec& spec = parameter->spec;
     if (spec.role == WeightRole::vector) {
-      parameter->vector = Tensor(ops.device(), DType::fp32, {spec.rows});
+      parameter->vector = zeroed(ops.device(), DType::fp32, {spec.rows});
       bytes += parameter->vector.view().bytes();
       continue;
     }

@@ -179,6 +179,25 @@ TEST(ModelRunner, CountsTheSameChoicesOfExpertsWhereDecodeStepsAreReplayed) {
   }
 }
 
+// What no checkpoint fills, and counters: memory of a GPU does not begin as zeros.
+TEST(ModelRunner, AModelBeginsAsZerosOnTheCudaBackendUnderEmulation) {
+  const Backend emulated = emulation::emulated_cuda_backend(1);
+  const std::unique_ptr<Model> model =
+      make_model(read_model_config(testing::model_directory("tiny-qwen3-moe")), {});
+  make_weights(*model, *emulated.ops, DType::fp32, *scheme_of({}), nullptr);
+  model->prepare(*emulated.ops, 16);
+  std::vector<ConstTensorView> all = model->expert_counts();
+  EXPECT_FALSE(all.empty());
+  for (const Parameter* parameter : model->parameters())
+    all.push_back(parameter->spec.role == WeightRole::vector ? parameter->vector.view()
+                                                             : parameter->matrix.packed.view());
+  for (const ConstTensorView& tensor : all) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    emulated.device->download(bytes.data(), tensor.data, bytes.size());
+    EXPECT_EQ(static_cast<size_t>(std::ranges::count(bytes, std::byte{0})), tensor.bytes());
+  }
+}
+
 TEST(ModelRunner, GivesTheSameTokensOnTheCudaBackendUnderEmulation) {
   const Backend backend = cpu(), emulated = emulation::emulated_cuda_backend(3);
   const Answers expected = Load(1, 24).run(*backend.ops, false);
