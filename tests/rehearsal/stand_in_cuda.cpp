@@ -193,6 +193,12 @@ void enqueue(cudaStream_t stream, Operation operation) {
   cuda::check(join(stream, std::move(operation)), "joining a stream");
 }
 
+std::byte* allocate(size_t bytes) {
+  void* memory = nullptr;
+  return cudaMalloc(&memory, bytes) == cudaSuccess ? static_cast<std::byte*>(memory) : nullptr;
+}
+bool release(std::byte* memory) { return cudaFree(memory) == cudaSuccess; }
+
 void launch(cudaStream_t stream, emulation::Grid grid, int threads, size_t shared_bytes,
             std::function<void(emulation::Order&)> kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;

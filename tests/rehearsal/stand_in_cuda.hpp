@@ -31,6 +31,10 @@ void enqueue(CUstream_st* stream, Operation operation);
 void launch(CUstream_st* stream, emulation::Grid grid, int threads, size_t shared_bytes,
             std::function<void(emulation::Order&)> kernel);
 
+// cudaMalloc and cudaFree, for the other libraries. Null: they failed.
+std::byte* allocate(size_t bytes);
+bool release(std::byte* memory);
+
 extern int algorithms_chosen;  // by the stand-in for cuBLASLt so far
 
 }  // namespace maniple::rehearsal

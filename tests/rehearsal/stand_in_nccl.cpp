@@ -87,10 +87,11 @@ extern "C" ncclResult_t ncclMemAlloc(void**, size_t);
 extern "C" ncclResult_t ncclMemFree(void*);
 #endif
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
-  return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclSystemError;
+  *memory = rehearsal::allocate(bytes);
+  return *memory ? ncclSuccess : ncclSystemError;
 }
 ncclResult_t ncclMemFree(void* memory) {
-  return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclSystemError;
+  return rehearsal::release(static_cast<std::byte*>(memory)) ? ncclSuccess : ncclSystemError;
 }
 extern "C" ncclResult_t stand_in_open_window(ncclComm_t comm, void* memory, size_t bytes, void** window,
                                              int flags) __asm__("ncclCommWindowRegister");
