@@ -346,7 +346,7 @@ void bench_library_codes(Bench& bench) {
       Tensor weights = bench.random(n * k * sets / 2, 1), x = bench.random(m * k / 2, 2),
              scales = bench.random(2 * std::max(n, m) * cuda::block_scale_columns(k), 3),
              sums(bench.device(), kind.sums, {m, n});
-      const auto* const scale = scales.view().as<float>();
+      const auto* const scale = reinterpret_cast<const float*>(scales.view().data);
       const auto multiply = [&](int call) {
         library.multiply(bench.stream(), {x.view().data, kind.codes, {m, k}},
                          {weights.view().data + call % sets * n * k, kind.codes, {n, k}}, {}, sums,
