@@ -158,8 +158,8 @@ class Ops {
   // of all. Ids at or above vocabulary_size are padding.
   virtual void filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                              std::span<const SamplingRow> rows, std::span<Cut> cuts) = 0;
-  // The best candidate of the shard for each row; `cuts` counts where the row is filtered. Nothing left: score -inf, id
-  // INT32_MAX; a row with a logit that is not finite: no_token.
+  // The best candidate of the shard for each row; `cuts` counts where the row is filtered, and without any such rows are
+  // left out. Nothing left: score -inf, id INT32_MAX; a row with a logit that is not finite: no_token.
   virtual void best_candidates(ConstTensorView logits, IndexRange vocabulary,
                                std::span<const SamplingRow> rows, std::span<const Cut> cuts,
                                std::span<Candidate> out) = 0;

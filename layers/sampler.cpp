@@ -120,7 +120,7 @@ PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
 std::span<Candidate> Sampler::draw(ConstTensorView logits, const SamplerBatch& batch,
                                    ForwardContext& context) const {
   const std::span<Candidate> drawn = take_array<Candidate>(context, batch.draws.size());
-  choose(logits, batch, take_array<Cut>(context, drawn.size()), drawn, context);
+  choose(logits, batch, {}, drawn, context);
   return drawn;
 }
 
@@ -129,10 +129,9 @@ PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& padded, 
   const SamplerBatch batch = padded.without_padding();
   const Workspace::Scope scope(context.workspace);
   PendingRows pending = this->pending(batch, context.groups.tensor->size());
-  const bool filtered =
-      std::ranges::any_of(batch.rows, [](const SamplerRow& row) { return row.draw.filtered(); });
-  if (!drawn.empty() && !filtered && pending.scored_ == 0) {
-    const auto chosen = std::as_bytes(drawn.first(batch.rows.size()));
+  if (std::ranges::any_of(batch.rows, [](const SamplerRow& row) { return row.draw.filtered(); })) drawn = {};
+  const auto chosen = std::as_bytes(drawn.first(drawn.empty() ? 0 : batch.rows.size()));
+  if (!chosen.empty() && pending.scored_ == 0) {
     pending.download_ = context.ops.device().start_download(chosen.data(), chosen.size());
     return pending;
   }
@@ -142,7 +141,11 @@ PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& padded, 
   const std::span<Cut> cuts = take_array<Cut>(context, batch.rows.size());
   if (!batch.listed_rows.empty()) filter_by_candidates(logits, batch, cuts, context);
   if (!batch.full_rows.empty()) read_full_logits(logits, batch, pending.rows_, cuts, results, context);
-  if (!batch.rows.empty()) choose(logits, batch, cuts, results.chosen, context);
+  if (!chosen.empty())
+    context.ops.device().copy(reinterpret_cast<std::byte*>(results.chosen.data()), chosen.data(),
+                              chosen.size());
+  else if (!batch.rows.empty())
+    choose(logits, batch, cuts, results.chosen, context);
   if (pending.scored_ > 0) score(logits, batch, pending.chunks_, results, context);
   // Also without rows: the completed download says that the step is done.
   if (memory.data) pending.download_ = context.ops.device().start_download(memory.data, bytes);

@@ -78,9 +78,9 @@ class Sampler {
   Sampler(int64_t vocabulary_size, const VocabularyShard& shard)
       : vocabulary_size_(vocabulary_size), shard_(shard) {}
 
-  // Collective over the tensor group, like launch(). Draws all rows, and those of padding, as if none were filtered: for captured steps.
+  // Collective over the tensor group, like launch(). Draws the rows that are not filtered, also those of padding: for captured steps.
   std::span<Candidate> draw(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context) const;
-  // logits fp32 [rows, padded shard]. drawn: by draw() of this step, or empty; enough where no row is filtered or scored.
+  // logits fp32 [rows, padded shard]. drawn: by draw() of this step, or empty; it serves where no row is filtered.
   PendingRows launch(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
                      std::span<const Candidate> drawn = {}) const;
 

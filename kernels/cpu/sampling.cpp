@@ -258,7 +258,10 @@ void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std:
   pool_->parallel_tasks(logits.shape[0], [&](int64_t r) {
     const std::span<const float> row = shard_row(logits, vocabulary, r);
     const SamplingRow& how = rows[static_cast<size_t>(r)];
-    Candidate& best = out[static_cast<size_t>(r)] = no_token;
+    Candidate& best =
+        out[static_cast<size_t>(r)] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
+    if (how.filtered() && cuts.empty()) return;
+    best = no_token;
     if (!path_.sampling.all_finite(row.data(), vocabulary.size())) return;
     const auto first = static_cast<int32_t>(vocabulary.begin);
     if (how.filtered()) {

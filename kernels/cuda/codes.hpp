@@ -12,8 +12,7 @@
 namespace maniple::cuda {
 
 struct CodeMatrix {
-  const uint8_t*
-      codes;  // [rows, row_bytes]; int8: in two's complement, code - 128; int4: the lower half of a byte first
+  const uint8_t* codes;  // [rows, row_bytes]; int8: code - 128, signed; int4: the lower half of a byte first
   const void* scales;    // [rows, groups]
   const uint8_t* zeros;  // the same, or null: common_zero
   int bits;              // of a code: 4 or 8

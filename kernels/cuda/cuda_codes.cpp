@@ -286,7 +286,7 @@ CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
 bool CudaOps::multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias,
                                   TensorView out, ConstTensorView row_maxima) {
   const auto product = library_products_.find(weight.packed.view().data);
-  if (product == library_products_.end() || x.dtype == DType::fp32) return false;
+  if (product == library_products_.end()) return false;
   const float* const block_scales = product->second.view().as<float>();
   for (int64_t row = 0; row < x.shape[0];) {
     const auto [codes, inputs, sums] = library_operands(weight, x.shape[0] - row);

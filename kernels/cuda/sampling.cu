@@ -140,14 +140,15 @@ __global__ void __launch_bounds__(max_threads)
     best_of_part(Logits logits, const SamplingRow* how, const Cut* cuts, Candidate* out) {
   const int row = block_index().y, part = block_index().x, parts = grid_size().x;
   const Scorer score(how[row]);
-  const Cut cut = how[row].filtered() ? cuts[row] : Cut{};
+  const Cut cut = cuts && how[row].filtered() ? cuts[row] : Cut{};
   Candidate best = no_candidate();
-  Columns(logits, row, part, parts).for_each([&](int32_t id, float logit, int) {
+  const auto take = [&](int32_t id, float logit, int) {
     if (!std::isfinite(logit))
       best = better(best, not_finite());
     else if (cut.keeps({id, logit}))
       best = better(best, score(id, logit + 0.0f));
-  });
+  };
+  if (cuts || !how[row].filtered()) Columns(logits, row, part, parts).for_each(take);
   best = block_reduce(best, reinterpret_cast<Candidate*>(shared_memory()), better);
   if (thread_index() == 0) out[row * parts + part] = best;
 }

@@ -132,6 +132,7 @@ void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary
           "shapes of a draw");
   for (size_t r = 0; r < rows.size(); ++r) {
     out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
+    if (rows[r].filtered() && cuts.empty()) continue;
     const Cut cut = rows[r].filtered() ? cuts[r] : Cut{};
     auto id = static_cast<int32_t>(vocabulary.begin);
     for (const float logit : shard_row(logits, vocabulary, static_cast<int64_t>(r))) {

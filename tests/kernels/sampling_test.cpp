@@ -320,6 +320,16 @@ std::set<int32_t> survivors(const std::vector<float>& logits, const SamplingRow&
   return ids;
 }
 
+TEST_P(Sampling, RowsWithFiltersAreLeftOutWithoutCuts) {
+  std::vector<SamplingRow> how{row_of(0.8f, 1, 2), with(row_of(0.8f, 1, 2), {3, 0.9f, 0}), row_of(0)};
+  const Tensor logits = logits_of(std::vector<std::vector<float>>(3, random_logits(100, 1, 1)), 128);
+  const std::vector<Candidate> drawn = best(logits, {0, 100}, how);
+  EXPECT_TRUE(equal(drawn[1], {-infinity, std::numeric_limits<int32_t>::max(), -infinity}));
+  how.erase(how.begin() + 1);
+  const std::vector<Candidate> others = best(logits.view().rows(0, 2), {0, 100}, how);
+  EXPECT_TRUE(equal(drawn[0], others[0]) && equal(drawn[2], others[1]));
+}
+
 TEST_P(Sampling, FiltersKeepExactlyTheTokensOfTheDefinition) {
   constexpr int64_t vocabulary = 1000, width = 1024;
   std::vector<std::vector<float>> rows{random_logits(vocabulary, 1, 8), random_logits(vocabulary, 2, 1),
