@@ -102,7 +102,7 @@ stacks() { # LEADER: where its programs are, as far as ten seconds tell
       *) tool=(gdb -p "$pid" -batch -nx -ex 'thread apply all bt 16') ;;
     esac
     echo "--- $command $pid"
-    ! command -v "${tool[0]}" >/dev/null || timeout 8 "${tool[@]}" 2>/dev/null | grep -E '^(#|Thread| )'
+    ! command -v "${tool[0]}" >/dev/null || timeout -k 1 8 "${tool[@]}" 2>/dev/null | grep -E '^(#|Thread| )'
     grep -h ^State "/proc/$pid/task/"*/status 2>/dev/null | sort | uniq -c
   done
 }
@@ -171,7 +171,7 @@ try() {
   tried=yes ran=yes
   sample "$results/samples"
   limited "$limit" "$log" "$@" || code=$?
-  kill "$sampler" 2>/dev/null
+  kill -KILL "$sampler" 2>/dev/null  # it may be so young that it still has this script's traps
   wait "$sampler" 2>/dev/null
   read_load "$results/samples"
   line=$(grep -aE "$summary" "$log" | tail -n 1 | scrub | cut -c1-160 | tr '|' '/')
@@ -332,7 +332,7 @@ trap 'exit 143' INT TERM
 
 model_folder "$results/qwen3-0.6b"
 single_request >"$results/single.jsonl"
-! has python3 || nano_vllm_requests >"$results/engine.jsonl"
+[ -s "$results/engine.jsonl" ] || ! has python3 || nano_vllm_requests >"$results/engine.jsonl"
 for stage in "$@"; do sed -i "/^$stage /d" "$results/done" 2>/dev/null; done
 [ $# -gt 0 ] || set -- "${all[@]}"
 for stage; do

@@ -61,6 +61,7 @@ export PATH=$tools:$PATH HOME=/home/alice FAILS='' FAULTS='' HANGS='' LACKS='' S
 # script CODE FOLDER arguments...: runs it there; its exit code is CODE, its output in FOLDER/out, its rows in FOLDER/table.
 script() {
   local code=0
+  echo "$SECONDS s: run.sh ${*:3}"
   mkdir -p "$work/$2"
   (cd "$work/$2" && bash "$tree/tests/gpu/run.sh" --build "$work/bundle" "${@:3}") >"$work/$2/out" 2>&1 || code=$?
   ((code == $1)) || bad "run.sh ${*:3} ended with $code, not $1: $(cat "$work/$2/out")"
