@@ -41,6 +41,11 @@ struct WeightPiece {
   int64_t local_row = 0;
   FusedTensor fused = {};  // may hold the whole source
   ColumnPadding padding = {};
+  int64_t row_step = 1;     // of `rows` those at rows.begin, rows.begin + row_step, ...
+  bool transposed = false;  // the rectangle's columns are local rows
+
+  int64_t used_rows() const { return (rows.size() + row_step - 1) / row_step; }
+  int64_t elements() const { return used_rows() * columns.size(); }
 };
 
 enum class WeightRole : uint8_t {
@@ -55,6 +60,7 @@ struct WeightSpec {
   int slices = 1;       // reduction slices of the columns
   std::vector<WeightPiece> pieces;
   bool fp32 = false;         // a matrix that keeps fp32, whatever the weight type is
+  bool decoded = false;      // a matrix of numbers, also where codes are stored
   double used = 1;           // the share of all tokens that a matrix is multiplied with
   std::string grouped = {};  // the product that it shares with those of other experts: all are stored alike
 

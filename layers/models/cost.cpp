@@ -8,8 +8,7 @@ namespace {
 
 uint64_t parameters_of(const WeightSpec& spec) {
   uint64_t count = 0;
-  for (const WeightPiece& piece : spec.pieces)
-    count += static_cast<uint64_t>(piece.rows.size() * piece.columns.size());
+  for (const WeightPiece& piece : spec.pieces) count += static_cast<uint64_t>(piece.elements());
   return count;
 }
 

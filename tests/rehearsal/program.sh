@@ -73,6 +73,18 @@ for type in bf16 fp16; do
   cmp "$work/$type.graphs" "$work/$type.eager" || bad "$type: graphs and eager steps gave other texts"
 done
 
+# A decode step in a graph calls NCCL outside it only where a row is filtered.
+calls() { # TOKENS options...: operations outside graphs
+  STAND_IN_CALLS=$work/calls on_gpus 2 2 generate --model "$model" --tp 2 --prompt 'ROMEO:' --ignore-eos --max-num-seqs 2 --max-tokens "$@" >/dev/null 2>"$work/err" ||
+    bad "calls: exit code: $(cat "$work/err")"
+  wc -l <"$work/calls"
+  rm "$work/calls"
+}
+few=$(calls 3) many=$(calls 12)
+((few > 0 && few == many)) || bad "steps in graphs called NCCL: $few calls for 3 tokens, $many for 12"
+filtered=$(calls 12 --top-k 3)
+((filtered > many)) || bad "no call is seen: $filtered for filtered rows"
+
 # An error on one GPU of two ends the job, with the rank and the message of CUDA. The host cannot see which rank waits on its GPU for which:
 # over NCCL the message names all ranks that are equally far.
 printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"

@@ -193,6 +193,11 @@ void enqueue(cudaStream_t stream, Operation operation) {
   cuda::check(join(stream, std::move(operation)), "joining a stream");
 }
 
+bool records(cudaStream_t stream) {
+  const auto held = alone();
+  return stream->recording != nullptr;
+}
+
 std::byte* allocate(size_t bytes) {
   void* memory = nullptr;
   return cudaMalloc(&memory, bytes) == cudaSuccess ? static_cast<std::byte*>(memory) : nullptr;

@@ -27,6 +27,7 @@ struct Operation {
 
 // Joins the stream, or the graph that it records. Throws Error (fault) as the backend does.
 void enqueue(CUstream_st* stream, Operation operation);
+bool records(CUstream_st* stream);  // into a graph
 // The same for a kernel, within the limits of a launch.
 void launch(CUstream_st* stream, emulation::Grid grid, int threads, size_t shared_bytes,
             std::function<void(emulation::Order&)> kernel);

@@ -1,6 +1,6 @@
 // NCCL's C interface over the fake of tests/support, for ranks that are processes of one machine. Its folder
 // is below $STAND_IN_FOLDER (/dev/shm). STAND_IN_LAST_BROADCAST=N kills a rank in its N-th broadcast.
-// STAND_IN_NCCL=22907 is its version.
+// STAND_IN_NCCL=22907 is its version. STAND_IN_CALLS=FILE: a line for each operation outside graphs.
 #include <rehearsal/stand_in_cuda.hpp>
 #include <support/fake_nccl.hpp>
 
@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 namespace {
 
@@ -18,6 +19,8 @@ FakeNccl& fake() {
   static const char* const folder = std::getenv("STAND_IN_FOLDER");
   static FakeNccl fake(
       [](NcclStream stream, const FakeNccl::Operation& operation) {
+        static const char* const calls = std::getenv("STAND_IN_CALLS");
+        if (calls && !rehearsal::records(stream)) std::ofstream(calls, std::ios::app) << "a call\n";
         rehearsal::enqueue(stream, {[run = operation.run](auto&) { run(); }, operation.can_run});
       },
       folder ? folder : "/dev/shm");

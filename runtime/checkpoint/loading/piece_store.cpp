@@ -1,42 +1,34 @@
 #include <kernels/reference/rows.hpp>
 #include <runtime/checkpoint/loading/piece_store.hpp>
+#include <runtime/checkpoint/loading/raw_rows.hpp>
 
 #include <algorithm>
-#include <cstring>
 
 namespace maniple {
-namespace {
-
-// raw with the columns of its local rows; where some are padding, in `memory`.
-ConstTensorView padded_columns(ConstTensorView raw, const ColumnPadding& padding,
-                               std::vector<std::byte>& memory) {
-  if (padding.run == padding.padded) return raw;
-  const Shape shape{raw.shape[0], padding.local(raw.shape[1])};
-  const size_t run = static_cast<size_t>(padding.run) * size_of(raw.dtype),
-               padded = static_cast<size_t>(padding.padded) * size_of(raw.dtype);
-  memory.resize(static_cast<size_t>(shape.elements()) * size_of(raw.dtype));
-  for (size_t from = 0, to = 0; from < raw.bytes(); from += run, to += padded)
-    std::memcpy(&memory[to], raw.data + from, run);
-  return view_of(memory.data(), raw.dtype, shape);
-}
-
-}  // namespace
-
-int64_t rows_at_once(int64_t columns) {
-  constexpr int64_t elements = int64_t{1} << 20;
-  return std::max<int64_t>(32, elements / std::max<int64_t>(columns, 1) / 32 * 32);
-}
-
-void store_rows(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, const RawRows& raw) {
-  const int64_t local_row = piece.local_row + row - piece.rows.begin;
+void store_rows(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, RawRows raw) {
+  DecodedRows chosen;
+  int64_t before = row - piece.rows.begin;
+  if (piece.row_step > 1) {
+    const int64_t skipped = (piece.row_step - before % piece.row_step) % piece.row_step;
+    if (skipped >= raw.values.shape[0]) return;
+    raw = every_row(raw, skipped, piece.row_step, chosen);
+    before = (before + skipped) / piece.row_step;
+  }
   if (parameter.spec.role == WeightRole::matrix) {
-    std::vector<std::byte> padded;
-    return ops.pack(parameter.matrix, local_row,
-                    {padded_columns(raw.values, piece.padding, padded), raw.scales, raw.zeros});
+    std::vector<std::byte> turned, padded;
+    if (piece.transposed) raw.values = transposed(raw.values, turned);
+    raw.values = padded_columns(raw.values, piece.padding, padded);
+    return ops.pack(parameter.matrix, piece.local_row + before, raw);
   }
   const std::vector<float> wide = reference::read(raw.values, 0, raw.values.shape.elements());
-  const TensorView rows = parameter.vector.view().rows(local_row, raw.values.shape[0]);
+  const TensorView rows = parameter.vector.view().rows(piece.local_row + before, raw.values.shape[0]);
   ops.device().upload(rows.data, reinterpret_cast<const std::byte*>(wide.data()), rows.bytes());
+}
+
+int64_t rows_at_once(const WeightPiece& piece) {
+  constexpr int64_t elements = int64_t{1} << 20;
+  if (piece.transposed) return piece.rows.size();
+  return std::max<int64_t>(32, elements / std::max<int64_t>(piece.columns.size(), 1) / 32 * 32);
 }
 
 PieceStore::PieceStore(Model& model, Ops& ops, const WeightIndex& index, const QuantScheme& scheme,
@@ -63,7 +55,7 @@ void PieceStore::take(const IndexedTensor& tensor, const Box& box, std::span<con
     const StoredBox& need = piece.needs[entry->second.second];
     if (need.columns != box.columns || !need.rows.contains(box.rows.begin)) continue;
     const StoredPart part{&tensor.info, box, bytes};
-    if (piece.needs.size() == 1)
+    if (piece.needs.size() == 1 && !piece.source->transposed)
       decode(piece, box.rows, {&part, 1});
     else
       hold(piece, entry->second.second, tensor.info, box.rows, bytes);
@@ -84,7 +76,7 @@ void PieceStore::hold(Piece& piece, size_t need, const TensorInfo& info, IndexRa
     parts.push_back({&index_.tensors.at(piece.needs[i].tensor).info,
                      {piece.needs[i].rows, piece.needs[i].columns},
                      piece.held[i]});
-  const int64_t step = rows_at_once(piece.source->columns.size());
+  const int64_t step = rows_at_once(*piece.source);
   for (int64_t row = piece.source->rows.begin; row < piece.source->rows.end; row += step)
     decode(piece, {row, std::min(row + step, piece.source->rows.end)}, parts);
   piece.held.clear();
@@ -92,7 +84,10 @@ void PieceStore::hold(Piece& piece, size_t need, const TensorInfo& info, IndexRa
 }
 
 void PieceStore::decode(const Piece& piece, IndexRange rows, std::span<const StoredPart> parts) {
-  const RawRows raw = piece.stored->decode({rows, piece.source->columns}, parts, memory_);
+  RawRows raw = piece.stored->decode({rows, piece.source->columns}, parts, memory_);
+  std::vector<std::byte> numbers;
+  if (piece.parameter->spec.decoded)
+    raw = numbers_of(raw, piece.stored->quantization(), piece.source->columns.begin, numbers);
   store_rows(ops_, *piece.parameter, *piece.source, rows.begin, raw);
   ++blocks_;
 }

@@ -9,10 +9,10 @@
 
 namespace maniple {
 
-// Stores rows [row, ...) of the piece's matrix or vector in an allocated parameter.
-void store_rows(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, const RawRows& raw);
-// How many rows of so many columns are decoded at once: whole panels of the kernels.
-int64_t rows_at_once(int64_t columns);
+// Stores rows [row, ...) of the piece's matrix or vector in an allocated parameter: all rows of a transposed piece.
+void store_rows(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, RawRows raw);
+// How many rows of the piece are decoded at once: whole panels of the kernels, or all.
+int64_t rows_at_once(const WeightPiece& piece);
 
 class PieceStore {
  public:

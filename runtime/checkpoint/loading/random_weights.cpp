@@ -84,9 +84,8 @@ void fill_with_random(Model& model, Ops& ops, const QuantScheme& scheme, uint64_
   for (Parameter* parameter : model.parameters())
     for (const WeightPiece& piece : parameter->spec.pieces) {
       if (piece.columns.size() == 0) continue;
-      const bool dense = stored_weight(scheme, parameter->spec, piece, nullptr)->quantization().format ==
-                         WeightFormat::dense;
-      const int64_t step = rows_at_once(piece.columns.size());
+      const bool dense = expected_shape(scheme, parameter->spec, DType::bf16).format == WeightFormat::dense;
+      const int64_t step = rows_at_once(piece);
       for (int64_t row = piece.rows.begin; row < piece.rows.end; row += step) {
         const IndexRange rows{row, std::min(row + step, piece.rows.end)};
         store_rows(

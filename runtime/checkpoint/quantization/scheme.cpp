@@ -39,6 +39,11 @@ class DenseMatrix final : public StoredWeight {
   ModuleQuantization quantization_;
 };
 
+bool is_packed(const std::string& module, const WeightIndex* index) {
+  const IndexedTensor* weight = stored_part(index, module, "weight");
+  return index && is_stored(*index, module) && !(weight && is_floating(weight->info));
+}
+
 [[noreturn]] void refuse_parts(const std::string& one, const std::string& other) {
   throw Error(
       ExitCode::input, fmt::format("{} and {} are quantised in different ways", one, other),
@@ -47,11 +52,11 @@ class DenseMatrix final : public StoredWeight {
       "use a checkpoint whose parts agree");
 }
 
-[[noreturn]] void refuse_order(const std::string& module) {
+// why: it cannot be.
+[[noreturn]] void refuse_order(const std::string& module, const char* what, const char* why) {
   throw Error(ExitCode::input,
-              fmt::format("{} has an order of its inputs (desc_act), which experts must not have", module),
-              "one product multiplies the inputs of all experts, and each has an order of its own",
-              "use a checkpoint that was quantised without desc_act, or one in bf16");
+              fmt::format("{} has an order of its inputs (desc_act), which {} must not have", module, what),
+              why, "use a checkpoint that was quantised without desc_act, or one in bf16");
 }
 
 WeightShape shape_of(const WeightSpec& spec, const ModuleQuantization& q, DType weight_type) {
@@ -84,13 +89,13 @@ std::unique_ptr<const StoredWeight> dense_weight(std::string tensor, const Shape
 // The tensors decide: a floating-point weight is taken as it is, whatever the config says.
 std::unique_ptr<const StoredWeight> QuantScheme::of(const std::string& module, const Shape& shape,
                                                     const WeightIndex* index) const {
-  const IndexedTensor* weight = stored_part(index, module, "weight");
+  const bool packed = is_packed(module, index);
   const std::optional<std::string> entry = left_out(module);
-  const bool packed = index && is_stored(*index, module) && !(weight && is_floating(weight->info));
   if (packed && entry)
     refuse_files("config.json leaves {} out of quantisation (\"{}\"), but it is stored quantised", module,
                  *entry);
-  if (packed || (!weight && !entry && covers(module))) return coded(module, shape, index);
+  if (packed || (!stored_part(index, module, "weight") && !entry && covers(module)))
+    return coded(module, shape, index);
   return dense_weight(module + ".weight", shape);
 }
 
@@ -103,6 +108,8 @@ std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, con
                                                   const WeightPiece& piece, const WeightIndex* index) {
   const std::string& part = piece.source.part;
   if (spec.role == WeightRole::vector || spec.fp32 || part == "bias")
+    return dense_weight(piece.source.tensor(), piece.source_shape);
+  if (spec.decoded && !is_packed(piece.source.module, index))
     return dense_weight(piece.source.tensor(), piece.source_shape);
   if (part.empty()) return scheme.fused_experts(piece.source.module, piece.source_shape);
   return scheme.of(piece.source.module, piece.source_shape, index);
@@ -119,6 +126,12 @@ PlannedWeight planned_weight(const QuantScheme& scheme, const WeightSpec& spec, 
   const WeightPiece* first = nullptr;
   for (const WeightPiece& piece : spec.pieces) {
     ModuleQuantization quantization = stored_weight(scheme, spec, piece, index)->quantization();
+    if (spec.decoded) {
+      if (!quantization.order.empty())
+        refuse_order(piece.source.module, "keys and values of latent attention",
+                     "they are decoded while they are loaded, in the order in which they lie");
+      quantization = {};
+    }
     if (!first) planned.quantization = quantization;
     if (float& mine = planned.quantization.input_scale, &its = quantization.input_scale;
         std::isinf(mine + its))
@@ -141,7 +154,8 @@ void check_grouped(const QuantScheme& scheme, const Parameters& parameters, cons
     if (spec.grouped.empty()) continue;
     for (const WeightPiece& piece : spec.pieces)
       if (!stored_weight(scheme, spec, piece, &index)->quantization().order.empty())
-        refuse_order(piece.source.module);
+        refuse_order(piece.source.module, "experts",
+                     "one product multiplies the inputs of all experts, and each has an order of its own");
     const std::string& module = spec.pieces[0].source.module;
     ModuleQuantization quantization = planned_weight(scheme, spec, DType::bf16, &index).quantization;
     quantization.input_scale = 0;  // each expert may have its own

@@ -102,16 +102,19 @@ void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const Wei
       const std::vector<float> want = whole_matrix(scheme, index, spec, piece);
       const std::vector<int32_t> order = stored_weight(scheme, spec, piece, &index)->quantization().order;
       size_t wrong = 0;
-      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; row += piece.row_step)
         for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
-          const int64_t local = piece.local_row + row - piece.rows.begin;
+          int64_t local = (row - piece.rows.begin) / piece.row_step,
+                  local_column = column - piece.columns.begin;
+          if (piece.transposed) std::swap(local, local_column);
+          local += piece.local_row;
           const int64_t input = order.empty() ? column : order[static_cast<size_t>(column)];
           if (spec.role == WeightRole::vector) {
             wrong += parameter->vector.view().as<float>()[local] != want[static_cast<size_t>(row)];
             continue;
           }
           const float value = want[static_cast<size_t>(row * piece.source_shape[1] + input)];
-          const float found = got[static_cast<size_t>((column - piece.columns.begin) * spec.rows + local)];
+          const float found = got[static_cast<size_t>(local_column * spec.rows + local)];
           wrong += !(std::abs(found - value) <=
                      1e-6F * std::abs(value));  // an input of 1 may be rounded to a code
           covered.insert(local);
@@ -125,14 +128,19 @@ void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const Wei
 }
 
 // Loads as a job does, with rounds so small that the tensors of a module arrive apart.
-void load_on(int data, int tensor, const std::filesystem::path& directory, const ModelConfig& config,
-             const QuantScheme& scheme, int expert = 1) {
+void load_on(
+    int data, int tensor, const std::filesystem::path& directory, const ModelConfig& config,
+    const QuantScheme& scheme, int expert = 1, void (*change)(Model&) = [](Model&) {}) {
   const WeightIndex index = index_of(directory, config);
-  check_names(*make_stored_model(config, {}, index), index, scheme);
+  const auto model_of = [&](const RankPlan& plan) {
+    std::unique_ptr<Model> model = make_stored_model(config, plan, index);
+    change(*model);
+    return model;
+  };
+  check_names(*model_of({}), index, scheme);
   std::vector<WeightNeeds> needs;
   for (int member = 0; member < tensor; ++member)
-    needs.push_back(needs_of(*make_stored_model(config, testing::plan_of({member, tensor}, expert), index),
-                             index, scheme));
+    needs.push_back(needs_of(*model_of(testing::plan_of({member, tensor}, expert)), index, scheme));
   std::vector<std::vector<int>> replicas(static_cast<size_t>(data));
   for (int rank = 0; rank < data * tensor; ++rank)
     replicas[static_cast<size_t>(rank / tensor)].push_back(rank);
@@ -140,8 +148,8 @@ void load_on(int data, int tensor, const std::filesystem::path& directory, const
   run_transports(data * tensor, [&](Transport& transport) {
     const WeightIndex own = index_from(to_bytes(index));
     const Backend backend = make_backend({.kind = BackendKind::reference});
-    const auto model =
-        make_stored_model(config, testing::plan_of({transport.rank() % tensor, tensor}, expert), own);
+    const std::unique_ptr<Model> model =
+        model_of(testing::plan_of({transport.rank() % tensor, tensor}, expert));
     make_weights(*model, *backend.ops, DType::fp32, scheme, &own);
     std::atomic<uint32_t> blocks = 0;
     read += load_weights(*model, *backend.ops, own, scheme, plan_reads(needs, own, data, 5'000), transport,
@@ -176,6 +184,50 @@ TEST(QuantisedLoading, GivesEveryRankItsExpertsAndItsPartOfThem) {
       load_on(data, tensor, model_directory(name), config, *scheme, expert);
     }
   }
+}
+
+// Rows of merged products with the even ones first, as rotation in pairs wants them; other products turned around, in numbers.
+void rearrange(Model& model) {
+  for (Parameter* parameter : model.parameters()) {
+    WeightSpec& spec = parameter->spec;
+    if (spec.role == WeightRole::vector || spec.fp32 || !spec.grouped.empty() || parameter == model.head() ||
+        parameter == model.embedding())
+      continue;
+    std::vector<WeightPiece> pieces;
+    for (WeightPiece piece : spec.pieces) {
+      piece.row_step = 2;
+      pieces.push_back(piece);
+      piece.local_row += piece.used_rows();
+      ++piece.rows.begin;
+      pieces.push_back(piece);
+    }
+    if (spec.pieces.size() > 1) {
+      spec.pieces = pieces;
+      continue;
+    }
+    spec.decoded = spec.pieces[0].transposed = true;
+    spec.slices = 1;
+    std::swap(spec.rows, spec.columns);
+  }
+}
+
+TEST(QuantisedLoading, RearrangesRowsAndDecodesWhatAMatrixOfNumbersNeeds) {
+  for (const char* name :
+       {"tiny-qwen3-kv1", "q-gptq", "q-awq", "q-w4a16", "q-int8", "q-fp8-channel", "q-fp8-block"}) {
+    const ModelConfig config = read_model_config(model_directory(name));
+    for (const int tensor : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{} tp {}", name, tensor));
+      load_on(1, tensor, model_directory(name), config, *scheme_of(config), 1, rearrange);
+    }
+  }
+}
+
+TEST(QuantisedLoading, DecodesNoMatrixWithAnOrderOfItsInputs) {
+  const ModelConfig config = read_model_config(model_directory("q-gptq-act"));
+  const auto load = [&] {
+    load_on(1, 1, model_directory("q-gptq-act"), config, *scheme_of(config), 1, rearrange);
+  };
+  expect_contains(refusal_of(load), "desc_act");
 }
 
 // A scheme of nobody: digits of 4 bits, one a byte, and a step for each row. Only this file knows it.
