@@ -14,17 +14,31 @@
 #include <kernels/tensor/device.hpp>
 #include <kernels/weight.hpp>
 
+#include <cmath>
 #include <optional>
 #include <span>
 
 namespace maniple {
 
-// RMSNorm of each query and key head before rotation (Qwen3); absent where the views are empty.
+// RMSNorm of query and key heads before rotation, absent where the views are empty: of each head (Qwen3), or, with squares, of all
+// query heads of the model and of all its key heads (MiniMax-M2).
 struct HeadNorms {
-  ConstTensorView query;  // fp32 [head_dim]
-  ConstTensorView key;    // fp32 [head_dim]
+  ConstTensorView query;  // fp32 [head_dim]; with squares [query heads of the rank x head_dim]
+  ConstTensorView key;    // fp32, likewise
   float epsilon = 0;
-  int64_t size = 0;  // lanes in the mean, where the others are zero padding; 0: all
+  int64_t size = 0;  // lanes of a head in the mean, where the others are zero padding; 0: all
+  // fp32 [tokens, heads]: head_squares of the model's query heads, then its key heads; added by ascending head.
+  ConstTensorView squares = {};
+  int64_t query_heads = 0;  // of the model
+
+  // On the host: what a token's query or key heads are multiplied with.
+  float inverse(int64_t token, bool is_query, int64_t head_dim) const {
+    const int64_t heads = squares.shape[1], begin = is_query ? 0 : query_heads,
+                  end = is_query ? query_heads : heads;
+    float sum = 0;
+    for (int64_t head = begin; head < end; ++head) sum += squares.as<float>()[token * heads + head];
+    return 1.0F / std::sqrt(sum / static_cast<float>((end - begin) * (size > 0 ? size : head_dim)) + epsilon);
+  }
 };
 
 // Applied to the gate before it multiplies.
@@ -84,6 +98,8 @@ class Ops {
   virtual void add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy);
   // x[t] += bias. fp32.
   virtual void add_bias(TensorView x, ConstTensorView bias) = 0;
+  // sum[t] += sigmoid(gate[t]) * x[t]; gate [tokens, 1]. fp32.
+  virtual void add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) = 0;
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
@@ -119,6 +135,8 @@ class Ops {
   virtual void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) = 0;
 
   // --- attention ---
+  // out[t] = the sum of squares of each query and key head of qkv (see rotary_store): fp32 [tokens, query + key heads].
+  virtual void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) = 0;
   // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX
   // halves, fp32, one rounding), writes the queries to `queries` [tokens, query_width], and stores keys and
   // values at batch.slots. cos_sin: fp32 [positions, rotary width], the first half cosines, the second sines. The width is a multiple

@@ -41,8 +41,10 @@ struct RotaryArguments {
   DType dtype;                        // of qkv, queries and, unless it holds codes, the cache
   const void* qkv;                    // [tokens, query | key | value heads]
   const float* cos_sin;               // [positions, rotary_width]
-  const float* query_norm = nullptr;  // [head_dim] or absent
+  const float* query_norm = nullptr;  // [head_dim] or absent; with squares [heads, head_dim]
   const float* key_norm = nullptr;
+  const float* squares = nullptr;  // of a norm over all heads of the model: [tokens, model_heads], query heads first
+  int model_heads = 0, model_query_heads = 0;
   float epsilon;
   int norm_size;             // lanes in the mean of squares: a head without its padding
   const int32_t* positions;  // [tokens]
@@ -61,6 +63,9 @@ struct RotaryArguments {
   float value_scale = 1;
 };
 
+// out [tokens, query and key heads]: the sum of squares of each.
+void head_squares(device::Stream stream, DType dtype, const void* qkv, float* out, int tokens, int query_heads,
+                  int kv_heads, int head_dim);
 // Head norms, rotation and the store into the cache in one pass, one warp per (token, head).
 void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 

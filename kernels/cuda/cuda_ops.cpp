@@ -37,8 +37,8 @@ Logits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
           narrow(vocabulary_size)};
 }
 
-const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
-  require(weight.empty() || weight.shape == Shape{head_dim}, "a head norm of another size");
+const float* norm_weight(ConstTensorView weight, int64_t lanes) {
+  require(weight.empty() || weight.shape == Shape{lanes}, "a head norm of another size");
   return weight.empty() ? nullptr : weight.as<float>();
 }
 
@@ -153,6 +153,13 @@ void CudaOps::add_residual(ConstTensorView delta, TensorView residual) {
             residual.shape.elements());
 }
 
+void CudaOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
+  require(sum.shape == x.shape && gate.shape == Shape{x.shape[0], 1} && x.dtype == DType::fp32 &&
+              gate.dtype == DType::fp32 && sum.dtype == DType::fp32,
+          "add_gated: shapes and types agree");
+  cuda::add_gated(stream_, x.as<float>(), gate.as<float>(), sum.as<float>(), x.shape[0], narrow(x.shape[1]));
+}
+
 void CudaOps::add_bias(TensorView x, ConstTensorView bias) {
   require(bias.shape == Shape{x.shape[1]} && is_activation(x.dtype), "a bias has one value for each column");
   cuda::add_bias(stream_, x.dtype, x.data, bias.as<float>(), x.shape[0], narrow(x.shape[1]));
@@ -178,6 +185,14 @@ void CudaOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
                             narrow(ids.shape.elements()));
 }
 
+void CudaOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  require(qkv.shape == Shape{out.shape[0], heads.qkv_width()} && heads.head_dim <= max_head_dim &&
+              out.shape[1] == heads.query_heads + heads.kv_heads && out.dtype == DType::fp32,
+          "head_squares: shapes and types agree");
+  cuda::head_squares(stream_, qkv.dtype, qkv.data, out.as<float>(), narrow(out.shape[0]),
+                     narrow(heads.query_heads), narrow(heads.kv_heads), narrow(heads.head_dim));
+}
+
 void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                            const KvPages& pages) {
@@ -192,11 +207,15 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
               keeps_kv(pages.layout, qkv.dtype),
           "the cache has other heads");
   const PagedRows rows(pages);
+  const bool whole = !norms.squares.empty();
   cuda::rotary_store(stream_, {qkv.dtype,
                                qkv.data,
                                cos_sin.as<float>(),
-                               norm_weight(norms.query, dim),
-                               norm_weight(norms.key, dim),
+                               norm_weight(norms.query, whole ? heads.query_width() : dim),
+                               norm_weight(norms.key, whole ? heads.kv_width() : dim),
+                               whole ? norms.squares.as<float>() : nullptr,
+                               whole ? narrow(norms.squares.shape[1]) : 0,
+                               narrow(norms.query_heads),
                                norms.epsilon,
                                narrow(norms.size > 0 ? norms.size : dim),
                                batch.positions.as<int32_t>(),

@@ -12,14 +12,17 @@ using reference::Floats;
 
 namespace {
 
+void multiply(Floats& head, float scale, const float* weight) {
+  for (float& value : head) value = value * scale * *weight++;
+}
+
 void normalise(Floats& head, ConstTensorView weight, const HeadNorms& norms) {
   if (weight.empty()) return;
   const auto width = static_cast<int64_t>(head.size());
   const auto size = static_cast<float>(norms.size > 0 ? norms.size : width);
   const float mean_square = reference::dot(head.data(), head.data(), width) / size;
   const float scale = 1.0f / std::sqrt(mean_square + norms.epsilon);
-  for (int64_t i = 0; i < width; ++i)
-    head[static_cast<size_t>(i)] = head[static_cast<size_t>(i)] * scale * weight.as<float>()[i];
+  multiply(head, scale, weight.as<float>());
 }
 
 // Rotates the first pairs (i, i + half): the convention of GPT-NeoX.
@@ -128,6 +131,10 @@ Partial attended(const Context& context, int64_t length, const Floats& query, fl
 
 }  // namespace
 
+void ReferenceOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  reference::head_squares(qkv, heads, {0, qkv.shape[0]}, out);
+}
+
 void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                                 ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                                 const KvPages& pages) {
@@ -145,7 +152,11 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
       const bool is_query = h < heads.query_heads,
                  is_key = !is_query && h < heads.query_heads + heads.kv_heads;
       if (is_query || is_key) {
-        normalise(head, is_query ? norms.query : norms.key, norms);
+        if (norms.squares.empty())
+          normalise(head, is_query ? norms.query : norms.key, norms);
+        else
+          multiply(head, norms.inverse(t, is_query, dim),
+                   (is_query ? norms.query : norms.key).as<float>() + (is_query ? h : h - heads.query_heads) * dim);
         rotate(head, angles, static_cast<size_t>(rotary_width / 2));
       }
       const int64_t slot = batch.slots.as<int32_t>()[t];

@@ -1,16 +1,15 @@
 // The decoder of the Llama/Qwen family, by its config: pre-norm -> qkv (bias?) -> (q/k norm?) -> rotary ->
-// attention -> o -> pre-norm -> gated MLP, or experts in its place.
+// attention -> o -> pre-norm -> gated MLP, or experts in its place. Each layer is what its LayerConfig says.
 #pragma once
 
 #include <layers/attention.hpp>
-#include <layers/gated_mlp.hpp>
+#include <layers/feed_forward.hpp>
 #include <layers/models/model.hpp>
-#include <layers/sparse_moe.hpp>
 #include <layers/vocab_embedding.hpp>
 
 #include <deque>
 #include <optional>
-#include <variant>
+#include <vector>
 
 namespace maniple {
 
@@ -39,7 +38,8 @@ class Decoder final : public Model {
     RmsNorm input_norm;
     Attention attention;
     RmsNorm post_attention_norm;
-    std::variant<GatedMlp, SparseMoe> feed_forward;
+    FeedForward feed_forward;
+    size_t rotary;
   };
 
   void forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
@@ -52,7 +52,7 @@ class Decoder final : public Model {
   std::deque<Layer> layers_;                         // a deque: parameters keep their addresses
   std::optional<RmsNorm> final_norm_;                // only if the rank samples, like lm_head_
   std::optional<LmHead> lm_head_;
-  Tensor cos_sin_;  // fp32 [max_model_len, padded head_dim]
+  std::vector<Tensor> cos_sin_;  // of each of config.rotaries: fp32 [max_model_len, padded width]
 };
 
 }  // namespace maniple

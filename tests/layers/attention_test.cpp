@@ -60,7 +60,7 @@ Vector rotated(const ModelConfig& config, const std::string& name, int64_t head,
   for (size_t i = 0; i < half; ++i) {
     const double angle =
         static_cast<double>(token) *
-        std::pow(config.rotary.theta, -2.0 * static_cast<double>(i) / static_cast<double>(size));
+        std::pow(config.rotaries[0].theta, -2.0 * static_cast<double>(i) / static_cast<double>(size));
     const double a = y[i], b = y[half + i];
     y[i] = a * std::cos(angle) - b * std::sin(angle);
     y[half + i] = b * std::cos(angle) + a * std::sin(angle);
@@ -123,7 +123,7 @@ TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
             config.qkv_bias = !norm;
             config.rms_norm_eps = 1e-3;
             Rank rank(world, kind);
-            Attention attention("a", config, rank.place());
+            Attention attention("a", {}, config, rank.place());
             Parameters parameters;
             attention.append_parameters(parameters);
             testing::fill(parameters, sources, *rank.backend.ops);
@@ -131,7 +131,7 @@ TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
             Device& device = *rank.backend.device;
             const KvLayout in_cache{layout.kv_heads, layout.head_dim, block_size, DType::fp32};
             Tensor cache(device, DType::uint8, {1, static_cast<int64_t>(in_cache.block_bytes())});
-            std::vector<float> angles = rotary_table(config.rotary, head_dim, layout.head_dim, tokens), x;
+            std::vector<float> angles = rotary_table(config.rotaries[0], head_dim, layout.head_dim, tokens), x;
             for (int64_t t = 0; t < tokens; ++t)
               for (int64_t i = 0; i < hidden; ++i) x.push_back(input(t, i));
             Batch batch;

@@ -25,12 +25,10 @@ struct Case {
 ModelConfig config_of(const Case& shape) {
   ModelConfig config;
   config.hidden_size = shape.hidden;
-  config.num_layers = 1;
+  config.layers.resize(1);
   config.experts = {.count = shape.experts,
-                    .per_token = shape.per_token,
                     .width = shape.width,
-                    .normalise = shape.normalise,
-                    .dense_layers = {},
+                    .router = {.per_token = shape.per_token, .normalise = shape.normalise},
                     .names = shape.names};
   return config;
 }

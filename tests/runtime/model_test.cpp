@@ -57,7 +57,7 @@ class LoadedModel {
       EXPECT_GE(blocks, model.parameters().size());
       model.prepare(*backend_.ops, max_len);
       kv_scales_.push_back(
-          kv_scales_of(index, *scheme_of(config_), part.layers.value_or(IndexRange{0, config_.num_layers})));
+          kv_scales_of(index, *scheme_of(config_), part.layers.value_or(IndexRange{0, config_.num_layers()})));
     }
   }
 
@@ -212,7 +212,7 @@ TEST(Parts, OfAModelGiveTheBitsOfTheWhole) {
   for (const char* name : {"shakespeare", "tiny-qwen3", "tiny-llama3"}) {
     const Golden golden = testing::read_golden(name);
     const std::vector<int32_t>& tokens = golden.sequences.front().prompt;
-    const int64_t layers = read_model_config(testing::model_directory(name)).num_layers;
+    const int64_t layers = read_model_config(testing::model_directory(name)).num_layers();
     for (const DType dtype : {DType::fp32, DType::bf16}) {
       const auto logits = [&](const std::vector<RankPlan>& parts) {
         return LoadedModel(name, make_backend({.kind = BackendKind::cpu}), dtype, parts)

@@ -136,6 +136,9 @@ class DeferredOps : public Ops {
   void add_bias(TensorView x, ConstTensorView bias) override {
     device_.defer([=, this] { inner_.add_bias(x, bias); });
   }
+  void add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) override {
+    device_.defer([=, this] { inner_.add_gated(x, gate, sum); });
+  }
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
     device_.defer([=, this] { inner_.gather_rows(x, rows, out); });
   }
@@ -162,6 +165,9 @@ class DeferredOps : public Ops {
   }
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
     device_.defer([=, this] { inner_.resolve_last_tokens(last_tokens, ids); });
+  }
+  void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
+    device_.defer([=, this] { inner_.head_squares(qkv, heads, out); });
   }
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,

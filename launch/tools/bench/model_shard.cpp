@@ -28,10 +28,13 @@ RankPlan stage(TensorRank place, int index, IndexRange layers) {
 }
 
 ModelConfig cut(ModelConfig config, TensorRank place, DType type, uint64_t memory) {
+  // The kind of the most layers, which is that of the last one.
+  const int64_t last = config.num_layers() - 1;
   const uint64_t layer =
-      stored_cost(*make_model(config, stage(place, 1, {0, 1})), type, *scheme_of(config), type).weight_bytes;
+      stored_cost(*make_model(config, stage(place, 1, {last, last + 1})), type, *scheme_of(config), type)
+          .weight_bytes;
   const auto enough = static_cast<int64_t>(std::max(memory / layer + 1, uint64_t{2}));
-  config.num_layers = std::min(config.num_layers, enough);
+  config.layers.erase(config.layers.begin(), config.layers.end() - std::min(config.num_layers(), enough));
   return config;
 }
 
@@ -60,7 +63,7 @@ ModelShard::ModelShard(const ModelConfig& config, TensorRank place, const Engine
       device_(*backend.device),
       ops_(*backend.ops),
       groups_{.tensor = std::make_unique<DryCommunicator>(place)},
-      layers_(make_model(config, stage(place, 1, {0, config_.num_layers}))),
+      layers_(make_model(config, stage(place, 1, {0, config_.num_layers()}))),
       head_(make_model(config, stage(place, 2, {0, 0}))),
       cost_of_layers_(stored_cost(*layers_, plan.dtype, *scheme_, plan.kv_dtype)),
       cost_of_head_(stored_cost(*head_, plan.dtype, *scheme_, plan.dtype)),

@@ -25,15 +25,15 @@ TEST(ModelConfig, ReadsQwen3InTheNewSchema) {
   const ModelConfig config = read_model_config(model_directory("tiny-qwen3"));
   EXPECT_EQ(config.architecture, "Qwen3ForCausalLM");
   EXPECT_EQ(config.hidden_size, 64);
-  EXPECT_EQ(config.intermediate_size, 160);
-  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.layers[0].dense_width, 160);
+  EXPECT_EQ(config.num_layers(), 3);
   EXPECT_EQ(config.num_heads, 8);
   EXPECT_EQ(config.num_kv_heads, 4);
   EXPECT_EQ(config.head_dim, 32);
   EXPECT_EQ(config.vocab_size, 515);
   EXPECT_EQ(config.max_position_embeddings, 1024);
   EXPECT_EQ(config.rms_norm_eps, 1e-6);
-  EXPECT_EQ(config.rotary, (RotaryConfig{.theta = 1e6}));
+  EXPECT_EQ(config.rotaries[0], (RotaryConfig{.theta = 1e6}));
   EXPECT_FALSE(config.tie_word_embeddings);
   EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias);
   EXPECT_TRUE(config.qk_norm);
@@ -44,7 +44,7 @@ TEST(ModelConfig, ReadsQwen3InTheNewSchema) {
 TEST(ModelConfig, ReadsQwen3InTheOldSchema) {
   const ModelConfig config = read_model_config(model_directory("tiny-qwen3-kv1"));
   EXPECT_EQ(config.num_kv_heads, 1);
-  EXPECT_EQ(config.rotary.theta, 1e6);
+  EXPECT_EQ(config.rotaries[0].theta, 1e6);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.dtype, DType::bf16);
 }
@@ -58,7 +58,7 @@ TEST(ModelConfig, ReadsLlamaWithItsRotaryScaling) {
                               .high_freq_factor = 4.0,
                               .original_max_position_embeddings = 64};
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
-  EXPECT_EQ(config.rotary, expected);
+  EXPECT_EQ(config.rotaries[0], expected);
   EXPECT_EQ(config.rms_norm_eps, 1e-5);
   EXPECT_FALSE(config.qk_norm);
 }
@@ -79,7 +79,7 @@ TEST(ModelConfig, ReadsTheDemoModelAndItsStopToken) {
 // Of transformers' config classes; config_defaults.py compares all of them.
 TEST(ModelConfig, TakesTheDefaultsOfItsArchitectureForAbsentFields) {
   const auto bare = [](std::string_view name) { return parse({{"architectures", {name}}}); };
-  EXPECT_EQ(bare("MixtralForCausalLM").rotary.theta, 1e6);
+  EXPECT_EQ(bare("MixtralForCausalLM").rotaries[0].theta, 1e6);
   EXPECT_EQ(bare("MixtralForCausalLM").experts.count, 8);
   EXPECT_EQ(bare("MixtralForCausalLM").sliding_window, 0);
   EXPECT_EQ(bare("MistralForCausalLM").sliding_window, 4096);
@@ -157,20 +157,20 @@ TEST(ModelConfig, FindsThetaInEveryPlaceItHasHad) {
       R"({"rope_parameters": null, "rope_scaling": {"type": "default", "rope_theta": 12345}})",
       R"({"rope_parameters": null, "rope_scaling": {"rope_type": "default"}, "rope_theta": 12345})"};
   for (const auto location : locations)
-    EXPECT_EQ(parse(patched("tiny-qwen3", location)).rotary.theta, 12345.0) << location;
-  EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotary.theta, 10000.0);
+    EXPECT_EQ(parse(patched("tiny-qwen3", location)).rotaries[0].theta, 12345.0) << location;
+  EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotaries[0].theta, 10000.0);
 }
 
 TEST(ModelConfig, TakesAnEmptyRotaryScalingForNone) {
-  EXPECT_EQ(parse(patched("tiny-llama3", R"({"rope_scaling": {}})")).rotary,
-            read_model_config(model_directory("tiny-llama3")).rotary);
+  EXPECT_EQ(parse(patched("tiny-llama3", R"({"rope_scaling": {}})")).rotaries[0],
+            read_model_config(model_directory("tiny-llama3")).rotaries[0]);
   json old = config_of("tiny-llama3");
   old["rope_scaling"] = old["rope_parameters"];
   old["rope_parameters"] = json::object();
-  EXPECT_EQ(parse(old).rotary.type, RotaryType::llama3);
+  EXPECT_EQ(parse(old).rotaries[0].type, RotaryType::llama3);
   old["rope_scaling"] = json::object();
   old["rope_theta"] = 12345;
-  EXPECT_EQ(parse(old).rotary, (RotaryConfig{.theta = 12345}));
+  EXPECT_EQ(parse(old).rotaries[0], (RotaryConfig{.theta = 12345}));
 }
 
 TEST(ModelConfig, ReadsOldLlamaRotaryScalingAsTheNew) {
@@ -182,7 +182,7 @@ TEST(ModelConfig, ReadsOldLlamaRotaryScalingAsTheNew) {
   scaling["type"] = scaling["rope_type"];
   scaling.erase("rope_type");
   old["rope_scaling"] = scaling;
-  EXPECT_EQ(parse(old).rotary, read_model_config(model_directory("tiny-llama3")).rotary);
+  EXPECT_EQ(parse(old).rotaries[0], read_model_config(model_directory("tiny-llama3")).rotaries[0]);
 }
 
 TEST(ModelConfig, LooksInsideTextConfigFirst) {
@@ -212,9 +212,9 @@ TEST(ModelConfig, AcceptsNeutralValuesOfSettingsItDoesNotCompute) {
 TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
   const ModelConfig config = read_model_config(model_directory("tiny-qwen3-moe"));
   EXPECT_EQ(config.experts.count, 8);
-  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.router.per_token, 2);
   EXPECT_EQ(config.experts.width, 48);
-  EXPECT_TRUE(config.experts.normalise);
+  EXPECT_TRUE(config.experts.router.normalise);
   EXPECT_EQ(config.experts.names, ExpertNames::qwen);
   EXPECT_EQ(config.sparse_layers(), 3);
   EXPECT_TRUE(config.qk_norm);
@@ -223,9 +223,9 @@ TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
 TEST(ModelConfig, ReadsTheExpertsOfMixtralAndItsHeadSizeOfNull) {
   const ModelConfig config = read_model_config(model_directory("tiny-mixtral"));
   EXPECT_EQ(config.experts.count, 8);
-  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.router.per_token, 2);
   EXPECT_EQ(config.experts.width, 112);
-  EXPECT_TRUE(config.experts.normalise);
+  EXPECT_TRUE(config.experts.router.normalise);
   EXPECT_EQ(config.experts.names, ExpertNames::mixtral);
   EXPECT_EQ(config.sparse_layers(), 2);
   EXPECT_EQ(config.head_dim, 8);
@@ -235,10 +235,12 @@ TEST(ModelConfig, CountsExpertsByEitherNameAndFillsInDefaults) {
   const auto experts = [](std::string_view patch) { return parse(patched("tiny-qwen3-moe", patch)).experts; };
   EXPECT_EQ(experts(R"({"num_experts": 8})").count, 8);
   EXPECT_EQ(
-      experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})").per_token, 8);
+      experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})").router.per_token, 8);
   EXPECT_EQ(experts(R"({"num_local_experts": null})").count, 128);
-  EXPECT_FALSE(experts(R"({"norm_topk_prob": null})").normalise);
-  EXPECT_EQ(experts(R"({"decoder_sparse_step": null, "mlp_only_layers": null})").every, 1);
+  EXPECT_FALSE(experts(R"({"norm_topk_prob": null})").router.normalise);
+  EXPECT_EQ(
+      parse(patched("tiny-qwen3-moe", R"({"decoder_sparse_step": null, "mlp_only_layers": null})")).sparse_layers(),
+      3);
   EXPECT_EQ(experts(R"({"num_local_experts": 0})").count, 0);
 }
 
@@ -246,8 +248,8 @@ TEST(ModelConfig, KnowsWhichLayersAreSparse) {
   const ModelConfig config = parse(patched(
       "tiny-qwen3-moe", R"({"num_hidden_layers": 9, "decoder_sparse_step": 2, "mlp_only_layers": [3, 4]})"));
   std::vector<int64_t> sparse;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer)
-    if (config.experts.in_layer(layer)) sparse.push_back(layer);
+  for (int64_t layer = 0; layer < config.num_layers(); ++layer)
+    if (config.layers[static_cast<size_t>(layer)].is_sparse()) sparse.push_back(layer);
   EXPECT_EQ(sparse, (std::vector<int64_t>{1, 5, 7}));
 }
 

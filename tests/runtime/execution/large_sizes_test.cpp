@@ -62,15 +62,15 @@ struct Large {
   ModelConfig config() const {
     ModelConfig config = read_model_config(testing::model_directory(tiny));
     config.hidden_size = hidden;
-    config.intermediate_size = config.experts.width = intermediate;
-    config.num_layers = 2;
+    config.layers.assign(2, {.dense_width = experts > 0 ? 0 : intermediate});
+    config.experts.width = intermediate;
     config.num_heads = heads;
     config.num_kv_heads = 8;
     config.head_dim = 128;
     config.vocab_size = vocabulary;
     config.max_position_embeddings = 131072;
     config.experts.count = experts;
-    config.experts.per_token = 8;
+    config.experts.router.per_token = 8;
     return config;
   }
 };
