@@ -13,7 +13,8 @@ namespace maniple {
 class Attention {
  public:
   // source: "model.layers.0.self_attn"
-  Attention(const std::string& source, const LayerConfig& layer, const ModelConfig& config, TensorRank tensor);
+  Attention(const std::string& source, const LayerConfig& layer, const ModelConfig& config,
+            TensorRank tensor);
   // x [tokens, hidden] -> fp32 [tokens, hidden].
   TensorView forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch,
                      const KvPages& pages, ForwardContext& context) const;
@@ -35,8 +36,9 @@ class Attention {
   RowParallelLinear output_;
   std::optional<RmsNorm> query_norm_;
   std::optional<RmsNorm> key_norm_;
-  std::vector<int32_t> heads_of_all_;  // of a whole-width norm: where the ranks' squares have those of each head
-  Tensor order_;                       // these, on the device
+  std::vector<int32_t>
+      heads_of_all_;  // of a whole-width norm: where the ranks' squares have those of each head
+  Tensor order_;      // these, on the device
 };
 
 }  // namespace maniple

@@ -55,12 +55,8 @@ void LinearBase::place(const LogicalOutput& output, IndexRange part, int64_t loc
                                  fused("weight", {output.fused_rows, inputs_})});
   if (!has_bias_) return;
   bias_.spec.role = WeightRole::vector;
-  bias_.spec.pieces.push_back({{output.source, "bias"},
-                               {output.rows},
-                               part,
-                               {0, 1},
-                               local_row,
-                               fused("bias", {output.fused_rows})});
+  bias_.spec.pieces.push_back(
+      {{output.source, "bias"}, {output.rows}, part, {0, 1}, local_row, fused("bias", {output.fused_rows})});
 }
 
 void LinearBase::append(const LogicalOutput& output, IndexRange part) {

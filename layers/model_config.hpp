@@ -51,11 +51,12 @@ struct ExpertNames {
 };
 inline constexpr ExpertNames ExpertNames::qwen{};
 inline constexpr ExpertNames ExpertNames::mixtral{"block_sparse_moe", "w1", "w3", "w2"};
-inline constexpr ExpertNames ExpertNames::qwen2{.shared = "shared_expert", .shared_gate = "shared_expert_gate"};
+inline constexpr ExpertNames ExpertNames::qwen2{.shared = "shared_expert",
+                                                .shared_gate = "shared_expert_gate"};
 inline constexpr ExpertNames ExpertNames::glm{.correction_bias = "gate.e_score_correction_bias",
                                               .shared = "shared_experts"};
-inline constexpr ExpertNames ExpertNames::minimax{
-    "block_sparse_moe", "w1", "w3", "w2", "gate", "e_score_correction_bias"};
+inline constexpr ExpertNames ExpertNames::minimax{"block_sparse_moe",       "w1", "w3", "w2", "gate",
+                                                  "e_score_correction_bias"};
 inline constexpr ExpertNames ExpertNames::hunyuan{
     .router = "router.gate", .correction_bias = "expert_bias", .shared = "shared_mlp"};
 
@@ -109,5 +110,8 @@ struct ModelConfig {
   int64_t num_layers() const { return std::ssize(layers); }
   int64_t sparse_layers() const { return std::ranges::count_if(layers, &LayerConfig::is_sparse); }
 };
+
+// "256 in 8 groups (4 kept), 8 a token, 1 shared; first 3 layers dense"; empty where every layer is dense.
+std::string experts_text(const ModelConfig& config);
 
 }  // namespace maniple

@@ -97,6 +97,7 @@ void RankModel::join_groups() {
     refuse_cache(*backend_.ops, kv().layer, plan_.dtype, *shared_.scheme);
   });
   info_.backend = backend_.device->description();
+  info_.experts = experts_text(shared_.config);
   info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads().head_dim);
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {

@@ -43,7 +43,8 @@ struct RotaryArguments {
   const float* cos_sin;               // [positions, rotary_width]
   const float* query_norm = nullptr;  // [head_dim] or absent; with squares [heads, head_dim]
   const float* key_norm = nullptr;
-  const float* squares = nullptr;  // of a norm over all heads of the model: [tokens, model_heads], query heads first
+  const float* squares =
+      nullptr;  // of a norm over all heads of the model: [tokens, model_heads], query heads first
   int model_heads = 0, model_query_heads = 0;
   float epsilon;
   int norm_size;             // lanes in the mean of squares: a head without its padding
@@ -64,8 +65,8 @@ struct RotaryArguments {
 };
 
 // out [tokens, query and key heads]: the sum of squares of each.
-void head_squares(device::Stream stream, DType dtype, const void* qkv, float* out, int tokens, int query_heads,
-                  int kv_heads, int head_dim);
+void head_squares(device::Stream stream, DType dtype, const void* qkv, float* out, int tokens,
+                  int query_heads, int kv_heads, int head_dim);
 // Head norms, rotation and the store into the cache in one pass, one warp per (token, head).
 void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 

@@ -144,8 +144,7 @@ __global__ void __launch_bounds__(threads)
   const int64_t token = item / normed;
   if (token >= tokens) return;
   const int64_t head = token * (normed + kv_heads) + item % normed;
-  const float sum =
-      sum_of_squares(load_head<T, steps>(qkv + head * head_dim, head_dim / 2), head_dim / 2);
+  const float sum = sum_of_squares(load_head<T, steps>(qkv + head * head_dim, head_dim / 2), head_dim / 2);
   if (lane_index() == 0) out[item] = sum;
 }
 

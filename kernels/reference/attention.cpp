@@ -156,7 +156,8 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
           normalise(head, is_query ? norms.query : norms.key, norms);
         else
           multiply(head, norms.inverse(t, is_query, dim),
-                   (is_query ? norms.query : norms.key).as<float>() + (is_query ? h : h - heads.query_heads) * dim);
+                   (is_query ? norms.query : norms.key).as<float>() +
+                       (is_query ? h : h - heads.query_heads) * dim);
         rotate(head, angles, static_cast<size_t>(rotary_width / 2));
       }
       const int64_t slot = batch.slots.as<int32_t>()[t];

@@ -113,6 +113,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       ": {} ({}), {}weights loaded in {:.1f} s\n"
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
       "maniple: weights: {}, {} a rank; kv cache: {}\n"
+      "{}"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, options.random_weights ? "random " : "", info.load_seconds,
@@ -121,8 +122,10 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
       info.quantisation.empty() ? name_of(plan.dtype) : info.quantisation, bytes_text(info.weight_bytes),
-      cache_text(plan.kv_dtype, info.kv_scales), counted(info.num_blocks, "block"), plan.block_tokens,
-      counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason, seed.value,
+      cache_text(plan.kv_dtype, info.kv_scales),
+      info.experts.empty() ? "" : fmt::format("maniple: experts: {}\n", info.experts),
+      counted(info.num_blocks, "block"), plan.block_tokens, counted(plan.max_model_len, "token"),
+      std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 

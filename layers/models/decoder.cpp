@@ -112,8 +112,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   context.groups.poll();
   const Workspace::Scope scope(context.workspace);
   const Layer& layer = layers_[index];
-  const TensorView attended = layer.attention.forward(
-      hidden, cos_sin_[layer.rotary].view(), batch.attention, pages, context);
+  const TensorView attended =
+      layer.attention.forward(hidden, cos_sin_[layer.rotary].view(), batch.attention, pages, context);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
   const TensorView fed_forward = layer.feed_forward.forward(hidden, context);
   if (index + 1 < layers_.size())

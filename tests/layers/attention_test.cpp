@@ -131,7 +131,8 @@ TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
             Device& device = *rank.backend.device;
             const KvLayout in_cache{layout.kv_heads, layout.head_dim, block_size, DType::fp32};
             Tensor cache(device, DType::uint8, {1, static_cast<int64_t>(in_cache.block_bytes())});
-            std::vector<float> angles = rotary_table(config.rotaries[0], head_dim, layout.head_dim, tokens), x;
+            std::vector<float> angles = rotary_table(config.rotaries[0], head_dim, layout.head_dim, tokens),
+                               x;
             for (int64_t t = 0; t < tokens; ++t)
               for (int64_t i = 0; i < hidden; ++i) x.push_back(input(t, i));
             Batch batch;

@@ -56,8 +56,8 @@ class LoadedModel {
                    world_.transport(), replicas, blocks);
       EXPECT_GE(blocks, model.parameters().size());
       model.prepare(*backend_.ops, max_len);
-      kv_scales_.push_back(
-          kv_scales_of(index, *scheme_of(config_), part.layers.value_or(IndexRange{0, config_.num_layers()})));
+      kv_scales_.push_back(kv_scales_of(index, *scheme_of(config_),
+                                        part.layers.value_or(IndexRange{0, config_.num_layers()})));
     }
   }
 
@@ -276,7 +276,9 @@ std::vector<CudaSubject> cuda_subjects() {
                                         "q-int8",          "q-int8-1layer",
                                         "q-fp8-channel",   "q-fp8-block-1layer",
                                         "q-fp8-static-kv", "q-moe-gptq",
-                                        "q-moe-int8",      "q-moe-fp8-block"};
+                                        "q-moe-int8",      "q-moe-fp8-block",
+                                        "tiny-glm4-moe",   "tiny-hy3",
+                                        "tiny-minimax-m2", "tiny-qwen2-moe"};
   std::vector<CudaSubject> subjects;
   for (const std::string& model : models) subjects.push_back({model, false});
   // The emulation is slow: each model in one of the types, and the largest on one day of four.
@@ -309,7 +311,8 @@ TEST(QuantisedModels, AreInTheFolder) { EXPECT_FALSE(quantised_models().empty())
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
-                                           "shakespeare", "tiny-qwen3-moe", "tiny-mixtral"),
+                                           "shakespeare", "tiny-qwen3-moe", "tiny-mixtral", "tiny-glm4-moe",
+                                           "tiny-hy3", "tiny-minimax-m2", "tiny-qwen2-moe"),
                          [](const auto& param) { return identifier(param.param); });
 
 }  // namespace

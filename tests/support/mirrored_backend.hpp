@@ -205,7 +205,7 @@ class MirroredOps : public Ops {
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override {
     run([&](Ops& ops, Transfer& t) {
-      const HeadNorms there_norms{t.in(norms.query), t.in(norms.key),    norms.epsilon,
+      const HeadNorms there_norms{t.in(norms.query), t.in(norms.key),     norms.epsilon,
                                   norms.size,        t.in(norms.squares), norms.query_heads};
       ops.rotary_store(t.in(qkv), heads, there_norms, t.in(cos_sin), there(t, batch), t.out(queries),
                        there(t, pages));

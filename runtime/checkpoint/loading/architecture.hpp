@@ -11,7 +11,7 @@ enum class Bias : uint8_t { never, always, by_flag };
 // The norm of query and key heads; by_flag: of each, where use_qk_norm is true.
 enum class HeadNorm : uint8_t { none, each, by_flag, whole };
 
-// What a field that config.json lacks means: the defaults of the architecture's config class in transformers 5.2. README.md has the
+// What a field that config.json lacks means: the defaults of the architecture's config class in transformers 5.23. README.md has the
 // table; tests/runtime/checkpoint/config_defaults.py compares it with the classes.
 struct Defaults {
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
@@ -40,7 +40,8 @@ struct ExpertFields {
   float epsilon = 0;  // beside the sum that normalises
   std::string_view scale = {};
   double default_scale = 1;
-  std::string_view shared = {};  // how many experts' widths the shared one has; or its width, if that is the default
+  std::string_view shared =
+      {};  // how many experts' widths the shared one has; or its width, if that is the default
   int64_t default_shared = 0;
   DenseLayers dense = DenseLayers::between;
 };

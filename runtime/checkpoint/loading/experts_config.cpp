@@ -28,7 +28,8 @@ int64_t expert_count(const ModelConfig& config, const ExpertFields& family, cons
 
 void set_groups(Router& router, int64_t experts, const JsonFields& fields) {
   const bool sigmoid = router.scoring == RouterScoring::sigmoid;
-  const std::string_view all = sigmoid ? "noaux_tc" : "greedy", grouped = sigmoid ? all : "group_limited_greedy";
+  const std::string_view all = sigmoid ? "noaux_tc" : "greedy",
+                         grouped = sigmoid ? all : "group_limited_greedy";
   const std::string method = fields.text_or("topk_method", all);
   if (method != all && method != grouped)
     fields.refuse("topk_method", sigmoid ? "\"noaux_tc\"" : "\"greedy\", \"group_limited_greedy\"");
@@ -38,7 +39,8 @@ void set_groups(Router& router, int64_t experts, const JsonFields& fields) {
   router.group_score = sigmoid && router.groups > 1 ? GroupScore::top2 : GroupScore::max;
   const int64_t group = experts / router.groups, fewest = router.group_score == GroupScore::top2 ? 2 : 1;
   if (group * router.groups != experts || group < fewest)
-    fields.refuse("n_group", fmt::format("a divisor of the {} experts, {} or more in a group", experts, fewest));
+    fields.refuse("n_group",
+                  fmt::format("a divisor of the {} experts, {} or more in a group", experts, fewest));
   if (router.kept_groups > router.groups)
     fields.refuse("topk_group", fmt::format("1 to {}, the number of groups", router.groups));
   if (router.per_token > router.kept_groups * group)
@@ -65,7 +67,8 @@ Router router_of(const ExpertFields& family, int64_t experts, const JsonFields& 
 int64_t shared_width(const ExpertFields& family, int64_t width, const JsonFields& fields) {
   constexpr int64_t most = 1 << 24;
   if (family.shared.empty()) return 0;
-  if (family.shared.ends_with("_size")) return fields.integer_or(family.shared, family.default_shared, 0, most);
+  if (family.shared.ends_with("_size"))
+    return fields.integer_or(family.shared, family.default_shared, 0, most);
   return width * fields.integer_or(family.shared, family.default_shared, 0, most / width);
 }
 

@@ -79,15 +79,16 @@ int64_t rotary_width(const Architecture& architecture, int64_t head_dim, const J
 
 }  // namespace
 
-RotaryConfig rotary_of(const Architecture& architecture, const ModelConfig& config, const JsonFields& fields) {
+RotaryConfig rotary_of(const Architecture& architecture, const ModelConfig& config,
+                       const JsonFields& fields) {
   RotaryConfig plain;
   const bool theta_given = fields.find("rope_theta") != nullptr;
   plain.theta = fields.number_or("rope_theta", architecture.defaults.rope_theta, 1.0, largest_theta);
   std::optional<RotaryConfig> found;
   for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
     if (fields.is_neutral(name, {})) continue;
-    const RotaryConfig rotary = scaled_rotary(
-        architecture, config.max_position_embeddings, fields.object(name), plain.theta, theta_given);
+    const RotaryConfig rotary = scaled_rotary(architecture, config.max_position_embeddings,
+                                              fields.object(name), plain.theta, theta_given);
     if (found && *found != rotary) fields.refuse(name, "what rope_parameters says, or none");
     found = rotary;
   }

@@ -469,7 +469,8 @@ TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
         const bool sparse = config.experts.count > 0;
         const int expert = sparse ? std::max(1, tensor / 2) : 1;
         // Every rank has the router, in fp32 and a whole panel.
-        const double routers = sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers()) : 0;
+        const double routers =
+            sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers()) : 0;
         double predicted = 0, allocated = 0;
         for (int rank = 0; rank < tensor; ++rank) {
           const Backend backend = make_backend({.kind = BackendKind::cpu});
