@@ -45,7 +45,7 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
               cache.key(place, 0), cache.value(place, 0), cache.head_bytes(),
               cos_sin.as<float>() + position * rotary_width, query_norm, key_norm, norms.epsilon,
-              whole ? norms.inverse(t, true, head_dim) : 0, whole ? norms.inverse(t, false, head_dim) : 0,
+              whole ? norms.inverse(t, true, head_dim) : -1, whole ? norms.inverse(t, false, head_dim) : -1,
               static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
               stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim),
               static_cast<int>(rotary_width), pages.layout.dtype == DType::fp8, pages.key_scale,

@@ -17,8 +17,8 @@ struct RotaryToken {
   const float* query_norm;  // null: none
   const float* key_norm;
   float epsilon;
-  float
-      query_inverse;  // of a norm over all heads, whose weights go on from head to head; 0: of each head by itself
+  // Of a norm over all heads, whose weights go on from head to head; negative: of each head by itself.
+  float query_inverse;
   float key_inverse;
   int norm_size;  // lanes in the mean of squares: a head without its padding
   int query_heads;

@@ -16,7 +16,7 @@ inline float inverse_of(const float* head, const RotaryToken& token) {
 }
 
 inline void normalise(float* head, const float* weight, float inverse, const RotaryToken& token) {
-  if (inverse == 0) inverse = inverse_of(head, token);
+  if (inverse < 0) inverse = inverse_of(head, token);
   for (int d = 0; d < token.head_dim; d += lanes)
     store(head + d, load<Floats>(head + d) * inverse * load<Floats>(weight + d));
 }
@@ -84,7 +84,7 @@ void rotate_token(const RotaryToken& token) {
   const Element* head = static_cast<const Element*>(token.qkv);
   Element* query = static_cast<Element*>(token.queries);
   const auto weight_of = [&](const float* weights, float inverse, int h) {
-    return weights && inverse != 0 ? weights + h * token.head_dim : weights;
+    return weights && inverse >= 0 ? weights + h * token.head_dim : weights;
   };
   for (int h = 0; h < token.query_heads; ++h, head += token.head_dim, query += token.head_dim)
     rotate_head(token, head, weight_of(token.query_norm, token.query_inverse, h), token.query_inverse, query);
