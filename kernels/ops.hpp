@@ -27,6 +27,16 @@ struct HeadNorms {
   int64_t size = 0;  // lanes in the mean, where the others are zero padding; 0: all
 };
 
+// RMSNorm of the part of a latent row that is compressed.
+struct LatentNorm {
+  ConstTensorView weight;  // fp32 [value_dim]
+  float epsilon = 0;
+  int64_t size = 0;  // as in HeadNorms
+};
+
+// Whether x, the heads' weights and out agree (Ops::matmul_heads).
+bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, ConstTensorView out);
+
 // Applied to the gate before it multiplies.
 enum class GateActivation : uint8_t { silu };
 
@@ -122,7 +132,7 @@ class Ops {
   // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX
   // halves, fp32, one rounding), writes the queries to `queries` [tokens, query_width], and stores keys and
   // values at batch.slots. cos_sin: fp32 [positions, rotary width], the first half cosines, the second sines. The width is a multiple
-  // of 16 up to head_dim: each half of a head rotates its first width / 2 lanes.
+  // of 16 up to key_dim: each half of a head rotates its first width / 2 lanes.
   virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
@@ -133,10 +143,23 @@ class Ops {
   // memory.
   virtual void prepare_attention(const AttentionCall& /*call*/) {}
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
-  // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.
+  // partials fp32 [owners, tokens, query heads, value_dim + 2]. Owners that divide attention_classes: the bits of one owner.
   virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;
+
+  // --- latent attention: one KV head, whose rows [c | k_r] are shared (KvLayout); r = value_dim, the other lanes rotate ---
+  // The first lanes of head h of out = the first of head h of x * weights[h]^T. x and out are [tokens, heads x any width that is
+  // enough]; what is beyond is neither read nor written. Weights are dense, of one shape and one slice.
+  virtual void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) = 0;
+  // Norms the first r lanes of rows [tokens, key_dim], rotates the others as rotary_store does, and stores what has a slot, rounded once.
+  virtual void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                            const AttentionBatch& batch, const KvPages& pages) = 0;
+  // The last lanes of each head of queries [tokens, heads x key_dim], those beyond r, = the last as many of each head of
+  // x [tokens, heads x any width], rotated. The first ones are what matmul_heads left there.
+  virtual void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                              const AttentionBatch& batch, TensorView queries) = 0;
+
   // Names the kernels that compute attention, for messages; empty where there is no choice.
-  virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  virtual std::string attention_path(DType /*dtype*/, const HeadLayout& /*heads*/) const { return ""; }
   // What a user should know of how this device computes what was prepared; empty: nothing.
   virtual std::string warning() const { return ""; }
   // Whether keys and values of such activations can be kept so.

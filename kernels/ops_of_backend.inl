@@ -30,6 +30,12 @@ void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms&
                   const KvPages& pages) override;
 void merge_partials(ConstTensorView partials, TensorView out) override;
 
+void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override;
+void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                  const AttentionBatch& batch, const KvPages& pages) override;
+void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                    const AttentionBatch& batch, TensorView queries) override;
+
 void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                 std::span<CandidateList> lists) override;
 void filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits, IndexRange vocabulary,

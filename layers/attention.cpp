@@ -17,10 +17,10 @@ Attention::Attention(const std::string& source, const ModelConfig& config, Tenso
     : head_dim_(config.head_dim),
       qkv_(query_key_value(source, config), config.hidden_size, config.head_dim, config.qkv_bias, tensor),
       output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
-              tensor, {head_dim_ / 2, heads().head_dim / 2}, config.activation_group) {
+              tensor, {head_dim_ / 2, heads().key_dim / 2}, config.activation_group) {
   if (!config.qk_norm) return;
   const auto norm = [&](const char* name) {
-    return RmsNorm::of_heads(source + name, head_dim_, heads().head_dim,
+    return RmsNorm::of_heads(source + name, head_dim_, heads().key_dim,
                              static_cast<float>(config.rms_norm_eps));
   };
   query_norm_.emplace(norm(".q_norm"));
@@ -59,7 +59,7 @@ void Attention::attend_shared(const AttentionCall& mine, ForwardContext& context
   shared.context = {group.rank(), owners};
   const TensorView queries =
       context.workspace.take(context.activation, {owners, tokens, layout.query_width()});
-  const Shape shape{owners, tokens, layout.query_heads, layout.head_dim + 2};
+  const Shape shape{owners, tokens, layout.query_heads, layout.value_dim + 2};
   const TensorView partials = context.workspace.take(DType::fp32, shape),
                    received = context.workspace.take(DType::fp32, shape);
   group.all_gather(mine.queries, queries);

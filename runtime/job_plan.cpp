@@ -264,7 +264,7 @@ RankNeeds needs_of_rank(const JobPlan& plan, int rank, uint32_t block_size, cons
   const std::unique_ptr<Model> model = make_model(config, plan.rank(rank));
   const HeadLayout heads = model->heads();
   return {weight_bytes(*model, plan.dtype, scheme),
-          {model->num_layers(), {heads.kv_heads, heads.head_dim, block_size, plan.kv_dtype}}};
+          {model->num_layers(), {heads.kv_heads, heads.key_dim, block_size, plan.kv_dtype}}};
 }
 
 // Of the sizes, those that split every part of the model.

@@ -97,7 +97,7 @@ void RankModel::join_groups() {
     refuse_cache(*backend_.ops, kv().layer, plan_.dtype, *shared_.scheme);
   });
   info_.backend = backend_.device->description();
-  info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads().head_dim);
+  info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads());
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());

@@ -61,7 +61,7 @@ bool Decoder::ignores(std::string_view source) const {
 }
 
 void Decoder::prepare(Ops& ops, int64_t max_model_len) {
-  const int64_t lanes = heads().head_dim;
+  const int64_t lanes = heads().key_dim;
   const std::vector<float> table = rotary_table(config_.rotary, config_.head_dim, lanes, max_model_len);
   cos_sin_ = Tensor(ops.device(), DType::fp32, {max_model_len, lanes});
   ops.device().upload(cos_sin_.view().data, reinterpret_cast<const std::byte*>(table.data()),

@@ -41,6 +41,11 @@ class DryOps final : public Ops {
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
   void merge_partials(ConstTensorView, TensorView) override {}
+  void matmul_heads(ConstTensorView, std::span<const Weight* const>, TensorView) override {}
+  void latent_store(ConstTensorView, const LatentNorm&, ConstTensorView, const AttentionBatch&,
+                    const KvPages&) override {}
+  void latent_queries(ConstTensorView, const HeadLayout&, ConstTensorView, const AttentionBatch&,
+                      TensorView) override {}
   void candidates(ConstTensorView, IndexRange, ConstTensorView, std::span<CandidateList>) override {}
   void filter_candidates(std::span<const CandidateList>, ConstTensorView, IndexRange, ConstTensorView,
                          std::span<const SamplingRow>, std::span<Cut>) override {}

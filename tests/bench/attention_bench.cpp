@@ -64,7 +64,7 @@ Tensor filled(Device& device, const Shape& shape) {
 struct Pages {
   explicit Pages(Device& device)
       : memory(filled(device, {2, blocks, block_size, heads.kv_width()})),
-        layout{heads.kv_heads, heads.head_dim, block_size, DType::bf16} {}
+        layout{heads.kv_heads, heads.key_dim, block_size, DType::bf16} {}
 
   KvPages view() {
     const Shape shape{blocks, static_cast<int64_t>(layout.block_bytes())};

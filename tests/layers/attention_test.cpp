@@ -129,16 +129,16 @@ TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
             testing::fill(parameters, sources, *rank.backend.ops);
             const HeadLayout layout = attention.heads();
             Device& device = *rank.backend.device;
-            const KvLayout in_cache{layout.kv_heads, layout.head_dim, block_size, DType::fp32};
+            const KvLayout in_cache{layout.kv_heads, layout.key_dim, block_size, DType::fp32};
             Tensor cache(device, DType::uint8, {1, static_cast<int64_t>(in_cache.block_bytes())});
-            std::vector<float> angles = rotary_table(config.rotary, head_dim, layout.head_dim, tokens), x;
+            std::vector<float> angles = rotary_table(config.rotary, head_dim, layout.key_dim, tokens), x;
             for (int64_t t = 0; t < tokens; ++t)
               for (int64_t i = 0; i < hidden; ++i) x.push_back(input(t, i));
             Batch batch;
             ForwardContext context = rank.context();
             const TensorView out =
                 attention.forward(view_of(x.data(), DType::fp32, {tokens, hidden}),
-                                  view_of(angles.data(), DType::fp32, {tokens, layout.head_dim}), batch.batch,
+                                  view_of(angles.data(), DType::fp32, {tokens, layout.key_dim}), batch.batch,
                                   {cache.view(), in_cache}, context);
             for (int64_t t = 0; t < tokens; ++t) {
               const Vector exact = expected(config, t);

@@ -146,7 +146,7 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
     QkvParallelLinear qkv(outputs, 1, 2, false, rank.place());  // 8 heads of 2, 2 KV heads
     EXPECT_EQ(qkv.heads().query_heads, 1);
     EXPECT_EQ(qkv.heads().kv_heads, 1);
-    EXPECT_EQ(qkv.heads().head_dim, 16);
+    EXPECT_EQ(qkv.heads().key_dim, 16);
     const float q = static_cast<float>(2 * world.rank()), kv = world.rank() < 4 ? 0.0F : 2.0F;
     std::vector<float> padded(48);  // each head is [half | 0 | half | 0]
     for (size_t head = 0; head < 3; ++head) {

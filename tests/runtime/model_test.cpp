@@ -90,7 +90,7 @@ class LoadedModel {
       const auto& part = parts_[i];
       const HeadLayout heads = part->heads();
       KvCache cache(*backend_.device,
-                    {part->num_layers(), {heads.kv_heads, heads.head_dim, block_size, cache_dtype_}}, blocks,
+                    {part->num_layers(), {heads.kv_heads, heads.key_dim, block_size, cache_dtype_}}, blocks,
                     kv_scales_[i]);
       out = part->forward(batch, out, cache.pages(), context);
       backend_.device->synchronize();  // before its cache goes

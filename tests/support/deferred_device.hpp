@@ -171,6 +171,17 @@ class DeferredOps : public Ops {
   void merge_partials(ConstTensorView partials, TensorView out) override {
     device_.defer([=, this] { inner_.merge_partials(partials, out); });
   }
+  void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override {
+    device_.defer([=, this] { inner_.matmul_heads(x, weights, out); });
+  }
+  void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                    const AttentionBatch& batch, const KvPages& pages) override {
+    device_.defer([=, this] { inner_.latent_store(rows, norm, cos_sin, batch, pages); });
+  }
+  void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                      const AttentionBatch& batch, TensorView queries) override {
+    device_.defer([=, this] { inner_.latent_queries(x, heads, cos_sin, batch, queries); });
+  }
   void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                   std::span<CandidateList> lists) override {
     device_.defer([=, this] { inner_.candidates(logits, vocabulary, listed, lists); });

@@ -210,6 +210,22 @@ class MirroredOps : public Ops {
   void merge_partials(ConstTensorView partials, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
   }
+  void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.matmul_heads(t.in(x), weights, t.out(out)); });
+  }
+  void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                    const AttentionBatch& batch, const KvPages& pages) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.latent_store(t.in(rows), {t.in(norm.weight), norm.epsilon, norm.size}, t.in(cos_sin),
+                       there(t, batch), there(t, pages));
+    });
+  }
+  void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                      const AttentionBatch& batch, TensorView queries) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.latent_queries(t.in(x), heads, t.in(cos_sin), there(t, batch), t.out(queries));
+    });
+  }
   void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                   std::span<CandidateList> lists) override {
     run([&](Ops& ops, Transfer& t) { ops.candidates(t.in(logits), vocabulary, t.in(listed), t.out(lists)); });

@@ -102,7 +102,7 @@ StepBatch ModelShard::batch_of(int64_t tokens, int64_t query, int64_t past, cons
 
 KvLayout ModelShard::kv_layout(int64_t block_size) const {
   const HeadLayout heads = layers_->heads();
-  return {heads.kv_heads, heads.head_dim, block_size, plan_.kv_dtype};
+  return {heads.kv_heads, heads.key_dim, block_size, plan_.kv_dtype};
 }
 
 ModelShard::Pass ModelShard::layers(int64_t tokens) {
@@ -146,7 +146,7 @@ ModelShard::Pass ModelShard::attention(int64_t sequences, int64_t query, int64_t
   for (const KvPages& pages : cache_->pages()) touch(device_, pages.bytes);
   input_ = touched(device_, plan_.dtype, {sequences * query, heads.query_width()});
   output_ = Tensor(device_, plan_.dtype, input_.shape());
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(heads.head_dim)));
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(heads.key_dim)));
   return [=, this] {
     for (const KvPages& pages : cache_->pages())
       ops_.attention({input_, heads, batch.attention, pages, output_, scale});

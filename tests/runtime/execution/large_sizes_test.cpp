@@ -92,9 +92,9 @@ class LargeSizes : public ::testing::TestWithParam<Large> {
     const Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
     const HeadLayout heads = model->heads();
     // More than 2^31 elements of keys in each layer.
-    const KvLayout layout{heads.kv_heads, heads.head_dim, 16, GetParam().kept};
+    const KvLayout layout{heads.kv_heads, heads.key_dim, 16, GetParam().kept};
     const auto blocks =
-        static_cast<uint32_t>((int64_t{1} << 31) / (layout.kv_heads * layout.head_dim * layout.block_size)) +
+        static_cast<uint32_t>((int64_t{1} << 31) / (layout.kv_heads * layout.key_dim * layout.block_size)) +
         1;
     const RunnerLimits most{sequences, tokens, 8192, 16};
     std::atomic<uint32_t> layer = 0;

@@ -49,7 +49,7 @@ class TinyRunner {
     const HeadLayout heads = model_->heads();
     const RunnerSizes sizes{
         .limits = limits,
-        .kv = {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
+        .kv = {model_->num_layers(), {heads.kv_heads, heads.key_dim, block_size, DType::fp32}},
         .num_blocks = num_blocks,
         .scratch = dry_run(*model_, {}, ops, limits, DType::fp32, config_),
         .activation = DType::fp32,
