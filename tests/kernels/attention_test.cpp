@@ -173,8 +173,10 @@ TEST_P(Attention, SurvivesScoresThatOverflowAnExponential) {
 }
 
 TEST_P(Attention, ChunksAndDecodeHaveTheBitsOfTheWholePrompt) {
-  for (const auto& [dtype, group] : each_value(activation_types(), std::vector<int64_t>{2, 3, 5})) {
-    const Scene scene = group == 5 ? latent_scene(5, 64, 32, 32, dtype) : scene_of(64, group, 32, dtype);
+  for (const auto& [dtype, group] :
+       each_value(activation_types(),
+                  promises_bits() ? std::vector<int64_t>{2, 3, 5} : std::vector<int64_t>{2, 3})) {
+    const Scene scene = group == 5 ? latent_scene(5, 32, 16, 32, dtype) : scene_of(64, group, 32, dtype);
     const auto whole = rows(ops(), scene, {{0, 0, 600}});
     for (const Part& part :
          {Part{0, 0, 1}, {0, 1, 37}, {0, 38, 218}, {0, 250, 13}, {0, 256, 256}, {0, 512, 88}})
@@ -214,8 +216,9 @@ TEST_P(Attention, DoesNotDependOnBlockSizeOrPlace) {
       scene.reversed_blocks = block_size == 32;
       expect_same(rows(ops(), scene, decode_and_chunks), small);
     }
-    expect_same(rows(ops(), latent_scene(4, 48, 16, 256, dtype), decode_and_chunks),
-                rows(ops(), latent_scene(4, 48, 16, 16, dtype), decode_and_chunks));
+    if (promises_bits())
+      expect_same(rows(ops(), latent_scene(4, 48, 16, 256, dtype), decode_and_chunks),
+                  rows(ops(), latent_scene(4, 48, 16, 16, dtype), decode_and_chunks));
   }
 }
 
@@ -249,9 +252,8 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
                                                                              {16, 16},
                                                                              {2, 98},
                                                                              {8, 56},
-                                                                             {2, 10, 64, 48},
-                                                                             {4, 16, 64, 48},
-                                                                             {3, 6, 64, 48}})) {
+                                                                             {2, 10, 32, 16},
+                                                                             {4, 8, 48, 32}})) {
     const auto& [owners, heads, dim, value_dim] = shape;
     const int64_t each = heads / owners;
     const bool same_bits = promises_bits() && attention_classes % owners == 0;
