@@ -62,6 +62,17 @@ inline void multiply(const float* left, int stride, int stored_words, const Load
                      Floats (&sums)[R][N]) {
   using Dot = cpu::Dot<typename Split::Element>;
   for (int stored = 0; stored < stored_words; ++stored, left += Split::parts * Dot::floats_per_word) {
+    if constexpr (Split::latent && lanes < 16) {  // broadcasts of a row take one register, not one for each row
+      Words words[N];
+#pragma GCC unroll 8
+      for (int v = 0; v < N; ++v) words[v] = load(stored, v);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int v = 0; v < N; ++v)
+          sums[r][v] = Dot::add(sums[r][v], left + r * stride, seen(words[v], stored, r));
+      continue;
+    }
 #pragma GCC unroll 8
     for (int v = 0; v < N; ++v) {
       const Words words = load(stored, v);
@@ -175,16 +186,21 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
     for (int v = 0; v < N; ++v) store(out + r * value_dim + v * lanes, sums[r][v]);
 }
 
-// The same over all dimensions, for positions [begin, end) of the split, block after block. begin: the first of a word.
+struct Range {
+  int begin, end;
+};
+
+// The same over some dimensions, for positions of the split, block after block. positions.begin: the first of a word.
 template <int R, bool masked, typename Split>
-inline void add_values(const Split& split, int row, int begin, int end, const float* weights, float* out) {
+inline void add_values(const Split& split, int row, Range positions, Range columns, const float* weights,
+                       float* out) {
   using Element = typename Split::Element;
   constexpr int in_word = Split::in_word, in_stored = Split::in_stored;
-  const int value_dim = split.tile.value_dim, block_size = 1 << split.tile.block_shift;
+  const int block_size = 1 << split.tile.block_shift;
   const int keys = split.keys_of(row + R - 1), key_groups = (keys + position_group - 1) / position_group;
-  for (int key = begin; key < end;) {
+  for (int key = positions.begin; key < positions.end;) {
     const int size = R <= wide_rows ? position_group : block_size;
-    const int count = min_of(end - key, size - static_cast<int>((split.start + key) & (size - 1)));
+    const int count = min_of(positions.end - key, size - static_cast<int>((split.start + key) & (size - 1)));
     const uint32_t *values = split.values_at(key), *ahead = values;
     if (R <= wide_rows)
       ahead = split.ahead(keys, key_groups + key / position_group) +
@@ -196,13 +212,13 @@ inline void add_values(const Split& split, int row, int begin, int end, const fl
     const auto add = [&]<int N>(int d) {
       add_columns<R, N, masked, Split>(p, values + d, ahead + d, seen, split.tile, words, out + d);
     };
-    int d = 0;
+    int d = columns.begin;
     if constexpr (R <= wide_rows)
-      for (; d + wide_values * lanes <= value_dim; d += wide_values * lanes)
+      for (; d + wide_values * lanes <= columns.end; d += wide_values * lanes)
         add.template operator()<wide_values>(d);
-    for (; d + wide_values / 2 * lanes <= value_dim; d += wide_values / 2 * lanes)
+    for (; d + wide_values / 2 * lanes <= columns.end; d += wide_values / 2 * lanes)
       add.template operator()<wide_values / 2>(d);
-    for (; d < value_dim; d += lanes) add.template operator()<1>(d);
+    for (; d < columns.end; d += lanes) add.template operator()<1>(d);
     key += count;
   }
 }
@@ -223,15 +239,34 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
 
   float* maxima = partial + rows * value_dim;
   for (int i = 0; i < rows * value_dim; i += lanes) store(partial + i, Floats{});
-  for_row_blocks(rows, [&]<int R>(int row) {
-    const int end = split.keys_of(row + R - 1), whole = split.keys_of(row) & -Split::in_stored;
-    float* weights = scores + row * split_size;
-    for (int r = 0; r < R; ++r)
-      exponentiate<Element>(weights + r * split_size, split.keys_of(row + r), end, maxima[row + r],
-                            maxima[rows + row + r]);
-    add_values<R, false>(split, row, 0, whole, weights, partial + row * value_dim);
-    add_values<R, true>(split, row, whole, end, weights, partial + row * value_dim);
-  });
+  const auto weigh = [&](int row, int count) {
+    for (int r = row; r < row + count; ++r)
+      exponentiate<Element>(scores + r * split_size, split.keys_of(r), split.keys_of(row + count - 1),
+                            maxima[r], maxima[rows + r]);
+  };
+  const auto add = [&]<int R>(int row, Range keys, Range columns) {
+    const int end = min_of(split.keys_of(row + R - 1), keys.end);
+    const int whole = min_of(split.keys_of(row) & -Split::in_stored, keys.end),
+              masked = whole > keys.begin ? whole : keys.begin;
+    float *weights = scores + row * split_size, *out = partial + row * value_dim;
+    add_values<R, false>(split, row, {keys.begin, whole}, columns, weights, out);
+    add_values<R, true>(split, row, {masked, end}, columns, weights, out);
+  };
+  if constexpr (latent) {
+    for_row_blocks(rows, [&]<int R>(int row) { weigh(row, R); });
+    // Some columns of some positions stay in the first cache while all rows pass.
+    constexpr int chunk = split_size / 2, columns = wide_values * lanes;
+    for (int begin = 0; begin < split.keys_of(rows - 1); begin += chunk)
+      for (int d = 0; d < value_dim; d += columns)
+        for_row_blocks(rows, [&]<int R>(int row) {
+          add.template operator()<R>(row, {begin, begin + chunk}, {d, min_of(d + columns, value_dim)});
+        });
+  } else {
+    for_row_blocks(rows, [&]<int R>(int row) {
+      weigh(row, R);
+      add.template operator()<R>(row, {0, split_size}, {0, value_dim});
+    });
+  }
   if constexpr (Split::parts > 1)
     for (int i = 0; i < rows * value_dim; i += lanes)
       store(partial + i, load<Floats>(partial + i) * tile.value_scale);

@@ -22,9 +22,7 @@ struct LaneDot {
     else
       positions[0] = words << 16, positions[1] = words & 0xffff0000u;
   }
-  static Floats add(Floats sum, const float* left, Words right) {
-    return multiply_add(load<Floats>(left), (Floats)right, sum);
-  }
+  static Floats add(Floats sum, Floats left, Words right) { return multiply_add(left, (Floats)right, sum); }
 };
 #if defined(__AVX512BF16__)
 // Pairs are a dimension and the one `lanes` after it; zeros stand beside the last ones of an odd number of vectors.
@@ -43,11 +41,20 @@ struct LaneDot<uint16_t> {
     positions[0] = (first & 0xffffu) | second << 16;
     positions[1] = first >> 16 | (second & 0xffff0000u);
   }
-  static Floats add(Floats sum, const float* left, Words right) {
-    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)load<Words>(left), (__m512bh)right);
+  static Floats add(Floats sum, Floats left, Words right) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)right);
   }
 };
 #endif
+
+// Loads once what several products use: as an operand of each it would be loaded by each, and loads are the limit.
+inline Floats load_once(const float* from) {
+  Floats values = load<Floats>(from);
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  asm("" : "+x"(values));
+#endif
+  return values;
+}
 
 // Positions that share a register block with so many rows.
 constexpr int positions_beside(int rows) {
@@ -74,6 +81,9 @@ void score_latent_rows(const Split& split, float* queries, float* scores) {
         const float* query = queries + row * stride;
         Floats sums[R][P] = {};
         for (int d = 0; d < key_dim; d += Dot::step, words += Dot::step, query += lanes) {
+          Floats left_side[R];
+#pragma GCC unroll 6
+          for (int r = 0; r < R; ++r) left_side[r] = load_once(query + r * stride);
 #pragma GCC unroll 8
           for (int p = 0; p < P; p += in_word) {
             const uint32_t* const word = words + p / in_word * key_dim;
@@ -86,7 +96,7 @@ void score_latent_rows(const Split& split, float* queries, float* scores) {
             for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
               for (int i = 0; i < in_word; ++i)
-                sums[r][p + i] = Dot::add(sums[r][p + i], query + r * stride, right[i]);
+                sums[r][p + i] = Dot::add(sums[r][p + i], left_side[r], right[i]);
           }
         }
 #pragma GCC unroll 6
