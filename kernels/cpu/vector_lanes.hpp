@@ -80,9 +80,9 @@ inline void store_elements(uint16_t* to, Floats values) {
 inline float sum_lanes(Floats values) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
-  const __m512d wide = (__m512d)values;
-  const __m256 half =
-      _mm256_add_ps((__m256)_mm512_castpd512_pd256(wide), (__m256)_mm512_maskz_extractf64x4_pd(0xf, wide, 1));
+  float lane[lanes];
+  store(lane, values);
+  const __m256 half = _mm256_add_ps(load<__m256>(lane), load<__m256>(lane + 8));
 #else
   const __m256 half = (__m256)values;
 #endif
