@@ -190,6 +190,14 @@ void check_lengths(const EngineOptions& options, const ModelConfig& config) {
                     context),
         "attention to the last tokens alone is not supported; a context that fits the window needs none",
         fmt::format("`max_model_len` {}", window));
+  if (const int64_t chosen = config.index_topk; chosen > 0 && context > chosen)
+    throw Error(
+        ExitCode::input,
+        fmt::format("the model's sparse attention chooses {} tokens (index_topk), and a context of {} is "
+                    "longer",
+                    chosen, context),
+        "choosing is not supported; a context of so many tokens needs none",
+        fmt::format("`max_model_len` {}", chosen));
 }
 
 // int32 numbers the entries of all block tables (BatchBuilder).

@@ -63,7 +63,7 @@ RankModel::~RankModel() {
 void RankModel::read_tokenizer() {
   if (!shared_.files) return;
   std::optional<int32_t> end_of_turn;
-  if (shared_.files->has("tokenizer.json")) {
+  if (has_tokenizer(*shared_.files)) {
     tokenizer_ = maniple::read_tokenizer(*shared_.files);
     const TokenSettings settings = read_token_settings(*shared_.files);
     if (const std::string* token = settings.find("eos_token")) end_of_turn = tokenizer_->token_id(*token);
@@ -144,6 +144,7 @@ void RankModel::load_checkpoint() {
     reads = plan_of_reads(index, readers);
     name_as_stored(*model_, index);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, plan_.dtype, *shared_.scheme, &index);
+    info_.left_out = index.left_out;
     for (const std::string& warning : {index.warning, shared_.scheme->warning(index)})
       if (!warning.empty()) warnings_.push_back(warning);
   });

@@ -29,6 +29,7 @@ struct EngineInfo {
   std::string attention;          // "tensor cores"; empty if `backend` implies it
   bool kv_scales = false;         // of the checkpoint; without them an FP8 KV cache has scale 1
   std::string quantisation;       // "gptq 4 bit, groups of 128"; empty: none
+  std::string left_out;           // of the checkpoint: tensors of other parts than the language model
   uint32_t num_blocks = 0;        // the smallest count of any rank
   size_t weight_bytes = 0;        // of this rank, as the three below
   size_t kv_bytes = 0;

@@ -1,6 +1,8 @@
 #include <kernels/support/check.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
+#include <runtime/checkpoint/loading/language_model.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/refused_models.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/unexplained.hpp>
 
@@ -94,17 +96,6 @@ void check_neutral(const JsonFields& fields, const Neutral& neutral) {
     fields.refuse(neutral.name, neutral.value ? fmt::format("{}, or none", *neutral.value) : "none");
 }
 
-// A multimodal wrapper keeps the language model's fields in text_config and some beside it. The inner fields
-// override the outer ones, except `architectures`; an inner null does where there is no outer one.
-json unwrap_text_config(json config, std::string_view where) {
-  const JsonFields outer(config, where);
-  if (!outer.find("text_config")) return config;
-  json merged = config;
-  for (const auto& [name, value] : outer.object("text_config").items())
-    if (!outer.find(name) || (!value.is_null() && name != "architectures")) merged[name] = value;
-  return merged;
-}
-
 const Architecture& architecture_of(const JsonFields& fields) {
   const json* names = fields.find("architectures");
   if (names && names->is_array() && names->size() == 1)
@@ -113,6 +104,7 @@ const Architecture& architecture_of(const JsonFields& fields) {
   std::string supported;
   for (const Architecture& candidate : architectures)
     supported += fmt::format("{}[\"{}\"]", supported.empty() ? "" : ", ", candidate.name);
+  refuse_known_model(fields, supported);
   fields.refuse("architectures", supported);
 }
 
@@ -287,7 +279,7 @@ std::string quantization_of(std::string_view text, std::string_view where) {
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, std::string_view where) {
-  const json merged = unwrap_text_config(parse_json(text, where), where);
+  const json merged = language_model_config(parse_json(text, where), where);
   const JsonFields fields(merged, where);
   const Architecture& architecture = architecture_of(fields);
   for (const Neutral& neutral : neutrals) check_neutral(fields, neutral);
@@ -307,6 +299,8 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   config.dtype = dtype_of(fields);
   config.quantization = quantization_of(text, where);
   config.activation_group = scheme_of(config)->activation_group();
+  config.index_topk = fields.integer_or("index_topk", 0, 0, 1 << 30);
+  config.prediction_layers = fields.integer_or("num_nextn_predict_layers", 0, 0, 1 << 10);
   config.eos_token_ids = fields.token_ids("eos_token_id");
   if (const int32_t eos = architecture.defaults.eos_token_id; eos >= 0 && !fields.is_null("eos_token_id"))
     config.default_eos_token_id = eos;

@@ -113,7 +113,8 @@ class MadeModule {
   }
   const WeightIndex& known(const QuantScheme& scheme) {
     for (auto& [name, tensor] : index_.tensors)
-      if (scheme.decides(name) || tensor.info.shape.empty() || tensor.info.shape == std::vector<int64_t>{1})
+      if (scheme.decides(name, index_) || tensor.info.shape.empty() ||
+          tensor.info.shape == std::vector<int64_t>{1})
         tensor.value = bytes_.at(name);
     return index_;
   }
