@@ -136,11 +136,14 @@ void RankModel::load_checkpoint() {
     for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(ranks_of_replica(plan_.grid, data));
   Readers readers;
   std::vector<ReadRound> reads;
+  collective_phase(world_,
+                   [&] {  // one rank for all: of a model with experts this is most of the work with names
+                     if (world_.rank() == 0)
+                       check_names(*make_stored_model(shared_.config, {}, index), index, *shared_.scheme);
+                   });
   collective_phase(world_, [&] {
-    const std::unique_ptr<Model> whole = make_stored_model(shared_.config, {}, index);
-    check_names(*whole, index, *shared_.scheme);
     if (plan_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *shared_.scheme, rank_.layers.value());
-    if (data_group) readers = readers_of(*whole, plan_.grid.data);
+    if (data_group) readers = readers_of(*make_stored_model(shared_.config, {}, index), plan_.grid.data);
     reads = plan_of_reads(index, readers);
     name_as_stored(*model_, index);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, plan_.dtype, *shared_.scheme, &index);

@@ -93,7 +93,7 @@ std::string check_model(World& world, const JobOptions& options, const JobPlan& 
   if (options.engine.random_weights) return text;
   const WeightIndex index = share_index(world, model);
   collective_phase(world, [&] {
-    check_names(*make_stored_model(model.config, {}, index), index, *model.scheme);
+    if (world.rank() == 0) check_names(*make_stored_model(model.config, {}, index), index, *model.scheme);
     if (plan.kv_dtype == DType::fp8) kv_scales_of(index, *model.scheme, {0, model.config.num_layers});
   });
   warn(index.warning);

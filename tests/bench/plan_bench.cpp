@@ -1,6 +1,6 @@
 // plan_bench make CONFIG.json DIRECTORY   a checkpoint of that model: the headers are real, the numbers a hole in sparse files
-// plan_bench DIRECTORY TENSOR PIPELINE EXPERT   what a start does with its names before a number is read: seconds of each step, and
-//                                               the memory of a rank
+// plan_bench DIRECTORY TENSOR PIPELINE EXPERT   what a start does with its names before a number is read: the seconds of each step, and
+//   the memory of the process. The first call is rank 0, which leaves index.sent there; later calls are other ranks.
 #include <runtime/checkpoint/loading/known_tensors.hpp>
 #include <runtime/checkpoint/loading/language_model.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
@@ -83,7 +83,8 @@ void plan(const fs::path& directory, const GridSize& grid) {
   std::cout << "| step | s | MiB at most |\n|---|--:|--:|\n";
   Steps steps;
   const fs::path sent = directory / "index.sent";
-  if (!fs::exists(sent)) {
+  const bool first = !fs::exists(sent);
+  if (first) {
     WeightIndex index = read_language_model(directory, config);
     steps.done("read the headers");
     read_known_tensors(index, config, *scheme);
@@ -97,8 +98,8 @@ void plan(const fs::path& directory, const GridSize& grid) {
   const WeightIndex index = index_from(bytes);
   bytes = {};
   steps.done("index");
-  check_names(*make_stored_model(config, {}, index), index, *scheme);
-  steps.done("names");
+  if (first) check_names(*make_stored_model(config, {}, index), index, *scheme);
+  if (first) steps.done("names");
   std::vector<WeightNeeds> needs;
   for (int rank = 0; rank < grid.replica_ranks(); ++rank) {
     RankPlan plan{grid, position_in(grid, rank), groups_of(grid, rank), std::nullopt};
