@@ -14,6 +14,7 @@ namespace maniple {
 namespace {
 
 constexpr int64_t special_count = 256;
+constexpr size_t longest_token = 1024;  // bytes: every cut of a token is looked up
 
 // The classes are written [...&&[^\p{Han}]] there, which PCRE2 lacks.
 constexpr std::string_view kimi_pattern =
@@ -46,7 +47,8 @@ std::optional<std::pair<std::string, int64_t>> ranked_token(std::string_view lin
   const std::string_view digits = line.substr(std::min(space + 1, line.size()));
   int64_t rank = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  if (token.empty() || error != std::errc() || end != digits.data() + digits.size() || rank < 0)
+  if (token.empty() || token.size() > longest_token || error != std::errc() ||
+      end != digits.data() + digits.size() || rank < 0)
     return std::nullopt;
   return std::pair(std::move(token), rank);
 }
@@ -64,7 +66,9 @@ Vocabulary parse_ranks(std::string_view text) {
     if (line.empty()) continue;
     auto entry = ranked_token(line);
     if (!entry)
-      fail(ExitCode::input, "tokenizer: line {} is not a token in base64, a space and its rank", number);
+      fail(ExitCode::input,
+           "tokenizer: line {} is not a token of up to {} bytes in base64, a space and its rank", number,
+           longest_token);
     const auto [first, is_new] = line_of_rank.emplace(entry->second, number);
     if (!is_new)
       fail(ExitCode::input, "tokenizer: lines {} and {} give the rank {} twice", first->second, number,

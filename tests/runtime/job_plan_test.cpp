@@ -461,6 +461,14 @@ TEST(JobPlan, RefusesLengthsThatDoNotFit) {
   options.max_model_len.reset();
   EXPECT_EQ(refusal_of(1, options, &windowed),
             "input: the model's sliding_window is 512 tokens, and a context of 4096 is longer");
+  ModelConfig choosing = config;
+  choosing.index_topk = 2048;
+  EXPECT_EQ(refusal_of(1, options, &choosing),
+            "input: the model's sparse attention chooses 2048 tokens (index_topk), and a context of 4096 is "
+            "longer");
+  options.max_model_len = 2048;
+  EXPECT_EQ(plan_of(1, options, choosing).max_model_len, 2048u);
+  options.max_model_len.reset();
   options.max_num_seqs = 3000;
   EXPECT_EQ(refusal_of(1, options, &config),
             "usage: `max_num_batched_tokens` 2048 is below `max_num_seqs` 3000, but every running sequence "

@@ -54,8 +54,16 @@ TEST(Tiktoken, RefusesABrokenLineWithItsNumber) {
   for (const char* line : {"YWI= ", "YWI=", "YWI 1200", "Y!I= 1200", "YWI= 12x", "YWI= -1", " 1200",
                            "YWI= 1200 1", "YWI= 99999999999999999999", "<html>"})
     EXPECT_EQ(refusal_of_ranks(ranks + line + "\n"),
-              "tokenizer: line 1201 is not a token in base64, a space and its rank (in 'm/tiktoken.model')")
+              "tokenizer: line 1201 is not a token of up to 1024 bytes in base64, a space and its rank (in "
+              "'m/tiktoken.model')")
         << line;
+}
+
+TEST(Tiktoken, RefusesATokenOfThousandsOfBytes) {
+  const std::string ranks = ranks_of_kimi_style();
+  EXPECT_NE(refusal_of_ranks(ranks + std::string(1368, 'A') + " 1200\n").find("line 1201"),
+            std::string::npos);
+  EXPECT_EQ(refusal_of_ranks(ranks + std::string(1364, 'A') + " 1200\n"), "accepted");
 }
 
 TEST(Tiktoken, RefusesWhatIsThereTwiceOrMissing) {
