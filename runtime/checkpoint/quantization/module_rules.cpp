@@ -29,6 +29,8 @@ ModulePattern ModulePattern::regex(const std::string& text, const std::string& w
 }
 
 bool ModulePattern::matches(std::string_view module) const {
+  if (fits(module)) return true;
+  if (text_.find("language_model") == text_.npos) return false;
   return std::ranges::any_of(stored_names(module), [&](const std::string& name) { return fits(name); });
 }
 

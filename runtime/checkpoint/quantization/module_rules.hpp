@@ -23,7 +23,7 @@ class ModulePattern {
 
   const std::string& text() const { return text_; }
   bool is_class() const { return kind_ == Kind::linear; }
-  // module: of the plain model; the entry may name it as a wrapper stores it. Throws Error (input) if a regular expression takes
+  // module: of the plain model; an entry that names a language_model means it as a wrapper stores it. Throws Error (input) if a regular expression takes
   // too many steps.
   bool matches(std::string_view module) const;
 
