@@ -27,11 +27,11 @@ std::vector<std::byte> TensorReader::read(const IndexedTensor& tensor, const Ind
 
 void TensorReader::read_each(std::vector<IndexedTensor*> tensors, const Take& take) {
   constexpr uint64_t largest_gap = uint64_t{64} << 10, longest_run = uint64_t{4} << 20;
-  const auto in_pieces = std::ranges::partition(tensors, [](const IndexedTensor* tensor) {
+  const auto in_pieces = std::partition(tensors.begin(), tensors.end(), [](const IndexedTensor* tensor) {
     return tensor->extents.size() == 1 && tensor->extents[0].bytes() == tensor->info.byte_size;
   });
-  for (IndexedTensor* tensor : in_pieces) take(*tensor, read(*tensor));
-  tensors.erase(in_pieces.begin(), tensors.end());
+  std::for_each(in_pieces, tensors.end(), [&](IndexedTensor* tensor) { take(*tensor, read(*tensor)); });
+  tensors.erase(in_pieces, tensors.end());
   const auto place = [](const IndexedTensor* tensor) { return tensor->extents[0]; };
   std::ranges::sort(tensors, {}, [&](const IndexedTensor* tensor) {
     return std::pair(place(tensor).file, place(tensor).offset);
