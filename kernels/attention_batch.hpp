@@ -10,29 +10,41 @@
 namespace maniple {
 
 struct HeadLayout {
-  int64_t query_heads = 0;  // on this rank
-  int64_t kv_heads = 0;     // on this rank
-  int64_t head_dim = 0;
+  int64_t query_heads = 0;      // on this rank
+  int64_t kv_heads = 0;         // on this rank
+  int64_t key_dim = 0;          // lanes of a query and of a key
+  int64_t value_dim = key_dim;  // of a value and of a result
 
-  int64_t query_width() const { return query_heads * head_dim; }
-  int64_t kv_width() const { return kv_heads * head_dim; }
-  int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
+  int64_t query_width() const { return query_heads * key_dim; }
+  int64_t out_width() const { return query_heads * value_dim; }
+  int64_t kv_width() const { return kv_heads * key_dim; }
+  int64_t qkv_width() const { return query_width() + kv_heads * (key_dim + value_dim); }
 };
 
 // The layout of a KV cache block of one layer on this rank.
 struct KvLayout {
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t key_dim = 0;
   int64_t block_size = 0;     // tokens, a power of two in 16..256
-  DType dtype = DType::bf16;  // that of the activations, or fp8
+  DType dtype = DType::bf16;  // that of the activations, or fp8 where rows are not shared
+  int64_t value_dim = key_dim;
+  bool shared = false;  // latent attention: the first value_dim lanes of a key are its value, stored once
 
-  // Keys and values of one block.
-  size_t block_bytes() const {
-    return 2 * static_cast<size_t>(kv_heads * head_dim * block_size) * size_of(dtype);
+  // Values that have fewer lanes than keys are the first ones of these.
+  static KvLayout of(const HeadLayout& heads, int64_t block_size, DType dtype) {
+    return {heads.kv_heads, heads.key_dim,   block_size,
+            dtype,          heads.value_dim, heads.value_dim < heads.key_dim};
   }
+  // From one stored value of a head to the next.
+  int64_t value_lanes() const { return shared ? key_dim : value_dim; }
+  // What a position takes.
+  int64_t lanes() const { return kv_heads * (key_dim + (shared ? 0 : value_dim)); }
+  // Keys and values of one block.
+  size_t block_bytes() const { return static_cast<size_t>(lanes() * block_size) * size_of(dtype); }
   // Whether these are the pages of such heads and activations.
   bool holds(const HeadLayout& heads, DType type) const {
-    return kv_heads == heads.kv_heads && head_dim == heads.head_dim && (dtype == type || dtype == DType::fp8);
+    return kv_heads == heads.kv_heads && key_dim == heads.key_dim && value_dim == heads.value_dim &&
+           (dtype == type || (dtype == DType::fp8 && !shared));
   }
 };
 
@@ -98,14 +110,14 @@ void merge_classes(int64_t count, Merge merge) {
 //
 // With several owners there is one KV head, and a rank computes its own splits for the query heads of all of them, which
 // lie one owner after the other: queries are [owners, tokens, query width / owners], out is fp32 [owners, tokens,
-// query heads / owners, head_dim + 2]: the sums of p * v, the maximum, the sum of p (0: no position seen). Ops::merge_partials
+// query heads / owners, value_dim + 2]: the sums of p * v, the maximum, the sum of p (0: no position seen). Ops::merge_partials
 // makes the result of them. Block tables have an entry for each split; those of other owners are not read.
 struct AttentionCall {
   ConstTensorView queries;  // [tokens, query width]
   HeadLayout heads;
   AttentionBatch batch;
   KvPages pages;
-  TensorView out;  // as queries
+  TensorView out;  // [tokens, out width]
   float scale = 1;
   int64_t window = 0;  // a token sees this many positions, its own the last; 0: all
   float soft_cap = 0;  // scores become cap * tanh(score / cap); 0: no cap
@@ -115,12 +127,12 @@ struct AttentionCall {
   bool consistent() const {
     if (!pages.layout.holds(heads, queries.dtype)) return false;
     if (context.owners == 1)
-      return queries.shape == Shape{batch.tokens(), heads.query_width()} && out.shape == queries.shape &&
-             out.dtype == queries.dtype;
+      return queries.shape == Shape{batch.tokens(), heads.query_width()} &&
+             out.shape == Shape{batch.tokens(), heads.out_width()} && out.dtype == queries.dtype;
     const int64_t each = heads.query_heads / context.owners;
     return heads.kv_heads == 1 && pages.layout.block_size == attention_split &&
-           queries.shape == Shape{context.owners, batch.tokens(), each * heads.head_dim} &&
-           out.shape == Shape{context.owners, batch.tokens(), each, heads.head_dim + 2} &&
+           queries.shape == Shape{context.owners, batch.tokens(), each * heads.key_dim} &&
+           out.shape == Shape{context.owners, batch.tokens(), each, heads.value_dim + 2} &&
            out.dtype == DType::fp32;
   }
 };

@@ -1,5 +1,6 @@
 #include <kernels/ops.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -13,6 +14,19 @@ namespace {
 }
 
 }  // namespace
+
+bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, ConstTensorView out) {
+  const auto heads = static_cast<int64_t>(weights.size());
+  if (heads == 0 || x.shape[1] % heads != 0 || out.shape[1] % heads != 0) return false;
+  const Weight& shape = *weights[0];
+  return x.shape[0] == out.shape[0] && x.shape[1] / heads >= shape.columns && x.dtype == shape.dtype &&
+         out.shape[1] / heads >= shape.rows && (out.dtype == x.dtype || out.dtype == DType::fp32) &&
+         std::ranges::all_of(weights, [&](const Weight* weight) {
+           return weight->format == WeightFormat::dense && weight->slices == 1 &&
+                  weight->dtype == shape.dtype && weight->rows == shape.rows &&
+                  weight->columns == shape.columns;
+         });
+}
 
 void Ops::attention(const AttentionCall& call) {
   if (call.window != 0) refuse(fmt::format("a window ({} positions)", call.window));

@@ -14,18 +14,42 @@
 #include <kernels/tensor/device.hpp>
 #include <kernels/weight.hpp>
 
+#include <cmath>
 #include <optional>
 #include <span>
 
 namespace maniple {
 
-// RMSNorm of each query and key head before rotation (Qwen3); absent where the views are empty.
+// RMSNorm of query and key heads before rotation, absent where the views are empty: of each head (Qwen3), or, with squares, of all
+// query heads of the model and of all its key heads (MiniMax-M2).
 struct HeadNorms {
-  ConstTensorView query;  // fp32 [head_dim]
-  ConstTensorView key;    // fp32 [head_dim]
+  ConstTensorView query;  // fp32 [head_dim]; with squares [query heads of the rank x head_dim]
+  ConstTensorView key;    // fp32, likewise
   float epsilon = 0;
-  int64_t size = 0;  // lanes in the mean, where the others are zero padding; 0: all
+  int64_t size = 0;  // lanes of a head in the mean, where the others are zero padding; 0: all
+  // fp32 [tokens, heads]: head_squares of the model's query heads, then its key heads; added by ascending head.
+  ConstTensorView squares = {};
+  int64_t query_heads = 0;  // of the model
+
+  // On the host: what a token's query or key heads are multiplied with.
+  float inverse(int64_t token, bool is_query, int64_t head_dim) const {
+    const int64_t heads = squares.shape[1], begin = is_query ? 0 : query_heads,
+                  end = is_query ? query_heads : heads;
+    float sum = 0;
+    for (int64_t head = begin; head < end; ++head) sum += squares.as<float>()[token * heads + head];
+    return 1.0F / std::sqrt(sum / static_cast<float>((end - begin) * (size > 0 ? size : head_dim)) + epsilon);
+  }
 };
+
+// RMSNorm of the part of a latent row that is compressed.
+struct LatentNorm {
+  ConstTensorView weight;  // fp32 [value_dim]
+  float epsilon = 0;
+  int64_t size = 0;  // as in HeadNorms
+};
+
+// Whether x, the heads' weights and out agree (Ops::matmul_heads).
+bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, ConstTensorView out);
 
 // Applied to the gate before it multiplies.
 enum class GateActivation : uint8_t { silu };
@@ -84,6 +108,8 @@ class Ops {
   virtual void add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy);
   // x[t] += bias. fp32.
   virtual void add_bias(TensorView x, ConstTensorView bias) = 0;
+  // sum[t] += sigmoid(gate[t]) * x[t]; gate [tokens, 1]. fp32.
+  virtual void add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) = 0;
   // out[i] = x[rows[i]]; rows int32.
   virtual void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) = 0;
 
@@ -119,10 +145,12 @@ class Ops {
   virtual void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) = 0;
 
   // --- attention ---
+  // out[t] = the sum of squares of each query and key head of qkv (see rotary_store): fp32 [tokens, query + key heads].
+  virtual void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) = 0;
   // qkv is [tokens, query | key | value heads]. Normalises (if asked) and rotates query and key heads (NeoX
   // halves, fp32, one rounding), writes the queries to `queries` [tokens, query_width], and stores keys and
   // values at batch.slots. cos_sin: fp32 [positions, rotary width], the first half cosines, the second sines. The width is a multiple
-  // of 16 up to head_dim: each half of a head rotates its first width / 2 lanes.
+  // of 16 up to key_dim: each half of a head rotates its first width / 2 lanes.
   virtual void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
@@ -133,10 +161,23 @@ class Ops {
   // memory.
   virtual void prepare_attention(const AttentionCall& /*call*/) {}
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
-  // partials fp32 [owners, tokens, query heads, head_dim + 2]. Owners that divide attention_classes: the bits of one owner.
+  // partials fp32 [owners, tokens, query heads, value_dim + 2]. Owners that divide attention_classes: the bits of one owner.
   virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;
+
+  // --- latent attention: one KV head, whose rows [c | k_r] are shared (KvLayout); r = value_dim, the other lanes rotate ---
+  // The first lanes of head h of out = the first of head h of x * weights[h]^T. x and out are [tokens, heads x any width that is
+  // enough]; what is beyond is neither read nor written. Weights are dense, of one shape and one slice.
+  virtual void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) = 0;
+  // Norms the first r lanes of rows [tokens, key_dim], rotates the others as rotary_store does, and stores what has a slot, rounded once.
+  virtual void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                            const AttentionBatch& batch, const KvPages& pages) = 0;
+  // The last lanes of each head of queries [tokens, heads x key_dim], those beyond r, = the last as many of each head of
+  // x [tokens, heads x any width], rotated. The first ones are what matmul_heads left there.
+  virtual void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                              const AttentionBatch& batch, TensorView queries) = 0;
+
   // Names the kernels that compute attention, for messages; empty where there is no choice.
-  virtual std::string attention_path(DType /*dtype*/, int64_t /*head_dim*/) const { return ""; }
+  virtual std::string attention_path(DType /*dtype*/, const HeadLayout& /*heads*/) const { return ""; }
   // What a user should know of how this device computes what was prepared; empty: nothing.
   virtual std::string warning() const { return ""; }
   // Whether keys and values of such activations can be kept so.

@@ -15,6 +15,7 @@ void add_residual(ConstTensorView delta, TensorView residual) override;
 void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) override;
 void add(ConstTensorView a, ConstTensorView b, TensorView out) override;
 void add_bias(TensorView x, ConstTensorView bias) override;
+void add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) override;
 void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override;
 
 int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override;
@@ -25,10 +26,17 @@ void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const W
 void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override;
 void widen(ConstTensorView x, TensorView out) override;
 
+void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override;
 void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                   ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                   const KvPages& pages) override;
 void merge_partials(ConstTensorView partials, TensorView out) override;
+
+void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override;
+void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                  const AttentionBatch& batch, const KvPages& pages) override;
+void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                    const AttentionBatch& batch, TensorView queries) override;
 
 void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                 std::span<CandidateList> lists) override;

@@ -1,5 +1,5 @@
-// The layout of pages in the reference and CUDA backends: the first half of a layer's bytes holds the keys, the second the
-// values, each [block][kv_head][block_size][head_dim]. Only Ops use it.
+// The layout of pages in the reference and CUDA backends: a layer's bytes hold first the keys, then the values, each
+// [block][kv_head][block_size][key_dim or value_dim]. Of shared rows there are keys alone. Only Ops use it.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
@@ -8,20 +8,24 @@ namespace maniple {
 
 struct PagedRows {
   explicit PagedRows(const KvPages& pages) : layout(pages.layout) {
-    const size_t half = pages.bytes.bytes() / 2;
-    const Shape elements{static_cast<int64_t>(half / size_of(layout.dtype))};
-    keys = {pages.bytes.data, layout.dtype, elements};
-    values = {pages.bytes.data + half, layout.dtype, elements};
+    const int64_t rows = pages.slots() * layout.kv_heads;
+    keys = {pages.bytes.data, layout.dtype, {rows * layout.key_dim}};
+    values = {
+        pages.bytes.data + (layout.shared ? 0 : keys.bytes()), layout.dtype, {rows * layout.value_lanes()}};
   }
 
-  // Where a head begins, in keys and in values.
-  int64_t element(int64_t slot, int64_t kv_head) const {
-    const int64_t block = slot / layout.block_size, offset = slot % layout.block_size;
-    return ((block * layout.kv_heads + kv_head) * layout.block_size + offset) * layout.head_dim;
-  }
+  // The element with which a head begins.
+  int64_t key(int64_t slot, int64_t kv_head) const { return row(slot, kv_head) * layout.key_dim; }
+  int64_t value(int64_t slot, int64_t kv_head) const { return row(slot, kv_head) * layout.value_lanes(); }
 
   KvLayout layout;
   TensorView keys, values;
+
+ private:
+  int64_t row(int64_t slot, int64_t kv_head) const {
+    const int64_t block = slot / layout.block_size, offset = slot % layout.block_size;
+    return (block * layout.kv_heads + kv_head) * layout.block_size + offset;
+  }
 };
 
 }  // namespace maniple

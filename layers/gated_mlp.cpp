@@ -9,9 +9,9 @@ std::vector<LogicalOutput> gate_and_up(const std::string& source, int64_t width)
 
 }  // namespace
 
-GatedMlp::GatedMlp(const std::string& source, const ModelConfig& config, TensorRank tensor)
-    : gate_up_(gate_and_up(source, config.intermediate_size), config.hidden_size, config.mlp_bias, tensor),
-      down_(source + ".down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias, tensor, {},
+GatedMlp::GatedMlp(const std::string& source, int64_t width, const ModelConfig& config, TensorRank tensor)
+    : gate_up_(gate_and_up(source, width), config.hidden_size, config.mlp_bias, tensor),
+      down_(source + ".down_proj", config.hidden_size, width, config.mlp_bias, tensor, {},
             config.activation_group) {}
 
 TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {

@@ -8,8 +8,8 @@ namespace maniple {
 
 class GatedMlp {
  public:
-  // source: "model.layers.0.mlp"
-  GatedMlp(const std::string& source, const ModelConfig& config, TensorRank tensor);
+  // source: "model.layers.0.mlp"; width: the inner one, of all ranks.
+  GatedMlp(const std::string& source, int64_t width, const ModelConfig& config, TensorRank tensor);
   // x [tokens, hidden] -> fp32 [tokens, hidden].
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
   void append_parameters(Parameters& parameters);

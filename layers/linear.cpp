@@ -42,7 +42,7 @@ TensorView LinearBase::forward_gated(GateActivation activation, ConstTensorView 
   return out;
 }
 
-void LinearBase::append(const LogicalOutput& output, IndexRange part) {
+void LinearBase::place(const LogicalOutput& output, IndexRange part, int64_t local_row, int64_t step) {
   const auto fused = [&](const char* name, const Shape& shape) {
     return output.fused.empty() ? FusedTensor{} : FusedTensor{{output.fused, name}, shape, output.first_row};
   };
@@ -51,23 +51,34 @@ void LinearBase::append(const LogicalOutput& output, IndexRange part) {
                                  {output.rows, inputs_},
                                  part,
                                  {0, inputs_},
-                                 weight_.spec.rows,
-                                 fused("weight", {output.fused_rows, inputs_})});
-  weight_.spec.rows += part.size();
+                                 local_row,
+                                 fused("weight", {output.fused_rows, inputs_}),
+                                 {},
+                                 step});
   if (!has_bias_) return;
   bias_.spec.role = WeightRole::vector;
   bias_.spec.pieces.push_back({{output.source, "bias"},
                                {output.rows},
                                part,
                                {0, 1},
-                               bias_.spec.rows,
-                               fused("bias", {output.fused_rows})});
-  bias_.spec.rows += part.size();
+                               local_row,
+                               fused("bias", {output.fused_rows}),
+                               {},
+                               step});
 }
 
-void LinearBase::pad(int64_t rows) {
-  weight_.spec.rows += rows;
-  bias_.spec.rows += rows;
+void LinearBase::append(const LogicalOutput& output, IndexRange part) {
+  place(output, part, weight_.spec.rows);
+  weight_.spec.rows += part.size();
+  bias_.spec.rows = weight_.spec.rows;
+}
+
+void LinearBase::append_head(const LogicalOutput& output, int64_t first, const HeadLanes& lanes) {
+  lanes.for_each_run([&](IndexRange stored, int64_t local, int64_t step) {
+    place(output, {first + stored.begin, first + stored.end}, weight_.spec.rows + local, step);
+  });
+  weight_.spec.rows += lanes.padded();
+  bias_.spec.rows = weight_.spec.rows;
 }
 
 void LinearBase::append_parameters(Parameters& parameters) {
@@ -93,31 +104,24 @@ MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOu
     append(output, balanced_shard(output.rows, tensor.size, tensor.rank));
 }
 
-QkvParallelLinear::QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim,
-                                     bool bias, TensorRank tensor)
+QkvParallelLinear::QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs,
+                                     const HeadLanes& lanes, bool bias, TensorRank tensor)
     : LinearBase(inputs, bias) {
-  const LogicalOutput &query = outputs[0], &key = outputs[1];
-  const IndexRange q = even_shard(query.rows / head_dim, tensor.size, tensor.rank, "attention heads");
+  const int64_t size = lanes.size, query_heads = outputs[0].rows / size;
+  const IndexRange q = even_shard(query_heads, tensor.size, tensor.rank, "attention heads");
   const std::vector<int64_t> kv =
-      kv_head_shard(query.rows / head_dim, key.rows / head_dim, tensor.size, tensor.rank);
-  append_heads(query, head_dim, q);
-  for (const LogicalOutput& output : outputs.subspan(1))
-    for (const int64_t head : kv) append_heads(output, head_dim, {head, head + 1});
-  heads_ = {q.size(), static_cast<int64_t>(kv.size()), padded(head_dim)};
-}
-
-void QkvParallelLinear::append_heads(const LogicalOutput& output, int64_t head_dim, IndexRange heads) {
-  const int64_t padding = padded(head_dim) - head_dim, half = head_dim / 2;
-  if (padding == 0) return append(output, {heads.begin * head_dim, heads.end * head_dim});
-  for (int64_t row = heads.begin * head_dim; row < heads.end * head_dim; row += half) {
-    append(output, {row, row + half});
-    pad(padding / 2);
-  }
+      kv_head_shard(query_heads, outputs[1].rows / size, tensor.size, tensor.rank);
+  if (lanes.as_stored()) append(outputs[0], {q.begin * size, q.end * size});
+  for (int64_t head = q.begin; head < q.end && !lanes.as_stored(); ++head)
+    append_head(outputs[0], head * size, lanes);
+  for (const int64_t head : kv) append_head(outputs[1], head * size, lanes);
+  for (const int64_t head : kv) append_head(outputs[2], head * size, {size, size});
+  heads_ = {q.size(), static_cast<int64_t>(kv.size()), lanes.padded()};
 }
 
 RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs, int64_t inputs, bool bias,
                                      TensorRank tensor, ColumnPadding padding, int64_t granule)
-    : outputs_(outputs), has_bias_(bias) {
+    : outputs_(outputs), parts_(tensor.size), has_bias_(bias) {
   const IndexRange columns = granular_shard(inputs, tensor.size, tensor.rank, granule);
   const int slices = reduction_slices(padding.local(inputs), tensor.size, granule).local;
   weight_.spec = {WeightRole::matrix,
@@ -130,7 +134,10 @@ RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs,
 
 // The ranks hold parts of the inputs, but an order of inputs and the largest input of a token are of all parts.
 TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext& context) const {
-  const TensorView sum = context.workspace.take_sum(DType::fp32, {x.shape[0], outputs_});
+  const Shape shape{x.shape[0], outputs_};
+  const bool whole = parts_ < context.groups.tensor->size();
+  const TensorView sum =
+      whole ? context.workspace.take(DType::fp32, shape) : context.workspace.take_sum(DType::fp32, shape);
   const Workspace::Scope scope(context.workspace);
   context.ops.matmul(ordered(x, context), weight_.matrix, {}, sum, row_maxima(x, context));
   return sum;
@@ -138,7 +145,7 @@ TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext&
 
 ConstTensorView RowParallelLinear::ordered(ConstTensorView x, ForwardContext& context) const {
   Communicator& group = *context.groups.tensor;
-  if (!weight_.matrix.ordered || group.size() == 1) return in_order(x, weight_.matrix, context);
+  if (!weight_.matrix.ordered || parts_ == 1) return in_order(x, weight_.matrix, context);
   const int64_t tokens = x.shape[0];
   const TensorView all = context.workspace.take(x.dtype, {group.size(), tokens, x.shape[1]}),
                    sorted = context.workspace.take(x.dtype, {tokens, weight_.matrix.columns});
@@ -149,7 +156,7 @@ ConstTensorView RowParallelLinear::ordered(ConstTensorView x, ForwardContext& co
 
 ConstTensorView RowParallelLinear::row_maxima(ConstTensorView x, ForwardContext& context) const {
   Communicator& group = *context.groups.tensor;
-  if (weight_.matrix.activation != ActivationRule::per_token || group.size() == 1) return {};
+  if (weight_.matrix.activation != ActivationRule::per_token || parts_ == 1) return {};
   const TensorView own = context.workspace.take(DType::fp32, {x.shape[0]}),
                    all = context.workspace.take(DType::fp32, {group.size(), x.shape[0]});
   context.ops.row_abs_maxima(x, own);
@@ -158,7 +165,8 @@ ConstTensorView RowParallelLinear::row_maxima(ConstTensorView x, ForwardContext&
 }
 
 TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {
-  const TensorView sum = context.rows.sum(forward_partial(x, context), *context.groups.tensor);
+  TensorView sum = forward_partial(x, context);
+  if (parts_ == context.groups.tensor->size()) sum = context.rows.sum(sum, *context.groups.tensor);
   if (has_bias_) context.ops.add_bias(sum, bias_.vector);
   return sum;
 }

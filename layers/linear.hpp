@@ -26,6 +26,29 @@ struct LogicalOutput {
 // Sets the fused fields of all outputs of a merged layer: a checkpoint may stack them in one tensor `fused`.
 std::vector<LogicalOutput> fused_as(const std::string& fused, std::vector<LogicalOutput> outputs);
 
+// Where the lanes of a head lie. Kernels work on multiples of 16, and rotate the first lanes of each half:
+// [first of the pairs | unrotated | 0 | second of the pairs | unrotated | 0]. The zeros change no sum.
+struct HeadLanes {
+  int64_t size;
+  int64_t rotary;            // the first lanes, as stored, which rotate in halves,
+  bool interleaved = false;  // or, as stored, in pairs of neighbours
+
+  int64_t padded() const { return (size + 15) / 16 * 16; }
+  bool as_stored() const { return rotary == size && padded() == size && !interleaved; }
+  // f(stored lanes, local lane where they begin, step): of the stored lanes every step-th, by the stored ones.
+  template <typename F>
+  void for_each_run(F f) const {
+    if (as_stored()) return f(IndexRange{0, size}, int64_t{0}, int64_t{1});
+    const int64_t half = padded() / 2, pairs = rotary / 2, rest = (size - rotary) / 2,
+                  step = interleaved ? 2 : 1, second = interleaved ? 1 : pairs;
+    f(IndexRange{0, interleaved ? rotary : pairs}, int64_t{0}, step);
+    f(IndexRange{second, rotary}, half, step);
+    if (rest == 0) return;
+    f(IndexRange{rotary, rotary + rest}, pairs, int64_t{1});
+    f(IndexRange{rotary + rest, size}, half + pairs, int64_t{1});
+  }
+};
+
 // x [tokens, inputs] in the order of the weight's columns.
 ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext& context);
 
@@ -46,10 +69,12 @@ class LinearBase {
   LinearBase(int64_t inputs, bool bias) : inputs_(inputs), has_bias_(bias) {}
   // Appends a part of the output's rows to the local rows.
   void append(const LogicalOutput& output, IndexRange part);
-  // Appends rows of zeros.
-  void pad(int64_t rows);
+  // Appends a head, rows of the output from `first` on, where the kernels want them.
+  void append_head(const LogicalOutput& output, int64_t first, const HeadLanes& lanes);
 
  private:
+  void place(const LogicalOutput& output, IndexRange part, int64_t local_row, int64_t step = 1);
+
   int64_t inputs_;
   bool has_bias_;
   Parameter weight_;
@@ -75,23 +100,19 @@ class MergedColumnParallelLinear : public LinearBase {
 };
 
 // Query, key and value heads in one product: local rows are [q | k | v]. With more ranks than KV heads,
-// several ranks hold copies of the same head. Kernels work on multiples of 16 lanes: other heads are padded
-// to [half | 0 | half | 0], so that rotation keeps its pairs, and their zeros change no sum.
+// several ranks hold copies of the same head.
 class QkvParallelLinear : public LinearBase {
  public:
-  static int64_t padded(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
-
-  // outputs: query, key and value.
-  QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, int64_t head_dim, bool bias,
+  // outputs: query, key and value. lanes: of a query and a key.
+  QkvParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs, const HeadLanes& lanes, bool bias,
                     TensorRank tensor);
   const HeadLayout& heads() const { return heads_; }
 
  private:
-  void append_heads(const LogicalOutput& output, int64_t head_dim, IndexRange heads);
-
   HeadLayout heads_;
 };
 
+// Fewer parts than ranks of the tensor group: every rank has it whole, for any rows, and nothing is added over ranks.
 class RowParallelLinear {
  public:
   // inputs: of the source; x has those of the padding too. No rank holds a part of `granule` inputs.
@@ -111,6 +132,7 @@ class RowParallelLinear {
   ConstTensorView row_maxima(ConstTensorView x, ForwardContext& context) const;
 
   int64_t outputs_;
+  int parts_;
   bool has_bias_;
   Parameter weight_;
   Parameter bias_;  // whole on every rank, added once, after the sum

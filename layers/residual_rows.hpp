@@ -20,7 +20,10 @@ class ResidualRows {
   bool sharded() const { return !rows_.empty(); }
   int64_t count(int64_t tokens) const { return sharded() ? own_.size() : tokens; }
   // This rank's rows of a tensor [tokens, ...].
-  TensorView own(TensorView x) const { return sharded() ? x.rows(own_.begin, own_.size()) : x; }
+  template <typename View>
+  View own(View x) const {
+    return sharded() ? x.rows(own_.begin, own_.size()) : x;
+  }
   // Sums x [tokens, ...] over the group, in place, and returns this rank's rows. The others are unspecified.
   TensorView sum(TensorView x, Communicator& tensor) const;
   // Fills x [tokens, ...], of which each rank has its own rows.

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <layers/forward_context.hpp>
+#include <layers/linear.hpp>
 #include <layers/weight.hpp>
 
+#include <span>
 #include <string>
 
 namespace maniple {
@@ -14,13 +16,23 @@ class RmsNorm {
   RmsNorm(const std::string& source, int64_t width, float epsilon) : epsilon_(epsilon) {
     weight_.spec = {WeightRole::vector, width, 1, 1, {{{source, "weight"}, {width}, {0, width}, {0, 1}, 0}}};
   }
-  // Of heads of `size`, padded as in QkvParallelLinear.
-  static RmsNorm of_heads(const std::string& source, int64_t size, int64_t padded, float epsilon) {
-    RmsNorm norm(source, padded, epsilon);
-    const WeightPiece piece{{source, "weight"}, {size}, {0, size / 2}, {0, 1}, 0};
-    norm.weight_.spec.pieces = {piece, piece};
-    norm.weight_.spec.pieces[1].rows = {size / 2, size};
-    norm.weight_.spec.pieces[1].local_row = padded / 2;
+  // Of these heads of the source, as HeadLanes has them; rows: of the source.
+  static RmsNorm of_heads(const std::string& source, int64_t rows, const HeadLanes& lanes,
+                          std::span<const int64_t> heads, float epsilon) {
+    RmsNorm norm(source, std::ssize(heads) * lanes.padded(), epsilon);
+    norm.weight_.spec.pieces.clear();
+    for (size_t i = 0; i < heads.size(); ++i)
+      lanes.for_each_run([&](IndexRange stored, int64_t local, int64_t step) {
+        const int64_t first = heads[i] * lanes.size;
+        norm.weight_.spec.pieces.push_back({{source, "weight"},
+                                            {rows},
+                                            {first + stored.begin, first + stored.end},
+                                            {0, 1},
+                                            static_cast<int64_t>(i) * lanes.padded() + local,
+                                            {},
+                                            {},
+                                            step});
+      });
     return norm;
   }
   // residual, delta: own rows; out: [tokens, width], the norm of all rows.

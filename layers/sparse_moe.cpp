@@ -8,58 +8,45 @@ namespace {
 
 constexpr int64_t panel = 32;  // gate and up begin at whole panels of the kernels
 
-// Tensors of a layer's experts, as checkpoints name them.
-struct Names {
-  std::string block, gate, up, down;
-  std::string fused;  // where the block lies in checkpoints with fused tensors
-
-  Names(const std::string& layer, ExpertNames names) : fused(layer + ".mlp") {
-    const bool mixtral = names == ExpertNames::mixtral;
-    block = layer + (mixtral ? ".block_sparse_moe" : ".mlp");
-    gate = mixtral ? "w1" : "gate_proj";
-    up = mixtral ? "w3" : "up_proj";
-    down = mixtral ? "w2" : "down_proj";
-  }
-  std::string of(int64_t expert, const std::string& part) const {
-    return fmt::format("{}.experts.{}.{}", block, expert, part);
-  }
-};
-
-std::vector<const Weight*> weights_of(const std::vector<Parameter>& parameters) {
-  std::vector<const Weight*> weights;
-  for (const Parameter& parameter : parameters) weights.push_back(&parameter.matrix);
-  return weights;
-}
-
 }  // namespace
 
 SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const RankPlan& plan)
     : all_experts_(config.experts.count),
       experts_(even_shard(all_experts_, plan.expert().size, plan.expert().rank, "experts")),
       parts_(plan.expert_part()),
-      router_{config.experts.per_token, config.experts.normalise} {
+      router_(config.experts.router) {
   const int64_t hidden = config.hidden_size, inner = config.experts.width, all = all_experts_;
   const IndexRange part = granular_shard(inner, parts_.size, parts_.rank, config.activation_group);
   const ReductionSlices slices = reduction_slices(inner, parts_.size, config.activation_group);
   const double used = static_cast<double>(router_.per_token) / static_cast<double>(all);
   width_ = part.size();
   keeps_order_ = slices.independent_of_parts && expert_slices(all) % plan.expert().size == 0;
-  const Names names(layer, config.experts.names);
-  const std::string gate_up = names.fused + ".experts.gate_up_proj",
-                    down = names.fused + ".experts.down_proj";
+  const ExpertNames& names = config.experts.names;
+  const std::string block = fmt::format("{}.{}", layer, names.block), fused = layer + ".mlp",
+                    gate_up = fused + ".experts.gate_up_proj", down = fused + ".experts.down_proj";
+  const auto name_of = [&](int64_t expert, std::string_view part) {
+    return fmt::format("{}.experts.{}.{}", block, expert, part);
+  };
   gate_.spec = {.rows = all,
                 .columns = hidden,
-                .pieces = {{.source = {names.block + ".gate"},
+                .pieces = {{.source = {fmt::format("{}.{}", block, names.router)},
                             .source_shape = {all, hidden},
                             .rows = {0, all},
                             .columns = {0, hidden},
-                            .fused = {{names.fused + ".gate"}, {all, hidden}, 0}}},
+                            .fused = {{fused + ".gate"}, {all, hidden}, 0}}},
                 .fp32 = true};
+  if (!names.correction_bias.empty())
+    bias_.spec = {.role = WeightRole::vector,
+                  .rows = all,
+                  .pieces = {{.source = {fmt::format("{}.{}", block, names.correction_bias), ""},
+                              .source_shape = {all},
+                              .rows = {0, all},
+                              .columns = {0, 1}}}};
   const int64_t half = (width_ + panel - 1) / panel * panel;
   const IndexRange every_row{0, hidden}, every_column{0, hidden};
   for (int64_t e = experts_.begin; e < experts_.end; ++e) {
-    const auto half_of = [&](const std::string& name, int64_t index) {
-      return WeightPiece{.source = {names.of(e, name)},
+    const auto half_of = [&](std::string_view name, int64_t index) {
+      return WeightPiece{.source = {name_of(e, name)},
                          .source_shape = {inner, hidden},
                          .rows = part,
                          .columns = every_column,
@@ -76,7 +63,7 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
     down_.push_back({.spec = {.rows = hidden,
                               .columns = width_,
                               .slices = slices.local,
-                              .pieces = {{.source = {names.of(e, names.down)},
+                              .pieces = {{.source = {name_of(e, names.down)},
                                           .source_shape = {hidden, inner},
                                           .rows = every_row,
                                           .columns = part,
@@ -92,6 +79,7 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
 
 void SparseMoe::append_parameters(Parameters& parameters) {
   parameters.push_back(&gate_);
+  if (bias_.spec.rows > 0) parameters.push_back(&bias_);
   for (size_t e = 0; e < gate_up_.size(); ++e) {
     parameters.push_back(&gate_up_[e]);
     parameters.push_back(&down_[e]);
@@ -99,7 +87,9 @@ void SparseMoe::append_parameters(Parameters& parameters) {
 }
 
 int64_t SparseMoe::route(ConstTensorView x, Routing& routing, ForwardContext& context) const {
-  if (const auto rows = context.ops.matmul_route(x, gate_.matrix, router_, routing)) return *rows;
+  Router router = router_;
+  router.bias = bias_.vector;
+  if (const auto rows = context.ops.matmul_route(x, gate_.matrix, router, routing)) return *rows;
   const TensorView logits = context.workspace.take(DType::fp32, {x.shape[0], all_experts_});
   if (x.dtype != DType::fp32) {
     const TensorView wide = context.workspace.take(DType::fp32, x.shape);
@@ -107,7 +97,7 @@ int64_t SparseMoe::route(ConstTensorView x, Routing& routing, ForwardContext& co
     x = wide;
   }
   context.ops.matmul(x, gate_.matrix, {}, logits);
-  return context.ops.route(logits, router_, routing);
+  return context.ops.route(logits, router, routing);
 }
 
 Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {

@@ -40,7 +40,7 @@ class SparseMoe {
   int64_t width_;       // of the rank's part of an expert
   Router router_;
   bool keeps_order_;                                           // for any split
-  Parameter gate_;                                             // of the router; fp32, on every rank
+  Parameter gate_, bias_;                                      // of the router; fp32, on every rank
   std::vector<Parameter> gate_up_, down_;                      // by expert of this rank
   std::vector<const Weight*> gate_up_weights_, down_weights_;  // of these
   mutable Tensor counts_;                                      // int32 [all experts]: forward counts

@@ -76,6 +76,13 @@ struct Parameter {
   Tensor vector;  // role vector: fp32 [rows]
 };
 
+// Their matrices, as long as none of them moves.
+inline std::vector<const Weight*> weights_of(const std::vector<Parameter>& parameters) {
+  std::vector<const Weight*> weights;
+  for (const Parameter& parameter : parameters) weights.push_back(&parameter.matrix);
+  return weights;
+}
+
 using Parameters = std::vector<Parameter*>;  // each layer's list() appends its own
 
 }  // namespace maniple

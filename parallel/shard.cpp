@@ -40,6 +40,10 @@ IndexRange granular_shard(int64_t size, int parts, int part, int64_t granule) {
   return balanced_shard(size, parts, part);
 }
 
+bool keeps_granules(int64_t size, int parts, int64_t granule) {
+  return granule == 1 || parts == 1 || (size % granule == 0 && size / granule % parts == 0);
+}
+
 std::vector<int64_t> kv_head_shard(int64_t heads, int64_t kv_heads, int parts, int part) {
   if (parts <= kv_heads) even_shard(kv_heads, parts, part, "kv heads");
   const int64_t group = heads / kv_heads, first = part * (heads / parts), end = first + heads / parts;

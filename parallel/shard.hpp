@@ -30,6 +30,8 @@ IndexRange balanced_shard(int64_t size, int parts, int part);
 
 // The same in whole granules. Throws Indivisible (input) where several parts would cut one.
 IndexRange granular_shard(int64_t size, int parts, int part, int64_t granule);
+// Whether equal parts hold whole granules.
+bool keeps_granules(int64_t size, int parts, int64_t granule);
 
 // The model's index of each KV head that a tensor rank holds. With parts <= kv_heads a rank holds its own
 // kv_heads / parts heads; throws Indivisible if parts does not divide kv_heads. With more parts a rank holds

@@ -63,9 +63,10 @@ void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, con
   throw Error(
       scheme.keeps_fp8_kv() ? ExitCode::input : ExitCode::usage,
       fmt::format(
-          "no attention of this backend reads keys and values in {} (`kv_cache_dtype`), for heads of {} and "
+          "no attention of this backend reads keys and values in {} (`kv_cache_dtype`), for {} of {} and "
           "activations in {}",
-          name_of(layout.dtype), layout.head_dim, name_of(activations)),
+          name_of(layout.dtype), layout.shared ? "latent rows" : "heads", layout.key_dim,
+          name_of(activations)),
       "attention reads them as they are stored, at every step",
       fmt::format("`kv_cache_dtype` {}", name_of(activations)));
 }

@@ -111,7 +111,7 @@ void Engine::gather(const WorkerTimes& times, RunSummary& summary) {
       gather_values(world_, RankMemory{activity_.steps, info.weight_bytes, info.kv_bytes, info.scratch_bytes,
                                        peak_resident_bytes(), info.fitting_blocks});
   const std::vector<std::vector<int32_t>> counts = gather_lists(world_, model_.expert_counts());
-  collective_phase(world_, [&] { summary.experts = expert_load(plan_, model_.config().experts, counts); });
+  collective_phase(world_, [&] { summary.experts = expert_load(plan_, model_.config(), counts); });
   summary.collectives = gather_lists(world_, uses_of(model_.collectives()));
 }
 

@@ -15,16 +15,16 @@ ExpertLoad load_of(int64_t layer, const std::vector<int64_t>& counts) {
 
 }  // namespace
 
-std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ExpertsConfig& experts,
+std::vector<ExpertLoad> expert_load(const JobPlan& plan, const ModelConfig& config,
                                     std::span<const std::vector<int32_t>> of_ranks) {
   std::vector<ExpertLoad> loads;
-  const auto width = static_cast<size_t>(experts.count);
+  const auto width = static_cast<size_t>(config.experts.count);
   for (int stage = 0; stage < plan.grid.pipeline; ++stage) {
     size_t at = 0;  // in the counts of a rank
     const IndexRange layers = plan.stages[static_cast<size_t>(stage)];
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-      if (!experts.in_layer(layer)) continue;
-      std::vector<int64_t> sums(static_cast<size_t>(experts.count));
+      if (!config.layers[static_cast<size_t>(layer)].is_sparse()) continue;
+      std::vector<int64_t> sums(width);
       for (int data = 0; data < plan.grid.data; ++data) {
         const int first = rank_at(plan.grid, {.tensor = 0, .pipeline = stage, .data = data});
         const auto row_of = [&](int rank) {

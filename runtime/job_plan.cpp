@@ -21,17 +21,20 @@ std::string reason_against_grid(const ModelConfig& config, const GridSize& grid)
   if (attention_classes % grid.context != 0)
     return reason(grid.context, "context", attention_classes, "classes of attention");
   const int parts_of_experts = grid.tensor / grid.expert;
-  const int64_t sparse = config.sparse_layers(), dense = config.num_layers - sparse;
-  const int64_t attention = config.num_heads * config.head_dim;
-  for (const auto& [name, layers, width, ranks] :
-       {std::tuple("attention", config.num_layers, attention, grid.tensor),
-        {"the MLP", dense, config.intermediate_size, grid.tensor},
-        {"an expert", sparse, config.experts.width, parts_of_experts}})
-    if (const int64_t granule = config.activation_group;
-        layers > 0 && !reduction_slices(width, ranks, granule).independent_of_parts)
+  const int64_t granule = config.activation_group, shared = config.experts.shared_width;
+  std::vector<std::tuple<const char*, int64_t, int>> sums{
+      {"attention", config.attention_width(), grid.tensor}};
+  for (const LayerConfig& layer : config.layers)
+    if (!layer.is_sparse()) sums.emplace_back("the MLP", layer.dense_width, grid.tensor);
+  const bool sparse = config.sparse_layers() > 0;
+  if (sparse) sums.emplace_back("an expert", config.experts.width, parts_of_experts);
+  if (sparse && shared > 0 && keeps_granules(shared, grid.tensor, granule))
+    sums.emplace_back("the shared expert", shared, grid.tensor);
+  for (const auto& [name, width, ranks] : sums)
+    if (!reduction_slices(width, ranks, granule).independent_of_parts)
       return reason(ranks, "tensor", reduction_slices(width, 1, granule).total,
                     fmt::format("reduction slices of {}'s width {}", name, width));
-  if (sparse > 0 && expert_slices(config.experts.count) % grid.expert != 0)
+  if (sparse && expert_slices(config.experts.count) % grid.expert != 0)
     return reason(grid.expert, "expert", expert_slices(config.experts.count),
                   fmt::format("slices of {} experts", config.experts.count));
   return vocabulary_chunks % grid.tensor == 0
@@ -109,8 +112,7 @@ void check_experts(const EngineOptions& options, const ModelConfig* config) {
 
 // Whether the ranks of an expert hold whole blocks of the inputs that are rounded with one scale.
 bool keeps_blocks(const ModelConfig& config, int parts) {
-  const int64_t width = config.experts.width, block = config.activation_group;
-  return block == 1 || parts == 1 || (width % block == 0 && width / block % parts == 0);
+  return keeps_granules(config.experts.width, parts, config.activation_group);
 }
 
 void check_blocks(const GridSize& grid, const ModelConfig& config) {
@@ -169,11 +171,12 @@ void check_sequences(const EngineOptions& options, BackendKind backend) {
 }
 
 void check_heads(const ModelConfig& config, BackendKind backend) {
-  if (backend == BackendKind::cuda && config.head_dim > max_gpu_head_dim)
-    throw Error(ExitCode::input,
-                fmt::format("the model's heads of {} are larger than {}, the most of a GPU", config.head_dim,
-                            max_gpu_head_dim),
-                "no kernel holds such a head", "use `backend` cpu");
+  const int64_t lanes = config.latent ? config.latent->row_lanes() : config.head_dim;
+  if (backend == BackendKind::cuda && lanes > max_gpu_head_dim)
+    throw Error(
+        ExitCode::input,
+        fmt::format("the model's heads of {} are larger than {}, the most of a GPU", lanes, max_gpu_head_dim),
+        "no kernel holds such a head", "use `backend` cpu");
 }
 
 void check_lengths(const EngineOptions& options, const ModelConfig& config) {
@@ -190,6 +193,14 @@ void check_lengths(const EngineOptions& options, const ModelConfig& config) {
                     context),
         "attention to the last tokens alone is not supported; a context that fits the window needs none",
         fmt::format("`max_model_len` {}", window));
+  if (const int64_t chosen = config.index_topk; chosen > 0 && context > chosen)
+    throw Error(
+        ExitCode::input,
+        fmt::format("the model's sparse attention chooses {} tokens (index_topk), and a context of {} is "
+                    "longer",
+                    chosen, context),
+        "choosing is not supported; a context of so many tokens needs none",
+        fmt::format("`max_model_len` {}", chosen));
 }
 
 // int32 numbers the entries of all block tables (BatchBuilder).
@@ -234,7 +245,7 @@ uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
 // Layers cost what they weigh; the head costs its padded matrix, and the embedding, a look-up, nothing.
 std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfig& config, DType dtype,
                                   const QuantScheme& scheme) {
-  if (options.pipeline_size == 1) return {{0, config.num_layers}};
+  if (options.pipeline_size == 1) return {{0, config.num_layers()}};
   if (!options.pipeline_layers.empty()) {
     std::vector<IndexRange> stages{{0, 0}};
     for (const int64_t count : options.pipeline_layers)
@@ -245,7 +256,7 @@ std::vector<IndexRange> stages_of(const EngineOptions& options, const ModelConfi
   RankPlan layer;  // neither embeds nor samples
   layer.grid.pipeline = 3;
   layer.position.pipeline = 1;
-  for (int64_t index = 0; index < config.num_layers; ++index) {
+  for (int64_t index = 0; index < config.num_layers(); ++index) {
     layer.layers = {index, index + 1};
     costs.push_back(static_cast<int64_t>(weight_bytes(*make_model(config, layer), dtype, scheme)));
   }
@@ -262,9 +273,8 @@ std::string numbers_text(const IndexRange& range) {
 RankNeeds needs_of_rank(const JobPlan& plan, int rank, uint32_t block_size, const ModelConfig& config,
                         const QuantScheme& scheme) {
   const std::unique_ptr<Model> model = make_model(config, plan.rank(rank));
-  const HeadLayout heads = model->heads();
   return {weight_bytes(*model, plan.dtype, scheme),
-          {model->num_layers(), {heads.kv_heads, heads.head_dim, block_size, plan.kv_dtype}}};
+          {model->num_layers(), KvLayout::of(model->heads(), block_size, plan.kv_dtype)}};
 }
 
 // Of the sizes, those that split every part of the model.
@@ -333,7 +343,7 @@ void plan_model(JobPlan& plan, int ranks, const EngineOptions& options, const Mo
   check_lengths(options, config);
   check_sequences(options, plan.backend.kind);
   set_repro(plan, options, config);
-  check_stages(ranks, options, config.num_layers);
+  check_stages(ranks, options, config.num_layers());
   plan.stages = stages_of(options, config, plan.dtype, *scheme);
   plan.max_model_len = options.max_model_len.value_or(static_cast<uint32_t>(config.max_position_embeddings));
   check_block_tables(options, plan);
@@ -373,7 +383,7 @@ int default_expert_size(int tensor_size, const ModelConfig& config) {
   int least = 1;
   for (int size = divisors; size >= 1; --size) {
     if (divisors % size != 0 || !keeps_blocks(config, tensor_size / size)) continue;
-    if (experts.count / size >= 2 * experts.per_token) return size;
+    if (experts.count / size >= 2 * experts.router.per_token) return size;
     least = size;
   }
   return least;

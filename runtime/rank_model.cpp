@@ -63,7 +63,7 @@ RankModel::~RankModel() {
 void RankModel::read_tokenizer() {
   if (!shared_.files) return;
   std::optional<int32_t> end_of_turn;
-  if (shared_.files->has("tokenizer.json")) {
+  if (has_tokenizer(*shared_.files)) {
     tokenizer_ = maniple::read_tokenizer(*shared_.files);
     const TokenSettings settings = read_token_settings(*shared_.files);
     if (const std::string* token = settings.find("eos_token")) end_of_turn = tokenizer_->token_id(*token);
@@ -97,7 +97,8 @@ void RankModel::join_groups() {
     refuse_cache(*backend_.ops, kv().layer, plan_.dtype, *shared_.scheme);
   });
   info_.backend = backend_.device->description();
-  info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads().head_dim);
+  info_.experts = experts_text(shared_.config);
+  info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads());
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());
@@ -136,14 +137,18 @@ void RankModel::load_checkpoint() {
     for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(ranks_of_replica(plan_.grid, data));
   Readers readers;
   std::vector<ReadRound> reads;
+  collective_phase(world_,
+                   [&] {  // one rank for all: of a model with experts this is most of the work with names
+                     if (world_.rank() == 0)
+                       check_names(*make_stored_model(shared_.config, {}, index), index, *shared_.scheme);
+                   });
   collective_phase(world_, [&] {
-    const std::unique_ptr<Model> whole = make_stored_model(shared_.config, {}, index);
-    check_names(*whole, index, *shared_.scheme);
     if (plan_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *shared_.scheme, rank_.layers.value());
-    if (data_group) readers = readers_of(*whole, plan_.grid.data);
+    if (data_group) readers = readers_of(*make_stored_model(shared_.config, {}, index), plan_.grid.data);
     reads = plan_of_reads(index, readers);
     name_as_stored(*model_, index);
     info_.weight_bytes = make_weights(*model_, *backend_.ops, plan_.dtype, *shared_.scheme, &index);
+    info_.left_out = index.left_out;
     for (const std::string& warning : {index.warning, shared_.scheme->warning(index)})
       if (!warning.empty()) warnings_.push_back(warning);
   });

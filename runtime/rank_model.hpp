@@ -27,8 +27,10 @@ struct EngineInfo {
   std::vector<std::string> gpus;  // UUIDs by rank; "" without a GPU
   std::string sums;               // over the ranks of a tensor group: "messages"; empty if there are none
   std::string attention;          // "tensor cores"; empty if `backend` implies it
+  std::string experts;            // experts_text of the model
   bool kv_scales = false;         // of the checkpoint; without them an FP8 KV cache has scale 1
   std::string quantisation;       // "gptq 4 bit, groups of 128"; empty: none
+  std::string left_out;           // of the checkpoint: tensors of other parts than the language model
   uint32_t num_blocks = 0;        // the smallest count of any rank
   size_t weight_bytes = 0;        // of this rank, as the three below
   size_t kv_bytes = 0;

@@ -1,5 +1,7 @@
 #include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/language_model.hpp>
 #include <runtime/checkpoint/loading/own_head.hpp>
+#include <runtime/checkpoint/loading/refused_models.hpp>
 #include <runtime/checkpoint/quantization/unexplained.hpp>
 #include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/collective_phase.hpp>
@@ -8,6 +10,8 @@
 namespace maniple {
 
 namespace {
+
+constexpr std::string_view tokenizer_name = "tokenizer.json", tiktoken_name = "tiktoken.model";
 
 void set_quantize(ModelConfig& config, WeightFormat format) {
   if (!config.quantization.empty())
@@ -21,7 +25,7 @@ void set_quantize(ModelConfig& config, WeightFormat format) {
 // Reads the index already where the model is tied: what is stored decides whether it is. Errors are told when the weights are read.
 void settle_head(SharedModel& model) try {
   if (!model.config.tie_word_embeddings) return;
-  WeightIndex index = read_index(*model.files);
+  WeightIndex index = read_language_model(*model.files, model.config);
   if (std::string warning = settle_head(model.config, index); !warning.empty())
     model.warnings.push_back(std::move(warning));
   model.index = std::move(index);
@@ -44,6 +48,7 @@ SharedModel share_model(World& world, const EngineOptions& options) {
   collective_phase(world, [&] {
     if (world.rank() != 0) return;
     model.files.emplace(options.model);
+    refuse_mistral_layout(*model.files);
     if (!model.files->has(names[0]))
       throw Error(ExitCode::input, fmt::format("{} has no {}", model.files->where(), names[0]),
                   "maniple reads models in the layout of Hugging Face: config.json and safetensors files (no "
@@ -70,7 +75,7 @@ WeightIndex share_index(World& world, const SharedModel& model) {
   std::string bytes;
   collective_phase(world, [&] {
     if (!model.files) return;
-    index = model.index ? *model.index : read_index(*model.files);
+    index = model.index ? *model.index : read_language_model(*model.files, model.config);
     read_known_tensors(index, model.config, *model.scheme);
     bytes = to_bytes(index);
   });
@@ -78,11 +83,15 @@ WeightIndex share_index(World& world, const SharedModel& model) {
   return model.files ? index : index_from(bytes);
 }
 
+bool has_tokenizer(const ModelFiles& files) { return files.has(tokenizer_name) || files.has(tiktoken_name); }
+
 Tokenizer read_tokenizer(const ModelFiles& files) {
-  constexpr std::string_view name = "tokenizer.json";
+  const bool ranked = !files.has(tokenizer_name) && files.has(tiktoken_name);
+  const std::string_view name = ranked ? tiktoken_name : tokenizer_name;
   if (!files.has(name)) fail(ExitCode::input, "tokenizer: cannot read '{}'", files.where(name));
-  return Tokenizer::from_json(files.text(name, uint64_t{1} << 30), files.where(name),
-                              read_token_settings(files));
+  const auto read = ranked ? &Tokenizer::from_tiktoken
+                           : static_cast<decltype(&Tokenizer::from_tiktoken)>(&Tokenizer::from_json);
+  return read(files.text(name, uint64_t{1} << 30), files.where(name), read_token_settings(files));
 }
 
 }  // namespace maniple

@@ -30,7 +30,9 @@ struct SharedModel {
 SharedModel share_model(World& world, const EngineOptions& options);
 WeightIndex share_index(World& world, const SharedModel& model);
 
-// Reads tokenizer.json. Throws Error (input) also if there is none.
+// tokenizer.json, else tiktoken.model.
+bool has_tokenizer(const ModelFiles& files);
+// Throws Error (input) also if there is none.
 Tokenizer read_tokenizer(const ModelFiles& files);
 
 }  // namespace maniple

@@ -61,7 +61,7 @@ class Tiles {
   int64_t split(int64_t index) const { return call_.context.owner + index * call_.context.owners; }
   int64_t classes() const { return classes_of(call_.context); }
   int64_t max_partial() const {
-    return std::min(longest_query_, tile_tokens_) * group_ * (heads_.head_dim + 2);
+    return std::min(longest_query_, tile_tokens_) * group_ * (heads_.value_dim + 2);
   }
 
   // Counts from the end: the last tiles of a long prompt take longest, so they start first.
@@ -71,22 +71,23 @@ class Tiles {
     const int64_t owner = part * group_ / owner_heads_, local = part * group_ % owner_heads_;
     const int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), tile) - starts_.begin() - 1;
     const int64_t first = (tile - starts_[static_cast<size_t>(sequence)]) * tile_tokens_;
-    const auto element = static_cast<int64_t>(size_of(call_.queries.dtype));
-    const int64_t width = owner_heads_ * heads_.head_dim,
-                  token = batch_.query_starts.as<int32_t>()[sequence] + first,
-                  row = (owner * batch_.tokens() + token) * width + local * heads_.head_dim;
-    const int64_t out = call_.context.owners == 1
-                            ? row * element
-                            : ((owner * batch_.tokens() + token) * owner_heads_ + local) * partial_bytes();
-    return {.queries = call_.queries.data + row * element,
-            .out = call_.out.data + out,
+    const auto element = static_cast<int64_t>(size_of(call_.queries.dtype)),
+               cached = static_cast<int64_t>(size_of(call_.pages.layout.dtype));
+    const int64_t token = batch_.query_starts.as<int32_t>()[sequence] + first,
+                  row = (owner * batch_.tokens() + token) * owner_heads_ + local,
+                  width = owner_heads_ * heads_.key_dim;
+    return {.queries = call_.queries.data + row * heads_.key_dim * element,
+            .out = call_.out.data +
+                   row * (call_.context.owners == 1 ? heads_.value_dim * element : partial_bytes()),
             .token_stride = width,
+            .out_stride = owner_heads_ * heads_.value_dim,
             .owner_stride = batch_.tokens() * width,
             .owner_heads = static_cast<int>(std::min(owner_heads_, group_)),
             .keys = pages_.key(0, head),
             .values = pages_.value(0, head),
             .next_keys = pages_.key(0, head),
-            .block_stride = pages_.block_bytes() / static_cast<int64_t>(size_of(call_.pages.layout.dtype)),
+            .key_stride = pages_.key_block_bytes() / cached,
+            .value_stride = pages_.value_block_bytes() / cached,
             .block_shift = std::countr_zero(static_cast<uint64_t>(call_.pages.layout.block_size)),
             .blocks = batch_.block_tables.as<int32_t>() +
                       batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
@@ -94,7 +95,9 @@ class Tiles {
             .first_position = past_length(sequence) + first,
             .tokens = static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             .group = static_cast<int>(group_),
-            .head_dim = static_cast<int>(heads_.head_dim),
+            .key_dim = static_cast<int>(heads_.key_dim),
+            .value_dim = static_cast<int>(heads_.value_dim),
+            .value_lanes = static_cast<int>(call_.pages.layout.value_lanes()),
             .scale = call_.scale * call_.pages.key_scale,
             .value_scale = call_.pages.value_scale};
   }
@@ -104,13 +107,13 @@ class Tiles {
     if (splits_of(tile) == 0) return tile.next_keys;
     const int64_t position = split(0) * attention_split;
     return static_cast<const std::byte*>(tile.keys) +
-           tile.blocks[position >> tile.block_shift] * pages_.block_bytes();
+           tile.blocks[position >> tile.block_shift] * pages_.key_block_bytes();
   }
 
   // Divides the sum of all splits, or writes what is to be merged with that of other owners.
   void finish(const AttentionKernel& kernel, const AttentionTile& tile, const float* total) const {
     if (call_.context.owners == 1) return kernel.finish(tile, total);
-    const int64_t rows = tile.tokens * group_, dim = heads_.head_dim;
+    const int64_t rows = tile.tokens * group_, dim = heads_.value_dim;
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t token = row / group_, head = row % group_;
       auto* const to = reinterpret_cast<float*>(
@@ -128,7 +131,7 @@ class Tiles {
     const int64_t splits = (length + attention_split - 1) / attention_split, owners = call_.context.owners;
     return (splits - call_.context.owner + owners - 1) / owners;
   }
-  int64_t partial_bytes() const { return (heads_.head_dim + 2) * static_cast<int64_t>(sizeof(float)); }
+  int64_t partial_bytes() const { return (heads_.value_dim + 2) * static_cast<int64_t>(sizeof(float)); }
   int64_t query_length(int64_t s) const {
     const auto* starts = batch_.query_starts.as<int32_t>();
     return starts[s + 1] - starts[s];
@@ -148,15 +151,15 @@ class Tiles {
   std::vector<int64_t> starts_;  // first tile of each sequence, for one head
 };
 
-size_t kernel_scratch(int64_t head_dim) {
-  return static_cast<size_t>(attention_tile_rows * (head_dim + attention_split));
+size_t kernel_scratch(int64_t key_dim) {
+  return static_cast<size_t>(attention_tile_rows * (key_dim + attention_split));
 }
 
 // The sums of no position: weights 0.
 void clear(const AttentionTile& tile, float* sums) {
   const int rows = tile.tokens * tile.group;
-  std::fill_n(sums, rows * (tile.head_dim + 2), 0.0F);
-  std::fill_n(sums + rows * tile.head_dim, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(sums, rows * (tile.value_dim + 2), 0.0F);
+  std::fill_n(sums + rows * tile.value_dim, rows, -std::numeric_limits<float>::infinity());
 }
 
 // Merges the classes of the tile's splits and ends it.
@@ -170,7 +173,7 @@ void finish(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTi
 }
 
 void attend_tile(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTile& tile) {
-  const size_t kernel_floats = kernel_scratch(tile.head_dim);
+  const size_t kernel_floats = kernel_scratch(tile.key_dim);
   const int64_t floats = tiles.max_partial(), classes = tiles.classes();
   float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((classes + 1) * floats));
   float* const sums = scratch + kernel_floats;
@@ -199,7 +202,7 @@ void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles
 
 // For too few tiles to keep the threads busy: the threads share
 // the splits and merge them afterwards, in the same order.
-void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t head_dim) {
+void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t key_dim) {
   thread_local std::vector<float> partials;
   const int64_t splits = tiles.max_splits(), floats = tiles.max_partial(), classes = tiles.classes();
   partials.resize(std::max(partials.size(), static_cast<size_t>(tiles.count() * splits * floats)));
@@ -207,7 +210,7 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
   pool.parallel_tasks(tiles.count() * splits, [&](int64_t index) {
     const AttentionTile tile = tiles[index / splits];
     if (index % splits < tiles.splits_of(tile))
-      kernel.split(tile, tiles.split(index % splits), thread_scratch(kernel_scratch(head_dim)),
+      kernel.split(tile, tiles.split(index % splits), thread_scratch(kernel_scratch(key_dim)),
                    first + index * floats);
   });
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
@@ -223,7 +226,8 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
 
 void CpuOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
-  require(heads.head_dim % 16 == 0 && heads.query_heads % heads.kv_heads == 0,
+  require(heads.key_dim % 16 == 0 && heads.value_dim % 16 == 0 && heads.value_dim <= heads.key_dim &&
+              heads.query_heads % heads.kv_heads == 0,
           "attention needs a head size that divides by 16 and whole groups");
   require(call.consistent(), "attention: queries, output and pages differ");
   const int64_t block_size = call.pages.layout.block_size;
@@ -232,8 +236,9 @@ void CpuOps::attend(const AttentionCall& call) {
   const Tiles tiles(call);
   AttentionKernel kernel = path_.of(call.queries.dtype).attention;
   if (call.pages.layout.dtype == DType::fp8) kernel.split = kernel.split_e4m3;
+  if (call.pages.layout.shared) kernel.split = kernel.split_latent;
   if (pool_->size() > 1 && tiles.count() < 4 * pool_->size() && tiles.max_splits() > 1)
-    attend_by_split(*pool_, kernel, tiles, heads.head_dim);
+    attend_by_split(*pool_, kernel, tiles, heads.key_dim);
   else
     attend_by_tile(*pool_, kernel, tiles, heads.kv_heads);
 }
@@ -251,7 +256,7 @@ void CpuOps::merge_partials(ConstTensorView partials, TensorView out) {
       AttentionTile tile{};
       tile.out = out.data + row * dim * static_cast<int64_t>(size_of(out.dtype));
       tile.tokens = tile.group = 1;
-      tile.head_dim = static_cast<int>(dim);
+      tile.value_dim = static_cast<int>(dim);
       for (int64_t owner = 0; owner < owners; ++owner)
         std::copy_n(partials.as<float>() + (owner * tokens * heads + row) * width, width,
                     sums + owner * width);

@@ -16,7 +16,7 @@ struct Dot<WeightsOfTiles> {
   }
 };
 
-template <typename Tiles, typename Cached>
+template <typename Tiles, typename Cached, bool latent = false>
 class TileAttention {
  public:
   static constexpr int step = 32;  // dimensions of a key, or positions, of one product
@@ -25,17 +25,20 @@ class TileAttention {
       : tile_(tile), split_{tile, index * split_size}, keys_(split_.keys_of(rows_of(tile) - 1)) {}
 
   void run(float* scratch, float* partial) {
-    float* const scores = scratch + attention_tile_rows * tile_.head_dim;
+    float* const scores = scratch + attention_tile_rows * tile_.key_dim;
     with_count<attention_tile_rows / height>((rows_of(tile_) + height - 1) / height, [&]<int R>() {
-      score<R>(scratch, scores);
-      exponentiate_rows(scores, partial + rows_of(tile_) * tile_.head_dim);
+      if constexpr (latent)
+        score_latent_rows<R>(scratch, scores);
+      else
+        score<R>(scratch, scores);
+      exponentiate_rows(scores, partial + rows_of(tile_) * tile_.value_dim);
       add_values<R>(scores, scratch);
     });
     take(scores, scratch, partial);
   }
 
  private:
-  using Split = cpu::Split<uint16_t, Cached>;
+  using Split = cpu::Split<uint16_t, Cached, latent>;
   static constexpr int height = 16, depth = 16, width = 16;  // rows, words of a row, columns of a tile
   static constexpr int left_tile = 3, right_tile = 6;        // 0..2 are sums
   static constexpr int64_t tile_bytes = width * 4;
@@ -64,18 +67,18 @@ class TileAttention {
   // scores [row][key], in units of log 2, also of keys that a row does not see.
   template <int R>
   void score(float* queries, float* scores) {
-    const int rows = rows_of(tile_), head_dim = tile_.head_dim;
+    const int rows = rows_of(tile_), key_dim = tile_.key_dim;
     auto* const left = reinterpret_cast<uint16_t*>(queries);
-    __builtin_memset(left, 0, 2 * static_cast<size_t>(R * height * head_dim));
+    __builtin_memset(left, 0, 2 * static_cast<size_t>(R * height * key_dim));
     for (int row = 0; row < rows; ++row)
-      __builtin_memcpy(left + row * head_dim, query_of<uint16_t>(tile_, row),
-                       2 * static_cast<size_t>(head_dim));
+      __builtin_memcpy(left + row * key_dim, query_of<uint16_t>(tile_, row),
+                       2 * static_cast<size_t>(key_dim));
     const float scale = tile_.scale * 0x1.715476p0f;  // log2(e)
     for (int key = 0; key < keys_; key += position_group) {
-      const uint32_t* const words = split_.at(tile_.keys, key);
+      const uint32_t* const words = split_.keys_at(key);
       const uint32_t* const ahead = split_.ahead(keys_, key / position_group);
       multiply<R>(
-          left, head_dim, head_dim / step,
+          left, key_dim, key_dim / step,
           [&](int i) {
             const int stored = i * depth / Split::parts;
             for (int word = 0; R == 1 && word < depth / Split::parts; ++word)
@@ -88,6 +91,54 @@ class TileAttention {
              score += lanes)
           store(score, load<Floats>(score) * scale);
     }
+  }
+
+  // The same of latent rows. They are the left side here, one by one, and queries the right one, in pairs of dimensions: the products
+  // are scores by key.
+  template <int R>
+  void score_latent_rows(float* scratch, float* scores) {
+    const int rows = rows_of(tile_), key_dim = tile_.key_dim, steps = key_dim / step;
+    auto* const right = reinterpret_cast<uint32_t*>(scratch);  // [R][pairs][16 rows]
+    const int row_words = key_dim / 2, tile_words = height * row_words;
+    auto* const left = reinterpret_cast<uint16_t*>(right + R * tile_words);  // [16 keys][key_dim]
+    __builtin_memset(right, 0, 4 * static_cast<size_t>(R * tile_words));
+    for (int row = 0; row < rows; ++row) {
+      const uint16_t* const query = query_of<uint16_t>(tile_, row);
+      for (int pair = 0; pair < row_words; ++pair)
+        __builtin_memcpy(right + row / width * tile_words + pair * width + row % width, query + 2 * pair, 4);
+    }
+    const float scale = tile_.scale * 0x1.715476p0f;  // log2(e)
+    for (int first = 0; first < keys_; first += position_group) {
+      separate(split_.keys_at(first), split_.ahead(keys_, first / position_group), left);
+      for_tiles<R>([&]<int r>() { tiles_.template zero<r>(); });
+      for (int i = 0; i < steps; ++i) {
+        tiles_.template load<left_tile>(left + i * step, 2 * key_dim);
+        for_tiles<R>([&]<int r>() {
+          tiles_.template load<right_tile>(right + r * tile_words + i * depth * width, tile_bytes);
+          tiles_.template dot<r, left_tile, right_tile>();
+        });
+      }
+      for_tiles<R>([&]<int r>() {
+        alignas(64) float by_key[position_group][width];
+        tiles_.template store<r>(by_key, sizeof by_key[0]);
+        for (int row = r * width; row < min_of(rows, (r + 1) * width); ++row)
+          for (int key = 0; key < position_group; ++key)
+            scores[row * split_size + first + key] = by_key[key][row % width] * scale;
+      });
+    }
+  }
+
+  // Pairs of positions to rows, of a group.
+  void separate(const uint32_t* words, const uint32_t* ahead, uint16_t* rows) const {
+    const int key_dim = tile_.key_dim;
+    for (int pair = 0; pair < position_group / 2;
+         ++pair, words += key_dim, ahead += key_dim, rows += 2 * key_dim)
+      for (int d = 0; d < key_dim; d += lanes) {
+        __builtin_prefetch(ahead + d, 0, 2);
+        const Words both = load<Words>(words + d);
+        store(rows + d, __builtin_convertvector(both & 0xffffu, Halves));
+        store(rows + key_dim + d, __builtin_convertvector(both >> 16, Halves));
+      }
   }
 
   void load_keys(const uint32_t* words) {
@@ -113,24 +164,23 @@ class TileAttention {
                                    maxima[rows + row]);
   }
 
-  // out [row][head_dim]
+  // out [row][value_dim]
   template <int R>
   void add_values(const float* weights, float* out) {
     const int steps = (keys_ + step - 1) / step;
-    for (int d = 0; d < tile_.head_dim; d += width)
+    for (int d = 0; d < tile_.value_dim; d += width)
       multiply<R>(
           reinterpret_cast<const uint16_t*>(weights), 2 * split_size, steps,
-          [&](int i) { load_values(i * step, d); }, out + d, tile_.head_dim);
+          [&](int i) { load_values(i * step, d); }, out + d, tile_.value_dim);
   }
 
   void load_values(int first, int d) {
     const bool in_place = Split::parts == 1 && first + step <= split_.keys_of(0) && tile_.block_shift >= 5;
-    if (in_place)
-      return tiles_.template load<right_tile>(split_.at(tile_.values, first) + d, 4 * tile_.head_dim);
+    if (in_place) return tiles_.template load<right_tile>(split_.values_at(first) + d, 4 * tile_.value_lanes);
     for (int half = 0; half < 2; ++half) {
       const int key = first + half * position_group;
       uint32_t* const to = right_ + half * depth / 2 * width;
-      if (key < keys_) widen(split_.at(tile_.values, key) + d, tile_.head_dim, depth / 2 / Split::parts, to);
+      if (key < keys_) widen(split_.values_at(key) + d, tile_.value_lanes, depth / 2 / Split::parts, to);
       for (int pair = 0; pair < depth / 2; ++pair) hide_unseen(key + 2 * pair, to + pair * width);
     }
     tiles_.template load<right_tile>(right_, tile_bytes);
@@ -153,8 +203,8 @@ class TileAttention {
   // Moves the sums of the tile's rows to partial.
   void take(const float* weights, const float* sums, float* partial) const {
     for (int row = 0; row < rows_of(tile_); ++row)
-      for (int d = 0; d < tile_.head_dim; d += lanes) {
-        const int at = row * tile_.head_dim + d;
+      for (int d = 0; d < tile_.value_dim; d += lanes) {
+        const int at = row * tile_.value_dim + d;
         store(partial + at, load<Floats>(sums + at) * tile_.value_scale);
       }
     if (hidden_) add_hidden(reinterpret_cast<const uint16_t*>(weights), partial);
@@ -163,18 +213,18 @@ class TileAttention {
   // What hide_unseen took from rows that see it: they are no numbers, whatever else is added.
   void add_hidden(const uint16_t* weights, float* partial) const {
     for (int key = split_.keys_of(0); key < keys_; ++key)
-      for (int d = 0; d < tile_.head_dim; ++d) {
+      for (int d = 0; d < tile_.value_dim; ++d) {
         const float value = value_at(key, d);
         if (value - value == 0) continue;
         for (int row = 0; row < rows_of(tile_); ++row)
           if (key < split_.keys_of(row))
-            partial[row * tile_.head_dim + d] += wide(weights[row * 2 * split_size + key]) * value;
+            partial[row * tile_.value_dim + d] += wide(weights[row * 2 * split_size + key]) * value;
       }
   }
   float value_at(int key, int d) const {
     const int group = key & -position_group, word = (key - group) / Split::in_stored;
     uint32_t pair[2 * lanes];
-    const Words stored = Words{} + split_.at(tile_.values, group)[word * tile_.head_dim + d];
+    const Words stored = Words{} + split_.values_at(group)[word * tile_.value_lanes + d];
     const int in_word = (key - group) % Split::in_stored;
     store(pair, Split::word(stored, in_word / 2));
     return wide(static_cast<uint16_t>(pair[0] >> 16 * (in_word % 2)));
@@ -194,18 +244,18 @@ class TileAttention {
   Tiles tiles_;
 };
 
-// Heads that no whole number of steps makes up take the vectors' way.
-template <typename Tiles, typename Cached>
+// Keys that no whole number of steps makes up take the vectors' way.
+template <typename Tiles, typename Cached, bool latent = false>
 void attend_split_in_tiles(const AttentionTile& tile, int64_t index, float* scratch, float* partial) {
-  if (tile.head_dim % TileAttention<Tiles, Cached>::step != 0)
-    return attend_split<uint16_t, Cached>(tile, index, scratch, partial);
-  TileAttention<Tiles, Cached>(tile, index).run(scratch, partial);
+  if (tile.key_dim % TileAttention<Tiles, Cached>::step != 0)
+    return attend_split<uint16_t, Cached, latent>(tile, index, scratch, partial);
+  TileAttention<Tiles, Cached, latent>(tile, index).run(scratch, partial);
 }
 
 template <typename Tiles>
 AttentionKernel attention_kernel_of_tiles() {
   return {attend_split_in_tiles<Tiles, uint16_t>, merge_split, finish_tile<uint16_t>,
-          attend_split_in_tiles<Tiles, uint8_t>};
+          attend_split_in_tiles<Tiles, uint8_t>, attend_split_in_tiles<Tiles, uint16_t, true>};
 }
 
 }  // namespace

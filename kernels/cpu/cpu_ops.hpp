@@ -66,6 +66,7 @@ class CpuOps : public HostOps {
     std::vector<float> scales;
     std::vector<int32_t> sums;
   } rounded_;
+  std::vector<int32_t> head_rows_;    // of one product by heads
   std::vector<RowBlock> row_blocks_;  // of one grouped product
   std::vector<reference::Choice> choices_;
   std::vector<float> router_rows_;

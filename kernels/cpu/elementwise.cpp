@@ -1,4 +1,5 @@
 #include <kernels/cpu/cpu_ops.hpp>
+#include <kernels/reference/rows.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -129,6 +130,11 @@ void CpuOps::add_bias(TensorView x, ConstTensorView bias) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       kernels.add_floats(element(x, row * width), bias.as<float>(), width);
   });
+}
+
+void CpuOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
+  pool_->parallel_ranges(x.shape[0], grain_rows(x.shape[1]),
+                         [&](IndexRange rows) { reference::add_gated(x, gate, rows, sum); });
 }
 
 void CpuOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {

@@ -172,6 +172,47 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
                          [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
 }
 
+// Rows of x are heads of tokens here.
+void CpuOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) {
+  require(suits_heads(x, weights, out), "matmul_heads: shapes and types agree");
+  const auto heads = static_cast<int64_t>(weights.size()), tokens = x.shape[0], stride = out.shape[1] / heads;
+  if (tokens == 0) return;
+  const Weight& shape = *weights[0];
+  const PanelProduct product(path_, shape);
+  const RowTiles tiles = product.tiles(tokens);
+  const int64_t units = tiles.padded_rows() * product.row_units();
+  uint32_t* const packed = matmul_scratch(heads * units);
+  head_rows_.resize(static_cast<size_t>(heads * tokens));
+  for (int64_t i = 0; i < heads * tokens; ++i)
+    head_rows_[static_cast<size_t>(i)] = static_cast<int32_t>(i % tokens * heads + i / tokens);
+  const auto rows_of = [&](int64_t head) {
+    return ProductRows{x.reshaped({tokens * heads, x.shape[1] / heads}), head * tokens, tokens,
+                       head_rows_.data()};
+  };
+  constexpr int64_t least_packed = 64 << 10;  // bytes worth a thread
+  pool_->parallel_ranges(heads, (least_packed + units * 4 - 1) / (units * 4), [&](IndexRange range) {
+    for (int64_t head = range.begin; head < range.end; ++head)
+      for (int64_t tile = 0; tile < tiles.count(); ++tile)
+        product.pack(rows_of(head), shape, tile, packed + head * units);
+  });
+  const Division division(tiles, shape, product.row_units() * 4, pool_->size());
+  const auto multiply = [&](int64_t block, int64_t panel, int64_t panels) {
+    const int64_t head = block / division.row_blocks, row_block = block % division.row_blocks,
+                  column = panel * panel_width;
+    product.multiply(rows_of(head), *weights[static_cast<size_t>(head)], panel,
+                     {.x = packed + head * units,
+                      .tiles = tiles,
+                      .first_tile = division.first_tile(tiles, row_block),
+                      .end_tile = division.first_tile(tiles, row_block + 1),
+                      .width = std::min(shape.rows - column, panels * panel_width),
+                      .out = out.data + static_cast<size_t>(head * stride + column) * size_of(out.dtype),
+                      .out_stride = heads * stride,
+                      .out_is_bf16 = out.dtype == DType::bf16});
+  };
+  pool_->parallel_ranges(heads * division.row_blocks * division.panels, division.grain,
+                         [&](IndexRange items) { for_each_run(items, division.panels, multiply); });
+}
+
 namespace {
 
 // Reads a row of a packed table: the stored bits, except that -0 becomes +0.

@@ -34,7 +34,7 @@ struct PackedRow {
 };
 
 // Packs rows of x as the tiles that matmul_kernel.hpp describes. x need not be aligned to units: K may be
-// odd. index: the row of x for each row of the product; null: the same.
+// odd, or its rows longer than those of the weight. index: the row of x for each row of the product; null: the same.
 class ActivationPacker {
  public:
   ActivationPacker(ConstTensorView x, const WeightShape& weight, const PackedRow& row, const RowTiles& tiles,
@@ -45,7 +45,7 @@ class ActivationPacker {
         row_(row),
         tiles_(tiles),
         element_(size_of(x.dtype)),
-        row_bytes_(element_ * static_cast<size_t>(weight.columns)),
+        row_bytes_(element_ * static_cast<size_t>(x.shape[1])),
         row_units_(row.units_of(weight)),
         packed_(packed) {}
 

@@ -1,35 +1,43 @@
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/cpu_pages.hpp>
+#include <kernels/reference/rows.hpp>
 
 #include <algorithm>
 
 namespace maniple::cpu {
 namespace {
 
-const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
+const float* norm_weight(ConstTensorView weight, int64_t lanes) {
   if (weight.empty()) return nullptr;
-  require(weight.shape == Shape{head_dim}, "rotary_store: a head norm of another size");
+  require(weight.shape == Shape{lanes}, "rotary_store: a head norm of another size");
   return weight.as<float>();
 }
 
 }  // namespace
 
+void CpuOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  pool_->parallel_ranges(qkv.shape[0], 4,
+                         [&](IndexRange tokens) { reference::head_squares(qkv, heads, tokens, out); });
+}
+
 void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                           ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                           const KvPages& pages) {
-  const int64_t head_dim = heads.head_dim, rotary_width = cos_sin.shape[1];
+  const int64_t head_dim = heads.key_dim, rotary_width = cos_sin.shape[1];
   const CpuPages cache(pages);
   require(head_dim % 16 == 0 && head_dim <= max_rotary_head_dim, "rotary_store: head size");
   require(qkv.shape == Shape{batch.tokens(), heads.qkv_width()} &&
               queries.shape == Shape{batch.tokens(), heads.query_width()},
           "rotary_store: qkv or queries of another shape");
-  require(pages.layout.holds(heads, qkv.dtype) && rotary_width % 16 == 0 && rotary_width <= head_dim,
-          "rotary_store: pages or angles of another layout");
+  require(pages.layout.holds(heads, qkv.dtype) && heads.value_dim == head_dim && !pages.layout.shared,
+          "rotary_store: keys and values differ");
+  require(rotary_width % 16 == 0 && rotary_width <= head_dim, "rotary_store: angles of another layout");
   require(queries.dtype == qkv.dtype, "rotary_store: qkv and queries differ in type");
   const RotaryKernel kernel = path_.of(qkv.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(qkv.dtype));
-  const float* query_norm = norm_weight(norms.query, head_dim);
-  const float* key_norm = norm_weight(norms.key, head_dim);
+  const bool whole = !norms.squares.empty();
+  const float* query_norm = norm_weight(norms.query, whole ? heads.query_width() : head_dim);
+  const float* key_norm = norm_weight(norms.key, whole ? heads.kv_width() : head_dim);
   pool_->parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
@@ -38,11 +46,101 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
       kernel({qkv.data + t * heads.qkv_width() * element, queries.data + t * heads.query_width() * element,
               cache.key(place, 0), cache.value(place, 0), cache.head_bytes(),
               cos_sin.as<float>() + position * rotary_width, query_norm, key_norm, norms.epsilon,
+              whole ? norms.inverse(t, true, head_dim) : -1, whole ? norms.inverse(t, false, head_dim) : -1,
               static_cast<int>(norms.size > 0 ? norms.size : head_dim), static_cast<int>(heads.query_heads),
               stores ? static_cast<int>(heads.kv_heads) : 0, static_cast<int>(head_dim),
               static_cast<int>(rotary_width), pages.layout.dtype == DType::fp8, pages.key_scale,
               pages.value_scale});
     }
+  });
+}
+
+namespace {
+
+// Norms and rotates one head, rounded once.
+struct OneHead {
+  const std::byte* from;
+  std::byte* to;
+  const float* angles;
+  const float* norm;
+  float epsilon;
+  int64_t norm_size, lanes, rotary_width;
+
+  void run(RotaryKernel kernel) const {
+    kernel({from, to, nullptr, nullptr, 0, angles, norm, nullptr, epsilon, -1, -1,
+            static_cast<int>(norm_size), 1, 0, static_cast<int>(lanes), static_cast<int>(rotary_width), false,
+            1, 1});
+  }
+};
+
+bool rotates(int64_t lanes, int64_t rotary_width) {
+  return lanes % 16 == 0 && lanes <= max_rotary_head_dim && rotary_width % 16 == 0 && rotary_width <= lanes;
+}
+
+}  // namespace
+
+// A word of a latent row belongs to several positions: elements are stored one by one.
+void CpuOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                          const AttentionBatch& batch, const KvPages& pages) {
+  const KvLayout& layout = pages.layout;
+  const int64_t compressed = layout.value_dim, rotary = layout.key_dim - compressed,
+                rotary_width = cos_sin.shape[1];
+  require(layout.shared && layout.dtype == rows.dtype && rows.shape == Shape{batch.tokens(), layout.key_dim},
+          "latent_store: rows and pages differ");
+  require(rotates(compressed, 0) && rotates(rotary, rotary_width) && norm.weight.shape == Shape{compressed},
+          "latent_store: a norm or angles of another size");
+  const CpuPages cache(pages);
+  const RotaryKernel kernel = path_.of(rows.dtype).rotary;
+  const auto element = static_cast<int64_t>(size_of(rows.dtype));
+  pool_->parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
+    alignas(64) std::byte row[2 * max_rotary_head_dim * sizeof(float)];
+    for (int64_t t = range.begin; t < range.end; ++t) {
+      const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
+      if (slot < 0) continue;
+      const std::byte* const from = rows.data + t * layout.key_dim * element;
+      const float* const angles = cos_sin.as<float>() + position * rotary_width;
+      OneHead{from,         row,
+              angles,       norm.weight.as<float>(),
+              norm.epsilon, norm.size > 0 ? norm.size : compressed,
+              compressed,   0}
+          .run(kernel);
+      OneHead{from + compressed * element,
+              row + compressed * element,
+              angles,
+              nullptr,
+              0,
+              rotary,
+              rotary,
+              rotary_width}
+          .run(kernel);
+      std::byte* const to = cache.key(slot, 0);
+      for (int64_t d = 0; d < layout.key_dim; ++d)
+        std::copy_n(row + d * element, element, to + d * static_cast<int64_t>(sizeof(uint32_t)));
+    }
+  });
+}
+
+void CpuOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                            const AttentionBatch& batch, TensorView queries) {
+  const int64_t lanes = heads.key_dim - heads.value_dim, width = x.shape[1] / heads.query_heads,
+                rotary_width = cos_sin.shape[1], tokens = batch.tokens();
+  require(queries.shape == Shape{tokens, heads.query_width()} && queries.dtype == x.dtype &&
+              x.shape == Shape{tokens, heads.query_heads * width} && width >= lanes &&
+              rotates(lanes, rotary_width),
+          "latent_queries: x, queries or angles of another shape");
+  const RotaryKernel kernel = path_.of(x.dtype).rotary;
+  const auto element = static_cast<int64_t>(size_of(x.dtype));
+  pool_->parallel_ranges(tokens, 4, [&](IndexRange range) {
+    for (int64_t row = range.begin * heads.query_heads; row < range.end * heads.query_heads; ++row)
+      OneHead{x.data + ((row + 1) * width - lanes) * element,
+              queries.data + ((row + 1) * heads.key_dim - lanes) * element,
+              cos_sin.as<float>() + batch.positions.as<int32_t>()[row / heads.query_heads] * rotary_width,
+              nullptr,
+              0,
+              lanes,
+              lanes,
+              rotary_width}
+          .run(kernel);
   });
 }
 

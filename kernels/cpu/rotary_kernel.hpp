@@ -17,6 +17,9 @@ struct RotaryToken {
   const float* query_norm;  // null: none
   const float* key_norm;
   float epsilon;
+  // Of a norm over all heads, whose weights go on from head to head; negative: of each head by itself.
+  float query_inverse;
+  float key_inverse;
   int norm_size;  // lanes in the mean of squares: a head without its padding
   int query_heads;
   int kv_heads;

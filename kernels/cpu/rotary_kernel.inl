@@ -7,13 +7,17 @@
 namespace maniple::cpu {
 namespace {
 
-inline void normalise(float* head, int head_dim, const float* weight, const RotaryToken& token) {
+inline float inverse_of(const float* head, const RotaryToken& token) {
   Floats squares{};
-  for (int d = 0; d < head_dim; d += lanes)
+  for (int d = 0; d < token.head_dim; d += lanes)
     squares = multiply_add(load<Floats>(head + d), load<Floats>(head + d), squares);
   const float mean = sum_lanes(squares) / static_cast<float>(token.norm_size);
-  const float inverse = 1.0f / __builtin_sqrtf(mean + token.epsilon);
-  for (int d = 0; d < head_dim; d += lanes)
+  return 1.0f / __builtin_sqrtf(mean + token.epsilon);
+}
+
+inline void normalise(float* head, const float* weight, float inverse, const RotaryToken& token) {
+  if (inverse < 0) inverse = inverse_of(head, token);
+  for (int d = 0; d < token.head_dim; d += lanes)
     store(head + d, load<Floats>(head + d) * inverse * load<Floats>(weight + d));
 }
 
@@ -37,10 +41,11 @@ inline void rotate(float* first, const float* cosines, int half, int pairs) {
 }
 
 template <typename Element>
-inline void rotate_head(const RotaryToken& token, const Element* from, const float* norm, Element* to) {
+inline void rotate_head(const RotaryToken& token, const Element* from, const float* norm, float inverse,
+                        Element* to) {
   float head[max_rotary_head_dim];
   for (int d = 0; d < token.head_dim; d += lanes) store(head + d, load_elements(from + d));
-  if (norm) normalise(head, token.head_dim, norm, token);
+  if (norm) normalise(head, norm, inverse, token);
   rotate(head, token.cos_sin, token.head_dim / 2, token.rotary_width / 2);
   for (int d = 0; d < token.head_dim; d += lanes) store_elements(to + d, load<Floats>(head + d));
 }
@@ -78,12 +83,15 @@ template <typename Element>
 void rotate_token(const RotaryToken& token) {
   const Element* head = static_cast<const Element*>(token.qkv);
   Element* query = static_cast<Element*>(token.queries);
+  const auto weight_of = [&](const float* weights, float inverse, int h) {
+    return weights && inverse >= 0 ? weights + h * token.head_dim : weights;
+  };
   for (int h = 0; h < token.query_heads; ++h, head += token.head_dim, query += token.head_dim)
-    rotate_head(token, head, token.query_norm, query);
+    rotate_head(token, head, weight_of(token.query_norm, token.query_inverse, h), token.query_inverse, query);
   const Element* value = head + token.kv_heads * token.head_dim;
   for (int h = 0; h < token.kv_heads; ++h, head += token.head_dim, value += token.head_dim) {
     Element key[max_rotary_head_dim];
-    rotate_head(token, head, token.key_norm, key);
+    rotate_head(token, head, weight_of(token.key_norm, token.key_inverse, h), token.key_inverse, key);
     char* const keys = static_cast<char*>(token.keys) + h * token.head_bytes;
     char* const values = static_cast<char*>(token.values) + h * token.head_bytes;
     if (token.stores_e4m3)

@@ -78,11 +78,24 @@ inline void store_elements(uint16_t* to, Floats values) {
 
 // Lanes are added in halves: lane i with lane i + lanes / 2, and so on.
 inline float sum_lanes(Floats values) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  float lane[lanes];
+  store(lane, values);
+  const __m256 half = _mm256_add_ps(load<__m256>(lane), load<__m256>(lane + 8));
+#else
+  const __m256 half = (__m256)values;
+#endif
+  __m128 sums = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  sums = _mm_add_ps(sums, _mm_movehl_ps(sums, sums));
+  return _mm_cvtss_f32(_mm_add_ss(sums, _mm_movehdup_ps(sums)));
+#else
   float lane[lanes];
   store(lane, values);
   for (int half = lanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
   return lane[0];
+#endif
 }
 
 inline float max_lanes(Floats values) {

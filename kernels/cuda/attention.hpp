@@ -35,14 +35,20 @@ struct AttentionArguments {
   int classes = 8;     // of the owner's splits (classes_of)
   bool codes = false;  // of keys and values, e4m3: the scale is that of queries times keys
   float value_scale = 1;
+  // Of attention_untuned: a value and a result, and from one stored value to the next.
+  int value_dim = head_dim;
+  int value_lanes = head_dim;
 };
 
 struct RotaryArguments {
   DType dtype;                        // of qkv, queries and, unless it holds codes, the cache
   const void* qkv;                    // [tokens, query | key | value heads]
   const float* cos_sin;               // [positions, rotary_width]
-  const float* query_norm = nullptr;  // [head_dim] or absent
+  const float* query_norm = nullptr;  // [head_dim] or absent; with squares [heads, head_dim]
   const float* key_norm = nullptr;
+  const float* squares =
+      nullptr;  // of a norm over all heads of the model: [tokens, model_heads], query heads first
+  int model_heads = 0, model_query_heads = 0;
   float epsilon;
   int norm_size;             // lanes in the mean of squares: a head without its padding
   const int32_t* positions;  // [tokens]
@@ -61,6 +67,9 @@ struct RotaryArguments {
   float value_scale = 1;
 };
 
+// out [tokens, query and key heads]: the sum of squares of each.
+void head_squares(device::Stream stream, DType dtype, const void* qkv, float* out, int tokens,
+                  int query_heads, int kv_heads, int head_dim);
 // Head norms, rotation and the store into the cache in one pass, one warp per (token, head).
 void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 
@@ -71,7 +80,7 @@ bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
 // Every type, head size up to max_head_dim and block size; no tensor cores.
 void attention_untuned(device::Stream stream, const AttentionArguments& arguments);
 
-// Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim]. Owners are added in ascending order.
+// Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim], of values. Owners are added in ascending order.
 void merge_partials(device::Stream stream, DType dtype, const float* partials, int owners, int rows,
                     int head_dim, void* out);
 

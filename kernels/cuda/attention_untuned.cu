@@ -37,16 +37,16 @@ class Pages {
       : a_(a), table_(block_table(a, sequence)), kv_head_(kv_head) {}
 
   __device__ const Kept* key(int position) const {
-    return static_cast<const Kept*>(a_.keys) + element(position);
+    return static_cast<const Kept*>(a_.keys) + row(position) * a_.head_dim;
   }
   __device__ const Kept* value(int position) const {
-    return static_cast<const Kept*>(a_.values) + element(position);
+    return static_cast<const Kept*>(a_.values) + row(position) * a_.value_lanes;
   }
 
  private:
-  __device__ int64_t element(int position) const {
+  __device__ int64_t row(int position) const {
     const int64_t block = table_[position / a_.block_size];
-    return ((block * a_.kv_heads + kv_head_) * a_.block_size + position % a_.block_size) * a_.head_dim;
+    return (block * a_.kv_heads + kv_head_) * a_.block_size + position % a_.block_size;
   }
 
   const AttentionArguments& a_;
@@ -90,24 +90,24 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     for (int p = begin; p < begin + 32 && p < length; ++p) {
       const Kept* const value = pages.value(p);
       for (int d = 0; d < max_dims / 32; ++d)
-        if (lane + 32 * d < a.head_dim)
+        if (lane + 32 * d < a.value_dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
     }
   }
   total = warp_sum(total);
-  float* const partial = a.owners > 1 ? partial_row(a, row) : nullptr;
+  float* const partial = a.owners > 1 ? static_cast<float*>(a.out) + row * (a.value_dim + 2) : nullptr;
   for (int d = 0; d < max_dims / 32; ++d) {
     const int place = lane + 32 * d;
-    if (place >= a.head_dim) continue;
+    if (place >= a.value_dim) continue;
     const float sum = sums[d] * a.value_scale;
     if (partial)
       partial[place] = sum;
     else
-      static_cast<T*>(a.out)[row * a.head_dim + place] = static_cast<T>(sum / total);
+      static_cast<T*>(a.out)[row * a.value_dim + place] = static_cast<T>(sum / total);
   }
   if (!partial || lane > 0) return;
-  partial[a.head_dim] = maximum;
-  partial[a.head_dim + 1] = total;
+  partial[a.value_dim] = maximum;
+  partial[a.value_dim + 1] = total;
 }
 
 // One warp per row. A partial without weight saw nothing: its maximum may be -inf.

@@ -7,6 +7,7 @@
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/paged_rows.hpp>
 
+#include <algorithm>
 #include <vector>
 
 namespace maniple::cuda {
@@ -37,8 +38,8 @@ Logits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
           narrow(vocabulary_size)};
 }
 
-const float* norm_weight(ConstTensorView weight, int64_t head_dim) {
-  require(weight.empty() || weight.shape == Shape{head_dim}, "a head norm of another size");
+const float* norm_weight(ConstTensorView weight, int64_t lanes) {
+  require(weight.empty() || weight.shape == Shape{lanes}, "a head norm of another size");
   return weight.empty() ? nullptr : weight.as<float>();
 }
 
@@ -153,6 +154,13 @@ void CudaOps::add_residual(ConstTensorView delta, TensorView residual) {
             residual.shape.elements());
 }
 
+void CudaOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
+  require(sum.shape == x.shape && gate.shape == Shape{x.shape[0], 1} && x.dtype == DType::fp32 &&
+              gate.dtype == DType::fp32 && sum.dtype == DType::fp32,
+          "add_gated: shapes and types agree");
+  cuda::add_gated(stream_, x.as<float>(), gate.as<float>(), sum.as<float>(), x.shape[0], narrow(x.shape[1]));
+}
+
 void CudaOps::add_bias(TensorView x, ConstTensorView bias) {
   require(bias.shape == Shape{x.shape[1]} && is_activation(x.dtype), "a bias has one value for each column");
   cuda::add_bias(stream_, x.dtype, x.data, bias.as<float>(), x.shape[0], narrow(x.shape[1]));
@@ -178,10 +186,18 @@ void CudaOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
                             narrow(ids.shape.elements()));
 }
 
+void CudaOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  require(qkv.shape == Shape{out.shape[0], heads.qkv_width()} && heads.key_dim <= max_head_dim &&
+              out.shape[1] == heads.query_heads + heads.kv_heads && out.dtype == DType::fp32,
+          "head_squares: shapes and types agree");
+  cuda::head_squares(stream_, qkv.dtype, qkv.data, out.as<float>(), narrow(out.shape[0]),
+                     narrow(heads.query_heads), narrow(heads.kv_heads), narrow(heads.key_dim));
+}
+
 void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                            const KvPages& pages) {
-  const int64_t tokens = batch.tokens(), dim = heads.head_dim;
+  const int64_t tokens = batch.tokens(), dim = heads.key_dim;
   const int64_t rotary_width = cos_sin.shape[1];
   require(dim % 16 == 0 && dim <= max_head_dim && rotary_width % 16 == 0 && rotary_width <= dim,
           "head size of a rotary embedding");
@@ -189,14 +205,18 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
   require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype) &&
-              keeps_kv(pages.layout, qkv.dtype),
+              keeps_kv(pages.layout, qkv.dtype) && dim == heads.value_dim && !pages.layout.shared,
           "the cache has other heads");
   const PagedRows rows(pages);
+  const bool whole = !norms.squares.empty();
   cuda::rotary_store(stream_, {qkv.dtype,
                                qkv.data,
                                cos_sin.as<float>(),
-                               norm_weight(norms.query, dim),
-                               norm_weight(norms.key, dim),
+                               norm_weight(norms.query, whole ? heads.query_width() : dim),
+                               norm_weight(norms.key, whole ? heads.kv_width() : dim),
+                               whole ? norms.squares.as<float>() : nullptr,
+                               whole ? narrow(norms.squares.shape[1]) : 0,
+                               narrow(norms.query_heads),
                                norms.epsilon,
                                narrow(norms.size > 0 ? norms.size : dim),
                                batch.positions.as<int32_t>(),
@@ -216,10 +236,9 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
 }
 
 void CudaOps::prepare_attention(const AttentionCall& call) {
-  if (!attention_on_tensor_cores(call.queries.dtype, call.heads.head_dim)) return;
+  if (!on_tensor_cores(call.queries.dtype, call.heads)) return;
   const int64_t sequences = call.batch.sequences(), heads = call.heads.query_heads;
-  const int64_t floats =
-      classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.head_dim);
+  const int64_t floats = classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.key_dim);
   if (floats > scratch_.shape().elements()) scratch_ = Tensor(device_, DType::fp32, {floats});
   if (decode_counters(sequences, heads) > decode_counters_.shape().elements())
     decode_counters_ = zeroed(device_, DType::int32, {decode_counters(sequences, heads)});
@@ -239,7 +258,7 @@ void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
   require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
-              is_activation(call.queries.dtype) && heads.head_dim <= max_head_dim,
+              is_activation(call.queries.dtype) && std::max(heads.key_dim, heads.value_dim) <= max_head_dim,
           "shapes of an attention");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{.dtype = call.queries.dtype,
@@ -256,16 +275,17 @@ void CudaOps::attend(const AttentionCall& call) {
                                      .tokens = narrow(batch.tokens()),
                                      .query_heads = narrow(heads.query_heads),
                                      .kv_heads = narrow(heads.kv_heads),
-                                     .head_dim = narrow(heads.head_dim),
+                                     .head_dim = narrow(heads.key_dim),
                                      .block_size = narrow(rows.layout.block_size),
                                      .scale = call.scale * call.pages.key_scale,
                                      .owner = narrow(call.context.owner),
                                      .owners = narrow(call.context.owners),
                                      .classes = narrow(classes_of(call.context)),
                                      .codes = rows.layout.dtype == DType::fp8,
-                                     .value_scale = call.pages.value_scale};
-  if (!attention_on_tensor_cores(arguments.dtype, heads.head_dim))
-    return attention_untuned(stream_, arguments);
+                                     .value_scale = call.pages.value_scale,
+                                     .value_dim = narrow(heads.value_dim),
+                                     .value_lanes = narrow(rows.layout.value_lanes())};
+  if (!on_tensor_cores(arguments.dtype, heads)) return attention_untuned(stream_, arguments);
   attention_decode(stream_, arguments, decode_workspace(arguments));
   if (arguments.tokens > arguments.sequences) attention_prefill(stream_, arguments);
 }

@@ -37,10 +37,10 @@ class CudaOps : public Ops {
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
 
   bool keeps_kv(const KvLayout& layout, DType activations) const override {
-    return layout.dtype == activations || layout.dtype == DType::fp8;
+    return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
   }
-  std::string attention_path(DType dtype, int64_t head_dim) const override {
-    return attention_on_tensor_cores(dtype, head_dim) ? "tensor cores" : "plain cores";
+  std::string attention_path(DType dtype, const HeadLayout& heads) const override {
+    return on_tensor_cores(dtype, heads) ? "tensor cores" : "plain cores";
   }
 
   std::string warning() const override;
@@ -50,6 +50,9 @@ class CudaOps : public Ops {
 
  private:
   void attend(const AttentionCall& call) override;
+  static bool on_tensor_cores(DType dtype, const HeadLayout& heads) {
+    return heads.key_dim == heads.value_dim && attention_on_tensor_cores(dtype, heads.key_dim);
+  }
 
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          bool gated);

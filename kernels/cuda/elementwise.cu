@@ -71,6 +71,18 @@ __global__ void __launch_bounds__(flat_threads)
   store_chunk<aligned>(x + row * width, at, width, sum);
 }
 
+template <bool aligned>
+__global__ void __launch_bounds__(flat_threads)
+    add_gated_chunk(const float* x, const float* gate, float* sum, int64_t rows, int width) {
+  const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
+  if (row >= rows) return;
+  Chunk total = load_chunk<aligned>(sum + row * width, at, width);
+  const Chunk added = load_chunk<aligned>(x + row * width, at, width);
+  const float factor = 1.0f / (1.0f + expf(-gate[row]));
+  for (int i = 0; i < chunk_size; ++i) total.values[i] += factor * added.values[i];
+  store_chunk<aligned>(sum + row * width, at, width, total);
+}
+
 template <typename From, typename To, bool aligned>
 __global__ void __launch_bounds__(flat_threads) convert_chunk(const From* x, To* out, int64_t count) {
   const int64_t at = flat_index() * chunk_size;
@@ -155,6 +167,13 @@ void add_bias(Stream stream, DType dtype, void* x, const float* bias, int64_t ro
       launch(add_bias_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<T*>(x), bias,
              rows, width);
     });
+  });
+}
+
+void add_gated(Stream stream, const float* x, const float* gate, float* sum, int64_t rows, int width) {
+  const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
+  with_alignment(vectors_fit(width, x, sum), [&](auto aligned) {
+    launch(add_gated_chunk<aligned.value>, flat.grid, flat.threads, 0, stream, x, gate, sum, rows, width);
   });
 }
 

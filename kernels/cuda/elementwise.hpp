@@ -29,6 +29,8 @@ void silu_mul(device::Stream stream, DType dtype, const void* gate_up, void* out
 void add(device::Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out,
          int64_t count);
 void add_bias(device::Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width);
+// sum[row] += sigmoid(gate[row]) * x[row]
+void add_gated(device::Stream stream, const float* x, const float* gate, float* sum, int64_t rows, int width);
 // out = x, rounded to dtype.
 void round_to(device::Stream stream, DType dtype, const float* x, void* out, int count);
 // out = x in fp32.

@@ -40,14 +40,37 @@ __device__ void for_pairs(int pairs, F f) {
     if (const int i = 64 * step + 2 * lane_index(); i < pairs) f(step, i);
 }
 
+template <typename T, int steps>
+__device__ Head<steps> load_head(const T* from, int half) {
+  Head<steps> head;
+  for_pairs<steps>(half, [&](int step, int i) {
+    load_two(from + i, head.low[step]);
+    load_two(from + half + i, head.high[step]);
+  });
+  return head;
+}
+
 template <int steps>
-__device__ void normalise(Head<steps>& head, int half, const float* weight, const RotaryArguments& a) {
+__device__ float sum_of_squares(const Head<steps>& head, int half) {
   float squares = 0;
   for_pairs<steps>(half, [&](int step, int) {
     for (int j = 0; j < 2; ++j)
       squares += head.low[step][j] * head.low[step][j] + head.high[step][j] * head.high[step][j];
   });
-  const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.norm_size) + a.epsilon);
+  return warp_sum(squares);
+}
+
+// Of all query heads of the model, or of all its key heads.
+__device__ float mean_of_all(const RotaryArguments& a, int64_t token, bool is_query) {
+  const int begin = is_query ? 0 : a.model_query_heads, end = is_query ? a.model_query_heads : a.model_heads;
+  float sum = 0;
+  for (int head = begin; head < end; ++head) sum += a.squares[token * a.model_heads + head];
+  return sum / static_cast<float>((end - begin) * a.norm_size);
+}
+
+template <int steps>
+__device__ void normalise(Head<steps>& head, int half, const float* weight, float mean, float epsilon) {
+  const float scale = 1.0f / sqrtf(mean + epsilon);
   for_pairs<steps>(half, [&](int step, int i) {
     for (int j = 0; j < 2; ++j) {
       head.low[step][j] *= scale * weight[i + j];
@@ -87,14 +110,14 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
   if (token >= a.tokens) return;
   const bool is_query = head_index < a.query_heads, is_value = head_index >= a.query_heads + a.kv_heads;
 
-  Head<steps> head;
-  const T* const from = static_cast<const T*>(a.qkv) + item * a.head_dim;
-  for_pairs<steps>(half, [&](int step, int i) {
-    load_two(from + i, head.low[step]);
-    load_two(from + half + i, head.high[step]);
-  });
+  Head<steps> head = load_head<T, steps>(static_cast<const T*>(a.qkv) + item * a.head_dim, half);
   if (!is_value) {
-    if (const float* norm = is_query ? a.query_norm : a.key_norm) normalise(head, half, norm, a);
+    if (const float* norm = is_query ? a.query_norm : a.key_norm) {
+      if (a.squares) norm += (is_query ? head_index : head_index - a.query_heads) * a.head_dim;
+      const float mean = a.squares ? mean_of_all(a, token, is_query)
+                                   : sum_of_squares(head, half) / static_cast<float>(a.norm_size);
+      normalise(head, half, norm, mean, a.epsilon);
+    }
     rotate(head, a.rotary_width / 2, a.cos_sin + static_cast<int64_t>(a.positions[token]) * a.rotary_width);
   }
   const int64_t slot = a.slots[token];
@@ -113,12 +136,37 @@ __global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) 
   });
 }
 
+template <typename T, int steps>
+__global__ void __launch_bounds__(threads)
+    head_squares_of(const T* qkv, float* out, int tokens, int query_heads, int kv_heads, int head_dim) {
+  const int normed = query_heads + kv_heads;
+  const int64_t item = static_cast<int64_t>(block_index().x) * (block_threads() / 32) + warp_index();
+  const int64_t token = item / normed;
+  if (token >= tokens) return;
+  const int64_t head = token * (normed + kv_heads) + item % normed;
+  const float sum = sum_of_squares(load_head<T, steps>(qkv + head * head_dim, head_dim / 2), head_dim / 2);
+  if (lane_index() == 0) out[item] = sum;
+}
+
+int blocks_of(int64_t warps) { return static_cast<int>((warps + threads / 32 - 1) / (threads / 32)); }
+
 }  // namespace
+
+void head_squares(Stream stream, DType dtype, const void* qkv, float* out, int tokens, int query_heads,
+                  int kv_heads, int head_dim) {
+  const int blocks = blocks_of(static_cast<int64_t>(tokens) * (query_heads + kv_heads));
+  with_element_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    launch(head_dim <= 128 * few_steps ? head_squares_of<T, few_steps> : head_squares_of<T, most_steps>,
+           {blocks}, threads, 0, stream, static_cast<const T*>(qkv), out, tokens, query_heads, kv_heads,
+           head_dim);
+  });
+}
 
 void rotary_store(Stream stream, const RotaryArguments& arguments) {
   const int64_t warps =
       static_cast<int64_t>(arguments.tokens) * (arguments.query_heads + 2 * arguments.kv_heads);
-  const int blocks = static_cast<int>((warps + threads / 32 - 1) / (threads / 32));
+  const int blocks = blocks_of(warps);
   with_element_type(arguments.dtype, [&](auto element) {
     using T = decltype(element);
     const bool few = arguments.head_dim <= 128 * few_steps;

@@ -12,18 +12,21 @@ using reference::Floats;
 
 namespace {
 
-void normalise(Floats& head, ConstTensorView weight, const HeadNorms& norms) {
+void multiply(std::span<float> head, float scale, const float* weight) {
+  for (float& value : head) value = value * scale * *weight++;
+}
+
+void normalise(std::span<float> head, ConstTensorView weight, int64_t lanes, float epsilon) {
   if (weight.empty()) return;
   const auto width = static_cast<int64_t>(head.size());
-  const auto size = static_cast<float>(norms.size > 0 ? norms.size : width);
+  const auto size = static_cast<float>(lanes > 0 ? lanes : width);
   const float mean_square = reference::dot(head.data(), head.data(), width) / size;
-  const float scale = 1.0f / std::sqrt(mean_square + norms.epsilon);
-  for (int64_t i = 0; i < width; ++i)
-    head[static_cast<size_t>(i)] = head[static_cast<size_t>(i)] * scale * weight.as<float>()[i];
+  const float scale = 1.0f / std::sqrt(mean_square + epsilon);
+  multiply(head, scale, weight.as<float>());
 }
 
 // Rotates the first pairs (i, i + half): the convention of GPT-NeoX.
-void rotate(Floats& head, const float* cos_sin, size_t pairs) {
+void rotate(std::span<float> head, const float* cos_sin, size_t pairs) {
   const size_t half = head.size() / 2;
   for (size_t i = 0; i < pairs; ++i) {
     const float cosine = cos_sin[i], sine = cos_sin[pairs + i], low = head[i], high = head[half + i];
@@ -61,14 +64,12 @@ class Context {
     Partial part;
     Floats scores;
     for (int64_t p = positions.begin; p < positions.end; ++p)
-      scores.push_back(
-          reference::dot(query.data(), read(rows_.keys, p, key_scale_).data(), rows_.layout.head_dim) *
-          scale);
+      scores.push_back(reference::dot(query.data(), key(p).data(), rows_.layout.key_dim) * scale);
     part.maximum = *std::max_element(scores.begin(), scores.end());
-    part.values.resize(query.size());
+    part.values.resize(static_cast<size_t>(rows_.layout.value_dim));
     for (int64_t p = positions.begin; p < positions.end; ++p) {
       const float weight = std::exp(scores[static_cast<size_t>(p - positions.begin)] - part.maximum);
-      const Floats value = read(rows_.values, p, value_scale_);
+      const Floats value = this->value(p);
       part.weight += weight;
       for (size_t i = 0; i < value.size(); ++i) part.values[i] += weight * value[i];
     }
@@ -76,10 +77,20 @@ class Context {
   }
 
  private:
-  Floats read(ConstTensorView cache, int64_t position, float scale) const {
+  Floats key(int64_t position) const {
+    return scaled(reference::read(rows_.keys, rows_.key(slot(position), kv_head_), rows_.layout.key_dim),
+                  key_scale_);
+  }
+  Floats value(int64_t position) const {
+    return scaled(
+        reference::read(rows_.values, rows_.value(slot(position), kv_head_), rows_.layout.value_dim),
+        value_scale_);
+  }
+  int64_t slot(int64_t position) const {
     const int64_t size = rows_.layout.block_size;
-    const int64_t slot = blocks_[position / size] * size + position % size;
-    Floats head = reference::read(cache, rows_.element(slot, kv_head_), rows_.layout.head_dim);
+    return blocks_[position / size] * size + position % size;
+  }
+  static Floats scaled(Floats head, float scale) {
     for (float& value : head) value *= scale;
     return head;
   }
@@ -128,15 +139,20 @@ Partial attended(const Context& context, int64_t length, const Floats& query, fl
 
 }  // namespace
 
+void ReferenceOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  reference::head_squares(qkv, heads, {0, qkv.shape[0]}, out);
+}
+
 void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                                 ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                                 const KvPages& pages) {
-  const int64_t tokens = batch.tokens(), dim = heads.head_dim, rotary_width = cos_sin.shape[1],
+  const int64_t tokens = batch.tokens(), dim = heads.key_dim, rotary_width = cos_sin.shape[1],
                 all_heads = heads.query_heads + 2 * heads.kv_heads;
   require(
       qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
       "shapes of a rotary embedding");
-  require(pages.layout.holds(heads, qkv.dtype), "the cache has other heads");
+  require(pages.layout.holds(heads, qkv.dtype) && dim == heads.value_dim && !pages.layout.shared,
+          "the cache has other heads");
   const PagedRows rows(pages);
   for (int64_t t = 0; t < tokens; ++t) {
     const float* const angles = cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * rotary_width;
@@ -145,7 +161,12 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
       const bool is_query = h < heads.query_heads,
                  is_key = !is_query && h < heads.query_heads + heads.kv_heads;
       if (is_query || is_key) {
-        normalise(head, is_query ? norms.query : norms.key, norms);
+        if (norms.squares.empty())
+          normalise(head, is_query ? norms.query : norms.key, norms.size, norms.epsilon);
+        else
+          multiply(head, norms.inverse(t, is_query, dim),
+                   (is_query ? norms.query : norms.key).as<float>() +
+                       (is_query ? h : h - heads.query_heads) * dim);
         rotate(head, angles, static_cast<size_t>(rotary_width / 2));
       }
       const int64_t slot = batch.slots.as<int32_t>()[t];
@@ -155,7 +176,7 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
         if (pages.layout.dtype == DType::fp8)
           divide(head, qkv.dtype, is_key ? pages.key_scale : pages.value_scale);
         reference::write(is_key ? rows.keys : rows.values,
-                         rows.element(slot, (h - heads.query_heads) % heads.kv_heads), head);
+                         rows.key(slot, (h - heads.query_heads) % heads.kv_heads), head);
       }
     }
   }
@@ -164,7 +185,7 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
 void ReferenceOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
-  const int64_t dim = heads.head_dim, group = heads.query_heads / heads.kv_heads,
+  const int64_t dim = heads.value_dim, group = heads.query_heads / heads.kv_heads,
                 table_width = batch.block_tables.shape[1], each = heads.query_heads / call.context.owners;
   require(call.consistent(), "shapes of an attention");
   const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>(),
@@ -176,8 +197,8 @@ void ReferenceOps::attend(const AttentionCall& call) {
         const int64_t row = (h / each * batch.tokens() + t) * each + h % each,
                       length = past[s] + (t - starts[s]) + 1;
         if (length <= 0) continue;
-        Partial sum = attended(context, length, reference::read(call.queries, row * dim, dim), call.scale,
-                               call.context);
+        const Floats query = reference::read(call.queries, row * heads.key_dim, heads.key_dim);
+        Partial sum = attended(context, length, query, call.scale, call.context);
         if (call.context.owners == 1) {
           reference::write(call.out, row * dim, divided(sum));
         } else {
@@ -203,6 +224,40 @@ void ReferenceOps::merge_partials(ConstTensorView partials, TensorView out) {
       parts.push_back({maximum, weight, std::move(values)});
     }
     reference::write(out, row * dim, divided(merged(std::move(parts))));
+  }
+}
+
+void ReferenceOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                                const AttentionBatch& batch, const KvPages& pages) {
+  const KvLayout& layout = pages.layout;
+  const int64_t tokens = batch.tokens(), rotary_width = cos_sin.shape[1];
+  require(layout.shared && layout.dtype == rows.dtype && rows.shape == Shape{tokens, layout.key_dim},
+          "shapes of latent rows");
+  const PagedRows cache(pages);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t slot = batch.slots.as<int32_t>()[t];
+    if (slot < 0) continue;
+    Floats row = reference::read(rows, t * layout.key_dim, layout.key_dim);
+    normalise(std::span(row).first(static_cast<size_t>(layout.value_dim)), norm.weight, norm.size,
+              norm.epsilon);
+    rotate(std::span(row).subspan(static_cast<size_t>(layout.value_dim)),
+           cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * rotary_width,
+           static_cast<size_t>(rotary_width / 2));
+    reference::write(cache.keys, cache.key(slot, 0), row);
+  }
+}
+
+void ReferenceOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                                  const AttentionBatch& batch, TensorView queries) {
+  const int64_t lanes = heads.key_dim - heads.value_dim, width = x.shape[1] / heads.query_heads,
+                rotary_width = cos_sin.shape[1];
+  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && width >= lanes,
+          "shapes of latent queries");
+  for (int64_t row = 0; row < batch.tokens() * heads.query_heads; ++row) {
+    Floats head = reference::read(x, (row + 1) * width - lanes, lanes);
+    const int32_t position = batch.positions.as<int32_t>()[row / heads.query_heads];
+    rotate(head, cos_sin.as<float>() + position * rotary_width, static_cast<size_t>(rotary_width / 2));
+    reference::write(queries, (row + 1) * heads.key_dim - lanes, head);
   }
 }
 

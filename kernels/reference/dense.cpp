@@ -112,6 +112,21 @@ void ReferenceOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorVi
   reference::write(out, 0, results);
 }
 
+void ReferenceOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) {
+  const Weight& shape = *weights[0];
+  const auto heads = static_cast<int64_t>(weights.size()), of_x = x.shape[1] / heads,
+             of_out = out.shape[1] / heads;
+  require(suits_heads(x, weights, out), "shapes of a product by heads");
+  for (int64_t row = 0; row < x.shape[0] * heads; ++row) {
+    const Floats input = reference::read(x, row * of_x, shape.columns);
+    Floats results;
+    for (int64_t column = 0; column < shape.rows; ++column)
+      results.push_back(reference::dot(
+          input.data(), row_of(*weights[static_cast<size_t>(row % heads)], column).data(), shape.columns));
+    reference::write(out, row * of_out, results);
+  }
+}
+
 void ReferenceOps::row_abs_maxima(ConstTensorView x, TensorView out) {
   const int64_t width = x.shape[1];
   for (int64_t t = 0; t < x.shape[0]; ++t)

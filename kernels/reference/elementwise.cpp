@@ -66,6 +66,10 @@ void ReferenceOps::add_bias(TensorView x, ConstTensorView bias) {
   }
 }
 
+void ReferenceOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
+  reference::add_gated(x, gate, {0, x.shape[0]}, sum);
+}
+
 void ReferenceOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
   const size_t bytes = static_cast<size_t>(x.shape.row_elements()) * size_of(x.dtype);
   require(out.dtype == x.dtype && out.shape[0] == rows.shape[0] &&

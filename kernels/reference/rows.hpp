@@ -22,4 +22,8 @@ float activated(GateActivation activation, float gate);
 // Adds neighbours, then pairs of neighbours, ...: the order of all sums over slices and ranks.
 float tree_sum(std::span<float> parts);
 
+// Ops::add_gated and Ops::head_squares of some tokens, also on the CPU backend.
+void add_gated(ConstTensorView x, ConstTensorView gate, IndexRange tokens, TensorView sum);
+void head_squares(ConstTensorView qkv, const HeadLayout& heads, IndexRange tokens, TensorView out);
+
 }  // namespace maniple::reference

@@ -88,15 +88,16 @@ std::string check_model(World& world, const JobOptions& options, const JobPlan& 
   };
   for (const std::string& warning : model.warnings) warn(warning);
   collective_phase(world, [&] {
-    if (model.files && model.files->has("tokenizer.json")) read_tokenizer(*model.files);
+    if (model.files && has_tokenizer(*model.files)) read_tokenizer(*model.files);
   });
   if (options.engine.random_weights) return text;
   const WeightIndex index = share_index(world, model);
   collective_phase(world, [&] {
-    check_names(*make_stored_model(model.config, {}, index), index, *model.scheme);
-    if (plan.kv_dtype == DType::fp8) kv_scales_of(index, *model.scheme, {0, model.config.num_layers});
+    if (world.rank() == 0) check_names(*make_stored_model(model.config, {}, index), index, *model.scheme);
+    if (plan.kv_dtype == DType::fp8) kv_scales_of(index, *model.scheme, {0, model.config.num_layers()});
   });
   warn(index.warning);
+  if (!index.left_out.empty()) text += fmt::format("not read: {}\n", index.left_out);
   warn(model.scheme->warning(index));
   return text;
 }

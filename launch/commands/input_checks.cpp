@@ -51,7 +51,7 @@ CheckedInput check_input(const GenerateOptions& options, const ModelFiles& files
   if (options.chat && input && !input->has_text())
     checked.note += fmt::format("maniple: note: --chat changes nothing: {} holds JSON lines, not prompts\n",
                                 input->name());
-  if (summary.first_text.empty() || files.has("tokenizer.json")) return checked;
+  if (summary.first_text.empty() || has_tokenizer(files)) return checked;
   throw Error(
       ExitCode::input,
       fmt::format(

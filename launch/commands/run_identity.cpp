@@ -18,7 +18,7 @@ uint64_t bytes_to_hash(const InputFile& file) {
 bool belongs_to_model(const ModelFiles& files, const std::string& name) {
   constexpr std::array endings = {".safetensors", ".json", ".jinja"};
   const std::filesystem::path path = files.path(name);
-  return std::ranges::find(endings, path.extension()) != endings.end() &&
+  return (name == "tiktoken.model" || std::ranges::find(endings, path.extension()) != endings.end()) &&
          (files.packed() || std::filesystem::is_regular_file(path));
 }
 

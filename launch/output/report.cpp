@@ -106,6 +106,8 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
                            : fmt::format("maniple: {} of decode steps of up to {}, captured in {:.1f} s\n",
                                          counted(info.num_graphs, "graph"),
                                          counted(options.max_num_seqs, "sequence"), info.capture_seconds);
+  const std::string left_out =
+      info.left_out.empty() ? "" : fmt::format("maniple: not read: {}\n", info.left_out);
   const std::string reason = plan.repro_reason.empty() ? "" : fmt::format(" ({})", plan.repro_reason);
   const std::string stages = plan.stages.size() > 1 ? fmt::format(" ({})", stages_text(plan)) : "";
   return fmt::format(
@@ -113,6 +115,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       ": {} ({}), {}weights loaded in {:.1f} s\n"
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
       "maniple: weights: {}, {} a rank; kv cache: {}\n"
+      "{}{}"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, options.random_weights ? "random " : "", info.load_seconds,
@@ -121,8 +124,10 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       info.attention.empty() ? "" : fmt::format(", attention on {}", info.attention),
       info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
       info.quantisation.empty() ? name_of(plan.dtype) : info.quantisation, bytes_text(info.weight_bytes),
-      cache_text(plan.kv_dtype, info.kv_scales), counted(info.num_blocks, "block"), plan.block_tokens,
-      counted(plan.max_model_len, "token"), std::string(name_of(plan.repro)) + reason, seed.value,
+      cache_text(plan.kv_dtype, info.kv_scales), left_out,
+      info.experts.empty() ? "" : fmt::format("maniple: experts: {}\n", info.experts),
+      counted(info.num_blocks, "block"), plan.block_tokens, counted(plan.max_model_len, "token"),
+      std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }
 

@@ -34,9 +34,10 @@ ModelCost dense_cost(Model& model, DType type, DType cache) {
   if (model.num_layers() == 0) return cost;
   const HeadLayout heads = model.heads();
   const auto layers = static_cast<uint64_t>(model.num_layers());
-  cost.kv_bytes = 2 * layers * static_cast<uint64_t>(heads.kv_width()) * size_of(cache);
+  cost.kv_bytes = layers * KvLayout::of(heads, 1, cache).block_bytes();
   cost.attention_flops =
-      4 * layers * static_cast<uint64_t>(heads.query_width());  // q k^T and the sum of values
+      2 * layers *
+      static_cast<uint64_t>(heads.query_width() + heads.out_width());  // q k^T and the sum of values
   return cost;
 }
 

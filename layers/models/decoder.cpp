@@ -9,10 +9,10 @@ namespace {
 
 std::string name_of_layer(int64_t index) { return "model.layers." + std::to_string(index); }
 
-std::variant<GatedMlp, SparseMoe> feed_forward_of(int64_t layer, const ModelConfig& config,
-                                                  const RankPlan& plan) {
-  if (config.experts.in_layer(layer)) return SparseMoe(name_of_layer(layer), config, plan);
-  return GatedMlp(name_of_layer(layer) + ".mlp", config, plan.tensor());
+std::variant<Attention, LatentAttention> attention_of(const std::string& source, const LayerConfig& layer,
+                                                      const ModelConfig& config, TensorRank tensor) {
+  if (layer.attention == AttentionKind::latent) return LatentAttention(source, config, tensor);
+  return Attention(source, layer, config, tensor);
 }
 
 }  // namespace
@@ -20,14 +20,16 @@ std::variant<GatedMlp, SparseMoe> feed_forward_of(int64_t layer, const ModelConf
 Decoder::Layer::Layer(int64_t index, const ModelConfig& config, const RankPlan& plan)
     : input_norm(name_of_layer(index) + ".input_layernorm", config.hidden_size,
                  static_cast<float>(config.rms_norm_eps)),
-      attention(name_of_layer(index) + ".self_attn", config, plan.tensor()),
+      attention(attention_of(name_of_layer(index) + ".self_attn", config.layers[static_cast<size_t>(index)],
+                             config, plan.tensor())),
       post_attention_norm(name_of_layer(index) + ".post_attention_layernorm", config.hidden_size,
                           static_cast<float>(config.rms_norm_eps)),
-      feed_forward(feed_forward_of(index, config, plan)) {}
+      feed_forward(name_of_layer(index), config.layers[static_cast<size_t>(index)], config, plan),
+      rotary(config.layers[static_cast<size_t>(index)].rotary) {}
 
 Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
     : config_(config),
-      own_(plan.layers.value_or(IndexRange{0, config.num_layers})),
+      own_(plan.layers.value_or(IndexRange{0, config.num_layers()})),
       vocabulary_(vocabulary_shard(config.vocab_size, plan.tensor().size, plan.tensor().rank)) {
   const std::string table = "model.embed_tokens";
   if (plan.is_first_stage()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
@@ -46,9 +48,9 @@ Parameters Decoder::parameters() {
   if (embedding_) embedding_->append_parameters(parameters);
   for (Layer& layer : layers_) {
     layer.input_norm.append_parameters(parameters);
-    layer.attention.append_parameters(parameters);
+    std::visit([&](auto& attention) { attention.append_parameters(parameters); }, layer.attention);
     layer.post_attention_norm.append_parameters(parameters);
-    std::visit([&](auto& block) { block.append_parameters(parameters); }, layer.feed_forward);
+    layer.feed_forward.append_parameters(parameters);
   }
   if (final_norm_) final_norm_->append_parameters(parameters);
   if (lm_head_) lm_head_->append_parameters(parameters);
@@ -61,19 +63,24 @@ bool Decoder::ignores(std::string_view source) const {
 }
 
 void Decoder::prepare(Ops& ops, int64_t max_model_len) {
-  const int64_t lanes = heads().head_dim;
-  const std::vector<float> table = rotary_table(config_.rotary, config_.head_dim, lanes, max_model_len);
-  cos_sin_ = Tensor(ops.device(), DType::fp32, {max_model_len, lanes});
-  ops.device().upload(cos_sin_.view().data, reinterpret_cast<const std::byte*>(table.data()),
-                      cos_sin_.view().bytes());
-  for (Layer& layer : layers_)
-    if (auto* sparse = std::get_if<SparseMoe>(&layer.feed_forward)) sparse->prepare(ops.device());
+  cos_sin_.clear();
+  for (const RotaryConfig& rotary : config_.rotaries) {
+    const int64_t width = rotary.width_of(config_.head_dim), padded = (width + 15) / 16 * 16;
+    const std::vector<float> table = rotary_table(rotary, width, padded, max_model_len);
+    cos_sin_.emplace_back(ops.device(), DType::fp32, Shape{max_model_len, padded});
+    ops.device().upload(cos_sin_.back().view().data, reinterpret_cast<const std::byte*>(table.data()),
+                        cos_sin_.back().view().bytes());
+  }
+  for (Layer& layer : layers_) {
+    if (auto* attention = std::get_if<Attention>(&layer.attention)) attention->prepare(ops.device());
+    layer.feed_forward.prepare(ops.device());
+  }
 }
 
 std::vector<ConstTensorView> Decoder::expert_counts() const {
   std::vector<ConstTensorView> counts;
   for (const Layer& layer : layers_)
-    if (const auto* sparse = std::get_if<SparseMoe>(&layer.feed_forward)) counts.push_back(sparse->counts());
+    if (const SparseMoe* experts = layer.feed_forward.experts()) counts.push_back(experts->counts());
   return counts;
 }
 
@@ -101,10 +108,13 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   context.groups.poll();
   const Workspace::Scope scope(context.workspace);
   const Layer& layer = layers_[index];
-  const TensorView attended = layer.attention.forward(hidden, cos_sin_, batch.attention, pages, context);
+  const TensorView attended = std::visit(
+      [&](const auto& attention) {
+        return attention.forward(hidden, cos_sin_[layer.rotary].view(), batch.attention, pages, context);
+      },
+      layer.attention);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);
-  const TensorView fed_forward =
-      std::visit([&](const auto& block) { return block.forward(hidden, context); }, layer.feed_forward);
+  const TensorView fed_forward = layer.feed_forward.forward(hidden, context);
   if (index + 1 < layers_.size())
     layers_[index + 1].input_norm.forward_adding(fed_forward, residual, hidden, context);
   else if (final_norm_)

@@ -1,16 +1,17 @@
 // The decoder of the Llama/Qwen family, by its config: pre-norm -> qkv (bias?) -> (q/k norm?) -> rotary ->
-// attention -> o -> pre-norm -> gated MLP, or experts in its place.
+// attention -> o -> pre-norm -> gated MLP, or experts in its place; or latent attention. Each layer is what its LayerConfig says.
 #pragma once
 
 #include <layers/attention.hpp>
-#include <layers/gated_mlp.hpp>
+#include <layers/feed_forward.hpp>
+#include <layers/latent_attention.hpp>
 #include <layers/models/model.hpp>
-#include <layers/sparse_moe.hpp>
 #include <layers/vocab_embedding.hpp>
 
 #include <deque>
 #include <optional>
 #include <variant>
+#include <vector>
 
 namespace maniple {
 
@@ -21,7 +22,9 @@ class Decoder final : public Model {
   Parameters parameters() override;
   bool ignores(std::string_view source) const override;
   int64_t num_layers() const override { return own_.size(); }
-  HeadLayout heads() const override { return layers_.front().attention.heads(); }
+  HeadLayout heads() const override {
+    return std::visit([](const auto& attention) { return attention.heads(); }, layers_.front().attention);
+  }
   VocabularyShard vocabulary() const override { return vocabulary_; }
   const Parameter* embedding() const override { return embedding_ ? &embedding_->table() : nullptr; }
   const Parameter* head() const override { return lm_head_ ? &lm_head_->weight() : nullptr; }
@@ -37,9 +40,10 @@ class Decoder final : public Model {
   struct Layer {
     Layer(int64_t index, const ModelConfig& config, const RankPlan& plan);
     RmsNorm input_norm;
-    Attention attention;
+    std::variant<Attention, LatentAttention> attention;
     RmsNorm post_attention_norm;
-    std::variant<GatedMlp, SparseMoe> feed_forward;
+    FeedForward feed_forward;
+    size_t rotary;
   };
 
   void forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
@@ -52,7 +56,7 @@ class Decoder final : public Model {
   std::deque<Layer> layers_;                         // a deque: parameters keep their addresses
   std::optional<RmsNorm> final_norm_;                // only if the rank samples, like lm_head_
   std::optional<LmHead> lm_head_;
-  Tensor cos_sin_;  // fp32 [max_model_len, padded head_dim]
+  std::vector<Tensor> cos_sin_;  // of each of config.rotaries: fp32 [max_model_len, padded width]
 };
 
 }  // namespace maniple

@@ -45,6 +45,12 @@ InputFile::InputFile(std::filesystem::path path, std::filesystem::path shown, ui
   size_ = size;
 }
 
+// Advice: a system that does not take it is no error.
+void InputFile::forget(uint64_t offset, uint64_t bytes) const {
+  ::posix_fadvise(descriptor_.get(), static_cast<off_t>(begin_ + offset), static_cast<off_t>(bytes),
+                  POSIX_FADV_DONTNEED);
+}
+
 void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   constexpr size_t max_per_call = size_t{1} << 30;  // Linux reads at most 2 GiB at once
   while (!out.empty()) {

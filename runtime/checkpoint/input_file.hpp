@@ -25,6 +25,8 @@ class InputFile {
   const std::filesystem::path& path() const { return path_; }
   uint64_t size() const { return size_; }  // bytes, when it was opened
   void read(uint64_t offset, std::span<std::byte> out) const;
+  // The system need not keep these bytes in memory.
+  void forget(uint64_t offset, uint64_t bytes) const;
 
  private:
   std::filesystem::path path_;

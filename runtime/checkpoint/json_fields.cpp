@@ -12,59 +12,59 @@ using nlohmann::json;
 
 namespace {
 
-// Refuses input while it is parsed, before it is stored. The parser itself needs no stack for nesting.
-class NestingGuard {
+// Refuses input before anything of it is stored: a pass of its own, since the library's parser with a callback looks at all
+// members of an object whenever one of them ends. The parser itself needs no stack for nesting.
+class Guard {
  public:
-  NestingGuard(std::string_view where, size_t max_keys) : where_(where), max_keys_(max_keys) {}
+  Guard(std::string_view text, std::string_view where, size_t max_keys)
+      : text_(text), where_(where), max_keys_(max_keys) {}
 
-  template <typename Json>
-  void operator()(typename Json::parse_event_t event, const Json& parsed) {
-    using Event = typename Json::parse_event_t;
-    switch (event) {
-      case Event::object_start:
-      case Event::array_start:
-        open();
-        break;
-      case Event::object_end:
-      case Event::array_end:
-        keys_.pop_back();
-        break;
-      case Event::key:
-        if (!keys_.back().insert(parsed.template get_ref<const std::string&>()).second)
-          fail(ExitCode::input, "{}: the key {} is given twice", where_, shown(json(parsed)));
-        if (keys_.back().size() > max_keys_)
-          fail(ExitCode::input, "{}: an object has more than {} fields", where_, max_keys_);
-        break;
-      case Event::value:
-        break;
-    }
+  bool start_object(size_t) { return open(); }
+  bool start_array(size_t) { return open(); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    if (!keys_.back().insert(name).second)
+      fail(ExitCode::input, "{}: the key {} is given twice", where_, shown(json(name)));
+    if (keys_.back().size() > max_keys_)
+      fail(ExitCode::input, "{}: an object has more than {} fields", where_, max_keys_);
+    return true;
   }
+  bool parse_error(size_t, const std::string&, const json::exception& error) {
+    fail(ExitCode::input, "{}: not valid JSON: {}", where_, json_flaw(text_, error));
+  }
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(int64_t) { return true; }
+  bool number_unsigned(uint64_t) { return true; }
+  bool number_float(double, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(json::binary_t&) { return true; }
 
  private:
   static constexpr size_t max_depth = 64;
 
-  void open() {
+  bool open() {
     if (keys_.size() == max_depth)
       fail(ExitCode::input, "{}: nested deeper than {} levels", where_, max_depth);
     keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
   }
 
-  std::string_view where_;
+  std::string_view text_, where_;
   size_t max_keys_;                          // of one object
   std::vector<std::set<std::string>> keys_;  // of each open object or array
 };
 
 template <typename Json>
 Json parse_guarded(std::string_view text, std::string_view where, size_t max_keys) {
-  NestingGuard guard(where, max_keys);
-  try {
-    return Json::parse(text, [&guard](int, typename Json::parse_event_t event, Json& parsed) {
-      guard(event, parsed);
-      return true;
-    });
-  } catch (const json::exception& error) {
-    fail(ExitCode::input, "{}: not valid JSON: {}", where, json_flaw(text, error));
-  }
+  Guard guard(text, where, max_keys);
+  Json::sax_parse(text, &guard);
+  return Json::parse(text);
 }
 
 bool is_token_id(const json& value) {

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace maniple {
 
@@ -100,23 +101,51 @@ std::vector<std::string> names_ending_in(const ModelFiles& files, std::string_vi
   fail(ExitCode::input, "{} has no *.safetensors file; is the download complete?", files.where());
 }
 
-json to_json(const std::vector<Extent>& extents) {
-  json list = json::array();
-  for (const Extent& e : extents)
-    list.push_back({e.rows.begin, e.rows.end, e.columns.begin, e.columns.end, e.row_bytes, e.file, e.offset,
-                    e.hash ? json{e.hash->value, e.hash->kind} : json()});
-  return list;
-}
-
-std::vector<Extent> extents_from(const json& list) {
-  std::vector<Extent> extents;
-  for (const json& e : list) {
-    std::optional<Checksum> hash;
-    if (!e[7].is_null()) hash = {e[7][0], e[7][1]};
-    extents.push_back({{e[0], e[1]}, {e[2], e[3]}, e[4], e[5], e[6], hash});
+// Numbers as they lie in memory: all ranks run one program.
+class Writer {
+ public:
+  template <typename T>
+  void value(const T& value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  return extents;
-}
+  template <typename Items>
+  void run(const Items& items) {
+    value(items.size());
+    bytes_.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof *items.data());
+  }
+  std::string finish() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  T value() {
+    T value;
+    copy(&value, sizeof value);
+    return value;
+  }
+  template <typename Items>
+  Items run() {
+    Items items;
+    items.resize(value<size_t>());
+    copy(items.data(), items.size() * sizeof *items.data());
+    return items;
+  }
+
+ private:
+  void copy(void* to, size_t size) {
+    require(size <= bytes_.size(), "an index that arrived whole");
+    if (size > 0) std::memcpy(to, bytes_.data(), size);
+    bytes_.remove_prefix(size);
+  }
+
+  std::string_view bytes_;
+};
 
 WeightIndex read_all(const ModelFiles& files) {
   std::vector<std::string> names{std::string(single_name)};
@@ -167,37 +196,41 @@ WeightIndex read_index(const ModelFiles& files) {
 }
 
 std::string to_bytes(const WeightIndex& index) {
-  json files = json::array(), tensors = json::array();
-  for (const auto& [path, print] : index.files)
-    files.push_back({json::binary({path.native().begin(), path.native().end()}), print.size, print.header,
-                     print.samples});
-  for (const auto& [name, tensor] : index.tensors)
-    tensors.push_back(
-        {name, tensor.info.stored_type, tensor.info.shape, tensor.info.byte_size, to_json(tensor.extents),
-         json::binary({reinterpret_cast<const uint8_t*>(tensor.value.data()),
-                       reinterpret_cast<const uint8_t*>(tensor.value.data() + tensor.value.size())})});
-  std::string bytes;
-  json::to_cbor(json{files, tensors}, bytes);
-  return bytes;
+  Writer out;
+  out.value(index.files.size());
+  for (const auto& [path, print] : index.files) {
+    out.run(path.native());
+    out.value(print);
+  }
+  out.value(index.tensors.size());
+  for (const auto& [name, tensor] : index.tensors) {
+    out.run(name);
+    out.run(tensor.info.stored_type);
+    out.run(tensor.info.shape);
+    out.value(tensor.info.byte_size);
+    out.run(tensor.extents);
+    out.run(tensor.value);
+  }
+  return out.finish();
 }
 
 WeightIndex index_from(std::string_view bytes) {
-  const json parsed = json::from_cbor(bytes);
+  Reader in(bytes);
   WeightIndex index;
-  for (const json& file : parsed[0])
-    index.files.push_back(
-        {std::string(file[0].get_binary().begin(), file[0].get_binary().end()), {file[1], file[2], file[3]}});
-  for (const json& fields : parsed[1]) {
-    IndexedTensor tensor;
-    fields[1].get_to(tensor.info.stored_type);
-    fields[2].get_to(tensor.info.shape);
-    fields[3].get_to(tensor.info.byte_size);
-    tensor.extents = extents_from(fields[4]);
-    const std::vector<uint8_t>& value = fields[5].get_binary();
-    tensor.value.resize(value.size());
-    std::ranges::transform(value, tensor.value.begin(), [](uint8_t byte) { return std::byte{byte}; });
+  for (auto left = in.value<size_t>(); left > 0; --left) {
+    auto path = in.run<std::string>();
+    index.files.push_back({std::move(path), in.value<FileFingerprint>()});
+  }
+  for (auto left = in.value<size_t>(); left > 0; --left) {
+    auto name = in.run<std::string>();
+    IndexedTensor& tensor =
+        index.tensors.emplace_hint(index.tensors.end(), std::move(name), IndexedTensor{})->second;
+    tensor.info.stored_type = in.run<std::string>();
+    tensor.info.shape = in.run<std::vector<int64_t>>();
+    tensor.info.byte_size = in.value<uint64_t>();
+    tensor.extents = in.run<std::vector<Extent>>();
+    tensor.value = in.run<std::vector<std::byte>>();
     tensor.info.dtype = dtype_of(tensor.info.stored_type);
-    index.tensors.emplace_hint(index.tensors.end(), fields[0].get<std::string>(), std::move(tensor));
   }
   return index;
 }

@@ -46,7 +46,9 @@ struct IndexedTensor {
 struct WeightIndex {
   std::vector<IndexedFile> files;
   std::map<std::string, IndexedTensor, std::less<>> tensors;
-  std::string warning = {};  // where the files contradict each other; known to the rank that read it
+  // Known to the rank that read it:
+  std::string warning = {};   // where the files contradict each other
+  std::string left_out = {};  // tensors of other parts than the language model (language_model.hpp)
 };
 
 // model.safetensors, else the files that model.safetensors.index.json names, else every *.safetensors. Checks

@@ -28,6 +28,7 @@ class DryOps final : public Ops {
   void gate_mul(GateActivation, ConstTensorView, TensorView) override {}
   void add(ConstTensorView, ConstTensorView, TensorView) override {}
   void add_bias(TensorView, ConstTensorView) override {}
+  void add_gated(ConstTensorView, ConstTensorView, TensorView) override {}
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
   int64_t route(ConstTensorView, const Router&, Routing& routing) override { return routing.tokens.shape[0]; }
   void grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
@@ -38,9 +39,15 @@ class DryOps final : public Ops {
   void widen(ConstTensorView, TensorView) override {}
   void scatter(ConstTensorView, ConstTensorView, TensorView) override {}
   void resolve_last_tokens(ConstTensorView, TensorView) override {}
+  void head_squares(ConstTensorView, const HeadLayout&, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
   void merge_partials(ConstTensorView, TensorView) override {}
+  void matmul_heads(ConstTensorView, std::span<const Weight* const>, TensorView) override {}
+  void latent_store(ConstTensorView, const LatentNorm&, ConstTensorView, const AttentionBatch&,
+                    const KvPages&) override {}
+  void latent_queries(ConstTensorView, const HeadLayout&, ConstTensorView, const AttentionBatch&,
+                      TensorView) override {}
   void candidates(ConstTensorView, IndexRange, ConstTensorView, std::span<CandidateList>) override {}
   void filter_candidates(std::span<const CandidateList>, ConstTensorView, IndexRange, ConstTensorView,
                          std::span<const SamplingRow>, std::span<Cut>) override {}

@@ -32,6 +32,18 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions opt
   for (size_t rank = 0; rank < merges.size(); ++rank) add_merge(merges[rank], static_cast<int32_t>(rank));
 }
 
+Bpe::Bpe(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
+  options_.ignore_merges = true;
+  for (int32_t id = 0; id < vocabulary_.id_end(); ++id) {
+    const std::string_view token = vocabulary_.text(id).value_or("");
+    for (size_t cut = 0; cut < token.size(); cut += character_at(token, cut).size())
+      if (const auto left = vocabulary_.find(token.substr(0, cut)),
+          right = vocabulary_.find(token.substr(cut));
+          left && right)
+        merges_.emplace(pair_key(*left, *right), RankedMerge{id, id});
+  }
+}
+
 void Bpe::add_merge(const Merge& merge, int32_t rank) {
   const auto id_of = [&](std::string_view token) {
     const auto id = vocabulary_.find(token);

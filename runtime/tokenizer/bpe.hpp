@@ -31,6 +31,8 @@ class Bpe {
 
   // Throws Error (input) when a merge names a token that is not there.
   Bpe(Vocabulary vocabulary, const std::vector<Merge>& merges, BpeOptions options);
+  // As tiktoken: any two tokens that make up a third one merge, ranked by its id; a piece that is a token stays whole.
+  explicit Bpe(Vocabulary vocabulary);
 
   // Memory that encode() reuses for the pieces of one text.
   struct Scratch {

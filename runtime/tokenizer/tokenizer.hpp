@@ -1,5 +1,5 @@
 // Text to token ids and back, as Hugging Face's tokenizers library does it for byte-pair encoders: reads
-// tokenizer.json. Refuses unsupported components of the file by name (see README.md).
+// tokenizer.json, or tiktoken.model. Refuses unsupported components of the file by name (see README.md).
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,10 @@ class Tokenizer {
   // With what other files say of special tokens.
   static Tokenizer from_json(std::string_view json, std::string_view where, const TokenSettings& settings);
 
+  // Kimi-K2's: lines of a token in base64 and its rank. The same errors.
+  static Tokenizer from_tiktoken(std::string_view text, std::string_view where,
+                                 const TokenSettings& settings);
+
   explicit Tokenizer(std::shared_ptr<const TokenizerComponents> parts) : parts_(std::move(parts)) {}
 
   // add_special_tokens: apply the file's template (for Llama 3, <|begin_of_text|> comes first). Added tokens
@@ -44,6 +48,7 @@ class Tokenizer {
   DecoderStream open_decoder() const;
 
  private:
+  void encode_part(std::string_view text, bool opens_input, std::vector<int32_t>& ids) const;
   void encode_section(std::string_view text, bool opens_input, std::vector<int32_t>& ids) const;
 
   std::shared_ptr<const TokenizerComponents> parts_;

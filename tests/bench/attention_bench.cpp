@@ -1,11 +1,15 @@
 // Attention with the heads of Qwen3-0.6B in bf16: decode as KV bytes read per second,
 // against the read bandwidth just before, and prefill as arithmetic. Calls walk
 // through 2 GiB of pages, as a forward pass walks through layers, so keys and values
-// come from memory. Alternating rounds, medians. Prints two Markdown tables.
+// come from memory. Alternating rounds, medians. Prints Markdown tables: the last ones
+// of latent attention with the rows of DeepSeek-V3, where `of bound` is the time against
+// the larger of bytes / (0.8 of the read bandwidth) and operations / (0.65 of dot products
+// from registers), and of the expanded form beside it.
 //   attention_bench [--threads n] [--rounds n] [--path avx512]
 
 #include <bench/bandwidth.hpp>
 #include <bench/cpu_path.hpp>
+#include <bench/dot_peak.hpp>
 
 #include <kernels/cpu/cpu_ops.hpp>
 
@@ -20,9 +24,10 @@
 namespace maniple::bench {
 namespace {
 
-constexpr HeadLayout heads{16, 8, 128};
-constexpr int64_t block_size = 256, blocks = 2048;
-constexpr double kv_bytes_per_token = 8 * 128 * 2 * 2;
+constexpr HeadLayout grouped_heads{16, 8, 128};
+constexpr int64_t block_size = 256, page_bytes = int64_t{2} << 30;
+HeadLayout latent_heads(int64_t heads) { return {heads, 1, 576, 512}; }
+HeadLayout expanded_heads(int64_t heads) { return {heads, heads, 192, 128}; }
 
 struct Options {
   int threads = static_cast<int>(std::thread::hardware_concurrency());
@@ -61,33 +66,39 @@ Tensor filled(Device& device, const Shape& shape) {
   return tensor;
 }
 
+// Memory that calls walk through, for any heads.
 struct Pages {
-  explicit Pages(Device& device)
-      : memory(filled(device, {2, blocks, block_size, heads.kv_width()})),
-        layout{heads.kv_heads, heads.head_dim, block_size, DType::bf16} {}
+  explicit Pages(Device& device) : memory(filled(device, {page_bytes / 2})) {}
 
-  KvPages view() {
-    const Shape shape{blocks, static_cast<int64_t>(layout.block_bytes())};
-    return {{memory.view().data, DType::uint8, shape}, layout};
+  static KvLayout layout(const HeadLayout& heads) {
+    return {heads.kv_heads, heads.key_dim,   block_size,
+            DType::bf16,    heads.value_dim, heads.kv_heads == 1 && heads.key_dim != heads.value_dim};
+  }
+  static int64_t blocks(const HeadLayout& heads) {
+    return page_bytes / static_cast<int64_t>(layout(heads).block_bytes());
+  }
+  KvPages view(const HeadLayout& heads) {
+    const Shape shape{blocks(heads), static_cast<int64_t>(layout(heads).block_bytes())};
+    return {{memory.view().data, DType::uint8, shape}, layout(heads)};
   }
 
   Tensor memory;
-  KvLayout layout;
   int64_t next_block = 0;
 };
 
 // `batch` sequences of the same length; the last `queries` tokens of each are attended.
 class Case {
  public:
-  Case(Device& device, int64_t sequences, int64_t length, int64_t queries_each)
-      : batch(sequences),
+  Case(Device& device, const HeadLayout& layout, int64_t sequences, int64_t length, int64_t queries_each)
+      : heads(layout),
+        batch(sequences),
         context(length),
         queries(queries_each),
         table_(static_cast<size_t>(batch * width())),
         positions_(static_cast<size_t>(batch * queries)),
         past_(static_cast<size_t>(batch), static_cast<int32_t>(context - queries)),
         q_(filled(device, {batch * queries, heads.query_width()})),
-        out_(device, DType::bf16, q_.shape()) {
+        out_(device, DType::bf16, {batch * queries, heads.out_width()}) {
     for (int64_t s = 0; s <= batch; ++s) {
       starts_.push_back(static_cast<int32_t>(s * queries));
       seats_.push_back(static_cast<int32_t>(s));
@@ -101,27 +112,30 @@ class Case {
     for (int64_t call = 0; call < calls; ++call) {
       take_blocks(pages);
       const auto start = Clock::now();
-      ops.attention({q_, heads, attention_batch(), pages.view(), out_, 0.088388f});
+      ops.attention({q_, heads, attention_batch(), pages.view(heads), out_, 0.088388f});
       total += seconds_since(start);
     }
     seconds.push_back(total / static_cast<double>(calls));
   }
 
-  double bytes() const { return static_cast<double>(batch * context) * kv_bytes_per_token; }
+  double bytes() const {
+    return static_cast<double>(batch * context * Pages::layout(heads).lanes()) * sizeof(BFloat16);
+  }
   // Two products of two operations for each query, visible position and dimension.
   double operations() const {
-    return static_cast<double>(batch * queries * heads.query_width()) * 4 *
+    return static_cast<double>(batch * queries * (heads.query_width() + heads.out_width())) * 2 *
            (static_cast<double>(context) - 0.5 * static_cast<double>(queries - 1));
   }
 
+  const HeadLayout heads;
   const int64_t batch, context, queries;
-  std::vector<double> seconds, of_bandwidth;
+  std::vector<double> seconds, of_bandwidth, of_bound;
 
  private:
   int64_t width() const { return (context + block_size - 1) / block_size; }
 
   void take_blocks(Pages& pages) {
-    for (int32_t& block : table_) block = static_cast<int32_t>(pages.next_block++ % blocks);
+    for (int32_t& block : table_) block = static_cast<int32_t>(pages.next_block++ % Pages::blocks(heads));
   }
   AttentionBatch attention_batch() const {
     const auto ints = [](const std::vector<int32_t>& v, const Shape& shape) {
@@ -151,8 +165,16 @@ void run(const Options& options) {
   Pages pages(device);
   std::vector<Case> cases;
   for (const int64_t context : {160, 512, 4096, 16384})
-    for (const int64_t batch : {1, 8, 32}) cases.emplace_back(device, batch, context, 1);
-  for (const int64_t prompt : {512, 2048, 4096}) cases.emplace_back(device, 1, prompt, prompt);
+    for (const int64_t batch : {1, 8, 32}) cases.emplace_back(device, grouped_heads, batch, context, 1);
+  for (const int64_t prompt : {512, 2048, 4096}) cases.emplace_back(device, grouped_heads, 1, prompt, prompt);
+  for (const int64_t heads : {4, 8, 16, 128})
+    for (const int64_t context : {512, 4096})
+      for (const int64_t batch : {1, 8}) cases.emplace_back(device, latent_heads(heads), batch, context, 1);
+  for (const int64_t prompt : {512, 2048}) {
+    cases.emplace_back(device, latent_heads(16), 1, prompt, prompt);
+    cases.emplace_back(device, expanded_heads(16), 1, prompt, prompt);
+  }
+  const double peak = product_peak(pool, path);
 
   std::vector<double> bandwidth;
   for (int round = 0; round < options.rounds; ++round)
@@ -160,22 +182,37 @@ void run(const Options& options) {
       bandwidth.push_back(read.measure(pool));
       c.measure(ops, pages);
       c.of_bandwidth.push_back(c.bytes() / c.seconds.back() / bandwidth.back());
+      c.of_bound.push_back(c.seconds.back() /
+                           std::max(c.bytes() / (0.8 * bandwidth.back()), c.operations() / (0.65e9 * peak)));
     }
 
-  fmt::print("{} threads, {}, read bandwidth {:.1f} GB/s, median of {} rounds\n\n", options.threads,
-             name_of(path), median(bandwidth) / 1e9, options.rounds);
+  fmt::print(
+      "{} threads, {}, read bandwidth {:.1f} GB/s, dot products from registers {:.0f} GFLOP/s, median of {} "
+      "rounds\n\n",
+      options.threads, name_of(path), median(bandwidth) / 1e9, peak, options.rounds);
   fmt::print("| decode: context | sequences | ms | KV GB/s | of read bandwidth |\n|---|---|---|---|---|\n");
   for (const Case& c : cases)
-    if (c.queries == 1) {
+    if (c.queries == 1 && c.heads.kv_heads > 1) {
       const double seconds = median(c.seconds);
       fmt::print("| {} | {} | {:.3f} | {:.1f} | {:.0f} % |\n", c.context, c.batch, seconds * 1e3,
                  c.bytes() / seconds / 1e9, 100 * median(c.of_bandwidth));
     }
-  fmt::print("\n| prefill: tokens | ms | GFLOP/s |\n|---|---|---|\n");
+  fmt::print("\n| prefill: tokens | heads | keys, values | ms | GFLOP/s |\n|---|---|---|---|---|\n");
   for (const Case& c : cases)
     if (c.queries > 1) {
       const double seconds = median(c.seconds);
-      fmt::print("| {} | {:.2f} | {:.0f} |\n", c.queries, seconds * 1e3, c.operations() / seconds / 1e9);
+      fmt::print("| {} | {} | {}, {} | {:.2f} | {:.0f} |\n", c.queries, c.heads.query_heads, c.heads.key_dim,
+                 c.heads.value_dim, seconds * 1e3, c.operations() / seconds / 1e9);
+    }
+  fmt::print(
+      "\n| latent decode: heads | context | sequences | ms | KV GB/s | GFLOP/s | of bound "
+      "|\n|---|---|---|---|---|---|---|\n");
+  for (const Case& c : cases)
+    if (c.queries == 1 && c.heads.kv_heads == 1) {
+      const double seconds = median(c.seconds);
+      fmt::print("| {} | {} | {} | {:.3f} | {:.1f} | {:.0f} | {:.2f} |\n", c.heads.query_heads, c.context,
+                 c.batch, seconds * 1e3, c.bytes() / seconds / 1e9, c.operations() / seconds / 1e9,
+                 median(c.of_bound));
     }
 }
 

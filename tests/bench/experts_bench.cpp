@@ -68,9 +68,8 @@ class Random {
 ModelConfig config() {
   ModelConfig config;
   config.hidden_size = hidden;
-  config.num_layers = num_layers;
-  config.experts = {
-      .count = experts, .per_token = per_token, .width = inner, .normalise = true, .dense_layers = {}};
+  config.layers.resize(num_layers);
+  config.experts = {.count = experts, .width = inner, .router = {.per_token = per_token, .normalise = true}};
   return config;
 }
 

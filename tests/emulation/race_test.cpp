@@ -385,6 +385,7 @@ void elementwise(Scene& scene) {
     cuda::norm_rows(scene.stream(),
                     {DType::bf16, x, wide, DType::fp32, scene.floats(width), 1e-6f, out, rows, width});
     cuda::add_bias(scene.stream(), DType::bf16, x, wide, rows, width);
+    cuda::add_gated(scene.stream(), wide, scene.floats(rows), scene.floats(rows * width), rows, width);
     cuda::silu_mul(scene.stream(), DType::bf16, scene.elements(DType::bf16, 2 * rows * width), out, rows,
                    width);
     cuda::add(scene.stream(), DType::bf16, x, wide, DType::fp32, x, rows * width);
@@ -417,6 +418,13 @@ void rotary_store(Scene& scene) {
     a.rotary_width = dims;
     a.block_size = block_size;
     a.codes = codes;
+    cuda::rotary_store(scene.stream(), a);
+    float* const squares = scene.room<float>(tokens * (heads + kv_heads));
+    cuda::head_squares(scene.stream(), a.dtype, a.qkv, squares, tokens, heads, kv_heads, dims);
+    a.query_norm = a.key_norm = scene.floats(heads * dims);
+    a.squares = squares;
+    a.model_heads = heads + kv_heads;
+    a.model_query_heads = heads;
     cuda::rotary_store(scene.stream(), a);
   }
 }

@@ -27,6 +27,22 @@ done
 "$MANIPLE" tokenize --model "$packed" --in <(echo '"ROMEO"') >"$work/got" 2>"$work/err" || bad "tokenize: $(cat "$work/err")"
 cmp <("$MANIPLE" tokenize --model "$model" --in <(echo '"ROMEO"')) "$work/got" || bad "tokenize: other tokens"
 
+say "tiktoken.model goes with the model"
+mkdir "$work/kimi" && ln -s "$model"/{config.json,model.safetensors} "$work/kimi"
+cp "$DATA/tokenizers/kimi-style/"{tiktoken.model,tokenizer_config.json} "$work/kimi"
+convert "$work/kimi" "$work/kimi.h5" || bad "kimi: $(cat "$work/err")"
+for each in kimi kimi.h5; do
+  "$MANIPLE" tokenize --model "$work/$each" --in <(echo '"ROMEO, 12345<|im_end|>"') >"$work/$each.ids" 2>"$work/err" || bad "tokenize $each: $(cat "$work/err")"
+  grep -q 1202 "$work/$each.ids" || bad "tokenize $each: no <|im_end|>"
+done
+cmp "$work/kimi.ids" "$work/kimi.h5.ids" || bad "tokenize kimi: other tokens when packed"
+echo "enp6enp6 3000" >>"$work/kimi/tiktoken.model"
+"$MANIPLE" tokenize --model "$work/kimi" --in <(echo '"a"') >"$work/out" 2>"$work/err"
+refused $? 65 "tokens have ranks up to 3000" "a rank too many"
+printf 'AB=3000\n' >>"$work/kimi/tiktoken.model"
+"$MANIPLE" tokenize --model "$work/kimi" --in <(echo '"a"') >"$work/out" 2>"$work/err"
+refused $? 65 "line 1202|kimi/tiktoken.model" "a broken line"
+
 say "a run directory begun with one goes on with the other"
 on 1 "${usual[@]}" --model "$model" --run-dir "$work/run" 2>"$work/err"
 rm "$work/run/STATUS"

@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
+from transformers import (AutoModelForCausalLM, Glm4MoeConfig, HYV3Config, LlamaConfig, MiniMaxM2Config, MistralConfig, MixtralConfig, Qwen2Config,
+                          Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EXACT = 2e-4
@@ -26,14 +27,15 @@ EXACT = 2e-4
 
 def random_config(rng):
     pick = rng.choice
-    architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, Qwen3MoeConfig, MixtralConfig])
+    architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, Qwen3MoeConfig, MixtralConfig, Glm4MoeConfig, HYV3Config,
+                         MiniMaxM2Config, Qwen2MoeConfig])
     kv_heads = pick([1, 2, 3, 4])
     heads, head_dim = kv_heads * pick([1, 2, 3, 4, 7]), pick([6, 8, 16, 24, 32, 64, 96, 128])
     rope = {"rope_type": "default", "rope_theta": pick([1e4, 5e5, 1e6])}
     shape = {"vocab_size": rng.randint(100, 700), "hidden_size": heads * pick([8, 10, 16, 24]), "intermediate_size": pick([32, 64, 96, 112, 208]),
              "num_hidden_layers": rng.randint(1, 3), "num_attention_heads": heads, "num_key_value_heads": kv_heads, "max_position_embeddings": 512,
              "rms_norm_eps": pick([1e-5, 1e-6]), "tie_word_embeddings": pick([True, False]), "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    if architecture is Qwen2Config:
+    if architecture in (Qwen2Config, Qwen2MoeConfig):
         head_dim = pick([16, 32, 64])
         shape["hidden_size"] = heads * head_dim
     else:
@@ -49,6 +51,25 @@ def random_config(rng):
                   "norm_topk_prob": pick([True, False]), "decoder_sparse_step": pick([1, 1, 2]), "mlp_only_layers": pick([[], [0]])}
     if architecture is MixtralConfig:
         shape |= {"num_local_experts": experts, "num_experts_per_tok": rng.randint(1, min(experts, 3))}
+    if architecture in (Glm4MoeConfig, HYV3Config, Qwen2MoeConfig):
+        shape |= {"num_experts_per_tok": rng.randint(1, min(experts, 6)), "moe_intermediate_size": pick([24, 40, 48, 72, 112])}
+    if architecture is Glm4MoeConfig:
+        groups = pick([1, 2, 4]) if experts % 4 == 0 and experts > 4 else 1
+        kept = rng.randint(1, groups)
+        shape |= {"n_routed_experts": experts, "n_shared_experts": pick([1, 2]), "n_group": groups, "topk_group": kept, "use_qk_norm": pick([True, False]),
+                  "num_experts_per_tok": rng.randint(1, min(experts // groups * kept, 6)), "norm_topk_prob": pick([True, False]),
+                  "routed_scaling_factor": pick([1.0, 2.5]), "first_k_dense_replace": pick([0, 1]), "attention_bias": pick([True, False])}
+    if architecture is HYV3Config:
+        shape |= {"num_experts": experts, "router_scaling_factor": pick([1.0, 2.826])}
+    if architecture is Qwen2MoeConfig:
+        shape |= {"num_experts": experts, "shared_expert_intermediate_size": pick([40, 72, 96]), "norm_topk_prob": pick([True, False]),
+                  "qkv_bias": pick([True, False]), "mlp_only_layers": pick([[], [0]])}
+    if architecture is MiniMaxM2Config:
+        shape |= {"num_local_experts": experts, "num_experts_per_tok": rng.randint(1, min(experts, 6))}
+    if architecture in (Glm4MoeConfig, MiniMaxM2Config):
+        rope["partial_rotary_factor"] = pick([0.5, 1.0]) if head_dim % 4 == 0 else 1.0
+    if rope["rope_type"] == "default" and pick([True, False, False]):
+        rope |= {"rope_type": "yarn", "factor": pick([2.0, 8.0]), "original_max_position_embeddings": pick([64, 128]), "truncate": pick([True, False])}
     if architecture is Qwen3Config:
         shape["attention_bias"] = pick([True, False])
     if architecture in (MistralConfig, MixtralConfig):
@@ -65,6 +86,9 @@ def save_random_model(config, dtype, folder, rng):
                 weight.uniform_(0.7, 1.3)  # shows a forgotten one
             else:
                 weight.normal_(0, 0.3 if "bias" in name or "embed" in name else 1.5 / weight.shape[-1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("bias"):
+                buffer.normal_(0, 0.3)
     model.to(dtype).save_pretrained(folder, max_shard_size=rng.choice(["100KB", "1GB"]))
 
 

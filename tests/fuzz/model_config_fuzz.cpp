@@ -15,12 +15,12 @@ void must_be_refused_or_work(Action action) {
 }
 
 void check(const maniple::ModelConfig& config) {
-  maniple::require(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0,
+  maniple::require(config.num_layers() > 0 && config.hidden_size > 0 && config.vocab_size > 0,
                    "sizes are positive");
   maniple::require(config.head_dim > 0 && config.head_dim % 2 == 0,
                    "the rotation pairs the elements of a head");
   maniple::require(config.num_heads % config.num_kv_heads == 0, "kv heads divide heads");
-  maniple::require(config.rms_norm_eps > 0 && config.rotary.theta >= 1 && config.rotary.factor >= 1,
+  maniple::require(config.rms_norm_eps > 0 && config.rotaries[0].theta >= 1 && config.rotaries[0].factor >= 1,
                    "numbers are in range");
 }
 

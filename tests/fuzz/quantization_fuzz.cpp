@@ -158,7 +158,7 @@ void check(Bytes input) {
   WeightIndex index = read_index(ModelFiles(directory.path()));
   read_known_tensors(index, config, *scheme_of(config));
   check_names(*make_stored_model(config, {}, index), index, *scheme);
-  kv_scales_of(index, *scheme, {0, config.num_layers});
+  kv_scales_of(index, *scheme, {0, config.num_layers()});
   scheme->warning(index);
   load(config, *scheme, index_from(to_bytes(index)), {});
   load(config, *scheme, index, testing::plan_of({1, 2}, experts ? 2 : 1));

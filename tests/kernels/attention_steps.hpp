@@ -28,8 +28,15 @@ struct Scene {
   float query_scale = 3;
   bool reversed_blocks = false;
 
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(heads.head_dim)); }
+  // Rows that lie once.
+  bool latent() const { return heads.value_dim != heads.key_dim; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(heads.key_dim)); }
 };
+
+inline Scene latent_scene(int64_t heads, int64_t compressed, int64_t rotary, int64_t block_size,
+                          DType dtype) {
+  return {{heads, 1, compressed + rotary, compressed}, block_size, dtype};
+}
 
 // Groups of three make an odd number of heads.
 inline Scene scene_of(int64_t dim, int64_t group, int64_t block_size, DType dtype) {
@@ -53,9 +60,8 @@ inline float element(const Scene& scene, Kind kind, int sequence, int64_t positi
 class Step {
  public:
   Step(Ops& ops, const Scene& scene, const std::vector<Part>& parts)
-      : scene_(scene),
-        parts_(parts),
-        layout_{scene.heads.kv_heads, scene.heads.head_dim, scene.block_size, scene.dtype} {
+      : scene_(scene), parts_(parts), layout_{scene.heads.kv_heads, scene.heads.key_dim,   scene.block_size,
+                                              scene.dtype,          scene.heads.value_dim, scene.latent()} {
     const HeadLayout& heads = scene.heads;
     Device& device = ops.device();
     int64_t blocks = 2;  // two that no sequence uses
@@ -68,7 +74,7 @@ class Step {
       for (auto& table : tables_)
         for (int32_t& block : table) block = static_cast<int32_t>(blocks - 1 - block);
     cache_ = Tensor(device, DType::uint8, {blocks, static_cast<int64_t>(layout_.block_bytes())});
-    keys_ = Tensor(device, scene.dtype, {pages().slots(), heads.kv_heads, heads.head_dim});
+    keys_ = Tensor(device, scene.dtype, {pages().slots(), heads.kv_heads, heads.key_dim});
     values_ = Tensor(device, scene.dtype, keys_.shape());
     fill(keys_, nan);
     fill(values_, nan);
@@ -131,7 +137,7 @@ class Step {
   }
   Tensor attend(Ops& ops) {
     write_cache(ops);
-    Tensor out(ops.device(), scene_.dtype, queries_.shape());
+    Tensor out(ops.device(), scene_.dtype, {tokens(), scene_.heads.out_width()});
     const PoisonedRows rows(ops.device(), queries_);
     ops.attention({rows.view(), scene_.heads, batch(), pages(), out, scene_.scale()});
     return out;

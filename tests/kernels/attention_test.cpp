@@ -12,8 +12,9 @@ using namespace testing;
 // element.
 std::vector<double> exact_attention(const Scene& scene, int sequence, int position, int64_t head,
                                     std::vector<double>& magnitude) {
-  const int64_t dim = scene.heads.head_dim, kv_head = head / (scene.heads.query_heads / scene.heads.kv_heads);
-  std::vector<double> weights, out(static_cast<size_t>(dim));
+  const int64_t dim = scene.heads.key_dim, kv_head = head / (scene.heads.query_heads / scene.heads.kv_heads);
+  const Kind kept = scene.latent() ? key : value;
+  std::vector<double> weights, out(static_cast<size_t>(scene.heads.value_dim));
   magnitude.assign(out.size(), 0);
   for (int p = 0; p <= position; ++p) {
     double score = 0;
@@ -26,7 +27,7 @@ std::vector<double> exact_attention(const Scene& scene, int sequence, int positi
   for (int p = 0; p <= position; ++p)
     for (size_t i = 0; i < out.size(); ++i) {
       const double term = weights[static_cast<size_t>(p)] / total *
-                          element(scene, value, sequence, p, kv_head * dim + static_cast<int64_t>(i));
+                          element(scene, kept, sequence, p, kv_head * dim + static_cast<int64_t>(i));
       out[i] += term;
       magnitude[i] += std::abs(term);
     }
@@ -37,7 +38,7 @@ std::vector<double> exact_attention(const Scene& scene, int sequence, int positi
 void expect_within(double roundings, const Scene& scene, const std::vector<Part>& parts, const Step& step,
                    ConstTensorView out) {
   const double tolerance = roundings * rounding(scene.dtype) + 1e-5;
-  const int64_t dim = scene.heads.head_dim;
+  const int64_t dim = scene.heads.value_dim;
   step.for_tokens([&](size_t p, int64_t token, int position) {
     for (int64_t head = 0; head < scene.heads.query_heads; ++head) {
       std::vector<double> magnitude;
@@ -130,6 +131,27 @@ TEST_P(Attention, OfWideHeadsAgreesToo) {
   }
 }
 
+TEST_P(Attention, OfLatentRowsAgreesToo) {
+  struct Sizes {
+    int64_t heads, compressed, rotary, block_size;
+  };
+  for (const auto& [dtype, sizes] : each_value(activation_types(), std::vector<Sizes>{{1, 48, 16, 16},
+                                                                                      {4, 64, 16, 256},
+                                                                                      {5, 128, 32, 32},
+                                                                                      {16, 256, 48, 16},
+                                                                                      {4, 512, 64, 64},
+                                                                                      {50, 32, 32, 16}})) {
+    const auto& [heads, compressed, rotary, block_size] = sizes;
+    SCOPED_TRACE(fmt::format("{}, {} heads of {} + {}", name_of(dtype), heads, compressed, rotary));
+    const Scene scene = latent_scene(heads, compressed, rotary, block_size, dtype);
+    const std::vector<Part> parts =
+        heads == 5 ? decode_and_chunks : std::vector<Part>{{0, 0, 17}, {1, 255, 2}, {2, 64, 1}};
+    Step step(ops(), scene, parts);
+    const Tensor out = step.attend(ops());
+    ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
+  }
+}
+
 // More than the first workspace of a GPU holds.
 TEST_P(Attention, OfManySequencesIsPreparedFor) {
   const Scene scene{{128, 1, 256}, 16, DType::bf16};
@@ -151,8 +173,10 @@ TEST_P(Attention, SurvivesScoresThatOverflowAnExponential) {
 }
 
 TEST_P(Attention, ChunksAndDecodeHaveTheBitsOfTheWholePrompt) {
-  for (const auto& [dtype, group] : each_value(activation_types(), std::vector<int64_t>{2, 3})) {
-    const Scene scene = scene_of(64, group, 32, dtype);
+  for (const auto& [dtype, group] :
+       each_value(activation_types(),
+                  promises_bits() ? std::vector<int64_t>{2, 3, 5} : std::vector<int64_t>{2, 3})) {
+    const Scene scene = group == 5 ? latent_scene(5, 32, 16, 32, dtype) : scene_of(64, group, 32, dtype);
     const auto whole = rows(ops(), scene, {{0, 0, 600}});
     for (const Part& part :
          {Part{0, 0, 1}, {0, 1, 37}, {0, 38, 218}, {0, 250, 13}, {0, 256, 256}, {0, 512, 88}})
@@ -171,8 +195,9 @@ TEST_P(Attention, DoesNotDependOnTheCompanyInTheBatch) {
 }
 
 TEST_P(Attention, PaddingRowsReadNothingAndChangeNoOtherRow) {
-  for (const DType dtype : {DType::bf16, DType::fp32}) {
-    const Scene scene = scene_of(32, 2, 16, dtype);
+  for (const auto& [dtype, latent] :
+       each_pair(std::vector{DType::bf16, DType::fp32}, std::vector{false, true})) {
+    const Scene scene = latent ? latent_scene(4, 32, 16, 16, dtype) : scene_of(32, 2, 16, dtype);
     std::vector<Part> padded;
     for (const Part& part : decode_and_chunks) padded.insert(padded.end(), {{20, -1, 1}, part, {21, -1, 1}});
     auto found = rows(ops(), scene, padded);
@@ -191,12 +216,15 @@ TEST_P(Attention, DoesNotDependOnBlockSizeOrPlace) {
       scene.reversed_blocks = block_size == 32;
       expect_same(rows(ops(), scene, decode_and_chunks), small);
     }
+    if (promises_bits())
+      expect_same(rows(ops(), latent_scene(4, 48, 16, 256, dtype), decode_and_chunks),
+                  rows(ops(), latent_scene(4, 48, 16, 16, dtype), decode_and_chunks));
   }
 }
 
 TEST_P(Attention, DoesNotDependOnTheNumberOfThreads) {
-  for (const DType dtype : activation_types()) {
-    const Scene scene = scene_of(64, 3, 16, dtype);
+  for (const auto& [dtype, latent] : each_value(activation_types(), std::vector{false, true})) {
+    const Scene scene = latent ? latent_scene(3, 48, 16, 16, dtype) : scene_of(64, 3, 16, dtype);
     const auto alone = rows(*with_threads(1).ops, scene, decode_and_chunks);
     for (const int threads : {3, 5}) {
       const Backend backend = with_threads(threads);
@@ -212,18 +240,28 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
   const std::vector<Part> fewer_tokens{{0, 0, 1},    {1, 254, 3},  {2, 511, 1},
                                        {3, 512, 20}, {5, 2304, 1}, {6, 900, 9}};
   const std::vector<Part> few{{0, 0, 1}, {1, 254, 3}, {4, 2046, 4}, {7, -1, 1}};
+  struct Shared {
+    int64_t owners, heads, dim = 32, value_dim = dim;
+  };
   for (const auto& [dtype, shape] :
-       each_value(std::vector{DType::bf16, DType::fp32},
-                  std::vector<std::pair<int64_t, int64_t>>{
-                      {2, 2}, {4, 4}, {8, 8}, {3, 6}, {6, 6}, {16, 16}, {2, 98}, {8, 56}})) {
-    const auto& [owners, heads] = shape;
-    const int64_t each = heads / owners, dim = 32;
+       each_value(std::vector{DType::bf16, DType::fp32}, std::vector<Shared>{{2, 2},
+                                                                             {4, 4},
+                                                                             {8, 8},
+                                                                             {3, 6},
+                                                                             {6, 6},
+                                                                             {16, 16},
+                                                                             {2, 98},
+                                                                             {8, 56},
+                                                                             {2, 10, 32, 16},
+                                                                             {4, 8, 48, 32}})) {
+    const auto& [owners, heads, dim, value_dim] = shape;
+    const int64_t each = heads / owners;
     const bool same_bits = promises_bits() && attention_classes % owners == 0;
     // More heads than a tile has rows; results that are compared with double precision, which takes its time.
     std::vector<Part> parts = heads > 48 ? few : same_bits ? many : fewer_tokens;
     parts[3] = same_bits ? Part{7, -1, 1} : Part{7, 530, 1};  // padding, which has no result
     SCOPED_TRACE(fmt::format("{}, {} owners, {} heads", name_of(dtype), owners, heads));
-    const Scene scene{{heads, 1, dim}, 256, dtype};
+    const Scene scene{{heads, 1, dim, value_dim}, 256, dtype};
     Step step(ops(), scene, parts);
     const Tensor whole = step.attend(ops());
     const int64_t tokens = step.tokens();
@@ -235,7 +273,7 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
     std::vector<Tensor> partials;
     for (int64_t owner = 0; owner < owners; ++owner) {
       const ContextShare share{owner, owners};
-      partials.emplace_back(device(), DType::fp32, Shape{owners, tokens, each, dim + 2});
+      partials.emplace_back(device(), DType::fp32, Shape{owners, tokens, each, value_dim + 2});
       AttentionCall call{
           queries,      scene.heads, step.batch_of(device(), share), step.pages(), partials.back().view(),
           scene.scale()};
@@ -243,16 +281,16 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
       ops().attention(call);
     }
     for (int64_t member = 0; member < owners; ++member) {  // what all_to_all gives it
-      Tensor received(device(), DType::fp32, {owners, tokens, each, dim + 2}),
-          out(device(), dtype, {tokens, each * dim});
+      Tensor received(device(), DType::fp32, {owners, tokens, each, value_dim + 2}),
+          out(device(), dtype, {tokens, each * value_dim});
       for (int64_t owner = 0; owner < owners; ++owner)
         device().copy(received.view().rows(owner, 1).data,
                       partials[static_cast<size_t>(owner)].view().rows(member, 1).data,
                       received.view().rows(owner, 1).bytes());
       ops().merge_partials(received, out);
       for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t i = 0; i < each * dim; ++i)
-          set(result, t * heads * dim + member * each * dim + i, get(out, t * each * dim + i));
+        for (int64_t i = 0; i < each * value_dim; ++i)
+          set(result, (t * heads + member * each) * value_dim + i, get(out, t * each * value_dim + i));
     }
     if (!same_bits) {
       ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, result));

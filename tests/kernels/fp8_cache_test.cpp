@@ -45,9 +45,9 @@ struct Cache {
   Tensor bytes, keys, values;
 
   Cache(Device& device, const HeadLayout& heads, DType dtype)
-      : layout{heads.kv_heads, heads.head_dim, block_size, dtype},
+      : layout{heads.kv_heads, heads.key_dim, block_size, dtype},
         bytes(device, DType::uint8, {blocks, static_cast<int64_t>(layout.block_bytes())}),
-        keys(device, dtype, {blocks * block_size, heads.kv_heads, heads.head_dim}),
+        keys(device, dtype, {blocks * block_size, heads.kv_heads, heads.key_dim}),
         values(device, dtype, keys.shape()) {}
   KvPages pages(float key_scale = 1, float value_scale = 1) {
     return {bytes, layout, key_scale, value_scale};
@@ -61,7 +61,7 @@ Float8 random_code(uint64_t seed, uint64_t i) {
 // Fills positions [0, length) with codes, or with what they stand for; the others with NaN.
 void fill(Ops& ops, Cache& cache, int64_t length, float key_scale, float value_scale) {
   const auto put = [&](Tensor& to, uint64_t seed, float scale) {
-    const int64_t width = cache.layout.kv_heads * cache.layout.head_dim;
+    const int64_t width = cache.layout.kv_heads * cache.layout.key_dim;
     for (int64_t i = 0; i < to.shape().elements(); ++i) {
       if (cache.layout.dtype == DType::fp8)
         to.view().as<Float8>()[i].bits = 0x7f;
@@ -111,7 +111,7 @@ TEST_P(Fp8Cache, AttentionOverCodesIsAttentionOverTheirValues) {
     };
     // Powers of two change no bit of a product.
     EXPECT_TRUE(same_bits(attended(DType::fp8, 0.5f, 0.125f), attended(dtype, 0.5f, 0.125f)))
-        << name_of(dtype) << " " << heads.head_dim << ": " << past << " + " << tokens;
+        << name_of(dtype) << " " << heads.key_dim << ": " << past << " + " << tokens;
     if (dtype != DType::fp32) continue;
     const Tensor scaled = attended(DType::fp8, 0.021f, 0.008f), plain = attended(dtype, 0.021f, 0.008f);
     for (int64_t i = 0; i < scaled.shape().elements(); ++i) ASSERT_NEAR(get(scaled, i), get(plain, i), 1e-6);
@@ -126,8 +126,8 @@ TEST_P(Fp8Cache, RotaryStoreRoundsWhatAnotherCacheWouldHoldDividedByItsScale) {
     Sequence sequence(device(), past, tokens);
     sequence.slots.view().as<int32_t>()[4] = -1;  // stores nothing
     const Tensor qkv = random_tensor(device(), dtype, {tokens, heads.qkv_width()}, 9),
-                 norm = random_tensor(device(), DType::fp32, {heads.head_dim}, 8);
-    Tensor angles = random_tensor(device(), DType::fp32, {64, heads.head_dim}, 7);
+                 norm = random_tensor(device(), DType::fp32, {heads.key_dim}, 8);
+    Tensor angles = random_tensor(device(), DType::fp32, {64, heads.key_dim}, 7);
     const auto stored = [&](Cache& cache) {
       fill(ops(), cache, 0, 1, 1);
       Tensor queries(device(), dtype, {tokens, heads.query_width()});

@@ -16,7 +16,7 @@ struct RotaryInputs {
 // rotary_width 0: that of the heads.
 RotaryInputs rotary_inputs(Device& device, const Scene& scene, int64_t tokens, bool normed,
                            int64_t rotary_width = 0) {
-  const int64_t dim = scene.heads.head_dim, positions = 700;
+  const int64_t dim = scene.heads.key_dim, positions = 700;
   const int64_t width = rotary_width > 0 ? rotary_width : dim;
   RotaryInputs inputs{random_tensor(device, scene.dtype, {tokens, scene.heads.qkv_width()}, 1, 2),
                       Tensor(device, DType::fp32, {positions, width}),

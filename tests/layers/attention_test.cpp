@@ -45,22 +45,32 @@ Vector product(const std::string& name, int64_t first_row, int64_t rows, const V
   return y;
 }
 
-// A head's query or key of a token: normalised, then pairs (i, i + half) rotated.
+double squares_of(const Vector& head) {
+  double sum = 0;
+  for (const double value : head) sum += value * value;
+  return sum;
+}
+
+// A head's query or key of a token: normalised, then pairs (i, i + half) of the lanes that rotate.
 Vector rotated(const ModelConfig& config, const std::string& name, int64_t head, int64_t token,
                const Vector& x) {
-  const auto size = static_cast<size_t>(config.head_dim), half = size / 2;
-  Vector y = product("a." + name + "_proj", head * config.head_dim, config.head_dim, x, config.qkv_bias);
-  if (config.qk_norm) {
-    double squares = 0;
-    for (const double value : y) squares += value * value;
-    for (size_t i = 0; i < size; ++i)
-      y[i] *= sources.at("a." + name + "_norm.weight")(static_cast<int64_t>(i), 0) /
-              std::sqrt(squares / static_cast<double>(size) + config.rms_norm_eps);
+  const int64_t size = config.head_dim;
+  const auto width = static_cast<size_t>(config.rotaries[0].width_of(size)), half = width / 2;
+  Vector y = product("a." + name + "_proj", head * size, size, x, config.qkv_bias);
+  if (config.qk_norm || config.whole_qk_norm) {
+    const int64_t all = config.qk_norm ? size : size * (name == "q" ? heads : kv_heads);
+    const double squares = config.qk_norm
+                               ? squares_of(y)
+                               : squares_of(product("a." + name + "_proj", 0, all, x, config.qkv_bias));
+    for (int64_t i = 0; i < size; ++i)
+      y[static_cast<size_t>(i)] *=
+          sources.at("a." + name + "_norm.weight")(config.qk_norm ? i : head * size + i, 0) /
+          std::sqrt(squares / static_cast<double>(all) + config.rms_norm_eps);
   }
   for (size_t i = 0; i < half; ++i) {
     const double angle =
         static_cast<double>(token) *
-        std::pow(config.rotary.theta, -2.0 * static_cast<double>(i) / static_cast<double>(size));
+        std::pow(config.rotaries[0].theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
     const double a = y[i], b = y[half + i];
     y[i] = a * std::cos(angle) - b * std::sin(angle);
     y[half + i] = b * std::cos(angle) + a * std::sin(angle);
@@ -110,36 +120,41 @@ struct Batch {
 
 TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
   for (const int64_t head_dim : {2, 6, 10, 16, 24, 34})
-    for (const bool norm : {false, true})
+    for (const auto& [norm, width] : {std::pair{0, 0}, {1, 0}, {2, 0}, {0, 2}, {2, 6}})
       for (const int tensor : {1, 2, 4})
         for (const BackendKind kind : {BackendKind::reference, BackendKind::cpu})
-          run_ranks(tensor, [&](World& world) {
+          run_ranks(tensor, [&, norm = norm, width = width](World& world) {
+            if (width > head_dim) return;
             ModelConfig config;
             config.hidden_size = hidden;
             config.num_heads = heads;
             config.num_kv_heads = kv_heads;
             config.head_dim = head_dim;
-            config.qk_norm = norm;
-            config.qkv_bias = !norm;
+            config.qk_norm = norm == 1;
+            config.whole_qk_norm = norm == 2;
+            config.qkv_bias = norm == 0;
+            config.rotaries[0].width = width;
             config.rms_norm_eps = 1e-3;
             Rank rank(world, kind);
-            Attention attention("a", config, rank.place());
+            Attention attention("a", {}, config, rank.place());
             Parameters parameters;
             attention.append_parameters(parameters);
             testing::fill(parameters, sources, *rank.backend.ops);
             const HeadLayout layout = attention.heads();
             Device& device = *rank.backend.device;
-            const KvLayout in_cache{layout.kv_heads, layout.head_dim, block_size, DType::fp32};
+            attention.prepare(device);
+            const KvLayout in_cache{layout.kv_heads, layout.key_dim, block_size, DType::fp32};
             Tensor cache(device, DType::uint8, {1, static_cast<int64_t>(in_cache.block_bytes())});
-            std::vector<float> angles = rotary_table(config.rotary, head_dim, layout.head_dim, tokens), x;
+            const int64_t rotating = config.rotaries[0].width_of(head_dim),
+                          padded = (rotating + 15) / 16 * 16;
+            std::vector<float> angles = rotary_table(config.rotaries[0], rotating, padded, tokens), x;
             for (int64_t t = 0; t < tokens; ++t)
               for (int64_t i = 0; i < hidden; ++i) x.push_back(input(t, i));
             Batch batch;
             ForwardContext context = rank.context();
-            const TensorView out =
-                attention.forward(view_of(x.data(), DType::fp32, {tokens, hidden}),
-                                  view_of(angles.data(), DType::fp32, {tokens, layout.head_dim}), batch.batch,
-                                  {cache.view(), in_cache}, context);
+            const TensorView out = attention.forward(view_of(x.data(), DType::fp32, {tokens, hidden}),
+                                                     view_of(angles.data(), DType::fp32, {tokens, padded}),
+                                                     batch.batch, {cache.view(), in_cache}, context);
             for (int64_t t = 0; t < tokens; ++t) {
               const Vector exact = expected(config, t);
               for (int64_t i = 0; i < hidden; ++i)

@@ -7,8 +7,7 @@ namespace {
 ModelConfig small(bool tied) {
   ModelConfig config;
   config.hidden_size = 8;
-  config.intermediate_size = 12;
-  config.num_layers = 3;
+  config.layers.assign(3, {.dense_width = 12});
   config.num_heads = 4;
   config.num_kv_heads = 2;
   config.head_dim = 16;
@@ -79,8 +78,8 @@ TEST(ModelCost, StagesHaveNoTablesOfTheirOwn) {
 
 TEST(ModelCost, OfExpertsIsThatOfTheOnesATokenUses) {
   ModelConfig config = small(false);
-  config.experts = {
-      .count = 5, .per_token = 2, .width = 10, .every = 3, .dense_layers = {}};  // the last layer
+  config.layers[2] = {};
+  config.experts = {.count = 5, .width = 10, .router = {.per_token = 2}};
   const ModelCost whole = cost(config);
   EXPECT_EQ(whole.layer_parameters, 3 * layer - 3 * 8 * 12 + 5 * 8 + 2 * 3 * 8 * 10);
   EXPECT_EQ(whole.expert_bytes, 5 * 3 * 8 * 10 * 2);
@@ -100,8 +99,7 @@ TEST(ModelCost, OfExpertsIsThatOfTheOnesATokenUses) {
 TEST(StepWork, IsThatOfAHandCalculation) {
   ModelConfig config = small(true);
   config.hidden_size = 256;
-  config.intermediate_size = 768;
-  config.num_layers = 5;
+  config.layers.assign(5, {.dense_width = 768});
   config.num_heads = 8;
   config.num_kv_heads = 4;
   config.head_dim = 64;

@@ -143,10 +143,10 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
   run_ranks(8, [&](World& world) {
     Rank rank(world);
     const LogicalOutput outputs[] = {{"q_proj", 16}, {"k_proj", 4}, {"v_proj", 4}};
-    QkvParallelLinear qkv(outputs, 1, 2, false, rank.place());  // 8 heads of 2, 2 KV heads
+    QkvParallelLinear qkv(outputs, 1, {2, 2}, false, rank.place());  // 8 heads of 2, 2 KV heads
     EXPECT_EQ(qkv.heads().query_heads, 1);
     EXPECT_EQ(qkv.heads().kv_heads, 1);
-    EXPECT_EQ(qkv.heads().head_dim, 16);
+    EXPECT_EQ(qkv.heads().key_dim, 16);
     const float q = static_cast<float>(2 * world.rank()), kv = world.rank() < 4 ? 0.0F : 2.0F;
     std::vector<float> padded(48);  // each head is [half | 0 | half | 0]
     for (size_t head = 0; head < 3; ++head) {
@@ -160,7 +160,7 @@ TEST(QkvParallel, SharesKeyValueHeadsAmongRanks) {
 TEST(QkvParallel, RefusesHeadsThatDoNotDivide) {
   const auto make = [](int64_t heads, int64_t kv_heads, int ranks) {
     const LogicalOutput outputs[] = {{"q", heads * 4}, {"k", kv_heads * 4}, {"v", kv_heads * 4}};
-    QkvParallelLinear(outputs, 8, 4, false, {0, ranks});
+    QkvParallelLinear(outputs, 8, {4, 4}, false, {0, ranks});
   };
   EXPECT_THROW(make(28, 4, 8), Error);
   EXPECT_THROW(make(24, 8, 3), Error);

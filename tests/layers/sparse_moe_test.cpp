@@ -1,6 +1,7 @@
 // A layer of experts against plain loops in double precision, on every split of a tensor group.
 #include <gtest/gtest.h>
 #include <emulation/emulated_backend.hpp>
+#include <layers/feed_forward.hpp>
 #include <layers/layer_testing.hpp>
 #include <layers/sparse_moe.hpp>
 #include <parallel/shard.hpp>
@@ -25,12 +26,10 @@ struct Case {
 ModelConfig config_of(const Case& shape) {
   ModelConfig config;
   config.hidden_size = shape.hidden;
-  config.num_layers = 1;
+  config.layers.resize(1);
   config.experts = {.count = shape.experts,
-                    .per_token = shape.per_token,
                     .width = shape.width,
-                    .normalise = shape.normalise,
-                    .dense_layers = {},
+                    .router = {.per_token = shape.per_token, .normalise = shape.normalise},
                     .names = shape.names};
   return config;
 }
@@ -252,6 +251,82 @@ TEST(SparseMoe, IsAtLeastAsGoodInBf16AsABlockThatRoundsEveryTensor) {
     EXPECT_GT(theirs, 0);
     EXPECT_LE(std::sqrt(ours), 1.5 * std::sqrt(theirs)) << shape.experts << " experts";
   }
+}
+
+// width: of the shared expert; its ranks may not cut blocks of so many inputs.
+std::vector<float> run_shared(int64_t width, int64_t block, bool gated, int tensor, DType dtype,
+                              int64_t tokens) {
+  constexpr int64_t hidden = 64;
+  const Case shape{hidden, 8, 2, 48, true};
+  ModelConfig config = config_of(shape);
+  config.experts.names.shared = "shared";
+  if (gated) config.experts.names.shared_gate = "shared_gate";
+  config.experts.shared_width = width;
+  Sources sources = sources_of(shape, "l", false);
+  for (const auto& [part, name] : {std::pair{0, "gate_proj"}, {1, "up_proj"}, {2, "down_proj"}})
+    sources[fmt::format("l.mlp.shared.{}.weight", name)] = [part = part](int64_t row, int64_t column) {
+      return stored(500, part, row, column);
+    };
+  sources["l.mlp.shared_gate.weight"] = [](int64_t row, int64_t column) {
+    return stored(501, 0, row, column);
+  };
+  std::vector<float> sums;
+  run_ranks(tensor, [&](World& world) {
+    ModelConfig mine = config;
+    mine.activation_group = block;
+    RankPlan plan;
+    plan.grid = {.tensor = tensor, .expert = tensor};  // whole experts
+    plan.position.tensor = world.rank();
+    plan.groups = groups_of(plan.grid, world.rank());
+    const Backend backend = make_backend({.kind = BackendKind::cpu, .threads = 1});
+    std::atomic<bool> waits = false;
+    const Groups groups = make_groups(world, plan, *backend.ops, AllReduce::messages, waits, {});
+    FeedForward layer("l", {}, mine, plan);
+    Parameters parameters;
+    layer.append_parameters(parameters);
+    testing::fill(parameters, sources, *backend.ops, dtype);
+    layer.prepare(*backend.device);
+    Tensor x(*backend.device, dtype, {tokens, hidden});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < hidden; ++i) set(x, t * hidden + i, activation(t, i, dtype));
+    Workspace workspace(*backend.device, {16 << 20, 4 << 20});
+    std::atomic<uint32_t> number = 0;
+    ForwardContext context{*backend.ops, workspace, groups, dtype, number};
+    const TensorView sum = layer.forward(x, context);
+    if (world.rank() == 0) sums.assign(sum.as<float>(), sum.as<float>() + sum.shape.elements());
+  });
+  return sums;
+}
+
+TEST(SharedExpert, IsAddedToTheRoutedSumBehindItsGate) {
+  constexpr int64_t tokens = 5, hidden = 64, width = 40;
+  const std::vector<float> routed =
+      run({hidden, 8, 2, 48, true}, 1, 1, BackendKind::cpu, DType::fp32, tokens).sum;
+  for (const bool gated : {false, true}) {
+    const std::vector<float> found = run_shared(width, 1, gated, 1, DType::fp32, tokens);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const std::vector<double> x = row_of({hidden, 8, 2, 48, true}, t, DType::fp32),
+                                y = expert_output({hidden, 8, 2, width, true}, 500, x, exactly);
+      double gate = 0;
+      for (int64_t i = 0; i < hidden; ++i) gate += x[static_cast<size_t>(i)] * stored(501, 0, 0, i);
+      const double factor = gated ? 1 / (1 + std::exp(-gate)) : 1;
+      for (size_t i = 0; i < y.size(); ++i) {
+        const size_t at = static_cast<size_t>(t) * y.size() + i;
+        EXPECT_NEAR(found[at], routed[at] + factor * y[i], 1e-4);
+      }
+    }
+  }
+}
+
+// 3 blocks on 2 and 4 ranks lie whole on each of them.
+TEST(SharedExpert, HasTheBitsOfOneRankCutOrWhole) {
+  for (const auto& [width, block] : {std::pair{96, 32}, {96, 1}, {72, 1}})
+    for (const bool gated : {false, true}) {
+      const std::vector<float> one = run_shared(width, block, gated, 1, DType::bf16, 37);
+      for (const int tensor : {2, 4, 8})
+        EXPECT_EQ(run_shared(width, block, gated, tensor, DType::bf16, 37), one)
+            << width << " in blocks of " << block << ", tp " << tensor;
+    }
 }
 
 TEST(SparseMoe, TakesNoTokens) {

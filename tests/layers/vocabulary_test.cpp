@@ -4,6 +4,7 @@
 #include <layers/vocab_embedding.hpp>
 #include <support/random_tensors.hpp>
 
+#include <array>
 #include <cmath>
 
 #include "layer_testing.hpp"
@@ -135,6 +136,62 @@ TEST(Rotary, KeepsFastAndDividesSlowFrequenciesOfLlama3) {
   const std::vector<float> table = rotary_table({}, 4, 4, 3);
   EXPECT_FLOAT_EQ(table[2 * 4 + 1], std::cos(2 * 0.01F));
   EXPECT_FLOAT_EQ(table[2 * 4 + 3], std::sin(2 * 0.01F));
+}
+
+// Frequencies of pairs 0, 8, 16, 24 and the last: of a script that follows the definition in transformers.
+TEST(Rotary, HasTheFrequenciesOfYarn) {
+  struct Stored {
+    double theta, factor;
+    int64_t width, original;
+    double beta_fast, beta_slow;
+    bool truncate;
+    std::array<double, 5> frequencies;
+  };
+  for (const Stored& stored :
+       {Stored{1e4, 40, 64, 4096, 32, 1, true, {1, 0.1, 0.0055, 2.5e-05, 3.33380358040831e-06}},
+        {5e4,
+         32,
+         64,
+         4096,
+         1,
+         1,
+         true,
+         {1, 0.0668740304976422, 0.00447213595499958, 9.345929882632628e-06, 8.764412911589875e-07}},
+        {1.5e5,
+         32,
+         64,
+         4096,
+         32,
+         1,
+         false,
+         {1, 0.050813274815461475, 0.00045648391922324086, 4.0999784818029795e-06, 3.0235114281192144e-07}},
+        {1e6,
+         4,
+         128,
+         32768,
+         32,
+         1,
+         true,
+         {1, 0.17782794100389226, 0.03162277660168379, 0.005375321490790102, 3.102344401879299e-07}}}) {
+    RotaryConfig config{.type = RotaryType::yarn, .theta = stored.theta, .factor = stored.factor};
+    config.original_max_position_embeddings = stored.original;
+    config.beta_fast = stored.beta_fast;
+    config.beta_slow = stored.beta_slow;
+    config.truncate = stored.truncate;
+    const std::vector<double> found = rotary_frequencies(config, stored.width);
+    const size_t pairs[] = {0, 8, 16, 24, found.size() - 1};
+    for (size_t i = 0; i < 5; ++i)
+      EXPECT_NEAR(found[pairs[i]] / stored.frequencies[i], 1, 1e-12) << stored.theta << " pair " << pairs[i];
+  }
+  RotaryConfig config{.type = RotaryType::yarn, .factor = 40, .original_max_position_embeddings = 4096};
+  EXPECT_DOUBLE_EQ(rotary_amplitude(config), 1.3688879454113936);
+  config.mscale = 0.707;
+  config.mscale_all_dim = 1;
+  EXPECT_DOUBLE_EQ(rotary_amplitude(config), 0.9210423553163399);
+  config.attention_factor = 1.25;
+  EXPECT_DOUBLE_EQ(rotary_amplitude(config), 1.25);
+  const std::vector<float> table = rotary_table(config, 4, 8, 1);
+  EXPECT_EQ(table, (std::vector<float>{1.25F, 1.25F, 1, 1, 0, 0, 0, 0})) << "lanes of the padding stay";
 }
 
 }  // namespace

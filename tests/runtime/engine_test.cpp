@@ -9,6 +9,7 @@
 #include <support/golden.hpp>
 #include <support/serving.hpp>
 #include <support/temp_directory.hpp>
+#include <support/wrapped_checkpoint.hpp>
 
 namespace maniple {
 namespace {
@@ -106,6 +107,23 @@ TEST(Engine, ServesTensorSizesThatDivideTheHeadsAlone) {
     expect_golden(golden, served, fmt::format("tp {}", tensor));
     EXPECT_EQ(served.plan.repro, tensor <= 2 ? Repro::grid : Repro::batch);
   }
+}
+
+TEST(Engine, ServesTheLanguageModelsOfWrappersAndSaysWhatItLeavesOut) {
+  for (const auto& names : testing::wrapped_names)
+    for (const char* name : {"tiny-llama3", "tiny-qwen3-moe", "q-w4a16"}) {
+      const TempDirectory wrapped;
+      testing::write_wrapped(testing::model_directory(name), names, wrapped.path());
+      const Golden golden = testing::read_golden(name);
+      EngineOptions options = options_for(name, DType::fp32);
+      options.model = wrapped.path();
+      options.tensor_size = 2;
+      const Served served = serve(2, options, golden_requests(golden));
+      expect_golden(golden, served, names.model + name);
+      EXPECT_EQ(
+          served.info.left_out,
+          "2 tensors (16 B) of a tower for images, 3 tensors (24 B) of layers that predict further tokens");
+    }
 }
 
 TEST(Engine, ServesCheckpointsWithFusedTensors) {

@@ -18,8 +18,7 @@ ModelConfig some_model() {
   ModelConfig config;
   config.architecture = "Qwen3ForCausalLM";
   config.hidden_size = 96;
-  config.intermediate_size = 320;
-  config.num_layers = 5;
+  config.layers.assign(5, {.dense_width = 320});
   config.num_heads = 12;
   config.num_kv_heads = 4;
   config.head_dim = 16;
@@ -221,7 +220,7 @@ TEST(JobPlan, KeepsTheBitsOfOneRankOnCPUsWhateverWasAskedForUnlessASizeForbidsIt
   EXPECT_EQ(plan_of(3, options, config).repro_reason, "");
   options = options_of(4);
   config.num_kv_heads = 4;
-  config.intermediate_size = 322;
+  config.layers.assign(5, {.dense_width = 322});
   EXPECT_EQ(plan_of(4, options, config).repro_reason,
             "4 tensor ranks do not divide the 2 reduction slices of the MLP's width 322");
   options.repro.reset();
@@ -233,7 +232,8 @@ TEST(JobPlan, KeepsTheBitsOfOneRankOnCPUsWhateverWasAskedForUnlessASizeForbidsIt
 
 ModelConfig sparse_model(int64_t experts, int64_t per_token, int64_t width) {
   ModelConfig config = some_model();
-  config.experts = {.count = experts, .per_token = per_token, .width = width, .dense_layers = {}};
+  config.layers.assign(5, {});
+  config.experts = {.count = experts, .width = width, .router = {.per_token = per_token}};
   return config;
 }
 
@@ -277,7 +277,7 @@ TEST(JobPlan, OfExpertsGroupsThemByPartAndByRange) {
 TEST(JobPlan, CountsAllExpertsInTheCostOfALayer) {
   ModelConfig config = sparse_model(128, 8, 768);  // Qwen3-30B-A3B
   config.hidden_size = 2048;
-  config.num_layers = 48;
+  config.layers.assign(48, {});
   config.num_heads = 32;
   config.head_dim = 128;
   config.vocab_size = 151936;
@@ -302,9 +302,8 @@ TEST(JobPlan, SaysWhichSizeOfExpertsForbidsTheBitsOfOneRank) {
   EXPECT_EQ(reason(4, 1, sparse_model(10, 2, 50)),
             "4 tensor ranks do not divide the 2 reduction slices of an expert's width 50");
   ModelConfig config = sparse_model(8, 2, 48);
-  config.intermediate_size = 322;  // of no layer
   EXPECT_EQ(reason(4, 2, config), "");
-  config.experts.dense_layers = {3};
+  config.layers[3].dense_width = 322;
   EXPECT_EQ(reason(4, 2, config),
             "4 tensor ranks do not divide the 2 reduction slices of the MLP's width 322");
 }
@@ -354,7 +353,7 @@ TEST(JobPlan, NamesFieldsOfTheOptionsInAMessageAndWhatWouldFit) {
   blocks.num_heads = 4;
   blocks.hidden_size = 512;
   blocks.head_dim = 128;
-  blocks.intermediate_size = 768;
+  blocks.layers.assign(5, {.dense_width = 768});
   blocks.activation_group = 128;
   EXPECT_EQ(refusal_of(4, options_of(4), &blocks),
             "input: blocks of 128 in 768 input columns (6) do not divide by tensor ranks (4); use "
@@ -461,6 +460,14 @@ TEST(JobPlan, RefusesLengthsThatDoNotFit) {
   options.max_model_len.reset();
   EXPECT_EQ(refusal_of(1, options, &windowed),
             "input: the model's sliding_window is 512 tokens, and a context of 4096 is longer");
+  ModelConfig choosing = config;
+  choosing.index_topk = 2048;
+  EXPECT_EQ(refusal_of(1, options, &choosing),
+            "input: the model's sparse attention chooses 2048 tokens (index_topk), and a context of 4096 is "
+            "longer");
+  options.max_model_len = 2048;
+  EXPECT_EQ(plan_of(1, options, choosing).max_model_len, 2048u);
+  options.max_model_len.reset();
   options.max_num_seqs = 3000;
   EXPECT_EQ(refusal_of(1, options, &config),
             "usage: `max_num_batched_tokens` 2048 is below `max_num_seqs` 3000, but every running sequence "

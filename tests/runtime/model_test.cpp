@@ -56,8 +56,8 @@ class LoadedModel {
                    world_.transport(), replicas, blocks);
       EXPECT_GE(blocks, model.parameters().size());
       model.prepare(*backend_.ops, max_len);
-      kv_scales_.push_back(
-          kv_scales_of(index, *scheme_of(config_), part.layers.value_or(IndexRange{0, config_.num_layers})));
+      kv_scales_.push_back(kv_scales_of(index, *scheme_of(config_),
+                                        part.layers.value_or(IndexRange{0, config_.num_layers()})));
     }
   }
 
@@ -89,9 +89,8 @@ class LoadedModel {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const auto& part = parts_[i];
       const HeadLayout heads = part->heads();
-      KvCache cache(*backend_.device,
-                    {part->num_layers(), {heads.kv_heads, heads.head_dim, block_size, cache_dtype_}}, blocks,
-                    kv_scales_[i]);
+      KvCache cache(*backend_.device, {part->num_layers(), KvLayout::of(heads, block_size, cache_dtype_)},
+                    blocks, kv_scales_[i]);
       out = part->forward(batch, out, cache.pages(), context);
       backend_.device->synchronize();  // before its cache goes
     }
@@ -212,7 +211,7 @@ TEST(Parts, OfAModelGiveTheBitsOfTheWhole) {
   for (const char* name : {"shakespeare", "tiny-qwen3", "tiny-llama3"}) {
     const Golden golden = testing::read_golden(name);
     const std::vector<int32_t>& tokens = golden.sequences.front().prompt;
-    const int64_t layers = read_model_config(testing::model_directory(name)).num_layers;
+    const int64_t layers = read_model_config(testing::model_directory(name)).num_layers();
     for (const DType dtype : {DType::fp32, DType::bf16}) {
       const auto logits = [&](const std::vector<RankPlan>& parts) {
         return LoadedModel(name, make_backend({.kind = BackendKind::cpu}), dtype, parts)
@@ -276,7 +275,9 @@ std::vector<CudaSubject> cuda_subjects() {
                                         "q-int8",          "q-int8-1layer",
                                         "q-fp8-channel",   "q-fp8-block-1layer",
                                         "q-fp8-static-kv", "q-moe-gptq",
-                                        "q-moe-int8",      "q-moe-fp8-block"};
+                                        "q-moe-int8",      "q-moe-fp8-block",
+                                        "tiny-glm4-moe",   "tiny-hy3",
+                                        "tiny-minimax-m2", "tiny-qwen2-moe"};
   std::vector<CudaSubject> subjects;
   for (const std::string& model : models) subjects.push_back({model, false});
   // The emulation is slow: each model in one of the types, and the largest on one day of four.
@@ -309,7 +310,9 @@ TEST(QuantisedModels, AreInTheFolder) { EXPECT_FALSE(quantised_models().empty())
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
-                                           "shakespeare", "tiny-qwen3-moe", "tiny-mixtral"),
+                                           "shakespeare", "tiny-qwen3-moe", "tiny-mixtral", "tiny-glm4-moe",
+                                           "tiny-hy3", "tiny-minimax-m2", "tiny-qwen2-moe",
+                                           "tiny-deepseek-v2-lite", "tiny-deepseek-v3", "tiny-glm4-moe-lite"),
                          [](const auto& param) { return identifier(param.param); });
 
 }  // namespace

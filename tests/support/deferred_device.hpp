@@ -136,6 +136,9 @@ class DeferredOps : public Ops {
   void add_bias(TensorView x, ConstTensorView bias) override {
     device_.defer([=, this] { inner_.add_bias(x, bias); });
   }
+  void add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) override {
+    device_.defer([=, this] { inner_.add_gated(x, gate, sum); });
+  }
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
     device_.defer([=, this] { inner_.gather_rows(x, rows, out); });
   }
@@ -163,6 +166,9 @@ class DeferredOps : public Ops {
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
     device_.defer([=, this] { inner_.resolve_last_tokens(last_tokens, ids); });
   }
+  void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
+    device_.defer([=, this] { inner_.head_squares(qkv, heads, out); });
+  }
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override {
@@ -170,6 +176,17 @@ class DeferredOps : public Ops {
   }
   void merge_partials(ConstTensorView partials, TensorView out) override {
     device_.defer([=, this] { inner_.merge_partials(partials, out); });
+  }
+  void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override {
+    device_.defer([=, this] { inner_.matmul_heads(x, weights, out); });
+  }
+  void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                    const AttentionBatch& batch, const KvPages& pages) override {
+    device_.defer([=, this] { inner_.latent_store(rows, norm, cos_sin, batch, pages); });
+  }
+  void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                      const AttentionBatch& batch, TensorView queries) override {
+    device_.defer([=, this] { inner_.latent_queries(x, heads, cos_sin, batch, queries); });
   }
   void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                   std::span<CandidateList> lists) override {

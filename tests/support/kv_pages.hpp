@@ -1,4 +1,4 @@
-// Keys and values of all slots, [slots, kv_heads, head_dim], to and from the pages of a backend that works in host memory or
+// Keys and values of all slots, [slots, kv_heads, key_dim or value_dim], to and from the pages of a backend that works in host memory or
 // in a mirror of it.
 #pragma once
 
@@ -17,17 +17,21 @@ void for_kv_elements(const Ops& ops, const KvPages& pages, Byte* keys, Byte* val
   const cpu::CpuPages cache(pages);
   const PagedRows rows(pages);
   const size_t bytes = size_of(pages.layout.dtype);
+  const auto at = [&](TensorView rows_of, int64_t element) {
+    return rows_of.data + static_cast<size_t>(element) * bytes;
+  };
   for (int64_t slot = 0; slot < pages.slots(); ++slot)
-    for (int64_t head = 0; head < pages.layout.kv_heads; ++head)
-      for (int64_t d = 0; d < pages.layout.head_dim; ++d, keys += bytes, values += bytes) {
-        const size_t at = static_cast<size_t>(rows.element(slot, head) + d) * bytes;
-        copy(keys, of_cpu ? cache.key(slot, head, d) : rows.keys.data + at, bytes);
-        copy(values, of_cpu ? cache.value(slot, head, d) : rows.values.data + at, bytes);
-      }
+    for (int64_t head = 0; head < pages.layout.kv_heads; ++head) {
+      for (int64_t d = 0; d < pages.layout.key_dim; ++d, keys += bytes)
+        copy(keys, of_cpu ? cache.key(slot, head, d) : at(rows.keys, rows.key(slot, head) + d), bytes);
+      for (int64_t d = 0; !pages.layout.shared && d < pages.layout.value_dim; ++d, values += bytes)
+        copy(values, of_cpu ? cache.value(slot, head, d) : at(rows.values, rows.value(slot, head) + d),
+             bytes);
+    }
 }
 
 inline void require_every_slot(const KvPages& pages, ConstTensorView keys, ConstTensorView values) {
-  require(keys.bytes() + values.bytes() == pages.bytes.bytes() && keys.shape == values.shape,
+  require(keys.bytes() + (pages.layout.shared ? 0 : values.bytes()) == pages.bytes.bytes(),
           "keys and values of every slot");
 }
 

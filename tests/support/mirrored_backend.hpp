@@ -151,6 +151,9 @@ class MirroredOps : public Ops {
   void add_bias(TensorView x, ConstTensorView bias) override {
     run([&](Ops& ops, Transfer& t) { ops.add_bias(t.out(x), t.in(bias)); });
   }
+  void add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) override {
+    run([&](Ops& ops, Transfer& t) { ops.add_gated(t.in(x), t.in(gate), t.out(sum)); });
+  }
   void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.gather_rows(t.in(x), t.in(rows), t.out(out)); });
   }
@@ -195,12 +198,17 @@ class MirroredOps : public Ops {
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
     run([&](Ops& ops, Transfer& t) { ops.resolve_last_tokens(t.in(last_tokens), t.out(ids)); });
   }
+  void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.head_squares(t.in(qkv), heads, t.out(out)); });
+  }
   void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                     ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                     const KvPages& pages) override {
     run([&](Ops& ops, Transfer& t) {
-      ops.rotary_store(t.in(qkv), heads, {t.in(norms.query), t.in(norms.key), norms.epsilon}, t.in(cos_sin),
-                       there(t, batch), t.out(queries), there(t, pages));
+      const HeadNorms there_norms{t.in(norms.query), t.in(norms.key),     norms.epsilon,
+                                  norms.size,        t.in(norms.squares), norms.query_heads};
+      ops.rotary_store(t.in(qkv), heads, there_norms, t.in(cos_sin), there(t, batch), t.out(queries),
+                       there(t, pages));
     });
   }
   bool keeps_kv(const KvLayout& layout, DType activations) const override {
@@ -209,6 +217,22 @@ class MirroredOps : public Ops {
   void prepare_attention(const AttentionCall& call) override { inner_.ops->prepare_attention(call); }
   void merge_partials(ConstTensorView partials, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
+  }
+  void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.matmul_heads(t.in(x), weights, t.out(out)); });
+  }
+  void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
+                    const AttentionBatch& batch, const KvPages& pages) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.latent_store(t.in(rows), {t.in(norm.weight), norm.epsilon, norm.size}, t.in(cos_sin),
+                       there(t, batch), there(t, pages));
+    });
+  }
+  void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
+                      const AttentionBatch& batch, TensorView queries) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.latent_queries(t.in(x), heads, t.in(cos_sin), there(t, batch), t.out(queries));
+    });
   }
   void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                   std::span<CandidateList> lists) override {

@@ -142,7 +142,7 @@ std::string caption(BenchJob& job, const ModelShard& shard, const ModelConfig& c
   return fmt::format(
       "# tp {}: {} of {} layers, {}, random weights; {}, times of the slowest; {}, median [95 % CI]\n"
       "#{:>8} {:>7} {:>8} {:>10}  {:20} {:>8} {:>8}  {}\n",
-      tensor, shard.num_layers(), config.num_layers, name_of(type),
+      tensor, shard.num_layers(), config.num_layers(), name_of(type),
       ranks == 1 ? "1 rank" : fmt::format("{} ranks at the same time", ranks),
       counted(static_cast<uint64_t>(job.options().repeats), "repeat"), "part", "tokens", "context",
       "time(us)", "[CI]", "GFLOP/s", "GB/s", "of probe");

@@ -28,10 +28,13 @@ RankPlan stage(TensorRank place, int index, IndexRange layers) {
 }
 
 ModelConfig cut(ModelConfig config, TensorRank place, DType type, uint64_t memory) {
+  // The kind of the most layers, which is that of the last one.
+  const int64_t last = config.num_layers() - 1;
   const uint64_t layer =
-      stored_cost(*make_model(config, stage(place, 1, {0, 1})), type, *scheme_of(config), type).weight_bytes;
+      stored_cost(*make_model(config, stage(place, 1, {last, last + 1})), type, *scheme_of(config), type)
+          .weight_bytes;
   const auto enough = static_cast<int64_t>(std::max(memory / layer + 1, uint64_t{2}));
-  config.num_layers = std::min(config.num_layers, enough);
+  config.layers.erase(config.layers.begin(), config.layers.end() - std::min(config.num_layers(), enough));
   return config;
 }
 
@@ -60,7 +63,7 @@ ModelShard::ModelShard(const ModelConfig& config, TensorRank place, const Engine
       device_(*backend.device),
       ops_(*backend.ops),
       groups_{.tensor = std::make_unique<DryCommunicator>(place)},
-      layers_(make_model(config, stage(place, 1, {0, config_.num_layers}))),
+      layers_(make_model(config, stage(place, 1, {0, config_.num_layers()}))),
       head_(make_model(config, stage(place, 2, {0, 0}))),
       cost_of_layers_(stored_cost(*layers_, plan.dtype, *scheme_, plan.kv_dtype)),
       cost_of_head_(stored_cost(*head_, plan.dtype, *scheme_, plan.dtype)),
@@ -101,8 +104,7 @@ StepBatch ModelShard::batch_of(int64_t tokens, int64_t query, int64_t past, cons
 }
 
 KvLayout ModelShard::kv_layout(int64_t block_size) const {
-  const HeadLayout heads = layers_->heads();
-  return {heads.kv_heads, heads.head_dim, block_size, plan_.kv_dtype};
+  return KvLayout::of(layers_->heads(), block_size, plan_.kv_dtype);
 }
 
 ModelShard::Pass ModelShard::layers(int64_t tokens) {
@@ -145,8 +147,8 @@ ModelShard::Pass ModelShard::attention(int64_t sequences, int64_t query, int64_t
       batch_of(sequences * query, query, past, layout, std::min(sequences * each, std::max(each, fitting)));
   for (const KvPages& pages : cache_->pages()) touch(device_, pages.bytes);
   input_ = touched(device_, plan_.dtype, {sequences * query, heads.query_width()});
-  output_ = Tensor(device_, plan_.dtype, input_.shape());
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(heads.head_dim)));
+  output_ = Tensor(device_, plan_.dtype, {sequences * query, heads.out_width()});
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(heads.key_dim)));
   return [=, this] {
     for (const KvPages& pages : cache_->pages())
       ops_.attention({input_, heads, batch.attention, pages, output_, scale});

@@ -2,6 +2,7 @@
 #include <layers/models/model.hpp>
 #include <runtime/checkpoint/extents.hpp>
 #include <runtime/checkpoint/loading/known_tensors.hpp>
+#include <runtime/checkpoint/loading/language_model.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/loading/own_head.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
@@ -122,8 +123,9 @@ Packing packing_of(const ModelFiles& files, int shards) {
   try {
     ModelConfig config = read_model_config(files);
     packing.architecture = config.architecture;
-    read_known_tensors(index, config, *scheme_of(config));
     WeightIndex settled = index;
+    keep_language_model(settled, config);
+    read_known_tensors(settled, config, *scheme_of(config));
     settle_head(config, settled);
     axes = axes_of(config, settled, shards);
   } catch (const Error& error) {
@@ -148,7 +150,7 @@ Packing packing_of(const ModelFiles& files, int shards) {
       const bool listed = found != index.tensors.end() &&
                           (found->second.extents.empty() ? listed_empty.insert(tensor).second
                                                          : found->second.extents[0].file == number);
-      const auto axis = axes.find(tensor);
+      const auto axis = axes.find(plain_name(tensor));
       packed.tensors[tensor] =
           cut(stored.info, listed && axis != axes.end() ? axis->second : Axis::none, shards);
       packing.tensors.push_back({name, tensor, link_of(name, tensor, listed), std::move(stored)});

@@ -1,6 +1,9 @@
 #include <kernels/support/check.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
+#include <layers/rotary.hpp>
+#include <runtime/checkpoint/loading/architecture.hpp>
+#include <runtime/checkpoint/loading/language_model.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/checkpoint/loading/refused_models.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/checkpoint/quantization/unexplained.hpp>
 
@@ -14,34 +17,6 @@ using nlohmann::json;
 
 namespace {
 
-// Whether the layers of an architecture have a bias, or the config's flag decides.
-enum class Bias : uint8_t { never, always, by_flag };
-
-enum class Experts : uint8_t { none, qwen, mixtral };
-
-// What a field that config.json lacks means: the defaults of the architecture's config class in transformers 5.2. README.md has the
-// table; tests/runtime/checkpoint/config_defaults.py compares it with the classes.
-struct Defaults {
-  int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
-  int64_t num_kv_heads;  // 0: as many as heads
-  int64_t head_dim;      // 0: hidden_size / num_heads
-  int64_t positions;
-  double rms_norm_eps, rope_theta;
-  int64_t sliding_window;     // 0: none
-  int32_t eos_token_id = -1;  // -1: none
-};
-
-struct Architecture {
-  std::string_view name;
-  Bias qkv;
-  Bias output;
-  Bias mlp;
-  bool qk_norm;
-  bool window_needs_flag;  // sliding_window counts only where use_sliding_window is true
-  Defaults defaults;
-  Experts experts = Experts::none;
-};
-
 namespace defaults {
 constexpr Defaults qwen3{151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, 1e4, 4096};
 constexpr Defaults qwen2{151936, 4096, 22016, 32, 32, 32, 0, 32768, 1e-6, 1e4, 4096};
@@ -49,17 +24,147 @@ constexpr Defaults qwen3_moe{151936, 2048, 6144, 24, 32, 4, 0, 32768, 1e-6, 1e4,
 constexpr Defaults llama{32000, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
 constexpr Defaults mistral{32000, 4096, 14336, 32, 32, 8, 0, 131072, 1e-6, 1e4, 4096, 2};
 constexpr Defaults mixtral{32000, 4096, 14336, 32, 32, 8, 0, 131072, 1e-5, 1e6, 0, 2};
+constexpr Defaults qwen2_moe{151936, 2048, 5632, 24, 16, 16, 0, 32768, 1e-6, 1e4, 4096};
+constexpr Defaults glm4_moe{151552, 4096, 10944, 46, 96, 8, 0, 131072, 1e-5, 1e4, 0};
+constexpr Defaults minimax_m2{200064, 3072, 1536, 62, 48, 8, 128, 196608, 1e-6, 5e6, 0, 200020};
+constexpr Defaults hy_v3{120832, 4096, 13312, 80, 64, 8, 128, 131072, 1e-5, 11158840, 0};
+constexpr Defaults deepseek_v3{129280, 7168, 18432, 61, 128, 0, 0, 4096, 1e-6, 1e4, 0, 1};
+constexpr Defaults deepseek_v2{32000, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
+constexpr Defaults glm4_moe_lite{154880, 2048, 10240, 47, 20, 0, 0, 202752, 1e-5, 1e4, 0};
 }  // namespace defaults
 
+namespace latent {
+constexpr LatentDefaults deepseek{1536, 512, 128, 64, 128};
+constexpr LatentDefaults glm4_lite{768, 512, 192, 64, 256};
+}  // namespace latent
+
+namespace experts {
+constexpr ExpertFields qwen3{.names = ExpertNames::qwen,
+                             .count = "num_experts",
+                             .default_count = 128,
+                             .default_per_token = 8,
+                             .default_width = 768,
+                             .default_normalise = false};
+constexpr ExpertFields qwen2{.names = ExpertNames::qwen2,
+                             .count = "num_experts",
+                             .default_count = 60,
+                             .default_per_token = 4,
+                             .default_width = 1408,
+                             .default_normalise = false,
+                             .shared = "shared_expert_intermediate_size",
+                             .default_shared = 5632};
+constexpr ExpertFields mixtral{.names = ExpertNames::mixtral,
+                               .count = "num_local_experts",
+                               .default_count = 8,
+                               .default_per_token = 2,
+                               .width = "intermediate_size",
+                               .default_width = 14336,
+                               .normalise = "",
+                               .default_normalise = true,
+                               .dense = DenseLayers::none};
+constexpr ExpertFields minimax{.names = ExpertNames::minimax,
+                               .count = "num_local_experts",
+                               .default_count = 256,
+                               .default_per_token = 8,
+                               .width = "intermediate_size",
+                               .default_width = 1536,
+                               .normalise = "",
+                               .default_normalise = true,
+                               .scoring = RouterScoring::sigmoid,
+                               .dense = DenseLayers::none};
+constexpr ExpertFields glm4{.names = ExpertNames::glm,
+                            .count = "n_routed_experts",
+                            .default_count = 128,
+                            .default_per_token = 8,
+                            .default_width = 1408,
+                            .default_normalise = true,
+                            .scoring = RouterScoring::sigmoid,
+                            .epsilon = 1e-20F,
+                            .scale = "routed_scaling_factor",
+                            .shared = "n_shared_experts",
+                            .default_shared = 1,
+                            .dense = DenseLayers::first};
+constexpr ExpertFields hunyuan{.names = ExpertNames::hunyuan,
+                               .count = "num_experts",
+                               .default_count = 192,
+                               .default_per_token = 8,
+                               .default_width = 1536,
+                               .normalise = "",
+                               .default_normalise = true,
+                               .scoring = RouterScoring::sigmoid,
+                               .epsilon = 1e-20F,
+                               .scale = "router_scaling_factor",
+                               .default_scale = 2.826,
+                               .shared = "num_shared_experts",
+                               .default_shared = 1,
+                               .dense = DenseLayers::first};
+constexpr ExpertFields deepseek_v3{.names = ExpertNames::glm,
+                                   .count = "n_routed_experts",
+                                   .default_count = 256,
+                                   .default_per_token = 8,
+                                   .default_width = 2048,
+                                   .default_normalise = true,
+                                   .scoring = RouterScoring::sigmoid,
+                                   .epsilon = 1e-20F,
+                                   .scale = "routed_scaling_factor",
+                                   .default_scale = 2.5,
+                                   .shared = "n_shared_experts",
+                                   .default_shared = 1,
+                                   .dense = DenseLayers::first,
+                                   .default_dense = 3,
+                                   .default_groups = 8,
+                                   .default_kept = 4};
+constexpr ExpertFields deepseek_v2{.names = ExpertNames::deepseek_v2,
+                                   .count = "n_routed_experts",
+                                   .default_count = 64,
+                                   .default_per_token = 0,
+                                   .default_width = 1407,
+                                   .normalise = "norm_topk_prob",
+                                   .default_normalise = false,
+                                   .may_normalise = false,
+                                   .scale = "routed_scaling_factor",
+                                   .shared = "n_shared_experts",
+                                   .default_shared = 2,
+                                   .dense = DenseLayers::first,
+                                   .default_dense = 0};
+constexpr ExpertFields glm4_lite{.names = ExpertNames::glm,
+                                 .count = "n_routed_experts",
+                                 .default_count = 64,
+                                 .default_per_token = 4,
+                                 .default_width = 1536,
+                                 .default_normalise = true,
+                                 .scoring = RouterScoring::sigmoid,
+                                 .epsilon = 1e-20F,
+                                 .scale = "routed_scaling_factor",
+                                 .default_scale = 1.8,
+                                 .shared = "n_shared_experts",
+                                 .default_shared = 1,
+                                 .dense = DenseLayers::first};
+}  // namespace experts
+
+using enum Bias;
+
 constexpr Architecture architectures[] = {
-    {"Qwen3ForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true, defaults::qwen3},
-    {"LlamaForCausalLM", Bias::by_flag, Bias::by_flag, Bias::by_flag, false, false, defaults::llama},
-    {"Qwen2ForCausalLM", Bias::always, Bias::never, Bias::never, false, true, defaults::qwen2},
-    {"MistralForCausalLM", Bias::never, Bias::never, Bias::never, false, false, defaults::mistral},
-    {"Qwen3MoeForCausalLM", Bias::by_flag, Bias::by_flag, Bias::never, true, true, defaults::qwen3_moe,
-     Experts::qwen},
-    {"MixtralForCausalLM", Bias::never, Bias::never, Bias::never, false, false, defaults::mixtral,
-     Experts::mixtral},
+    {"Qwen3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, true, defaults::qwen3},
+    {"LlamaForCausalLM", by_flag, by_flag, by_flag, HeadNorm::none, false, defaults::llama},
+    {"Qwen2ForCausalLM", always, never, never, HeadNorm::none, true, defaults::qwen2},
+    {"MistralForCausalLM", never, never, never, HeadNorm::none, false, defaults::mistral},
+    {"Qwen3MoeForCausalLM", by_flag, by_flag, never, HeadNorm::each, true, defaults::qwen3_moe,
+     &experts::qwen3},
+    {"MixtralForCausalLM", never, never, never, HeadNorm::none, false, defaults::mixtral, &experts::mixtral},
+    {"Qwen2MoeForCausalLM", by_flag, never, never, HeadNorm::none, true, defaults::qwen2_moe, &experts::qwen2,
+     1, "qkv_bias", true},
+    {"Glm4MoeForCausalLM", by_flag, never, never, HeadNorm::by_flag, false, defaults::glm4_moe,
+     &experts::glm4, 0.5},
+    {"MiniMaxM2ForCausalLM", never, never, never, HeadNorm::whole, false, defaults::minimax_m2,
+     &experts::minimax, 0.5},
+    {"DeepseekV2ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v2,
+     &experts::deepseek_v2, 1, "attention_bias", false, &latent::deepseek},
+    {"DeepseekV3ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v3,
+     &experts::deepseek_v3, 1, "attention_bias", false, &latent::deepseek},
+    {"Glm4MoeLiteForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::glm4_moe_lite,
+     &experts::glm4_lite, 1, "attention_bias", false, &latent::glm4_lite},
+    {"HYV3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, false, defaults::hy_v3, &experts::hunyuan},
 };
 
 // Settings of related models, and the value that leaves the arithmetic as the decoder computes it.
@@ -68,13 +173,16 @@ struct Neutral {
   std::optional<double> value;  // none: it must be absent or null
 };
 
-constexpr std::string_view expert_counts[] = {"num_experts", "num_local_experts"};  // both mean the same
-
 constexpr Neutral neutrals[] = {
+    {"num_experts", 0},
+    {"num_local_experts", 0},
     {"n_routed_experts", 0},
     {"moe_num_experts", 0},
     {"n_shared_experts", 0},
+    {"num_shared_experts", 0},
     {"shared_expert_intermediate_size", 0},
+    {"shared_intermediate_size", 0},
+    {"moe_layer_freq", 1},
     {"compression_config", {}},
     {"partial_rotary_factor", 1},
     {"attention_multiplier", {}},
@@ -94,15 +202,11 @@ void check_neutral(const JsonFields& fields, const Neutral& neutral) {
     fields.refuse(neutral.name, neutral.value ? fmt::format("{}, or none", *neutral.value) : "none");
 }
 
-// A multimodal wrapper keeps the language model's fields in text_config and some beside it. The inner fields
-// override the outer ones, except `architectures`; an inner null does where there is no outer one.
-json unwrap_text_config(json config, std::string_view where) {
-  const JsonFields outer(config, where);
-  if (!outer.find("text_config")) return config;
-  json merged = config;
-  for (const auto& [name, value] : outer.object("text_config").items())
-    if (!outer.find(name) || (!value.is_null() && name != "architectures")) merged[name] = value;
-  return merged;
+bool reads(const Architecture& architecture, std::string_view name) {
+  const ExpertFields* experts = architecture.experts;
+  const bool is_count = name == "num_experts" || name == "num_local_experts";  // both mean the same
+  return (experts && (is_count || name == experts->count || name == experts->shared)) ||
+         (architecture.partial_rotary != 1 && name == "partial_rotary_factor");
 }
 
 const Architecture& architecture_of(const JsonFields& fields) {
@@ -113,16 +217,17 @@ const Architecture& architecture_of(const JsonFields& fields) {
   std::string supported;
   for (const Architecture& candidate : architectures)
     supported += fmt::format("{}[\"{}\"]", supported.empty() ? "" : ", ", candidate.name);
+  refuse_known_model(fields, supported);
   fields.refuse("architectures", supported);
 }
 
-bool bias_of(Bias bias, const JsonFields& fields, std::string_view flag) {
-  const bool given = fields.boolean_or(flag, false);
+bool bias_of(Bias bias, const JsonFields& fields, std::string_view flag, bool otherwise = false) {
+  const bool given = fields.boolean_or(flag, otherwise);
   return bias == Bias::always || (bias == Bias::by_flag && given);
 }
 
 void set_biases(ModelConfig& config, const Architecture& architecture, const JsonFields& fields) {
-  config.qkv_bias = bias_of(architecture.qkv, fields, "attention_bias");
+  config.qkv_bias = bias_of(architecture.qkv, fields, architecture.qkv_flag, architecture.default_qkv_flag);
   config.o_bias = bias_of(architecture.output, fields, "attention_bias");
   config.mlp_bias = bias_of(architecture.mlp, fields, "mlp_bias");
   // Implementations disagree on such a flag: some apply it, some ignore it.
@@ -136,16 +241,19 @@ void set_sizes(ModelConfig& config, const Defaults& defaults, const JsonFields& 
   // Far above any model, far below what overflows: the largest product of two fits 48 bits.
   constexpr int64_t most = 1 << 24;
   config.hidden_size = fields.integer_or("hidden_size", defaults.hidden_size, 1, most);
-  config.intermediate_size = fields.integer_or("intermediate_size", defaults.intermediate_size, 1, most);
-  config.num_layers = fields.integer_or("num_hidden_layers", defaults.num_layers, 1, 10'000);
+  config.layers.resize(
+      static_cast<size_t>(fields.integer_or("num_hidden_layers", defaults.num_layers, 1, 10'000)));
   config.num_heads = fields.integer_or("num_attention_heads", defaults.num_heads, 1, 1 << 16);
-  const bool kv_as_heads = defaults.num_kv_heads == 0 || fields.is_null("num_key_value_heads");
-  config.num_kv_heads = fields.integer_or(
-      "num_key_value_heads", kv_as_heads ? config.num_heads : defaults.num_kv_heads, 1, config.num_heads);
   config.vocab_size = fields.integer_or("vocab_size", defaults.vocab_size, 1, most);
   config.max_position_embeddings =
       fields.integer_or("max_position_embeddings", defaults.positions, 1, 1 << 30);
   config.rms_norm_eps = fields.number_or("rms_norm_eps", defaults.rms_norm_eps, 1e-30, 1.0);
+}
+
+void set_heads(ModelConfig& config, const Defaults& defaults, const JsonFields& fields) {
+  const bool kv_as_heads = defaults.num_kv_heads == 0 || fields.is_null("num_key_value_heads");
+  config.num_kv_heads = fields.integer_or(
+      "num_key_value_heads", kv_as_heads ? config.num_heads : defaults.num_kv_heads, 1, config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0)
     fields.refuse("num_key_value_heads",
                   fmt::format("a divisor of num_attention_heads ({})", config.num_heads));
@@ -159,86 +267,6 @@ void set_sizes(ModelConfig& config, const Defaults& defaults, const JsonFields& 
   if (config.head_dim % 2 != 0 || config.head_dim > 1024)  // pairs to rotate; what the kernels have
     fields.refuse("head_dim", fmt::format("even sizes up to 1024 (hidden_size / num_attention_heads is {})",
                                           config.hidden_size / config.num_heads));
-}
-
-int64_t expert_count(const ModelConfig& config, const JsonFields& fields, int64_t otherwise) {
-  // Far above any model; each is listed with its tensors.
-  const int64_t most = std::min<int64_t>(1 << 12, (1 << 17) / config.num_layers);
-  const auto& [first, second] = expert_counts;
-  if (!fields.find(second)) return fields.integer_or(first, otherwise, 0, most);
-  const int64_t count = fields.integer(second, 0, most);
-  if (fields.integer_or(first, count, 0, most) != count)
-    fields.refuse(first, fmt::format("what {} says ({})", second, count));
-  return count;
-}
-
-// The defaults are those of transformers.
-ExpertsConfig experts_of(const ModelConfig& config, const Architecture& architecture,
-                         const JsonFields& fields) {
-  const bool mixtral = architecture.experts == Experts::mixtral;
-  ExpertsConfig experts;
-  experts.names = mixtral ? ExpertNames::mixtral : ExpertNames::qwen;
-  experts.count = expert_count(config, fields, mixtral ? 8 : 128);
-  if (experts.count == 0) {
-    if (mixtral)
-      fields.refuse(fields.find(expert_counts[1]) ? expert_counts[1] : expert_counts[0], "1 or more");
-    return {};
-  }
-  experts.per_token = fields.integer_or("num_experts_per_tok", mixtral ? 2 : 8, 1, 1 << 16);
-  if (experts.per_token > experts.count)
-    fields.refuse("num_experts_per_tok", fmt::format("1 to {}, the number of experts", experts.count));
-  experts.width =
-      mixtral ? config.intermediate_size : fields.integer_or("moe_intermediate_size", 768, 1, 1 << 24);
-  experts.normalise = mixtral || fields.boolean_or("norm_topk_prob", false);
-  if (mixtral) return experts;
-  experts.every = fields.integer_or("decoder_sparse_step", 1, 1, 1 << 16);
-  if (fields.find("mlp_only_layers")) experts.dense_layers = fields.sizes("mlp_only_layers");
-  if (std::ranges::any_of(experts.dense_layers, [&](int64_t layer) { return layer >= config.num_layers; }))
-    fields.refuse("mlp_only_layers", fmt::format("layers of 0 to {} (num_hidden_layers is {})",
-                                                 config.num_layers - 1, config.num_layers));
-  return experts;
-}
-
-constexpr double largest_theta = 1e15;
-
-RotaryConfig llama3_rotary(const JsonFields& fields) {
-  RotaryConfig rotary{.type = RotaryType::llama3};
-  rotary.factor = fields.number("factor", 1.0, 1e6);
-  rotary.low_freq_factor = fields.number("low_freq_factor", 1e-6, 1e6);
-  rotary.high_freq_factor = fields.number("high_freq_factor", 1e-6, 1e6);
-  rotary.original_max_position_embeddings = fields.integer("original_max_position_embeddings", 1, 1 << 30);
-  if (rotary.high_freq_factor <= rotary.low_freq_factor)
-    fields.refuse("high_freq_factor", fmt::format("more than low_freq_factor ({})", rotary.low_freq_factor));
-  return rotary;
-}
-
-// rope_parameters (new) or rope_scaling (old). The theta may be inside, or beside it, or both if they agree.
-RotaryConfig scaled_rotary(const JsonFields& fields, double outer_theta, bool outer_given) {
-  fields.allow_only({"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-                     "original_max_position_embeddings", "partial_rotary_factor"});
-  check_neutral(fields, {"partial_rotary_factor", 1});
-  const std::string_view key = fields.find("type") && !fields.find("rope_type") ? "type" : "rope_type";
-  const std::string type = fields.text_or(key, fields.find("factor") ? "missing" : "default");
-  if (type != "default" && type != "llama3") fields.refuse(key, "\"default\", \"llama3\"");
-  RotaryConfig rotary = type == "llama3" ? llama3_rotary(fields) : RotaryConfig{};
-  rotary.theta = fields.number_or("rope_theta", outer_theta, 1.0, largest_theta);
-  if (outer_given && rotary.theta != outer_theta)
-    fields.refuse("rope_theta", fmt::format("the rope_theta beside it ({})", outer_theta));
-  return rotary;
-}
-
-RotaryConfig rotary_of(const Defaults& defaults, const JsonFields& fields) {
-  RotaryConfig plain;
-  const bool theta_given = fields.find("rope_theta") != nullptr;
-  plain.theta = fields.number_or("rope_theta", defaults.rope_theta, 1.0, largest_theta);
-  std::optional<RotaryConfig> found;
-  for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
-    if (fields.is_neutral(name, {})) continue;
-    const RotaryConfig rotary = scaled_rotary(fields.object(name), plain.theta, theta_given);
-    if (found && *found != rotary) fields.refuse(name, "what rope_parameters says, or none");
-    found = rotary;
-  }
-  return found.value_or(plain);
 }
 
 // The window of any layer; 0: there is none. Qwen configs state one that a flag switches off, and that only some layers have.
@@ -256,7 +284,7 @@ int64_t sliding_window_of(const Architecture& architecture, int64_t layers, cons
     some_layer = known && std::ranges::any_of(*types, is("sliding_attention"));
     if (!known || (some_layer && window == 0))
       fields.refuse("layer_types", "\"full_attention\" in every layer, or a sliding_window beside it");
-  } else if (architecture.window_needs_flag && architecture.experts == Experts::none) {
+  } else if (architecture.window_needs_flag && !architecture.experts) {
     some_layer = fields.integer_or("max_window_layers", 28, 0, most) < layers;
   }
   return some_layer ? window : 0;
@@ -287,26 +315,34 @@ std::string quantization_of(std::string_view text, std::string_view where) {
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, std::string_view where) {
-  const json merged = unwrap_text_config(parse_json(text, where), where);
+  const json merged = language_model_config(parse_json(text, where), where);
   const JsonFields fields(merged, where);
   const Architecture& architecture = architecture_of(fields);
-  for (const Neutral& neutral : neutrals) check_neutral(fields, neutral);
-  if (architecture.experts == Experts::none)
-    for (const std::string_view count : expert_counts) check_neutral(fields, {count, 0});
+  for (const Neutral& neutral : neutrals)
+    if (!reads(architecture, neutral.name)) check_neutral(fields, neutral);
   if (fields.text_or("hidden_act", "silu") != "silu") fields.refuse("hidden_act", "\"silu\"");
 
   ModelConfig config;
   config.architecture = architecture.name;
   set_sizes(config, architecture.defaults, fields);
-  config.sliding_window = sliding_window_of(architecture, config.num_layers, fields);
+  if (architecture.latent)
+    set_latent(config, *architecture.latent, fields);
+  else
+    set_heads(config, architecture.defaults, fields);
+  config.sliding_window = sliding_window_of(architecture, config.num_layers(), fields);
   set_biases(config, architecture, fields);
-  config.qk_norm = architecture.qk_norm;
-  if (architecture.experts != Experts::none) config.experts = experts_of(config, architecture, fields);
-  config.rotary = rotary_of(architecture.defaults, fields);
+  config.qk_norm = architecture.norm == HeadNorm::each ||
+                   (architecture.norm == HeadNorm::by_flag && fields.boolean_or("use_qk_norm", false));
+  config.whole_qk_norm = architecture.norm == HeadNorm::whole;
+  set_layers(config, architecture, fields);
+  config.rotaries = {rotary_of(architecture, config, fields)};
+  if (config.latent) config.latent->score_factor = latent_score_factor(config.rotaries[0]);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);
   config.quantization = quantization_of(text, where);
   config.activation_group = scheme_of(config)->activation_group();
+  config.index_topk = fields.integer_or("index_topk", 0, 0, 1 << 30);
+  config.prediction_layers = fields.integer_or("num_nextn_predict_layers", 0, 0, 1 << 10);
   config.eos_token_ids = fields.token_ids("eos_token_id");
   if (const int32_t eos = architecture.defaults.eos_token_id; eos >= 0 && !fields.is_null("eos_token_id"))
     config.default_eos_token_id = eos;

@@ -1,6 +1,5 @@
 // Reads and checks a model's config.json: every ModelConfig that it returns describes a model that the
-// decoder computes exactly. Accepted: Qwen3, Llama, Qwen2, Mistral, Qwen3Moe and Mixtral (without a sliding
-// window), in the field names of Hugging Face transformers 4 and 5.
+// decoder computes exactly. Accepted: the architectures of its table (Qwen3, Llama, Glm4Moe, ...), in the field names of Hugging Face transformers 4 and 5.
 #pragma once
 
 #include <layers/model_config.hpp>

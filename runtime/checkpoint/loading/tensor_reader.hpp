@@ -3,6 +3,7 @@
 
 #include <runtime/checkpoint/extents.hpp>
 
+#include <functional>
 #include <map>
 
 namespace maniple {
@@ -17,6 +18,10 @@ class TensorReader {
   std::vector<std::byte> read(const IndexedTensor& tensor) {
     return read(tensor, {0, matrix_of(tensor.info).rows});
   }
+
+  // Whole tensors, in the order of their places: of those that lie close together many are read at once.
+  using Take = std::function<void(IndexedTensor& tensor, std::vector<std::byte> value)>;
+  void read_each(std::vector<IndexedTensor*> tensors, const Take& take);
 
  private:
   InputFile& file(uint32_t number);

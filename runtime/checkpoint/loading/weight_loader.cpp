@@ -1,8 +1,11 @@
+#include <kernels/support/host_memory.hpp>
 #include <parallel/collectives.hpp>
 #include <parallel/subset_transport.hpp>
 #include <runtime/checkpoint/chunk_checks.hpp>
 #include <runtime/checkpoint/loading/piece_store.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,6 +44,15 @@ uint64_t count_not_finite(std::span<const std::byte> bytes, std::string_view sto
   return 0;
 }
 
+// Whether the files, read once, would fill the memory that the weights need.
+bool crowds_memory(const WeightIndex& index) {
+  uint64_t stored = 0;
+  for (const auto& [name, tensor] : index.tensors) stored += tensor.info.byte_size;
+  const auto node =
+      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return stored > std::min<uint64_t>(node, host_memory().limit) / 2;
+}
+
 // The slices of a round on this rank: first those that it keeps, then those that it only sends on.
 struct Slices {
   const ReadRound* round = nullptr;
@@ -56,7 +68,8 @@ class Loader {
       : index_(index),
         transport_(transport),
         pieces_(model, ops, index, scheme, blocks),
-        files_(index.files.size()) {
+        files_(index.files.size()),
+        forgets_(crowds_memory(index)) {
     for (size_t replica = 0; replica < replicas.size(); ++replica) {
       const auto me = std::ranges::find(replicas[replica], transport.rank());
       if (me == replicas[replica].end()) continue;
@@ -194,8 +207,10 @@ class Loader {
   void read_rows(const ReadUnit& unit, const Extent& extent, std::span<std::byte> out) {
     std::optional<InputFile>& file = files_[extent.file];
     if (!file) file.emplace(open_same(index_.files[extent.file]));
-    file->read(
-        extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes), out);
+    const uint64_t offset =
+        extent.offset + static_cast<uint64_t>((unit.rows.begin - extent.rows.begin) * extent.row_bytes);
+    file->read(offset, out);
+    if (forgets_) file->forget(offset, out.size());
   }
 
   // whole_rows_: of the extent.
@@ -245,6 +260,7 @@ class Loader {
   int replica_ = 0, member_ = 0;
   std::vector<int> ranks_, data_group_, all_;    // of this replica; of this member in all replicas; of all
   std::vector<std::optional<InputFile>> files_;  // opened when this rank first reads them
+  const bool forgets_;                           // what was read, in the system's cache of files
   std::vector<std::byte> whole_rows_;
   uint64_t bytes_read_ = 0;
   std::map<const IndexedTensor*, uint64_t> not_finite_;  // the reading thread's

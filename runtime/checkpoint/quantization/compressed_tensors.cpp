@@ -7,6 +7,7 @@
 #include <runtime/checkpoint/quantization/scaled_codes.hpp>
 #include <runtime/checkpoint/quantization/stored_values.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 namespace maniple {
@@ -106,8 +107,9 @@ class CompressedTensors final : public QuantScheme {
                                                                    : "dynamic");
   }
 
-  bool decides(std::string_view tensor) const override {
-    return tensor.ends_with(".weight_g_idx") || tensor.ends_with(".weight_shape");
+  bool decides(std::string_view tensor, const WeightIndex& index) const override {
+    return tensor.ends_with(".weight_g_idx") ||
+           (tensor.ends_with(".weight_shape") && !shape_follows(std::string(module_of(tensor)), index));
   }
 
  private:
@@ -123,6 +125,15 @@ class CompressedTensors final : public QuantScheme {
         for (const ModulePattern& target : group.targets)
           if (target.is_class() == by_class && target.matches(module)) return &group;
     return nullptr;
+  }
+  static std::string_view module_of(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
+  // Whether packed codes and scales say one number of columns, so that weight_shape has nothing left to say.
+  bool shape_follows(const std::string& module, const WeightIndex& index) const {
+    const IndexedTensor *codes = stored_part(&index, module, "weight_packed"),
+                        *scales = stored_part(&index, module, "weight_scale");
+    const Group* group = group_of_module(module);
+    return codes && scales && group && codes->info.shape.size() == 2 && scales->info.shape.size() == 2 &&
+           codes->info.shape[1] * (32 / group->bits) == scales->info.shape[1] * group->group;
   }
   bool covers(std::string_view module) const override { return is_linear(module) && group_of_module(module); }
 
@@ -143,7 +154,7 @@ class CompressedTensors final : public QuantScheme {
                                     .group = group.group >= shape[1] ? -1 : group.group,
                                     .zeros = !group.symmetric,
                                     .scale = DType::bf16};
-    std::vector<ExpectedTensor> others{{module + ".weight_shape", {"I64"}, {{2}}}};
+    std::vector<ExpectedTensor> others{{module + ".weight_shape", {"I64", "I32"}, {{2}}}};
     check_shape(module, shape, stored_part(index, module, "weight_shape"));
     if (const IndexedTensor* groups = stored_part(index, module, "weight_g_idx")) {
       quantization.order = order_of(*groups, shape[1], quantization.group, module + ".weight_g_idx");
@@ -163,8 +174,15 @@ class CompressedTensors final : public QuantScheme {
 
   static void check_shape(const std::string& module, const Shape& shape, const IndexedTensor* stored) {
     int64_t sizes[2] = {};
-    if (!stored || stored->value.size() != sizeof sizes) return;
-    std::memcpy(sizes, stored->value.data(), sizeof sizes);
+    int32_t short_sizes[2] = {};
+    if (stored && stored->value.size() == sizeof short_sizes) {
+      std::memcpy(short_sizes, stored->value.data(), sizeof short_sizes);
+      std::ranges::copy(short_sizes, sizes);
+    } else if (stored && stored->value.size() == sizeof sizes) {
+      std::memcpy(sizes, stored->value.data(), sizeof sizes);
+    } else {
+      return;
+    }
     if (sizes[0] != shape[0] || sizes[1] != shape[1])
       refuse_files("tensor {}.weight_shape says [{}, {}], but config.json asks for {}", module, sizes[0],
                    sizes[1], to_string(shape));

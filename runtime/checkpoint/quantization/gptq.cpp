@@ -76,7 +76,7 @@ class Gptq final : public QuantScheme {
     return fmt::format("gptq {} bit, {}", settings_.bits, groups_text(settings_.group));
   }
 
-  bool decides(std::string_view tensor) const override {
+  bool decides(std::string_view tensor, const WeightIndex&) const override {
     const std::string_view module = tensor.substr(0, tensor.rfind('.'));
     return tensor.ends_with(".g_idx") ||
            (tensor.ends_with(".qzeros") && settings_of_module(module).symmetric);

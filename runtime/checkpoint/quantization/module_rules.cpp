@@ -1,4 +1,5 @@
 #include <runtime/checkpoint/quantization/module_rules.hpp>
+#include <runtime/checkpoint/wrapped_names.hpp>
 
 #include <algorithm>
 
@@ -28,6 +29,12 @@ ModulePattern ModulePattern::regex(const std::string& text, const std::string& w
 }
 
 bool ModulePattern::matches(std::string_view module) const {
+  if (fits(module)) return true;
+  if (text_.find("language_model") == text_.npos) return false;
+  return std::ranges::any_of(stored_names(module), [&](const std::string& name) { return fits(name); });
+}
+
+bool ModulePattern::fits(std::string_view module) const {
   switch (kind_) {
     case Kind::name:
       return module == text_;

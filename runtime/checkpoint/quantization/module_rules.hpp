@@ -23,11 +23,13 @@ class ModulePattern {
 
   const std::string& text() const { return text_; }
   bool is_class() const { return kind_ == Kind::linear; }
-  // Throws Error (input) if a regular expression takes too many steps.
+  // module: of the plain model; an entry that names a language_model means it as a wrapper stores it. Throws Error (input) if a regular expression takes
+  // too many steps.
   bool matches(std::string_view module) const;
 
  private:
   enum class Kind { name, linear, regex, part, prefix_or_suffix };
+  bool fits(std::string_view module) const;
   ModulePattern(Kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
 
   Kind kind_;

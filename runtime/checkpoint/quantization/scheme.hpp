@@ -82,7 +82,7 @@ class QuantScheme {
   // What users should know of numbers that programs read in different ways; empty: nothing.
   virtual std::string warning(const WeightIndex& /*index*/) const { return ""; }
   // Whether the first rank reads this tensor with the index, for all: it is small, and says how others are read.
-  virtual bool decides(std::string_view /*tensor*/) const { return false; }
+  virtual bool decides(std::string_view /*tensor*/, const WeightIndex& /*index*/) const { return false; }
   // Its value as all ranks get it: no longer than what it decides. A model has thousands of experts.
   virtual std::vector<std::byte> condensed(std::string_view /*tensor*/, std::vector<std::byte> value) const {
     return value;

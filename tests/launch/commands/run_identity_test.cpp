@@ -62,6 +62,9 @@ TEST(ModelHash, SeesEveryFileAndHeaderButReadsNoWeights) {
   const ModelCopy configured;
   std::ofstream(configured.path() / "config.json", std::ios::app) << ' ';
   EXPECT_NE(model_hash(configured.path()), original);
+  const ModelCopy ranked;
+  std::ofstream(ranked.path() / "tiktoken.model") << "AA== 0\n";
+  EXPECT_NE(model_hash(ranked.path()), original);
   const ModelCopy noted;
   std::ofstream(noted.path() / "notes.txt") << "nothing that matters";
   EXPECT_EQ(model_hash(noted.path()), original);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the defaults of absent fields in runtime/checkpoint/loading/model_config.cpp with the config classes of transformers (5.2).
+"""Compares the defaults of absent fields in runtime/checkpoint/loading/model_config.cpp with the config classes of transformers (5.23).
 
 usage: config_defaults.py     needs Python with transformers; exits with 1 and a line for each difference"""
 
@@ -7,10 +7,11 @@ import re
 import sys
 from pathlib import Path
 
-from transformers import LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
+from transformers import (Glm4MoeConfig, HYV3Config, LlamaConfig, MiniMaxM2Config, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
+                          Qwen3MoeConfig)
 
 CLASSES = {"qwen3": Qwen3Config, "qwen2": Qwen2Config, "qwen3_moe": Qwen3MoeConfig, "llama": LlamaConfig, "mistral": MistralConfig,
-           "mixtral": MixtralConfig}
+           "mixtral": MixtralConfig, "qwen2_moe": Qwen2MoeConfig, "glm4_moe": Glm4MoeConfig, "minimax_m2": MiniMaxM2Config, "hy_v3": HYV3Config}
 FIELDS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
           "max_position_embeddings", "rms_norm_eps", "rope_theta", "sliding_window", "eos_token_id"]
 

@@ -25,15 +25,15 @@ TEST(ModelConfig, ReadsQwen3InTheNewSchema) {
   const ModelConfig config = read_model_config(model_directory("tiny-qwen3"));
   EXPECT_EQ(config.architecture, "Qwen3ForCausalLM");
   EXPECT_EQ(config.hidden_size, 64);
-  EXPECT_EQ(config.intermediate_size, 160);
-  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_EQ(config.layers[0].dense_width, 160);
+  EXPECT_EQ(config.num_layers(), 3);
   EXPECT_EQ(config.num_heads, 8);
   EXPECT_EQ(config.num_kv_heads, 4);
   EXPECT_EQ(config.head_dim, 32);
   EXPECT_EQ(config.vocab_size, 515);
   EXPECT_EQ(config.max_position_embeddings, 1024);
   EXPECT_EQ(config.rms_norm_eps, 1e-6);
-  EXPECT_EQ(config.rotary, (RotaryConfig{.theta = 1e6}));
+  EXPECT_EQ(config.rotaries[0], (RotaryConfig{.theta = 1e6}));
   EXPECT_FALSE(config.tie_word_embeddings);
   EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias);
   EXPECT_TRUE(config.qk_norm);
@@ -44,7 +44,7 @@ TEST(ModelConfig, ReadsQwen3InTheNewSchema) {
 TEST(ModelConfig, ReadsQwen3InTheOldSchema) {
   const ModelConfig config = read_model_config(model_directory("tiny-qwen3-kv1"));
   EXPECT_EQ(config.num_kv_heads, 1);
-  EXPECT_EQ(config.rotary.theta, 1e6);
+  EXPECT_EQ(config.rotaries[0].theta, 1e6);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.dtype, DType::bf16);
 }
@@ -58,7 +58,7 @@ TEST(ModelConfig, ReadsLlamaWithItsRotaryScaling) {
                               .high_freq_factor = 4.0,
                               .original_max_position_embeddings = 64};
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
-  EXPECT_EQ(config.rotary, expected);
+  EXPECT_EQ(config.rotaries[0], expected);
   EXPECT_EQ(config.rms_norm_eps, 1e-5);
   EXPECT_FALSE(config.qk_norm);
 }
@@ -79,7 +79,7 @@ TEST(ModelConfig, ReadsTheDemoModelAndItsStopToken) {
 // Of transformers' config classes; config_defaults.py compares all of them.
 TEST(ModelConfig, TakesTheDefaultsOfItsArchitectureForAbsentFields) {
   const auto bare = [](std::string_view name) { return parse({{"architectures", {name}}}); };
-  EXPECT_EQ(bare("MixtralForCausalLM").rotary.theta, 1e6);
+  EXPECT_EQ(bare("MixtralForCausalLM").rotaries[0].theta, 1e6);
   EXPECT_EQ(bare("MixtralForCausalLM").experts.count, 8);
   EXPECT_EQ(bare("MixtralForCausalLM").sliding_window, 0);
   EXPECT_EQ(bare("MistralForCausalLM").sliding_window, 4096);
@@ -157,20 +157,20 @@ TEST(ModelConfig, FindsThetaInEveryPlaceItHasHad) {
       R"({"rope_parameters": null, "rope_scaling": {"type": "default", "rope_theta": 12345}})",
       R"({"rope_parameters": null, "rope_scaling": {"rope_type": "default"}, "rope_theta": 12345})"};
   for (const auto location : locations)
-    EXPECT_EQ(parse(patched("tiny-qwen3", location)).rotary.theta, 12345.0) << location;
-  EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotary.theta, 10000.0);
+    EXPECT_EQ(parse(patched("tiny-qwen3", location)).rotaries[0].theta, 12345.0) << location;
+  EXPECT_EQ(parse(patched("tiny-qwen3", R"({"rope_parameters": null})")).rotaries[0].theta, 10000.0);
 }
 
 TEST(ModelConfig, TakesAnEmptyRotaryScalingForNone) {
-  EXPECT_EQ(parse(patched("tiny-llama3", R"({"rope_scaling": {}})")).rotary,
-            read_model_config(model_directory("tiny-llama3")).rotary);
+  EXPECT_EQ(parse(patched("tiny-llama3", R"({"rope_scaling": {}})")).rotaries[0],
+            read_model_config(model_directory("tiny-llama3")).rotaries[0]);
   json old = config_of("tiny-llama3");
   old["rope_scaling"] = old["rope_parameters"];
   old["rope_parameters"] = json::object();
-  EXPECT_EQ(parse(old).rotary.type, RotaryType::llama3);
+  EXPECT_EQ(parse(old).rotaries[0].type, RotaryType::llama3);
   old["rope_scaling"] = json::object();
   old["rope_theta"] = 12345;
-  EXPECT_EQ(parse(old).rotary, (RotaryConfig{.theta = 12345}));
+  EXPECT_EQ(parse(old).rotaries[0], (RotaryConfig{.theta = 12345}));
 }
 
 TEST(ModelConfig, ReadsOldLlamaRotaryScalingAsTheNew) {
@@ -182,7 +182,7 @@ TEST(ModelConfig, ReadsOldLlamaRotaryScalingAsTheNew) {
   scaling["type"] = scaling["rope_type"];
   scaling.erase("rope_type");
   old["rope_scaling"] = scaling;
-  EXPECT_EQ(parse(old).rotary, read_model_config(model_directory("tiny-llama3")).rotary);
+  EXPECT_EQ(parse(old).rotaries[0], read_model_config(model_directory("tiny-llama3")).rotaries[0]);
 }
 
 TEST(ModelConfig, LooksInsideTextConfigFirst) {
@@ -212,9 +212,9 @@ TEST(ModelConfig, AcceptsNeutralValuesOfSettingsItDoesNotCompute) {
 TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
   const ModelConfig config = read_model_config(model_directory("tiny-qwen3-moe"));
   EXPECT_EQ(config.experts.count, 8);
-  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.router.per_token, 2);
   EXPECT_EQ(config.experts.width, 48);
-  EXPECT_TRUE(config.experts.normalise);
+  EXPECT_TRUE(config.experts.router.normalise);
   EXPECT_EQ(config.experts.names, ExpertNames::qwen);
   EXPECT_EQ(config.sparse_layers(), 3);
   EXPECT_TRUE(config.qk_norm);
@@ -223,22 +223,70 @@ TEST(ModelConfig, ReadsTheExpertsOfQwen3Moe) {
 TEST(ModelConfig, ReadsTheExpertsOfMixtralAndItsHeadSizeOfNull) {
   const ModelConfig config = read_model_config(model_directory("tiny-mixtral"));
   EXPECT_EQ(config.experts.count, 8);
-  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.router.per_token, 2);
   EXPECT_EQ(config.experts.width, 112);
-  EXPECT_TRUE(config.experts.normalise);
+  EXPECT_TRUE(config.experts.router.normalise);
   EXPECT_EQ(config.experts.names, ExpertNames::mixtral);
   EXPECT_EQ(config.sparse_layers(), 2);
   EXPECT_EQ(config.head_dim, 8);
 }
 
+TEST(ModelConfig, ReadsRoutersSharedExpertsAndDenseLayers) {
+  const ModelConfig glm = read_model_config(model_directory("tiny-glm4-moe"));
+  EXPECT_EQ(glm.experts.router.scoring, RouterScoring::sigmoid);
+  EXPECT_EQ(glm.experts.router.scale, 2.5F);
+  EXPECT_EQ(glm.experts.shared_width, 48);
+  EXPECT_EQ(glm.layers[0].dense_width, 160);
+  EXPECT_EQ(glm.rotaries[0], (RotaryConfig{.theta = 1e5, .width = 16}));
+  EXPECT_TRUE(glm.qkv_bias && glm.qk_norm && !glm.o_bias);
+  EXPECT_EQ(experts_text(glm), "8, 3 a token, 1 shared; first layer dense");
+  const ModelConfig groups = parse(patched(
+      "tiny-glm4-moe",
+      R"({"n_group": 4, "topk_group": 2, "first_k_dense_replace": 2, "n_shared_experts": 2, "use_qk_norm": null})"));
+  EXPECT_EQ(experts_text(groups), "8 in 4 groups (2 kept), 3 a token, 2 shared; first 2 layers dense");
+  EXPECT_EQ(groups.experts.router.group_score, GroupScore::top2);
+  EXPECT_FALSE(groups.qk_norm);
+  const ModelConfig hunyuan = read_model_config(model_directory("tiny-hy3"));
+  EXPECT_EQ(hunyuan.experts.router.scale, 2.826F);
+  EXPECT_EQ(hunyuan.experts.names, ExpertNames::hunyuan);
+  EXPECT_EQ(hunyuan.sparse_layers(), 2);
+  const ModelConfig minimax = read_model_config(model_directory("tiny-minimax-m2"));
+  EXPECT_TRUE(minimax.whole_qk_norm && minimax.experts.router.normalise);
+  EXPECT_EQ(minimax.experts.router.epsilon, 0);
+  EXPECT_EQ(minimax.rotaries[0].width, 16);
+  EXPECT_EQ(experts_text(minimax), "8, 2 a token");
+  const ModelConfig qwen2 = read_model_config(model_directory("tiny-qwen2-moe"));
+  EXPECT_EQ(qwen2.experts.shared_width, 72);
+  EXPECT_FALSE(qwen2.experts.router.normalise);
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_EQ(experts_text(qwen2), "8, 3 a token, 1 shared of width 72");
+}
+
+TEST(ModelConfig, ReadsTheFieldsOfYarn) {
+  const RotaryConfig rotary = parse(patched("tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn",
+      "original_max_position_embeddings": 64, "beta_fast": 16, "mscale": 0.5, "mscale_all_dim": 0.25, "truncate": false,
+      "attention_factor": 1.5}})"))
+                                  .rotaries[0];
+  EXPECT_EQ(rotary.type, RotaryType::yarn);
+  EXPECT_EQ(rotary.factor, parse(config_of("tiny-qwen3")).max_position_embeddings / 64.0);
+  EXPECT_EQ(rotary.beta_fast, 16);
+  EXPECT_EQ(rotary.beta_slow, 1);
+  EXPECT_EQ(rotary.mscale_all_dim, 0.25);
+  EXPECT_EQ(rotary.attention_factor, 1.5);
+  EXPECT_FALSE(rotary.truncate);
+}
+
 TEST(ModelConfig, CountsExpertsByEitherNameAndFillsInDefaults) {
   const auto experts = [](std::string_view patch) { return parse(patched("tiny-qwen3-moe", patch)).experts; };
   EXPECT_EQ(experts(R"({"num_experts": 8})").count, 8);
-  EXPECT_EQ(
-      experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})").per_token, 8);
+  EXPECT_EQ(experts(R"({"num_experts": 60, "num_local_experts": null, "num_experts_per_tok": null})")
+                .router.per_token,
+            8);
   EXPECT_EQ(experts(R"({"num_local_experts": null})").count, 128);
-  EXPECT_FALSE(experts(R"({"norm_topk_prob": null})").normalise);
-  EXPECT_EQ(experts(R"({"decoder_sparse_step": null, "mlp_only_layers": null})").every, 1);
+  EXPECT_FALSE(experts(R"({"norm_topk_prob": null})").router.normalise);
+  EXPECT_EQ(parse(patched("tiny-qwen3-moe", R"({"decoder_sparse_step": null, "mlp_only_layers": null})"))
+                .sparse_layers(),
+            3);
   EXPECT_EQ(experts(R"({"num_local_experts": 0})").count, 0);
 }
 
@@ -246,8 +294,8 @@ TEST(ModelConfig, KnowsWhichLayersAreSparse) {
   const ModelConfig config = parse(patched(
       "tiny-qwen3-moe", R"({"num_hidden_layers": 9, "decoder_sparse_step": 2, "mlp_only_layers": [3, 4]})"));
   std::vector<int64_t> sparse;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer)
-    if (config.experts.in_layer(layer)) sparse.push_back(layer);
+  for (int64_t layer = 0; layer < config.num_layers(); ++layer)
+    if (config.layers[static_cast<size_t>(layer)].is_sparse()) sparse.push_back(layer);
   EXPECT_EQ(sparse, (std::vector<int64_t>{1, 5, 7}));
 }
 
@@ -267,8 +315,29 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
       {"tiny-qwen3", R"({"architectures": "Qwen3ForCausalLM"})", "architectures", "[\"Qwen3ForCausalLM\"]"},
       {"tiny-qwen3", R"({"text_config": 1})", "text_config", "not a JSON object"},
       {"tiny-qwen3", R"({"hidden_act": "gelu"})", "hidden_act", "silu"},
-      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}})",
+      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "su", "factor": 4.0}})",
        "rope_parameters.rope_type", "yarn"},
+      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}})",
+       "rope_parameters.mscale_all_dim", "both or none"},
+      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale_all_dim": 1.0}})",
+       "rope_parameters.mscale", "both or none"},
+      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 0.5}})", "rope_parameters.factor",
+       "0.5"},
+      {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4, "beta_fast": 0.5}})",
+       "rope_parameters.beta_fast", "beta_slow (1)"},
+      {"tiny-glm4-moe", R"({"n_group": 3})", "n_group is 3", "a divisor of the 8 experts"},
+      {"tiny-glm4-moe", R"({"n_group": 8})", "n_group is 8", "2 or more in a group"},
+      {"tiny-glm4-moe", R"({"n_group": 4, "topk_group": 5})", "topk_group is 5", "1 to 4"},
+      {"tiny-glm4-moe", R"({"n_group": 4, "topk_group": 1})", "num_experts_per_tok is 3", "1 to 2"},
+      {"tiny-glm4-moe", R"({"scoring_func": "tanh"})", "scoring_func", "sigmoid"},
+      {"tiny-glm4-moe", R"({"topk_method": "best"})", "topk_method", "noaux_tc"},
+      {"tiny-glm4-moe", R"({"moe_layer_freq": 2})", "moe_layer_freq", "2"},
+      {"tiny-glm4-moe", R"({"rope_parameters": {"partial_rotary_factor": 0.03}})", "partial_rotary_factor",
+       "32 lanes"},
+      {"tiny-hy3", R"({"mlp_layer_types": ["dense", "sparse"]})", "mlp_layer_types", "each of 3 layers"},
+      {"tiny-hy3", R"({"mlp_layer_types": ["dense", "sparse", "none"]})", "mlp_layer_types", "\"dense\""},
+      {"tiny-minimax-m2", R"({"rotary_dim": 15})", "rotary_dim is 15", "32 lanes"},
+      {"tiny-minimax-m2", R"({"shared_intermediate_size": 64})", "shared_intermediate_size", "64"},
       {"tiny-qwen3", R"({"rope_scaling": {"type": "linear", "factor": 4.0}})", "rope_scaling.type", "linear"},
       {"tiny-qwen3", R"({"rope_scaling": {"rope_type": "dynamic"}})", "rope_scaling.rope_type", "dynamic"},
       {"tiny-qwen3", R"({"rope_scaling": {"rope_type": "longrope"}})", "rope_scaling.rope_type", "llama3"},

@@ -129,8 +129,19 @@ TEST(QuantisedTensors, AreRefusedByTensorAndWhatTheSchemeNeeds) {
        [&](DamagedCheckpoint& c) { c.tensor(q + ".scales").info.shape[0] += 1; },
        {q + ".scales", "has the shape [3, 256]", "[2, 256]"}},
       {"q-w4a16",
-       [&](DamagedCheckpoint& c) { c.set<int64_t>(q + ".weight_shape", 0, 3); },
+       [&](DamagedCheckpoint& c) {
+         c.tensor(q + ".weight_shape").value.resize(2 * sizeof(int64_t));  // it follows, so it is not read
+         c.set<int64_t>(q + ".weight_shape", 0, 3);
+         c.set<int64_t>(q + ".weight_shape", 1, 128);
+       },
        {q + ".weight_shape says [3, 128]", "[256, 128]"}},
+      {"q-w4a16",
+       [&](DamagedCheckpoint& c) {
+         c.tensor(q + ".weight_shape").value.resize(2 * sizeof(int32_t));
+         c.set<int32_t>(q + ".weight_shape", 0, 256);
+         c.set<int32_t>(q + ".weight_shape", 1, 125);
+       },
+       {q + ".weight_shape says [256, 125]", "[256, 128]"}},
       {"q-fp8-static-kv",
        [&](DamagedCheckpoint& c) { c.set<uint16_t>(q + ".input_scale", 0, 0); },
        {q + ".input_scale is 0"}},

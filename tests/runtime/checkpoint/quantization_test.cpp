@@ -113,7 +113,8 @@ class MadeModule {
   }
   const WeightIndex& known(const QuantScheme& scheme) {
     for (auto& [name, tensor] : index_.tensors)
-      if (scheme.decides(name) || tensor.info.shape.empty() || tensor.info.shape == std::vector<int64_t>{1})
+      if (scheme.decides(name, index_) || tensor.info.shape.empty() ||
+          tensor.info.shape == std::vector<int64_t>{1})
         tensor.value = bytes_.at(name);
     return index_;
   }
@@ -416,8 +417,7 @@ ModelConfig small_qwen3() {
   ModelConfig config;
   config.architecture = "Qwen3ForCausalLM";
   config.hidden_size = 1024;
-  config.intermediate_size = 3072;
-  config.num_layers = 2;
+  config.layers.assign(2, {.dense_width = 3072});
   config.num_heads = 16;
   config.num_kv_heads = 8;
   config.head_dim = 128;
@@ -458,7 +458,8 @@ TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
       compressed("pack-quantized", R"("num_bits": 4, "type": "int", "strategy": "group", "group_size": 32)",
                  "null")};
   ModelConfig mixture = small_qwen3();
-  mixture.experts = {.count = 8, .per_token = 2, .width = 768, .dense_layers = {}};
+  mixture.layers.assign(2, {});
+  mixture.experts = {.count = 8, .width = 768, .router = {.per_token = 2}};
   for (const std::string& quantization : schemes)
     for (ModelConfig config : {small_qwen3(), mixture}) {
       config.quantization = quantization;
@@ -469,7 +470,8 @@ TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
         const bool sparse = config.experts.count > 0;
         const int expert = sparse ? std::max(1, tensor / 2) : 1;
         // Every rank has the router, in fp32 and a whole panel.
-        const double routers = sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers) : 0;
+        const double routers =
+            sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers()) : 0;
         double predicted = 0, allocated = 0;
         for (int rank = 0; rank < tensor; ++rank) {
           const Backend backend = make_backend({.kind = BackendKind::cpu});

@@ -62,15 +62,15 @@ struct Large {
   ModelConfig config() const {
     ModelConfig config = read_model_config(testing::model_directory(tiny));
     config.hidden_size = hidden;
-    config.intermediate_size = config.experts.width = intermediate;
-    config.num_layers = 2;
+    config.layers.assign(2, {.dense_width = experts > 0 ? 0 : intermediate});
+    config.experts.width = intermediate;
     config.num_heads = heads;
     config.num_kv_heads = 8;
     config.head_dim = 128;
     config.vocab_size = vocabulary;
     config.max_position_embeddings = 131072;
     config.experts.count = experts;
-    config.experts.per_token = 8;
+    config.experts.router.per_token = 8;
     return config;
   }
 };
@@ -92,9 +92,9 @@ class LargeSizes : public ::testing::TestWithParam<Large> {
     const Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
     const HeadLayout heads = model->heads();
     // More than 2^31 elements of keys in each layer.
-    const KvLayout layout{heads.kv_heads, heads.head_dim, 16, GetParam().kept};
+    const KvLayout layout{heads.kv_heads, heads.key_dim, 16, GetParam().kept};
     const auto blocks =
-        static_cast<uint32_t>((int64_t{1} << 31) / (layout.kv_heads * layout.head_dim * layout.block_size)) +
+        static_cast<uint32_t>((int64_t{1} << 31) / (layout.kv_heads * layout.key_dim * layout.block_size)) +
         1;
     const RunnerLimits most{sequences, tokens, 8192, 16};
     std::atomic<uint32_t> layer = 0;

@@ -47,13 +47,12 @@ class TinyRunner {
     fill_with_random(*model_, ops, *scheme_of({}), 5, layer_);
     model_->prepare(ops, limits.max_model_len);
     const HeadLayout heads = model_->heads();
-    const RunnerSizes sizes{
-        .limits = limits,
-        .kv = {model_->num_layers(), {heads.kv_heads, heads.head_dim, block_size, DType::fp32}},
-        .num_blocks = num_blocks,
-        .scratch = dry_run(*model_, {}, ops, limits, DType::fp32, config_),
-        .activation = DType::fp32,
-        .vocabulary_size = config_.vocab_size};
+    const RunnerSizes sizes{.limits = limits,
+                            .kv = {model_->num_layers(), KvLayout::of(heads, block_size, DType::fp32)},
+                            .num_blocks = num_blocks,
+                            .scratch = dry_run(*model_, {}, ops, limits, DType::fp32, config_),
+                            .activation = DType::fp32,
+                            .vocabulary_size = config_.vocab_size};
     runner_.emplace(*model_, ops, groups_, sizes, layer_);
   }
   ModelRunner* operator->() { return &*runner_; }

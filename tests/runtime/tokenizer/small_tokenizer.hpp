@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <runtime/checkpoint/token_settings.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 #include <string>
 #include <support/test_data.hpp>
@@ -10,7 +11,7 @@
 namespace maniple::testing {
 
 inline const std::vector<std::string> families = {"qwen-style", "llama3-style", "mistral-v1-style",
-                                                  "mistral-v3-style"};
+                                                  "mistral-v3-style", "kimi-style"};
 
 inline nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(std::ifstream(path));
@@ -19,8 +20,10 @@ inline std::filesystem::path family_file(const std::string& family, const std::s
   return test_data() / "tokenizers" / family / name;
 }
 inline Tokenizer family_tokenizer(const std::string& family) {
-  std::ifstream file(family_file(family, "tokenizer.json"), std::ios::binary);
-  return Tokenizer::from_json(std::string{std::istreambuf_iterator<char>(file), {}});
+  const ModelFiles files(family_file(family, ""));
+  return files.has("tokenizer.json")
+             ? Tokenizer::from_json(files.text("tokenizer.json"))
+             : Tokenizer::from_tiktoken(files.text("tiktoken.model"), "", read_token_settings(files));
 }
 
 inline Tokenizer build(const nlohmann::json& json) { return Tokenizer::from_json(json.dump()); }

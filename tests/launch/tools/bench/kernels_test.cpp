@@ -47,8 +47,7 @@ TEST(Kernel, RowsAreThoseComputedByHand) {
 ModelConfig small() {
   ModelConfig config;
   config.hidden_size = 64;
-  config.intermediate_size = 96;
-  config.num_layers = 6;
+  config.layers.assign(6, {.dense_width = 96});
   config.num_heads = 4;
   config.num_kv_heads = 2;
   config.head_dim = 16;

@@ -1,0 +1,131 @@
+#include <layers/latent_attention.hpp>
+#include <parallel/shard.hpp>
+
+#include <cmath>
+
+namespace maniple {
+namespace {
+
+IndexRange own_heads(const ModelConfig& config, TensorRank tensor) {
+  return even_shard(config.num_heads, tensor.size, tensor.rank, "attention heads");
+}
+
+LogicalOutput query_output(const std::string& source, const ModelConfig& config) {
+  return {source + (config.latent->query_rank > 0 ? ".q_b_proj" : ".q_proj"),
+          config.num_heads * config.latent->head_dim()};
+}
+
+HeadLanes plain_lanes(int64_t count) { return {count, count}; }
+HeadLanes rotated_lanes(const LatentConfig& sizes) { return {sizes.rotary, sizes.rotary, sizes.interleaved}; }
+
+// W_k [rank, plain] of a head, both padded.
+WeightSpec key_spec(const WeightPiece& head, const LatentConfig& sizes) {
+  const HeadLanes lanes = plain_lanes(sizes.rank);
+  const int64_t inputs = plain_lanes(sizes.plain).padded();
+  WeightSpec spec{.rows = lanes.padded(), .columns = inputs, .pieces = {}, .decoded = true};
+  lanes.for_each_run([&](IndexRange stored, int64_t local, int64_t) {
+    WeightPiece& piece = spec.pieces.emplace_back(head);
+    piece.rows.end = head.rows.begin + sizes.plain;
+    piece.columns = stored;
+    piece.local_row = local;
+    piece.padding = {sizes.plain / 2, inputs / 2};
+    piece.transposed = true;
+  });
+  return spec;
+}
+
+// W_v [value, rank] of a head, the rank padded.
+WeightSpec value_spec(WeightPiece head, const LatentConfig& sizes) {
+  const int64_t padded = plain_lanes(sizes.rank).padded();
+  head.rows.begin += sizes.plain;
+  head.padding = {sizes.rank / 2, padded / 2};
+  return {.rows = sizes.value, .columns = padded, .pieces = {head}, .decoded = true};
+}
+
+}  // namespace
+
+LatentAttention::Heads::Heads(const LogicalOutput& output, int64_t inputs, bool bias, const HeadLanes& plain,
+                              const HeadLanes& rotated, IndexRange heads)
+    : LinearBase(inputs, bias) {
+  const int64_t width = plain.size + rotated.size;
+  for (int64_t first = heads.begin * width; first < heads.end * width; first += width) {
+    append_head(output, first, plain);
+    append_head(output, first + plain.size, rotated);
+  }
+}
+
+LatentAttention::LatentAttention(const std::string& source, const ModelConfig& config, TensorRank tensor)
+    : value_(config.latent->value),
+      scale_(static_cast<float>(config.latent->score_factor /
+                                std::sqrt(static_cast<double>(config.latent->head_dim())))),
+      query_(query_output(source, config),
+             config.latent->query_rank > 0 ? config.latent->query_rank : config.hidden_size, false,
+             plain_lanes(config.latent->plain), rotated_lanes(*config.latent), own_heads(config, tensor)),
+      row_({source + ".kv_a_proj_with_mqa", config.latent->rank + config.latent->rotary}, config.hidden_size,
+           config.o_bias, plain_lanes(config.latent->rank), rotated_lanes(*config.latent), {0, 1}),
+      row_norm_(RmsNorm::of_heads(source + ".kv_a_layernorm", config.latent->rank,
+                                  plain_lanes(config.latent->rank), std::vector<int64_t>{0},
+                                  static_cast<float>(config.latent->norm_eps))),
+      rank_(config.latent->rank),
+      output_(source + ".o_proj", config.hidden_size, config.attention_width(), config.o_bias, tensor, {},
+              config.activation_group) {
+  const LatentConfig& sizes = *config.latent;
+  const IndexRange own = own_heads(config, tensor);
+  heads_ = {own.size(), 1, sizes.row_lanes(), plain_lanes(sizes.rank).padded()};
+  if (sizes.query_rank > 0) {
+    query_down_.emplace(LogicalOutput{source + ".q_a_proj", sizes.query_rank}, config.hidden_size,
+                        config.o_bias);
+    query_norm_.emplace(source + ".q_a_layernorm", sizes.query_rank, static_cast<float>(sizes.norm_eps));
+  }
+  const int64_t rows = sizes.plain + sizes.value;
+  for (int64_t head = own.begin; head < own.end; ++head) {
+    const WeightPiece piece{.source = {source + ".kv_b_proj"},
+                            .source_shape = {config.num_heads * rows, sizes.rank},
+                            .rows = {head * rows, (head + 1) * rows},
+                            .columns = {0, sizes.rank}};
+    keys_.push_back({.spec = key_spec(piece, sizes), .matrix = {}, .vector = {}});
+    values_.push_back({.spec = value_spec(piece, sizes), .matrix = {}, .vector = {}});
+  }
+  key_weights_ = weights_of(keys_);
+  value_weights_ = weights_of(values_);
+}
+
+TensorView LatentAttention::queries_of(ConstTensorView x, ForwardContext& context) const {
+  if (!query_down_) return query_.forward(x, context);
+  const TensorView compressed = query_down_->forward(x, context);
+  context.ops.rms_norm(compressed, query_norm_->weight(), query_norm_->epsilon(), compressed);
+  return query_.forward(compressed, context);
+}
+
+TensorView LatentAttention::forward(ConstTensorView x, ConstTensorView cos_sin, const AttentionBatch& batch,
+                                    const KvPages& pages, ForwardContext& context) const {
+  const auto take = [&](int64_t width) {
+    return context.workspace.take(context.activation, {x.shape[0], width});
+  };
+  const TensorView row = row_.forward(x, context);
+  context.ops.latent_store(row, {row_norm_.weight(), row_norm_.epsilon(), rank_}, cos_sin, batch, pages);
+  const TensorView heads = queries_of(x, context), queries = take(heads_.query_width()),
+                   attended = take(heads_.out_width()), values = take(heads_.query_heads * value_);
+  context.ops.matmul_heads(heads, key_weights_, queries);
+  context.ops.latent_queries(heads, heads_, cos_sin, batch, queries);
+  attend({queries, heads_, batch, pages, attended, scale_}, context);
+  context.ops.matmul_heads(attended, value_weights_, values);
+  return output_.forward(values, context);
+}
+
+void LatentAttention::append_parameters(Parameters& parameters) {
+  if (query_down_) {
+    query_down_->append_parameters(parameters);
+    query_norm_->append_parameters(parameters);
+  }
+  query_.append_parameters(parameters);
+  row_.append_parameters(parameters);
+  row_norm_.append_parameters(parameters);
+  for (size_t head = 0; head < keys_.size(); ++head) {
+    parameters.push_back(&keys_[head]);
+    parameters.push_back(&values_[head]);
+  }
+  output_.append_parameters(parameters);
+}
+
+}  // namespace maniple
