@@ -1,6 +1,9 @@
+#include <kernels/support/number_text.hpp>
 #include <layers/model_config.hpp>
 
 #include <fmt/format.h>
+
+#include <cmath>
 
 namespace maniple {
 namespace {
@@ -30,6 +33,15 @@ std::string experts_text(const ModelConfig& config) {
       "{}{}, {} a token{}{}", experts.count,
       router.groups > 1 ? fmt::format(" in {} groups ({} kept)", router.groups, router.kept_groups) : "",
       router.per_token, shared_text(experts), dense_text(config.layers));
+}
+
+std::string latent_text(const ModelConfig& config, DType cache) {
+  if (!config.latent) return "";
+  constexpr double usual = 2 * 8 * 128;  // keys and values of 8 heads
+  const auto lanes = static_cast<double>(config.latent->row_lanes());
+  const double bytes = lanes * static_cast<double>(config.num_layers()) * static_cast<double>(size_of(cache));
+  return fmt::format("latent, {} lanes a token and layer ({} a token, 1/{:.1f} of 8 KV heads of 128)", lanes,
+                     bytes_text(bytes), std::floor(10 * usual / lanes) / 10);
 }
 
 }  // namespace maniple

@@ -134,5 +134,7 @@ struct ModelConfig {
 
 // "256 in 8 groups (4 kept), 8 a token, 1 shared; first 3 layers dense"; empty where every layer is dense.
 std::string experts_text(const ModelConfig& config);
+// "latent, 576 lanes a token and layer (68.6 KiB a token, 1/3.5 of 8 KV heads of 128)"; empty for other attention.
+std::string latent_text(const ModelConfig& config, DType cache);
 
 }  // namespace maniple

@@ -98,6 +98,7 @@ void RankModel::join_groups() {
   });
   info_.backend = backend_.device->description();
   info_.experts = experts_text(shared_.config);
+  info_.latent = latent_text(shared_.config, plan_.kv_dtype);
   info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads());
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {

@@ -28,6 +28,7 @@ struct EngineInfo {
   std::string sums;               // over the ranks of a tensor group: "messages"; empty if there are none
   std::string attention;          // "tensor cores"; empty if `backend` implies it
   std::string experts;            // experts_text of the model
+  std::string latent;             // latent_text of the model
   bool kv_scales = false;         // of the checkpoint; without them an FP8 KV cache has scale 1
   std::string quantisation;       // "gptq 4 bit, groups of 128"; empty: none
   std::string left_out;           // of the checkpoint: tensors of other parts than the language model

@@ -35,9 +35,6 @@ struct AttentionArguments {
   int classes = 8;     // of the owner's splits (classes_of)
   bool codes = false;  // of keys and values, e4m3: the scale is that of queries times keys
   float value_scale = 1;
-  // Of attention_untuned: a value and a result, and from one stored value to the next.
-  int value_dim = head_dim;
-  int value_lanes = head_dim;
 };
 
 struct RotaryArguments {
@@ -77,8 +74,13 @@ void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 // 128 and 256.
 bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
 
+// Lanes of a value and of a result, and from one stored value to the next. Tuned kernels have those of the head; in their arguments
+// these two numbers would cost prefill its registers.
+struct ValueLanes {
+  int dim, stride;
+};
 // Every type, head size up to max_head_dim and block size; no tensor cores.
-void attention_untuned(device::Stream stream, const AttentionArguments& arguments);
+void attention_untuned(device::Stream stream, const AttentionArguments& arguments, ValueLanes values);
 
 // Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim], of values. Owners are added in ascending order.
 void merge_partials(device::Stream stream, DType dtype, const float* partials, int owners, int rows,

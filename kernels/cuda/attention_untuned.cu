@@ -33,14 +33,14 @@ __device__ int sequence_of(const int32_t* starts, int sequences, int token) {
 template <typename Kept>
 class Pages {
  public:
-  __device__ Pages(const AttentionArguments& a, int sequence, int kv_head)
-      : a_(a), table_(block_table(a, sequence)), kv_head_(kv_head) {}
+  __device__ Pages(const AttentionArguments& a, int value_stride, int sequence, int kv_head)
+      : a_(a), value_stride_(value_stride), table_(block_table(a, sequence)), kv_head_(kv_head) {}
 
   __device__ const Kept* key(int position) const {
     return static_cast<const Kept*>(a_.keys) + row(position) * a_.head_dim;
   }
   __device__ const Kept* value(int position) const {
-    return static_cast<const Kept*>(a_.values) + row(position) * a_.value_lanes;
+    return static_cast<const Kept*>(a_.values) + row(position) * value_stride_;
   }
 
  private:
@@ -50,6 +50,7 @@ class Pages {
   }
 
   const AttentionArguments& a_;
+  int value_stride_;
   const int32_t* table_;
   int kv_head_;
 };
@@ -58,14 +59,14 @@ class Pages {
 // each lane scores one position, then adds up the values of its dimensions
 // (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
 template <typename T, typename Kept, int max_dims>
-__global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
+__global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, ValueLanes values) {
   const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();
   const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
   if (token >= a.tokens) return;
   const int lane = lane_index(), sequence = sequence_of(a.query_starts, a.sequences, token);
   const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
   const int64_t row = query_row(a, token, head);
-  const Pages<Kept> pages(a, sequence, head / (a.query_heads / a.kv_heads));
+  const Pages<Kept> pages(a, values.stride, sequence, head / (a.query_heads / a.kv_heads));
   auto& scratch = reinterpret_cast<Scratch<max_dims>*>(shared_memory())[warp_index()];
   for (int i = lane; i < a.head_dim; i += 32)
     scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[row * a.head_dim + i]) * a.scale;
@@ -90,24 +91,24 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a) {
     for (int p = begin; p < begin + 32 && p < length; ++p) {
       const Kept* const value = pages.value(p);
       for (int d = 0; d < max_dims / 32; ++d)
-        if (lane + 32 * d < a.value_dim)
+        if (lane + 32 * d < values.dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
     }
   }
   total = warp_sum(total);
-  float* const partial = a.owners > 1 ? static_cast<float*>(a.out) + row * (a.value_dim + 2) : nullptr;
+  float* const partial = a.owners > 1 ? static_cast<float*>(a.out) + row * (values.dim + 2) : nullptr;
   for (int d = 0; d < max_dims / 32; ++d) {
     const int place = lane + 32 * d;
-    if (place >= a.value_dim) continue;
+    if (place >= values.dim) continue;
     const float sum = sums[d] * a.value_scale;
     if (partial)
       partial[place] = sum;
     else
-      static_cast<T*>(a.out)[row * a.value_dim + place] = static_cast<T>(sum / total);
+      static_cast<T*>(a.out)[row * values.dim + place] = static_cast<T>(sum / total);
   }
   if (!partial || lane > 0) return;
-  partial[a.value_dim] = maximum;
-  partial[a.value_dim + 1] = total;
+  partial[values.dim] = maximum;
+  partial[values.dim + 1] = total;
 }
 
 // One warp per row. A partial without weight saw nothing: its maximum may be -inf.
@@ -132,21 +133,21 @@ __global__ void __launch_bounds__(32 * warps)
 }
 
 template <int max_dims>
-void launch_attend(Stream stream, const AttentionArguments& arguments) {
+void launch_attend(Stream stream, const AttentionArguments& arguments, ValueLanes values) {
   const int64_t items = static_cast<int64_t>(arguments.tokens) * arguments.query_heads;
   with_element_type(arguments.dtype, [&](auto element) {
     using T = decltype(element);
     launch(arguments.codes ? attend<T, Float8, max_dims> : attend<T, T, max_dims>,
            {static_cast<int>((items + warps - 1) / warps)}, 32 * warps, warps * sizeof(Scratch<max_dims>),
-           stream, arguments);
+           stream, arguments, values);
   });
 }
 
 }  // namespace
 
-void attention_untuned(Stream stream, const AttentionArguments& arguments) {
-  arguments.head_dim <= 256 ? launch_attend<256>(stream, arguments)
-                            : launch_attend<max_head_dim>(stream, arguments);
+void attention_untuned(Stream stream, const AttentionArguments& arguments, ValueLanes values) {
+  arguments.head_dim <= 256 ? launch_attend<256>(stream, arguments, values)
+                            : launch_attend<max_head_dim>(stream, arguments, values);
 }
 
 void merge_partials(Stream stream, DType dtype, const float* partials, int owners, int rows, int head_dim,

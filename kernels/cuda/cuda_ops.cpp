@@ -282,10 +282,10 @@ void CudaOps::attend(const AttentionCall& call) {
                                      .owners = narrow(call.context.owners),
                                      .classes = narrow(classes_of(call.context)),
                                      .codes = rows.layout.dtype == DType::fp8,
-                                     .value_scale = call.pages.value_scale,
-                                     .value_dim = narrow(heads.value_dim),
-                                     .value_lanes = narrow(rows.layout.value_lanes())};
-  if (!on_tensor_cores(arguments.dtype, heads)) return attention_untuned(stream_, arguments);
+                                     .value_scale = call.pages.value_scale};
+  if (!on_tensor_cores(arguments.dtype, heads))
+    return attention_untuned(stream_, arguments,
+                             {narrow(heads.value_dim), narrow(rows.layout.value_lanes())});
   attention_decode(stream_, arguments, decode_workspace(arguments));
   if (arguments.tokens > arguments.sequences) attention_prefill(stream_, arguments);
 }

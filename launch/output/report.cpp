@@ -115,7 +115,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       ": {} ({}), {}weights loaded in {:.1f} s\n"
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
       "maniple: weights: {}, {} a rank; kv cache: {}\n"
-      "{}{}"
+      "{}{}{}"
       "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, options.random_weights ? "random " : "", info.load_seconds,
@@ -125,6 +125,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       info.sums.empty() ? "" : fmt::format("; sums by {}", info.sums),
       info.quantisation.empty() ? name_of(plan.dtype) : info.quantisation, bytes_text(info.weight_bytes),
       cache_text(plan.kv_dtype, info.kv_scales), left_out,
+      info.latent.empty() ? "" : fmt::format("maniple: attention: {}\n", info.latent),
       info.experts.empty() ? "" : fmt::format("maniple: experts: {}\n", info.experts),
       counted(info.num_blocks, "block"), plan.block_tokens, counted(plan.max_model_len, "token"),
       std::string(name_of(plan.repro)) + reason, seed.value,

@@ -262,6 +262,28 @@ TEST(ModelConfig, ReadsRoutersSharedExpertsAndDenseLayers) {
   EXPECT_EQ(experts_text(qwen2), "8, 3 a token, 1 shared of width 72");
 }
 
+TEST(ModelConfig, ReadsLatentAttention) {
+  const ModelConfig v3 =
+      parse_model_config(R"({"architectures": ["DeepseekV3ForCausalLM"], "num_nextn_predict_layers": 1,
+    "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+                     "original_max_position_embeddings": 4096}, "max_position_embeddings": 163840})",
+                         "config.json");
+  EXPECT_EQ(v3.latent->row_lanes(), 576);
+  EXPECT_EQ(v3.num_kv_heads, 1);
+  EXPECT_EQ(v3.attention_width(), 128 * 128);
+  EXPECT_NEAR(v3.latent->score_factor, std::pow(0.1 * std::log(40.0) + 1, 2), 1e-12);
+  EXPECT_EQ(experts_text(v3), "256 in 8 groups (4 kept), 8 a token, 1 shared; first 3 layers dense");
+  EXPECT_EQ(latent_text(v3, DType::bf16),
+            "latent, 576 lanes a token and layer (68.6 KiB a token, 1/3.5 of 8 KV heads of 128)");
+  const ModelConfig v2 = read_model_config(model_directory("tiny-deepseek-v2-lite"));
+  EXPECT_EQ(v2.latent->query_rank, 0);
+  EXPECT_EQ(v2.experts.router.scoring, RouterScoring::softmax);
+  EXPECT_EQ(experts_text(v2), "8, 3 a token, 2 shared; first layer dense");
+  const ModelConfig glm = read_model_config(model_directory("tiny-glm4-moe-lite"));
+  EXPECT_EQ(glm.latent->score_factor, 1);
+  EXPECT_EQ(glm.experts.router.scale, 1.8F);
+}
+
 TEST(ModelConfig, ReadsTheFieldsOfYarn) {
   const RotaryConfig rotary = parse(patched("tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn",
       "original_max_position_embeddings": 64, "beta_fast": 16, "mscale": 0.5, "mscale_all_dim": 0.25, "truncate": false,
@@ -325,6 +347,12 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
        "0.5"},
       {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4, "beta_fast": 0.5}})",
        "rope_parameters.beta_fast", "beta_slow (1)"},
+      {"tiny-deepseek-v3", R"({"qk_rope_head_dim": 15})", "qk_rope_head_dim", "even"},
+      {"tiny-deepseek-v3", R"({"kv_lora_rank": 1020})", "kv_lora_rank", "1024 lanes"},
+      {"tiny-deepseek-v2-lite", R"({"norm_topk_prob": true})", "norm_topk_prob", "false"},
+      {"tiny-deepseek-v2-lite", R"({"topk_method": "group_limited_greedy", "n_group": null})", "n_group",
+       "a number"},
+      {"tiny-deepseek-v2-lite", R"({"num_experts_per_tok": null})", "num_experts_per_tok", ""},
       {"tiny-glm4-moe", R"({"n_group": 3})", "n_group is 3", "a divisor of the 8 experts"},
       {"tiny-glm4-moe", R"({"n_group": 8})", "n_group is 8", "2 or more in a group"},
       {"tiny-glm4-moe", R"({"n_group": 4, "topk_group": 5})", "topk_group is 5", "1 to 4"},
