@@ -1,6 +1,7 @@
 #include <launch/commands/input_checks.hpp>
 #include <launch/input/json_line.hpp>
 #include <runtime/chat/chat_template.hpp>
+#include <runtime/shared_model.hpp>
 
 #include <fmt/format.h>
 

@@ -267,17 +267,31 @@ std::string identifier(std::string name) {
 }
 
 std::vector<CudaSubject> cuda_subjects() {
-  const std::vector<std::string> models{"tiny-qwen3",      "tiny-qwen3-kv1",
-                                        "tiny-llama3",     "tiny-qwen2",
-                                        "shakespeare",     "tiny-qwen3-moe",
-                                        "tiny-mixtral",    "q-gptq-act",
-                                        "q-awq",           "q-w4a16",
-                                        "q-int8",          "q-int8-1layer",
-                                        "q-fp8-channel",   "q-fp8-block-1layer",
-                                        "q-fp8-static-kv", "q-moe-gptq",
-                                        "q-moe-int8",      "q-moe-fp8-block",
-                                        "tiny-glm4-moe",   "tiny-hy3",
-                                        "tiny-minimax-m2", "tiny-qwen2-moe"};
+  const std::vector<std::string> models{"tiny-qwen3",
+                                        "tiny-qwen3-kv1",
+                                        "tiny-llama3",
+                                        "tiny-qwen2",
+                                        "shakespeare",
+                                        "tiny-qwen3-moe",
+                                        "tiny-mixtral",
+                                        "q-gptq-act",
+                                        "q-awq",
+                                        "q-w4a16",
+                                        "q-int8",
+                                        "q-int8-1layer",
+                                        "q-fp8-channel",
+                                        "q-fp8-block-1layer",
+                                        "q-fp8-static-kv",
+                                        "q-moe-gptq",
+                                        "q-moe-int8",
+                                        "q-moe-fp8-block",
+                                        "tiny-glm4-moe",
+                                        "tiny-hy3",
+                                        "tiny-minimax-m2",
+                                        "tiny-qwen2-moe",
+                                        "tiny-deepseek-v2-lite",
+                                        "tiny-deepseek-v3",
+                                        "tiny-glm4-moe-lite"};
   std::vector<CudaSubject> subjects;
   for (const std::string& model : models) subjects.push_back({model, false});
   // The emulation is slow: each model in one of the types, and the largest on one day of four.
