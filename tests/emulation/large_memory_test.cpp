@@ -35,7 +35,7 @@ TEST_F(LargeMemory, ACacheHoldsTheSameAtBothEnds) {
        {std::pair(DType::bf16, DType::bf16), {DType::bf16, DType::fp8}, {DType::fp32, DType::fp32}}) {
     SCOPED_TRACE(name_of(dtype));
     constexpr int width = 20;  // blocks of a sequence
-    const KvLayout layout{heads.kv_heads, heads.head_dim, 16, kept};
+    const KvLayout layout{heads.kv_heads, heads.key_dim, 16, kept};
     const int64_t blocks = beyond / (heads.kv_width() * layout.block_size) + width;
     Tensor cache(device(), DType::uint8, {blocks, static_cast<int64_t>(layout.block_bytes())});
     std::vector<int32_t> table(2 * width);
