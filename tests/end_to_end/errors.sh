@@ -153,7 +153,7 @@ printf '{"model":{"type":"WordPiece"}}' >"$work/architecture/tokenizer.json"
 printf '{"prompt"\n' >"$work/no-lines"
 either 65 'GemmaForCausalLM' doctor --model "$work/architecture" --in "$work/no-lines" --quick
 generate 65 'GemmaForCausalLM' --model "$work/architecture" --in "$work/no-lines"
-bad_config rotary 's/"rope_type": "default"/"rope_type": "yarn"/' 'rope_type|yarn|llama3'
+bad_config rotary 's/"rope_type": "default"/"rope_type": "dynamic"/' 'rope_type|dynamic|llama3'
 bad_config quantised 's/"hidden_act"/"quantization_config": {"bits": 4}, &/' 'quantization_config'
 bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'
 bad_config head_size 's/"head_dim": 32/"head_dim": 33/' 'head_dim|33|even'
