@@ -47,12 +47,7 @@ TensorView FeedForward::forward(ConstTensorView x, ForwardContext& context) cons
 
 ConstTensorView FeedForward::shared_gate(ConstTensorView x, ForwardContext& context) const {
   const TensorView gate = context.workspace.take(DType::fp32, {x.shape[0], 1});
-  if (x.dtype != DType::fp32) {
-    const TensorView wide = context.workspace.take(DType::fp32, x.shape);
-    context.ops.widen(x, wide);
-    x = wide;
-  }
-  context.ops.matmul(x, shared_gate_.matrix, {}, gate);
+  context.ops.matmul(in_fp32(x, context), shared_gate_.matrix, {}, gate);
   return gate;
 }
 

@@ -1,4 +1,5 @@
 #include <layers/latent_attention.hpp>
+#include <layers/rotary.hpp>
 #include <parallel/shard.hpp>
 
 #include <cmath>
@@ -12,7 +13,7 @@ IndexRange own_heads(const ModelConfig& config, TensorRank tensor) {
 
 LogicalOutput query_output(const std::string& source, const ModelConfig& config) {
   return {source + (config.latent->query_rank > 0 ? ".q_b_proj" : ".q_proj"),
-          config.num_heads * config.latent->head_dim()};
+          config.num_heads * config.head_dim};
 }
 
 HeadLanes plain_lanes(int64_t count) { return {count, count}; }
@@ -54,10 +55,11 @@ LatentAttention::Heads::Heads(const LogicalOutput& output, int64_t inputs, bool 
   }
 }
 
-LatentAttention::LatentAttention(const std::string& source, const ModelConfig& config, TensorRank tensor)
+LatentAttention::LatentAttention(const std::string& source, const LayerConfig& layer,
+                                 const ModelConfig& config, TensorRank tensor)
     : value_(config.latent->value),
-      scale_(static_cast<float>(config.latent->score_factor /
-                                std::sqrt(static_cast<double>(config.latent->head_dim())))),
+      scale_(static_cast<float>(latent_score_factor(config.rotaries[layer.rotary]) /
+                                std::sqrt(static_cast<double>(config.head_dim)))),
       query_(query_output(source, config),
              config.latent->query_rank > 0 ? config.latent->query_rank : config.hidden_size, false,
              plain_lanes(config.latent->plain), rotated_lanes(*config.latent), own_heads(config, tensor)),

@@ -14,7 +14,8 @@ namespace maniple {
 class LatentAttention {
  public:
   // source: "model.layers.0.self_attn"
-  LatentAttention(const std::string& source, const ModelConfig& config, TensorRank tensor);
+  LatentAttention(const std::string& source, const LayerConfig& layer, const ModelConfig& config,
+                  TensorRank tensor);
   // The vectors of weights point to parameters.
   LatentAttention(LatentAttention&&) = default;
   // x [tokens, hidden] -> fp32 [tokens, hidden]. cos_sin: of the rotated lanes, padded.

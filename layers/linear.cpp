@@ -23,6 +23,13 @@ ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext
   return sorted;
 }
 
+ConstTensorView in_fp32(ConstTensorView x, ForwardContext& context) {
+  if (x.dtype == DType::fp32) return x;
+  const TensorView wide = context.workspace.take(DType::fp32, x.shape);
+  context.ops.widen(x, wide);
+  return wide;
+}
+
 TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
   const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
   const Workspace::Scope scope(context.workspace);

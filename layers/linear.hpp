@@ -52,6 +52,9 @@ struct HeadLanes {
 // x [tokens, inputs] in the order of the weight's columns.
 ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext& context);
 
+// x, widened where it is not fp32.
+ConstTensorView in_fp32(ConstTensorView x, ForwardContext& context);
+
 // The base of the layers whose ranks hold whole rows of W. The derived classes decide which rows.
 class LinearBase {
  public:
@@ -112,7 +115,7 @@ class QkvParallelLinear : public LinearBase {
   HeadLayout heads_;
 };
 
-// Fewer parts than ranks of the tensor group: every rank has it whole, for any rows, and nothing is added over ranks.
+// Where the tensor group has more ranks than `tensor`, each of them holds the whole layer: a sum is then a rank's own, for any rows.
 class RowParallelLinear {
  public:
   // inputs: of the source; x has those of the padding too. No rank holds a part of `granule` inputs.

@@ -76,11 +76,9 @@ struct LatentConfig {
   int64_t query_rank = 0;  // of what queries are made of; 0: of the hidden state
   int64_t rank = 0;
   int64_t plain = 0, rotary = 0, value = 0;
-  bool interleaved = true;    // stored in pairs of neighbours that rotate
-  double norm_eps = 1e-6;     // of both ranks' norms
-  double score_factor = 1.0;  // of the usual scale of scores
+  bool interleaved = true;  // stored in pairs of neighbours that rotate
+  double norm_eps = 1e-6;   // of both ranks' norms
 
-  int64_t head_dim() const { return plain + rotary; }
   // Of a token in the cache, with the padding of the kernels.
   int64_t row_lanes() const { return (rank + 15) / 16 * 16 + (rotary + 15) / 16 * 16; }
 };

@@ -1,3 +1,4 @@
+#include <layers/linear.hpp>
 #include <layers/sparse_moe.hpp>
 #include <parallel/shard.hpp>
 
@@ -91,12 +92,7 @@ int64_t SparseMoe::route(ConstTensorView x, Routing& routing, ForwardContext& co
   router.bias = bias_.vector;
   if (const auto rows = context.ops.matmul_route(x, gate_.matrix, router, routing)) return *rows;
   const TensorView logits = context.workspace.take(DType::fp32, {x.shape[0], all_experts_});
-  if (x.dtype != DType::fp32) {
-    const TensorView wide = context.workspace.take(DType::fp32, x.shape);
-    context.ops.widen(x, wide);
-    x = wide;
-  }
-  context.ops.matmul(x, gate_.matrix, {}, logits);
+  context.ops.matmul(in_fp32(x, context), gate_.matrix, {}, logits);
   return context.ops.route(logits, router, routing);
 }
 

@@ -138,11 +138,11 @@ void RankModel::load_checkpoint() {
     for (int data = 0; data < plan_.grid.data; ++data) replicas.push_back(ranks_of_replica(plan_.grid, data));
   Readers readers;
   std::vector<ReadRound> reads;
-  collective_phase(world_,
-                   [&] {  // one rank for all: of a model with experts this is most of the work with names
-                     if (world_.rank() == 0)
-                       check_names(*make_stored_model(shared_.config, {}, index), index, *shared_.scheme);
-                   });
+  // By one rank for all: of a model with experts this is most of the work with names.
+  collective_phase(world_, [&] {
+    if (world_.rank() == 0)
+      check_names(*make_stored_model(shared_.config, {}, index), index, *shared_.scheme);
+  });
   collective_phase(world_, [&] {
     if (plan_.kv_dtype == DType::fp8) kv_scales_ = kv_scales_of(index, *shared_.scheme, rank_.layers.value());
     if (data_group) readers = readers_of(*make_stored_model(shared_.config, {}, index), plan_.grid.data);

@@ -89,9 +89,10 @@ Tokenizer read_tokenizer(const ModelFiles& files) {
   const bool ranked = !files.has(tokenizer_name) && files.has(tiktoken_name);
   const std::string_view name = ranked ? tiktoken_name : tokenizer_name;
   if (!files.has(name)) fail(ExitCode::input, "tokenizer: cannot read '{}'", files.where(name));
-  const auto read = ranked ? &Tokenizer::from_tiktoken
-                           : static_cast<decltype(&Tokenizer::from_tiktoken)>(&Tokenizer::from_json);
-  return read(files.text(name, uint64_t{1} << 30), files.where(name), read_token_settings(files));
+  const std::string text = files.text(name, uint64_t{1} << 30);
+  const TokenSettings settings = read_token_settings(files);
+  return ranked ? Tokenizer::from_tiktoken(text, files.where(name), settings)
+                : Tokenizer::from_json(text, files.where(name), settings);
 }
 
 }  // namespace maniple

@@ -9,9 +9,17 @@ void CudaOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> wei
   require(suits_heads(x, weights, out), "shapes of a product by heads");
   const auto heads = static_cast<int64_t>(weights.size());
   if (x.shape[0] > 0)
-    multiply_heads(stream_, {x.dtype, out.dtype, x.data, addresses_of(weights), out.data, narrow(x.shape[0]),
-                             narrow(heads), narrow(x.shape[1] / heads), narrow(out.shape[1] / heads),
-                             narrow(weights[0]->rows), narrow(weights[0]->columns)});
+    multiply_heads(stream_, {.x_dtype = x.dtype,
+                             .out_dtype = out.dtype,
+                             .x = x.data,
+                             .weights = addresses_of(weights),
+                             .out = out.data,
+                             .tokens = narrow(x.shape[0]),
+                             .heads = narrow(heads),
+                             .x_lanes = narrow(x.shape[1] / heads),
+                             .out_lanes = narrow(out.shape[1] / heads),
+                             .rows = narrow(weights[0]->rows),
+                             .columns = narrow(weights[0]->columns)});
 }
 
 void CudaOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
@@ -22,11 +30,21 @@ void CudaOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTe
               norm.weight.shape == Shape{layout.value_dim} &&
               cos_sin.shape[1] <= layout.key_dim - layout.value_dim,
           "shapes of latent rows");
-  latent_rows(stream_, {rows.dtype, rows.data, cos_sin.as<float>(), norm.weight.as<float>(), norm.epsilon,
-                        narrow(norm.size > 0 ? norm.size : layout.value_dim), batch.positions.as<int32_t>(),
-                        batch.slots.as<int32_t>(), PagedRows(pages).keys.data, narrow(batch.tokens()), 1,
-                        narrow(layout.key_dim), narrow(layout.value_dim), narrow(layout.key_dim),
-                        narrow(cos_sin.shape[1])});
+  latent_rows(stream_, {.dtype = rows.dtype,
+                        .from = rows.data,
+                        .cos_sin = cos_sin.as<float>(),
+                        .norm = norm.weight.as<float>(),
+                        .epsilon = norm.epsilon,
+                        .norm_size = narrow(norm.size > 0 ? norm.size : layout.value_dim),
+                        .positions = batch.positions.as<int32_t>(),
+                        .slots = batch.slots.as<int32_t>(),
+                        .to = PagedRows(pages).keys.data,
+                        .tokens = narrow(batch.tokens()),
+                        .heads = 1,
+                        .from_lanes = narrow(layout.key_dim),
+                        .value_dim = narrow(layout.value_dim),
+                        .key_dim = narrow(layout.key_dim),
+                        .rotary_width = narrow(cos_sin.shape[1])});
 }
 
 void CudaOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
@@ -35,10 +53,17 @@ void CudaOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTe
   require(queries.shape == Shape{batch.tokens(), heads.query_width()} && queries.dtype == x.dtype &&
               width >= rotary && cos_sin.shape[1] <= rotary,
           "shapes of latent queries");
-  latent_rows(stream_,
-              {x.dtype, x.data, cos_sin.as<float>(), nullptr, 0, 0, batch.positions.as<int32_t>(), nullptr,
-               queries.data, narrow(batch.tokens()), narrow(heads.query_heads), narrow(width),
-               narrow(heads.value_dim), narrow(heads.key_dim), narrow(cos_sin.shape[1])});
+  latent_rows(stream_, {.dtype = x.dtype,
+                        .from = x.data,
+                        .cos_sin = cos_sin.as<float>(),
+                        .positions = batch.positions.as<int32_t>(),
+                        .to = queries.data,
+                        .tokens = narrow(batch.tokens()),
+                        .heads = narrow(heads.query_heads),
+                        .from_lanes = narrow(width),
+                        .value_dim = narrow(heads.value_dim),
+                        .key_dim = narrow(heads.key_dim),
+                        .rotary_width = narrow(cos_sin.shape[1])});
 }
 
 }  // namespace maniple::cuda

@@ -10,15 +10,15 @@ namespace maniple::cuda {
 
 // Ops::latent_store, with slots: one head, whose first lanes are normed. Ops::latent_queries, without: the first lanes stay.
 struct LatentArguments {
-  DType dtype;           // of from and to
-  const void* from;      // [tokens, heads, from_lanes]
-  const float* cos_sin;  // [positions, rotary_width]
-  const float* norm;     // [value_dim], or null
-  float epsilon;
-  int norm_size;
-  const int32_t* positions;  // [tokens]
-  const int32_t* slots;      // [tokens], or null
-  void* to;                  // [slots or tokens x heads, key_dim]
+  DType dtype;                  // of from and to
+  const void* from;             // [tokens, heads, from_lanes]
+  const float* cos_sin;         // [positions, rotary_width]
+  const float* norm = nullptr;  // [value_dim], or null
+  float epsilon = 0;
+  int norm_size = 0;
+  const int32_t* positions;        // [tokens]
+  const int32_t* slots = nullptr;  // [tokens], or null
+  void* to;                        // [slots or tokens x heads, key_dim]
   int tokens;
   int heads;
   int from_lanes;

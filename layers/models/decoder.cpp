@@ -11,7 +11,7 @@ std::string name_of_layer(int64_t index) { return "model.layers." + std::to_stri
 
 std::variant<Attention, LatentAttention> attention_of(const std::string& source, const LayerConfig& layer,
                                                       const ModelConfig& config, TensorRank tensor) {
-  if (layer.attention == AttentionKind::latent) return LatentAttention(source, config, tensor);
+  if (layer.attention == AttentionKind::latent) return LatentAttention(source, layer, config, tensor);
   return Attention(source, layer, config, tensor);
 }
 

@@ -52,6 +52,9 @@ as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
 as_on_cpus tiny-qwen3-moe 4 4 --tp 2 --ep 2 --pp 2 --max-num-seqs 4
 says err '4 ranks = tensor 2 (expert 2) x pipeline 2 x data 1'
 as_on_cpus tiny-mixtral 2 2 --tp 2 --ep 1
+! today 4 || as_on_cpus tiny-deepseek-v3 2 2 --tp 2 --max-num-seqs 4
+as_on_cpus tiny-deepseek-v2-lite 2 2 --tp 2 --cp 2 --max-num-seqs 4
+as_on_cpus tiny-minimax-m2 2 2 --tp 2 --max-num-seqs 4
 as_on_cpus tiny-qwen3-kv1 2 2 --tp 2 --cp 2 --max-num-seqs 4
 says err '2 ranks = tensor 2 (context 2) x data 1'
 as_on_cpus tiny-qwen3-kv1 1 2 --tp 2 --cp 2 --transport host

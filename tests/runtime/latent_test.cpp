@@ -5,16 +5,8 @@
 #include <support/golden.hpp>
 #include <support/serving.hpp>
 
-namespace maniple {
+namespace maniple::testing {
 namespace {
-
-using testing::expect_golden;
-using testing::Golden;
-using testing::golden_requests;
-using testing::print;
-using testing::sampled;
-using testing::serve;
-using testing::Served;
 
 struct Layout {
   int tensor = 1, expert = 1, pipeline = 1, context = 1;
@@ -48,7 +40,7 @@ const Subject subjects[] = {
 
 Served run(const char* model, DType dtype, const Layout& layout, BackendKind kind = BackendKind::cpu) {
   EngineOptions options;
-  options.model = testing::model_directory(model);
+  options.model = model_directory(model);
   options.dtype = dtype;
   options.backend.kind = kind;
   options.threads = 1;
@@ -60,7 +52,7 @@ Served run(const char* model, DType dtype, const Layout& layout, BackendKind kin
   options.expert_size = layout.expert;
   options.pipeline_size = layout.pipeline;
   options.context_size = layout.context;
-  return serve(layout.tensor * layout.pipeline, options, golden_requests(testing::read_golden(model)));
+  return serve(layout.tensor * layout.pipeline, options, golden_requests(read_golden(model)));
 }
 
 std::string text_of(const char* model, const Layout& layout) {
@@ -70,7 +62,7 @@ std::string text_of(const char* model, const Layout& layout) {
 
 TEST(LatentModels, GiveGoldenTokensOnEveryGrid) {
   for (const auto& [model, layouts] : subjects) {
-    const Golden golden = testing::read_golden(model);
+    const Golden golden = read_golden(model);
     expect_golden(golden, run(model, DType::fp32, {}), model);
     expect_golden(golden, run(model, DType::fp32, {}, BackendKind::reference), model);
     for (const Layout& layout : sampled(layouts, 3)) {
@@ -97,4 +89,4 @@ TEST(LatentModels, KeepOneRowATokenOnEachRank) {
 }
 
 }  // namespace
-}  // namespace maniple
+}  // namespace maniple::testing

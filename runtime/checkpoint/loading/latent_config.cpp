@@ -22,7 +22,7 @@ void set_latent(ModelConfig& config, const LatentDefaults& defaults, const JsonF
   if (latent.row_lanes() > most_lanes)
     fields.refuse("kv_lora_rank", fmt::format("up to {} lanes together with qk_rope_head_dim", most_lanes));
   config.num_kv_heads = 1;
-  config.head_dim = latent.head_dim();
+  config.head_dim = latent.plain + latent.rotary;
   config.latent = latent;
   for (LayerConfig& layer : config.layers) layer.attention = AttentionKind::latent;
 }

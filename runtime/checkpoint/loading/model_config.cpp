@@ -1,5 +1,4 @@
 #include <kernels/support/check.hpp>
-#include <layers/rotary.hpp>
 #include <runtime/checkpoint/loading/architecture.hpp>
 #include <runtime/checkpoint/loading/language_model.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
@@ -72,32 +71,6 @@ constexpr ExpertFields minimax{.names = ExpertNames::minimax,
                                .default_normalise = true,
                                .scoring = RouterScoring::sigmoid,
                                .dense = DenseLayers::none};
-constexpr ExpertFields glm4{.names = ExpertNames::glm,
-                            .count = "n_routed_experts",
-                            .default_count = 128,
-                            .default_per_token = 8,
-                            .default_width = 1408,
-                            .default_normalise = true,
-                            .scoring = RouterScoring::sigmoid,
-                            .epsilon = 1e-20F,
-                            .scale = "routed_scaling_factor",
-                            .shared = "n_shared_experts",
-                            .default_shared = 1,
-                            .dense = DenseLayers::first};
-constexpr ExpertFields hunyuan{.names = ExpertNames::hunyuan,
-                               .count = "num_experts",
-                               .default_count = 192,
-                               .default_per_token = 8,
-                               .default_width = 1536,
-                               .normalise = "",
-                               .default_normalise = true,
-                               .scoring = RouterScoring::sigmoid,
-                               .epsilon = 1e-20F,
-                               .scale = "router_scaling_factor",
-                               .default_scale = 2.826,
-                               .shared = "num_shared_experts",
-                               .default_shared = 1,
-                               .dense = DenseLayers::first};
 constexpr ExpertFields deepseek_v3{.names = ExpertNames::glm,
                                    .count = "n_routed_experts",
                                    .default_count = 256,
@@ -114,6 +87,30 @@ constexpr ExpertFields deepseek_v3{.names = ExpertNames::glm,
                                    .default_dense = 3,
                                    .default_groups = 8,
                                    .default_kept = 4};
+constexpr ExpertFields as_deepseek_v3(int64_t count, int64_t per_token, int64_t width, double scale) {
+  ExpertFields fields = deepseek_v3;
+  fields.default_count = count;
+  fields.default_per_token = per_token;
+  fields.default_width = width;
+  fields.default_scale = scale;
+  fields.default_dense = fields.default_groups = fields.default_kept = 1;
+  return fields;
+}
+constexpr ExpertFields glm4 = as_deepseek_v3(128, 8, 1408, 1), glm4_lite = as_deepseek_v3(64, 4, 1536, 1.8);
+constexpr ExpertFields hunyuan{.names = ExpertNames::hunyuan,
+                               .count = "num_experts",
+                               .default_count = 192,
+                               .default_per_token = 8,
+                               .default_width = 1536,
+                               .normalise = "",
+                               .default_normalise = true,
+                               .scoring = RouterScoring::sigmoid,
+                               .epsilon = 1e-20F,
+                               .scale = "router_scaling_factor",
+                               .default_scale = 2.826,
+                               .shared = "num_shared_experts",
+                               .default_shared = 1,
+                               .dense = DenseLayers::first};
 constexpr ExpertFields deepseek_v2{.names = ExpertNames::deepseek_v2,
                                    .count = "n_routed_experts",
                                    .default_count = 64,
@@ -127,19 +124,6 @@ constexpr ExpertFields deepseek_v2{.names = ExpertNames::deepseek_v2,
                                    .default_shared = 2,
                                    .dense = DenseLayers::first,
                                    .default_dense = 0};
-constexpr ExpertFields glm4_lite{.names = ExpertNames::glm,
-                                 .count = "n_routed_experts",
-                                 .default_count = 64,
-                                 .default_per_token = 4,
-                                 .default_width = 1536,
-                                 .default_normalise = true,
-                                 .scoring = RouterScoring::sigmoid,
-                                 .epsilon = 1e-20F,
-                                 .scale = "routed_scaling_factor",
-                                 .default_scale = 1.8,
-                                 .shared = "n_shared_experts",
-                                 .default_shared = 1,
-                                 .dense = DenseLayers::first};
 }  // namespace experts
 
 using enum Bias;
@@ -336,7 +320,6 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   config.whole_qk_norm = architecture.norm == HeadNorm::whole;
   set_layers(config, architecture, fields);
   config.rotaries = {rotary_of(architecture, config, fields)};
-  if (config.latent) config.latent->score_factor = latent_score_factor(config.rotaries[0]);
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);
   config.quantization = quantization_of(text, where);

@@ -1,3 +1,4 @@
+#include <layers/rotary.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
 
 #include "checkpoint_testing.hpp"
@@ -271,7 +272,7 @@ TEST(ModelConfig, ReadsLatentAttention) {
   EXPECT_EQ(v3.latent->row_lanes(), 576);
   EXPECT_EQ(v3.num_kv_heads, 1);
   EXPECT_EQ(v3.attention_width(), 128 * 128);
-  EXPECT_NEAR(v3.latent->score_factor, std::pow(0.1 * std::log(40.0) + 1, 2), 1e-12);
+  EXPECT_NEAR(latent_score_factor(v3.rotaries[0]), std::pow(0.1 * std::log(40.0) + 1, 2), 1e-12);
   EXPECT_EQ(experts_text(v3), "256 in 8 groups (4 kept), 8 a token, 1 shared; first 3 layers dense");
   EXPECT_EQ(latent_text(v3, DType::bf16),
             "latent, 576 lanes a token and layer (68.6 KiB a token, 1/3.5 of 8 KV heads of 128)");
@@ -280,7 +281,7 @@ TEST(ModelConfig, ReadsLatentAttention) {
   EXPECT_EQ(v2.experts.router.scoring, RouterScoring::softmax);
   EXPECT_EQ(experts_text(v2), "8, 3 a token, 2 shared; first layer dense");
   const ModelConfig glm = read_model_config(model_directory("tiny-glm4-moe-lite"));
-  EXPECT_EQ(glm.latent->score_factor, 1);
+  EXPECT_EQ(latent_score_factor(glm.rotaries[0]), 1);
   EXPECT_EQ(glm.experts.router.scale, 1.8F);
 }
 
