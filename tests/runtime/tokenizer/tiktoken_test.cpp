@@ -20,7 +20,8 @@ std::string refusal_of_ranks(const std::string& ranks, const TokenSettings& sett
 
 TEST(Tiktoken, CutsLongTextsAndLongRunsAsKimiDoes) {
   const Tokenizer tokenizer = family_tokenizer("kimi-style");
-  for (const auto& example : read_json(family_file("kimi-style", "cases.json"))["long"]) {
+  const auto cases = read_json(family_file("kimi-style", "cases.json"));
+  for (const auto& example : cases["long"]) {
     std::string text;
     for (const auto& part : example["parts"])
       for (int i = 0; i < part[1]; ++i) text += part[0].get<std::string>();
