@@ -7,6 +7,7 @@
 #include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
+#include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/seats.hpp>
 #include <support/random_tensors.hpp>
@@ -430,6 +431,44 @@ void rotary_store(Scene& scene) {
   }
 }
 
+void latent(Scene& scene) {
+  constexpr int tokens = 5, heads = 3, values = 48, rotary = 16, keys = values + rotary, plain = 24;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    cuda::LatentArguments row{};
+    row.dtype = dtype;
+    row.from = scene.elements(dtype, tokens * keys);
+    row.cos_sin = scene.floats(tokens * rotary);
+    row.norm = scene.floats(values);
+    row.epsilon = 1e-6f;
+    row.norm_size = values;
+    row.positions = scene.put(std::vector<int32_t>{0, 1, 2, 3, 4});
+    row.slots = scene.put(std::vector<int32_t>{17, 18, 3, -1, 0});
+    row.to = scene.elements(dtype, 19 * keys);
+    row.tokens = tokens;
+    row.heads = 1;
+    row.from_lanes = row.key_dim = keys;
+    row.value_dim = values;
+    row.rotary_width = rotary;
+    cuda::latent_rows(scene.stream(), row);
+
+    cuda::LatentArguments queries = row;
+    queries.from = scene.elements(dtype, tokens * heads * (plain + rotary));
+    queries.norm = nullptr;
+    queries.slots = nullptr;
+    queries.to = scene.elements(dtype, tokens * heads * keys);
+    queries.heads = heads;
+    queries.from_lanes = plain + rotary;
+    cuda::latent_rows(scene.stream(), queries);
+
+    std::vector<const void*> weights;
+    for (int head = 0; head < heads; ++head) weights.push_back(scene.elements(dtype, values * plain));
+    for (const DType out : {dtype, DType::fp32})
+      cuda::multiply_heads(scene.stream(), {dtype, out, queries.from, scene.put(weights),
+                                            scene.elements(out, tokens * heads * keys), tokens, heads,
+                                            plain + rotary, keys, values, plain});
+  }
+}
+
 void seats(Scene& scene) {
   constexpr int count = 200;
   std::vector<int32_t> indices(count), ids(count);
@@ -470,6 +509,7 @@ const std::vector<Family> families{
     {"experts", experts, {"is_last_to_arrive, barrier 1"}},  // one thread has written
     {"elementwise", elementwise, {reduced}},
     {"rotary_store", rotary_store, {}, false},
+    {"latent", latent, {}, false},
     {"seats", seats, {}, false}};
 
 std::string race_of(const Family& family, RaceDetector& detector, Scene scene, const Site& ignored = {}) {
