@@ -6,11 +6,20 @@
 
 namespace maniple {
 
-void add_text(const Tokenizer& tokenizer, Completion& completion) {
-  if (completion.text) return;
+void add_text(const Tokenizer& tokenizer, Completion& completion, const Reasoning* reasoning) {
+  if (completion.text && !reasoning) return;
   std::span<const int32_t> tokens = completion.tokens;
-  if (completion.reason == FinishReason::stop) tokens = tokens.first(tokens.size() - 1);  // the stop token
-  completion.text = tokenizer.decode(tokens, /*skip_special_tokens=*/true);
+  if (!completion.text && completion.reason == FinishReason::stop)
+    tokens = tokens.first(tokens.size() - 1);  // the stop token
+  std::string whole = tokenizer.decode(tokens, /*skip_special_tokens=*/true);
+  const size_t cut = completion.text ? whole.size() - completion.text->size() : 0;  // by a stop string
+  if (!reasoning) {
+    completion.text = std::move(whole);
+    return;
+  }
+  auto [thought, answer] = reasoning->split(tokenizer, tokens, cut);
+  completion.reasoning = std::move(thought);
+  completion.text = std::move(answer);
 }
 
 void CompletionBuilder::open(const GenerationRequest& request) {

@@ -4,6 +4,7 @@
 #include <runtime/requests.hpp>
 #include <runtime/scheduling/scheduler.hpp>
 #include <runtime/tokenizer/incremental_detokenizer.hpp>
+#include <runtime/tokenizer/reasoning.hpp>
 #include <runtime/tokenizer/stop_strings.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
@@ -14,8 +15,8 @@
 
 namespace maniple {
 
-// Sets the text of a completion that has none. Safe on any thread.
-void add_text(const Tokenizer& tokenizer, Completion& completion);
+// Sets the text of a completion that has none; with `reasoning` the thought goes apart. Safe on any thread.
+void add_text(const Tokenizer& tokenizer, Completion& completion, const Reasoning* reasoning = nullptr);
 
 class CompletionBuilder {
  public:

@@ -22,6 +22,8 @@ struct Completion {
   std::vector<int32_t> tokens;  // a stop token is kept
   // Without special tokens and the stop token; ends before the stop string. Absent: add_text makes it.
   std::optional<std::string> text;
+  std::optional<std::string>
+      reasoning;                   // the thought, where it goes apart; the text is then the answer behind it
   std::vector<TokenScore> scores;  // one per token if asked for
   FinishReason reason = FinishReason::none;
   size_t prompt_tokens = 0;

@@ -28,8 +28,9 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   bool follow = false;             // `in` is one pipe, served as its lines arrive
   std::optional<std::string> out;  // a path, or "-" for stdout
   Overwrite overwrite;
-  SamplingFields sampling;       // without seed: a request's seed follows from the run's
-  std::optional<uint64_t> seed;  // of the run
+  SamplingFields sampling;        // without seed: a request's seed follows from the run's
+  std::optional<uint64_t> seed;   // of the run
+  std::string reasoning = "off";  // see reasoning_name; of requests that do not say
   Shard shard;
   double fail_on = 0;  // the share of all requests, in percent, that may fail before the exit code is 1
   bool retry_errors = false;

@@ -27,9 +27,9 @@ void tell(const GenerateOptions& options, const std::string& text) {
   if (!options.quiet) say(text);
 }
 
-// The completion of a single prompt goes to stdout as bare text, without --out and --logprobs.
+// The completion of a single prompt goes to stdout as bare text, where nothing stands beside the text.
 bool is_bare(const GenerateOptions& options) {
-  return options.prompt && !options.out && !options.sampling.logprobs;
+  return options.prompt && !options.out && !options.sampling.logprobs && options.reasoning == "off";
 }
 
 // On a terminal the bare text appears while it is generated.

@@ -185,6 +185,7 @@ RequestReader::Options GenerateJob::reader_options(const RankModel& model) const
   reading.default_temperature = !suggested.temperature && !options_.sampling.temperature;
   reading.default_length = !suggested.max_tokens && !options_.sampling.max_tokens;
   reading.unlimited_chats = reading.default_length && (followed_ || unlimited_chats_ > 0);
+  reading.reasoning = options_.reasoning;
   reading.run_seed = seed_.value;
   reading.shard = options_.shard;
   if (!followed_) reading.requests = requests_;

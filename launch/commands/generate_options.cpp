@@ -2,6 +2,7 @@
 #include <launch/input/input_format.hpp>
 #include <launch/options/job_grammar.hpp>
 #include <launch/run_directory/run_lock.hpp>
+#include <runtime/tokenizer/reasoning.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -29,6 +30,12 @@ double parse_fail_on(const std::string& name, const std::string& given) {
   return *percent;
 }
 
+std::string parse_reasoning(const std::string& name, const std::string& given) {
+  if (const std::optional<std::string> known = reasoning_name(given)) return *known;
+  refuse(fmt::format("--{} ({}) must be one of: {}", name, given, fmt::join(reasoning_names(), ", ")),
+         did_you_mean(given, reasoning_names(), "--reasoning auto finds the model's own marks of thoughts"));
+}
+
 void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.group("Requests (one of --prompt and --in)");
   grammar.add("prompt", text("TEXT", options.prompt), "one prompt; its completion goes to stdout as text");
@@ -45,6 +52,8 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("overwrite", on(options.overwrite.asked), "--out may be a file that is not empty");
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
+  grammar.add("reasoning", parsed("auto|off|NAME", options.reasoning, parse_reasoning).by_default("off"),
+              "the model's thought apart from its answer; auto: by the model's tokens; or think, mistral");
   grammar.add("quiet", on(options.quiet), "nothing on stderr but warnings and errors");
   grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
               "exit with 1 if any request failed; none: never; 5%: if more did");

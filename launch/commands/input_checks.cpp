@@ -30,6 +30,18 @@ std::string note_on_prompt(const ModelFiles& files, const std::string& prompt) {
       files.where(), prompt);
 }
 
+// About --reasoning auto without effect; mostly empty. A format that the model has not is refused.
+std::string note_on_reasoning(const GenerateOptions& options, const ModelFiles& files) {
+  if (options.reasoning == "off") return {};
+  if (has_tokenizer(files) && Reasoning::of(options.reasoning, read_tokenizer(files), {})) return {};
+  const std::string what = fmt::format("the tokenizer of {} has no marks of thoughts", files.where());
+  if (options.reasoning == "auto")
+    return fmt::format("maniple: note: --reasoning auto changes nothing: {}\n", what);
+  throw Error(ExitCode::input, fmt::format("{} as --reasoning {} has them", what, options.reasoning),
+              "only tokens that the model has for it can say where a thought ends",
+              "leave the option out, or --reasoning auto");
+}
+
 }  // namespace
 
 LineReader::Line prompt_line(const GenerateOptions& options) {
@@ -49,6 +61,7 @@ CheckedInput check_input(const GenerateOptions& options, const ModelFiles& files
   if (!summary.first_chat.empty()) ChatTemplate::load(files, options.chat_template);
   CheckedInput checked{summary.requests, options.sampling.max_tokens ? 0 : summary.unlimited_chats,
                        note_on_prompt(files, summary.first_prompt)};
+  checked.note += note_on_reasoning(options, files);
   if (options.chat && input && !input->has_text())
     checked.note += fmt::format("maniple: note: --chat changes nothing: {} holds JSON lines, not prompts\n",
                                 input->name());

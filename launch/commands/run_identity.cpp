@@ -92,6 +92,7 @@ Manifest manifest_of(const GenerateOptions& options, const JobPlan& plan, const 
   if (plan.kv_dtype == DType::fp8) manifest.set("kv_cache_dtype", "fp8");
   if (identity.unlimited_chats > 0)
     manifest.set("unlimited_chats", fmt::format("{}", identity.unlimited_chats));
+  if (options.reasoning != "off") manifest.set("reasoning", options.reasoning);
   if (options.chat_template) manifest.set("chat_template", *options.chat_template);
   if (options.chat)
     manifest.set("text_lines", options.system ? "chats of the system message " + *options.system : "chats");

@@ -99,7 +99,8 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
   built.sampling.open_ended = options_.unlimited_chats && parsed.chat && !parsed.sampling.max_tokens;
   try {
     built.prompt = tokens_of(parsed);
-  } catch (const Error& error) {  // of the chat template, or there is no tokenizer
+    prepared.label.reasoning = reasoning_of(parsed, built.prompt);
+  } catch (const Error& error) {  // of the chat template, or the tokenizer is missing or has no such marks
     prepared.error = error.what();
   }
   return prepared;
@@ -113,6 +114,19 @@ std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
   std::vector<int32_t> prompt = options_.tokenizer->encode(*line.prompt, true);
   if (options_.note && !noted_) note_doubled_start(prompt, line.label.id);
   return prompt;
+}
+
+// Completions have no place for a thought in OpenAI's API.
+std::optional<Reasoning> RequestReader::reasoning_of(const RequestLine& line,
+                                                     std::span<const int32_t> prompt) const {
+  const std::string& name = line.reasoning.value_or(options_.reasoning);
+  if (name == "off" || line.label.shape == RequestShape::completion) return std::nullopt;
+  std::optional<Reasoning> reasoning;
+  if (options_.tokenizer) reasoning = Reasoning::of(name, *options_.tokenizer, prompt);
+  if (!reasoning && name != "auto")
+    fail(ExitCode::input,
+         "reasoning is {}, and the model's tokenizer has no such marks of thoughts; leave it out", name);
+  return reasoning;
 }
 
 void RequestReader::note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const {

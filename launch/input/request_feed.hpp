@@ -35,7 +35,8 @@ class RequestReader {
     GenerationRequest defaults;
     // Neither the command line nor the model states one: bodies in OpenAI's shape then get its defaults.
     bool default_temperature = false, default_length = false;
-    bool unlimited_chats = false;  // chats without max_tokens are open-ended
+    bool unlimited_chats = false;   // chats without max_tokens are open-ended
+    std::string reasoning = "off";  // of requests that do not say
     uint64_t run_seed = 0;
     Shard shard;
     std::optional<uint64_t> requests;  // in the whole input, if counted: it must hold as many
@@ -65,6 +66,7 @@ class RequestReader {
   PreparedRequest prepare(RequestId request, const LineReader::Line& line) const;
   PreparedRequest prepare(RequestId request, RequestLine parsed) const;
   std::vector<int32_t> tokens_of(RequestLine& line) const;
+  std::optional<Reasoning> reasoning_of(const RequestLine& line, std::span<const int32_t> prompt) const;
   void note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const;
   bool put(PreparedRequest prepared, const std::stop_token& stop);
 

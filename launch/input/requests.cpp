@@ -24,7 +24,7 @@ Names words_of(const std::string& text) {
 
 const std::string plain_fields =
     "id prompt tokens messages temperature top_k top_p min_p seed max_tokens min_tokens ignore_eos "
-    "stop_token_ids stop logprobs ";
+    "stop_token_ids stop logprobs reasoning ";
 const Names known_fields = words_of(plain_fields);
 const Names known_beside_messages =
     words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
@@ -36,7 +36,7 @@ const std::string both_bodies =
 const Names completion_body = words_of(both_bodies + "prompt best_of echo suffix");
 const Names chat_body =
     words_of(both_bodies +
-             "messages max_completion_tokens top_logprobs tools tool_choice parallel_tool_calls "
+             "messages max_completion_tokens top_logprobs reasoning tools tool_choice parallel_tool_calls "
              "response_format chat_template_kwargs store metadata");
 
 std::string id_of(const JsonFields& fields, uint64_t line) {
@@ -44,6 +44,13 @@ std::string id_of(const JsonFields& fields, uint64_t line) {
   if (!id) return std::to_string(line);
   if (!id->is_string() && !id->is_number_integer()) fields.refuse("id", "a text or a whole number");
   return id->dump();
+}
+
+std::optional<std::string> reasoning_of(const JsonFields& fields) {
+  if (!fields.find("reasoning")) return std::nullopt;
+  const std::optional<std::string> name = reasoning_name(fields.text("reasoning"));
+  if (!name) fields.refuse("reasoning", fmt::format("{} or split", fmt::join(reasoning_names(), ", ")));
+  return name;
 }
 
 // complaints: the first of `count`.
@@ -100,6 +107,7 @@ void check_messages(const JsonFields& fields) {
 
 void read_chat(const JsonFields& body, RequestLine& request) {
   check_messages(body);
+  request.reasoning = reasoning_of(body);
   const auto longest = whole<uint32_t>(body, "max_completion_tokens", request.error);
   if (longest && request.sampling.max_tokens.value_or(*longest) != *longest)
     body.refuse("max_completion_tokens", "the same number as max_tokens, or one of both");
@@ -163,6 +171,7 @@ RequestLine parse_plain_request(const json& object, uint64_t number, const std::
   request.tokens = fields.token_ids("tokens");
   request.sampling = sampling_of(fields, request.error);
   request.sampling.logprobs = whole<int32_t>(fields, "logprobs", request.error);
+  request.reasoning = reasoning_of(fields);
   return request;
 }
 

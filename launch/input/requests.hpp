@@ -6,6 +6,7 @@
 #include <launch/run_directory/ledger.hpp>
 #include <runtime/checkpoint/generation_config.hpp>
 #include <runtime/requests.hpp>
+#include <runtime/tokenizer/reasoning.hpp>
 #include <runtime/tokenizer/tokenizer.hpp>
 
 #include <nlohmann/json_fwd.hpp>
@@ -30,6 +31,7 @@ struct RequestLabel {
   std::string model = {};       // as the request calls it; batch shapes only
   uint64_t seed = 0;            // in use
   bool default_length = false;  // nobody stated a limit: a plain prompt that reaches it is told of
+  std::optional<Reasoning> reasoning = {};  // its thought goes apart
 };
 
 struct RequestLine {
@@ -38,6 +40,7 @@ struct RequestLine {
   std::vector<int32_t> tokens;                         // if there is neither prompt nor chat
   std::shared_ptr<const nlohmann::ordered_json> chat;  // the fields of a chat, in their order
   SamplingFields sampling;
+  std::optional<std::string> reasoning;  // see reasoning_name
   std::string error;  // a setting outside its type's range: the request is refused, the run goes on
 };
 

@@ -47,6 +47,7 @@ json plain_line(const RequestLabel& label, const Completion& completion, const T
     line["error"] = completion.error;
     return line;
   }
+  if (completion.reasoning) line["reasoning"] = *completion.reasoning;
   if (completion.text) line["text"] = *completion.text;
   line["tokens"] = completion.tokens;
   line["finish_reason"] = reason_of(completion);
@@ -97,13 +98,25 @@ json completion_scores(const Completion& completion, const Tokenizer* tokenizer)
   return scores;
 }
 
-json choice(bool chat, const Completion& completion, const Tokenizer* tokenizer) {
+json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
+
+// With its thought apart: where there is no answer yet, the content is null, as in vLLM.
+json message_of(const Completion& completion) {
   const std::string text = completion.text.value_or("");
+  if (!completion.reasoning) return {{"role", "assistant"}, {"content", text}};
+  const json thought = text_or_null(*completion.reasoning);
+  return {{"role", "assistant"},
+          {"content", text_or_null(text)},
+          {"reasoning", thought},
+          {"reasoning_content", thought}};
+}
+
+json choice(bool chat, const Completion& completion, const Tokenizer* tokenizer) {
   json choice = {{"index", 0}};
   if (chat)
-    choice["message"] = {{"role", "assistant"}, {"content", text}};
+    choice["message"] = message_of(completion);
   else
-    choice["text"] = text;
+    choice["text"] = completion.text.value_or("");
   const auto scores = chat ? chat_scores : completion_scores;
   choice["logprobs"] = completion.scores.empty() ? json() : scores(completion, tokenizer);
   choice["finish_reason"] = reason_of(completion);

@@ -101,7 +101,7 @@ void Results::progress(const JobProgress& progress) {
 
 void Results::store(const RequestLabel& label, Completion completion) {
   const bool failed = !completion.error.empty();
-  if (tokenizer_ && !failed) add_text(*tokenizer_, completion);
+  if (tokenizer_ && !failed) add_text(*tokenizer_, completion, label.reasoning ? &*label.reasoning : nullptr);
   std::string line;
   if (!bare_) line = result_line(label, completion, tokenizer_) + '\n';
   if (bare_ && !failed) line = completion.text.value_or("").substr(streamed_) + '\n';

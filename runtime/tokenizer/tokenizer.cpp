@@ -110,8 +110,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 }
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view token) const {
-  const auto added = parts_->added_tokens.find(token);
+  const auto added = added_token_id(token);
   return added ? added : parts_->model.vocabulary().find(token);
+}
+
+std::optional<int32_t> Tokenizer::added_token_id(std::string_view token) const {
+  return parts_->added_tokens.find(token);
 }
 
 size_t Tokenizer::vocab_size() const {

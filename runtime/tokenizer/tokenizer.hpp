@@ -39,6 +39,7 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
   std::optional<int32_t> token_id(std::string_view token) const;
+  std::optional<int32_t> added_token_id(std::string_view token) const;
   size_t vocab_size() const;  // largest id + 1
   bool is_special(int32_t id) const;
 

@@ -84,4 +84,44 @@ foreign() {  # WORDS: the message about $work/foreign
 printf '[\n  {"prompt": "a"}\n]\n' >"$work/foreign" && foreign "jq -c '.[]'"
 iconv -f UTF-8 -t UTF-16 "$work/prompts.jsonl" >"$work/foreign" && foreign "iconv -f UTF-16 -t UTF-8"
 printf '{"prompt":"a"}\n' | bzip2 >"$work/foreign" && foreign "bzip2 -dc"
+say "a thought goes apart from its answer, the same on two ranks and in a run directory, and only where the model has marks for it"
+cp -r "$model" "$work/thinker"
+python3 - "$work/thinker" <<'END'
+import json, sys  # the template opens the thought; what ends a speaker's name ends it
+
+folder = sys.argv[1]
+for name in ("tokenizer.json", "tokenizer_config.json"):
+    text = open(f"{folder}/{name}").read()
+    open(f"{folder}/{name}", "w").write(text.replace("<|endoftext|>", "<think>").replace("assistant\\\\n'", "assistant\\\\n<think>\\\\n'"))
+tokenizer = json.load(open(f"{folder}/tokenizer.json"))
+vocab = tokenizer["model"]["vocab"]
+vocab["</think>"] = vocab.pop(":\u010a")
+tokenizer["model"]["merges"] = [pair for pair in tokenizer["model"]["merges"] if pair != [":", "\u010a"]]
+tokenizer["added_tokens"].insert(0, {**tokenizer["added_tokens"][0], "content": "</think>", "id": vocab["</think>"], "special": False})
+json.dump(tokenizer, open(f"{folder}/tokenizer.json", "w"))
+END
+cat >"$work/thoughts.jsonl" <<'END'
+{"id":1,"messages":[{"role":"user","content":"ROMEO:"}]}
+{"id":2,"messages":[{"role":"user","content":"What is <think>?"}],"reasoning":"off"}
+{"id":3,"prompt":"ROMEO:\nThou art"}
+{"custom_id":"b","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"JULIET:"}],"max_tokens":3,"temperature":0}}
+END
+thinks() { on "$1" generate --model "$work/thinker" --in "$work/thoughts.jsonl" --seed 3 --max-tokens 40 --temperature 0 "${@:2}" >"$work/out" 2>"$work/err" || bad "exit code ($*): $(cat "$work/err")"; }
+thinks 1 --reasoning auto
+grep -Eq '^\{"id":1,"reasoning":"[^"]+","text":"","tokens"' "$work/out" || bad "no unclosed thought: $(cat "$work/out")"
+grep -Eq '^\{"id":2,"text":"[^"]+","tokens"' "$work/out" || bad "not whole: $(cat "$work/out")"
+grep -Eq '^\{"id":3,"reasoning":"[^"]+","text":"[^"]+","tokens"' "$work/out" || bad "no closed thought: $(cat "$work/out")"
+grep -Eq '"content":null,"reasoning":("[^"]+"),"reasoning_content":\1\},"logprobs":null,"finish_reason":"length"' "$work/out" || bad "no message with a thought: $(cat "$work/out")"
+cp "$work/out" "$work/expected"
+thinks 2 --tp 2 --reasoning qwen3
+cmp "$work/out" "$work/expected" || bad "another text on two ranks: $(cat "$work/out")"
+thinks 1 --reasoning auto --run-dir "$work/thoughts"
+cmp "$work/thoughts/results.jsonl" "$work/expected" || bad "another text in the run directory: $(cat "$work/thoughts/results.jsonl")"
+on 1 generate --model "$work/thinker" --in "$work/thoughts.jsonl" --seed 3 --max-tokens 40 --temperature 0 --run-dir "$work/thoughts" >"$work/out" 2>"$work/err"
+refused $? 65 "reasoning" "a run that was begun with --reasoning"
+on 1 generate --model "$model" --in "$work/one.jsonl" --reasoning think >"$work/out" 2>"$work/err"
+refused $? 65 "no marks of thoughts as --reasoning think has them" "--reasoning think"
+served --prompt "ROMEO:" --reasoning auto --seed 1 --max-tokens 5
+says "--reasoning auto changes nothing"
+
 finish

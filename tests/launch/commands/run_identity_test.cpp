@@ -108,6 +108,7 @@ TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   differs("seed", [](auto&, auto&, auto& id) { id.seed = 9; });
   differs("instruction_path", [](auto&, auto& p, auto&) { p.backend.cpu_path = CpuPath::amx; });
   differs("unlimited_chats", [](auto&, auto&, auto& id) { id.unlimited_chats = 2; });
+  differs("reasoning", [](auto& o, auto&, auto&) { o.reasoning = "auto"; });
   differs("text_lines", [](auto& o, auto&, auto&) { o.chat = true; });
   differs("shard", [](auto& o, auto&, auto&) { o.shard = {0, 2}; });
   differs("dtype", [](auto&, auto& p, auto&) { p.dtype = DType::fp32; });

@@ -119,6 +119,12 @@ TEST(BatchRequest, GivesTemplatesTheArgumentsOfEarlierCallsAsObjects) {
   EXPECT_EQ(arguments("{\"a\": " + deep), "{\"a\": " + deep);
 }
 
+TEST(BatchRequest, OfAChatMaySayWhetherThoughtsGoApart) {
+  EXPECT_EQ(parsed(chat_line({{"reasoning", "split"}})).reasoning, "auto");
+  EXPECT_FALSE(parsed(chat_line(json::object())).reasoning);
+  expect_batch_refusal(completion_line({{"reasoning", "split"}}), "unknown field \"reasoning\"");
+}
+
 TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
   for (const json& asked : std::vector<json>{{{"n", 2}},
                                              {{"best_of", 3}},
@@ -205,6 +211,25 @@ TEST(BatchResult, OfAChatHasTheFieldsOfAChat) {
   EXPECT_TRUE(json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, bare,
                                       nullptr))["response"]["body"]["choices"][0]["logprobs"]
                   .is_null());
+}
+
+TEST(BatchResult, OfAChatHasItsThoughtUnderBothNamesAndNoContentBeforeTheAnswer) {
+  const auto message = [](const std::string& thought, const std::string& answer) {
+    Completion done = scored();
+    done.reasoning = thought;
+    done.text = answer;
+    const json line = json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, done, nullptr));
+    EXPECT_EQ(line["response"]["body"]["choices"][0]["finish_reason"], "length");
+    return line["response"]["body"]["choices"][0]["message"];
+  };
+  const json role = {{"role", "assistant"}};
+  const auto with = [&](json fields) { return fields.update(role), fields; };
+  EXPECT_EQ(message("Add.", "4"),
+            with({{"content", "4"}, {"reasoning", "Add."}, {"reasoning_content", "Add."}}));
+  EXPECT_EQ(message("Ad", ""),
+            with({{"content", nullptr}, {"reasoning", "Ad"}, {"reasoning_content", "Ad"}}));
+  EXPECT_EQ(message("", "4"),
+            with({{"content", "4"}, {"reasoning", nullptr}, {"reasoning_content", nullptr}}));
 }
 
 TEST(BatchResult, OfARefusedRequestSaysWhy) {

@@ -18,6 +18,7 @@ namespace {
 struct Order : RequestOrder {
   void expect(RequestId request, const RequestLabel& label) override {
     expected.emplace_back(request, label.id);
+    if (label.reasoning) split.insert(request);
     open.insert(request);
   }
   void refuse(RequestId request, const std::string& reason) override {
@@ -32,7 +33,7 @@ struct Order : RequestOrder {
   bool has_room() const override { return room; }
 
   std::vector<std::pair<RequestId, std::string>> expected, refused;
-  std::set<RequestId> open;
+  std::set<RequestId> open, split;
   std::vector<RequestId> alone;
   bool room = true;
 };
@@ -157,6 +158,39 @@ TEST(RequestFeed, TellsOnceOfAPromptThatBeginsWithTheTokenThatTheTokenizerAdds) 
   }
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("2 begins with " + first), std::string::npos) << notes[0];
+}
+
+TEST(RequestFeed, SplitsThoughtsAsTheRequestSaysElseTheRunButNotInCompletions) {
+  std::string json = ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare").text("tokenizer.json");
+  const Tokenizer without = Tokenizer::from_json(json);
+  for (const auto& [old, mark] :
+       {std::pair<std::string, std::string>{"<|endoftext|>", "<think>"}, {"<|im_start|>", "</think>"}})
+    json.replace(json.find(old), old.size(), mark);
+  const Tokenizer with = Tokenizer::from_json(json);
+  const auto line = [](const std::string& more) { return R"({"tokens":[5])" + more + "}"; };
+  const std::vector<std::string> lines = {
+      line(""),
+      line(R"(,"reasoning":"off")"),
+      line(R"(,"reasoning":"split")"),
+      line(R"(,"reasoning":"think")"),
+      line(R"(,"reasoning":"mistral")"),
+      R"({"custom_id":"a","url":"/v1/completions","body":{"prompt":[5]}})"};
+  const auto served = [&](const Tokenizer* tokenizer, const std::string& reasoning) {
+    Order order;
+    RequestReader::Options options;
+    options.tokenizer = tokenizer;
+    options.reasoning = reasoning;
+    RequestFeed feed(lines_of(lines), options, order);
+    while (feed.next()) continue;
+    std::set<RequestId> refused;
+    for (const auto& [request, reason] : order.refused) refused.insert(request);
+    return std::pair(order.split, refused);
+  };
+  using Served = std::pair<std::set<RequestId>, std::set<RequestId>>;
+  EXPECT_EQ(served(&with, "off"), Served({2, 3}, {4}));
+  EXPECT_EQ(served(&with, "auto"), Served({0, 2, 3}, {4}));
+  EXPECT_EQ(served(&without, "auto"), Served({}, {3, 4}));
+  EXPECT_EQ(served(nullptr, "auto"), Served({}, {3, 4}));
 }
 
 const std::vector<std::string> five = {R"({"tokens":[0]})", R"({"tokens":[1]})", R"({"tokens":[2]})",

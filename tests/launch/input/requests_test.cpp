@@ -108,6 +108,16 @@ TEST(RequestLine, OfMessagesIsAChatThatIsAnsweredInOurShape) {
   expect_refusal(R"({"message":[1]})", "did you mean \"messages\"?");
 }
 
+TEST(RequestLine, SaysByNameWhetherThoughtsGoApart) {
+  EXPECT_EQ(parse_request({7, R"({"prompt":"x","reasoning":"split"})"}).reasoning, "auto");
+  EXPECT_EQ(parse_request({7, R"({"tokens":[1],"reasoning":"qwen3"})"}).reasoning, "think");
+  EXPECT_EQ(parse_request({7, R"({"messages":[1],"reasoning":"off"})"}).reasoning, "off");
+  EXPECT_FALSE(parse_request({7, R"({"prompt":"x","reasoning":null})"}).reasoning);
+  expect_refusal(R"({"prompt":"x","reasoning":"on"})",
+                 R"(reasoning is "on"; supported: auto, off, think, mistral or split)");
+  expect_refusal(R"({"prompt":"x","reasoning":true})", "reasoning is true; supported: a string");
+}
+
 TEST(RequestLine, WithAContentPartThatIsNoTextIsRefusedByItsType) {
   const std::string image = R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])";
   expect_refusal(R"({"messages":)" + image + "}",

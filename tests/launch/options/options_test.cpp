@@ -57,6 +57,7 @@ TEST(Options, WithoutAnyTheDefaultsAreThoseOfTheHelp) {
   EXPECT_FALSE(options.seed);
   EXPECT_FALSE(options.sampling.temperature);
   EXPECT_FALSE(options.sampling.logprobs);
+  EXPECT_EQ(options.reasoning, "off");
 }
 
 TEST(Options, EveryOptionOfGenerateArrives) {
@@ -152,6 +153,15 @@ TEST(Options, AChatNeedsATextAndASystemMessageAChat) {
   EXPECT_TRUE(options_of<parse_generate>(with_input({"a.txt.gz"})).chat);
   expect_mentions(refusal(with_input({"a.jsonl"})).what(), "--chat needs --prompt");
   expect_mentions(generate_refusal({"--system", "s"}).what(), "--system needs --chat");
+}
+
+TEST(Options, ReasoningHasTheNamesOfOthersAndNoUnknownOne) {
+  EXPECT_EQ(generate({"--reasoning", "auto"}).reasoning, "auto");
+  EXPECT_EQ(generate({"--reasoning", "deepseek_r1"}).reasoning, "think");
+  const Error refused = generate_refusal({"--reasoning", "mistrall"});
+  EXPECT_EQ(refused.code(), ExitCode::usage);
+  expect_mentions(refused.what(), "must be one of: auto, off, think, mistral");
+  expect_mentions(refused.remedy(), "mistral");
 }
 
 TEST(Options, LogprobsMayStandWithoutANumber) {

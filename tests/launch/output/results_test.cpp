@@ -94,6 +94,14 @@ TEST(ResultLine, OfARefusedRequestSaysWhy) {
   EXPECT_EQ(plain_line("7", refused), R"({"id":7,"error":"the prompt is empty"})");
 }
 
+TEST(ResultLine, HasTheThoughtBeforeTheText) {
+  Completion done = completion(0, "4");
+  done.reasoning = "Add.";
+  EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"Add.","text":"4","tokens":[3,4])"));
+  done.reasoning = "";
+  EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"","text":"4")"));
+}
+
 TEST(OrderedFile, HoldsWhatEndsBeforeItsTurn) {
   const OutputPath out;
   OutputFile file(out.path());
@@ -165,6 +173,42 @@ TEST(Results, AreRenderedAndStoredInTheOrderInWhichTheyCame) {
   EXPECT_EQ(results.failed(), 1U);
   EXPECT_EQ(results.unfinished(), 0U);
   EXPECT_THROW(results.finished(completion(5, "x")), Error) << "a request ends once";
+}
+
+// The tokens stay those of the whole output.
+TEST(Results, HaveTheThoughtApartOfRequestsThatAskForIt) {
+  std::string json = ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare").text("tokenizer.json");
+  for (const auto& [old, mark] :
+       {std::pair<std::string, std::string>{"<|endoftext|>", "<think>"}, {"<|im_start|>", "</think>"}})
+    json.replace(json.find(old), old.size(), mark);
+  const Tokenizer tokenizer = Tokenizer::from_json(json);
+  const int32_t end = *tokenizer.token_id("<|im_end|>");
+  const std::vector<int32_t> thought = tokenizer.encode("<think>Add.</think>Four", false);
+  const auto stored = [&](const std::vector<int32_t>& prompt, std::optional<std::string> text, bool apart) {
+    Kept kept;
+    Results results(kept, &tokenizer, false);
+    RequestLabel label{.id = "1"};
+    if (apart) label.reasoning = Reasoning::of("auto", tokenizer, prompt);
+    results.expect(1, label);
+    Completion done;
+    done.id = 1;
+    done.tokens = thought;
+    if (!text) done.tokens.push_back(end);
+    done.text = std::move(text);
+    done.reason = FinishReason::stop;
+    results.finished(std::move(done));
+    results.drain();
+    return nlohmann::json::parse(kept.lines[1]);
+  };
+  const nlohmann::json apart = stored({}, {}, true), whole = stored({}, {}, false);
+  EXPECT_EQ(apart["reasoning"], "Add.");
+  EXPECT_EQ(apart["text"], "Four");
+  EXPECT_EQ(apart["tokens"].size(), thought.size() + 1);
+  EXPECT_EQ(whole["tokens"], apart["tokens"]);
+  EXPECT_FALSE(whole.contains("reasoning"));
+  EXPECT_EQ(stored({}, "Add.F", true)["text"], "F")
+      << "before a stop string in the answer; special marks say nothing";
+  EXPECT_EQ(stored({}, "Ad", true)["reasoning"], "Ad") << "before a stop string in the thought";
 }
 
 TEST(Results, OfAStreamAreWrittenAsTheyGrowEachByteOnceAndEndTheirLine) {
