@@ -180,6 +180,7 @@ RequestReader::Options GenerateJob::reader_options(const RankModel& model) const
   reading.model_name = files_.name();
   if (!options_.quiet)
     reading.note = [](const std::string& text) { say(fmt::format("maniple: note: {}\n", text)); };
+  reading.warn = [](const std::string& text) { say(fmt::format("maniple: warning: {}\n", text)); };
   const GenerationConfig& suggested = model.generation_config();
   reading.defaults = default_request(suggested, options_.sampling);
   reading.default_temperature = !suggested.temperature && !options_.sampling.temperature;

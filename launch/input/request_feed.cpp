@@ -2,6 +2,10 @@
 #include <launch/input/followed_input.hpp>
 #include <launch/input/request_feed.hpp>
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace maniple {
@@ -83,6 +87,7 @@ PreparedRequest RequestReader::prepare(RequestId request, const LineReader::Line
 }
 
 PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) const {
+  if (options_.warn) warn_of_ignored(parsed);
   if (parsed.label.model.empty()) parsed.label.model = options_.model_name;
   parsed.label.seed = parsed.sampling.seed.value_or(request_seed(options_.run_seed, parsed.label.id));
   parsed.label.default_length = options_.default_length && !parsed.sampling.max_tokens &&
@@ -138,6 +143,16 @@ void RequestReader::note_doubled_start(std::span<const int32_t> prompt, const st
                   "model sees two; leave "
                   "it out",
                   id, options_.tokenizer->token_text(prompt[0]).value_or("a special token")));
+}
+
+// Of each field once.
+void RequestReader::warn_of_ignored(const RequestLine& line) const {
+  std::vector<std::string> fresh;
+  std::ranges::copy_if(line.ignored, std::back_inserter(fresh),
+                       [&](const std::string& name) { return ignored_.insert(name).second; });
+  if (!fresh.empty())
+    options_.warn(fmt::format("ignored in bodies, as no answer depends on it: {}; first in {}",
+                              fmt::join(fresh, ", "), line.label.id));
 }
 
 // Looks one request ahead, because suspects run only after the input has ended and nothing else runs.

@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <span>
 #include <thread>
 
@@ -30,8 +31,8 @@ class RequestReader {
   struct Options {
     const Tokenizer* tokenizer = nullptr;
     RenderChat render_chat;
-    std::string model_name;                        // for results of bodies that name no model
-    std::function<void(const std::string&)> note;  // tells users, from the reading thread; may be empty
+    std::string model_name;                              // for results of bodies that name no model
+    std::function<void(const std::string&)> note, warn;  // tell users, from the reading thread; may be empty
     GenerationRequest defaults;
     // Neither the command line nor the model states one: bodies in OpenAI's shape then get its defaults.
     bool default_temperature = false, default_length = false;
@@ -68,12 +69,14 @@ class RequestReader {
   std::vector<int32_t> tokens_of(RequestLine& line) const;
   std::optional<Reasoning> reasoning_of(const RequestLine& line, std::span<const int32_t> prompt) const;
   void note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const;
+  void warn_of_ignored(const RequestLine& line) const;
   bool put(PreparedRequest prepared, const std::stop_token& stop);
 
   Lines lines_;
   const Options options_;
   std::atomic<uint64_t> lines_read_ = 0;
-  mutable bool noted_ = false;  // the reading thread's
+  mutable bool noted_ = false;             // the reading thread's
+  mutable std::set<std::string> ignored_;  // too: fields that were told of
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<PreparedRequest> queue_;

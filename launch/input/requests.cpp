@@ -30,14 +30,25 @@ const Names known_beside_messages =
     words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
 // Of lines in the shape of OpenAI's batch files.
 const Names line_fields = {"custom_id", "method", "url", "body"};
+// They decide how an answer travels, who pays and when it is computed: ignored.
+const std::string without_effect =
+    "user metadata store stream stream_options service_tier safety_identifier prompt_cache_key "
+    "prompt_cache_retention prediction priority request_id cache_salt ";
+const Names ignored_fields = words_of(without_effect);
+// Of features that are not there: OpenAI's, then vLLM's. check_neutral has the values that change nothing.
 const std::string both_bodies =
-    "model max_tokens temperature top_p seed stop logprobs n stream stream_options user frequency_penalty "
-    "logit_bias presence_penalty top_k min_p min_tokens ignore_eos stop_token_ids ";
-const Names completion_body = words_of(both_bodies + "prompt best_of echo suffix");
+    without_effect +
+    "model max_tokens temperature top_p seed stop logprobs n frequency_penalty logit_bias presence_penalty "
+    "echo response_format top_k min_p min_tokens ignore_eos stop_token_ids use_beam_search length_penalty "
+    "include_stop_str_in_output skip_special_tokens spaces_between_special_tokens return_token_ids "
+    "return_tokens_as_token_ids truncate_prompt_tokens logits_processors structured_outputs guided_json "
+    "guided_regex guided_choice guided_grammar guided_decoding_backend guided_whitespace_pattern ";
+const Names completion_body = words_of(both_bodies + "prompt best_of suffix prompt_embeds");
 const Names chat_body =
     words_of(both_bodies +
              "messages max_completion_tokens top_logprobs reasoning tools tool_choice parallel_tool_calls "
-             "response_format chat_template_kwargs store metadata");
+             "documents add_generation_prompt chat_template_kwargs modalities audio functions function_call "
+             "web_search_options continue_final_message include_reasoning chat_template");
 
 std::string id_of(const JsonFields& fields, uint64_t line) {
   const json* id = fields.find("id");
@@ -72,12 +83,36 @@ bool calls_nothing(const JsonFields& body, std::string_view name) {
 // Refuses fields for unsupported features, unless they hold the value that changes nothing.
 void check_neutral(const JsonFields& body) {
   static const auto neutral = nlohmann::ordered_json::parse(R"({
-      "n": 1, "best_of": 1, "stream": false, "stream_options": {}, "frequency_penalty": 0,
-      "presence_penalty": 0, "logit_bias": {}, "echo": false, "suffix": "", "tool_choice": "auto",
-      "parallel_tool_calls": true, "store": false, "response_format": {"type": "text"}})");
+      "n": 1, "best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "echo": false,
+      "suffix": "", "tool_choice": "auto", "parallel_tool_calls": true, "response_format": {"type": "text"},
+      "modalities": ["text"], "audio": null, "functions": null, "function_call": null,
+      "web_search_options": null, "use_beam_search": false, "length_penalty": 1,
+      "include_stop_str_in_output": false, "skip_special_tokens": true, "spaces_between_special_tokens": true,
+      "return_token_ids": false, "return_tokens_as_token_ids": false, "truncate_prompt_tokens": null,
+      "logits_processors": null, "structured_outputs": null, "guided_json": null, "guided_regex": null,
+      "guided_choice": null, "guided_grammar": null, "guided_decoding_backend": null,
+      "guided_whitespace_pattern": null, "prompt_embeds": null, "continue_final_message": false,
+      "include_reasoning": true, "chat_template": null})");
   for (const auto& [name, value] : neutral.items())
     if (const json* given = body.find(name); given && *given != json(value) && !calls_nothing(body, name))
       body.refuse(name, fmt::format("{} only", value.dump()));
+}
+
+// Those of the fields without effect that ask for something.
+Names ignored_in(const JsonFields& body) {
+  Names ignored;
+  for (const std::string& name : ignored_fields)
+    if (const json* given = body.find(name); given && *given != false) ignored.push_back(name);
+  return ignored;
+}
+
+// OpenAI's limit, of ours the sampler's own.
+std::optional<int32_t> alternatives_of(const JsonFields& body, const char* name, std::string& error) {
+  constexpr int32_t most = 20;
+  const auto count = whole<int32_t>(body, name, error);
+  if (count && (*count < 0 || *count > most))
+    error = fmt::format("{} ({}) must be from 0 to {}", name, *count, most);
+  return count;
 }
 
 void read_completion(const JsonFields& body, RequestLine& request, const std::string& where) {
@@ -94,8 +129,7 @@ void read_completion(const JsonFields& body, RequestLine& request, const std::st
     const json alone{{"prompt", *prompt}};
     request.tokens = JsonFields(alone, where, "body").token_ids("prompt");
   }
-  if (const auto alternatives = whole<int32_t>(body, "logprobs", request.error))
-    request.sampling.logprobs = alternatives;
+  request.sampling.logprobs = alternatives_of(body, "logprobs", request.error);
 }
 
 // Checks only the form: whether the template takes the messages, it decides itself.
@@ -112,9 +146,10 @@ void read_chat(const JsonFields& body, RequestLine& request) {
   if (longest && request.sampling.max_tokens.value_or(*longest) != *longest)
     body.refuse("max_completion_tokens", "the same number as max_tokens, or one of both");
   if (longest) request.sampling.max_tokens = longest;
-  const auto alternatives = whole<int32_t>(body, "top_logprobs", request.error);
+  const auto alternatives = alternatives_of(body, "top_logprobs", request.error);
   const bool scores = body.boolean_or("logprobs", false);
-  if (alternatives && !scores) body.refuse("top_logprobs", "a number together with \"logprobs\": true");
+  if (alternatives.value_or(0) > 0 && !scores)
+    body.refuse("top_logprobs", "a number together with \"logprobs\": true");
   if (scores) request.sampling.logprobs = alternatives.value_or(0);
 }
 
@@ -137,6 +172,7 @@ RequestLine parse_batch_request(const json& object, const std::string& where) {
   const JsonFields body = line.object("body");
   check_names(object["body"], chat ? chat_body : completion_body, where);
   check_neutral(body);
+  request.ignored = ignored_in(body);
   request.label.model = body.text_or("model", "");
   body.text_or("user", "");
   request.sampling = sampling_of(body, request.error);

@@ -41,6 +41,7 @@ struct RequestLine {
   std::shared_ptr<const nlohmann::ordered_json> chat;  // the fields of a chat, in their order
   SamplingFields sampling;
   std::optional<std::string> reasoning;  // see reasoning_name
+  std::vector<std::string> ignored;      // fields of a body that cannot change its answer
   std::string error;  // a setting outside its type's range: the request is refused, the run goes on
 };
 

@@ -128,22 +128,88 @@ TEST(BatchRequest, OfAChatMaySayWhetherThoughtsGoApart) {
 TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
   for (const json& asked : std::vector<json>{{{"n", 2}},
                                              {{"best_of", 3}},
-                                             {{"stream", true}},
                                              {{"echo", true}},
                                              {{"suffix", "x"}},
                                              {{"frequency_penalty", 0.5}},
                                              {{"presence_penalty", -1}},
                                              {{"logit_bias", {{"5", 1}}}},
-                                             {{"stream_options", {{"include_usage", true}}}}})
+                                             {{"use_beam_search", true}},
+                                             {{"length_penalty", 0.5}},
+                                             {{"guided_json", json::object()}},
+                                             {{"guided_regex", "a+"}},
+                                             {{"guided_choice", {"a"}}},
+                                             {{"guided_grammar", "x"}},
+                                             {{"structured_outputs", {{"json", "{}"}}}},
+                                             {{"skip_special_tokens", false}},
+                                             {{"return_token_ids", true}},
+                                             {{"truncate_prompt_tokens", 5}},
+                                             {{"response_format", {{"type", "json_object"}}}}})
     expect_batch_refusal(completion_line(asked), "body." + asked.items().begin().key() + " is ");
   for (const json& asked : std::vector<json>{{{"tool_choice", "required"}},
+                                             {{"tool_choice", {{"type", "function"}}}},
                                              {{"parallel_tool_calls", false}},
+                                             {{"functions", json::array()}},
+                                             {{"function_call", "auto"}},
+                                             {{"modalities", {"text", "audio"}}},
+                                             {{"web_search_options", json::object()}},
+                                             {{"continue_final_message", true}},
+                                             {{"chat_template", "x"}},
                                              {{"response_format", {{"type", "json_object"}}}}})
     expect_batch_refusal(chat_line(asked), "body." + asked.items().begin().key() + " is ");
   expect_batch_refusal(chat_line({{"prompt", "x"}}), "unknown field \"prompt\"");
   expect_batch_refusal(completion_line({{"messages", json::array()}}), "unknown field \"messages\"");
   expect_batch_refusal(completion_line({{"reasoning_effort", "low"}}), "unknown field \"reasoning_effort\"");
   expect_batch_refusal(completion_line({{"max_token", 1}}), "did you mean \"max_tokens\"?");
+}
+
+TEST(BatchRequest, FieldsThatCannotChangeTheAnswerAreIgnoredAndThoseOfOtherFeaturesAtTheirDefaults) {
+  const json ignored = {{"user", "u"},
+                        {"metadata", {{"a", "b"}}},
+                        {"store", true},
+                        {"stream", true},
+                        {"stream_options", {{"include_usage", true}}},
+                        {"service_tier", "flex"},
+                        {"safety_identifier", "s"},
+                        {"prompt_cache_key", "k"},
+                        {"prompt_cache_retention", "24h"},
+                        {"prediction", {{"type", "content"}, {"content", "x"}}},
+                        {"priority", 3},
+                        {"request_id", "r"},
+                        {"cache_salt", "c"}};
+  for (const json& line : {completion_line(ignored), chat_line(ignored)}) {
+    std::vector<std::string> names = parsed(line).ignored;
+    std::ranges::sort(names);
+    std::vector<std::string> given;
+    for (const auto& [name, value] : ignored.items()) given.push_back(name);
+    EXPECT_EQ(names, given);
+  }
+  EXPECT_TRUE(parsed(chat_line({{"stream", false}, {"store", false}, {"user", nullptr}})).ignored.empty());
+  const json defaults = json::parse(
+      R"({"use_beam_search": false, "length_penalty": 1.0, "guided_json": null, "guided_choice": null, "structured_outputs": null,
+          "response_format": {"type": "text"}, "skip_special_tokens": true, "spaces_between_special_tokens": true, "echo": false,
+          "include_stop_str_in_output": false, "truncate_prompt_tokens": null, "return_token_ids": false})");
+  EXPECT_NO_THROW(parsed(completion_line(defaults)));
+  json chat = defaults;
+  chat.update(json::parse(
+      R"({"modalities": ["text"], "functions": null, "continue_final_message": false, "include_reasoning": true,
+      "add_generation_prompt": true, "documents": [], "logprobs": false, "top_logprobs": 0})"));
+  EXPECT_NO_THROW(parsed(chat_line(chat)));
+}
+
+TEST(BatchRequest, NumbersOutOfRangeFailTheRequestAlone) {
+  EXPECT_EQ(parsed(completion_line({{"logprobs", 20}})).error, "");
+  EXPECT_EQ(parsed(completion_line({{"logprobs", 21}})).error, "logprobs (21) must be from 0 to 20");
+  EXPECT_EQ(parsed(chat_line({{"logprobs", true}, {"top_logprobs", 21}})).error,
+            "top_logprobs (21) must be from 0 to 20");
+  EXPECT_EQ(parsed(chat_line({{"logprobs", true}, {"top_logprobs", -1}})).error,
+            "top_logprobs (-1) must be from 0 to 20");
+  EXPECT_NE(parsed(chat_line({{"max_completion_tokens", -1}})).error, "");
+  EXPECT_NE(parsed(chat_line({{"seed", -1}})).error, "");
+  expect_batch_refusal(chat_line({{"max_completion_tokens", "9"}}), "body.max_completion_tokens is \"9\"");
+  expect_batch_refusal(chat_line({{"seed", 0.5}}), "body.seed is 0.5");
+  expect_batch_refusal(chat_line({{"stop", {"a", ""}}}), "body.stop is");
+  expect_batch_refusal(chat_line({{"logprobs", 1}}), "body.logprobs is 1");
+  expect_batch_refusal(completion_line({{"logprobs", true}}), "body.logprobs is true");
 }
 
 TEST(BatchRequest, IsRefusedWithItsLine) {

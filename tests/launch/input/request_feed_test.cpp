@@ -160,6 +160,25 @@ TEST(RequestFeed, TellsOnceOfAPromptThatBeginsWithTheTokenThatTheTokenizerAdds) 
   EXPECT_NE(notes[0].find("2 begins with " + first), std::string::npos) << notes[0];
 }
 
+TEST(RequestFeed, WarnsOnceOfEachFieldOfABodyThatIsIgnored) {
+  const auto line = [](const std::string& id, const std::string& more) {
+    return R"({"custom_id":")" + id + R"(","url":"/v1/completions","body":{"prompt":[5])" + more + "}}";
+  };
+  std::vector<std::string> warnings;
+  Order order;
+  RequestReader::Options options;
+  options.warn = [&](const std::string& warning) { warnings.push_back(warning); };
+  RequestFeed feed(lines_of({line("a", R"(,"stream":false)"), line("b", R"(,"user":"u","stream":true)"),
+                             line("c", R"(,"user":"v")"), line("d", R"(,"user":"u","store":true)")}),
+                   options, order);
+  size_t served = 0;
+  while (feed.next()) ++served;
+  EXPECT_EQ(served, 4U);
+  EXPECT_EQ(warnings, (std::vector<std::string>{
+                          R"(ignored in bodies, as no answer depends on it: user, stream; first in "b")",
+                          R"(ignored in bodies, as no answer depends on it: store; first in "d")"}));
+}
+
 TEST(RequestFeed, SplitsThoughtsAsTheRequestSaysElseTheRunButNotInCompletions) {
   std::string json = ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare").text("tokenizer.json");
   const Tokenizer without = Tokenizer::from_json(json);
