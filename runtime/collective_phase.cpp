@@ -38,8 +38,8 @@ void collective_phase(World& world, const std::function<void()>& phase) {
   const std::vector<std::string> all = world.all_gather_bytes(encode(mine));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
-    if (world.rank() != 0) throw SilentExit();
     const Error error = decode(all[rank]);
+    if (world.rank() != 0) throw SilentExit(error);
     if (rank == 0) throw CollectiveError(error);
     throw CollectiveError(
         Error(error.code(),

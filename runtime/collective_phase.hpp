@@ -21,7 +21,14 @@ class CollectiveError : public Error {
  private:
   int rank_;
 };
-class SilentExit {};
+class SilentExit {
+ public:
+  explicit SilentExit(const Error& reason) : reason_(reason) {}
+  const Error& reason() const { return reason_; }  // the failed rank's
+
+ private:
+  Error reason_;
+};
 
 // Collective. Runs `phase` on every rank. If any rank threw an Error, rank 0 throws that of the lowest such
 // rank as CollectiveError. `phase` must not wait for other ranks after a point where it may throw.

@@ -6,7 +6,7 @@
 
 namespace maniple {
 
-void add_text(const Tokenizer& tokenizer, Completion& completion, const Reasoning* reasoning) {
+void add_text(const Tokenizer& tokenizer, FinishedRequest& completion, const Reasoning* reasoning) {
   if (completion.text && !reasoning) return;
   std::span<const int32_t> tokens = completion.tokens;
   if (!completion.text && completion.reason == FinishReason::stop)
@@ -33,13 +33,13 @@ void CompletionBuilder::open(const GenerationRequest& request) {
   open.matcher.emplace(request.stop);
 }
 
-std::optional<Completion> CompletionBuilder::take(const TokenEvent& event) {
+std::optional<FinishedRequest> CompletionBuilder::take(const TokenEvent& event) {
   const auto found = open_.find(event.request);
   if (found == open_.end()) return std::nullopt;
   Open& open = found->second;
-  Completion& completion = open.completion;
+  FinishedRequest& completion = open.completion;
   if (event.finish_reason == FinishReason::not_finite) {
-    Completion failed;
+    FinishedRequest failed;
     failed.id = event.request;
     failed.reason = event.finish_reason;
     failed.error = fmt::format(
@@ -58,7 +58,7 @@ std::optional<Completion> CompletionBuilder::take(const TokenEvent& event) {
   }
   if (completion.reason == FinishReason::none) return std::nullopt;
 
-  Completion done = std::move(completion);
+  FinishedRequest done = std::move(completion);
   open_.erase(found);
   return done;
 }

@@ -16,7 +16,7 @@
 namespace maniple {
 
 // Sets the text of a completion that has none; with `reasoning` the thought goes apart. Safe on any thread.
-void add_text(const Tokenizer& tokenizer, Completion& completion, const Reasoning* reasoning = nullptr);
+void add_text(const Tokenizer& tokenizer, FinishedRequest& completion, const Reasoning* reasoning = nullptr);
 
 class CompletionBuilder {
  public:
@@ -29,11 +29,11 @@ class CompletionBuilder {
   void open(const GenerationRequest& request);
   // Returns the completion when the event ends the request or completes a stop string; in the second case the
   // caller must end the sequence. Ignores events of requests that are not open.
-  std::optional<Completion> take(const TokenEvent& event);
+  std::optional<FinishedRequest> take(const TokenEvent& event);
 
  private:
   struct Open {
-    Completion completion;
+    FinishedRequest completion;
     bool scores = false;
     bool streams = false;
     // Only for requests with stop strings or streams, which are detokenised as they grow:

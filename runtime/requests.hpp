@@ -11,13 +11,8 @@
 
 namespace maniple {
 
-struct TokenScore {
-  float logprob = 0;
-  std::vector<TokenLogprob> alternatives;  // likeliest first
-};
-
 // How a request ended. Depends on the request, the model and the seed alone.
-struct Completion {
+struct FinishedRequest {
   RequestId id = 0;
   std::vector<int32_t> tokens;  // a stop token is kept
   // Without special tokens and the stop token; ends before the stop string. Absent: add_text makes it.
@@ -55,7 +50,7 @@ class CompletionSink {
   virtual void generated(RequestId /*request*/, std::string_view /*text*/) {}
   // The run was interrupted: requests that have started and not finished are given up on purpose.
   virtual void stopping() {}
-  virtual void finished(Completion completion) = 0;
+  virtual void finished(FinishedRequest completion) = 0;
 };
 
 }  // namespace maniple

@@ -82,7 +82,7 @@ void Service::admit(const GenerationRequest& request) {
 }
 
 void Service::refuse(const GenerationRequest& request, const std::string& reason) {
-  Completion refused;
+  FinishedRequest refused;
   refused.id = request.id;
   refused.error = reason;
   ++summary_.failed;
@@ -97,7 +97,7 @@ void Service::take_token(const TokenEvent& event) {
     ++summary_.completion_tokens;
     meter_.token(event.request);
   }
-  std::optional<Completion> completion = builder_.take(event);
+  std::optional<FinishedRequest> completion = builder_.take(event);
   if (!completion) return;
   meter_.ended(event.request, completion->reason);
   ++(failed                                     ? summary_.failed

@@ -14,7 +14,7 @@ using json = nlohmann::ordered_json;
 // The shortest number that reads back as the same float, not as the same double.
 json number(float value) { return std::isfinite(value) ? json::parse(fmt::format("{}", value)) : json(); }
 
-const char* reason_of(const Completion& completion) {
+const char* reason_of(const FinishedRequest& completion) {
   return completion.reason == FinishReason::stop ? "stop" : "length";
 }
 
@@ -41,7 +41,7 @@ json plain_score(int32_t token, const TokenScore& score, const Tokenizer* tokeni
   return object;
 }
 
-json plain_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
+json plain_line(const RequestLabel& label, const FinishedRequest& completion, const Tokenizer* tokenizer) {
   json line = {{"id", json::parse(label.id)}};
   if (!completion.error.empty()) {
     line["error"] = completion.error;
@@ -71,7 +71,7 @@ json chat_token(int32_t token, float logprob, const Tokenizer* tokenizer) {
   return {{"token", text}, {"logprob", number(logprob)}, {"bytes", bytes_of(text)}};
 }
 
-json chat_scores(const Completion& completion, const Tokenizer* tokenizer) {
+json chat_scores(const FinishedRequest& completion, const Tokenizer* tokenizer) {
   json tokens = json::array();
   for (size_t i = 0; i < completion.scores.size(); ++i) {
     json& token =
@@ -83,7 +83,7 @@ json chat_scores(const Completion& completion, const Tokenizer* tokenizer) {
   return {{"content", tokens}, {"refusal", nullptr}};
 }
 
-json completion_scores(const Completion& completion, const Tokenizer* tokenizer) {
+json completion_scores(const FinishedRequest& completion, const Tokenizer* tokenizer) {
   json scores;
   size_t offset = 0;
   for (size_t i = 0; i < completion.scores.size(); ++i) {
@@ -101,7 +101,7 @@ json completion_scores(const Completion& completion, const Tokenizer* tokenizer)
 json text_or_null(const std::string& text) { return text.empty() ? json() : json(text); }
 
 // With its thought apart: where there is no answer yet, the content is null, as in vLLM.
-json message_of(const Completion& completion) {
+json message_of(const FinishedRequest& completion) {
   const std::string text = completion.text.value_or("");
   if (!completion.reasoning) return {{"role", "assistant"}, {"content", text}};
   const json thought = text_or_null(*completion.reasoning);
@@ -111,7 +111,7 @@ json message_of(const Completion& completion) {
           {"reasoning_content", thought}};
 }
 
-json choice(bool chat, const Completion& completion, const Tokenizer* tokenizer) {
+json choice(bool chat, const FinishedRequest& completion, const Tokenizer* tokenizer) {
   json choice = {{"index", 0}};
   if (chat)
     choice["message"] = message_of(completion);
@@ -123,7 +123,7 @@ json choice(bool chat, const Completion& completion, const Tokenizer* tokenizer)
   return choice;
 }
 
-json batch_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
+json batch_line(const RequestLabel& label, const FinishedRequest& completion, const Tokenizer* tokenizer) {
   const std::string hash = fmt::format("{:016x}", request_seed(label.seed, label.id));
   json line = {{"id", "batch_req_" + hash}, {"custom_id", json::parse(label.id)}};
   if (!completion.error.empty()) {
@@ -148,7 +148,8 @@ json batch_line(const RequestLabel& label, const Completion& completion, const T
 
 }  // namespace
 
-std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer) {
+std::string result_line(const RequestLabel& label, const FinishedRequest& completion,
+                        const Tokenizer* tokenizer) {
   const auto line = label.shape == RequestShape::plain ? plain_line : batch_line;
   return line(label, completion, tokenizer).dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -12,6 +12,7 @@ namespace maniple {
 // Without the line end. The content follows only from request, model and seed,
 // so its bytes are the same on every grid. Numbers are the shortest that read
 // back as the same float. The tokenizer gives the texts of tokens in logprobs.
-std::string result_line(const RequestLabel& label, const Completion& completion, const Tokenizer* tokenizer);
+std::string result_line(const RequestLabel& label, const FinishedRequest& completion,
+                        const Tokenizer* tokenizer);
 
 }  // namespace maniple

@@ -6,7 +6,7 @@
 namespace maniple {
 namespace {
 
-size_t bytes_of(const Completion& completion) {
+size_t bytes_of(const FinishedRequest& completion) {
   size_t bytes = sizeof completion + completion.tokens.size() * sizeof(int32_t);
   for (const TokenScore& score : completion.scores)
     bytes += sizeof score + score.alternatives.size() * sizeof(TokenLogprob);
@@ -47,7 +47,7 @@ Results::Results(ResultStore& store, const Tokenizer* tokenizer, bool bare, std:
       writer_([this] { store_.idle(progress_); }, at_work) {}
 
 void Results::refuse(RequestId request, const std::string& reason) {
-  Completion refused;
+  FinishedRequest refused;
   refused.id = request;
   refused.error = reason;
   finished(std::move(refused));
@@ -76,7 +76,7 @@ void Results::stopping() {
   });
 }
 
-void Results::finished(Completion completion) {
+void Results::finished(FinishedRequest completion) {
   auto label = labels_.extract(completion.id);
   require(!label.empty(), "a request ended that was not expected, or ended twice");
   ++done_;
@@ -99,7 +99,7 @@ void Results::progress(const JobProgress& progress) {
   writer_.post([this, progress] { progress_ = progress; });
 }
 
-void Results::store(const RequestLabel& label, Completion completion) {
+void Results::store(const RequestLabel& label, FinishedRequest completion) {
   const bool failed = !completion.error.empty();
   if (tokenizer_ && !failed) add_text(*tokenizer_, completion, label.reasoning ? &*label.reasoning : nullptr);
   std::string line;

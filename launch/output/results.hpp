@@ -83,7 +83,7 @@ class Results : public CompletionSink, public RequestOrder {
   void started(RequestId request) override;
   void generated(RequestId request, std::string_view text) override;  // only for a single bare request
   void stopping() override;
-  void finished(Completion completion) override;
+  void finished(FinishedRequest completion) override;
 
   void progress(const JobProgress& progress);
   // Returns when all completions taken so far are stored.
@@ -98,7 +98,7 @@ class Results : public CompletionSink, public RequestOrder {
   static constexpr size_t max_waiting = 4096;
   static constexpr size_t max_waiting_bytes = size_t{32} << 20;
 
-  void store(const RequestLabel& label, Completion completion);
+  void store(const RequestLabel& label, FinishedRequest completion);
 
   ResultStore& store_;
   const Tokenizer* tokenizer_;

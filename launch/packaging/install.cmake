@@ -1,6 +1,19 @@
 # `cmake --install` installs the program, the cluster scripts, the modulefile, and the documents with the licence. The documents keep
-# their folders, so their links work.
+# their folders, so their links work. And the library: one archive, its headers, and what find_package(maniple) reads.
 include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+install(TARGETS maniple_archive EXPORT maniple ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${CMAKE_INSTALL_INCLUDEDIR}/maniple)
+install(FILES runtime/library/llm.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/maniple)
+foreach(header kernels/support/error.hpp runtime/scheduling/sampling_params.hpp runtime/scheduling/token_score.hpp)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/maniple/${folder})
+endforeach()
+set(packages ${CMAKE_INSTALL_LIBDIR}/cmake/maniple)
+install(EXPORT maniple NAMESPACE maniple:: FILE maniple-targets.cmake DESTINATION ${packages})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/maniple-config-version.cmake COMPATIBILITY SameMinorVersion)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/maniple-config.cmake.in ${PROJECT_BINARY_DIR}/maniple-config.cmake INSTALL_DESTINATION ${packages})
+install(FILES ${PROJECT_BINARY_DIR}/maniple-config.cmake ${PROJECT_BINARY_DIR}/maniple-config-version.cmake DESTINATION ${packages})
 install(TARGETS maniple RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY cluster DESTINATION ${CMAKE_INSTALL_DATADIR}/maniple USE_SOURCE_PERMISSIONS)
 file(GLOB documents CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} LICENSE *.md *.cff)

@@ -1,3 +1,4 @@
+#include <parallel/mpi/guest_world.hpp>
 #include <parallel/mpi/mpi_mailbox.hpp>
 #include <parallel/mpi/mpi_stage_transport.hpp>
 #include <parallel/mpi/mpi_transport.hpp>
@@ -116,6 +117,15 @@ struct MpiJob final : private MpiSession, public MpiWorld {
       : MpiSession(settle), MpiWorld(everyone(), std::move(on_fault), std::move(nccl)) {}
 };
 
+// A world on a duplicate of another's communicator, which ends last.
+struct OwnComm {
+  UniqueComm comm;
+};
+struct MpiGuest final : private OwnComm, public MpiWorld {
+  MpiGuest(MPI_Comm comm, FaultHandler on_fault, std::unique_ptr<NcclGroups> nccl)
+      : OwnComm{duplicate(comm)}, MpiWorld(OwnComm::comm.get(), std::move(on_fault), std::move(nccl)) {}
+};
+
 // After the barrier nobody sends, and every rank receives the messages that its channels left unread. MPI may
 // not end with messages in flight, and MPICH's UCX reports each of them on stdout, among the results.
 MpiWorld::~MpiWorld() {
@@ -192,6 +202,22 @@ std::string mpi_library() {
 std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport, bool nccl_windows,
                                       std::chrono::milliseconds settle) {
   return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport, nccl_windows));
+}
+
+std::unique_ptr<World> make_guest_world(MPI_Comm comm, FaultHandler on_fault) {
+  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized && !finalized) MPI_Query_thread(&level);
+  if (level < MPI_THREAD_MULTIPLE)
+    throw Error(ExitCode::preflight,
+                initialized && !finalized
+                    ? fmt::format("MPI has thread level {} of {}", level, +MPI_THREAD_MULTIPLE)
+                    : "MPI is not initialised",
+                "the model's threads send messages beside the caller's",
+                "MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) before the first Llm");
+  return std::make_unique<MpiGuest>(comm, std::move(on_fault),
+                                    make_nccl_groups(GpuTransport::automatic, /*windows=*/false));
 }
 
 }  // namespace maniple

@@ -18,7 +18,7 @@ struct SamplingParams {
   bool open_ended = false;  // ignores max_tokens: the context and the KV cache limit the length
   uint32_t min_tokens = 0;  // no stop token ends the request earlier; the logits are not changed
   bool ignore_eos = false;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> stop_token_ids = {};
   int32_t logprobs = -1;  // -1: none; n >= 0: the chosen token's and n alternatives
 };
 

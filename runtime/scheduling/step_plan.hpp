@@ -4,6 +4,7 @@
 #pragma once
 
 #include <runtime/scheduling/block_table.hpp>
+#include <runtime/scheduling/token_score.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -79,13 +80,6 @@ struct StepPlan {
 inline uint64_t fold_state(uint64_t hash, Seat seat, uint32_t past_length, const BlockTable& blocks) {
   return mix(mix(mix(hash, (uint64_t{seat} << 32) | past_length), blocks.size()), blocks.hash());
 }
-
-struct TokenLogprob {
-  int32_t id = 0;
-  float logprob = 0.0F;
-
-  bool operator==(const TokenLogprob&) const = default;
-};
 
 struct SampledToken {
   int32_t id = 0;             // -1: a raw logit was not finite

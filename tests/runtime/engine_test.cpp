@@ -520,7 +520,7 @@ TEST(Engine, RefusesWrongRequestsAndServesTheRest) {
 struct Interrupter final : CompletionSink {
   void started(RequestId /*request*/) override { interrupt = 1; }
   void stopping() override { ++told; }
-  void finished(Completion /*completion*/) override {}
+  void finished(FinishedRequest /*completion*/) override {}
   std::atomic<int> interrupt = 0;
   int told = 0;
 };

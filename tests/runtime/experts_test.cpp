@@ -213,7 +213,7 @@ TEST(Experts, GiveTheSameBitsOnEveryGridThatThePlanPromises) {
         }
         at_batch += promised(grid) ? 0 : 1;
         for (const auto& [id, completion] : served.completions) {
-          const Completion& same = one.completions.at(id);
+          const FinishedRequest& same = one.completions.at(id);
           if (dtype == DType::bf16 || requests[id].sampling.temperature > 0) continue;
           EXPECT_EQ(completion.tokens.front(), same.tokens.front()) << where;
         }

@@ -28,10 +28,10 @@ class ListSource final : public RequestSource {
 
 class MapSink final : public CompletionSink {
  public:
-  void finished(Completion completion) override { completions[completion.id] = std::move(completion); }
+  void finished(FinishedRequest completion) override { completions[completion.id] = std::move(completion); }
   void generated(RequestId request, std::string_view text) override { pieces[request].emplace_back(text); }
   std::map<RequestId, std::vector<std::string>> pieces;
-  std::map<RequestId, Completion> completions;
+  std::map<RequestId, FinishedRequest> completions;
 };
 
 // What a start settles before the engine is made; one thread a rank, unless the options ask for more, pinned nowhere. Collective.
@@ -50,7 +50,7 @@ struct Placed {
 };
 
 struct Served {
-  std::map<RequestId, Completion> completions;
+  std::map<RequestId, FinishedRequest> completions;
   std::map<RequestId, std::vector<std::string>> pieces;  // of those that stream
   RunSummary summary;
   EngineInfo info;

@@ -37,7 +37,7 @@ class Requests final : public RequestSource, public CompletionSink {
     request.sampling.ignore_eos = true;
     return request;
   }
-  void finished(Completion completion) override {
+  void finished(FinishedRequest completion) override {
     require(completion.tokens.size() == tokens_, "a request without a model has all its tokens");
   }
 

@@ -21,7 +21,7 @@ std::optional<GenerationRequest> Rounds::next() {
   return request;
 }
 
-void Rounds::finished(Completion completion) {
+void Rounds::finished(FinishedRequest completion) {
   const size_t index = completion.id - before_;
   if (!completion.error.empty())
     throw Error(ExitCode::preflight,

@@ -37,7 +37,7 @@ class Rounds final : public RequestSource, public CompletionSink, public RunObse
   bool ready() override { return given_ < round().requests || finished_ == given_; }
   std::optional<GenerationRequest> next() override;
   // Throws Error (preflight) where the engine refuses a request.
-  void finished(Completion completion) override;
+  void finished(FinishedRequest completion) override;
   void step(const StepRow& row) override;
   void request(const RequestRow& row) override;
 

@@ -243,8 +243,8 @@ TEST(BatchRequest, IsRefusedWithItsLine) {
   expect_batch_refusal(chat_line({{"user", 5}}), "body.user is 5");
 }
 
-Completion scored() {
-  Completion done;
+FinishedRequest scored() {
+  FinishedRequest done;
   done.text = "a\"b";
   done.tokens = {3, 4};
   done.scores = {{-0.5F, {{3, -0.5F}, {9, -1.5F}}}, {-1, {}}};
@@ -272,7 +272,7 @@ TEST(BatchResult, OfAChatHasTheFieldsOfAChat) {
   ASSERT_EQ(scores.size(), 2U);
   EXPECT_EQ(scores[0]["top_logprobs"][1]["logprob"], -1.5);
   EXPECT_EQ(scores[0]["bytes"].size(), std::string("token_id:3").size());
-  Completion bare = scored();
+  FinishedRequest bare = scored();
   bare.scores.clear();
   EXPECT_TRUE(json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, bare,
                                       nullptr))["response"]["body"]["choices"][0]["logprobs"]
@@ -281,7 +281,7 @@ TEST(BatchResult, OfAChatHasTheFieldsOfAChat) {
 
 TEST(BatchResult, OfAChatHasItsThoughtUnderBothNamesAndNoContentBeforeTheAnswer) {
   const auto message = [](const std::string& thought, const std::string& answer) {
-    Completion done = scored();
+    FinishedRequest done = scored();
     done.reasoning = thought;
     done.text = answer;
     const json line = json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, done, nullptr));
@@ -299,7 +299,7 @@ TEST(BatchResult, OfAChatHasItsThoughtUnderBothNamesAndNoContentBeforeTheAnswer)
 }
 
 TEST(BatchResult, OfARefusedRequestSaysWhy) {
-  Completion refused;
+  FinishedRequest refused;
   refused.error = "the prompt is empty";
   const json line = json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, refused, nullptr));
   EXPECT_EQ(line["custom_id"], "a");

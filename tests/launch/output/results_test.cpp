@@ -33,8 +33,8 @@ class OutputPath {
   std::string path_;
 };
 
-Completion completion(RequestId id, const std::string& text) {
-  Completion done;
+FinishedRequest completion(RequestId id, const std::string& text) {
+  FinishedRequest done;
   done.id = id;
   done.text = text;
   done.tokens = {3, 4};
@@ -43,7 +43,7 @@ Completion completion(RequestId id, const std::string& text) {
   return done;
 }
 
-std::string plain_line(const std::string& id, const Completion& done) {
+std::string plain_line(const std::string& id, const FinishedRequest& done) {
   return result_line({.id = id}, done, nullptr);
 }
 
@@ -54,7 +54,7 @@ TEST(ResultLine, IsTheseBytes) {
 }
 
 TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
-  Completion done = completion(0, "");
+  FinishedRequest done = completion(0, "");
   done.text.reset();
   done.reason = FinishReason::length;
   EXPECT_EQ(
@@ -63,7 +63,7 @@ TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
 }
 
 TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
-  Completion done = completion(0, "");
+  FinishedRequest done = completion(0, "");
   done.text.reset();
   done.tokens = {3, 4, 5};
   done.scores = {
@@ -78,7 +78,7 @@ TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
 TEST(ResultLine, SpellsTheTokensThatHaveLogProbabilities) {
   const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
   const int32_t the = tokenizer.encode(" the", false).at(0);
-  Completion done = completion(0, "");
+  FinishedRequest done = completion(0, "");
   done.tokens = {the, 2047};
   done.scores = {{-0.5F, {}}, {-1, {{2047, -1}, {the, -2}}}};
   const auto line = nlohmann::json::parse(result_line({.id = "7"}, done, &tokenizer));
@@ -89,13 +89,13 @@ TEST(ResultLine, SpellsTheTokensThatHaveLogProbabilities) {
 }
 
 TEST(ResultLine, OfARefusedRequestSaysWhy) {
-  Completion refused;
+  FinishedRequest refused;
   refused.error = "the prompt is empty";
   EXPECT_EQ(plain_line("7", refused), R"({"id":7,"error":"the prompt is empty"})");
 }
 
 TEST(ResultLine, HasTheThoughtBeforeTheText) {
-  Completion done = completion(0, "4");
+  FinishedRequest done = completion(0, "4");
   done.reasoning = "Add.";
   EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"Add.","text":"4","tokens":[3,4])"));
   done.reasoning = "";
@@ -190,7 +190,7 @@ TEST(Results, HaveTheThoughtApartOfRequestsThatAskForIt) {
     RequestLabel label{.id = "1"};
     if (apart) label.reasoning = Reasoning::of("auto", tokenizer, prompt);
     results.expect(1, label);
-    Completion done;
+    FinishedRequest done;
     done.id = 1;
     done.tokens = thought;
     if (!text) done.tokens.push_back(end);
@@ -263,7 +263,7 @@ struct Held : ResultStore {
 TEST(Results, HaveNoRoomWhileTheWriterIsFarBehind) {
   Held held;
   Results results(held, nullptr, false);
-  Completion large = completion(0, "");
+  FinishedRequest large = completion(0, "");
   large.tokens.resize(size_t{9} << 20);
   results.expect(0, {.id = "0"});
   EXPECT_TRUE(results.has_room());

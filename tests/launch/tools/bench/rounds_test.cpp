@@ -25,8 +25,8 @@ struct Rows final : RunObserver {
   std::vector<uint64_t> steps, requests;
 };
 
-Completion completion_of(RequestId id, size_t tokens) {
-  Completion completion;
+FinishedRequest completion_of(RequestId id, size_t tokens) {
+  FinishedRequest completion;
   completion.id = id;
   completion.tokens.resize(tokens);
   return completion;
@@ -84,7 +84,7 @@ TEST(Rounds, ARequestThatTheEngineRefusesEndsTheBench) {
   const Workload workload = two_requests();
   Rounds rounds(workload, {{.requests = 2}}, nullptr);
   rounds.next();
-  Completion refused = completion_of(0, 0);
+  FinishedRequest refused = completion_of(0, 0);
   refused.error = "the prompt does not fit";
   try {
     rounds.finished(refused);

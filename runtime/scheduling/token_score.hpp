@@ -1,0 +1,21 @@
+// Log-probabilities of what was generated: of the model's own distribution, before temperature and filters.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace maniple {
+
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0.0F;
+
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+struct TokenScore {
+  float logprob = 0;
+  std::vector<TokenLogprob> alternatives;  // likeliest first
+};
+
+}  // namespace maniple
