@@ -63,8 +63,9 @@ std::optional<Value> repeated(const Value& value, const Value& count) {
   const auto times = count.whole();
   if (!times) return std::nullopt;
   if (const auto* text = value.as<std::string>()) {
-    std::string result;
-    for (size_t i = repetitions(text->size(), *times); i > 0 && !text->empty(); --i) result += *text;
+    const size_t bytes = text->size() * repetitions(text->size(), *times);
+    std::string result = bytes > 0 ? *text : "";
+    while (result.size() < bytes) result.append(result, 0, bytes - result.size());
     return result;
   }
   const auto* sequence = value.as<Sequence>();
