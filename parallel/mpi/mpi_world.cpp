@@ -204,7 +204,7 @@ std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transp
   return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport, nccl_windows));
 }
 
-std::unique_ptr<World> make_guest_world(MPI_Comm comm, FaultHandler on_fault) {
+std::unique_ptr<World> make_guest_world(MPI_Comm comm) {
   int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
@@ -216,8 +216,9 @@ std::unique_ptr<World> make_guest_world(MPI_Comm comm, FaultHandler on_fault) {
                     : "MPI is not initialised",
                 "the model's threads send messages beside the caller's",
                 "MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) before the first Llm");
-  return std::make_unique<MpiGuest>(comm, std::move(on_fault),
-                                    make_nccl_groups(GpuTransport::automatic, /*windows=*/false));
+  return std::make_unique<MpiGuest>(
+      comm, [comm](int code) { MPI_Abort(comm, code); },
+      make_nccl_groups(GpuTransport::automatic, /*windows=*/false));
 }
 
 }  // namespace maniple

@@ -117,8 +117,8 @@ struct Llm::Rank {
 
   Rank(MPI_Comm comm, const LlmOptions& asked)
       : on_fault(asked.on_fault),
-        world(make_guest_world(comm, [comm](int code) { MPI_Abort(comm, code); })),
-        calls(make_guest_world(comm, [comm](int code) { MPI_Abort(comm, code); })),
+        world(make_guest_world(comm)),
+        calls(make_guest_world(comm)),
         options(together([&] {
           refuse_different_options(*world, asked);
           EngineOptions chosen;

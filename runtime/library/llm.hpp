@@ -2,7 +2,7 @@
 //
 //   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
 //   {
-//     maniple::Llm llm(MPI_COMM_WORLD, {.model = "DIR", .tensor_size = 2});
+//     maniple::Llm llm(comm, {.model = "DIR", .tensor_size = 2});
 //     for (const maniple::Completion& answer : llm.generate({"The capital of France is"}, {.max_tokens = 16}))
 //       std::puts(answer.text.c_str());  // rank 0 has the answers
 //   }
@@ -14,10 +14,9 @@
 #pragma once
 
 #include <kernels/support/error.hpp>
+#include <parallel/mpi/mpi_handle.hpp>
 #include <runtime/scheduling/sampling_params.hpp>
 #include <runtime/scheduling/token_score.hpp>
-
-#include <mpi.h>
 
 #include <cstddef>
 #include <cstdint>
