@@ -59,7 +59,7 @@ std::string id_of(const JsonFields& fields, uint64_t line) {
 
 std::optional<std::string> reasoning_of(const JsonFields& fields) {
   if (!fields.find("reasoning")) return std::nullopt;
-  const std::optional<std::string> name = reasoning_name(fields.text("reasoning"));
+  std::optional<std::string> name = reasoning_name(fields.text("reasoning"));
   if (!name) fields.refuse("reasoning", fmt::format("{} or split", fmt::join(reasoning_names(), ", ")));
   return name;
 }
