@@ -17,6 +17,7 @@ void require_computable(const WeightShape& shape) {
                         shape.first_column % shape.group == 0 &&
                         (shape.slices == 1 || shape.slice_columns() % shape.group == 0)),
           "inputs rounded by groups have whole groups in each slice");
+  require(by_group || !shape.power_scales, "scales of inputs are powers of two by groups");
   require(!shape.zeros || (!rounds && shape.format != WeightFormat::fp8),
           "zeros are for integers that are not multiplied by integers");
 }

@@ -4,6 +4,7 @@
 // for each of them: W[n, c] = fp32((code - zero) * scale). An activation rule rounds the inputs of a product to codes too:
 //   int8   sx = amax / 127 (1 for zeros), xq = round(x / sx) half to even, sum of xq * (code - zero) in int32, * (sx * scale)
 //   fp8    sx = max(amax / 448, 1 / (448 * 512)), or amax / 448 (1 for zeros) by groups, or the given one; xq = e4m3(x / sx)
+//          power_scales: the least power of two that is no less than amax / 448, and none below 2^-126
 // amax is that of the whole row: over all ranks' columns. Groups count from column 0 of the whole matrix, so that they may begin
 // before this part of it, straddle its reduction slices and end behind it.
 #pragma once
@@ -41,6 +42,7 @@ struct WeightShape {
   bool zeros = false;    // stored; else the zero is 8 (int4), 128 (int8) or 0 (fp8)
   bool ordered = false;  // inputs are gathered by Weight::order before a product
   DType scale = DType::bf16;
+  bool power_scales = false;  // of inputs, per_group: powers of two
 
   int64_t slice_columns() const { return columns / slices; }
   // Of column `column` of this part, counted from its first group.

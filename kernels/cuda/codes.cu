@@ -69,6 +69,7 @@ __global__ void __launch_bounds__(threads) row_magnitude(const T* x, float* out,
 // The scale of inputs whose largest magnitude this is (kernels/weight.hpp).
 __device__ float scale_for(const RoundArguments& a, uint32_t largest) {
   const float scale = std::bit_cast<float>(largest) / (a.e4m3 ? Float8::largest : 127.0f);
+  if (a.power_scales && scale > 0) return power_from(scale);
   if (!a.e4m3 || a.rule == InputRounding::per_group) return scale == 0 ? 1.0f : scale;
   constexpr float least = 1 / (Float8::largest * 512);
   return scale < least ? least : scale;

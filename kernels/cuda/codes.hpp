@@ -42,6 +42,7 @@ struct RoundArguments {
   InputRounding rule;
   bool e4m3;            // else integers
   int group;            // of per_group
+  bool power_scales;    // of per_group
   float input_scale;    // of fixed
   const float* maxima;  // [ranks, maxima_rows] of per_token, or null: those of x
   int ranks;

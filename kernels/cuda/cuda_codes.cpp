@@ -162,6 +162,7 @@ RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, Con
           static_cast<InputRounding>(weight.activation),
           weight.format == WeightFormat::fp8,
           narrow(std::max<int64_t>(weight.group, 1)),
+          weight.power_scales,
           weight.input_scale,
           given ? row_maxima.as<float>() : nullptr,
           given ? narrow(row_maxima.shape[0]) : 0,

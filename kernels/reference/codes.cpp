@@ -50,6 +50,7 @@ float input_scale(const Weight& weight, float abs_maximum) {
   if (weight.activation == ActivationRule::fixed) return weight.input_scale;
   const bool integers = weight.format != WeightFormat::fp8;
   const float scale = abs_maximum / (integers ? 127.0f : Float8::largest);
+  if (weight.power_scales && scale > 0) return power_from(scale);
   if (integers || weight.activation == ActivationRule::per_group) return scale == 0 ? 1.0f : scale;
   constexpr float least = 1 / (Float8::largest * 512);
   return scale < least ? least : scale;

@@ -101,4 +101,10 @@ struct Float8 {
   }
 };
 
+// The least power of two, from 2^-126 on, that is no less than a positive number; infinity stays.
+constexpr float power_from(float value) {
+  constexpr uint32_t mantissa = 0x7fffffu;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + mantissa) & ~mantissa);
+}
+
 }  // namespace maniple

@@ -20,6 +20,7 @@ struct CodeMatrix {
   int64_t rows, columns, group;
   bool zeros;
   DType scale_type;
+  bool power_scales = false;  // of inputs
   std::vector<uint8_t> codes, zero_points;
   std::vector<float> scales;
 
@@ -75,7 +76,8 @@ inline Weight packed_columns(Ops& ops, const CodeMatrix& matrix, DType dtype, In
                           rule,
                           matrix.zeros,
                           false,
-                          matrix.scale_type};
+                          matrix.scale_type,
+                          matrix.power_scales};
   Weight weight = ops.make_weight(shape);
   weight.input_scale = input_scale;
   const int64_t first_group = matrix.group < 0 ? 0 : columns.begin / matrix.group;
@@ -139,7 +141,8 @@ struct RoundedInputs {
         else if (rule == ActivationRule::per_token && !integers)
           scale = std::max(largest / 448, 1.0f / (448 * 512));
         else if (rule != ActivationRule::none && largest > 0)
-          scale = largest / (integers ? 127.0f : 448.0f);
+          scale = matrix.power_scales ? std::exp2f(std::ceil(std::log2(largest / 448)))
+                                      : largest / (integers ? 127.0f : 448.0f);
         scales.push_back(scale);
         for (int64_t c = first; c < end; ++c) {
           const float value = get(x, row * k + c), divided = value / scale;

@@ -198,6 +198,27 @@ TEST_P(Codes, EveryCodeIsItsValue) {
     }
 }
 
+// Groups whose largest input is 448, just above, and where it is a power of two, or tiny: beside random ones.
+TEST_P(Codes, InputsOfGroupsMayHavePowersOfTwoAsScales) {
+  constexpr int64_t rows = 9, n = 33, k = 640;
+  for (const DType dtype : sampled(activation_types(), 2)) {
+    CodeMatrix matrix(WeightFormat::fp8, n, k, 128, false, DType::fp32, 9);
+    Tensor x = random_tensor(device(), dtype, {rows, k}, 5);
+    fill(x.view().rows(2, 1), 0);
+    set(x, 3 * k, 448), set(x, 3 * k + 128, 450), set(x, 3 * k + 256, 512), set(x, 3 * k + 384, 1e-6f);
+    const auto multiply = [&] {
+      const Weight weight = packed_columns(ops(), matrix, dtype, {0, k}, 1, ActivationRule::per_group);
+      return product(ops(), x, weight, {}, DType::fp32);
+    };
+    const Tensor plain = multiply();
+    matrix.power_scales = true;
+    const Tensor powers = multiply();
+    EXPECT_FALSE(same_bits(powers, plain)) << name_of(dtype);
+    ASSERT_NO_FATAL_FAILURE(expect_product(x, matrix, ActivationRule::per_group, 1, {}, powers,
+                                           rounding(DType::fp32), elements(dtype)));
+  }
+}
+
 // Where both operands are codes a GPU's library multiplies them themselves, if it was announced: with nothing rounded on the way.
 TEST_P(Codes, AnnouncedProductsAreThoseOfTheCodes) {
   constexpr int64_t rows = 77;

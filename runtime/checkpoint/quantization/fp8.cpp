@@ -1,6 +1,6 @@
 // FP8 as AutoFP8 and the makers of models publish it: weight in e4m3 with a scale for the tensor (weight_scale), or for
 // blocks of 128 x 128 (weight_scale_inv, which multiplies). Activations: input_scale of the checkpoint, else one scale for a token,
-// with blocks one for 128 inputs.
+// with blocks one for 128 inputs, which scale_fmt ue8m0 (DeepSeek-V3.1) raises to a power of two.
 #include <runtime/checkpoint/quantization/registry.hpp>
 #include <runtime/checkpoint/quantization/scaled_codes.hpp>
 
@@ -15,7 +15,6 @@ class Fp8 final : public QuantScheme {
     const std::string rule = fields.text_or("activation_scheme", "dynamic");
     if (rule != "dynamic" && rule != "static") fields.refuse("activation_scheme", "\"dynamic\", \"static\"");
     if (fields.text_or("fmt", "e4m3") != "e4m3") fields.refuse("fmt", "\"e4m3\"");
-    if (fields.find("scale_fmt")) fields.refuse("scale_fmt", "none (scales in BF16 or F32)");
     keeps_fp8_kv_ = fields.find("kv_cache_scheme") != nullptr;
     if (keeps_fp8_kv_ && *fields.find("kv_cache_scheme") != "static")
       fields.refuse("kv_cache_scheme", "\"static\"");
@@ -24,7 +23,10 @@ class Fp8 final : public QuantScheme {
       if (fields.sizes("weight_block_size") != std::vector{block, block})
         fields.refuse("weight_block_size", "[128,128]");
       if (rule == "static") fields.refuse("activation_scheme", "\"dynamic\" with weight_block_size");
+      power_scales_ = fields.find("scale_fmt") != nullptr;
     }
+    if (fields.find("scale_fmt") && (!blocks_ || *fields.find("scale_fmt") != "ue8m0"))
+      fields.refuse("scale_fmt", "\"ue8m0\" with weight_block_size, or none");
     activation_ = blocks_            ? ActivationRule::per_group
                   : rule == "static" ? ActivationRule::fixed
                                      : ActivationRule::per_token;
@@ -34,7 +36,8 @@ class Fp8 final : public QuantScheme {
   }
 
   std::string description() const override {
-    return blocks_ ? "fp8, blocks of 128 x 128, activations in groups of 128"
+    return blocks_ ? fmt::format("fp8, blocks of 128 x 128, activations in groups of 128{}",
+                                 power_scales_ ? " with powers of two as scales" : "")
                    : fmt::format("fp8, {} activations",
                                  activation_ == ActivationRule::fixed ? "static" : "dynamic");
   }
@@ -50,12 +53,15 @@ class Fp8 final : public QuantScheme {
   std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
                                             const WeightIndex* index) const override {
     const CodesLayout layout{"F8_E4M3", blocks_ ? "weight_scale_inv" : "weight_scale", blocks_ ? block : 0};
-    return scaled_codes(
-        module, shape, index, layout,
-        {.format = WeightFormat::fp8, .group = blocks_ ? block : -1, .activation = activation_});
+    return scaled_codes(module, shape, index, layout,
+                        {.format = WeightFormat::fp8,
+                         .group = blocks_ ? block : -1,
+                         .activation = activation_,
+                         .power_scales = power_scales_});
   }
 
   bool blocks_ = false;
+  bool power_scales_ = false;
   bool keeps_fp8_kv_ = false;
   ActivationRule activation_;
   ModulePatterns left_out_;

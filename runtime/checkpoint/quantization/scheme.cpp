@@ -77,7 +77,8 @@ WeightShape shape_of(const WeightSpec& spec, const ModuleQuantization& q, DType 
           .activation = q.activation,
           .zeros = q.zeros,
           .ordered = !q.order.empty(),
-          .scale = q.scale};
+          .scale = q.scale,
+          .power_scales = q.power_scales};
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct ModuleQuantization {
   float input_scale = 0;  // rule fixed
   bool zeros = false;
   DType scale = DType::bf16;
+  bool power_scales = false;  // WeightShape::power_scales
   // The inputs sorted by group; columns of W mean these. Empty: W's columns are the inputs in their order.
   std::vector<int32_t> order = {};
 
