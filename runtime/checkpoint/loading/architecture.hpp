@@ -52,6 +52,7 @@ struct ExpertFields {
 // Sizes of latent attention where config.json lacks them; query_rank: of q_lora_rank.
 struct LatentDefaults {
   int64_t query_rank, rank, plain, rotary, value;
+  int64_t index_topk = 0;  // tokens that sparse attention chooses; 0: attention to all
 };
 
 struct Architecture {

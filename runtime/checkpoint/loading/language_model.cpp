@@ -22,10 +22,12 @@ struct TextModel {
 constexpr TextModel text_models[] = {
     {"deepseek_v2", "DeepseekV2ForCausalLM"},
     {"deepseek_v3", "DeepseekV3ForCausalLM"},
+    {"deepseek_v32", "DeepseekV32ForCausalLM"},
     {"gemma3_text", "Gemma3ForCausalLM"},
     {"gemma4_text", "Gemma4ForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
+    {"glm_moe_dsa", "GlmMoeDsaForCausalLM"},
     {"hy_v3", "HYV3ForCausalLM"},
     {"kimi_k2", "DeepseekV3ForCausalLM"},
     {"llama", "LlamaForCausalLM"},

@@ -21,6 +21,9 @@ void set_latent(ModelConfig& config, const LatentDefaults& defaults, const JsonF
   latent.interleaved = fields.boolean_or("rope_interleave", true);
   if (latent.row_lanes() > most_lanes)
     fields.refuse("kv_lora_rank", fmt::format("up to {} lanes together with qk_rope_head_dim", most_lanes));
+  config.index_topk = fields.integer_or("index_topk", defaults.index_topk, 0, 1 << 30);
+  if (defaults.index_topk > 0 && !latent.interleaved)
+    fields.refuse("rope_interleave", "true for this architecture");
   config.num_kv_heads = 1;
   config.head_dim = latent.plain + latent.rotary;
   config.latent = latent;

@@ -28,13 +28,17 @@ constexpr Defaults glm4_moe{151552, 4096, 10944, 46, 96, 8, 0, 131072, 1e-5, 1e4
 constexpr Defaults minimax_m2{200064, 3072, 1536, 62, 48, 8, 128, 196608, 1e-6, 5e6, 0, 200020};
 constexpr Defaults hy_v3{120832, 4096, 13312, 80, 64, 8, 128, 131072, 1e-5, 11158840, 0};
 constexpr Defaults deepseek_v3{129280, 7168, 18432, 61, 128, 0, 0, 4096, 1e-6, 1e4, 0, 1};
+constexpr Defaults deepseek_v32{129280, 7168, 18432, 61, 128, 0, 0, 163840, 1e-6, 1e4, 0, 1};
 constexpr Defaults deepseek_v2{32000, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
 constexpr Defaults glm4_moe_lite{154880, 2048, 10240, 47, 20, 0, 0, 202752, 1e-5, 1e4, 0};
+constexpr Defaults glm_moe_dsa{154880, 6144, 12288, 78, 64, 0, 0, 202752, 1e-5, 1e4, 0, 1};
 }  // namespace defaults
 
 namespace latent {
 constexpr LatentDefaults deepseek{1536, 512, 128, 64, 128};
+constexpr LatentDefaults deepseek_v32{1536, 512, 128, 64, 128, 2048};
 constexpr LatentDefaults glm4_lite{768, 512, 192, 64, 256};
+constexpr LatentDefaults glm_dsa{2048, 512, 192, 64, 256, 2048};
 }  // namespace latent
 
 namespace experts {
@@ -87,16 +91,19 @@ constexpr ExpertFields deepseek_v3{.names = ExpertNames::glm,
                                    .default_dense = 3,
                                    .default_groups = 8,
                                    .default_kept = 4};
-constexpr ExpertFields as_deepseek_v3(int64_t count, int64_t per_token, int64_t width, double scale) {
+constexpr ExpertFields as_deepseek_v3(int64_t count, int64_t per_token, int64_t width, double scale,
+                                      int64_t dense = 1) {
   ExpertFields fields = deepseek_v3;
   fields.default_count = count;
   fields.default_per_token = per_token;
   fields.default_width = width;
   fields.default_scale = scale;
-  fields.default_dense = fields.default_groups = fields.default_kept = 1;
+  fields.default_dense = dense;
+  fields.default_groups = fields.default_kept = 1;
   return fields;
 }
-constexpr ExpertFields glm4 = as_deepseek_v3(128, 8, 1408, 1), glm4_lite = as_deepseek_v3(64, 4, 1536, 1.8);
+constexpr ExpertFields glm4 = as_deepseek_v3(128, 8, 1408, 1), glm4_lite = as_deepseek_v3(64, 4, 1536, 1.8),
+                       glm_dsa = as_deepseek_v3(256, 8, 2048, 2.5, 3);
 constexpr ExpertFields hunyuan{.names = ExpertNames::hunyuan,
                                .count = "num_experts",
                                .default_count = 192,
@@ -146,6 +153,10 @@ constexpr Architecture architectures[] = {
      &experts::deepseek_v2, 1, "attention_bias", false, &latent::deepseek},
     {"DeepseekV3ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v3,
      &experts::deepseek_v3, 1, "attention_bias", false, &latent::deepseek},
+    {"DeepseekV32ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v32,
+     &experts::deepseek_v3, 1, "attention_bias", false, &latent::deepseek_v32},
+    {"GlmMoeDsaForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::glm_moe_dsa,
+     &experts::glm_dsa, 1, "attention_bias", false, &latent::glm_dsa},
     {"Glm4MoeLiteForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::glm4_moe_lite,
      &experts::glm4_lite, 1, "attention_bias", false, &latent::glm4_lite},
     {"HYV3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, false, defaults::hy_v3, &experts::hunyuan},
@@ -262,8 +273,10 @@ int64_t sliding_window_of(const Architecture& architecture, int64_t layers, cons
   bool some_layer = true;
   if (const json* types = fields.find("layer_types")) {
     const auto is = [](const char* name) { return [name](const json& type) { return type == name; }; };
+    const bool sparse = architecture.latent && architecture.latent->index_topk > 0;
     const bool known = types->is_array() && std::ranges::all_of(*types, [&](const json& type) {
-                         return is("full_attention")(type) || is("sliding_attention")(type);
+                         return is("full_attention")(type) || is("sliding_attention")(type) ||
+                                (sparse && is("deepseek_sparse_attention")(type));
                        });
     some_layer = known && std::ranges::any_of(*types, is("sliding_attention"));
     if (!known || (some_layer && window == 0))
@@ -324,7 +337,6 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   config.dtype = dtype_of(fields);
   config.quantization = quantization_of(text, where);
   config.activation_group = scheme_of(config)->activation_group();
-  config.index_topk = fields.integer_or("index_topk", 0, 0, 1 << 30);
   config.prediction_layers = fields.integer_or("num_nextn_predict_layers", 0, 0, 1 << 10);
   config.eos_token_ids = fields.token_ids("eos_token_id");
   if (const int32_t eos = architecture.defaults.eos_token_id; eos >= 0 && !fields.is_null("eos_token_id"))

@@ -283,6 +283,24 @@ TEST(ModelConfig, ReadsLatentAttention) {
   const ModelConfig glm = read_model_config(model_directory("tiny-glm4-moe-lite"));
   EXPECT_EQ(latent_score_factor(glm.rotaries[0]), 1);
   EXPECT_EQ(glm.experts.router.scale, 1.8F);
+  EXPECT_EQ(glm.index_topk, 0);
+}
+
+TEST(ModelConfig, ReadsSparseAttentionAsLatent) {
+  const ModelConfig v32 = parse_model_config(
+      R"({"architectures": ["DeepseekV32ForCausalLM"], "num_hidden_layers": 2, "index_topk": 512,
+    "layer_types": ["deepseek_sparse_attention", "deepseek_sparse_attention"], "mlp_layer_types": ["dense", "sparse"]})",
+      "config.json");
+  EXPECT_EQ(v32.index_topk, 512);
+  EXPECT_EQ(v32.latent->row_lanes(), 576);
+  EXPECT_EQ(experts_text(v32), "256 in 8 groups (4 kept), 8 a token, 1 shared; first layer dense");
+  const ModelConfig glm5 =
+      parse_model_config(R"({"architectures": ["GlmMoeDsaForCausalLM"]})", "config.json");
+  EXPECT_EQ(glm5.index_topk, 2048);
+  EXPECT_EQ(glm5.latent->query_rank, 2048);
+  EXPECT_EQ(glm5.attention_width(), 64 * 256);
+  EXPECT_EQ(experts_text(glm5), "256, 8 a token, 1 shared; first 3 layers dense");
+  EXPECT_TRUE(latent_text(glm5, DType::bf16).starts_with("latent, 576 lanes a token and layer (87.8 KiB"));
 }
 
 TEST(ModelConfig, ReadsTheFieldsOfYarn) {
@@ -350,6 +368,10 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
        "rope_parameters.beta_fast", "beta_slow (1)"},
       {"tiny-deepseek-v3", R"({"qk_rope_head_dim": 15})", "qk_rope_head_dim", "even"},
       {"tiny-deepseek-v3", R"({"kv_lora_rank": 1020})", "kv_lora_rank", "1024 lanes"},
+      {"tiny-deepseek-v3", R"({"layer_types": ["deepseek_sparse_attention"]})", "layer_types",
+       "full_attention"},
+      {"tiny-deepseek-v3", R"({"architectures": ["DeepseekV32ForCausalLM"], "rope_interleave": false})",
+       "rope_interleave", "true"},
       {"tiny-deepseek-v2-lite", R"({"norm_topk_prob": true})", "norm_topk_prob", "false"},
       {"tiny-deepseek-v2-lite", R"({"topk_method": "group_limited_greedy", "n_group": null})", "n_group",
        "a number"},
