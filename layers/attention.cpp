@@ -43,7 +43,7 @@ std::vector<int32_t> first_holders(const ModelConfig& config, int ranks) {
   return query;
 }
 
-void attend_shared(const AttentionCall& mine, ForwardContext& context) {
+void attend_block(const AttentionCall& mine, ForwardContext& context) {
   Communicator& group = *context.groups.context;
   const Workspace::Scope scope(context.workspace);
   const int64_t tokens = mine.queries.shape[0], owners = group.size();
@@ -62,6 +62,20 @@ void attend_shared(const AttentionCall& mine, ForwardContext& context) {
   context.ops.attention(shared);
   group.all_to_all(partials, received);
   context.ops.merge_partials(received, mine.out);
+}
+
+// The bits of a token do not depend on the others of its block.
+void attend_shared(const AttentionCall& mine, ForwardContext& context) {
+  int64_t first = 0;
+  for (const AttentionBatch& batch : context.blocks) {
+    AttentionCall block = mine;
+    block.batch = batch;
+    block.queries = mine.queries.rows(first, batch.tokens());
+    block.out = mine.out.rows(first, batch.tokens());
+    attend_block(block, context);
+    first += batch.tokens();
+  }
+  require(first == mine.batch.tokens(), "blocks of a shared context hold all tokens");
 }
 
 }  // namespace

@@ -33,16 +33,29 @@ FeedForward::FeedForward(const std::string& name, const LayerConfig& layer, cons
 
 TensorView FeedForward::forward(ConstTensorView x, ForwardContext& context) const {
   if (!experts_) return mlp_->forward(x, context);
-  const TensorView sum = experts_->forward(x, context);
-  if (!mlp_) return sum;
+  if (!mlp_) return experts_->forward(x, context);
+  const Sums sums = sums_of(x, context);
   const Workspace::Scope scope(context.workspace);
-  const ConstTensorView own = context.rows.own(x);
-  const TensorView shared = mlp_->forward(shared_is_whole_ ? own : x, context);
   if (shared_gate_.spec.rows == 0)
-    context.ops.add(sum, shared, sum);
+    context.ops.add(sums.routed, sums.shared, sums.routed);
   else
-    context.ops.add_gated(shared, shared_gate(own, context), sum);
-  return sum;
+    context.ops.add_gated(sums.shared, shared_gate(context.rows.own(x), context), sums.routed);
+  return sums.routed;
+}
+
+FeedForward::Sums FeedForward::sums_of(ConstTensorView x, ForwardContext& context) const {
+  if (shared_is_whole_ || !experts_->adds_over_tensor()) {
+    const TensorView routed = experts_->forward(x, context);
+    return {routed, mlp_->forward(shared_is_whole_ ? context.rows.own(x) : x, context)};
+  }
+  const TensorView both = context.workspace.take_sum(DType::fp32, {2, x.shape[0], x.shape[1]}),
+                   routed = both.rows(0, 1).reshaped(x.shape), shared = both.rows(1, 1).reshaped(x.shape);
+  experts_->forward_partial(x, routed, context);
+  mlp_->forward_partial(x, shared, context);
+  Communicator& tensor = *context.groups.tensor;
+  if (context.rows.sharded()) return {context.rows.sum(routed, tensor), context.rows.sum(shared, tensor)};
+  tensor.all_reduce(both);
+  return {routed, shared};
 }
 
 ConstTensorView FeedForward::shared_gate(ConstTensorView x, ForwardContext& context) const {

@@ -1,5 +1,6 @@
 // The feed-forward block of a layer: a gated MLP, or experts, beside which one more may see every token. Routed and shared experts
-// are two sums over the ranks, added once in fp32: routed + shared, or routed + sigmoid(x w) shared.
+// are two sums over the ranks, added once in fp32: routed + shared, or routed + sigmoid(x w) shared. Where ranks
+// hold all rows, one collective makes both.
 #pragma once
 
 #include <layers/gated_mlp.hpp>
@@ -22,6 +23,10 @@ class FeedForward {
   const SparseMoe* experts() const { return experts_ ? &*experts_ : nullptr; }
 
  private:
+  struct Sums {
+    TensorView routed, shared;  // fp32 [context.rows of tokens, hidden]
+  };
+  Sums sums_of(ConstTensorView x, ForwardContext& context) const;
   ConstTensorView shared_gate(ConstTensorView x, ForwardContext& context) const;
 
   std::optional<GatedMlp> mlp_;  // of a dense layer, or the shared expert

@@ -8,6 +8,7 @@
 #include <parallel/groups.hpp>
 
 #include <atomic>
+#include <span>
 
 namespace maniple {
 
@@ -19,6 +20,10 @@ struct ForwardContext {
   std::atomic<uint32_t>& layer;       // the layer in progress, for the health thread
   ResidualRows rows = {};             // of this rank in this step
   ConstTensorView past_lengths = {};  // of the step's sequences; negative for padding rows
+  // Of a shared context: the step's tokens, up to shared_tokens in each. What ranks exchange is some 100 times a token's row.
+  std::span<const AttentionBatch> blocks = {};
 };
+
+inline constexpr int64_t shared_tokens = 256;
 
 }  // namespace maniple

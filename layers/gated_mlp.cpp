@@ -18,6 +18,12 @@ TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
   return down_.forward(gate_up_.forward_gated(GateActivation::silu, x, context), context);
 }
 
+void GatedMlp::forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const {
+  require(!down_.has_bias(), "a bias is added after the sum over the ranks");
+  const Workspace::Scope scope(context.workspace);
+  down_.forward_partial(gate_up_.forward_gated(GateActivation::silu, x, context), sum, context);
+}
+
 void GatedMlp::append_parameters(Parameters& parameters) {
   gate_up_.append_parameters(parameters);
   down_.append_parameters(parameters);

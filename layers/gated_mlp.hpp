@@ -12,6 +12,8 @@ class GatedMlp {
   GatedMlp(const std::string& source, int64_t width, const ModelConfig& config, TensorRank tensor);
   // x [tokens, hidden] -> fp32 [tokens, hidden].
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
+  // This rank's part of the sum, fp32 [tokens, hidden], of a layer without biases.
+  void forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const;
   void append_parameters(Parameters& parameters);
 
  private:

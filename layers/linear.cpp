@@ -145,9 +145,13 @@ TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext&
   const bool whole = parts_ < context.groups.tensor->size();
   const TensorView sum =
       whole ? context.workspace.take(DType::fp32, shape) : context.workspace.take_sum(DType::fp32, shape);
+  forward_partial(x, sum, context);
+  return sum;
+}
+
+void RowParallelLinear::forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
   context.ops.matmul(ordered(x, context), weight_.matrix, {}, sum, row_maxima(x, context));
-  return sum;
 }
 
 ConstTensorView RowParallelLinear::ordered(ConstTensorView x, ForwardContext& context) const {

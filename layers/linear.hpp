@@ -128,6 +128,8 @@ class RowParallelLinear {
   // This rank's part of the sum, without bias: for a caller with its own reduction (reduce-scatter, or fused
   // with the next operation).
   TensorView forward_partial(ConstTensorView x, ForwardContext& context) const;
+  void forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const;
+  bool has_bias() const { return has_bias_; }
   void append_parameters(Parameters& parameters);
 
  private:

@@ -42,7 +42,8 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
                   .pieces = {{.source = {fmt::format("{}.{}", block, names.correction_bias), ""},
                               .source_shape = {all},
                               .rows = {0, all},
-                              .columns = {0, 1}}}};
+                              .columns = {0, 1},
+                              .fused = {{fused + ".e_score_correction_bias", ""}, {all}, 0}}}};
   const int64_t half = (width_ + panel - 1) / panel * panel;
   const IndexRange every_row{0, hidden}, every_column{0, hidden};
   for (int64_t e = experts_.begin; e < experts_.end; ++e) {
@@ -121,9 +122,16 @@ ConstTensorView SparseMoe::row_maxima(ConstTensorView inner, ForwardContext& con
 }
 
 TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {
-  Ops& ops = context.ops;
   const Groups& groups = context.groups;
   const TensorView sum = context.workspace.take_sum(DType::fp32, x.shape);
+  forward_partial(x, sum, context);
+  if (adds_over_tensor()) return context.rows.sum(sum, *groups.tensor);
+  if (experts_.size() < all_experts_) groups.experts().all_reduce(sum);
+  return context.rows.own(sum);
+}
+
+void SparseMoe::forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const {
+  Ops& ops = context.ops;
   const Workspace::Scope scope(context.workspace);
   Routing routing = routing_of(x.shape[0], context);
   const int64_t rows = route(x, routing, context);
@@ -131,15 +139,9 @@ TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const 
   const TensorView outputs = context.workspace.take(DType::fp32, {rows, x.shape[1]});
   ops.grouped_matmul_gate_mul(GateActivation::silu, x, routing, gate_up_weights_, inner);
   ops.grouped_matmul(inner, routing, down_weights_, outputs, row_maxima(inner, context));
-  if (!keeps_order_) {
-    ops.combine(outputs, routing, 1, sum);
-    return context.rows.sum(sum, *groups.tensor);
-  }
-  if (parts_.size > 1) groups.expert_parts().all_reduce(outputs);
-  ops.combine(outputs, routing, expert_slices(all_experts_) * experts_.size() / all_experts_, sum);
-  if (parts_.size == 1) return context.rows.sum(sum, *groups.tensor);  // the ranks of one group
-  if (experts_.size() < all_experts_) groups.experts().all_reduce(sum);
-  return context.rows.own(sum);
+  if (!adds_over_tensor()) context.groups.expert_parts().all_reduce(outputs);
+  const int64_t slices = keeps_order_ ? expert_slices(all_experts_) * experts_.size() / all_experts_ : 1;
+  ops.combine(outputs, routing, slices, sum);
 }
 
 }  // namespace maniple

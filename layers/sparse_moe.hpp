@@ -23,6 +23,9 @@ class SparseMoe {
   SparseMoe(const std::string& layer, const ModelConfig& config, const RankPlan& plan);
   // x [tokens, hidden] -> fp32 [context.rows of tokens, hidden].
   TensorView forward(ConstTensorView x, ForwardContext& context) const;
+  // This rank's part of the sum, fp32 [tokens, hidden]: what forward adds up over the tensor group, where adds_over_tensor().
+  void forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const;
+  bool adds_over_tensor() const { return !keeps_order_ || parts_.size == 1; }
   void append_parameters(Parameters& parameters);
   // Makes the counters. Call it once, before the first forward.
   void prepare(Device& device) { counts_ = zeroed(device, DType::int32, {all_experts_}); }

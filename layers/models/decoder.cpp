@@ -89,6 +89,7 @@ TensorView Decoder::forward(const StepBatch& batch, TensorView input, std::span<
   const int64_t tokens = batch.attention.tokens();
   context.rows = rows(tokens, context.groups);
   context.past_lengths = batch.attention.past_lengths;
+  context.blocks = batch.blocks;
   const TensorView residual = embedding_ ? embedding_->forward(input, context) : input;
   const TensorView hidden = context.workspace.take(context.activation, {tokens, config_.hidden_size});
   layers_.front().input_norm.forward(residual, hidden, context);

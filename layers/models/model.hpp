@@ -15,7 +15,8 @@ namespace maniple {
 
 struct StepBatch {
   AttentionBatch attention;
-  ConstTensorView sampled_rows;  // int32 [rows]: tokens whose logits are wanted
+  ConstTensorView sampled_rows;             // int32 [rows]: tokens whose logits are wanted
+  std::vector<AttentionBatch> blocks = {};  // ForwardContext::blocks
 };
 
 class Model {

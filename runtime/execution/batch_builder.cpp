@@ -7,12 +7,18 @@ namespace {
 
 constexpr size_t alignment = 16;
 
+int64_t blocks_of_tokens(const BatchLimits& limits) {
+  return limits.context.owners > 1 ? (limits.max_tokens + shared_tokens - 1) / shared_tokens : 0;
+}
+
 size_t staging_bytes(const BatchLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens),
              sequences = static_cast<size_t>(limits.max_sequences),
-             blocks = static_cast<size_t>(limits.max_blocks);
-  const size_t ints = 3 * tokens + 8 * sequences + 1 + 2 * sequences * blocks;
-  return ints * sizeof(int32_t) + sequences * sizeof(SamplingRow) + 16 * alignment;
+             blocks = static_cast<size_t>(limits.max_blocks),
+             parts = static_cast<size_t>(blocks_of_tokens(limits));
+  const size_t ints =
+      3 * tokens + 8 * sequences + 1 + 2 * sequences * blocks + (parts > 0 ? 2 * sequences + 3 * parts : 0);
+  return ints * sizeof(int32_t) + sequences * sizeof(SamplingRow) + (16 + 2 * parts) * alignment;
 }
 
 int32_t to_int(int64_t value) { return static_cast<int32_t>(value); }
@@ -72,6 +78,8 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   const TensorView positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
                    sampled_rows = staging_.put_ints(arrays_.sampled_rows),
                    sampled_seats = staging_.put_ints(arrays_.sampled_seats);
+  const AttentionBatch attention{query_starts, past_lengths, seats, block_tables_, positions, slots};
+  const std::vector<AttentionBatch> blocks = blocks_of(attention);
   const std::span<const SamplingRow> draws = staging_.put(arrays_.draws);
   const TensorView indices = staging_.put_ints(arrays_.table_indices),
                    entries = staging_.put_ints(arrays_.table_entries);
@@ -85,7 +93,31 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   staging_.upload();
   if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);
   ops_.resolve_last_tokens(last_tokens_, token_ids_);
-  return {{query_starts, past_lengths, seats, block_tables_, positions, slots}, sampled_rows};
+  return {attention, sampled_rows, blocks};
+}
+
+// With the sequences that have tokens in a block: what lies before it counts as past.
+std::vector<AttentionBatch> BatchBuilder::blocks_of(const AttentionBatch& batch) {
+  std::vector<AttentionBatch> blocks;
+  if (limits_.context.owners == 1) return blocks;
+  const std::vector<int32_t>& starts = arrays_.query_starts;
+  const auto tokens = to_int(batch.tokens());
+  for (int32_t begin = 0; begin < tokens; begin += to_int(shared_tokens)) {
+    const int32_t end = std::min(begin + to_int(shared_tokens), tokens);
+    const auto first = std::ranges::upper_bound(starts, begin) - starts.begin() - 1,
+               last = std::ranges::lower_bound(starts, end) - starts.begin();
+    std::vector<int32_t> own_starts, pasts;
+    for (auto s = first; s < last; ++s) {
+      const auto sequence = static_cast<size_t>(s);
+      own_starts.push_back(std::max(starts[sequence] - begin, 0));
+      pasts.push_back(arrays_.past_lengths[sequence] + std::max(begin - starts[sequence], 0));
+    }
+    own_starts.push_back(end - begin);
+    blocks.push_back({staging_.put_ints(own_starts), staging_.put_ints(pasts),
+                      batch.seats.rows(first, last - first), batch.block_tables,
+                      batch.positions.rows(begin, end - begin), batch.slots.rows(begin, end - begin)});
+  }
+  return blocks;
 }
 
 void BatchBuilder::append(const SequenceView& sequence) {
@@ -159,10 +191,16 @@ TensorView absent(const Shape& shape) { return {nullptr, DType::int32, shape}; }
 }  // namespace
 
 StepBatch BatchBuilder::largest(const BatchLimits& limits) {
-  const Shape tokens{limits.max_tokens}, sequences{limits.max_sequences};
-  return {{absent({limits.max_sequences + 1}), absent(sequences), absent(sequences),
-           absent({limits.max_sequences, limits.max_blocks}), absent(tokens), absent(tokens)},
-          absent(sequences)};
+  const auto batch = [&](int64_t tokens) -> AttentionBatch {
+    const Shape sequences{std::min(limits.max_sequences, tokens)};
+    return {absent({sequences[0] + 1}), absent(sequences),
+            absent(sequences),          absent({limits.max_sequences, limits.max_blocks}),
+            absent({tokens}),           absent({tokens})};
+  };
+  StepBatch step{batch(limits.max_tokens), absent({limits.max_sequences})};
+  for (int64_t left = blocks_of_tokens(limits) > 0 ? limits.max_tokens : 0; left > 0; left -= shared_tokens)
+    step.blocks.push_back(batch(std::min(left, shared_tokens)));
+  return step;
 }
 
 TensorView BatchBuilder::largest_ids(const BatchLimits& limits) { return absent({limits.max_tokens}); }

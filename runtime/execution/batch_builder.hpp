@@ -69,6 +69,7 @@ class BatchBuilder {
   void append_new_blocks(const SequenceView& sequence);
   void append_sampled(const SequenceView& sequence, uint32_t query_row);
   void append_padding();
+  std::vector<AttentionBatch> blocks_of(const AttentionBatch& batch);
 
   Ops& ops_;
   BatchLimits limits_;

@@ -255,7 +255,7 @@ TEST(SparseMoe, IsAtLeastAsGoodInBf16AsABlockThatRoundsEveryTensor) {
 
 // width: of the shared expert; its ranks may not cut blocks of so many inputs.
 std::vector<float> run_shared(int64_t width, int64_t block, bool gated, int tensor, DType dtype,
-                              int64_t tokens) {
+                              int64_t tokens, CollectiveCounts* calls = nullptr) {
   constexpr int64_t hidden = 64;
   const Case shape{hidden, 8, 2, 48, true};
   ModelConfig config = config_of(shape);
@@ -293,7 +293,9 @@ std::vector<float> run_shared(int64_t width, int64_t block, bool gated, int tens
     std::atomic<uint32_t> number = 0;
     ForwardContext context{*backend.ops, workspace, groups, dtype, number};
     const TensorView sum = layer.forward(x, context);
-    if (world.rank() == 0) sums.assign(sum.as<float>(), sum.as<float>() + sum.shape.elements());
+    if (world.rank() != 0) return;
+    sums.assign(sum.as<float>(), sum.as<float>() + sum.shape.elements());
+    if (calls) *calls = groups.tensor->counts();
   });
   return sums;
 }
@@ -327,6 +329,21 @@ TEST(SharedExpert, HasTheBitsOfOneRankCutOrWhole) {
         EXPECT_EQ(run_shared(width, block, gated, tensor, DType::bf16, 37), one)
             << width << " in blocks of " << block << ", tp " << tensor;
     }
+}
+
+TEST(SharedExpert, IsAddedUpTogetherWithTheRoutedSum) {
+  constexpr int64_t tokens = 5, hidden = 64;
+  for (const auto& [block, sums] : {std::pair{1, 2}, {32, 1}}) {  // whole on each rank, it is no sum
+    CollectiveCounts calls, expected;
+    run_shared(96, block, false, 2, DType::bf16, tokens, &calls);
+    expected.add(CollectiveOp::all_reduce, static_cast<size_t>(sums * tokens * hidden) * sizeof(float), 0);
+    for (size_t op = 0; op < calls.by_op.size(); ++op)
+      for (size_t size = 0; size < CollectiveCounts::num_sizes; ++size) {
+        EXPECT_EQ(calls.by_op[op][size].calls, expected.by_op[op][size].calls)
+            << collective_op_names[op] << " of 2^" << size << " bytes";
+        EXPECT_EQ(calls.by_op[op][size].bytes, expected.by_op[op][size].bytes);
+      }
+  }
 }
 
 TEST(SparseMoe, TakesNoTokens) {

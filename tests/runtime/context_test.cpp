@@ -1,5 +1,8 @@
 // Ranks that hold the same KV head share a context: N times the KV tokens in the same memory, and the bytes of one rank.
 #include <gtest/gtest.h>
+#include <kernels/factory/make_backend.hpp>
+#include <runtime/checkpoint/loading/model_config.hpp>
+#include <runtime/execution/model_runner.hpp>
 #include <support/serving.hpp>
 #include <support/temp_directory.hpp>
 
@@ -136,6 +139,30 @@ TEST_P(Context, HoldsSoManyTimesTheTokensInTheSameMemory) {
     return uint64_t{served.info.num_blocks} * served.plan.block_tokens;
   };
   EXPECT_EQ(tokens_of(context), static_cast<uint64_t>(context) * tokens_of(1));
+}
+
+// What ranks exchange of a token, here 8 x 8 heads of 514 numbers, is held for some tokens at a time.
+TEST(SharedContext, TakesScratchThatDoesNotGrowWithAStep) {
+  const ModelConfig config = parse_model_config(
+      R"({"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 1, "hidden_size": 512,
+          "intermediate_size": 512, "num_attention_heads": 64, "vocab_size": 512, "max_position_embeddings": 16384})",
+      "config.json");
+  const Backend backend = make_backend({.kind = BackendKind::cpu, .threads = 1});
+  const auto scratch_of = [&](int context, uint32_t tokens) {
+    RankPlan plan;
+    plan.grid = {.tensor = 8, .context = context};
+    const std::unique_ptr<Model> model = make_model(config, plan);
+    const RunnerLimits limits{.max_num_seqs = 16,
+                              .step_tokens = tokens,
+                              .max_model_len = 16384,
+                              .block_size = 256,
+                              .context = {0, context}};
+    model->prepare(*backend.ops, limits.max_model_len);
+    return dry_run(*model, plan, *backend.ops, limits, DType::bf16, config).scratch;
+  };
+  const auto more = [&](uint32_t tokens) { return scratch_of(8, tokens) - scratch_of(1, tokens); };
+  EXPECT_GT(more(256), size_t{2} * 256 * 64 * 514 * sizeof(float));
+  EXPECT_LE(more(8192), more(256));
 }
 
 }  // namespace

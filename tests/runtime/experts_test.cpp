@@ -76,6 +76,23 @@ TEST(Experts, GiveGoldenTokensOnEveryGridInFp32) {
   }
 }
 
+std::vector<GenerationRequest> requests_of(int64_t vocabulary) {
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 12; ++i) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = i;
+    for (uint64_t t = 0; t < 3 + 37 * (i % 4); ++t)
+      request.prompt.push_back(
+          static_cast<int32_t>((i * 7919 + t * 104729) % static_cast<uint64_t>(vocabulary)));
+    request.sampling.seed = 11 + i;
+    request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
+    request.sampling.max_tokens = 14;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 0;
+  }
+  return requests;
+}
+
 // Ranks hold experts whole, in parts that cut groups of inputs, and both; what is rounded is the whole row.
 TEST(Experts, InCodesGiveGoldenTokensAndTheSameBitsOnEveryGrid) {
   for (const char* name :
@@ -106,6 +123,42 @@ TEST(Experts, InCodesGiveGoldenTokensAndTheSameBitsOnEveryGrid) {
   }
 }
 
+// With `scale_fmt`, as DeepSeek-V3.1 is published; scales of blocks in bf16, or widened to fp32.
+void write_power_scales(const std::filesystem::path& model, bool wide, const std::filesystem::path& to) {
+  std::vector<TensorToWrite> tensors;
+  const WeightIndex index = read_index(model);
+  for (const auto& [name, tensor] : index.tensors) {
+    TensorToWrite copy{name, tensor.info.stored_type, tensor.info.shape, testing::bytes_of(index, name)};
+    if (wide && name.ends_with("weight_scale_inv")) {
+      copy.dtype = "F32";
+      for (size_t i = 0; i < copy.bytes.size(); i += 4)
+        copy.bytes.insert(copy.bytes.begin() + static_cast<std::ptrdiff_t>(i), 2, std::byte{0});
+    }
+    tensors.push_back(std::move(copy));
+  }
+  write_safetensors(to / "model.safetensors", tensors);
+  auto config = nlohmann::json::parse(testing::read_file(model / "config.json"));
+  config["quantization_config"]["scale_fmt"] = "ue8m0";
+  std::ofstream(to / "config.json") << config;
+}
+
+TEST(Experts, InBlocksWithScalesThatArePowersOfTwoGiveTheSameBitsOnEveryGrid) {
+  const std::filesystem::path plain = testing::model_directory("q-moe-fp8-block");
+  const TempDirectory narrow, wide;
+  write_power_scales(plain, false, narrow.path());
+  write_power_scales(plain, true, wide.path());
+  const std::vector<GenerationRequest> requests = requests_of(256);
+  const auto run = [&](const std::filesystem::path& model, const Grid& grid) {
+    return print(serve(grid.ranks(), options_for(model, DType::bf16, grid), requests));
+  };
+  const std::string one = run(narrow.path(), {1, 1});
+  EXPECT_NE(one, run(plain, {1, 1}));
+  EXPECT_EQ(run(wide.path(), {1, 1}), one);
+  for (const Grid& grid : sampled<Grid>({{2, 1}, {2, 2}, {4, 2}, {4, 4}}, 2))
+    for (const std::filesystem::path& model : {narrow.path(), wide.path()})
+      EXPECT_EQ(run(model, grid), one) << text_of(grid);
+}
+
 TEST(Experts, QuantisedWhileTheyAreLoadedAreTheSameFromBothFormsOnEveryGrid) {
   const std::filesystem::path alone = testing::model_directory("tiny-qwen3-moe");
   const TempDirectory fused;
@@ -126,32 +179,28 @@ TEST(Experts, QuantisedWhileTheyAreLoadedAreTheSameFromBothFormsOnEveryGrid) {
 }
 
 TEST(Experts, FusedOnDiskAreTheSame) {
-  for (const char* name : {"tiny-qwen3-moe", "tiny-mixtral"}) {
+  for (const std::string& name : sampled<std::string>(
+           {"tiny-qwen3-moe", "tiny-mixtral", "tiny-glm4-moe", "tiny-minimax-m2", "tiny-qwen2-moe"}, 3)) {
     const TempDirectory fused;
     testing::write_fused_experts(testing::model_directory(name), fused.path());
     const Golden golden = testing::read_golden(name);
-    for (const Grid& grid : {Grid{1, 1}, {2, 1}, {4, 2}, {4, 4, 2}, {2, 1, 1, 2}})
+    for (const Grid& grid : {Grid{1, 1}, {2, 1}, {2, 2, 2}, {2, 1, 1, 2}})
       expect_golden(
           golden, serve(grid.ranks(), options_for(fused.path(), DType::fp32, grid), golden_requests(golden)),
           fmt::format("{} {}", name, text_of(grid)));
   }
 }
 
-std::vector<GenerationRequest> requests_of(int64_t vocabulary) {
-  std::vector<GenerationRequest> requests;
-  for (uint64_t i = 0; i < 12; ++i) {
-    GenerationRequest& request = requests.emplace_back();
-    request.id = i;
-    for (uint64_t t = 0; t < 3 + 37 * (i % 4); ++t)
-      request.prompt.push_back(
-          static_cast<int32_t>((i * 7919 + t * 104729) % static_cast<uint64_t>(vocabulary)));
-    request.sampling.seed = 11 + i;
-    request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
-    request.sampling.max_tokens = 14;
-    request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 0;
+TEST(Experts, BesideFusedSharedExpertsAndDenseLayersAreTheSame) {
+  for (const char* name : {"tiny-glm4-moe", "tiny-hy3", "tiny-deepseek-v3"}) {
+    const TempDirectory fused;
+    testing::write_fused(testing::model_directory(name), fused.path());
+    const Golden golden = testing::read_golden(name);
+    for (const Grid& grid : {Grid{1, 1}, {2, 2}})
+      expect_golden(
+          golden, serve(grid.ranks(), options_for(fused.path(), DType::fp32, grid), golden_requests(golden)),
+          fmt::format("{} {}", name, text_of(grid)));
   }
-  return requests;
 }
 
 // A model with random weights.

@@ -40,7 +40,9 @@ inline std::vector<TensorToWrite> with_fused_experts(const WeightIndex& index) {
     const size_t qwen = name.find(".mlp.gate.weight"), mixtral = name.find(".block_sparse_moe.gate.weight");
     const std::string layer = name.substr(0, std::min(qwen, mixtral)), to = layer + ".mlp.experts.";
     if (name.find(".experts.") != name.npos) continue;
-    const std::string kept = mixtral == name.npos ? name : layer + ".mlp.gate.weight";
+    std::string kept = name;
+    if (const size_t block = name.find("block_sparse_moe"); block != name.npos)
+      kept.replace(block, 16, "mlp");
     tensors.push_back({kept, tensor.info.stored_type, tensor.info.shape, bytes_of(index, name)});
     if (qwen != name.npos) {
       fuse(layer + ".mlp", to + "gate_up_proj", {"gate_proj", "up_proj"});
@@ -76,7 +78,8 @@ inline void write_fused(const ModelFiles& model, const std::filesystem::path& to
                                     {".gate_proj.", ".gate_up_proj."},
                                     {".up_proj.", ".gate_up_proj."}})
     std::erase_if(index.tensors, [&](const auto& entry) {
-      const size_t at = entry.first.find(part);
+      const size_t at =
+          entry.first.find(".experts.") == std::string::npos ? entry.first.find(part) : std::string::npos;
       if (at != std::string::npos)
         append(std::string(entry.first).replace(at, part.size(), fused), entry.second);
       return at != std::string::npos;
