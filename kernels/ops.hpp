@@ -9,6 +9,7 @@
 #pragma once
 
 #include <kernels/attention_batch.hpp>
+#include <kernels/logit_adjustments.hpp>
 #include <kernels/routing.hpp>
 #include <kernels/sampling_batch.hpp>
 #include <kernels/tensor/device.hpp>
@@ -141,8 +142,10 @@ class Ops {
   // --- tables on the device by seat: int32 ---
   // out[indices[i]] = values[i]. Indices are distinct and count the elements of out.
   virtual void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) = 0;
-  // Replaces an id below 0 by the token last sampled for seat -1 - id.
-  virtual void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) = 0;
+  // Replaces an id below 0 by the token last sampled for seat -1 - id. Then tokens[places[i]] = ids[i], but where a place is -1 or
+  // there are no tokens.
+  virtual void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places = {},
+                                   TensorView tokens = {}) = 0;
 
   // --- attention ---
   // out[t] = the sum of squares of each query and key head of qkv (see rotary_store): fp32 [tokens, query + key heads].
@@ -187,6 +190,12 @@ class Ops {
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory ---
+  // Changes the logits of the shard in each row's row, as kernels/logit_adjustments.hpp says.
+  virtual void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                             const SequenceTables& tables) = 0;
+  // candidates[rows[i]].logit = that of its id in row i of raw, where the id is in the shard.
+  virtual void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                          std::span<Candidate> candidates) = 0;
   // lists[i] = the largest logits of the shard in row listed[i].
   virtual void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                           std::span<CandidateList> lists) = 0;

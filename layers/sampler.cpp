@@ -124,12 +124,14 @@ std::span<Candidate> Sampler::draw(ConstTensorView logits, const SamplerBatch& b
   return drawn;
 }
 
-PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& padded, ForwardContext& context,
+PendingRows Sampler::launch(TensorView logits, const SamplerBatch& padded, ForwardContext& context,
                             std::span<const Candidate> drawn) const {
   const SamplerBatch batch = padded.without_padding();
   const Workspace::Scope scope(context.workspace);
   PendingRows pending = this->pending(batch, context.groups.tensor->size());
-  if (std::ranges::any_of(batch.rows, [](const SamplerRow& row) { return row.draw.filtered(); })) drawn = {};
+  const bool adjusts = !batch.adjusted.empty();
+  if (adjusts || std::ranges::any_of(batch.rows, [](const SamplerRow& row) { return row.draw.filtered(); }))
+    drawn = {};
   const auto chosen = std::as_bytes(drawn.first(drawn.empty() ? 0 : batch.rows.size()));
   if (!chosen.empty() && pending.scored_ == 0) {
     pending.download_ = context.ops.device().start_download(chosen.data(), chosen.size());
@@ -139,26 +141,39 @@ PendingRows Sampler::launch(ConstTensorView logits, const SamplerBatch& padded, 
   const TensorView memory = context.workspace.take(DType::uint8, {static_cast<int64_t>(bytes)});
   const Arrays results = pending.arrays(memory.data);
   const std::span<Cut> cuts = take_array<Cut>(context, batch.rows.size());
+  const ConstTensorView raw =
+      pending.scored_ > 0 ? score(logits, batch, pending.chunks_, results, context) : ConstTensorView();
+  const auto filter = [&](ConstTensorView whole) {
+    context.ops.filter_logits(whole, vocabulary_size_, batch.full_rows, batch.draws, cuts);
+  };
+  if (!adjusts || pending.alternatives_ > 0)
+    with_full_logits(logits, batch, context, [&](ConstTensorView whole) {
+      if (!adjusts) filter(whole);
+      list_alternatives(whole, pending.rows_, results, context);
+    });
+  if (adjusts) {
+    context.ops.adjust_logits(logits, shard_.valid, batch.adjusted, batch.tables);
+    with_full_logits(logits, batch, context, filter);
+  }
   if (!batch.listed_rows.empty()) filter_by_candidates(logits, batch, cuts, context);
-  if (!batch.full_rows.empty()) read_full_logits(logits, batch, pending.rows_, cuts, results, context);
   if (!chosen.empty())
     context.ops.device().copy(reinterpret_cast<std::byte*>(results.chosen.data()), chosen.data(),
                               chosen.size());
   else if (!batch.rows.empty())
-    choose(logits, batch, cuts, results.chosen, context);
-  if (pending.scored_ > 0) score(logits, batch, pending.chunks_, results, context);
+    choose(logits, batch, cuts, results.chosen, context, adjusts ? raw : ConstTensorView());
   // Also without rows: the completed download says that the step is done.
   if (memory.data) pending.download_ = context.ops.device().start_download(memory.data, bytes);
   return pending;
 }
 
 void Sampler::choose(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
-                     std::span<Candidate> chosen, ForwardContext& context) const {
+                     std::span<Candidate> chosen, ForwardContext& context, ConstTensorView raw) const {
   const size_t rows = batch.draws.size();
   const std::span<Candidate> mine = take_array<Candidate>(context, rows);
   const std::span<Candidate> all =
       take_array<Candidate>(context, rows * static_cast<size_t>(context.groups.tensor->size()));
   context.ops.best_candidates(logits, shard_.valid, batch.draws, cuts, mine);
+  if (!raw.empty()) context.ops.raw_logits(raw, batch.scored_rows, shard_.valid, mine);
   all_gather(mine, all, context);
   context.ops.choose(all, batch.seats, chosen, batch.last_tokens);
 }
@@ -176,9 +191,9 @@ void Sampler::filter_by_candidates(ConstTensorView logits, const SamplerBatch& b
 }
 
 // One rank has the whole logits already, in their places; several gather those of the rows that need them.
-void Sampler::read_full_logits(ConstTensorView logits, const SamplerBatch& batch,
-                               std::span<const SamplerRow> rows, std::span<Cut> cuts, const Arrays& results,
-                               ForwardContext& context) const {
+void Sampler::with_full_logits(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
+                               auto&& read) const {
+  if (batch.full_rows.empty()) return;
   const Workspace::Scope scope(context.workspace);
   const bool one_rank = context.groups.tensor->size() == 1;
   ConstTensorView whole = logits.reshaped({1, logits.shape[0], logits.shape[1]});
@@ -189,8 +204,12 @@ void Sampler::read_full_logits(ConstTensorView logits, const SamplerBatch& batch
     context.groups.tensor->all_gather(mine, gathered);
     whole = gathered;
   }
-  context.ops.filter_logits(whole, vocabulary_size_, batch.full_rows, batch.draws, cuts);
+  read(whole);
+}
 
+void Sampler::list_alternatives(ConstTensorView whole, std::span<const SamplerRow> rows,
+                                const Arrays& results, ForwardContext& context) const {
+  const bool one_rank = context.groups.tensor->size() == 1;
   size_t taken = 0;
   int64_t row = 0;
   for (const SamplerRow& sampled : rows) {
@@ -202,8 +221,8 @@ void Sampler::read_full_logits(ConstTensorView logits, const SamplerBatch& batch
   }
 }
 
-void Sampler::score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks, const Arrays& results,
-                    ForwardContext& context) const {
+ConstTensorView Sampler::score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks,
+                               const Arrays& results, ForwardContext& context) const {
   const auto rows = static_cast<size_t>(batch.scored_rows.shape[0]);
   const TensorView scored = gather_logits(logits, batch.scored_rows, context);
   const std::span<float> my_maxima = take_array<float>(context, rows);
@@ -212,6 +231,7 @@ void Sampler::score(ConstTensorView logits, const SamplerBatch& batch, size_t ch
   all_gather(my_maxima, results.maxima, context);
   context.ops.exp_sums(scored, shard_.valid, results.maxima, static_cast<int>(chunks), my_sums);
   all_gather(my_sums, results.sums, context);
+  return scored;
 }
 
 }  // namespace maniple

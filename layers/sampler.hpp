@@ -1,6 +1,6 @@
-// Logits to tokens. Every rank of the tensor group computes the same token: each proposes the best candidate
+// Logits to tokens, after what a request wants changed in them (kernels/logit_adjustments.hpp). Every rank of the tensor group computes the same token: each proposes the best candidate
 // of its vocabulary shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Filters
-// come first: they cut the shard's tokens. With a small top-k they look at the largest logits of each shard; else
+// come before: they cut the shard's tokens. With a small top-k they look at the largest logits of each shard; else
 // they need the whole logits, which several ranks gather, as alternatives do. All of it runs on the device, where
 // the chosen tokens stay for the next step; the host gets them in one download.
 #pragma once
@@ -34,6 +34,8 @@ struct SamplerBatch {
   ConstTensorView full_rows;           // int32: indices of rows that need full logits
   ConstTensorView scored_rows;         // int32: indices of rows with log-probabilities
   TensorView last_tokens;              // int32 [all seats]: receives the tokens
+  std::span<const AdjustedRow> adjusted = {};
+  SequenceTables tables = {};  // for the adjusted ones
 
   SamplerBatch without_padding() const {
     SamplerBatch real = *this;
@@ -80,22 +82,28 @@ class Sampler {
 
   // Collective over the tensor group, like launch(). Draws the rows that are not filtered, also those of padding: for captured steps.
   std::span<Candidate> draw(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context) const;
-  // logits fp32 [rows, padded shard]. drawn: by draw() of this step, or empty; it serves where no row is filtered.
-  PendingRows launch(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
+  // logits fp32 [rows, padded shard]; those of adjusted rows change. drawn: by draw() of this step, or empty; it serves where no row
+  // is filtered or adjusted.
+  PendingRows launch(TensorView logits, const SamplerBatch& batch, ForwardContext& context,
                      std::span<const Candidate> drawn = {}) const;
 
  private:
   using Arrays = PendingRows::Arrays<std::byte>;
 
   PendingRows pending(const SamplerBatch& batch, int ranks) const;
+  // raw: the logits of the scored rows, where those in `logits` may be others.
   void choose(ConstTensorView logits, const SamplerBatch& batch, std::span<const Cut> cuts,
-              std::span<Candidate> chosen, ForwardContext& context) const;
+              std::span<Candidate> chosen, ForwardContext& context, ConstTensorView raw = {}) const;
   void filter_by_candidates(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
                             ForwardContext& context) const;
-  void read_full_logits(ConstTensorView logits, const SamplerBatch& batch, std::span<const SamplerRow> rows,
-                        std::span<Cut> cuts, const Arrays& results, ForwardContext& context) const;
-  void score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks, const Arrays& results,
-             ForwardContext& context) const;
+  // read(whole logits of the rows that need them, or of all).
+  void with_full_logits(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
+                        auto&& read) const;
+  void list_alternatives(ConstTensorView whole, std::span<const SamplerRow> rows, const Arrays& results,
+                         ForwardContext& context) const;
+  // The logits of the scored rows, a copy.
+  ConstTensorView score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks,
+                        const Arrays& results, ForwardContext& context) const;
 
   int64_t vocabulary_size_;
   VocabularyShard shard_;

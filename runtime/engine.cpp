@@ -72,8 +72,8 @@ RunSummary Engine::run(RequestSource& source, CompletionSink& sink, const OnProg
                           observer);
   std::jthread service([&] {
     try {
-      summary = Service(coordinator, model_.config().vocab_size, model_.tokenizer(), sink, activity_.turns,
-                        observer)
+      summary = Service(coordinator, model_.config().vocab_size, model_.stop_token_ids(), model_.tokenizer(),
+                        sink, activity_.turns, observer)
                     .run(source, on_progress, interrupt, worker_failed);
     } catch (const Error& error) {
       failure = error;

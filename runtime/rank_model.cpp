@@ -238,7 +238,9 @@ uint32_t RankModel::affordable_blocks(size_t may_take) const {
   const size_t useful =
       size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
   const size_t memory = options_.kv_memory.value_or(may_take);
-  const size_t blocks = options_.kv_memory ? memory / block_bytes : std::min(useful, memory / block_bytes);
+  const size_t token_bytes = model_->head() ? plan_.block_tokens * sizeof(int32_t) : 0;  // BatchBuilder's
+  const size_t blocks =
+      options_.kv_memory ? memory / block_bytes : std::min(useful, memory / (block_bytes + token_bytes));
   const std::string limit = options_.kv_memory ? "" : address_limit_text();
   if (blocks == 0)
     throw Error(

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -10,13 +11,28 @@ namespace {
 
 // Why the model cannot serve the request; absent if it can.
 std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
-                                            const Tokenizer* tokenizer) {
+                                            std::span<const int32_t> ends, const Tokenizer* tokenizer) {
   for (const int32_t id : request.prompt)
     if (id < 0 || id >= vocabulary_size)
       return fmt::format("token id {} is not in the vocabulary (0 to {})", id, vocabulary_size - 1);
   if (!request.stop.empty() && !tokenizer)
     return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
-  return invalid_reason(request.sampling);
+  if (!request.bad_words.empty() && !tokenizer) return "bad_words need a tokenizer, and the model has none";
+  if (auto reason = invalid_reason(request.sampling)) return reason;
+  return invalid_reason(request.sampling, vocabulary_size, ends);
+}
+
+// As in vLLM a word is also banned behind a space, where that is another first token and not more of them.
+void add_bad_words(GenerationRequest& request, const Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>>& ids = request.sampling.bad_words;
+  for (const std::string& word : request.bad_words) {
+    const std::string bare = word.substr(std::min(word.find_first_not_of(" \t\n\r\f\v"), word.size()));
+    const std::vector<int32_t> alone = tokenizer.encode(bare, false),
+                               spaced = tokenizer.encode(" " + bare, false);
+    if (!alone.empty()) ids.push_back(alone);
+    if (!spaced.empty() && (alone.empty() || (spaced.size() == alone.size() && spaced[0] != alone[0])))
+      ids.push_back(spaced);
+  }
 }
 
 }  // namespace
@@ -70,9 +86,10 @@ void Service::take_requests(RequestSource& source, const std::atomic<int>& inter
   }
 }
 
-void Service::admit(const GenerationRequest& request) {
+void Service::admit(GenerationRequest request) {
   ++summary_.requests;
-  if (const auto reason = reason_to_refuse(request, vocabulary_size_, tokenizer_))
+  if (tokenizer_) add_bad_words(request, *tokenizer_);
+  if (const auto reason = reason_to_refuse(request, vocabulary_size_, ends_, tokenizer_))
     return refuse(request, *reason);
   if (const auto rejection = coordinator_.add(request)) return refuse(request, rejection->reason);
   summary_.prompt_tokens += request.prompt.size();

@@ -19,10 +19,12 @@ class Service {
  public:
   // The references must outlive it. `turns` counts the turns of its loop that have work or a source that
   // makes progress; it is 0 after the end. observer: may be null.
-  Service(Coordinator& coordinator, int64_t vocabulary_size, const Tokenizer* tokenizer, CompletionSink& sink,
-          std::atomic<uint64_t>& turns, RunObserver* observer = nullptr)
+  Service(Coordinator& coordinator, int64_t vocabulary_size, std::span<const int32_t> ends,
+          const Tokenizer* tokenizer, CompletionSink& sink, std::atomic<uint64_t>& turns,
+          RunObserver* observer = nullptr)
       : coordinator_(coordinator),
         vocabulary_size_(vocabulary_size),
+        ends_(ends),
         tokenizer_(tokenizer),
         sink_(sink),
         turns_(turns),
@@ -42,13 +44,14 @@ class Service {
   void serve(RequestSource& source, const OnProgress& on_progress, const std::atomic<int>& interrupt,
              const std::atomic<bool>& worker_failed);
   void take_requests(RequestSource& source, const std::atomic<int>& interrupt);
-  void admit(const GenerationRequest& request);
+  void admit(GenerationRequest request);
   void refuse(const GenerationRequest& request, const std::string& reason);
   void take_token(const TokenEvent& event);
   Progress progress();
 
   Coordinator& coordinator_;
   int64_t vocabulary_size_;
+  std::span<const int32_t> ends_;
   const Tokenizer* tokenizer_;
   CompletionSink& sink_;
   std::atomic<uint64_t>& turns_;

@@ -181,9 +181,11 @@ void CudaOps::scatter(ConstTensorView indices, ConstTensorView values, TensorVie
                 narrow(indices.shape.elements()));
 }
 
-void CudaOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+void CudaOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
+                                  TensorView tokens) {
   cuda::resolve_last_tokens(stream_, last_tokens.as<int32_t>(), ids.as<int32_t>(),
-                            narrow(ids.shape.elements()));
+                            narrow(ids.shape.elements()), tokens.empty() ? nullptr : places.as<int32_t>(),
+                            tokens.as<int32_t>());
 }
 
 void CudaOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
@@ -297,6 +299,19 @@ void CudaOps::merge_partials(ConstTensorView partials, TensorView out) {
           "shapes of partial attention");
   cuda::merge_partials(stream_, out.dtype, partials.as<float>(), narrow(partials.shape[0]),
                        narrow(partials.shape[1] * partials.shape[2]), narrow(dim), out.data);
+}
+
+void CudaOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                            const SequenceTables& tables) {
+  cuda::adjust_logits(stream_, logits.as<float>(),
+                      shard_of(logits, vocabulary, static_cast<size_t>(logits.shape[0])), rows.data(),
+                      narrow(static_cast<int64_t>(rows.size())), tables);
+}
+
+void CudaOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                         std::span<Candidate> candidates) {
+  cuda::raw_logits(stream_, shard_of(raw, vocabulary, static_cast<size_t>(rows.shape[0])), rows.as<int32_t>(),
+                   candidates.data());
 }
 
 void CudaOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,

@@ -34,7 +34,12 @@ class CudaOps : public Ops {
   void prepare_attention(const AttentionCall& call) override;
 
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
-  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
+                           TensorView tokens) override;
+  void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                     const SequenceTables& tables) override;
+  void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                  std::span<Candidate> candidates) override;
 
   bool keeps_kv(const KvLayout& layout, DType activations) const override {
     return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);

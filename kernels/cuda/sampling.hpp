@@ -3,6 +3,7 @@
 #pragma once
 
 #include <device/stream.hpp>
+#include <kernels/logit_adjustments.hpp>
 #include <kernels/sampling_batch.hpp>
 
 #include <cstdint>
@@ -18,6 +19,11 @@ struct Logits {
   int count;
 };
 
+// shard: that of `logits`, which change.
+void adjust_logits(device::Stream stream, float* logits, const Logits& shard, const AdjustedRow* rows,
+                   int count, const SequenceTables& tables);
+// raw: one row for each of `rows`.
+void raw_logits(device::Stream stream, const Logits& raw, const int32_t* rows, Candidate* candidates);
 // partial: room for max_parts results of a row.
 inline constexpr int max_parts = 48;
 void best_candidates(device::Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,

@@ -18,9 +18,12 @@ __global__ void __launch_bounds__(threads)
   if (const int i = entry_index(); i < count) out[indices[i]] = values[i];
 }
 
-__global__ void __launch_bounds__(threads)
-    resolve_entry(const int32_t* last_tokens, int32_t* ids, int count) {
-  if (const int i = entry_index(); i < count && ids[i] < 0) ids[i] = last_tokens[-1 - ids[i]];
+__global__ void __launch_bounds__(threads) resolve_entry(const int32_t* last_tokens, int32_t* ids, int count,
+                                                         const int32_t* places, int32_t* tokens) {
+  const int i = entry_index();
+  if (i >= count) return;
+  if (ids[i] < 0) ids[i] = last_tokens[-1 - ids[i]];
+  if (places && places[i] != -1) tokens[places[i]] = ids[i];
 }
 
 __global__ void __launch_bounds__(threads)
@@ -43,8 +46,9 @@ void scatter(Stream stream, const int32_t* indices, const int32_t* values, int32
   launch(scatter_entry, grid_of(count), threads, 0, stream, indices, values, out, count);
 }
 
-void resolve_last_tokens(Stream stream, const int32_t* last_tokens, int32_t* ids, int count) {
-  launch(resolve_entry, grid_of(count), threads, 0, stream, last_tokens, ids, count);
+void resolve_last_tokens(Stream stream, const int32_t* last_tokens, int32_t* ids, int count,
+                         const int32_t* places, int32_t* tokens) {
+  launch(resolve_entry, grid_of(count), threads, 0, stream, last_tokens, ids, count, places, tokens);
 }
 
 void choose(Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,

@@ -23,12 +23,14 @@ void HostOps::scatter(ConstTensorView indices, ConstTensorView values, TensorVie
     entry(out, indices.as<int32_t>()[i]) = values.as<int32_t>()[i];
 }
 
-void HostOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) {
+void HostOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
+                                  TensorView tokens) {
   for (int64_t t = 0; t < ids.shape.elements(); ++t) {
     int32_t& id = ids.as<int32_t>()[t];
-    if (id >= 0) continue;
     require(-1 - id < last_tokens.shape[0], "a token of a seat that does not exist");
-    id = last_tokens.as<int32_t>()[-1 - id];
+    if (id < 0) id = last_tokens.as<int32_t>()[-1 - id];
+    if (tokens.empty() || places.as<int32_t>()[t] == -1) continue;
+    entry(tokens, places.as<int32_t>()[t]) = id;
   }
 }
 

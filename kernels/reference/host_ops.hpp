@@ -14,7 +14,12 @@ class HostOps : public Ops {
     return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
   }
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
-  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override;
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
+                           TensorView tokens) override;
+  void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                     const SequenceTables& tables) override;
+  void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                  std::span<Candidate> candidates) override;
   void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
               TensorView last_tokens) override;
 
@@ -24,6 +29,7 @@ class HostOps : public Ops {
 
  private:
   Device& device_;
+  std::vector<int32_t> counts_;  // of tokens, while a row is adjusted
 };
 
 }  // namespace maniple

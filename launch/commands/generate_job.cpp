@@ -183,8 +183,8 @@ RequestReader::Options GenerateJob::reader_options(const RankModel& model) const
   reading.warn = [](const std::string& text) { say(fmt::format("maniple: warning: {}\n", text)); };
   const GenerationConfig& suggested = model.generation_config();
   reading.defaults = default_request(suggested, options_.sampling);
-  reading.default_temperature = !suggested.temperature && !options_.sampling.temperature;
-  reading.default_length = !suggested.max_tokens && !options_.sampling.max_tokens;
+  reading.default_temperature = !suggested.sampling.temperature && !options_.sampling.temperature;
+  reading.default_length = !suggested.sampling.max_tokens && !options_.sampling.max_tokens;
   reading.unlimited_chats = reading.default_length && (followed_ || unlimited_chats_ > 0);
   reading.reasoning = options_.reasoning;
   reading.run_seed = seed_.value;

@@ -85,23 +85,31 @@ void add_record_options(Grammar& grammar, GenerateOptions& options) {
               "most bytes of the record while the job runs; at half of it rows of steps and heartbeats end");
 }
 
-void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
+// Whether a number is in its range, invalid_reason() says.
+template <typename T>
+void add_field(Grammar& grammar, const char* name, std::optional<T>& field, const auto& limits,
+               const char* help) {
   constexpr float any = std::numeric_limits<float>::max();
+  if constexpr (std::is_same_v<T, bool>)
+    grammar.add(name, on(field), help);
+  else if constexpr (std::is_floating_point_v<T>)
+    grammar.add(name, number(field, -any, any), help);
+  else if constexpr (std::is_integral_v<T>)
+    grammar.add(name,
+                number(field, std::is_signed_v<T> ? -no_limit : static_cast<int32_t>(limits.least), no_limit),
+                help);
+}
+
+void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
   SamplingFields& fields = options.sampling;
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]");
-  grammar.add("max-tokens", number(fields.max_tokens, 1, no_limit),
-              "most tokens of a completion [default: 64; of a chat: the rest of the context]");
-  grammar.add("temperature", number(fields.temperature, -any, any), "0 for greedy, up to 2");
-  grammar.add("top-k", number(fields.top_k, -no_limit, no_limit),
-              "sample from the N likeliest tokens; 0 for all");
-  grammar.add("top-p", number(fields.top_p, -any, any),
-              "sample from the likeliest tokens of this total probability; 1 for all");
-  grammar.add("min-p", number(fields.min_p, -any, any),
-              "drop tokens below this fraction of the likeliest one's probability");
+  for_sampling_fields([&](std::string name, auto of, const auto& limits, auto help) {
+    std::ranges::replace(name, '_', '-');
+    if (help) add_field(grammar, name.c_str(), of(fields), limits, help);
+  });
   grammar.add(
       "seed", number(options.seed, uint64_t{0}, std::numeric_limits<uint64_t>::max()),
       "of the run; a request's follows from it and its id [default: drawn; of a shard: from the input]");
-  grammar.add("ignore-eos", on(fields.ignore_eos), "the model's stop tokens do not end a completion");
   grammar.add("stop", texts("TEXT", fields.stop), "ends a completion; may be given several times");
   grammar.add("logprobs", number(fields.logprobs, 0, no_limit).without_value("0"),
               "report each token's log probability and those of N alternatives");

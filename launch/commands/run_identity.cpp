@@ -24,16 +24,10 @@ bool belongs_to_model(const ModelFiles& files, const std::string& name) {
 
 std::string sampling_text(const SamplingFields& sampling) {
   std::string text;
-  const auto add = [&text](const char* name, const auto& value) {
+  const auto add = [&text](std::string_view name, const auto& value) {
     if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
   };
-  add("temperature", sampling.temperature);
-  add("top_k", sampling.top_k);
-  add("top_p", sampling.top_p);
-  add("min_p", sampling.min_p);
-  add("max_tokens", sampling.max_tokens);
-  add("ignore_eos", sampling.ignore_eos);
-  add("logprobs", sampling.logprobs);
+  for_sampling_fields([&](auto name, auto of, const auto&, auto) { add(name, of(sampling)); });
   add("stop", sampling.stop);
   return text.empty() ? "the model's" : text;
 }

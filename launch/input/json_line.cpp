@@ -3,6 +3,8 @@
 #include <runtime/text/utf8.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 
 namespace maniple {
 
@@ -10,23 +12,58 @@ using nlohmann::json;
 
 namespace {
 
-std::optional<float> number(const JsonFields& fields, std::string_view name) {
-  const json* value = fields.find(name);
-  if (!value) return std::nullopt;
-  if (!value->is_number()) fields.refuse(name, "a number");
-  return static_cast<float>(value->get<double>());
+template <typename T>
+void read(const JsonFields& fields, std::string_view name, std::optional<T>& field, std::string& error) {
+  field = whole<T>(fields, name, error);
 }
 
-std::optional<std::vector<std::string>> stop_strings(const JsonFields& fields) {
-  constexpr std::string_view form = "a text that is not empty, or a list of such";
-  const json* value = fields.find("stop");
-  if (!value) return std::nullopt;
-  std::vector<std::string> stops;
-  for (const json& stop : value->is_array() ? *value : json::array({*value})) {
-    if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) fields.refuse("stop", form);
-    stops.push_back(stop);
+void read(const JsonFields& fields, std::string_view name, std::optional<float>& field, std::string&) {
+  const json* value = fields.find(name);
+  if (!value) return;
+  if (!value->is_number()) fields.refuse(name, "a number");
+  field = static_cast<float>(value->get<double>());
+}
+
+void read(const JsonFields& fields, std::string_view name, std::optional<bool>& field, std::string&) {
+  if (fields.find(name)) field = fields.boolean_or(name, false);
+}
+
+void read(const JsonFields& fields, std::string_view name, std::optional<std::vector<int32_t>>& field,
+          std::string& error) {
+  if (!fields.find(name)) return;
+  field = fields.token_ids(name);
+  if (field->empty() && name == "allowed_token_ids")
+    error = "allowed_token_ids is empty, and no token could be drawn; leave it out";
+}
+
+void read(const JsonFields& fields, std::string_view name, std::optional<std::vector<TokenBias>>& field,
+          std::string& error) {
+  constexpr std::string_view form = "an object of token ids with a number for each, as {\"50256\": -100}";
+  const json* value = fields.find(name);
+  if (!value) return;
+  if (!value->is_object()) fields.refuse(name, form);
+  std::map<int32_t, float> biases;
+  for (const auto& [key, bias] : value->items()) {
+    int32_t id = 0;
+    const auto [stopped, flaw] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (key.empty() || stopped != key.data() + key.size() || !bias.is_number()) fields.refuse(name, form);
+    if (flaw != std::errc() || !biases.emplace(id, static_cast<float>(bias.get<double>())).second)
+      error = fmt::format("{}: token id {} is too large, or given twice", name, key);
   }
-  return stops;
+  field.emplace();
+  for (const auto& [id, bias] : biases) field->push_back({id, bias});
+}
+
+std::optional<std::vector<std::string>> texts(const JsonFields& fields, std::string_view name) {
+  constexpr std::string_view form = "a text that is not empty, or a list of such";
+  const json* value = fields.find(name);
+  if (!value) return std::nullopt;
+  std::vector<std::string> texts;
+  for (const json& text : value->is_array() ? *value : json::array({*value})) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty()) fields.refuse(name, form);
+    texts.push_back(text);
+  }
+  return texts;
 }
 
 }  // namespace
@@ -58,16 +95,12 @@ void check_names(const json& object, std::span<const std::string> known, std::st
 
 SamplingFields sampling_of(const JsonFields& fields, std::string& error) {
   SamplingFields sampling;
-  sampling.temperature = number(fields, "temperature");
-  sampling.top_k = whole<int32_t>(fields, "top_k", error);
-  sampling.top_p = number(fields, "top_p");
-  sampling.min_p = number(fields, "min_p");
-  sampling.seed = whole<uint64_t>(fields, "seed", error);
-  sampling.max_tokens = whole<uint32_t>(fields, "max_tokens", error);
-  sampling.min_tokens = whole<uint32_t>(fields, "min_tokens", error);
-  if (fields.find("ignore_eos")) sampling.ignore_eos = fields.boolean_or("ignore_eos", false);
-  if (fields.find("stop_token_ids")) sampling.stop_token_ids = fields.token_ids("stop_token_ids");
-  sampling.stop = stop_strings(fields);
+  for_sampling_fields([&](std::string_view name, auto of, const auto&, auto) {
+    if (name != "logprobs") read(fields, name, of(sampling), error);
+  });
+  for_sampling_lists([&](std::string_view name, auto of) { read(fields, name, of(sampling), error); });
+  sampling.stop = texts(fields, "stop");
+  sampling.bad_words = texts(fields, "bad_words");
   return sampling;
 }
 

@@ -22,9 +22,15 @@ Names words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-const std::string plain_fields =
-    "id prompt tokens messages temperature top_k top_p min_p seed max_tokens min_tokens ignore_eos "
-    "stop_token_ids stop logprobs reasoning ";
+std::string sampling_names() {
+  std::string names = "stop bad_words ";
+  const auto add = [&](auto name, auto&&...) { names += name + std::string(" "); };
+  for_sampling_fields(add);
+  for_sampling_lists(add);
+  return names;
+}
+
+const std::string plain_fields = "id prompt tokens messages reasoning " + sampling_names();
 const Names known_fields = words_of(plain_fields);
 const Names known_beside_messages =
     words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
@@ -37,9 +43,8 @@ const std::string without_effect =
 const Names ignored_fields = words_of(without_effect);
 // Of features that are not there: OpenAI's, then vLLM's. check_neutral has the values that change nothing.
 const std::string both_bodies =
-    without_effect +
-    "model max_tokens temperature top_p seed stop logprobs n frequency_penalty logit_bias presence_penalty "
-    "echo response_format top_k min_p min_tokens ignore_eos stop_token_ids use_beam_search length_penalty "
+    without_effect + sampling_names() +
+    "model n echo response_format use_beam_search length_penalty "
     "include_stop_str_in_output skip_special_tokens spaces_between_special_tokens return_token_ids "
     "return_tokens_as_token_ids truncate_prompt_tokens logits_processors structured_outputs guided_json "
     "guided_regex guided_choice guided_grammar guided_decoding_backend guided_whitespace_pattern ";
@@ -83,7 +88,7 @@ bool calls_nothing(const JsonFields& body, std::string_view name) {
 // Refuses fields for unsupported features, unless they hold the value that changes nothing.
 void check_neutral(const JsonFields& body) {
   static const auto neutral = nlohmann::ordered_json::parse(R"({
-      "n": 1, "best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "echo": false,
+      "n": 1, "best_of": 1, "echo": false,
       "suffix": "", "tool_choice": "auto", "parallel_tool_calls": true, "response_format": {"type": "text"},
       "modalities": ["text"], "audio": null, "functions": null, "function_call": null,
       "web_search_options": null, "use_beam_search": false, "length_penalty": 1,
@@ -265,7 +270,8 @@ InputSummary validate_requests(LineReader& reader) {
       const auto note_first = [&](std::string& place, bool is_one) {
         if (place.empty() && is_one) place = line->where;
       };
-      note_first(summary.first_text, request.prompt || request.chat || request.sampling.stop || batch);
+      note_first(summary.first_text, request.prompt || request.chat || request.sampling.stop ||
+                                         request.sampling.bad_words || batch);
       note_first(summary.first_chat, request.chat != nullptr);
       note_first(summary.first_prompt, request.prompt.has_value());
       ++summary.requests;
@@ -282,11 +288,8 @@ InputSummary validate_requests(LineReader& reader) {
 
 GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated) {
   GenerationRequest request;
-  request.sampling.temperature = static_cast<float>(suggested.temperature.value_or(0.0));
-  request.sampling.top_k = suggested.top_k;
-  request.sampling.top_p = static_cast<float>(suggested.top_p);
-  request.sampling.min_p = static_cast<float>(suggested.min_p);
-  request.sampling.max_tokens = suggested.max_tokens.value_or(request.sampling.max_tokens);
+  request.sampling.temperature = 0;
+  apply(suggested.sampling, request.sampling);
   request.stop = suggested.stop;
   stated.apply_to(request);
   return request;

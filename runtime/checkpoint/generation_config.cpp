@@ -35,7 +35,6 @@ constexpr std::pair<std::string_view, std::optional<double>> unsupported[] = {
     {"num_return_sequences", 1},
     {"penalty_alpha", 0},
     {"remove_invalid_values", {}},
-    {"repetition_penalty", 1},
     {"sequence_bias", {}},
     {"suppress_tokens", {}},
     {"token_healing", {}},
@@ -69,15 +68,18 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
                                             name, shown(*fields.find(name))));
   config.stop = stop_strings(fields);
   if (fields.find("max_new_tokens"))
-    config.max_tokens = static_cast<uint32_t>(fields.integer("max_new_tokens", 1, UINT32_MAX));
+    config.sampling.max_tokens = static_cast<uint32_t>(fields.integer("max_new_tokens", 1, UINT32_MAX));
+  if (fields.find("repetition_penalty"))
+    config.sampling.repetition_penalty = static_cast<float>(fields.number("repetition_penalty", 1e-6, 1e6));
   if (!fields.boolean_or("do_sample", false)) {
-    if (fields.find("do_sample")) config.temperature = 0.0;
+    if (fields.find("do_sample")) config.sampling.temperature = 0.0F;
     return config;
   }
-  config.temperature = fields.number_or("temperature", 1.0, 0.0, 1e6);
-  config.top_k = static_cast<int32_t>(std::max<int64_t>(0, fields.integer_or("top_k", 0, -1, INT32_MAX)));
-  config.top_p = fields.number_or("top_p", 1.0, 1e-12, 1.0);
-  config.min_p = fields.number_or("min_p", 0.0, 0.0, 1.0);
+  config.sampling.temperature = static_cast<float>(fields.number_or("temperature", 1.0, 0.0, 1e6));
+  config.sampling.top_k =
+      static_cast<int32_t>(std::max<int64_t>(0, fields.integer_or("top_k", 0, -1, INT32_MAX)));
+  config.sampling.top_p = static_cast<float>(fields.number_or("top_p", 1.0, 1e-12, 1.0));
+  config.sampling.min_p = static_cast<float>(fields.number_or("min_p", 0.0, 0.0, 1.0));
   return config;
 }
 

@@ -1,6 +1,8 @@
 // What a model's authors suggest for sampling: the optional generation_config.json.
 #pragma once
 
+#include <kernels/support/sampling_params.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,14 +15,10 @@ namespace maniple {
 // As in Hugging Face transformers, nothing is sampled unless do_sample is true. A filter that the file does
 // not name is off.
 struct GenerationConfig {
-  std::optional<double> temperature;  // 0: greedy; absent: the file says nothing of sampling
-  int32_t top_k = 0;                  // 0: off
-  double top_p = 1.0;                 // 1: off
-  double min_p = 0.0;                 // 0: off
-  std::optional<uint32_t> max_tokens;
+  StatedSampling sampling;  // without temperature: the file says nothing of sampling
   std::vector<std::string> stop;
   std::vector<int32_t> eos_token_ids;
-  // Settings that would change the text and are not supported, such as repetition_penalty.
+  // Settings that would change the text and are not supported, such as num_beams.
   std::vector<std::string> warnings;
 };
 

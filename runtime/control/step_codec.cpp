@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
 constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
-constexpr uint8_t version = 4;
+constexpr uint8_t version = 5;
 constexpr size_t hash_bytes = sizeof(uint64_t);
 
 enum class Kind : uint8_t { plan = 1, result = 2 };
@@ -39,6 +39,7 @@ class Writer {
   }
 
   void command(Command command) { fixed(command); }
+  void flag(bool value) { fixed(value); }
   void number(uint64_t value) {
     for (; value >= 0x80; value >>= 7) message_.push_back(static_cast<std::byte>(value | 0x80));
     message_.push_back(static_cast<std::byte>(value));
@@ -102,6 +103,13 @@ class Reader {
     fixed(value);
     check(value <= last_command, "unknown command");
     command = static_cast<Command>(value);
+  }
+
+  void flag(bool& value) {
+    uint8_t byte = 0;
+    fixed(byte);
+    check(byte <= 1, "neither yes nor no");
+    value = byte != 0;
   }
 
   void number(uint64_t& value) { value = varint(UINT64_MAX); }
@@ -172,14 +180,27 @@ auto number_in(Archive& archive) {
   return [&archive](auto& value) { archive.number(value); };
 }
 
+template <typename Archive, typename Field>
+void transfer_field(Archive& archive, Field& field) {
+  using T = std::remove_const_t<Field>;
+  if constexpr (std::is_same_v<T, bool>)
+    archive.flag(field);
+  else if constexpr (std::is_floating_point_v<T> || sizeof(T) == 8)
+    archive.fixed(field);
+  else
+    archive.number(field);
+}
+
 template <typename Archive, typename Fields>
 void transfer_sampling(Archive& archive, Fields& sampling) {
-  archive.fixed(sampling.temperature);
-  archive.number(sampling.top_k);
-  archive.fixed(sampling.top_p);
-  archive.fixed(sampling.min_p);
-  archive.fixed(sampling.seed);
-  archive.number(sampling.logprobs);
+  for_sampling_fields([&](auto, auto of, const auto&, auto) { transfer_field(archive, of(sampling)); });
+  archive.each(sampling.stop_token_ids, 1, number_in(archive));
+  archive.each(sampling.allowed_token_ids, 1, number_in(archive));
+  archive.each(sampling.logit_bias, 5, [&](auto& bias) {
+    archive.number(bias.id);
+    archive.fixed(bias.bias);
+  });
+  archive.each(sampling.bad_words, 1, [&](auto& word) { archive.each(word, 1, number_in(archive)); });
 }
 
 // Seats mostly ascend by one and sequences go on where they are, so a decode step takes three bytes for each.
@@ -203,12 +224,13 @@ void transfer_plan(Archive& archive, Fields& plan) {
   archive.number(plan.replica);
   archive.command(plan.command);
   archive.each(plan.released, 1, number_in(archive));
-  archive.each(plan.admissions, 26, [&](auto& admission) {
+  archive.each(plan.admissions, 46, [&](auto& admission) {
     archive.number(admission.seat);
     archive.number(admission.cached_length);
     transfer_sampling(archive, admission.sampling);
     archive.each(admission.blocks, 1, number_in(archive));
     archive.number(admission.request);
+    archive.number(admission.prompt_length);
   });
   archive.each(plan.new_blocks, 2, [&](auto& fresh) {
     archive.number(fresh.seat);

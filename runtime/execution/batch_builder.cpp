@@ -17,8 +17,9 @@ size_t staging_bytes(const BatchLimits& limits) {
              blocks = static_cast<size_t>(limits.max_blocks),
              parts = static_cast<size_t>(blocks_of_tokens(limits));
   const size_t ints =
-      3 * tokens + 8 * sequences + 1 + 2 * sequences * blocks + (parts > 0 ? 2 * sequences + 3 * parts : 0);
-  return ints * sizeof(int32_t) + sequences * sizeof(SamplingRow) + (16 + 2 * parts) * alignment;
+      4 * tokens + 8 * sequences + 1 + 2 * sequences * blocks + (parts > 0 ? 2 * sequences + 3 * parts : 0);
+  return ints * sizeof(int32_t) + sequences * (sizeof(SamplingRow) + sizeof(AdjustedRow)) +
+         (18 + 2 * parts) * alignment;
 }
 
 int32_t to_int(int64_t value) { return static_cast<int32_t>(value); }
@@ -49,6 +50,9 @@ BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
       limits_(limits),
       block_tables_(ops.device(), DType::int32, {limits.max_sequences, limits.max_blocks}),
       last_tokens_(ops.device(), DType::int32, {limits.max_sequences}),
+      tokens_(ops.device(), DType::int32, {limits.num_blocks, limits.block_tokens()}),
+      lists_(ops.device(), DType::int32,
+             {limits.num_blocks > 0 ? limits.max_sequences : 0, most_list_words(limits.vocabulary_size)}),
       staging_(ops.device(), staging_bytes(limits)) {
   const std::vector<int32_t> none(static_cast<size_t>(limits.max_sequences * limits.max_blocks), -1);
   ops.device().upload(block_tables_.view().data, reinterpret_cast<const std::byte*>(none.data()),
@@ -56,10 +60,12 @@ BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
 }
 
 void BatchBuilder::Arrays::clear() {
-  for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &sampled_rows,
-                      &table_indices, &table_entries, &sampled_seats, &listed_rows, &full_rows, &scored_rows})
+  for (auto* array :
+       {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &places, &sampled_rows,
+        &table_indices, &table_entries, &sampled_seats, &listed_rows, &full_rows, &scored_rows})
     array->clear();
   draws.clear();
+  adjusted.clear();
 }
 
 StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at_least) {
@@ -76,6 +82,7 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
                    seats = staging_.put_ints(arrays_.seats);
   token_ids_ = staging_.put_ints(arrays_.token_ids);
   const TensorView positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
+                   places = staging_.put_ints(arrays_.places),
                    sampled_rows = staging_.put_ints(arrays_.sampled_rows),
                    sampled_seats = staging_.put_ints(arrays_.sampled_seats);
   const AttentionBatch attention{query_starts, past_lengths, seats, block_tables_, positions, slots};
@@ -89,10 +96,12 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
                     staging_.put_ints(arrays_.listed_rows),
                     staging_.put_ints(arrays_.full_rows),
                     staging_.put_ints(arrays_.scored_rows),
-                    last_tokens_};
+                    last_tokens_,
+                    staging_.put(arrays_.adjusted),
+                    tables()};
   staging_.upload();
   if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);
-  ops_.resolve_last_tokens(last_tokens_, token_ids_);
+  ops_.resolve_last_tokens(last_tokens_, token_ids_, places, tokens_);
   return {attention, sampled_rows, blocks};
 }
 
@@ -125,6 +134,7 @@ void BatchBuilder::append(const SequenceView& sequence) {
   arrays_.past_lengths.push_back(to_int(sequence.past_length));
   append_tokens(sequence);
   append_new_blocks(sequence);
+  if (sequence.seen_blocks == 0) upload_lists(sequence);
   for (uint32_t i = sequence.query_length - sequence.rows_sampled; i < sequence.query_length; ++i)
     append_sampled(sequence, i);
 }
@@ -139,6 +149,8 @@ void BatchBuilder::append_tokens(const SequenceView& sequence) {
     const int64_t slot = sequence.blocks[static_cast<size_t>(page / owners)] * limits_.block_size +
                          position % limits_.block_size;
     arrays_.slots.push_back(page % owners == owner ? to_int(slot) : -1);
+    const int64_t block = sequence.blocks[static_cast<size_t>(page / owners)];
+    arrays_.places.push_back(to_int(block * limits_.block_tokens() + position % limits_.block_tokens()));
   }
   arrays_.query_starts.push_back(to_int(static_cast<int64_t>(arrays_.token_ids.size())));
 }
@@ -154,14 +166,47 @@ void BatchBuilder::append_new_blocks(const SequenceView& sequence) {
   }
 }
 
+void BatchBuilder::upload_lists(const SequenceView& sequence) {
+  if (lists_.view().empty() || !sequence.sampling->changes_logits(0)) return;
+  const std::vector<int32_t> words = words_of_lists(*sequence.sampling, limits_.vocabulary_size);
+  ops_.device().upload(lists_.view().rows(sequence.seat, 1).data,
+                       reinterpret_cast<const std::byte*>(words.data()), words.size() * sizeof(int32_t));
+}
+
+SequenceTables BatchBuilder::tables() {
+  const auto ints = [](const Tensor& tensor) {
+    return std::span<const int32_t>(tensor.view().as<int32_t>(),
+                                    static_cast<size_t>(tensor.view().shape.elements()));
+  };
+  return {.tokens = ints(tokens_),
+          .block_tables = ints(block_tables_),
+          .lists = ints(lists_),
+          .block_tokens = to_int(limits_.block_tokens()),
+          .max_blocks = to_int(limits_.max_blocks),
+          .first = to_int(limits_.context.owner),
+          .stride = to_int(limits_.context.owners),
+          .list_words = to_int(lists_.view().shape[1])};
+}
+
 // Only the last row of a query sets the seat's last token.
 void BatchBuilder::append_sampled(const SequenceView& sequence, uint32_t query_row) {
   const auto index = to_int(static_cast<int64_t>(sampler_rows_.size()));
-  const RankSampling& sampling = *sequence.sampling;
+  const SamplingParams& sampling = *sequence.sampling;
   const bool greedy = sampling.temperature < 1e-5F;
   const SamplerRow row{{greedy ? 0.0F : sampling.temperature, std::max(sampling.top_k, 0), sampling.top_p,
                         sampling.min_p, sampling.seed, sequence.past_length + query_row + 1},
                        sampling.logprobs};
+  const uint32_t completion_tokens = row.draw.position - sequence.prompt_length;
+  const AdjustedRow adjusted{.row = index,
+                             .seat = to_int(sequence.seat),
+                             .length = to_int(row.draw.position),
+                             .prompt_length = to_int(sequence.prompt_length),
+                             .repetition_penalty = sampling.repetition_penalty,
+                             .frequency_penalty = sampling.frequency_penalty,
+                             .presence_penalty = sampling.presence_penalty,
+                             .before_min_tokens = completion_tokens < sampling.min_tokens};
+  if (!tokens_.view().empty() && sampling.changes_logits(completion_tokens))
+    arrays_.adjusted.push_back(adjusted);
   const uint32_t rows_after = sequence.query_length - 1 - query_row;
   arrays_.sampled_rows.push_back(arrays_.query_starts.back() - 1 - to_int(rows_after));
   arrays_.sampled_seats.push_back(rows_after == 0 ? to_int(sequence.seat) : -1);
@@ -180,6 +225,7 @@ void BatchBuilder::append_padding() {
   arrays_.token_ids.push_back(0);
   arrays_.positions.push_back(0);
   arrays_.slots.push_back(-1);
+  arrays_.places.push_back(-1);
   arrays_.sampled_seats.push_back(-1);
   arrays_.draws.emplace_back();
 }
@@ -207,7 +253,8 @@ TensorView BatchBuilder::largest_ids(const BatchLimits& limits) { return absent(
 
 SamplerBatch BatchBuilder::largest(std::span<const SamplerRow> rows) {
   const TensorView all = absent({static_cast<int64_t>(rows.size())});
-  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all, all};
+  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all,
+          all,  {static_cast<const AdjustedRow*>(nullptr), rows.size()}};
 }
 
 }  // namespace maniple

@@ -1,5 +1,5 @@
 // Makes the device arrays of a step from its sequences, on every rank. Block tables and last sampled tokens
-// stay on the device, by seat; one upload sends what is new in a step.
+// stay on the device, by seat, and the tokens of all blocks; one upload sends what is new in a step.
 #pragma once
 
 #include <layers/models/model.hpp>
@@ -18,6 +18,11 @@ struct BatchLimits {
   int64_t block_size = 0;     // tokens of a page
   ContextShare context =
       {};  // block i of a sequence is entry i * owners + owner on this rank; the others are -1
+  // Where logits are adjusted:
+  int64_t num_blocks = 0;  // whose tokens are kept; 0: of none
+  int64_t vocabulary_size = 0;
+
+  int64_t block_tokens() const { return block_size * context.owners; }
 };
 
 class BatchBuilder {
@@ -56,10 +61,11 @@ class BatchBuilder {
   };
   // The arrays of the batch under construction.
   struct Arrays {
-    std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, sampled_rows;
+    std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, places, sampled_rows;
     std::vector<int32_t> table_indices, table_entries;  // changed entries of the block tables
     std::vector<SamplingRow> draws;
     std::vector<int32_t> sampled_seats, listed_rows, full_rows, scored_rows;
+    std::vector<AdjustedRow> adjusted;
 
     void clear();
   };
@@ -67,6 +73,8 @@ class BatchBuilder {
   void append(const SequenceView& sequence);
   void append_tokens(const SequenceView& sequence);
   void append_new_blocks(const SequenceView& sequence);
+  void upload_lists(const SequenceView& sequence);
+  SequenceTables tables();
   void append_sampled(const SequenceView& sequence, uint32_t query_row);
   void append_padding();
   std::vector<AttentionBatch> blocks_of(const AttentionBatch& batch);
@@ -75,6 +83,9 @@ class BatchBuilder {
   BatchLimits limits_;
   Tensor block_tables_;  // int32 [seats, max_blocks]
   Tensor last_tokens_;   // int32 [seats]
+  // Blocks of a prefix that sequences share have their tokens, whoever computed them.
+  Tensor tokens_;  // int32 [blocks, block tokens]
+  Tensor lists_;   // int32 [seats, words of a TokenLists]
   Staging staging_;
   Arrays arrays_;
   std::vector<SamplerRow> sampler_rows_;

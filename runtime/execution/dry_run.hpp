@@ -38,7 +38,9 @@ class DryOps final : public Ops {
   void combine(ConstTensorView, const Routing&, int64_t, TensorView) override {}
   void widen(ConstTensorView, TensorView) override {}
   void scatter(ConstTensorView, ConstTensorView, TensorView) override {}
-  void resolve_last_tokens(ConstTensorView, TensorView) override {}
+  void resolve_last_tokens(ConstTensorView, TensorView, ConstTensorView, TensorView) override {}
+  void adjust_logits(TensorView, IndexRange, std::span<const AdjustedRow>, const SequenceTables&) override {}
+  void raw_logits(ConstTensorView, ConstTensorView, IndexRange, std::span<Candidate>) override {}
   void head_squares(ConstTensorView, const HeadLayout&, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}

@@ -17,6 +17,13 @@ BatchLimits RunnerLimits::batch() const {
   return {step_tokens, max_num_seqs, blocks * context.owners, block_size, context};
 }
 
+BatchLimits RunnerSizes::batch(bool samples) const {
+  BatchLimits batch = limits.batch();
+  batch.num_blocks = samples ? num_blocks : 0;
+  batch.vocabulary_size = vocabulary_size;
+  return batch;
+}
+
 Workspace::Sizes dry_run(Model& model, const RankPlan& plan, Ops& ops, const RunnerLimits& limits,
                          DType activation, const ModelConfig& config) {
   DryOps dry(ops);
@@ -52,7 +59,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
       hidden_size_(sizes.hidden_size),
       model_(model),
       table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan),
-      builder_(ops, sizes.limits.batch()),
+      builder_(ops, sizes.batch(model.head())),
       cache_(ops.device(), sizes.kv, sizes.num_blocks, sizes.kv_scales),
       sampler_(sizes.vocabulary_size, model.vocabulary()),
       workspace_(ops.device(), sizes.scratch, groups.tensor->sum_memory(sizes.scratch.sums)),

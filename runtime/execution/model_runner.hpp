@@ -42,6 +42,9 @@ struct RunnerSizes {
   int64_t vocabulary_size = 0;
   int64_t hidden_size = 0;
   bool tokens_in_plan = false;  // a plan that leaves a token out is refused
+
+  // samples: the rank has the head.
+  BatchLimits batch(bool samples) const;
 };
 
 // The batch sizes of captured decode steps: 1, 2, 4, then in steps that grow from 4 to 32; the last is

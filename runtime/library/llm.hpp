@@ -14,8 +14,8 @@
 #pragma once
 
 #include <kernels/support/error.hpp>
+#include <kernels/support/sampling_params.hpp>
 #include <parallel/mpi/mpi_handle.hpp>
-#include <runtime/scheduling/sampling_params.hpp>
 #include <runtime/scheduling/token_score.hpp>
 
 #include <cstddef>

@@ -10,15 +10,6 @@
 namespace maniple {
 namespace {
 
-RankSampling for_ranks(const SamplingParams& params) {
-  return {.temperature = params.temperature,
-          .top_k = params.top_k,
-          .top_p = params.top_p,
-          .min_p = params.min_p,
-          .seed = params.seed,
-          .logprobs = params.logprobs};
-}
-
 bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::ranges::find(ids, id) != ids.end(); }
 
 }  // namespace
@@ -167,6 +158,17 @@ void Scheduler::plan_admissions(Draft& draft) {
   }
 }
 
+// As in vLLM min_tokens forbids the model's ends also where ignore_eos lets a completion go on after them.
+SamplingParams Scheduler::for_ranks(const Sequence& sequence) const {
+  SamplingParams params = sequence.sampling;
+  std::vector<int32_t>& ends = params.stop_token_ids;
+  if (params.min_tokens > 0)
+    ends.insert(ends.end(), config_.eos_token_ids.begin(), config_.eos_token_ids.end());
+  else
+    ends.clear();
+  return params;
+}
+
 void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   sequence->status = SequenceStatus::running;
   sequence->num_known = sequence->num_tokens();
@@ -177,9 +179,10 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   const auto blocks = sequence->blocks.ids();
   draft.plan.admissions.push_back({.seat = sequence->seat,
                                    .cached_length = sequence->num_computed,
-                                   .sampling = for_ranks(sequence->sampling),
+                                   .sampling = for_ranks(*sequence),
                                    .blocks = {blocks.begin(), blocks.end()},
-                                   .request = sequence->id});
+                                   .request = sequence->id,
+                                   .prompt_length = sequence->num_prompt_tokens});
 }
 
 void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {

@@ -126,6 +126,7 @@ class Scheduler {
   void plan_decodes(Draft& draft);
   void plan_chunks(Draft& draft);
   void plan_admissions(Draft& draft);
+  SamplingParams for_ranks(const Sequence& sequence) const;
   void seat(Draft& draft, const SequencePtr& sequence);
   void plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length);
   bool may_continue(const Sequence& sequence) const;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <kernels/support/sampling_params.hpp>
 #include <optional>
-#include <runtime/scheduling/sampling_params.hpp>
 #include <runtime/scheduling/step_plan.hpp>
 #include <vector>
 

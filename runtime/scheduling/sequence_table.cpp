@@ -52,10 +52,13 @@ void SequenceTable::release(Seat seat) {
 void SequenceTable::admit(const Admission& admission) {
   check(admission.seat < rows_.size() && !rows_[admission.seat].taken, "seat {} of {} is not free",
         admission.seat, rows_.size());
+  check(admission.prompt_length <= INT32_MAX, "seat {} has a prompt of {} tokens", admission.seat,
+        admission.prompt_length);
   Row& row = rows_[admission.seat];
   row.taken = true;
   row.length = admission.cached_length;
   row.sampling = admission.sampling;
+  row.prompt_length = admission.prompt_length;
   append(row, admission.blocks);
 }
 
@@ -90,7 +93,8 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
                     .known_tokens = known_tokens.first(known),
                     .blocks = row.blocks.ids(),
                     .seen_blocks = row.seen_blocks,
-                    .sampling = &row.sampling});
+                    .sampling = &row.sampling,
+                    .prompt_length = row.prompt_length});
   row.seen_blocks = static_cast<uint32_t>(row.blocks.size());
   known_tokens = known_tokens.subspan(known);
 }

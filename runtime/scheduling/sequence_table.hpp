@@ -20,7 +20,8 @@ struct SequenceView {
   std::span<const int32_t> known_tokens;  // in the plan; a missing last one is the last sampled token
   std::span<const int32_t> blocks;        // covers positions 0 .. past_length + query_length - 1
   uint32_t seen_blocks = 0;               // how many of them earlier views of this seat had
-  const RankSampling* sampling = nullptr;
+  const SamplingParams* sampling = nullptr;
+  uint32_t prompt_length = 0;  // the tokens from there on are the completion
 };
 
 class SequenceTable {
@@ -39,7 +40,8 @@ class SequenceTable {
     uint64_t step = 0;    // the last that computes this sequence
     BlockTable blocks;
     uint32_t seen_blocks = 0;
-    RankSampling sampling;
+    SamplingParams sampling;
+    uint32_t prompt_length = 0;
   };
 
   Row& seated(Seat seat);

@@ -3,6 +3,7 @@
 // with a SequenceTable.
 #pragma once
 
+#include <kernels/support/sampling_params.hpp>
 #include <runtime/scheduling/block_table.hpp>
 #include <runtime/scheduling/token_score.hpp>
 
@@ -16,25 +17,15 @@ using Seat = uint32_t;  // index in the running set, below max_num_seqs
 
 enum class Command : uint8_t { run, stop };
 
-// The part of SamplingParams that ranks need.
-struct RankSampling {
-  float temperature = 1.0F;
-  int32_t top_k = 0;
-  float top_p = 1.0F;
-  float min_p = 0.0F;
-  uint64_t seed = 0;
-  int32_t logprobs = -1;
-
-  bool operator==(const RankSampling&) const = default;
-};
-
 // A sequence takes a free seat. The prefix cache holds its first cached_length tokens.
 struct Admission {
   Seat seat = 0;
   uint32_t cached_length = 0;
-  RankSampling sampling;
+  SamplingParams
+      sampling;  // stop_token_ids: all that end the completion, if min_tokens forbids them at first
   std::vector<int32_t> blocks;
-  uint64_t request = 0;  // its id, for messages about faults
+  uint64_t request = 0;        // its id, for messages about faults
+  uint32_t prompt_length = 0;  // the tokens from there on are the completion
 
   bool operator==(const Admission&) const = default;
 };

@@ -346,6 +346,33 @@ void filtered(Scene& scene) {
   cuda::largest_logits(scene.stream(), logits, 1, 9, scene.room<TokenLogit>(9));
 }
 
+void adjusted(Scene& scene) {
+  constexpr int width = 4200, block_tokens = 16, length = 100;
+  const std::vector<int32_t> words = words_of_lists({.stop_token_ids = {3, 4100},
+                                                     .allowed_token_ids = {1, 2, 3, 4100, 4150},
+                                                     .logit_bias = {{2, 1.0f}, {4101, 2.0f}},
+                                                     .bad_words = {{3}, {7, 3}}},
+                                                    width);
+  std::vector<int32_t> tokens(length + 12);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 5 * 1030);
+  const std::vector<int32_t> blocks{0, 1, 2, 3, 4, 5, 6};
+  const SequenceTables tables{{scene.put(tokens), tokens.size()},
+                              {scene.put(blocks), blocks.size()},
+                              {scene.put(words), words.size()},
+                              block_tokens,
+                              static_cast<int32_t>(blocks.size()),
+                              0,
+                              1,
+                              static_cast<int32_t>(words.size())};
+  float* const logits = scene.put(std::vector<float>(width, 0.5f));
+  const cuda::Logits shard{logits, 1, width, 0, width - 3};
+  cuda::adjust_logits(scene.stream(), logits, shard,
+                      scene.put(std::vector<AdjustedRow>{{0, 0, length, 50, 1.2f, 0.5f, 0.5f, 1}}), 1,
+                      tables);
+  cuda::raw_logits(scene.stream(), shard, scene.put(std::vector<int32_t>{0}),
+                   scene.put(std::vector<Candidate>{{1, 4, 0}}));
+}
+
 void experts(Scene& scene) {
   constexpr int tokens = 300, all = 9, per_token = 3, local = 6, most = 3, width = 130, k = 72;
   cuda::RoutingArguments a{};
@@ -478,7 +505,7 @@ void seats(Scene& scene) {
   }
   int32_t* const last = scene.room<int32_t>(count);
   cuda::scatter(scene.stream(), scene.put(indices), scene.put(ids), last, count);
-  cuda::resolve_last_tokens(scene.stream(), last, scene.put(ids), count);
+  cuda::resolve_last_tokens(scene.stream(), last, scene.put(ids), count, scene.put(indices), last);
   cuda::choose(scene.stream(), scene.room<Candidate>(2 * count), 2, count, scene.put(indices),
                scene.room<Candidate>(count), last);
 }
@@ -506,6 +533,7 @@ const std::vector<Family> families{
     {"codes", codes, {reduced}},
     {"sampling", sampling, {reduced}},
     {"filtered", filtered},
+    {"adjusted", adjusted},
     {"experts", experts, {"is_last_to_arrive, barrier 1"}},  // one thread has written
     {"elementwise", elementwise, {reduced}},
     {"rotary_store", rotary_store, {}, false},

@@ -12,7 +12,22 @@ namespace {
 std::vector<StepPlan> plans() {
   StepPlan admission;
   admission.step = 1;
-  admission.admissions = {{2, 16, {0.8F, 40, 0.9F, 0.05F, 1234567890123, 3}, {5, 6, 7}}, {0, 0, {}, {1}}};
+  admission.admissions = {{2,
+                           16,
+                           {.temperature = 0.8F,
+                            .top_k = 40,
+                            .top_p = 0.9F,
+                            .min_p = 0.05F,
+                            .seed = 1234567890123,
+                            .min_tokens = 2,
+                            .stop_token_ids = {2},
+                            .logprobs = 3,
+                            .repetition_penalty = 1.1F,
+                            .allowed_token_ids = {7, 8, 2},
+                            .logit_bias = {{7, -1.5F}},
+                            .bad_words = {{8}, {7, 8}}},
+                           {5, 6, 7}},
+                          {0, 0, {}, {1}}};
   admission.sequences = {{2, {}, 20, 20, 0}, {0, {}, 3, 3, 1}};
   for (int32_t token = 0; token < 23; ++token) admission.known_tokens.push_back(token * 997);
   StepPlan steady;

@@ -62,6 +62,14 @@ TEST_P(Seats, IdsBelowZeroBecomeTheTokensOfTheirSeats) {
   EXPECT_EQ(ints_of(ids), (std::vector<int32_t>{103, 7, 0, 100, 151935, 100, 102}));
 }
 
+TEST_P(Seats, IdsAreKeptInThePlacesOfTheirBlocks) {
+  Tensor ids = int_tensor(device(), {-4, 7, -1}), tokens = int_tensor(device(), {9, 9, 9, 9, 9, 9});
+  ops().resolve_last_tokens(int_tensor(device(), {100, 101, 102, 103}), ids, int_tensor(device(), {5, -1, 0}),
+                            tokens.view().reshaped({2, 3}));
+  EXPECT_EQ(ints_of(ids), (std::vector<int32_t>{103, 7, 100}));
+  EXPECT_EQ(ints_of(tokens), (std::vector<int32_t>{100, 9, 9, 9, 9, 103}));
+}
+
 TEST_P(Seats, TheWinnerOverTheShardsHasTheLargestScoreThenTheLowestIdAndIsKeptForItsSeat) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::vector<Candidate> gathered{{1, 10, 0.5F},  {2, 11, 0},   {3, 12, 0},   {-infinity, 13, 0},

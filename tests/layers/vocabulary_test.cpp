@@ -123,6 +123,74 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
   }
 }
 
+// Adjusted rows: the same draws on any number of shards, of the adjusted logits; log-probabilities of the raw ones.
+TEST(Sampler, AdjustsTheSameOverAnyNumberOfShards) {
+  constexpr int32_t count = 24, length = 40, prompt_length = 15;
+  std::vector<SamplerRow> rows;
+  std::vector<AdjustedRow> adjusted;
+  std::vector<int32_t> tokens, blocks, lists;
+  for (int32_t i = 0; i < count; ++i) {
+    rows.push_back(
+        {{i % 4 == 0 ? 0.0F : 0.8F, i % 3 == 1 ? 20 : 0, i % 5 == 2 ? 0.7F : 1.0F, 0, 1, 40}, i % 4 - 1});
+    if (i % 6 != 5) adjusted.push_back({i, i, length, prompt_length, 1.5F, 0.25F, 0.5F, 0});
+    for (int32_t at = 0; at < length; ++at) tokens.push_back((i * 7 + at * at) % 150);
+    blocks.push_back(i);
+    std::vector<int32_t> words =
+        words_of_lists({.logit_bias = {{9, 3}, {149, 4}}, .bad_words = {{149}}}, vocabulary);
+    words.resize(static_cast<size_t>(most_list_words(vocabulary)));
+    lists.insert(lists.end(), words.begin(), words.end());
+  }
+  const auto logit = [](int64_t row, int64_t id) {
+    return 4 * uniform(static_cast<uint64_t>(row), static_cast<uint64_t>(id));
+  };
+  std::vector<SampledRow> expected;
+  for (const int ranks : {1, 2, 3, 4})
+    run_ranks(ranks, [&](World& world) {
+      Rank rank(world);
+      ForwardContext context = rank.context();
+      const VocabularyShard shard = vocabulary_shard(vocabulary, ranks, world.rank());
+      std::vector<float> logits;
+      for (int32_t row = 0; row < count; ++row)
+        for (int64_t id = shard.padded.begin; id < shard.padded.end; ++id)
+          logits.push_back(id < vocabulary ? logit(row, id) : 1e9F);
+      Seating seating(rows);
+      SamplerBatch batch = seating.batch();
+      batch.adjusted = adjusted;
+      batch.tables = {tokens, blocks, lists, length,
+                      1,      0,      1,     static_cast<int32_t>(most_list_words(vocabulary))};
+      const std::vector<SampledRow> sampled =
+          Sampler(vocabulary, shard)
+              .launch(view_of(logits.data(), DType::fp32, {count, shard.padded.size()}), batch, context)
+              .wait();
+      if (ranks == 1) expected = sampled;
+      for (size_t row = 0; row < count; ++row) {
+        EXPECT_EQ(sampled[row].id, expected[row].id) << "row " << row << ", ranks " << ranks;
+        EXPECT_NEAR(sampled[row].logprob, expected[row].logprob, 1e-5);
+        ASSERT_EQ(sampled[row].alternatives.size(), expected[row].alternatives.size());
+        for (size_t i = 0; i < sampled[row].alternatives.size(); ++i)
+          EXPECT_EQ(sampled[row].alternatives[i].id, expected[row].alternatives[i].id);
+      }
+    });
+  size_t others = 0;
+  for (int32_t row = 0; row < count; ++row) {
+    const SampledRow& found = expected[static_cast<size_t>(row)];
+    double sum = 0;
+    int64_t best = 0;
+    for (int64_t id = 0; id < vocabulary; ++id) {
+      sum += std::exp(double{logit(row, id)});
+      if (logit(row, id) > logit(row, best)) best = id;
+    }
+    if (rows[static_cast<size_t>(row)].logprobs >= 0) {
+      EXPECT_NEAR(found.logprob, logit(row, found.id) - std::log(sum), 1e-5) << row;
+    }
+    if (row % 6 != 5) {
+      EXPECT_NE(found.id, 149);
+    }
+    others += row % 4 == 0 && found.id != best;
+  }
+  EXPECT_GT(others, 0u);  // or nothing was adjusted
+}
+
 TEST(Rotary, KeepsFastAndDividesSlowFrequenciesOfLlama3) {
   const RotaryConfig config{RotaryType::llama3, 500000.0, 8.0, 1.0, 4.0, 8192};
   const std::vector<double> plain = rotary_frequencies({.theta = 500000.0}, 128),

@@ -58,6 +58,8 @@ std::vector<GenerationRequest> requests_of(std::initializer_list<int> lengths) {
     for (int i = 0; i < length; ++i) request.prompt.push_back(prompt_token(i, seed));
     request.sampling.temperature = request.id % 2 == 0 ? 0.9F : 0.0F;
     request.sampling.seed = request.id;
+    if (request.id % 3 == 0) request.sampling.repetition_penalty = 1.3F;
+    if (request.id % 3 == 1) request.sampling.frequency_penalty = request.sampling.presence_penalty = 0.5F;
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = 5;
     request.sampling.logprobs = 2;

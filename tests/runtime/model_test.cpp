@@ -67,7 +67,7 @@ class LoadedModel {
     BatchBuilder builder(*backend_.ops, {max_len, 1, blocks, block_size});
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     for (int32_t i = 0; i < blocks; ++i) table[static_cast<size_t>(i)] = static_cast<int32_t>(blocks) - 1 - i;
-    const RankSampling sampling;
+    const SamplingParams sampling;
     SequenceView view;
     view.query_length = static_cast<uint32_t>(tokens.size());
     view.known_tokens = tokens;

@@ -163,8 +163,17 @@ class DeferredOps : public Ops {
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override {
     device_.defer([=, this] { inner_.scatter(indices, values, out); });
   }
-  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
-    device_.defer([=, this] { inner_.resolve_last_tokens(last_tokens, ids); });
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
+                           TensorView tokens) override {
+    device_.defer([=, this] { inner_.resolve_last_tokens(last_tokens, ids, places, tokens); });
+  }
+  void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                     const SequenceTables& tables) override {
+    device_.defer([=, this] { inner_.adjust_logits(logits, vocabulary, rows, tables); });
+  }
+  void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                  std::span<Candidate> candidates) override {
+    device_.defer([=, this] { inner_.raw_logits(raw, rows, vocabulary, candidates); });
   }
   void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
     device_.defer([=, this] { inner_.head_squares(qkv, heads, out); });

@@ -195,8 +195,25 @@ class MirroredOps : public Ops {
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.scatter(t.in(indices), t.in(values), t.out(out)); });
   }
-  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids) override {
-    run([&](Ops& ops, Transfer& t) { ops.resolve_last_tokens(t.in(last_tokens), t.out(ids)); });
+  void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
+                           TensorView tokens) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.resolve_last_tokens(t.in(last_tokens), t.out(ids), t.in(places), t.out(tokens));
+    });
+  }
+  void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                     const SequenceTables& tables) override {
+    run([&](Ops& ops, Transfer& t) {
+      SequenceTables inner = tables;
+      inner.tokens = t.in(tables.tokens);
+      inner.block_tables = t.in(tables.block_tables);
+      inner.lists = t.in(tables.lists);
+      ops.adjust_logits(t.out(logits), vocabulary, t.in(rows), inner);
+    });
+  }
+  void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                  std::span<Candidate> candidates) override {
+    run([&](Ops& ops, Transfer& t) { ops.raw_logits(t.in(raw), t.in(rows), vocabulary, t.out(candidates)); });
   }
   void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.head_squares(t.in(qkv), heads, t.out(out)); });

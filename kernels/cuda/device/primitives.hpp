@@ -154,6 +154,8 @@ __device__ inline uint32_t packed_pair(float low, float high) {
 }
 
 // --- arithmetic ---
+// a * b, not fused with an addition.
+__device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 // The products of two pairs of T, as packed_pair packs them.
 template <typename T>
 __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {

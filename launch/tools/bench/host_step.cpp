@@ -140,7 +140,7 @@ double HostStep::serve(uint32_t sequences, uint32_t steps, const std::atomic<boo
   Coordinator coordinator(*channel_.root, {.tensor = tensor_size_, .pipeline = 1, .data = replicas},
                           scheduler_config(sequences),
                           std::vector<uint32_t>(static_cast<size_t>(replicas), blocks_of(sequences)), &full);
-  Service service(coordinator, 1, nullptr, requests, activity_.turns, &full);
+  Service service(coordinator, 1, {}, nullptr, requests, activity_.turns, &full);
   const std::atomic<int> never = 0;
   service.run(
       requests, [](const Progress&) {}, never, worker_failed);

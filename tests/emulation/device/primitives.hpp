@@ -63,6 +63,7 @@ T atomic_add(T* place, T value) {
   if (emulation::observer) emulation::observer->end_atomic();
   return before;
 }
+inline float rounded_product(float a, float b) { return a * b; }
 inline void memory_fence(Place place = Place::current()) { emulation::memory_fence(place); }
 
 // --- barriers and exchange ---

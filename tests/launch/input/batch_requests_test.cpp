@@ -54,8 +54,9 @@ TEST(BatchRequest, OfACompletionArrives) {
                                                    {"best_of", 1},
                                                    {"stream", false},
                                                    {"echo", false},
-                                                   {"frequency_penalty", 0.0},
-                                                   {"logit_bias", nullptr},
+                                                   {"frequency_penalty", 0.5},
+                                                   {"presence_penalty", 0.0},
+                                                   {"logit_bias", {{"50256", -100}}},
                                                    {"user", "u"},
                                                    {"top_k", 4}}));
   EXPECT_EQ(line.label.id, "\"a\"");
@@ -69,6 +70,8 @@ TEST(BatchRequest, OfACompletionArrives) {
   EXPECT_EQ(request.sampling.top_p, 0.25F);
   EXPECT_EQ(request.sampling.seed, 5U);
   EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_EQ(request.sampling.frequency_penalty, 0.5F);
+  EXPECT_EQ(request.sampling.logit_bias, (std::vector<TokenBias>{{50256, -100}}));
   EXPECT_EQ(request.sampling.top_k, 4);
   EXPECT_EQ(request.stop, std::vector<std::string>{"x"});
   EXPECT_EQ(parsed(completion_line({{"prompt", {1, 2}}})).tokens, (std::vector<int32_t>{1, 2}));
@@ -130,9 +133,6 @@ TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
                                              {{"best_of", 3}},
                                              {{"echo", true}},
                                              {{"suffix", "x"}},
-                                             {{"frequency_penalty", 0.5}},
-                                             {{"presence_penalty", -1}},
-                                             {{"logit_bias", {{"5", 1}}}},
                                              {{"use_beam_search", true}},
                                              {{"length_penalty", 0.5}},
                                              {{"guided_json", json::object()}},

@@ -65,7 +65,9 @@ TEST(RequestLine, HoldsEveryField) {
   const RequestLine line = parse_request(
       {3,
        R"({"id":"a","tokens":[1,2],"temperature":0.25,"top_k":5,"top_p":0.5,"min_p":0.125,"seed":18446744073709551615,"max_tokens":9,)"
-       R"("min_tokens":2,"ignore_eos":true,"stop":["x","y"],"stop_token_ids":[4],"logprobs":3})"});
+       R"("min_tokens":2,"ignore_eos":true,"stop":["x","y"],"stop_token_ids":[4],"logprobs":3,)"
+       R"("repetition_penalty":1.5,"frequency_penalty":-2,"presence_penalty":0.5,"allowed_token_ids":[4,5],"bad_words":"w",)"
+       R"("logit_bias":{"7":-100,"10":2.5}})"});
   EXPECT_EQ(line.label.id, "\"a\"");
   EXPECT_FALSE(line.prompt);
   EXPECT_EQ(line.tokens, (std::vector<int32_t>{1, 2}));
@@ -81,7 +83,26 @@ TEST(RequestLine, HoldsEveryField) {
   EXPECT_TRUE(request.sampling.ignore_eos);
   EXPECT_EQ(request.sampling.stop_token_ids, std::vector<int32_t>{4});
   EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.5F);
+  EXPECT_EQ(request.sampling.frequency_penalty, -2.0F);
+  EXPECT_EQ(request.sampling.presence_penalty, 0.5F);
+  EXPECT_EQ(request.sampling.allowed_token_ids, (std::vector<int32_t>{4, 5}));
+  EXPECT_EQ(request.sampling.logit_bias, (std::vector<TokenBias>{{7, -100}, {10, 2.5F}}));
   EXPECT_EQ(request.stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(request.bad_words, std::vector<std::string>{"w"});
+}
+
+TEST(RequestLine, HasABiasOfTokenIdsOrIsMalformed) {
+  const auto with = [](const std::string& fields) {
+    return parse_request({1, "{\"prompt\":\"x\"," + fields + "}"});
+  };
+  for (const char* malformed : {R"("logit_bias":[1])", R"("logit_bias":{"a":1})", R"("logit_bias":{"":1})",
+                                R"("logit_bias":{"1 ":1})", R"("logit_bias":{"1":"2"})",
+                                R"("bad_words":[""])", R"("frequency_penalty":"1")"})
+    EXPECT_THROW(with(malformed), Error) << malformed;
+  for (const char* refused :
+       {R"("logit_bias":{"99999999999":1})", R"("logit_bias":{"1":1,"01":2})", R"("allowed_token_ids":[])"})
+    EXPECT_NE(with(refused).error, "") << refused;
 }
 
 TEST(RequestLine, TheIdIsKeptAsItWasWrittenAndTheLineNumberStandsInForNone) {
@@ -381,14 +402,14 @@ TEST(Prompt, OfAChatIsTheUsersMessageBehindTheSystems) {
 TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
   GenerationConfig model;
   EXPECT_EQ(default_request(model, {}).sampling.temperature, 0.0F);
-  model.max_tokens = 7;
+  model.sampling.max_tokens = 7;
   model.stop = {"m"};
   EXPECT_EQ(default_request(model, {}).sampling.max_tokens, 7U);
   EXPECT_EQ(default_request(model, {}).stop, std::vector<std::string>{"m"});
-  model.max_tokens.reset();
-  model.temperature = 0.5;
-  model.top_k = 10;
-  model.top_p = 0.75;
+  model.sampling.max_tokens.reset();
+  model.sampling.temperature = 0.5;
+  model.sampling.top_k = 10;
+  model.sampling.top_p = 0.75;
   SamplingFields command_line;
   command_line.top_k = 20;
   command_line.stop = {"a"};

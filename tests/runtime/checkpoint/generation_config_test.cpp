@@ -17,31 +17,28 @@ GenerationConfig parse(std::string_view text) {
 TEST(GenerationConfig, ReadsTheDemoModelsSuggestions) {
   const GenerationConfig config =
       parse(ModelFiles(model_directory("shakespeare")).text("generation_config.json"));
-  EXPECT_EQ(config.temperature, 0.8);
-  EXPECT_EQ(config.top_k, 50);
-  EXPECT_EQ(config.top_p, 0.95);
-  EXPECT_EQ(config.min_p, 0.0);
+  EXPECT_EQ(config.sampling.temperature, 0.8F);
+  EXPECT_EQ(config.sampling.top_k, 50);
+  EXPECT_EQ(config.sampling.top_p, 0.95F);
+  EXPECT_EQ(config.sampling.min_p, 0.0F);
   EXPECT_EQ(config.eos_token_ids, (std::vector<int32_t>{2047, 2045}));
   EXPECT_TRUE(config.warnings.empty());
 }
 
 TEST(GenerationConfig, SaysNothingOfSamplingWithoutDoSample) {
-  EXPECT_FALSE(parse("{}").temperature);
-  EXPECT_FALSE(parse(R"({"temperature": 0.7, "top_k": 5})").temperature);
-  EXPECT_EQ(parse(R"({"do_sample": false, "temperature": 0.7})").temperature, 0.0);
-  EXPECT_EQ(parse(R"({"do_sample": false, "temperature": 0.7})").top_k, 0);
-  EXPECT_EQ(parse(R"({"do_sample": true})").temperature, 1.0);
+  EXPECT_FALSE(parse("{}").sampling.temperature);
+  EXPECT_FALSE(parse(R"({"temperature": 0.7, "top_k": 5})").sampling.temperature);
+  EXPECT_EQ(parse(R"({"do_sample": false, "temperature": 0.7})").sampling.temperature, 0.0F);
+  EXPECT_EQ(parse(R"({"do_sample": false, "temperature": 0.7})").sampling.top_k, std::nullopt);
+  EXPECT_EQ(parse(R"({"do_sample": true})").sampling.temperature, 1.0F);
 }
 
 // Every field of GenerationConfig in transformers 5.2 and 4.57, with a value that asks for something.
 TEST(GenerationConfig, AppliesEveryFieldOrIgnoresWhatChangesNoTextOrWarnsByName) {
-  const std::map<std::string, std::string> applied = {{"do_sample", "true"},
-                                                      {"temperature", "0.5"},
-                                                      {"top_k", "5"},
-                                                      {"top_p", "0.5"},
-                                                      {"min_p", "0.5"},
-                                                      {"max_new_tokens", "7"},
-                                                      {"stop_strings", "[\"x\"]"},
+  const std::map<std::string, std::string> applied = {{"do_sample", "true"},   {"temperature", "0.5"},
+                                                      {"top_k", "5"},          {"top_p", "0.5"},
+                                                      {"min_p", "0.5"},        {"repetition_penalty", "1.1"},
+                                                      {"max_new_tokens", "7"}, {"stop_strings", "[\"x\"]"},
                                                       {"eos_token_id", "3"}};
   // Beams, caches, outputs, drafts, encoders and compilers that maniple does not have; lengths that each request states itself.
   const std::map<std::string, std::string> neutral = {{"max_length", "99"},
@@ -86,7 +83,6 @@ TEST(GenerationConfig, AppliesEveryFieldOrIgnoresWhatChangesNoTextOrWarnsByName)
                                                      {"typical_p", "0.5"},
                                                      {"epsilon_cutoff", "0.1"},
                                                      {"eta_cutoff", "0.1"},
-                                                     {"repetition_penalty", "1.1"},
                                                      {"encoder_repetition_penalty", "1.1"},
                                                      {"no_repeat_ngram_size", "2"},
                                                      {"bad_words_ids", "[[1]]"},
@@ -120,19 +116,25 @@ TEST(GenerationConfig, AppliesEveryFieldOrIgnoresWhatChangesNoTextOrWarnsByName)
 
 TEST(GenerationConfig, SuggestsALengthAndStopStringsAlsoWhereNothingIsSampled) {
   const GenerationConfig config = parse(R"({"max_new_tokens": 7, "stop_strings": ["a", "b"]})");
-  EXPECT_EQ(config.max_tokens, 7u);
+  EXPECT_EQ(config.sampling.max_tokens, 7u);
   EXPECT_EQ(config.stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(parse(R"({"stop_strings": "a"})").stop, std::vector<std::string>{"a"});
-  EXPECT_EQ(parse(R"({"do_sample": true, "top_k": -1})").top_k, 0);
+  EXPECT_EQ(parse(R"({"do_sample": true, "top_k": -1})").sampling.top_k, 0);
+}
+
+TEST(GenerationConfig, PenalisesRepetitionAlsoWhereNothingIsSampled) {
+  EXPECT_EQ(parse(R"({"repetition_penalty": 1.05})").sampling.repetition_penalty, 1.05F);
+  EXPECT_EQ(parse(R"({"do_sample": true, "repetition_penalty": 1.05})").sampling.repetition_penalty, 1.05F);
+  EXPECT_FALSE(parse("{}").sampling.repetition_penalty);
 }
 
 TEST(GenerationConfig, WarnsAboutEverySettingThatHasNoEffect) {
   const GenerationConfig config =
-      parse(R"({"repetition_penalty": 1.05, "num_beams": 4, "suppress_tokens": [7], "typical_p": 1.0,
+      parse(R"({"min_length": 3, "num_beams": 4, "suppress_tokens": [7], "typical_p": 1.0,
                                             "forced_bos_token_id": null, "bad_words_ids": []})");
   ASSERT_EQ(config.warnings.size(), 3u);
-  expect_contains(config.warnings[0], "num_beams is 4");
-  expect_contains(config.warnings[1], "repetition_penalty is 1.05");
+  expect_contains(config.warnings[0], "min_length is 3");
+  expect_contains(config.warnings[1], "num_beams is 4");
   expect_contains(config.warnings[2], "suppress_tokens is [7]");
 }
 
@@ -140,8 +142,9 @@ TEST(GenerationConfig, RefusesImpossibleValues) {
   for (const std::string_view text :
        {R"({"do_sample": true, "temperature": -1})", R"({"do_sample": true, "top_p": 0})",
         R"({"do_sample": true, "top_p": 1.5})", R"({"do_sample": true, "min_p": "x"})",
-        R"({"do_sample": true, "top_k": -2})", R"({"do_sample": 1})", R"({"stop_strings": [1]})",
-        R"({"stop_strings": ""})", R"({"max_new_tokens": 0})", R"({"eos_token_id": [[1]]})", "[]", "{"})
+        R"({"do_sample": true, "top_k": -2})", R"({"repetition_penalty": 0})", R"({"do_sample": 1})",
+        R"({"stop_strings": [1]})", R"({"stop_strings": ""})", R"({"max_new_tokens": 0})",
+        R"({"eos_token_id": [[1]]})", "[]", "{"})
     expect_contains(input_error_of([&] { parse(text); }), "generation_config.json: ");
 }
 

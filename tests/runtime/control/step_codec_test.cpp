@@ -30,9 +30,25 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-RankSampling random_sampling(Random& r) {
-  return {r.real(), static_cast<int32_t>(r.number()), r.real(), r.real(),
-          r.bits(), static_cast<int32_t>(r.number())};
+SamplingParams random_sampling(Random& r) {
+  return {.temperature = r.real(),
+          .top_k = static_cast<int32_t>(r.number()),
+          .top_p = r.real(),
+          .min_p = r.real(),
+          .seed = r.bits(),
+          .max_tokens = r.number(),
+          .min_tokens = r.number(),
+          .ignore_eos = r.below(2) == 0,
+          .stop_token_ids = r.ids(),
+          .logprobs = static_cast<int32_t>(r.number()),
+          .repetition_penalty = r.real(),
+          .frequency_penalty = r.real(),
+          .presence_penalty = r.real(),
+          .allowed_token_ids = r.ids(),
+          .logit_bias = r.some<TokenBias>([&] {
+            return TokenBias{static_cast<int32_t>(r.number()), r.real()};
+          }),
+          .bad_words = r.some<std::vector<int32_t>>([&] { return r.ids(); })};
 }
 
 StepPlan random_plan(Random& r) {
@@ -41,9 +57,8 @@ StepPlan random_plan(Random& r) {
   plan.replica = r.number();
   plan.command = static_cast<Command>(r.below(2));
   plan.released = r.some<Seat>([&] { return r.number(); });
-  plan.admissions = r.some<Admission>([&] {
-    return Admission{r.number(), r.number(), random_sampling(r), r.ids(), r.number()};
-  });
+  plan.admissions = r.some<Admission>(
+      [&] { return Admission{r.number(), r.number(), random_sampling(r), r.ids(), r.number(), r.number()}; });
   plan.new_blocks = r.some<NewBlocks>([&] { return NewBlocks{r.number(), r.ids()}; });
   plan.sequences = r.some<SequenceStep>([&] {
     const uint32_t length = r.number();

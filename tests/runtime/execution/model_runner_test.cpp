@@ -243,7 +243,7 @@ TEST(ModelRunner, ALengthThatIsBakedIntoAGraphWouldShow) {
 // Two sequences in seats 3 and 0, with plans made here. Returns their answers by seat.
 class ByHand {
  public:
-  ByHand(Ops& ops, const RankSampling& sampling, bool graphs) : runner_(ops), sampling_(sampling) {
+  ByHand(Ops& ops, const SamplingParams& sampling, bool graphs) : runner_(ops), sampling_(sampling) {
     if (graphs) runner_->capture_decodes();
     for (const Seat seat : {3U, 0U})
       for (int32_t i = 0; i < 2; ++i) blocks_[seat].append(10 * static_cast<int32_t>(seat) + i);
@@ -285,7 +285,7 @@ class ByHand {
 
  private:
   TinyRunner runner_;
-  RankSampling sampling_;
+  SamplingParams sampling_;
   std::map<Seat, BlockTable> blocks_;
   uint64_t step_ = 0;
   uint32_t length_ = 0;
@@ -293,10 +293,10 @@ class ByHand {
 };
 
 TEST(ModelRunner, SamplesTheSameBitsForSeveralRowsComputedAgainAsStepByStep) {
-  const std::vector<RankSampling> samplings = {{.temperature = 0},
+  const std::vector<SamplingParams> samplings = {{.temperature = 0},
                                                {.temperature = 0.8F, .seed = 7, .logprobs = 0},
                                                {.temperature = 0.9F, .top_k = 20, .seed = 8, .logprobs = 2}};
-  for (const RankSampling& sampling : samplings)
+  for (const SamplingParams& sampling : samplings)
     for (const bool late : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "seed " << sampling.seed << (late ? ", graphs" : ""));
       const Backend backend = cpu();

@@ -1,7 +1,8 @@
+#include <kernels/support/sampling_params.hpp>
+
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <runtime/scheduling/sampling_params.hpp>
 
 namespace maniple {
 namespace {

@@ -1,0 +1,90 @@
+#include <kernels/reference/host_ops.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace maniple {
+namespace {
+
+// The logits of a shard in one row, by id.
+class ShardRow {
+ public:
+  ShardRow(TensorView logits, IndexRange vocabulary, int32_t row)
+      : logits_(logits.as<float>() + row * logits.shape[1]), vocabulary_(vocabulary) {}
+
+  void change(int32_t id, auto&& to) {
+    if (vocabulary_.contains(id)) logits_[id - vocabulary_.begin] = to(logits_[id - vocabulary_.begin]);
+  }
+
+ private:
+  float* logits_;
+  IndexRange vocabulary_;
+};
+
+// The tokens from a position on, as far as they are in one block.
+std::span<const int32_t> tokens_of_block(const SequenceTables& tables, const AdjustedRow& row,
+                                         int32_t position) {
+  const int64_t entry =
+      int64_t{row.seat} * tables.max_blocks + tables.first + position / tables.block_tokens * tables.stride;
+  const int32_t begin = position % tables.block_tokens;
+  const auto first = int64_t{tables.block_tables[static_cast<size_t>(entry)]} * tables.block_tokens + begin;
+  return tables.tokens.subspan(
+      static_cast<size_t>(first),
+      static_cast<size_t>(std::min(tables.block_tokens - begin, row.length - position)));
+}
+
+// Calls f(id, count) for each token of the shard at the positions from `begin` on. counts: zeros before and after.
+void for_counts(const SequenceTables& tables, const AdjustedRow& row, int32_t begin, IndexRange vocabulary,
+                std::vector<int32_t>& counts, auto&& f) {
+  std::vector<int32_t> seen;
+  counts.resize(static_cast<size_t>(vocabulary.size()));
+  const auto count = [&](int32_t id) -> int32_t& {
+    return counts[static_cast<size_t>(id - vocabulary.begin)];
+  };
+  for (int32_t position = begin; position < row.length;) {
+    const std::span<const int32_t> ids = tokens_of_block(tables, row, position);
+    for (const int32_t id : ids)
+      if (vocabulary.contains(id) && count(id)++ == 0) seen.push_back(id);
+    position += static_cast<int32_t>(ids.size());
+  }
+  for (const int32_t id : seen) f(id, std::exchange(count(id), 0));
+}
+
+}  // namespace
+
+void HostOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                            const SequenceTables& tables) {
+  for (const AdjustedRow& row : rows) {
+    const TokenLists lists = tables.lists_of(row.seat);
+    ShardRow mine(logits, vocabulary, row.row);
+    for (int i = 0; i < lists.biases(); ++i)
+      mine.change(lists.biased(i), [&](float logit) { return kept_finite(logit, logit + lists.bias(i)); });
+    if (row.repetition_penalty != 1)
+      for_counts(tables, row, 0, vocabulary, counts_, [&](int32_t id, int32_t) {
+        mine.change(id, [&](float logit) { return repeated_logit(logit, row.repetition_penalty); });
+      });
+    if (row.frequency_penalty != 0 || row.presence_penalty != 0)
+      for_counts(tables, row, row.prompt_length, vocabulary, counts_, [&](int32_t id, int32_t count) {
+        const float by_frequency = row.frequency_penalty * static_cast<float>(count);
+        mine.change(id,
+                    [&](float logit) { return counted_logit(logit, by_frequency, row.presence_penalty); });
+      });
+    for (int i = 0; i < lists.ends() && row.before_min_tokens; ++i) mine.change(lists.end(i), masked_logit);
+    for (int i = 0; i < lists.bad_words(); ++i)
+      if (const auto word = lists.bad_word(i); tables.begins(row, word))
+        mine.change(word.back(), masked_logit);
+    for (auto id = static_cast<int32_t>(vocabulary.begin); lists.limited() && id < vocabulary.end; ++id)
+      if (!lists.allows(id)) mine.change(id, masked_logit);
+  }
+}
+
+void HostOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
+                         std::span<Candidate> candidates) {
+  for (int64_t i = 0; i < rows.shape[0]; ++i) {
+    Candidate& candidate = candidates[static_cast<size_t>(rows.as<int32_t>()[i])];
+    if (vocabulary.contains(candidate.id))
+      candidate.logit = raw.as<float>()[i * raw.shape[1] + candidate.id - vocabulary.begin];
+  }
+}
+
+}  // namespace maniple

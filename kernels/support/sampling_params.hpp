@@ -1,0 +1,140 @@
+// How a request is sampled and when it ends, and the table of these settings that readers, options, identities and checks follow.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace maniple {
+
+// Added to the logit of a token.
+struct TokenBias {
+  int32_t id = 0;
+  float bias = 0;
+
+  bool operator==(const TokenBias&) const = default;
+};
+
+// The most of a request.
+inline constexpr size_t max_biases = 300, max_ends = 256, max_bad_word_tokens = 1024, max_allowed = 16384;
+
+template <typename T>
+using Always = T;
+
+// Held: Always, or std::optional for what somebody has stated: nothing at first.
+template <template <typename> typename Held>
+struct SamplingOf {
+  template <typename T>
+  static constexpr Held<T> at_first(T value) {
+    if constexpr (std::is_same_v<Held<T>, T>)
+      return value;
+    else
+      return std::nullopt;
+  }
+
+  Held<float> temperature = at_first(1.0F);  // below 1e-5: greedy
+  Held<int32_t> top_k = at_first(0);         // 0 or -1: off
+  Held<float> top_p = at_first(1.0F);
+  Held<float> min_p = at_first(0.0F);
+  Held<uint64_t> seed = at_first(uint64_t{0});  // of this request; the caller has replaced an unset one
+  Held<uint32_t> max_tokens = at_first(64U);
+  bool open_ended = false;  // ignores max_tokens: the context and the KV cache limit the length
+  Held<uint32_t> min_tokens = at_first(0U);  // earlier no stop token is drawn
+  Held<bool> ignore_eos = at_first(false);
+  Held<std::vector<int32_t>> stop_token_ids = {};
+  Held<int32_t> logprobs = at_first(-1);            // -1: none; n >= 0: the chosen token's and n alternatives
+  Held<float> repetition_penalty = at_first(1.0F);  // of tokens of prompt and completion; 1: off
+  Held<float> frequency_penalty = at_first(0.0F);   // of tokens of the completion, for each time; 0: off
+  Held<float> presence_penalty = at_first(0.0F);    // the same, once
+  Held<std::vector<int32_t>> allowed_token_ids = {};  // empty: all
+  Held<std::vector<TokenBias>> logit_bias = {};       // of different ids
+  std::vector<std::vector<int32_t>> bad_words =
+      {};  // ids whose last is never drawn after the others, in a completion
+
+  // Whether the logits of a token are changed that comes after so many of the completion.
+  bool changes_logits(uint32_t completion_tokens) const requires std::is_same_v < Held<float>,
+  float > {
+    return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0 ||
+           completion_tokens < min_tokens || !allowed_token_ids.empty() || !logit_bias.empty() ||
+           !bad_words.empty();
+  }
+  bool operator==(const SamplingOf&) const = default;
+};
+
+using SamplingParams = SamplingOf<Always>;
+using StatedSampling = SamplingOf<std::optional>;
+
+template <typename T>
+struct Limits {
+  T least = std::numeric_limits<T>::lowest(), most = std::numeric_limits<T>::max();
+  const char* text = "";  // "must be ..."
+};
+
+// The table of numbers: f(name, of, limits, help) for each that a request may state. of(SamplingParams or StatedSampling): the setting.
+// help: of the option that has the name with dashes; nullptr: there is none of this form.
+void for_sampling_fields(auto&& f) {
+  constexpr float above_0 = std::numeric_limits<float>::denorm_min();
+  f(
+      "temperature", [](auto& s) -> auto& { return s.temperature; },
+      Limits<float>{0, 2, "from 0 (greedy) to 2"}, "0 for greedy, up to 2");
+  f(
+      "top_k", [](auto& s) -> auto& { return s.top_k; },
+      Limits<int32_t>{.least = -1, .text = "at least 1, or 0 or -1 to switch it off"},
+      "sample from the N likeliest tokens; 0 for all");
+  f(
+      "top_p", [](auto& s) -> auto& { return s.top_p; }, Limits<float>{above_0, 1, "above 0 and at most 1"},
+      "sample from the likeliest tokens of this total probability; 1 for all");
+  f(
+      "min_p", [](auto& s) -> auto& { return s.min_p; }, Limits<float>{0, 1, "from 0 to 1"},
+      "drop tokens below this fraction of the likeliest one's probability");
+  f(
+      "seed", [](auto& s) -> auto& { return s.seed; }, Limits<uint64_t>{}, nullptr);
+  f(
+      "max_tokens", [](auto& s) -> auto& { return s.max_tokens; },
+      Limits<uint32_t>{.least = 1, .text = "at least 1"},
+      "most tokens of a completion [default: 64; of a chat: the rest of the context]");
+  f(
+      "min_tokens", [](auto& s) -> auto& { return s.min_tokens; }, Limits<uint32_t>{}, nullptr);
+  f(
+      "ignore_eos", [](auto& s) -> auto& { return s.ignore_eos; }, Limits<bool>{},
+      "the model's stop tokens do not end a completion");
+  f(
+      "logprobs", [](auto& s) -> auto& { return s.logprobs; },
+      Limits<int32_t>{-1, 20, "from 0 to 20, or -1 for none"}, nullptr);
+  f(
+      "repetition_penalty", [](auto& s) -> auto& { return s.repetition_penalty; },
+      Limits<float>{.least = above_0, .text = "above 0"},
+      "makes tokens of prompt and completion less likely above 1, which is off");
+  f(
+      "frequency_penalty", [](auto& s) -> auto& { return s.frequency_penalty; },
+      Limits<float>{-2, 2, "from -2 to 2"},
+      "taken off the logit of a token for each time that the completion has it");
+  f(
+      "presence_penalty", [](auto& s) -> auto& { return s.presence_penalty; },
+      Limits<float>{-2, 2, "from -2 to 2"}, "taken off the logit of each token that the completion has");
+}
+
+// The lists: f(name, of).
+void for_sampling_lists(auto&& f) {
+  f(
+      "stop_token_ids", [](auto& s) -> auto& { return s.stop_token_ids; });
+  f(
+      "allowed_token_ids", [](auto& s) -> auto& { return s.allowed_token_ids; });
+  f(
+      "logit_bias", [](auto& s) -> auto& { return s.logit_bias; });
+}
+
+// Writes what is stated over the settings of the layer below.
+void apply(const StatedSampling& stated, SamplingParams& params);
+
+// Why the parameters are invalid, as a message for the user; absent if they are valid.
+std::optional<std::string> invalid_reason(const SamplingParams& params);
+// The same of what a model with the ids 0 to vocabulary_size - 1 decides; `ends` end its completions.
+std::optional<std::string> invalid_reason(const SamplingParams& params, int64_t vocabulary_size,
+                                          std::span<const int32_t> ends);
+
+}  // namespace maniple
