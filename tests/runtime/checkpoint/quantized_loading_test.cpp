@@ -8,6 +8,7 @@
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/loading/random_weights.hpp>
 #include <runtime/checkpoint/loading/weight_loader.hpp>
+#include <support/cover.hpp>
 #include <support/rank_plans.hpp>
 #include <support/safetensors_writer.hpp>
 #include <support/thread_world.hpp>
@@ -165,10 +166,11 @@ void load_on(
 }
 
 TEST(QuantisedLoading, GivesEveryRankItsPartOnEveryGrid) {
+  const std::vector<std::pair<int, int>> grids{{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 2}, {1, 8}};
   for (const char* name : quantised_models) {
     const ModelConfig config = read_model_config(model_directory(name));
     const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
-    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 2}, {1, 8}}) {
+    for (const auto& [data, tensor] : testing::sampled(grids, 3)) {
       if (config.num_heads % tensor != 0) continue;
       SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, data, tensor));
       load_on(data, tensor, model_directory(name), config, *scheme);
@@ -177,10 +179,11 @@ TEST(QuantisedLoading, GivesEveryRankItsPartOnEveryGrid) {
 }
 
 TEST(QuantisedLoading, GivesEveryRankItsExpertsAndItsPartOfThem) {
+  const std::vector<std::tuple<int, int, int>> grids{{1, 1, 1}, {1, 2, 1}, {2, 2, 2}, {1, 4, 2}};
   for (const char* name : quantised_mixtures) {
     const ModelConfig config = read_model_config(model_directory(name));
     const std::unique_ptr<const QuantScheme> scheme = scheme_of(config);
-    for (const auto& [data, tensor, expert] : {std::tuple{1, 1, 1}, {1, 2, 1}, {2, 2, 2}, {1, 4, 2}}) {
+    for (const auto& [data, tensor, expert] : testing::sampled(grids, 2)) {
       SCOPED_TRACE(fmt::format("{} dp {} tp {} ep {}", name, data, tensor, expert));
       load_on(data, tensor, model_directory(name), config, *scheme, expert);
     }

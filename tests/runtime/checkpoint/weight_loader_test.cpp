@@ -8,6 +8,7 @@
 #include <layers/models/cost.hpp>
 #include <parallel/nccl/nccl_groups.hpp>
 #include <runtime/checkpoint/loading/model_config.hpp>
+#include <support/cover.hpp>
 #include <support/fake_nccl.hpp>
 #include <support/fused_checkpoint.hpp>
 #include <support/rank_plans.hpp>
@@ -110,8 +111,9 @@ void load_on(const Grid& grid, const std::filesystem::path& directory, uint64_t 
 }
 
 TEST(WeightLoader, GivesEveryRankTheStoredValuesOnEveryGrid) {
+  const std::vector<std::pair<int, int>> grids{{1, 1}, {1, 2}, {1, 4}, {3, 1}, {2, 2}, {5, 2}, {2, 4}};
   for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2"})
-    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 4}, {3, 1}, {2, 2}, {5, 2}, {2, 4}})
+    for (const auto& [data, tensor] : testing::sampled(grids, 3))
       for (const uint64_t round_bytes : {uint64_t{20'000}, uint64_t{1} << 20}) {
         if (read_model_config(model_directory(name)).num_heads % tensor != 0) continue;
         SCOPED_TRACE(fmt::format("{} dp {} tp {} rounds of {}", name, data, tensor, round_bytes));
@@ -138,10 +140,11 @@ TEST(ModelCost, CountsWhatAModelStores) {
 }
 
 TEST(WeightLoader, GivesEveryRankTheSameValuesFromFusedTensors) {
+  const std::vector<std::pair<int, int>> grids{{1, 1}, {1, 2}, {1, 4}, {2, 2}, {1, 8}};
   for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-qwen2", "tiny-llama3"}) {
     const TempDirectory fused;
     testing::write_fused(model_directory(name), fused.path());
-    for (const auto& [data, tensor] : {std::pair{1, 1}, {1, 2}, {1, 4}, {2, 2}, {1, 8}}) {
+    for (const auto& [data, tensor] : testing::sampled(grids, 2)) {
       if (read_model_config(model_directory(name)).num_heads % tensor != 0) continue;
       SCOPED_TRACE(fmt::format("{} dp {} tp {}", name, data, tensor));
       load_on(grid_of(data, tensor), fused.path(), 20'000, model_directory(name));
