@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cmake --install "$1" --prefix "$work/prefix" >"$work/log" || bad "$(cat "$work/log")"
 { cmake -S "$here/outside" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release &&
   cmake --build "$work/build"; } >"$work/log" 2>&1 || bad "$(cat "$work/log")"
-run=(mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl self,vader --mca mpi_yield_when_idle 1)
+run=(mpirun --oversubscribe --allow-run-as-root --bind-to none --mca btl "self,vader" --mca mpi_yield_when_idle 1)
 for ranks in 1 2 4; do
   text=$(timeout 100 "${run[@]}" -n $ranks "$work/build/between" "$model" 2>&1) || bad "$ranks ranks: $text"
   [ "$text" = passed ] || bad "$ranks ranks: $text"  # and nothing else is printed

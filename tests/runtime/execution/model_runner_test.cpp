@@ -293,9 +293,10 @@ class ByHand {
 };
 
 TEST(ModelRunner, SamplesTheSameBitsForSeveralRowsComputedAgainAsStepByStep) {
-  const std::vector<SamplingParams> samplings = {{.temperature = 0},
-                                               {.temperature = 0.8F, .seed = 7, .logprobs = 0},
-                                               {.temperature = 0.9F, .top_k = 20, .seed = 8, .logprobs = 2}};
+  const std::vector<SamplingParams> samplings = {
+      {.temperature = 0},
+      {.temperature = 0.8F, .seed = 7, .logprobs = 0},
+      {.temperature = 0.9F, .top_k = 20, .seed = 8, .logprobs = 2}};
   for (const SamplingParams& sampling : samplings)
     for (const bool late : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "seed " << sampling.seed << (late ? ", graphs" : ""));
