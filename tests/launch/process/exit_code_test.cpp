@@ -29,7 +29,9 @@ TEST(ExitCodeOf, OnlyARequiredInvalidBenchFails) {
 
 TEST(ExitCodeOf, OneRankBringsTheCodeOfAFailureThatAllKnowOf) {
   EXPECT_EQ(exit_code_of_rank([] { return ExitCode::stopped; }), 75);
-  EXPECT_EQ(exit_code_of_rank([]() -> ExitCode { throw SilentExit(); }), 0);
+  EXPECT_EQ(
+      exit_code_of_rank([]() -> ExitCode { throw SilentExit(Error(ExitCode::input, "of another rank")); }),
+      0);
   EXPECT_EQ(exit_code_of_rank([]() -> ExitCode { throw CollectiveError(Error(ExitCode::input, "x")); }), 65);
   EXPECT_THROW(exit_code_of_rank([]() -> ExitCode { throw Error(ExitCode::input, "alone"); }), Error);
 }
