@@ -22,9 +22,8 @@ struct Tile {
   __device__ void mark(int32_t id) {
     if (has(id)) atomic_add(&marks[id - first], 1);
   }
-  // Between the marks of one change and those of the next.
+  // Before the marks of a change. A thread clears those that it has read in the change before.
   __device__ void clear() {
-    synchronize_block();
     for (int i = thread_index(); i < tile; i += threads) marks[i] = 0;
     synchronize_block();
   }

@@ -505,7 +505,8 @@ void seats(Scene& scene) {
   }
   int32_t* const last = scene.room<int32_t>(count);
   cuda::scatter(scene.stream(), scene.put(indices), scene.put(ids), last, count);
-  cuda::resolve_last_tokens(scene.stream(), last, scene.put(ids), count, scene.put(indices), last);
+  cuda::resolve_last_tokens(scene.stream(), last, scene.put(ids), count, scene.put(indices),
+                            scene.room<int32_t>(count));
   cuda::choose(scene.stream(), scene.room<Candidate>(2 * count), 2, count, scene.put(indices),
                scene.room<Candidate>(count), last);
 }
