@@ -130,7 +130,8 @@ struct Llm::Rank {
       RankPlace mine = place(*world, options, job.plan);
       mine.cpus.clear();  // the threads of others are not known here
       mine.gpu = asked.gpu.value_or(mine.gpu);
-      engine.reset(new Engine(load(*world, options, job, mine, activity)));
+      // An engine cannot move.
+      engine.reset(new Engine(load(*world, options, job, mine, activity)));  // NOLINT(modernize-make-unique)
     });
     serving = std::thread([this] { serve(); });
   }
