@@ -1,6 +1,7 @@
-// Logits to tokens, after what a request wants changed in them (kernels/logit_adjustments.hpp). Every rank of the tensor group computes the same token: each proposes the best candidate
-// of its vocabulary shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Filters
-// come before: they cut the shard's tokens. With a small top-k they look at the largest logits of each shard; else
+// Logits to tokens. What a request wants changed in its logits comes first (kernels/logit_adjustments.hpp), on each vocabulary shard.
+// Every rank of the tensor group computes the same token: each proposes the best candidate
+// of its shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Filters
+// come before that: they cut the shard's tokens. With a small top-k they look at the largest logits of each shard; else
 // they need the whole logits, which several ranks gather, as alternatives do. All of it runs on the device, where
 // the chosen tokens stay for the next step; the host gets them in one download.
 #pragma once
