@@ -40,8 +40,25 @@ std::string joined(const ordered_json& parts) {
   return fmt::format("{}", fmt::join(texts, "\n"));
 }
 
+// As transformers do: null means absent, and templates find a thought under the names that they read, whichever it came by.
+ordered_json normalised(const ordered_json& message) {
+  if (!message.is_object()) return message;
+  ordered_json fields = ordered_json::object();
+  for (const auto& [name, value] : message.items())
+    if (!value.is_null()) fields[name] = value;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!fields.contains(name)) continue;
+    ordered_json aliased = {{"thinking", fields[name]}};
+    aliased.update(fields);
+    aliased["reasoning_content"] = fields[name];
+    return aliased;
+  }
+  return fields;
+}
+
 ordered_json messages_for(const ChatTemplate& chat_template, ordered_json messages) {
   for (ordered_json& message : messages) {
+    message = normalised(message);
     if (!has_parts(message)) continue;
     const std::string role = message.contains("role") && message["role"].is_string() ? message["role"] : "";
     if (!chat_template.takes_parts(role)) message["content"] = joined(message["content"]);

@@ -12,9 +12,9 @@
 namespace maniple {
 
 // request: "messages"; "tools", "documents", "enable_thinking", "add_generation_prompt" (true unless
-// given) and "chat_template_kwargs", an object with further variables. Messages reach the template
-// unchanged, except a content of several text parts if the template wants one text: these are joined
-// by line breaks. Ignores fields that do not concern the prompt. Fails (input) on a mistyped field, on
+// given) and "chat_template_kwargs", an object with further variables. Of messages the template sees no null
+// field, "thinking" and "reasoning_content" where it has one of these or "reasoning", and a content of several
+// text parts as one text, joined by line breaks, if it wants one text; all else unchanged. Ignores fields that do not concern the prompt. Fails (input) on a mistyped field, on
 // a field that asks for another prompt than the template's, and if the template refuses the request.
 std::string chat_prompt(const ChatTemplate& chat_template, const nlohmann::ordered_json& request,
                         std::time_t now);

@@ -273,21 +273,43 @@ Expression ExpressionParser::called(const Expression& callee) {
   });
 }
 
+Arguments Call::arguments(Frame& frame) const {
+  Arguments values;
+  for (const Expression& argument : positional) values.positional.push_back(argument(frame));
+  if (unpacked)
+    std::ranges::copy(items_of(frame.run.charged((*unpacked)(frame))), std::back_inserter(values.positional));
+  for (const auto& [name, argument] : named) assign(values.named, name, argument(frame));
+  if (!unpacked_named) return values;
+  const Value further = (*unpacked_named)(frame);
+  if (!further.is<Dict>()) throw TemplateError("only a dictionary can be unpacked with **");
+  for (const auto& [name, value] : further.as<Dict>()->entries) {
+    if (find(values.named, name)) throw TemplateError(fmt::format("two values for the argument {}", name));
+    values.named.emplace_back(name, value);
+  }
+  return values;
+}
+
 Call ExpressionParser::arguments() {
   Call call;
   if (!accept("(")) return call;
   list(")", [&] {
-    if (at("*") || at("**")) refuse("unpacked arguments are not supported");
     const bool is_named = token().kind == Kind::name && at("=", 1);
-    std::string name = is_named ? take_name() : "";
-    if (is_named)
+    if (call.unpacked_named) refuse("an argument follows one with **");
+    if (accept("**")) {
+      call.unpacked_named = expression();
+    } else if (is_named) {
+      std::string name = take_name();
       expect("=");
-    else if (!call.named.empty())
-      refuse("an argument without a name follows one with a name");
-    if (is_named)
       call.named.emplace_back(std::move(name), expression());
-    else
+    } else if (call.unpacked) {
+      refuse("an argument without a name follows one with *");
+    } else if (accept("*")) {
+      call.unpacked = expression();
+    } else if (!call.named.empty()) {
+      refuse("an argument without a name follows one with a name");
+    } else {
       call.positional.push_back(expression());
+    }
   });
   return call;
 }

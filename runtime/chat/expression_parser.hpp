@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -73,13 +74,9 @@ class TokenReader {
 struct Call {
   std::vector<Expression> positional;
   std::vector<std::pair<std::string, Expression>> named;
+  std::optional<Expression> unpacked, unpacked_named;  // after * and **
 
-  Arguments arguments(Frame& frame) const {
-    Arguments values;
-    for (const Expression& argument : positional) values.positional.push_back(argument(frame));
-    for (const auto& [name, argument] : named) assign(values.named, name, argument(frame));
-    return values;
-  }
+  Arguments arguments(Frame& frame) const;
 };
 
 class ExpressionParser : protected TokenReader {

@@ -50,6 +50,17 @@ Value sort(const Value& value, Arguments& arguments, Frame&) {
   return list_of(std::move(items));
 }
 
+// min and max: the first of the items that are equally small or large.
+Value extreme(const Value& value, Arguments& arguments, bool largest) {
+  const bool case_sensitive = truth(arguments.take_or("case_sensitive", false));
+  const std::vector<Keyed> all =
+      keyed(items_of(value), arguments.take_or("attribute", None{}), case_sensitive);
+  if (all.empty()) return Undefined{"no smallest or largest item, the sequence was empty"};
+  return (largest ? std::ranges::max_element(all, less, &Keyed::key)
+                  : std::ranges::min_element(all, less, &Keyed::key))
+      ->item;
+}
+
 Value dictsort(const Value& value, Arguments& arguments, Frame& frame) {
   const auto* dict = value.as<Dict>();
   if (!dict) throw TemplateError(fmt::format("dictsort of a value of type {}", value.type()));
@@ -279,6 +290,8 @@ constexpr NamedFilter filters[] = {
     {"list", [](const Value& v, Arguments&, Frame&) { return list_of(items_of(v)); }},
     {"lower", [](const Value& v, Arguments&, Frame&) -> Value { return lower(text_of(v)); }},
     {"map", map},
+    {"max", [](const Value& v, Arguments& a, Frame&) { return extreme(v, a, true); }},
+    {"min", [](const Value& v, Arguments& a, Frame&) { return extreme(v, a, false); }},
     {"reject", [](const Value& v, Arguments& a, Frame&) { return chosen(v, a, false, false); }},
     {"rejectattr", [](const Value& v, Arguments& a, Frame&) { return chosen(v, a, true, false); }},
     {"replace", replaced},

@@ -49,9 +49,10 @@ Value affix_method(Arguments& arguments, const std::function<bool(const std::str
                              [&](const Value& each) { return has(need_text(each, "a prefix or suffix")); });
 }
 
-Value position_of(const std::string& text, Arguments& arguments) {
+// find and rfind: where the first or the last one begins.
+Value position_of(const std::string& text, Arguments& arguments, bool last) {
   const std::string part = need_text(arguments.need("sub"), "what to find");
-  const size_t at = text.find(part);
+  const size_t at = last ? text.rfind(part) : text.find(part);
   return at == text.npos ? Value(-1) : Value(character_count(std::string_view(text).substr(0, at)));
 }
 
@@ -83,11 +84,12 @@ constexpr TextMethod text_methods[] = {
      [](const std::string& s, Arguments& a) {
        return affix_method(a, [&](const auto& end) { return s.ends_with(end); });
      }},
-    {"find", position_of},
+    {"find", [](const std::string& s, Arguments& a) { return position_of(s, a, false); }},
     {"join", join_method},
     {"lower", [](const std::string& s, Arguments&) -> Value { return lower(s); }},
     {"lstrip", [](const std::string& s, Arguments& a) { return strip_method(s, a, Side::left); }},
     {"replace", replace_method},
+    {"rfind", [](const std::string& s, Arguments& a) { return position_of(s, a, true); }},
     {"rstrip", [](const std::string& s, Arguments& a) { return strip_method(s, a, Side::right); }},
     {"split", split_method},
     {"splitlines", [](const std::string& s,

@@ -41,6 +41,21 @@ TEST(ChatPrompt, GivesTheTemplateItsVariablesWithKeysInTheirOrder) {
       R"([{"role": "user", "content": "é"}] [{"z": 1, "a": 2}] [] True False low)");
 }
 
+TEST(ChatPrompt, ShowsNoNullFieldAndAThoughtUnderTheNamesThatTemplatesRead) {
+  const auto message_of = [](const std::string& fields) {
+    const std::string request = R"({"messages": [{"role": "assistant")" + fields + "}]}";
+    return chat_prompt(ChatTemplate::from_text("{{ messages[0] | tojson }}"), ordered_json::parse(request),
+                       0);
+  };
+  EXPECT_EQ(message_of(R"(, "content": null, "tool_calls": null)"), R"({"role": "assistant"})");
+  EXPECT_EQ(message_of(R"(, "reasoning": "a")"),
+            R"({"thinking": "a", "role": "assistant", "reasoning": "a", "reasoning_content": "a"})");
+  EXPECT_EQ(message_of(R"(, "thinking": "a", "reasoning_content": null)"),
+            R"({"thinking": "a", "role": "assistant", "reasoning_content": "a"})");
+  EXPECT_EQ(message_of(R"(, "thinking": "a", "reasoning_content": "b", "content": "c")"),
+            R"({"thinking": "a", "role": "assistant", "reasoning_content": "b", "content": "c"})");
+}
+
 const std::string parts = R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])";
 
 std::string prompt_of_parts(const std::string& source, const std::string& role = "user") {
