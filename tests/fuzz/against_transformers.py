@@ -18,17 +18,18 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import (AutoModelForCausalLM, Glm4MoeConfig, HYV3Config, LlamaConfig, MiniMaxM2Config, MistralConfig, MixtralConfig, Qwen2Config,
-                          Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, HYV3Config, LlamaConfig, MiniMaxM2Config,
+                          MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EXACT = 2e-4
+LATENT = (DeepseekV2Config, DeepseekV3Config, Glm4MoeLiteConfig)
 
 
 def random_config(rng):
     pick = rng.choice
     architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, Qwen3MoeConfig, MixtralConfig, Glm4MoeConfig, HYV3Config,
-                         MiniMaxM2Config, Qwen2MoeConfig])
+                         MiniMaxM2Config, Qwen2MoeConfig, *LATENT])
     kv_heads = pick([1, 2, 3, 4])
     heads, head_dim = kv_heads * pick([1, 2, 3, 4, 7]), pick([6, 8, 16, 24, 32, 64, 96, 128])
     rope = {"rope_type": "default", "rope_theta": pick([1e4, 5e5, 1e6])}
@@ -38,7 +39,7 @@ def random_config(rng):
     if architecture in (Qwen2Config, Qwen2MoeConfig):
         head_dim = pick([16, 32, 64])
         shape["hidden_size"] = heads * head_dim
-    else:
+    elif architecture not in LATENT:
         shape["head_dim"] = head_dim
     if architecture is LlamaConfig:
         shape |= {"attention_bias": pick([True, False]), "mlp_bias": pick([True, False])}
@@ -51,14 +52,23 @@ def random_config(rng):
                   "norm_topk_prob": pick([True, False]), "decoder_sparse_step": pick([1, 1, 2]), "mlp_only_layers": pick([[], [0]])}
     if architecture is MixtralConfig:
         shape |= {"num_local_experts": experts, "num_experts_per_tok": rng.randint(1, min(experts, 3))}
-    if architecture in (Glm4MoeConfig, HYV3Config, Qwen2MoeConfig):
+    if architecture in (Glm4MoeConfig, HYV3Config, Qwen2MoeConfig, *LATENT):
         shape |= {"num_experts_per_tok": rng.randint(1, min(experts, 6)), "moe_intermediate_size": pick([24, 40, 48, 72, 112])}
-    if architecture is Glm4MoeConfig:
+    if architecture in (Glm4MoeConfig, *LATENT):
         groups = pick([1, 2, 4]) if experts % 4 == 0 and experts > 4 else 1
         kept = rng.randint(1, groups)
-        shape |= {"n_routed_experts": experts, "n_shared_experts": pick([1, 2]), "n_group": groups, "topk_group": kept, "use_qk_norm": pick([True, False]),
+        shape |= {"n_routed_experts": experts, "n_shared_experts": pick([1, 2]), "n_group": groups, "topk_group": kept,
                   "num_experts_per_tok": rng.randint(1, min(experts // groups * kept, 6)), "norm_topk_prob": pick([True, False]),
-                  "routed_scaling_factor": pick([1.0, 2.5]), "first_k_dense_replace": pick([0, 1]), "attention_bias": pick([True, False])}
+                  "routed_scaling_factor": pick([1.0, 2.5]), "first_k_dense_replace": pick([0, 1])}
+    if architecture is Glm4MoeConfig:
+        shape |= {"use_qk_norm": pick([True, False]), "attention_bias": pick([True, False])}
+    if architecture in LATENT:
+        shape |= {"num_key_value_heads": heads, "q_lora_rank": pick([None, 20, 48]), "kv_lora_rank": pick([16, 40, 64]), "qk_nope_head_dim": pick([8, 24, 32]),
+                  "qk_rope_head_dim": pick([4, 8, 16]), "v_head_dim": pick([8, 16, 40])}
+    if architecture is DeepseekV2Config:
+        shape |= {"topk_method": pick(["greedy", "group_limited_greedy"]), "norm_topk_prob": False}
+    if architecture is DeepseekV3Config:
+        shape["rope_interleave"] = pick([True, False])
     if architecture is HYV3Config:
         shape |= {"num_experts": experts, "router_scaling_factor": pick([1.0, 2.826])}
     if architecture is Qwen2MoeConfig:
@@ -70,6 +80,8 @@ def random_config(rng):
         rope["partial_rotary_factor"] = pick([0.5, 1.0]) if head_dim % 4 == 0 else 1.0
     if rope["rope_type"] == "default" and pick([True, False, False]):
         rope |= {"rope_type": "yarn", "factor": pick([2.0, 8.0]), "original_max_position_embeddings": pick([64, 128]), "truncate": pick([True, False])}
+        if architecture in LATENT and pick([True, False]):
+            rope |= {"mscale": pick([0.707, 1.0]), "mscale_all_dim": pick([0.707, 1.0])}
     if architecture is Qwen3Config:
         shape["attention_bias"] = pick([True, False])
     if architecture in (MistralConfig, MixtralConfig):
@@ -156,7 +168,7 @@ def main():
         with tempfile.TemporaryDirectory() as name:
             folder, config = Path(name), random_config(rng)
             save_random_model(config, TYPES[arguments.dtype], folder, rng)
-            exact, same_type = (AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval() for dtype in (torch.float32, TYPES[arguments.dtype]))
+            exact, same_type = (AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, experts_implementation="eager").eval() for dtype in (torch.float32, TYPES[arguments.dtype]))
             requests = list(random_requests(config, rng))
             for tp, ranks in ((1, 1), random_grid(config, rng)):
                 ours, theirs, regret = compare(requests, run(arguments, folder, requests, tp, ranks, rng), exact, same_type)

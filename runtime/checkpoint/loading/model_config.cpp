@@ -29,8 +29,8 @@ constexpr Defaults minimax_m2{200064, 3072, 1536, 62, 48, 8, 128, 196608, 1e-6, 
 constexpr Defaults hy_v3{120832, 4096, 13312, 80, 64, 8, 128, 131072, 1e-5, 11158840, 0};
 constexpr Defaults deepseek_v3{129280, 7168, 18432, 61, 128, 0, 0, 4096, 1e-6, 1e4, 0, 1};
 constexpr Defaults deepseek_v32{129280, 7168, 18432, 61, 128, 0, 0, 163840, 1e-6, 1e4, 0, 1};
-constexpr Defaults deepseek_v2{32000, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
-constexpr Defaults glm4_moe_lite{154880, 2048, 10240, 47, 20, 0, 0, 202752, 1e-5, 1e4, 0};
+constexpr Defaults deepseek_v2{102400, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
+constexpr Defaults glm4_moe_lite{154880, 2048, 10240, 47, 20, 0, 0, 202752, 1e-5, 1e4, 0, 1};
 constexpr Defaults glm_moe_dsa{154880, 6144, 12288, 78, 64, 0, 0, 202752, 1e-5, 1e4, 0, 1};
 }  // namespace defaults
 
