@@ -11,8 +11,8 @@ model_args: pretrained    the model's directory
             max_length    tokens of a context and its answer [default: config.json's]
             NAME=VALUE    any other option of `maniple generate`, such as tp, dtype, quiet=True or reasoning (then stop strings end the answer, not the thought)
 
-It needs the Python packages lm_eval and transformers; no torch. Tasks that generate run (generate_until, also with --apply_chat_template); those that compare
-log-likelihoods are refused.
+It needs the Python packages lm_eval and transformers; no torch. Tasks that generate (generate_until), that compare answers (loglikelihood, multiple_choice) and that
+score whole texts (loglikelihood_rolling) run, also with --apply_chat_template. The ids are those of the harness's `hf`, and in the same dtype so are the numbers.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from pathlib import Path
 from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from transformers import AutoTokenizer
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the harness's names, the first given one counts
@@ -90,10 +91,32 @@ class Maniple(TemplateLM):
             self.cache_hook.add_partial("generate_until", arguments, text)
         return texts
 
-    def loglikelihood(self, requests, disable_tqdm=False):
-        raise NotImplementedError("maniple does not score given text yet: choose tasks whose output_type is generate_until")
+    # The harness's loglikelihood makes the ids.
+    def _loglikelihood_tokens(self, requests, disable_tqdm=False):
+        results = self.results_of([self.scoring_of(number, context, continuation) for number, (_, context, continuation) in enumerate(requests)])
+        scores = [(result["continuation"]["logprob"], result["continuation"]["greedy"]) for result in results]
+        for (texts, _, _), score in zip(requests, scores):
+            if texts is not None:  # a window of loglikelihood_rolling
+                self.cache_hook.add_partial("loglikelihood", texts, score)
+        return scores
 
-    loglikelihood_rolling = _loglikelihood_tokens = loglikelihood
+    def loglikelihood_rolling(self, requests, disable_tqdm=False):
+        windows = [self.windows_of(*request.args) for request in requests]
+        scores = iter(self._loglikelihood_tokens([(None, *window) for of_text in windows for window in of_text]))
+        totals = [sum(next(scores)[0] for _ in of_text) for of_text in windows]
+        for request, total in zip(requests, totals):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    def windows_of(self, text):
+        return [make_disjoint_window(window) for window in get_rolling_token_windows(self.tok_encode(text), self.prefix_token_id, self.max_length, 1)]
+
+    # The last token is never an input, so one more than the model takes may stand in a line.
+    def scoring_of(self, number, context, continuation):
+        if not 0 < len(continuation) <= self.max_length:
+            raise ValueError(f"{len(continuation)} tokens to score: the model takes from 1 to {self.max_length}")
+        room = self.max_length + 1 - len(continuation)
+        return {"id": number, "tokens": (context or [self.prefix_token_id])[-room:], "continuation": continuation}
 
     def stops_of(self, arguments):
         until = arguments.get("until") or []
@@ -116,6 +139,8 @@ class Maniple(TemplateLM):
 
     # One launch. Its folder is named by model and lines: the same requests find what an earlier command has done.
     def results_of(self, requests):
+        if not requests:
+            return []
         lines = "".join(json.dumps(request) + "\n" for request in requests)
         run = self.run_dir / hashlib.sha256(f"{Path(self.model).resolve()}\n{lines}".encode()).hexdigest()[:16]
         run.parent.mkdir(parents=True, exist_ok=True)
