@@ -39,6 +39,9 @@ struct KvLayout {
   int64_t value_lanes() const { return shared ? key_dim : value_dim; }
   // What a position takes.
   int64_t lanes() const { return kv_heads * (key_dim + (shared ? 0 : value_dim)); }
+  size_t key_block_bytes() const {
+    return static_cast<size_t>(kv_heads * key_dim * block_size) * size_of(dtype);
+  }
   // Keys and values of one block.
   size_t block_bytes() const { return static_cast<size_t>(lanes() * block_size) * size_of(dtype); }
   // Whether these are the pages of such heads and activations.
@@ -48,8 +51,8 @@ struct KvLayout {
   }
 };
 
-// The KV cache of one layer on this rank. Only the Ops that
-// wrote the bytes know where a key or a value lies in them.
+// The KV cache of one layer on this rank: the keys of all blocks, then the values of all (shared rows are keys alone). Where a key or a value lies
+// in its block know only the Ops that wrote it.
 struct KvPages {
   TensorView bytes;  // uint8 [blocks, layout.block_bytes()]
   KvLayout layout;

@@ -196,6 +196,9 @@ class Ops {
   // candidates[rows[i]].logit = that of its id in row i of raw, where the id is in the shard.
   virtual void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
                           std::span<Candidate> candidates) = 0;
+  // out[i] = the logit of ids[i] in row i; -inf where the shard has no such token.
+  virtual void logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                         std::span<float> out) = 0;
   // lists[i] = the largest logits of the shard in row listed[i].
   virtual void candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                           std::span<CandidateList> lists) = 0;

@@ -53,6 +53,7 @@ struct PendingRows::Arrays {
   Array<Candidate> chosen;
   Array<float> maxima;  // [ranks, scored rows]
   Array<float> sums;    // [ranks, scored rows, chunks]
+  Array<float> given;   // [ranks, scored rows]: logits of given tokens; -inf on ranks without them
   Array<TokenLogit> alternatives;
   size_t bytes = 0;
 };
@@ -67,6 +68,7 @@ PendingRows::Arrays<Byte> PendingRows::arrays(Byte* memory) const {
   next(arrays.chosen, rows_.size());
   next(arrays.maxima, ranks_ * scored_);
   next(arrays.sums, ranks_ * scored_ * chunks_);
+  next(arrays.given, given_ ? ranks_ * scored_ : 0);
   next(arrays.alternatives, alternatives_);
   return arrays;
 }
@@ -82,8 +84,10 @@ std::vector<SampledRow> PendingRows::wait() {
     const Candidate& token = results.chosen[i];
     row.id = token.id;
     if (rows_[i].logprobs < 0) continue;
-    const float norm = normaliser(results, scored++);
-    row.logprob = token.logit - norm;
+    const float norm = normaliser(results, scored),
+                logit = rows_[i].given < 0 ? token.logit : given(results, scored);
+    ++scored;
+    row.logprob = logit - norm;
     for (int32_t n = rows_[i].logprobs; n > 0; --n, ++alternative)
       row.alternatives.push_back({alternative->id, alternative->logit - norm});
   }
@@ -104,6 +108,13 @@ float PendingRows::normaliser(const Arrays<const std::byte>& results, size_t sco
   return maximum + std::log(tree_sum(std::move(in_order)));
 }
 
+float PendingRows::given(const Arrays<const std::byte>& results, size_t scored_row) const {
+  float logit = -std::numeric_limits<float>::infinity();
+  for (size_t rank = 0; rank < ranks_; ++rank)
+    logit = std::max(logit, results.given[rank * scored_ + scored_row]);
+  return logit;
+}
+
 PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
   PendingRows pending;
   pending.rows_.assign(batch.rows.begin(), batch.rows.end());
@@ -113,6 +124,7 @@ PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
   for (SamplerRow& row : pending.rows_) {
     row.logprobs = static_cast<int32_t>(std::min<int64_t>(row.logprobs, vocabulary_size_));
     pending.alternatives_ += static_cast<size_t>(std::max(row.logprobs, 0));
+    pending.given_ |= row.given >= 0;
   }
   return pending;
 }
@@ -231,6 +243,11 @@ ConstTensorView Sampler::score(ConstTensorView logits, const SamplerBatch& batch
   all_gather(my_maxima, results.maxima, context);
   context.ops.exp_sums(scored, shard_.valid, results.maxima, static_cast<int>(chunks), my_sums);
   all_gather(my_sums, results.sums, context);
+  if (!results.given.empty()) {
+    const std::span<float> mine = take_array<float>(context, rows);
+    context.ops.logits_of(scored, batch.given_tokens, shard_.valid, mine);
+    all_gather(mine, results.given, context);
+  }
   return scored;
 }
 

@@ -20,6 +20,7 @@ namespace maniple {
 struct SamplerRow {
   SamplingRow draw;
   int32_t logprobs = -1;
+  int32_t given = -1;  // the token that the log-probability is of; -1: the one that is drawn
 
   bool needs_full_logits() const {
     return logprobs > 0 || (draw.filtered() && !draw.filtered_by_candidates());
@@ -34,6 +35,7 @@ struct SamplerBatch {
   ConstTensorView listed_rows;         // int32: indices of rows that are filtered by candidates
   ConstTensorView full_rows;           // int32: indices of rows that need full logits
   ConstTensorView scored_rows;         // int32: indices of rows with log-probabilities
+  ConstTensorView given_tokens;        // int32: the given tokens of these rows
   TensorView last_tokens;              // int32 [all seats]: receives the tokens
   std::span<const AdjustedRow> adjusted = {};
   SequenceTables tables = {};  // for the adjusted ones
@@ -66,10 +68,12 @@ class PendingRows {
   struct Arrays;
   template <typename Byte>
   Arrays<Byte> arrays(Byte* memory) const;
+  float given(const Arrays<const std::byte>& results, size_t scored_row) const;
   float normaliser(const Arrays<const std::byte>& results, size_t scored_row) const;
 
   std::vector<SamplerRow> rows_;
   size_t scored_ = 0;
+  bool given_ = false;  // some of them have a given token
   size_t ranks_ = 1;
   size_t chunks_ = 1;  // of a rank's vocabulary
   size_t alternatives_ = 0;

@@ -15,8 +15,8 @@
 
 namespace maniple {
 
-// Sets the text of a completion that has none; with `reasoning` the thought goes apart. Safe on any thread.
-void add_text(const Tokenizer& tokenizer, FinishedRequest& completion, const Reasoning* reasoning = nullptr);
+// Sets the text of an answer that has none; with `reasoning` the thought goes apart. Safe on any thread.
+void add_text(const Tokenizer& tokenizer, Answer& answer, const Reasoning* reasoning = nullptr);
 
 class CompletionBuilder {
  public:
@@ -27,21 +27,32 @@ class CompletionBuilder {
       : tokenizer_(tokenizer), on_text_(std::move(on_text)) {}
 
   void open(const GenerationRequest& request);
-  // Returns the completion when the event ends the request or completes a stop string; in the second case the
-  // caller must end the sequence. Ignores events of requests that are not open.
-  std::optional<FinishedRequest> take(const TokenEvent& event);
+  // What an event ends: an answer, also by a stop string, and then perhaps its request. The caller must end what goes on: the sequence after a
+  // stop string, those of the other answers after an error.
+  struct Ended {
+    FinishReason reason = FinishReason::none;
+    std::optional<FinishedRequest> request = {};
+  };
+  // Ignores events of answers that are not open.
+  Ended take(const TokenEvent& event);
+  size_t open_requests() const { return open_.size(); }
 
  private:
+  // An answer as it grows. Only with stop strings or where it streams it is detokenised:
+  struct Growing {
+    std::optional<IncrementalDetokenizer> detokenizer = {};
+    std::optional<StopStringMatcher> matcher = {};
+    std::string text = {};  // that later tokens cannot change
+  };
   struct Open {
-    FinishedRequest completion;
+    FinishedRequest request;
+    std::vector<Growing> growing;  // by answer
+    size_t unfinished = 0;         // answers
     bool scores = false;
     bool streams = false;
-    // Only for requests with stop strings or streams, which are detokenised as they grow:
-    std::optional<IncrementalDetokenizer> detokenizer;
-    std::optional<StopStringMatcher> matcher;
-    std::string text;  // that later tokens cannot change
   };
 
+  void append(Open& open, const TokenEvent& event);
   bool meets_stop_string(Open& open, const TokenEvent& event);
 
   const Tokenizer* tokenizer_;

@@ -53,6 +53,7 @@ SchedulerConfig Engine::scheduler_config() const {
   SchedulerConfig scheduler;
   scheduler.max_num_seqs = options_.max_num_seqs;
   scheduler.max_num_batched_tokens = plan_.step_tokens;
+  scheduler.max_rows = plan_.max_rows;
   scheduler.max_model_len = plan_.max_model_len;
   scheduler.block_size = plan_.block_tokens;
   scheduler.prefix_cache = options_.prefix_cache;

@@ -233,6 +233,9 @@ DType kv_dtype_of(const EngineOptions& options, DType dtype, const QuantScheme& 
   return type;
 }
 
+// Rows of logits in a step that scores prompts, where fewer sequences would have fewer.
+constexpr uint32_t scored_rows = 256;
+
 // Steps of a pipeline are cut alike: a stage is idle while the one before it computes a longer step.
 uint32_t step_tokens_of(const EngineOptions& options, const JobPlan& plan) {
   if (plan.grid.pipeline == 1) return options.max_num_batched_tokens;
@@ -328,6 +331,7 @@ JobPlan plan_grid(std::span<const RankLocation> locations, const EngineOptions& 
   plan.steps_in_flight = options.steps_in_flight.value_or(static_cast<uint32_t>(steps));
   if (pipeline > 1) plan.steps_in_flight = std::min(plan.steps_in_flight, options.max_num_seqs);
   plan.step_tokens = step_tokens_of(options, plan);
+  plan.max_rows = std::max(options.max_num_seqs, std::min(scored_rows, plan.step_tokens));
   return plan;
 }
 

@@ -29,6 +29,7 @@ struct JobPlan {
   bool tensor_groups_span_nodes = false;
   uint32_t steps_in_flight = 1;  // plans that may be unanswered
   uint32_t step_tokens = 0;      // most of one step
+  uint32_t max_rows = 0;         // of logits in a step
   uint32_t block_tokens = 0;     // of a block of the KV cache, over the ranks that share a context
   // The level in force, and why it is not that of the options, or not `grid`. CPUs: always `grid`, or `batch`
   // where a size forbids `grid`. GPUs: `off`.

@@ -38,8 +38,8 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
       shared_(model),
       warnings_(model.warnings),
       generation_config_(model.generation_config),
-      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size,
-              rank_.context()},
+      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len,
+              options.block_size,   rank_.context(),  plan.max_rows},
       backend_(std::move(backend)) {
   info_.architecture = shared_.config.architecture;
   info_.quantisation = shared_.scheme->description();
@@ -68,10 +68,10 @@ void RankModel::read_tokenizer() {
     const TokenSettings settings = read_token_settings(*shared_.files);
     if (const std::string* token = settings.find("eos_token")) end_of_turn = tokenizer_->token_id(*token);
     note_tokens_without_row();
-  } else if (!generation_config().stop.empty()) {
+  } else if (generation_config().sampling.stop) {
     warnings_.emplace_back(
         "generation_config.json has stop_strings, which need a tokenizer.json: they have no effect");
-    generation_config_.stop.clear();
+    generation_config_.sampling.stop.reset();
   }
   stop_token_ids_ = union_of_eos(config().eos_token_ids, generation_config().eos_token_ids, end_of_turn);
   if (stop_token_ids_.empty() && config().default_eos_token_id)

@@ -19,8 +19,9 @@ const char* word_for(FinishReason reason) {
 
 }  // namespace
 
-void RequestMeter::arrived(RequestId request, size_t prompt_tokens) {
+void RequestMeter::arrived(RequestId request, size_t prompt_tokens, uint32_t answers) {
   if (!observer_) return;
+  open_[request].answers.resize(answers);
   RequestRow& row = open_[request].row;
   row.id = request;
   row.prompt = prompt_tokens;
@@ -31,39 +32,37 @@ void RequestMeter::admitted(const Admission& admission, uint32_t replica) {
   const auto found = open_.find(admission.request);
   if (found == open_.end()) return;
   RequestRow& row = found->second.row;
-  if (row.admitted_s > 0) {
-    ++row.preemptions;
-    return;
-  }
+  if (++found->second.admissions > found->second.answers.size()) ++row.preemptions;
+  if (found->second.admissions > 1) return;
   row.replica = replica;
   row.cached = admission.cached_length;
   row.admitted_s = now_;
 }
 
-void RequestMeter::token(RequestId request) {
+void RequestMeter::token(RequestId request, uint32_t answer) {
   const auto found = open_.find(request);
   if (found == open_.end()) return;
-  auto& [row, last, gaps] = found->second;
-  if (row.output++ == 0)
-    row.first_s = now_;
-  else
-    gaps.push_back(static_cast<float>(now_ - last));
-  last = now_;
+  auto& [row, answers, gaps, admissions] = found->second;
+  auto& [tokens, last] = answers[answer];
+  if (row.output++ == 0) row.first_s = now_;
+  if (tokens++ > 0) gaps.push_back(static_cast<float>(now_ - last));
+  last = row.done_s = now_;
 }
 
 void RequestMeter::ended(RequestId request, FinishReason reason) {
   const auto found = open_.find(request);
   if (found == open_.end()) return;
-  auto [row, last, gaps] = std::move(found->second);
+  auto [row, answers, gaps, admissions] = std::move(found->second);
   open_.erase(found);
   std::ranges::sort(gaps);
   set_reason(row, word_for(reason));
   const bool spoke = row.output > 0;
-  row.done_s = spoke ? last : now_;
+  if (!spoke) row.done_s = now_;
   if (!spoke) row.first_s = not_known;
   row.queue_s = row.admitted_s - row.arrival_s;
   row.ttft_s = row.first_s - row.admitted_s;
-  row.tpot_s = row.output > 1 ? (row.done_s - row.first_s) / static_cast<double>(row.output - 1) : not_known;
+  const uint64_t longest = std::ranges::max_element(answers, {}, &Growing::tokens)->tokens;
+  row.tpot_s = longest > 1 ? (row.done_s - row.first_s) / static_cast<double>(longest - 1) : not_known;
   row.itl_p50_s = sorted_quantile(gaps, 0.5);
   row.itl_p90_s = sorted_quantile(gaps, 0.9);
   row.itl_p99_s = sorted_quantile(gaps, 0.99);

@@ -19,20 +19,25 @@ class RequestMeter {
   void turn() {
     if (observer_) now_ = std::chrono::duration<double>(Clock::now() - start_).count();
   }
-  void arrived(RequestId request, size_t prompt_tokens);
+  void arrived(RequestId request, size_t prompt_tokens, uint32_t answers);
   // Again after each preemption.
   void admitted(const Admission& admission, uint32_t replica);
-  void token(RequestId request);
+  void token(RequestId request, uint32_t answer);
   void ended(RequestId request, FinishReason reason);
   // Of a request that no step has served.
   void refused(RequestId request, size_t prompt_tokens);
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Growing {
+    uint64_t tokens = 0;
+    double last_s = 0;  // when the last one arrived
+  };
   struct Open {
     RequestRow row;
-    double last_s = 0;        // when the last token arrived
-    std::vector<float> gaps;  // seconds
+    std::vector<Growing> answers;
+    std::vector<float> gaps;  // seconds, of all answers
+    uint32_t admissions = 0;
   };
 
   RunObserver* observer_;

@@ -11,9 +11,8 @@
 
 namespace maniple {
 
-// How a request ended. Depends on the request, the model and the seed alone.
-struct FinishedRequest {
-  RequestId id = 0;
+// One of the answers to a request.
+struct Answer {
   std::vector<int32_t> tokens;  // a stop token is kept
   // Without special tokens and the stop token; ends before the stop string. Absent: add_text makes it.
   std::optional<std::string> text;
@@ -21,8 +20,17 @@ struct FinishedRequest {
       reasoning;                   // the thought, where it goes apart; the text is then the answer behind it
   std::vector<TokenScore> scores;  // one per token if asked for
   FinishReason reason = FinishReason::none;
+};
+
+// How a request ended. Depends on the request, the model and the seed alone.
+struct FinishedRequest {
+  RequestId id = 0;
+  std::vector<Answer> answers;  // by index: SamplingParams::n
   size_t prompt_tokens = 0;
-  std::string error;  // why it was refused; then the rest is empty
+  // Where SamplingParams::prompt_logprobs asks for scores of the prompt:
+  std::vector<int32_t> prompt;
+  std::vector<PromptScore> prompt_scores;  // of its last tokens, from GenerationRequest::score_from on
+  std::string error;                       // why it was refused; then the rest is empty
 };
 
 // Rank 0 pulls requests when it has room: an input of any size is streamed.

@@ -50,7 +50,7 @@ struct RunSummary : RequestCounts {
   size_t failed = 0;
   size_t prompt_tokens = 0;
   size_t completion_tokens = 0;
-  // Requests by how they ended.
+  // Answers by how they ended.
   size_t stopped = 0;
   size_t reached_length = 0;
   double seconds = 0;

@@ -9,23 +9,32 @@
 namespace maniple {
 namespace {
 
+constexpr uint64_t most_scores = 4'000'000;  // of the prompt of one request
+
 // Why the model cannot serve the request; absent if it can.
 std::optional<std::string> reason_to_refuse(const GenerationRequest& request, int64_t vocabulary_size,
                                             std::span<const int32_t> ends, const Tokenizer* tokenizer) {
   for (const int32_t id : request.prompt)
     if (id < 0 || id >= vocabulary_size)
       return fmt::format("token id {} is not in the vocabulary (0 to {})", id, vocabulary_size - 1);
-  if (!request.stop.empty() && !tokenizer)
+  if (!request.sampling.stop.empty() && !tokenizer)
     return "stop strings need a tokenizer, and the model has none; use stop_token_ids";
-  if (!request.bad_words.empty() && !tokenizer) return "bad_words need a tokenizer, and the model has none";
+  if (!request.sampling.bad_words.empty() && !tokenizer)
+    return "bad_words need a tokenizer, and the model has none";
+  const auto alternatives = static_cast<uint64_t>(std::max(request.sampling.prompt_logprobs, 0));
+  if (const size_t scored =
+          request.prompt.size() - std::min<size_t>(request.score_from, request.prompt.size());
+      scored * alternatives > most_scores)
+    return fmt::format("prompt_logprobs ({}) of {} tokens are more than {} log-probabilities; ask for fewer",
+                       alternatives, scored, most_scores);
   if (auto reason = invalid_reason(request.sampling)) return reason;
   return invalid_reason(request.sampling, vocabulary_size, ends);
 }
 
 // As in vLLM a word is also banned behind a space, where that is another first token and not more of them.
-void add_bad_words(GenerationRequest& request, const Tokenizer& tokenizer) {
-  std::vector<std::vector<int32_t>>& ids = request.sampling.bad_words;
-  for (const std::string& word : request.bad_words) {
+void add_bad_words(SamplingParams& sampling, const Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>>& ids = sampling.bad_word_ids;
+  for (const std::string& word : sampling.bad_words) {
     const std::string bare = word.substr(std::min(word.find_first_not_of(" \t\n\r\f\v"), word.size()));
     const std::vector<int32_t> alone = tokenizer.encode(bare, false),
                                spaced = tokenizer.encode(" " + bare, false);
@@ -88,14 +97,14 @@ void Service::take_requests(RequestSource& source, const std::atomic<int>& inter
 
 void Service::admit(GenerationRequest request) {
   ++summary_.requests;
-  if (tokenizer_) add_bad_words(request, *tokenizer_);
+  if (tokenizer_) add_bad_words(request.sampling, *tokenizer_);
   if (const auto reason = reason_to_refuse(request, vocabulary_size_, ends_, tokenizer_))
     return refuse(request, *reason);
   if (const auto rejection = coordinator_.add(request)) return refuse(request, rejection->reason);
   summary_.prompt_tokens += request.prompt.size();
   prompt_tokens_ += request.prompt.size();
   builder_.open(request);
-  meter_.arrived(request.id, request.prompt.size());
+  meter_.arrived(request.id, request.prompt.size(), request.sampling.n);
 }
 
 void Service::refuse(const GenerationRequest& request, const std::string& reason) {
@@ -109,26 +118,30 @@ void Service::refuse(const GenerationRequest& request, const std::string& reason
 
 void Service::take_token(const TokenEvent& event) {
   const bool failed = event.finish_reason == FinishReason::not_finite;
-  if (!failed) {
+  if (!failed && event.kind == TokenEvent::Kind::token) {
     ++decoded_tokens_;
     ++summary_.completion_tokens;
-    meter_.token(event.request);
+    meter_.token(event.request, event.index);
   }
-  std::optional<FinishedRequest> completion = builder_.take(event);
-  if (!completion) return;
-  meter_.ended(event.request, completion->reason);
-  ++(failed                                     ? summary_.failed
-     : completion->reason == FinishReason::stop ? summary_.stopped
-                                                : summary_.reached_length);
-  if (event.finish_reason == FinishReason::none) coordinator_.finish(event.request, FinishReason::stop);
-  sink_.finished(std::move(*completion));
+  CompletionBuilder::Ended ended = builder_.take(event);
+  if (ended.reason == FinishReason::none) return;
+  if (failed)
+    coordinator_.finish(event.request, FinishReason::abort);
+  else if (event.finish_reason == FinishReason::none)
+    coordinator_.finish(event.request, FinishReason::stop, event.index);
+  ++(failed                               ? summary_.failed
+     : ended.reason == FinishReason::stop ? summary_.stopped
+                                          : summary_.reached_length);
+  if (!ended.request) return;
+  meter_.ended(event.request, ended.reason);
+  sink_.finished(std::move(*ended.request));
 }
 
 Progress Service::progress() {
   const double seconds = std::chrono::duration<double>(Clock::now() - reported_).count();
   const SchedulerCounts counts = coordinator_.counts();
   reported_ = Clock::now();
-  return {.finished = summary_.requests - counts.running - counts.waiting,
+  return {.finished = summary_.requests - builder_.open_requests(),
           .failed = summary_.failed,
           .running = counts.running,
           .waiting = counts.waiting,

@@ -87,6 +87,16 @@ __global__ void __launch_bounds__(threads) raw_logit(Logits raw, const int32_t* 
     candidate.logit = raw.logits[static_cast<int64_t>(i) * raw.width + column];
 }
 
+// One thread per row.
+__global__ void __launch_bounds__(threads) logit_of(Logits logits, const int32_t* ids, float* out) {
+  const int i = block_index().x * threads + thread_index();
+  if (i >= logits.rows) return;
+  const int column = ids[i] - logits.first;
+  out[i] = column >= 0 && column < logits.count
+               ? logits.logits[static_cast<int64_t>(i) * logits.width + column]
+               : -INFINITY;
+}
+
 }  // namespace
 
 void adjust_logits(Stream stream, float* logits, const Logits& shard, const AdjustedRow* rows, int count,
@@ -98,6 +108,10 @@ void adjust_logits(Stream stream, float* logits, const Logits& shard, const Adju
 
 void raw_logits(Stream stream, const Logits& raw, const int32_t* rows, Candidate* candidates) {
   launch(raw_logit, {(raw.rows + threads - 1) / threads}, threads, 0, stream, raw, rows, candidates);
+}
+
+void logits_of(Stream stream, const Logits& logits, const int32_t* ids, float* out) {
+  launch(logit_of, {(logits.rows + threads - 1) / threads}, threads, 0, stream, logits, ids, out);
 }
 
 }  // namespace maniple::cuda

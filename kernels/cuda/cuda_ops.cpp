@@ -314,6 +314,11 @@ void CudaOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange v
                    candidates.data());
 }
 
+void CudaOps::logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                        std::span<float> out) {
+  cuda::logits_of(stream_, shard_of(logits, vocabulary, out.size()), ids.as<int32_t>(), out.data());
+}
+
 void CudaOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                          std::span<CandidateList> lists) {
   require(listed.shape == Shape{static_cast<int64_t>(lists.size())} &&

@@ -38,6 +38,8 @@ class CudaOps : public Ops {
                            TensorView tokens) override;
   void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
                      const SequenceTables& tables) override;
+  void logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                 std::span<float> out) override;
   void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
                   std::span<Candidate> candidates) override;
 

@@ -22,6 +22,7 @@ struct Logits {
 // shard: that of `logits`, which change.
 void adjust_logits(device::Stream stream, float* logits, const Logits& shard, const AdjustedRow* rows,
                    int count, const SequenceTables& tables);
+void logits_of(device::Stream stream, const Logits& logits, const int32_t* ids, float* out);
 // raw: one row for each of `rows`.
 void raw_logits(device::Stream stream, const Logits& raw, const int32_t* rows, Candidate* candidates);
 // partial: room for max_parts results of a row.

@@ -87,4 +87,14 @@ void HostOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange v
   }
 }
 
+void HostOps::logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                        std::span<float> out) {
+  for (int64_t i = 0; i < ids.shape[0]; ++i) {
+    const int32_t id = ids.as<int32_t>()[i];
+    out[static_cast<size_t>(i)] = vocabulary.contains(id)
+                                      ? logits.as<float>()[i * logits.shape[1] + id - vocabulary.begin]
+                                      : -std::numeric_limits<float>::infinity();
+  }
+}
+
 }  // namespace maniple

@@ -20,6 +20,8 @@ class HostOps : public Ops {
                      const SequenceTables& tables) override;
   void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
                   std::span<Candidate> candidates) override;
+  void logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                 std::span<float> out) override;
   void choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
               TensorView last_tokens) override;
 

@@ -28,7 +28,7 @@ std::optional<std::string> reason_against_lists(const SamplingParams& params) {
     return fmt::format("allowed_token_ids has {} ids, and {} is the most", params.allowed_token_ids.size(),
                        max_allowed);
   size_t tokens = 0;
-  for (const auto& word : params.bad_words) tokens += word.size();
+  for (const auto& word : params.bad_word_ids) tokens += word.size();
   if (tokens > max_bad_word_tokens)
     return fmt::format("bad_words have {} tokens, and {} is the most", tokens, max_bad_word_tokens);
   return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<std::string> reason_against_lists(const SamplingParams& params) {
 // The tokens that may not be drawn at some time.
 std::set<int32_t> banned(const SamplingParams& params, std::span<const int32_t> ends) {
   std::set<int32_t> ids;
-  for (const auto& word : params.bad_words) ids.insert(word.back());
+  for (const auto& word : params.bad_word_ids) ids.insert(word.back());
   if (params.min_tokens == 0) return ids;
   ids.insert(ends.begin(), ends.end());
   ids.insert(params.stop_token_ids.begin(), params.stop_token_ids.end());
@@ -46,7 +46,7 @@ std::set<int32_t> banned(const SamplingParams& params, std::span<const int32_t> 
 
 }  // namespace
 
-void apply(const StatedSampling& stated, SamplingParams& params) {
+void apply_stated(const StatedSampling& stated, SamplingParams& params) {
   const auto take = [&](auto, auto of, auto&&...) {
     if (of(stated)) of(params) = *of(stated);
   };

@@ -1,6 +1,8 @@
 // How a request is sampled and when it ends, and the table of these settings that readers, options, identities and checks follow.
 #pragma once
 
+#include <kernels/support/split_mix.hpp>
+
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -21,6 +23,7 @@ struct TokenBias {
 
 // The most of a request.
 inline constexpr size_t max_biases = 300, max_ends = 256, max_bad_word_tokens = 1024, max_allowed = 16384;
+inline constexpr int32_t most_logprobs = 1024;
 
 template <typename T>
 using Always = T;
@@ -46,27 +49,36 @@ struct SamplingOf {
   Held<uint32_t> min_tokens = at_first(0U);  // earlier no stop token is drawn
   Held<bool> ignore_eos = at_first(false);
   Held<std::vector<int32_t>> stop_token_ids = {};
-  Held<int32_t> logprobs = at_first(-1);            // -1: none; n >= 0: the chosen token's and n alternatives
-  Held<float> repetition_penalty = at_first(1.0F);  // of tokens of prompt and completion; 1: off
-  Held<float> frequency_penalty = at_first(0.0F);   // of tokens of the completion, for each time; 0: off
-  Held<float> presence_penalty = at_first(0.0F);    // the same, once
+  Held<uint32_t> n = at_first(1U);        // answers; that at index i > 0 has the seed answer_seed(seed, i)
+  Held<int32_t> logprobs = at_first(-1);  // -1: none; n >= 0: the chosen token's and n alternatives
+  Held<int32_t> prompt_logprobs = at_first(-1);       // the same of tokens of the prompt
+  Held<float> repetition_penalty = at_first(1.0F);    // of tokens of prompt and completion; 1: off
+  Held<float> frequency_penalty = at_first(0.0F);     // of tokens of the completion, for each time; 0: off
+  Held<float> presence_penalty = at_first(0.0F);      // the same, once
   Held<std::vector<int32_t>> allowed_token_ids = {};  // empty: all
   Held<std::vector<TokenBias>> logit_bias = {};       // of different ids
-  std::vector<std::vector<int32_t>> bad_words =
-      {};  // ids whose last is never drawn after the others, in a completion
+  Held<std::vector<std::string>> stop = {};           // texts that end the completion, which ends before them
+  Held<std::vector<std::string>> bad_words = {};  // that it does not have: an engine adds their ids to these
+  std::vector<std::vector<int32_t>> bad_word_ids =
+      {};  // whose last is never drawn after the others, in a completion
 
   // Whether the logits of a token are changed that comes after so many of the completion.
   bool changes_logits(uint32_t completion_tokens) const requires std::is_same_v < Held<float>,
   float > {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0 ||
            completion_tokens < min_tokens || !allowed_token_ids.empty() || !logit_bias.empty() ||
-           !bad_words.empty();
+           !bad_word_ids.empty();
   }
   bool operator==(const SamplingOf&) const = default;
 };
 
 using SamplingParams = SamplingOf<Always>;
 using StatedSampling = SamplingOf<std::optional>;
+
+// Of an answer among those to one request.
+constexpr uint64_t answer_seed(uint64_t seed, uint32_t index) {
+  return index == 0 ? seed : split_mix(split_mix(seed) + index);
+}
 
 template <typename T>
 struct Limits {
@@ -94,8 +106,7 @@ void for_sampling_fields(auto&& f) {
   f(
       "seed", [](auto& s) -> auto& { return s.seed; }, Limits<uint64_t>{}, nullptr);
   f(
-      "max_tokens", [](auto& s) -> auto& { return s.max_tokens; },
-      Limits<uint32_t>{.least = 1, .text = "at least 1"},
+      "max_tokens", [](auto& s) -> auto& { return s.max_tokens; }, Limits<uint32_t>{},
       "most tokens of a completion [default: 64; of a chat: the rest of the context]");
   f(
       "min_tokens", [](auto& s) -> auto& { return s.min_tokens; }, Limits<uint32_t>{}, nullptr);
@@ -103,8 +114,13 @@ void for_sampling_fields(auto&& f) {
       "ignore_eos", [](auto& s) -> auto& { return s.ignore_eos; }, Limits<bool>{},
       "the model's stop tokens do not end a completion");
   f(
-      "logprobs", [](auto& s) -> auto& { return s.logprobs; },
-      Limits<int32_t>{-1, 20, "from 0 to 20, or -1 for none"}, nullptr);
+      "n", [](auto& s) -> auto& { return s.n; }, Limits<uint32_t>{1, 256, "from 1 to 256"},
+      "answers to each prompt, drawn with seeds of their own");
+  constexpr Limits<int32_t> alternatives{-1, most_logprobs, "from 0 to 1024, or -1 for none"};
+  f(
+      "logprobs", [](auto& s) -> auto& { return s.logprobs; }, alternatives, nullptr);
+  f(
+      "prompt_logprobs", [](auto& s) -> auto& { return s.prompt_logprobs; }, alternatives, nullptr);
   f(
       "repetition_penalty", [](auto& s) -> auto& { return s.repetition_penalty; },
       Limits<float>{.least = above_0, .text = "above 0"},
@@ -126,10 +142,14 @@ void for_sampling_lists(auto&& f) {
       "allowed_token_ids", [](auto& s) -> auto& { return s.allowed_token_ids; });
   f(
       "logit_bias", [](auto& s) -> auto& { return s.logit_bias; });
+  f(
+      "stop", [](auto& s) -> auto& { return s.stop; });
+  f(
+      "bad_words", [](auto& s) -> auto& { return s.bad_words; });
 }
 
 // Writes what is stated over the settings of the layer below.
-void apply(const StatedSampling& stated, SamplingParams& params);
+void apply_stated(const StatedSampling& stated, SamplingParams& params);
 
 // Why the parameters are invalid, as a message for the user; absent if they are valid.
 std::optional<std::string> invalid_reason(const SamplingParams& params);

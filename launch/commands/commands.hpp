@@ -1,7 +1,7 @@
 // The commands of a job: their options, which are constant once they are read, and what they do.
 #pragma once
 
-#include <launch/input/sampling_fields.hpp>
+#include <kernels/support/sampling_params.hpp>
 #include <launch/options/job_options.hpp>
 #include <launch/options/parsed.hpp>
 #include <launch/output/output_file.hpp>
@@ -28,7 +28,7 @@ struct GenerateOptions : JobOptions {  // with a run_dir there is no out
   bool follow = false;             // `in` is one pipe, served as its lines arrive
   std::optional<std::string> out;  // a path, or "-" for stdout
   Overwrite overwrite;
-  SamplingFields sampling;        // without seed: a request's seed follows from the run's
+  StatedSampling sampling;        // without seed: a request's seed follows from the run's
   std::optional<uint64_t> seed;   // of the run
   std::string reasoning = "off";  // see reasoning_name; of requests that do not say
   Shard shard;

@@ -32,8 +32,10 @@ bool is_bare(const GenerateOptions& options) {
   return options.prompt && !options.out && !options.sampling.logprobs && options.reasoning == "off";
 }
 
-// On a terminal the bare text appears while it is generated.
-bool streams(const GenerateOptions& options) { return is_bare(options) && ::isatty(STDOUT_FILENO) != 0; }
+// On a terminal the bare text of one answer appears while it is generated.
+bool streams(const GenerateOptions& options) {
+  return is_bare(options) && options.sampling.n.value_or(1) == 1 && ::isatty(STDOUT_FILENO) != 0;
+}
 
 // The other ranks have ended by now. A failure is a CollectiveError, because no rank waits for rank 0.
 ExitCode close_results(GenerateJob& job, const RunSummary& summary, size_t failed,

@@ -159,7 +159,7 @@ uint64_t GenerateJob::expected_bytes() const {
   const uint64_t tokens = ((requests_ - unlimited_chats_) * limit + unlimited_chats_ * tokens_of_an_answer) /
                           std::max<uint64_t>(requests_, 1);
   const uint64_t lines = requests() - done_before() + requests();
-  return run_ ? lines * tokens * token_bytes : 0;
+  return run_ ? lines * tokens * token_bytes * options_.sampling.n.value_or(1) : 0;
 }
 
 void GenerateJob::write_job_file(const char* name, const std::string& text) const {

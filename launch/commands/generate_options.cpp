@@ -101,7 +101,7 @@ void add_field(Grammar& grammar, const char* name, std::optional<T>& field, cons
 }
 
 void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
-  SamplingFields& fields = options.sampling;
+  StatedSampling& fields = options.sampling;
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]");
   for_sampling_fields([&](std::string name, auto of, const auto& limits, auto help) {
     std::ranges::replace(name, '_', '-');
@@ -126,11 +126,11 @@ void add_generate_options(Grammar& grammar, GenerateOptions& options, const char
   add_engine_options(grammar, options.engine);
 }
 
-void check_sampling(const SamplingFields& fields) {
+void check_sampling(const StatedSampling& fields) {
   for (const std::string& stop : fields.stop.value_or(std::vector<std::string>{}))
     if (stop.empty()) refuse("--stop was given an empty text", "leave it out");
   GenerationRequest alone;
-  fields.apply_to(alone);
+  apply_stated(fields, alone.sampling);
   if (const auto reason = invalid_reason(alone.sampling))
     refuse(*reason, "give another number, or leave the option out");
 }

@@ -22,7 +22,7 @@ bool belongs_to_model(const ModelFiles& files, const std::string& name) {
          (files.packed() || std::filesystem::is_regular_file(path));
 }
 
-std::string sampling_text(const SamplingFields& sampling) {
+std::string sampling_text(const StatedSampling& sampling) {
   std::string text;
   const auto add = [&text](std::string_view name, const auto& value) {
     if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);

@@ -54,16 +54,16 @@ void read(const JsonFields& fields, std::string_view name, std::optional<std::ve
   for (const auto& [id, bias] : biases) field->push_back({id, bias});
 }
 
-std::optional<std::vector<std::string>> texts(const JsonFields& fields, std::string_view name) {
-  constexpr std::string_view form = "a text that is not empty, or a list of such";
+void read(const JsonFields& fields, std::string_view name, std::optional<std::vector<std::string>>& field,
+          std::string&) {
   const json* value = fields.find(name);
-  if (!value) return std::nullopt;
-  std::vector<std::string> texts;
+  if (!value) return;
+  field.emplace();
   for (const json& text : value->is_array() ? *value : json::array({*value})) {
-    if (!text.is_string() || text.get_ref<const std::string&>().empty()) fields.refuse(name, form);
-    texts.push_back(text);
+    if (!text.is_string() || text.get_ref<const std::string&>().empty())
+      fields.refuse(name, "a text that is not empty, or a list of such");
+    field->push_back(text);
   }
-  return texts;
 }
 
 }  // namespace
@@ -93,14 +93,12 @@ void check_names(const json& object, std::span<const std::string> known, std::st
   }
 }
 
-SamplingFields sampling_of(const JsonFields& fields, std::string& error) {
-  SamplingFields sampling;
+StatedSampling sampling_of(const JsonFields& fields, std::string& error, std::string_view except) {
+  StatedSampling sampling;
   for_sampling_fields([&](std::string_view name, auto of, const auto&, auto) {
-    if (name != "logprobs") read(fields, name, of(sampling), error);
+    if (name != except) read(fields, name, of(sampling), error);
   });
   for_sampling_lists([&](std::string_view name, auto of) { read(fields, name, of(sampling), error); });
-  sampling.stop = texts(fields, "stop");
-  sampling.bad_words = texts(fields, "bad_words");
   return sampling;
 }
 

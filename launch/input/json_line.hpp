@@ -2,7 +2,7 @@
 // it in .cpp files only: the JSON library stays out of the other headers.
 #pragma once
 
-#include <launch/input/sampling_fields.hpp>
+#include <kernels/support/sampling_params.hpp>
 #include <runtime/checkpoint/json_fields.hpp>
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ std::optional<T> whole(const JsonFields& fields, std::string_view name, std::str
   return std::nullopt;
 }
 
-// All fields except logprobs, whose meaning differs between shapes. Absent fields stay unset.
-SamplingFields sampling_of(const JsonFields& fields, std::string& error);
+// All fields, except one to which the shape gives a meaning of its own. Absent fields stay unset.
+StatedSampling sampling_of(const JsonFields& fields, std::string& error, std::string_view except = {});
 
 }  // namespace maniple

@@ -9,6 +9,28 @@
 #include <utility>
 
 namespace maniple {
+namespace {
+
+// What the engine scores of the prompt: what the result lists, what an echo lists, and a continuation.
+void ask_for_scores(GenerationRequest& request, RequestLabel& label) {
+  int32_t& scored = request.sampling.prompt_logprobs;
+  label.prompt_logprobs = scored;
+  if (label.continuation && scored == -1) scored = 0;
+  if (!label.echo) return;
+  label.echo->logprobs = request.sampling.logprobs;
+  scored = std::max(scored, label.echo->logprobs);
+}
+
+void check_continuation(const GenerationRequest& request) {
+  if (request.score_from == 0)
+    fail(ExitCode::input, "the first token of a continuation follows none: the prompt has no tokens");
+  if (request.score_from >= request.prompt.size())
+    fail(ExitCode::input,
+         "nothing is left to score: prompt and continuation have {} tokens together, and the prompt alone {}",
+         request.prompt.size(), request.score_from);
+}
+
+}  // namespace
 
 RequestReader::RequestReader(Lines lines, Options options)
     : lines_(std::move(lines)),
@@ -99,11 +121,16 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
   const RequestShape shape = parsed.label.shape;
   if (options_.default_temperature && shape != RequestShape::plain) built.sampling.temperature = 1;
   if (options_.default_length && shape == RequestShape::completion) built.sampling.max_tokens = 16;
-  parsed.sampling.apply_to(built);
+  apply_stated(parsed.sampling, built.sampling);
   built.sampling.seed = parsed.label.seed;
   built.sampling.open_ended = options_.unlimited_chats && parsed.chat && !parsed.sampling.max_tokens;
+  ask_for_scores(built, prepared.label);
   try {
+    if (parsed.label.continuation) built.score_from = tokens_before_continuation(parsed);
     built.prompt = tokens_of(parsed);
+    if (parsed.label.continuation) check_continuation(built);
+    if (prepared.label.echo && !parsed.prompt)
+      prepared.label.echo->text = tokenizer().decode(built.prompt, /*skip_special_tokens=*/false);
     prepared.label.reasoning = reasoning_of(parsed, built.prompt);
   } catch (const Error& error) {  // of the chat template, or the tokenizer is missing or has no such marks
     prepared.error = error.what();
@@ -111,12 +138,21 @@ PreparedRequest RequestReader::prepare(RequestId request, RequestLine parsed) co
   return prepared;
 }
 
+const Tokenizer& RequestReader::tokenizer() const {
+  if (!options_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
+  return *options_.tokenizer;
+}
+
+uint32_t RequestReader::tokens_before_continuation(const RequestLine& line) const {
+  return static_cast<uint32_t>(line.prompt ? tokenizer().encode(*line.prompt, true).size()
+                                           : line.continued_from);
+}
+
 // A chat template writes the special tokens itself.
 std::vector<int32_t> RequestReader::tokens_of(RequestLine& line) const {
   if (!line.chat && !line.prompt) return std::move(line.tokens);
-  if (!options_.tokenizer) fail(ExitCode::input, "text needs a tokenizer, and the model has none");
-  if (line.chat) return options_.tokenizer->encode(options_.render_chat(*line.chat), false);
-  std::vector<int32_t> prompt = options_.tokenizer->encode(*line.prompt, true);
+  if (line.chat) return tokenizer().encode(options_.render_chat(*line.chat), false);
+  std::vector<int32_t> prompt = tokenizer().encode(*line.prompt + line.continuation, true);
   if (options_.note && !noted_) note_doubled_start(prompt, line.label.id);
   return prompt;
 }

@@ -66,6 +66,8 @@ class RequestReader {
   bool is_wanted(RequestId request) const;
   PreparedRequest prepare(RequestId request, const LineReader::Line& line) const;
   PreparedRequest prepare(RequestId request, RequestLine parsed) const;
+  const Tokenizer& tokenizer() const;  // fails (input) where the model has none
+  uint32_t tokens_before_continuation(const RequestLine& line) const;
   std::vector<int32_t> tokens_of(RequestLine& line) const;
   std::optional<Reasoning> reasoning_of(const RequestLine& line, std::span<const int32_t> prompt) const;
   void note_doubled_start(std::span<const int32_t> prompt, const std::string& id) const;

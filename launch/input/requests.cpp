@@ -2,6 +2,7 @@
 #include <launch/input/chat_prompt.hpp>
 #include <launch/input/json_line.hpp>
 #include <launch/input/requests.hpp>
+#include <runtime/chat/text.hpp>
 
 #include <xxhash.h>
 
@@ -23,14 +24,14 @@ Names words_of(const std::string& text) {
 }
 
 std::string sampling_names() {
-  std::string names = "stop bad_words ";
+  std::string names;
   const auto add = [&](auto name, auto&&...) { names += name + std::string(" "); };
   for_sampling_fields(add);
   for_sampling_lists(add);
   return names;
 }
 
-const std::string plain_fields = "id prompt tokens messages reasoning " + sampling_names();
+const std::string plain_fields = "id prompt tokens messages continuation reasoning " + sampling_names();
 const Names known_fields = words_of(plain_fields);
 const Names known_beside_messages =
     words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
@@ -44,7 +45,7 @@ const Names ignored_fields = words_of(without_effect);
 // Of features that are not there: OpenAI's, then vLLM's. check_neutral has the values that change nothing.
 const std::string both_bodies =
     without_effect + sampling_names() +
-    "model n echo response_format use_beam_search length_penalty "
+    "model echo response_format use_beam_search length_penalty "
     "include_stop_str_in_output skip_special_tokens spaces_between_special_tokens return_token_ids "
     "return_tokens_as_token_ids truncate_prompt_tokens logits_processors structured_outputs guided_json "
     "guided_regex guided_choice guided_grammar guided_decoding_backend guided_whitespace_pattern ";
@@ -88,7 +89,6 @@ bool calls_nothing(const JsonFields& body, std::string_view name) {
 // Refuses fields for unsupported features, unless they hold the value that changes nothing.
 void check_neutral(const JsonFields& body) {
   static const auto neutral = nlohmann::ordered_json::parse(R"({
-      "n": 1, "best_of": 1, "echo": false,
       "suffix": "", "tool_choice": "auto", "parallel_tool_calls": true, "response_format": {"type": "text"},
       "modalities": ["text"], "audio": null, "functions": null, "function_call": null,
       "web_search_options": null, "use_beam_search": false, "length_penalty": 1,
@@ -112,12 +112,10 @@ Names ignored_in(const JsonFields& body) {
 }
 
 // OpenAI's limit, of ours the sampler's own.
-std::optional<int32_t> alternatives_of(const JsonFields& body, const char* name, std::string& error) {
+void check_alternatives(const char* name, std::optional<int32_t> count, std::string& error) {
   constexpr int32_t most = 20;
-  const auto count = whole<int32_t>(body, name, error);
   if (count && (*count < 0 || *count > most))
     error = fmt::format("{} ({}) must be from 0 to {}", name, *count, most);
-  return count;
 }
 
 void read_completion(const JsonFields& body, RequestLine& request, const std::string& where) {
@@ -134,7 +132,12 @@ void read_completion(const JsonFields& body, RequestLine& request, const std::st
     const json alone{{"prompt", *prompt}};
     request.tokens = JsonFields(alone, where, "body").token_ids("prompt");
   }
-  request.sampling.logprobs = alternatives_of(body, "logprobs", request.error);
+  check_alternatives("logprobs", request.sampling.logprobs, request.error);
+  const auto best_of = whole<uint32_t>(body, "best_of", request.error);
+  if (best_of && *best_of != request.sampling.n.value_or(1))
+    request.error = fmt::format("best_of ({}) must be n ({}): none of the answers is left out", *best_of,
+                                request.sampling.n.value_or(1));
+  if (body.boolean_or("echo", false)) request.label.echo.emplace(Echo{request.prompt.value_or("")});
 }
 
 // Checks only the form: whether the template takes the messages, it decides itself.
@@ -146,12 +149,14 @@ void check_messages(const JsonFields& fields) {
 
 void read_chat(const JsonFields& body, RequestLine& request) {
   check_messages(body);
+  if (body.boolean_or("echo", false)) body.refuse("echo", "false only");
   request.reasoning = reasoning_of(body);
   const auto longest = whole<uint32_t>(body, "max_completion_tokens", request.error);
   if (longest && request.sampling.max_tokens.value_or(*longest) != *longest)
     body.refuse("max_completion_tokens", "the same number as max_tokens, or one of both");
   if (longest) request.sampling.max_tokens = longest;
-  const auto alternatives = alternatives_of(body, "top_logprobs", request.error);
+  const auto alternatives = whole<int32_t>(body, "top_logprobs", request.error);
+  check_alternatives("top_logprobs", alternatives, request.error);
   const bool scores = body.boolean_or("logprobs", false);
   if (alternatives.value_or(0) > 0 && !scores)
     body.refuse("top_logprobs", "a number together with \"logprobs\": true");
@@ -180,7 +185,8 @@ RequestLine parse_batch_request(const json& object, const std::string& where) {
   request.ignored = ignored_in(body);
   request.label.model = body.text_or("model", "");
   body.text_or("user", "");
-  request.sampling = sampling_of(body, request.error);
+  request.sampling = sampling_of(body, request.error, /*except=*/chat ? "logprobs" : "");
+  check_alternatives("prompt_logprobs", request.sampling.prompt_logprobs, request.error);
   if (chat)
     read_chat(body, request);
   else
@@ -201,6 +207,31 @@ std::string source_of(const JsonFields& fields, const std::string& where) {
   return source;
 }
 
+// Blanks at the end of the prompt belong to it: tokenizers put them in front of words.
+void read_continuation(const JsonFields& fields, RequestLine& request) {
+  const json* given = fields.find("continuation");
+  if (!given) return;
+  const bool is_text = given->is_string();
+  if (is_text ? !request.prompt : !fields.find("tokens"))
+    fields.refuse("continuation", "a text beside prompt, or token ids beside tokens");
+  request.label.continuation = true;
+  if (!request.sampling.max_tokens) request.sampling.max_tokens = 0;
+  bool empty = false;
+  if (is_text) {
+    const auto& text = given->get_ref<const std::string&>();
+    const std::string prompt = jinja::strip(*request.prompt, {}, jinja::Side::right);
+    request.continuation = request.prompt->substr(prompt.size()) + text;
+    request.prompt = prompt;
+    empty = text.empty();
+  } else {
+    const std::vector<int32_t> ids = fields.token_ids("continuation");
+    request.continued_from = request.tokens.size();
+    request.tokens.insert(request.tokens.end(), ids.begin(), ids.end());
+    empty = ids.empty();
+  }
+  if (empty) request.error = "continuation is empty: there is nothing to score";
+}
+
 RequestLine parse_plain_request(const json& object, uint64_t number, const std::string& where) {
   const JsonFields fields(object, where);
   check_names(object, fields.find("messages") ? known_beside_messages : known_fields, where);
@@ -211,8 +242,8 @@ RequestLine parse_plain_request(const json& object, uint64_t number, const std::
   if (source == "prompt") request.prompt = fields.text("prompt");
   request.tokens = fields.token_ids("tokens");
   request.sampling = sampling_of(fields, request.error);
-  request.sampling.logprobs = whole<int32_t>(fields, "logprobs", request.error);
   request.reasoning = reasoning_of(fields);
+  read_continuation(fields, request);
   return request;
 }
 
@@ -273,7 +304,7 @@ InputSummary validate_requests(LineReader& reader) {
       note_first(summary.first_text, request.prompt || request.chat || request.sampling.stop ||
                                          request.sampling.bad_words || batch);
       note_first(summary.first_chat, request.chat != nullptr);
-      note_first(summary.first_prompt, request.prompt.has_value());
+      note_first(summary.first_prompt, request.prompt && !label.continuation);
       ++summary.requests;
       if (request.chat && !request.sampling.max_tokens) ++summary.unlimited_chats;
     } catch (const Error& error) {
@@ -286,12 +317,11 @@ InputSummary validate_requests(LineReader& reader) {
   return summary;
 }
 
-GenerationRequest default_request(const GenerationConfig& suggested, const SamplingFields& stated) {
+GenerationRequest default_request(const GenerationConfig& suggested, const StatedSampling& stated) {
   GenerationRequest request;
   request.sampling.temperature = 0;
-  apply(suggested.sampling, request.sampling);
-  request.stop = suggested.stop;
-  stated.apply_to(request);
+  apply_stated(suggested.sampling, request.sampling);
+  apply_stated(stated, request.sampling);
   return request;
 }
 

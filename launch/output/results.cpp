@@ -3,14 +3,39 @@
 #include <launch/output/results.hpp>
 #include <runtime/completion_builder.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace maniple {
 namespace {
 
+size_t bytes_of(const std::vector<TokenLogprob>& alternatives) {
+  return alternatives.size() * sizeof(TokenLogprob);
+}
+
 size_t bytes_of(const FinishedRequest& completion) {
-  size_t bytes = sizeof completion + completion.tokens.size() * sizeof(int32_t);
-  for (const TokenScore& score : completion.scores)
-    bytes += sizeof score + score.alternatives.size() * sizeof(TokenLogprob);
+  size_t bytes = sizeof completion + completion.prompt.size() * sizeof(int32_t);
+  for (const PromptScore& score : completion.prompt_scores)
+    bytes += sizeof score + bytes_of(score.alternatives);
+  for (const Answer& answer : completion.answers) {
+    bytes += sizeof answer + answer.tokens.size() * sizeof(int32_t);
+    for (const TokenScore& score : answer.scores) bytes += sizeof score + bytes_of(score.alternatives);
+  }
   return bytes;
+}
+
+bool reaches_default_length(const Answer& answer) {
+  return answer.reason == FinishReason::length && answer.tokens.size() == SamplingParams{}.max_tokens;
+}
+
+// With n answers each stands below its number.
+std::string bare_text(const std::vector<Answer>& answers) {
+  if (answers.size() == 1) return answers.front().text.value_or("") + '\n';
+  std::string text;
+  for (size_t i = 0; i < answers.size(); ++i)
+    text += fmt::format("--- {} ---\n{}\n", i + 1, answers[i].text.value_or(""));
+  return text;
 }
 
 }  // namespace
@@ -83,9 +108,8 @@ void Results::finished(FinishedRequest completion) {
   if (!completion.error.empty()) {
     ++failed_;
     last_error_ = completion.error;
-  } else if (label.mapped().default_length && completion.reason == FinishReason::length &&
-             completion.tokens.size() == SamplingParams{}.max_tokens) {
-    ++cut_at_default_;
+  } else if (label.mapped().default_length) {
+    cut_at_default_ += static_cast<size_t>(std::ranges::count_if(completion.answers, reaches_default_length));
   }
   const size_t bytes = bytes_of(completion);
   waiting_bytes_ += bytes;
@@ -101,10 +125,11 @@ void Results::progress(const JobProgress& progress) {
 
 void Results::store(const RequestLabel& label, FinishedRequest completion) {
   const bool failed = !completion.error.empty();
-  if (tokenizer_ && !failed) add_text(*tokenizer_, completion, label.reasoning ? &*label.reasoning : nullptr);
+  for (Answer& answer : completion.answers)
+    if (tokenizer_) add_text(*tokenizer_, answer, label.reasoning ? &*label.reasoning : nullptr);
   std::string line;
   if (!bare_) line = result_line(label, completion, tokenizer_) + '\n';
-  if (bare_ && !failed) line = completion.text.value_or("").substr(streamed_) + '\n';
+  if (bare_ && !failed) line = bare_text(completion.answers).substr(streamed_);
   store_.finished(completion.id, failed, std::move(line));
 }
 

@@ -91,7 +91,9 @@ class Results : public CompletionSink, public RequestOrder {
 
   size_t done() const { return done_; }
   size_t failed() const { return failed_; }
-  size_t cut_at_default() const { return cut_at_default_; }  // plain prompts, by a limit that nobody stated
+  size_t cut_at_default() const {
+    return cut_at_default_;
+  }  // answers to plain prompts, by a limit that nobody stated
   const std::string& last_error() const { return last_error_; }
 
  private:

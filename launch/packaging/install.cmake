@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS maniple_archive EXPORT maniple ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${CMAKE_INSTALL_INCLUDEDIR}/maniple)
 install(FILES runtime/library/llm.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/maniple)
-foreach(header kernels/support/error.hpp parallel/mpi/mpi_handle.hpp kernels/support/sampling_params.hpp runtime/scheduling/token_score.hpp)
+foreach(header kernels/support/error.hpp parallel/mpi/mpi_handle.hpp kernels/support/sampling_params.hpp kernels/support/split_mix.hpp runtime/scheduling/token_score.hpp)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/maniple/${folder})
 endforeach()

@@ -43,10 +43,10 @@ constexpr std::pair<std::string_view, std::optional<double>> unsupported[] = {
     {"watermarking_config", {}},
 };
 
-std::vector<std::string> stop_strings(const JsonFields& fields) {
+std::optional<std::vector<std::string>> stop_strings(const JsonFields& fields) {
   const json* value = fields.find("stop_strings");
+  if (!value) return std::nullopt;
   std::vector<std::string> stops;
-  if (!value) return stops;
   for (const json& stop : value->is_array() ? *value : json::array({*value})) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().empty())
       fields.refuse("stop_strings", "a text that is not empty, or a list of such");
@@ -66,7 +66,7 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
     if (!fields.is_neutral(name, neutral) && *fields.find(name) != false)
       config.warnings.push_back(fmt::format("{}: {} is {}, which is not supported and has no effect", where,
                                             name, shown(*fields.find(name))));
-  config.stop = stop_strings(fields);
+  config.sampling.stop = stop_strings(fields);
   if (fields.find("max_new_tokens"))
     config.sampling.max_tokens = static_cast<uint32_t>(fields.integer("max_new_tokens", 1, UINT32_MAX));
   if (fields.find("repetition_penalty"))

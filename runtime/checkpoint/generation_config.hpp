@@ -16,7 +16,6 @@ namespace maniple {
 // not name is off.
 struct GenerationConfig {
   StatedSampling sampling;  // without temperature: the file says nothing of sampling
-  std::vector<std::string> stop;
   std::vector<int32_t> eos_token_ids;
   // Settings that would change the text and are not supported, such as num_beams.
   std::vector<std::string> warnings;

@@ -20,8 +20,9 @@ Coordinator::Coordinator(Mailbox& mailbox, const GridSize& grid, const Scheduler
 
 std::optional<Rejection> Coordinator::add(GenerationRequest request) {
   const auto least_loaded = std::ranges::min_element(replicas_, {}, &Replica::unfinished);
+  const size_t answers = request.sampling.n;
   std::optional<Rejection> rejection = least_loaded->scheduler.add(std::move(request));
-  if (!rejection) ++least_loaded->unfinished;
+  if (!rejection) least_loaded->unfinished += answers;
   return rejection;
 }
 
@@ -35,9 +36,8 @@ bool Coordinator::has_work() const {
   return std::ranges::any_of(replicas_, &Scheduler::has_work, &Replica::scheduler);
 }
 
-void Coordinator::finish(RequestId request, FinishReason reason) {
-  for (Replica& replica : replicas_)
-    if (replica.scheduler.finish(request, reason)) --replica.unfinished;
+void Coordinator::finish(RequestId request, FinishReason reason, std::optional<uint32_t> index) {
+  for (Replica& replica : replicas_) replica.unfinished -= replica.scheduler.finish(request, reason, index);
 }
 
 SchedulerCounts Coordinator::counts() const {
@@ -128,7 +128,7 @@ void Coordinator::observe_plan(Replica& replica, const StepPlan& plan,
               .preemptions = counts.preemptions};
   for (const SequenceStep& sequence : plan.sequences) {
     row.tokens += sequence.query_length;
-    row.sampled += sequence.rows_sampled;
+    row.sampled += sequence.rows();
   }
   replica.steps.push_back(row);
 }

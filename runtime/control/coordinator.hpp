@@ -35,9 +35,9 @@ class Coordinator {
   // False while max_num_seqs requests wait at every replica: the input is streamed, not stored.
   bool wants_requests() const;
   bool has_work() const;
-  void finish(RequestId request, FinishReason reason);
-  SchedulerCounts counts() const;      // of all replicas
-  std::optional<Stall> stall() const;  // the longest
+  void finish(RequestId request, FinishReason reason, std::optional<uint32_t> index = {});  // as Scheduler's
+  SchedulerCounts counts() const;                                                           // of all replicas
+  std::optional<Stall> stall() const;                                                       // the longest
 
   // Sends plans that are due and takes results that have arrived; never blocks. False if there was nothing to
   // do. Calls on_start before it sends a plan with a request's first step (or its first since a preemption).

@@ -49,9 +49,9 @@ struct RequestRow {
   double admitted_s = 0;  // when its first step was planned
   double first_s = 0;     // when its first token arrived
   double done_s = 0;
-  double queue_s = 0;                                                 // admitted_s - arrival_s
-  double ttft_s = 0;                                                  // first_s - admitted_s
-  double tpot_s = 0;                                                  // (done_s - first_s) / (output - 1)
+  double queue_s = 0;  // admitted_s - arrival_s
+  double ttft_s = 0;   // first_s - admitted_s
+  double tpot_s = 0;   // (done_s - first_s) / (tokens of the longest answer - 1)
   double itl_p50_s = 0, itl_p90_s = 0, itl_p99_s = 0, itl_max_s = 0;  // gaps between tokens
   double e2e_s = 0;                                                   // done_s - arrival_s
 };

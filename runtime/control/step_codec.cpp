@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
 constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
-constexpr uint8_t version = 5;
+constexpr uint8_t version = 6;
 constexpr size_t hash_bytes = sizeof(uint64_t);
 
 enum class Kind : uint8_t { plan = 1, result = 2 };
@@ -46,11 +46,14 @@ class Writer {
   }
   void number(uint32_t value) { number(uint64_t{value}); }
   void number(int32_t value) { number(static_cast<uint32_t>(value)); }
-  void flagged(uint32_t value, bool high, bool low) {
-    number(uint64_t{value} << 2 | uint64_t{high} << 1 | uint64_t{low});
+  void positive(uint32_t value) { number(value); }
+  void flagged(uint32_t value, bool high, bool middle, bool low) {
+    number(uint64_t{value} << 3 | uint64_t{high} << 2 | uint64_t{middle} << 1 | uint64_t{low});
   }
-  void shorter(uint32_t value, uint32_t whole, bool by_one) {
-    require(uint64_t{value} + uint64_t{by_one} == whole, "of a query only the last token may be unknown");
+  // How many tokens of a query are known: all, or one less or more.
+  void known(uint32_t value, uint32_t whole, bool less, bool more) {
+    require(uint64_t{value} + uint64_t{less} == uint64_t{whole} + uint64_t{more},
+            "of a query only the last token may be unknown, and only one after it known");
   }
   void present(const std::optional<uint32_t>& value) { number(*value); }
   void relative(uint32_t value, uint32_t base) {  // zigzag
@@ -114,16 +117,22 @@ class Reader {
 
   void number(uint64_t& value) { value = varint(UINT64_MAX); }
   void number(uint32_t& value) { value = static_cast<uint32_t>(varint(UINT32_MAX)); }
+  void positive(uint32_t& value) {
+    number(value);
+    check(value > 0, "a number is out of range");
+  }
   void number(int32_t& value) { value = static_cast<int32_t>(static_cast<uint32_t>(varint(UINT32_MAX))); }
-  void flagged(uint32_t& value, bool& high, bool& low) {
-    const uint64_t all = varint((uint64_t{1} << 34) - 1);
-    value = static_cast<uint32_t>(all >> 2);
-    high = (all & 2) != 0;
+  void flagged(uint32_t& value, bool& high, bool& middle, bool& low) {
+    const uint64_t all = varint((uint64_t{1} << 35) - 1);
+    value = static_cast<uint32_t>(all >> 3);
+    high = (all & 4) != 0;
+    middle = (all & 2) != 0;
     low = (all & 1) != 0;
   }
-  void shorter(uint32_t& value, uint32_t whole, bool by_one) {
-    check(whole >= uint32_t{by_one}, "a query of no token lacks one");
-    value = whole - uint32_t{by_one};
+  void known(uint32_t& value, uint32_t whole, bool less, bool more) {
+    check(whole >= uint32_t{less} && !(more && (less || whole == UINT32_MAX)),
+          "a query of no token lacks one");
+    value = whole - uint32_t{less} + uint32_t{more};
   }
   void present(std::optional<uint32_t>& value) { number(value.emplace()); }
   void relative(uint32_t& value, uint32_t base) {
@@ -200,7 +209,7 @@ void transfer_sampling(Archive& archive, Fields& sampling) {
     archive.number(bias.id);
     archive.fixed(bias.bias);
   });
-  archive.each(sampling.bad_words, 1, [&](auto& word) { archive.each(word, 1, number_in(archive)); });
+  archive.each(sampling.bad_word_ids, 1, [&](auto& word) { archive.each(word, 1, number_in(archive)); });
 }
 
 // Seats mostly ascend by one and sequences go on where they are, so a decode step takes three bytes for each.
@@ -211,9 +220,14 @@ void transfer_sequences(Archive& archive, Fields& sequences) {
     archive.relative(sequence.seat, next);
     next = sequence.seat + 1;
     archive.number(sequence.query_length);
-    bool takes_last = sequence.known != sequence.query_length, moved = sequence.past_length.has_value();
-    archive.flagged(sequence.rows_sampled, takes_last, moved);
-    archive.shorter(sequence.known, sequence.query_length, takes_last);
+    bool takes_last = sequence.known < sequence.query_length;
+    bool scores = sequence.rows_scored > 0, moved = sequence.past_length.has_value();
+    archive.flagged(sequence.rows_sampled, takes_last, scores, moved);
+    bool knows_next = sequence.known > sequence.query_length;
+    require(scores || !knows_next, "only a score needs a known token after the query");
+    if (scores) archive.positive(sequence.rows_scored);
+    if (scores) archive.flag(knows_next);
+    archive.known(sequence.known, sequence.query_length, takes_last, knows_next);
     if (moved) archive.present(sequence.past_length);
   });
 }
@@ -224,7 +238,7 @@ void transfer_plan(Archive& archive, Fields& plan) {
   archive.number(plan.replica);
   archive.command(plan.command);
   archive.each(plan.released, 1, number_in(archive));
-  archive.each(plan.admissions, 46, [&](auto& admission) {
+  archive.each(plan.admissions, 48, [&](auto& admission) {
     archive.number(admission.seat);
     archive.number(admission.cached_length);
     transfer_sampling(archive, admission.sampling);
@@ -235,6 +249,10 @@ void transfer_plan(Archive& archive, Fields& plan) {
   archive.each(plan.new_blocks, 2, [&](auto& fresh) {
     archive.number(fresh.seat);
     archive.each(fresh.ids, 1, number_in(archive));
+  });
+  archive.each(plan.copies, 2, [&](auto& copy) {
+    archive.number(copy.from);
+    archive.number(copy.to);
   });
   transfer_sequences(archive, plan.sequences);
   archive.each(plan.known_tokens, 1, number_in(archive));

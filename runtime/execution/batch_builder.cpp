@@ -13,13 +13,13 @@ int64_t blocks_of_tokens(const BatchLimits& limits) {
 
 size_t staging_bytes(const BatchLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_tokens),
-             sequences = static_cast<size_t>(limits.max_sequences),
+             sequences = static_cast<size_t>(limits.max_sequences), rows = static_cast<size_t>(limits.rows()),
              blocks = static_cast<size_t>(limits.max_blocks),
              parts = static_cast<size_t>(blocks_of_tokens(limits));
-  const size_t ints =
-      4 * tokens + 8 * sequences + 1 + 2 * sequences * blocks + (parts > 0 ? 2 * sequences + 3 * parts : 0);
-  return ints * sizeof(int32_t) + sequences * (sizeof(SamplingRow) + sizeof(AdjustedRow)) +
-         (18 + 2 * parts) * alignment;
+  const size_t ints = 4 * tokens + 3 * sequences + 6 * rows + 1 + 2 * sequences * blocks +
+                      (parts > 0 ? 2 * sequences + 3 * parts : 0);
+  return ints * sizeof(int32_t) + rows * (sizeof(SamplingRow) + sizeof(AdjustedRow)) +
+         (19 + 2 * parts) * alignment;
 }
 
 int32_t to_int(int64_t value) { return static_cast<int32_t>(value); }
@@ -60,9 +60,9 @@ BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
 }
 
 void BatchBuilder::Arrays::clear() {
-  for (auto* array :
-       {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &places, &sampled_rows,
-        &table_indices, &table_entries, &sampled_seats, &listed_rows, &full_rows, &scored_rows})
+  for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &places,
+                      &sampled_rows, &table_indices, &table_entries, &sampled_seats, &listed_rows, &full_rows,
+                      &scored_rows, &given_tokens})
     array->clear();
   draws.clear();
   adjusted.clear();
@@ -96,6 +96,7 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
                     staging_.put_ints(arrays_.listed_rows),
                     staging_.put_ints(arrays_.full_rows),
                     staging_.put_ints(arrays_.scored_rows),
+                    staging_.put_ints(arrays_.given_tokens),
                     last_tokens_,
                     staging_.put(arrays_.adjusted),
                     tables()};
@@ -103,6 +104,14 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
   if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);
   ops_.resolve_last_tokens(last_tokens_, token_ids_, places, tokens_);
   return {attention, sampled_rows, blocks};
+}
+
+void BatchBuilder::copy(std::span<const BlockCopy> copies) {
+  if (tokens_.view().empty()) return;
+  for (const BlockCopy& copy : copies) {
+    const TensorView from = tokens_.view().rows(copy.from, 1), to = tokens_.view().rows(copy.to, 1);
+    ops_.device().copy(to.data, from.data, to.bytes());
+  }
 }
 
 // With the sequences that have tokens in a block: what lies before it counts as past.
@@ -135,6 +144,8 @@ void BatchBuilder::append(const SequenceView& sequence) {
   append_tokens(sequence);
   append_new_blocks(sequence);
   if (sequence.seen_blocks == 0) upload_lists(sequence);
+  const size_t known = sequence.known_tokens.size();
+  for (size_t i = known - sequence.rows_scored; i < known; ++i) append_scored(sequence, i);
   for (uint32_t i = sequence.query_length - sequence.rows_sampled; i < sequence.query_length; ++i)
     append_sampled(sequence, i);
 }
@@ -148,9 +159,11 @@ void BatchBuilder::append_tokens(const SequenceView& sequence) {
     arrays_.positions.push_back(to_int(position));
     const int64_t slot = sequence.blocks[static_cast<size_t>(page / owners)] * limits_.block_size +
                          position % limits_.block_size;
-    arrays_.slots.push_back(page % owners == owner ? to_int(slot) : -1);
+    const bool written = position >= sequence.cached_length;
+    arrays_.slots.push_back(written && page % owners == owner ? to_int(slot) : -1);
     const int64_t block = sequence.blocks[static_cast<size_t>(page / owners)];
-    arrays_.places.push_back(to_int(block * limits_.block_tokens() + position % limits_.block_tokens()));
+    const int64_t place = block * limits_.block_tokens() + position % limits_.block_tokens();
+    arrays_.places.push_back(written ? to_int(place) : -1);
   }
   arrays_.query_starts.push_back(to_int(static_cast<int64_t>(arrays_.token_ids.size())));
 }
@@ -188,6 +201,15 @@ SequenceTables BatchBuilder::tables() {
           .list_words = to_int(lists_.view().shape[1])};
 }
 
+// The row before a known token, which is scored, and drawn greedily.
+void BatchBuilder::append_scored(const SequenceView& sequence, size_t known) {
+  const auto query_row = static_cast<uint32_t>(known - 1);
+  const SamplerRow row{{.position = sequence.past_length + query_row + 1},
+                       sequence.sampling->prompt_logprobs,
+                       sequence.known_tokens[known]};
+  append_row(sequence, query_row, row, -1);
+}
+
 // Only the last row of a query sets the seat's last token.
 void BatchBuilder::append_sampled(const SequenceView& sequence, uint32_t query_row) {
   const auto index = to_int(static_cast<int64_t>(sampler_rows_.size()));
@@ -207,13 +229,21 @@ void BatchBuilder::append_sampled(const SequenceView& sequence, uint32_t query_r
                              .before_min_tokens = completion_tokens < sampling.min_tokens};
   if (!tokens_.view().empty() && sampling.changes_logits(completion_tokens))
     arrays_.adjusted.push_back(adjusted);
-  const uint32_t rows_after = sequence.query_length - 1 - query_row;
-  arrays_.sampled_rows.push_back(arrays_.query_starts.back() - 1 - to_int(rows_after));
-  arrays_.sampled_seats.push_back(rows_after == 0 ? to_int(sequence.seat) : -1);
+  append_row(sequence, query_row, row, query_row + 1 == sequence.query_length ? to_int(sequence.seat) : -1);
+}
+
+void BatchBuilder::append_row(const SequenceView& sequence, uint32_t query_row, const SamplerRow& row,
+                              int32_t seat) {
+  const auto index = to_int(static_cast<int64_t>(sampler_rows_.size()));
+  arrays_.sampled_rows.push_back(arrays_.query_starts.back() - to_int(sequence.query_length - query_row));
+  arrays_.sampled_seats.push_back(seat);
   arrays_.draws.push_back(row.draw);
   if (row.draw.filtered_by_candidates()) arrays_.listed_rows.push_back(index);
   if (row.needs_full_logits()) arrays_.full_rows.push_back(index);
-  if (row.logprobs >= 0) arrays_.scored_rows.push_back(index);
+  if (row.logprobs >= 0) {
+    arrays_.scored_rows.push_back(index);
+    arrays_.given_tokens.push_back(row.given);
+  }
   sampler_rows_.push_back(row);
 }
 
@@ -243,7 +273,7 @@ StepBatch BatchBuilder::largest(const BatchLimits& limits) {
             absent(sequences),          absent({limits.max_sequences, limits.max_blocks}),
             absent({tokens}),           absent({tokens})};
   };
-  StepBatch step{batch(limits.max_tokens), absent({limits.max_sequences})};
+  StepBatch step{batch(limits.max_tokens), absent({limits.rows()})};
   for (int64_t left = blocks_of_tokens(limits) > 0 ? limits.max_tokens : 0; left > 0; left -= shared_tokens)
     step.blocks.push_back(batch(std::min(left, shared_tokens)));
   return step;
@@ -253,7 +283,7 @@ TensorView BatchBuilder::largest_ids(const BatchLimits& limits) { return absent(
 
 SamplerBatch BatchBuilder::largest(std::span<const SamplerRow> rows) {
   const TensorView all = absent({static_cast<int64_t>(rows.size())});
-  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all,
+  return {rows, {static_cast<const SamplingRow*>(nullptr), rows.size()}, all, all, all, all, all,
           all,  {static_cast<const AdjustedRow*>(nullptr), rows.size()}};
 }
 

@@ -6,6 +6,7 @@
 #include <layers/sampler.hpp>
 #include <runtime/scheduling/sequence_table.hpp>
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -13,16 +14,18 @@ namespace maniple {
 
 struct BatchLimits {
   int64_t max_tokens = 0;
-  int64_t max_sequences = 0;  // also the limit of sampled rows
-  int64_t max_blocks = 0;     // of one sequence: entries of its block table
-  int64_t block_size = 0;     // tokens of a page
+  int64_t max_sequences = 0;
+  int64_t max_blocks = 0;  // of one sequence: entries of its block table
+  int64_t block_size = 0;  // tokens of a page
   ContextShare context =
-      {};  // block i of a sequence is entry i * owners + owner on this rank; the others are -1
+      {};                // block i of a sequence is entry i * owners + owner on this rank; the others are -1
+  int64_t max_rows = 0;  // of logits, if more than max_sequences
   // Where logits are adjusted:
   int64_t num_blocks = 0;  // whose tokens are kept; 0: of none
   int64_t vocabulary_size = 0;
 
   int64_t block_tokens() const { return block_size * context.owners; }
+  int64_t rows() const { return std::max(max_rows, max_sequences); }
 };
 
 class BatchBuilder {
@@ -33,6 +36,8 @@ class BatchBuilder {
   // up to `at_least`; each is one sampled row, and a draw that no seat keeps. All batches of n sequences with one token each, all sampled,
   // have the same views, which captured graphs need.
   StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
+  // What a slot of the history has, where one is kept.
+  void copy(std::span<const BlockCopy> copies);
   // int32 [tokens]: the model's input for the latest batch.
   TensorView token_ids() const { return token_ids_; }
   // The sampled rows of the latest batch, without padding.
@@ -64,7 +69,7 @@ class BatchBuilder {
     std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, places, sampled_rows;
     std::vector<int32_t> table_indices, table_entries;  // changed entries of the block tables
     std::vector<SamplingRow> draws;
-    std::vector<int32_t> sampled_seats, listed_rows, full_rows, scored_rows;
+    std::vector<int32_t> sampled_seats, listed_rows, full_rows, scored_rows, given_tokens;
     std::vector<AdjustedRow> adjusted;
 
     void clear();
@@ -75,7 +80,9 @@ class BatchBuilder {
   void append_new_blocks(const SequenceView& sequence);
   void upload_lists(const SequenceView& sequence);
   SequenceTables tables();
+  void append_scored(const SequenceView& sequence, size_t known);
   void append_sampled(const SequenceView& sequence, uint32_t query_row);
+  void append_row(const SequenceView& sequence, uint32_t query_row, const SamplerRow& row, int32_t seat);
   void append_padding();
   std::vector<AttentionBatch> blocks_of(const AttentionBatch& batch);
 

@@ -41,6 +41,7 @@ class DryOps final : public Ops {
   void resolve_last_tokens(ConstTensorView, TensorView, ConstTensorView, TensorView) override {}
   void adjust_logits(TensorView, IndexRange, std::span<const AdjustedRow>, const SequenceTables&) override {}
   void raw_logits(ConstTensorView, ConstTensorView, IndexRange, std::span<Candidate>) override {}
+  void logits_of(ConstTensorView, ConstTensorView, IndexRange, std::span<float>) override {}
   void head_squares(ConstTensorView, const HeadLayout&, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}

@@ -31,8 +31,20 @@ class KvCache {
     }
   }
   std::span<const KvPages> pages() const { return pages_; }  // by layer
+  void copy_block(Device& device, int32_t from, int32_t to) {
+    for (const KvPages& layer : pages_) {
+      const size_t keys = layer.layout.key_block_bytes(), values = layer.layout.block_bytes() - keys;
+      std::byte* const all_values = layer.bytes.data + static_cast<size_t>(layer.bytes.shape[0]) * keys;
+      copy_row(device, layer.bytes.data, keys, from, to);
+      if (values > 0) copy_row(device, all_values, values, from, to);
+    }
+  }
 
  private:
+  static void copy_row(Device& device, std::byte* rows, size_t bytes, int32_t from, int32_t to) {
+    device.copy(rows + static_cast<size_t>(to) * bytes, rows + static_cast<size_t>(from) * bytes, bytes);
+  }
+
   std::vector<Tensor> memory_;
   std::vector<KvPages> pages_;
 };

@@ -14,7 +14,7 @@ uint32_t microseconds(std::chrono::duration<double> time) {
 
 BatchLimits RunnerLimits::batch() const {
   const int64_t block = block_tokens(), blocks = (max_model_len + block - 1) / block;
-  return {step_tokens, max_num_seqs, blocks * context.owners, block_size, context};
+  return {step_tokens, max_num_seqs, blocks * context.owners, block_size, context, max_rows};
 }
 
 BatchLimits RunnerSizes::batch(bool samples) const {
@@ -46,7 +46,8 @@ Workspace::Sizes dry_run(Model& model, const RankPlan& plan, Ops& ops, const Run
   const TensorView input = model.embedding() ? BatchBuilder::largest_ids(limits.batch()) : rows;
   const TensorView out = model.forward(BatchBuilder::largest(limits.batch()), input, pages, context);
   if (!model.head()) return workspace.peak();
-  const std::vector<SamplerRow> samples(limits.max_num_seqs, {{.temperature = 1, .top_k = 1}, 20});
+  const std::vector<SamplerRow> samples(static_cast<size_t>(limits.batch().rows()),
+                                        {{.temperature = 1, .top_k = 1}, most_logprobs, 0});
   const Sampler sampler(config.vocab_size, model.vocabulary());
   if (ops.device().captures()) sampler.draw(out, BatchBuilder::largest(samples), context);
   sampler.launch(out, BatchBuilder::largest(samples), context);
@@ -58,7 +59,8 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
     : max_num_seqs_(sizes.limits.max_num_seqs),
       hidden_size_(sizes.hidden_size),
       model_(model),
-      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan),
+      table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan,
+             sizes.limits.max_rows),
       builder_(ops, sizes.batch(model.head())),
       cache_(ops.device(), sizes.kv, sizes.num_blocks, sizes.kv_scales),
       sampler_(sizes.vocabulary_size, model.vocabulary()),
@@ -149,11 +151,13 @@ void ModelRunner::launch(const StepPlan& plan) {
   const std::span<const SequenceView> sequences = table_.apply(plan);
   Launched& step = launched_.emplace_back();
   step.number = plan.step;
-  for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.rows_sampled);
+  for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.rows());
   if (sequences.empty()) return;
+  for (const BlockCopy& copy : plan.copies) cache_.copy_block(context_.ops.device(), copy.from, copy.to);
+  builder_.copy(plan.copies);
   const Workspace::Scope scope(workspace_);
   const bool decodes = std::ranges::all_of(sequences, [](const SequenceView& sequence) {
-    return sequence.query_length == 1 && sequence.rows_sampled == 1;
+    return sequence.query_length == 1 && sequence.rows_sampled == 1 && sequence.rows_scored == 0;
   });
   const auto captured = decodes ? graphs_.lower_bound(sequences.size()) : graphs_.end();
   const bool eager = captured == graphs_.end();

@@ -21,6 +21,7 @@ struct RunnerLimits {
   uint32_t max_model_len = 0;
   uint32_t block_size = 0;  // tokens of a page
   ContextShare context = {};
+  uint32_t max_rows = 0;  // of logits in a step, if more than max_num_seqs
 
   // A block has a page on each owner.
   uint32_t block_tokens() const { return block_size * static_cast<uint32_t>(context.owners); }

@@ -78,17 +78,27 @@ void refuse_different_options(World& world, const LlmOptions& options) {
   });
 }
 
-Completion answer(FinishedRequest finished, size_t first, const Tokenizer* tokenizer) {
-  if (tokenizer && finished.error.empty()) add_text(*tokenizer, finished);
-  return {.prompt = finished.id - first,
-          .text = std::move(finished.text).value_or(""),
-          .tokens = std::move(finished.tokens),
-          .scores = std::move(finished.scores),
-          .finish_reason = !finished.error.empty()                   ? ""
-                           : finished.reason == FinishReason::length ? "length"
-                                                                     : "stop",
-          .prompt_tokens = finished.prompt_tokens,
-          .error = std::move(finished.error)};
+// What a refused one gets too, `count` times.
+std::vector<Completion> answers_of(FinishedRequest finished, size_t prompt, uint32_t count,
+                                   const Tokenizer* tokenizer) {
+  std::vector<Completion> completions(count);
+  finished.answers.resize(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    Answer& answer = finished.answers[i];
+    if (tokenizer && finished.error.empty()) add_text(*tokenizer, answer);
+    completions[i] = {.prompt = prompt,
+                      .index = i,
+                      .text = std::move(answer.text).value_or(""),
+                      .tokens = std::move(answer.tokens),
+                      .scores = std::move(answer.scores),
+                      .finish_reason = !finished.error.empty()                 ? ""
+                                       : answer.reason == FinishReason::length ? "length"
+                                                                               : "stop",
+                      .prompt_tokens = finished.prompt_tokens,
+                      .prompt_scores = finished.prompt_scores,
+                      .error = finished.error};
+  }
+  return completions;
 }
 
 }  // namespace
@@ -160,13 +170,17 @@ struct Llm::Rank {
   // Rank 0. Throws what on_completion throws.
   std::vector<Completion> answers_to(const std::vector<Prompt>& prompts, const SamplingParams& params,
                                      const OnCompletion& on_completion) {
-    std::vector<Completion> answers(prompts.size());
+    const uint32_t each = invalid_reason(params) ? 1 : params.n;  // that many errors are enough
+    std::vector<Completion> answers(prompts.size() * each);
     const Tokenizer* const tokenizer = engine->model().tokenizer();
-    const auto take = [&](Completion done) {
-      Completion& kept = answers[done.prompt] = std::move(done);
-      if (on_completion) on_completion(kept);
-    };
     const size_t first = std::exchange(begun, begun + prompts.size());
+    const auto take = [&](FinishedRequest done) {
+      const size_t prompt = done.id - first;
+      for (Completion& answer : answers_of(std::move(done), prompt, each, tokenizer)) {
+        Completion& kept = answers[answer.prompt * each + answer.index] = std::move(answer);
+        if (on_completion) on_completion(kept);
+      }
+    };
     size_t running = 0;
     for (size_t i = 0; i < prompts.size(); ++i) {
       GenerationRequest request;
@@ -176,13 +190,16 @@ struct Llm::Rank {
       try {
         request.prompt = ids_of(prompts[i], tokenizer);
       } catch (const Error& error) {
-        take({.prompt = i, .error = error.what()});
+        FinishedRequest refused;
+        refused.id = request.id;
+        refused.error = error.what();
+        take(std::move(refused));
         continue;
       }
       queue.put(std::move(request));
       ++running;
     }
-    for (; running > 0; --running) take(answer(queue.take(first), first, tokenizer));
+    for (; running > 0; --running) take(queue.take(first));
     return answers;
   }
 

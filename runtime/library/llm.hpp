@@ -53,7 +53,7 @@ struct LlmOptions {
   std::function<void(const Error&)> on_fault = {};
 };
 
-// The answer to a prompt. It depends on the prompt, the parameters and the model alone, not on the ranks.
+// An answer to a prompt. It depends on the prompt, the parameters and the model alone, not on the ranks.
 struct Completion {
   size_t prompt = 0;      // its position in the call
   uint32_t index = 0;     // among the answers to this prompt
@@ -62,6 +62,8 @@ struct Completion {
   std::vector<TokenScore> scores = {};  // one per token if SamplingParams::logprobs asks for them
   std::string finish_reason = {};       // "stop" or "length"
   size_t prompt_tokens = 0;
+  // Of the prompt's tokens from the second on if SamplingParams::prompt_logprobs asks for them.
+  std::vector<PromptScore> prompt_scores = {};
   std::string error = {};  // why there is no answer; then the rest is empty
 };
 
@@ -81,8 +83,9 @@ class Llm {
   Llm(const Llm&) = delete;
   Llm& operator=(const Llm&) = delete;
 
-  // The answers in the order of the prompts on rank 0, whose arguments count; nothing elsewhere. The prompt at position i is drawn with
-  // seed params.seed + i. What on_completion throws is thrown again on rank 0, and Error (internal) elsewhere.
+  // params.n answers to each prompt, in the order of the prompts and then of their index, on rank 0, whose arguments count; nothing elsewhere. One for
+  // each prompt, with the error, where the parameters are invalid. The prompt at position i is drawn with seed params.seed + i, and its
+  // answer at index j as a single one with seed answer_seed(params.seed + i, j). What on_completion throws is thrown again on rank 0, and Error (internal) elsewhere.
   std::vector<Completion> generate(const std::vector<Prompt>& prompts, const SamplingParams& params = {},
                                    const OnCompletion& on_completion = {});
   template <typename P>

@@ -24,14 +24,12 @@ BlockManager::BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix
     at(id).where = free_.insert(free_.end(), id);
 }
 
-uint32_t BlockManager::cached_length(const Sequence& sequence) const {
-  return static_cast<uint32_t>(find_prefix(sequence).blocks.size()) * block_size_;
-}
+uint32_t BlockManager::cached_length(const Sequence& sequence) const { return find_prefix(sequence).length; }
 
 bool BlockManager::admit(Sequence& sequence) {
   require(sequence.blocks.size() == 0, "a sequence that holds blocks is admitted");
   Prefix prefix = find_prefix(sequence);
-  const size_t fresh = blocks_for(sequence.tokens.size(), block_size_) - prefix.blocks.size();
+  const size_t fresh = blocks_for(sequence.num_inputs(), block_size_) - prefix.blocks.size();
   const auto shared_from_free =
       std::ranges::count_if(prefix.blocks, [&](int32_t id) { return at(id).state == State::free; });
   if (fresh + static_cast<size_t>(shared_from_free) > free_.size()) return false;
@@ -40,8 +38,11 @@ bool BlockManager::admit(Sequence& sequence) {
     sequence.blocks.append(id);
   }
   sequence.chain = prefix.chain;
-  sequence.num_computed = static_cast<uint32_t>(prefix.blocks.size()) * block_size_;
+  sequence.num_cached = prefix.length;
+  sequence.num_computed = std::min(prefix.length, sequence.num_tokens() - 1);
   hold_new(sequence, fresh);
+  if (prefix.partial >= 0 && prefix.partial != sequence.blocks[prefix.blocks.size()])
+    copies_.push_back({prefix.partial, sequence.blocks[prefix.blocks.size()]});
   return true;
 }
 
@@ -57,7 +58,7 @@ size_t BlockManager::missing(const Sequence& sequence) const {
 }
 
 void BlockManager::publish(Sequence& sequence) {
-  if (!prefix_cache_) return;
+  if (!keeps(sequence)) return;
   PrefixChain& chain = sequence.chain;
   for (; (chain.blocks + 1) * block_size_ <= sequence.num_computed; ++chain.blocks) {
     const auto tokens = tokens_of(sequence, chain.blocks);
@@ -75,14 +76,38 @@ void BlockManager::publish(Sequence& sequence) {
       block.parent = chain.serial;
       block.hash = hash;
       block.tokens.assign(tokens.begin(), tokens.end());
+      if (sequence.shares_prompt) share(own, chain.serial, tokens);
     }
     chain.hash = hash;
     chain.serial = block.serial;
   }
+  const uint32_t prompt = sequence.num_prompt_tokens;
+  if (!sequence.shares_prompt || sequence.num_computed < prompt) return;
+  if (const auto tail = tail_of(sequence, prompt); !tail.empty())
+    if (const int32_t own = sequence.blocks[chain.blocks]; at(own).tokens.empty())
+      share(own, chain.serial, tail);
+}
+
+// Others may read the block's first tokens, which follow those of the chain with this serial.
+void BlockManager::share(int32_t id, uint64_t parent, std::span<const int32_t> tokens) {
+  Block& block = at(id);
+  block.parent = parent;
+  block.tokens.assign(tokens.begin(), tokens.end());
+  if (!std::exchange(block.shared, true)) shared_.emplace(parent, id);
+}
+
+// Behind the published blocks, in the next one.
+std::span<const int32_t> BlockManager::tail_of(const Sequence& sequence, size_t end) const {
+  const size_t begin = sequence.chain.blocks * block_size_;
+  end = std::min(end, begin + block_size_);
+  return std::span(sequence.tokens).subspan(std::min(begin, end), end - std::min(begin, end));
 }
 
 void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
   const std::span<const int32_t> ids = sequence.blocks.ids();
+  if (const auto tail = tail_of(sequence, sequence.num_computed); sequence.shares_prompt && !tail.empty())
+    if (const int32_t own = ids[sequence.chain.blocks]; at(own).serial == 0)
+      share(own, sequence.chain.serial, tail);
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
     Block& block = at(*id);
     require(block.holders > 0, "a block is released that nobody holds");
@@ -96,12 +121,12 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
   answered(last_answered_);
 }
 
-// Unpublished blocks go to the front and are reused first. Published ones go to the back in the order of
+// Blocks that nobody can find go to the front and are reused first. Published ones go to the back in the order of
 // their release, which reuses the tail of a chain before its head.
 void BlockManager::answered(uint64_t step) {
   last_answered_ = step;
   while (!pending_.empty() && at(pending_.front()).free_after_step <= last_answered_)
-    move(pending_.front(), State::free, at(pending_.front()).serial == 0);
+    move(pending_.front(), State::free, at(pending_.front()).tokens.empty());
 }
 
 std::list<int32_t>& BlockManager::list(State state) {
@@ -130,9 +155,12 @@ void BlockManager::hold_new(Sequence& sequence, size_t count) {
 
 void BlockManager::forget(int32_t id) {
   Block& block = at(id);
-  if (block.serial == 0) return;
-  published_.erase(block.hash);
+  if (block.serial != 0) published_.erase(block.hash);
+  const auto [first, last] = shared_.equal_range(block.parent);
+  if (block.shared)
+    shared_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == id; }));
   block.serial = 0;
+  block.shared = false;
   block.tokens.clear();
 }
 
@@ -148,7 +176,7 @@ std::span<const int32_t> BlockManager::tokens_of(const Sequence& sequence, size_
 
 BlockManager::Prefix BlockManager::find_prefix(const Sequence& sequence) const {
   Prefix found;
-  const size_t most = prefix_cache_ && !published_.empty() ? (sequence.tokens.size() - 1) / block_size_ : 0;
+  const size_t most = keeps(sequence) && !published_.empty() ? sequence.most_cached() / block_size_ : 0;
   PrefixChain& chain = found.chain;
   for (; chain.blocks < most; ++chain.blocks) {
     const auto tokens = tokens_of(sequence, chain.blocks);
@@ -159,7 +187,23 @@ BlockManager::Prefix BlockManager::find_prefix(const Sequence& sequence) const {
     chain.hash = hash;
     chain.serial = at(hit->second).serial;
   }
+  found.length = static_cast<uint32_t>(found.blocks.size()) * block_size_;
+  if (sequence.shares_prompt) find_partial(sequence, found);
   return found;
+}
+
+// The longest beginning that a block has.
+void BlockManager::find_partial(const Sequence& sequence, Prefix& found) const {
+  const uint32_t begin = found.length, most = std::min(sequence.most_cached() - begin, block_size_);
+  const auto wanted = std::span(sequence.tokens).subspan(begin, most);
+  const auto [first, last] = shared_.equal_range(found.chain.serial);
+  for (auto entry = first; entry != last; ++entry) {
+    const std::vector<int32_t>& tokens = at(entry->second).tokens;
+    const auto common = static_cast<uint32_t>(std::ranges::mismatch(wanted, tokens).in1 - wanted.begin());
+    if (begin + common <= found.length) continue;
+    found.length = begin + common;
+    found.partial = entry->second;
+  }
 }
 
 }  // namespace maniple

@@ -8,6 +8,7 @@
 #include <runtime/scheduling/sequence.hpp>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace maniple {
@@ -23,12 +24,15 @@ class BlockManager {
   BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix_cache, HashFunction hash = block_hash);
 
   // The number of leading tokens that published blocks hold: whole blocks, and never all tokens, as at least
-  // one must be computed.
+  // one must be computed. Sequences that share their prompts find also the beginning of a block, and all tokens.
   uint32_t cached_length(const Sequence& sequence) const;
 
   // Gives a sequence without blocks the blocks for all its tokens: published ones where it can, whose tokens
-  // num_computed then counts, and free ones. False if too few are free; then nothing changes.
+  // num_cached and num_computed then count (the second leaves one to compute), and free ones, the first of them perhaps as a copy.
+  // False if too few are free; then nothing changes.
   bool admit(Sequence& sequence);
+  // What must be copied before the next step, in this order.
+  std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
   // The number of blocks that a sequence lacks for its tokens, with those that plans in flight sample.
   size_t missing(const Sequence& sequence) const;
   // Gives it the missing blocks. False if too few are free; then nothing changes.
@@ -56,11 +60,14 @@ class BlockManager {
     uint64_t serial = 0;                 // of its publication, never used twice; 0: not published
     uint64_t parent = 0;                 // serial of the block before it, 0 for a first block
     uint64_t hash = 0;
-    std::vector<int32_t> tokens;  // kept to verify a hit
+    std::vector<int32_t> tokens;  // kept to verify a hit; empty: nobody can find it
+    bool shared = false;          // it is in shared_, and perhaps not full
   };
   struct Prefix {
     std::vector<int32_t> blocks;
     PrefixChain chain;
+    int32_t partial = -1;  // block whose first tokens follow
+    uint32_t length = 0;   // in tokens
   };
 
   Block& at(int32_t block) { return blocks_[static_cast<size_t>(block)]; }
@@ -72,7 +79,11 @@ class BlockManager {
   void forget(int32_t block);
   bool holds(const Block& block, uint64_t parent, std::span<const int32_t> tokens) const;
   std::span<const int32_t> tokens_of(const Sequence& sequence, size_t index) const;
+  std::span<const int32_t> tail_of(const Sequence& sequence, size_t end) const;
+  void share(int32_t block, uint64_t parent, std::span<const int32_t> tokens);
+  bool keeps(const Sequence& sequence) const { return prefix_cache_ || sequence.shares_prompt; }
   Prefix find_prefix(const Sequence& sequence) const;
+  void find_partial(const Sequence& sequence, Prefix& found) const;
 
   uint32_t block_size_;
   bool prefix_cache_;
@@ -82,6 +93,9 @@ class BlockManager {
   std::vector<Block> blocks_;
   std::list<int32_t> free_, held_, pending_;  // together all blocks; free: reused from the front
   std::unordered_map<uint64_t, int32_t> published_;
+  std::unordered_multimap<uint64_t, int32_t>
+      shared_;  // by the serial of the block before: of sequences that share their prompts
+  std::vector<BlockCopy> copies_;
 };
 
 }  // namespace maniple

@@ -3,12 +3,35 @@
 #include <runtime/scheduling/scheduler.hpp>
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <utility>
 
 namespace maniple {
 namespace {
+
+// So many common tokens are worth waiting a step for.
+constexpr uint32_t least_shared = 16;
+
+// Of one answer. The first of a request scores the prompt.
+Sequence make_sequence(const GenerationRequest& request, uint32_t index) {
+  Sequence sequence;
+  sequence.id = request.id;
+  sequence.index = index;
+  sequence.tokens = request.prompt;
+  sequence.num_prompt_tokens = sequence.num_tokens();
+  sequence.sampling = request.sampling;
+  sequence.sampling.seed = answer_seed(request.sampling.seed, index);
+  sequence.shares_prompt = request.sampling.n > 1;
+  sequence.num_shared = sequence.num_prompt_tokens - 1;
+  if (index > 0 || request.sampling.prompt_logprobs < 0) return sequence;
+  const uint32_t shared = sequence.num_shared = sequence.first_scored = request.score_from - 1;
+  if (shared < least_shared) return sequence;
+  sequence.shares_prompt = true;
+  sequence.shared_key = XXH3_64bits(sequence.tokens.data(), shared * sizeof(int32_t));
+  return sequence;
+}
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::ranges::find(ids, id) != ids.end(); }
 
@@ -27,6 +50,7 @@ Scheduler::Scheduler(SchedulerConfig config)
     fail(ExitCode::usage,
          "tokens of a step ({}) must be at least the number of sequences at once ({}), or some would starve",
          config_.max_num_batched_tokens, config_.max_num_seqs);
+  config_.max_rows = std::max(config_.max_rows, config_.max_num_seqs);
   require(config_.steps_in_flight > 0, "a step is in flight while it is computed");
   for (Seat seat = config_.max_num_seqs; seat > 0; --seat) free_seats_.push_back(seat - 1);
 }
@@ -38,13 +62,11 @@ std::optional<Rejection> Scheduler::add(GenerationRequest request) {
     request.sampling.max_tokens = static_cast<uint32_t>(longest(request) - prompt);
   else if (prompt + request.sampling.max_tokens > config_.max_model_len)
     ++counts_.clipped;
-  auto sequence = std::make_shared<Sequence>();
-  sequence->id = request.id;
-  sequence->num_prompt_tokens = static_cast<uint32_t>(request.prompt.size());
-  sequence->tokens = std::move(request.prompt);
-  sequence->sampling = std::move(request.sampling);
-  sequences_.emplace(sequence->id, sequence);
-  waiting_.push_back(std::move(sequence));
+  for (uint32_t index = 0; index < request.sampling.n; ++index) {
+    const SequencePtr sequence =
+        waiting_.emplace_back(std::make_shared<Sequence>(make_sequence(request, index)));
+    sequences_[request.id].push_back(sequence);
+  }
   return std::nullopt;
 }
 
@@ -53,7 +75,7 @@ std::optional<Rejection> Scheduler::add(GenerationRequest request) {
 uint64_t Scheduler::longest(const GenerationRequest& request) const {
   const uint64_t prompt = request.prompt.size();
   if (!request.sampling.open_ended)
-    return std::min<uint64_t>(prompt + request.sampling.max_tokens, config_.max_model_len);
+    return std::max(prompt, std::min<uint64_t>(prompt + request.sampling.max_tokens, config_.max_model_len));
   const uint64_t blocks = config_.fewest_blocks > 0 ? config_.fewest_blocks : config_.num_blocks;
   const uint64_t room = std::min<uint64_t>(blocks * config_.block_size + 1, config_.max_model_len);
   return std::max(room, prompt + 1);
@@ -63,17 +85,20 @@ std::optional<std::string> Scheduler::reason_to_reject(const GenerationRequest& 
   const uint64_t prompt = request.prompt.size();
   if (sequences_.contains(request.id)) return fmt::format("request {} is being served already", request.id);
   if (prompt == 0) return "the prompt is empty";
-  if (prompt + 1 > config_.max_model_len)
-    return fmt::format("the prompt ({}) and one token to generate exceed the maximum length ({})",
-                       counted(prompt, "token"), config_.max_model_len);
+  const bool generates = request.sampling.max_tokens > 0 || request.sampling.open_ended;
+  if (generates ? prompt >= config_.max_model_len : prompt > uint64_t{config_.max_model_len} + 1)
+    return fmt::format("the prompt ({}){} the maximum length ({})", counted(prompt, "token"),
+                       generates ? " and one token to generate exceed" : " exceeds", config_.max_model_len);
   const uint64_t tokens = longest(request);
-  const size_t needed = blocks_for(tokens - 1, config_.block_size);
+  const size_t needed = blocks_for(std::max<uint64_t>(tokens - 1, 1), config_.block_size);
   if (needed > config_.num_blocks)
     return fmt::format(
         "{} need {} of {} and there are {}; lower {}the prompt ({})", counted(tokens, "token"),
         counted(needed, "kv block"), config_.block_size, config_.num_blocks,
         request.sampling.open_ended ? "" : fmt::format("max_tokens ({}) or ", request.sampling.max_tokens),
         prompt);
+  if (request.sampling.prompt_logprobs >= 0 && (request.score_from == 0 || request.score_from > prompt))
+    return fmt::format("scores from token {} on are wanted of a prompt of {}", request.score_from, prompt);
   return invalid_reason(request.sampling);
 }
 
@@ -90,6 +115,7 @@ std::optional<StepPlan> Scheduler::schedule() {
   draft.plan.step = ++last_step_;
   draft.plan.replica = config_.replica;
   draft.plan.released = std::exchange(released_, {});
+  draft.plan.copies = blocks_.take_copies();
   in_flight_.push_back({last_step_, std::move(draft.sequences), draft.plan.sequences});
   return std::move(draft.plan);
 }
@@ -141,21 +167,51 @@ void Scheduler::plan_chunks(Draft& draft) {
   for (const SequencePtr& sequence : running_) {
     if (draft.budget == 0) return;
     if (sequence->decoding()) continue;
-    plan(draft, sequence, std::min(sequence->num_known - sequence->planned_computed(), draft.budget));
+    plan(draft, sequence, next_query(draft, *sequence));
   }
 }
 
-// First come, first served. Admits nobody in a step in which a running sequence lacked a block.
+// First come, first served, but for those that another one computes the prompt for. Admits nobody in a step in which a running sequence
+// lacked a block.
 void Scheduler::plan_admissions(Draft& draft) {
-  while (!draft.under_pressure && draft.budget > 0 && !waiting_.empty() && !free_seats_.empty()) {
-    const SequencePtr sequence = waiting_.front();
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    if (draft.under_pressure || draft.budget == 0 || free_seats_.empty() || rows_left(draft) == 0) return;
+    const SequencePtr sequence = *next;
+    if (waits_for_prompt(*sequence)) {
+      ++next;
+      continue;
+    }
     const bool whole_only = config_.policy == Policy::prefill_first && !draft.sequences.empty();
     if (whole_only && sequence->num_tokens() - blocks_.cached_length(*sequence) > draft.budget) return;
     if (!blocks_.admit(*sequence)) return;
-    waiting_.pop_front();
+    next = waiting_.erase(next);
     seat(draft, sequence);
-    plan(draft, sequence, std::min(sequence->num_known - sequence->num_computed, draft.budget));
+    plan(draft, sequence, next_query(draft, *sequence));
   }
+}
+
+bool Scheduler::waits_for_prompt(const Sequence& sequence) const {
+  const auto computes_it = [&](const SequencePtr& other) {
+    return sequence.has_prompt_of(*other) && other->num_computed < sequence.num_shared;
+  };
+  return sequence.shares_prompt && std::ranges::any_of(running_, computes_it);
+}
+
+uint32_t Scheduler::rows_left(const Draft& draft) const {
+  return config_.max_rows - static_cast<uint32_t>(running_.size()) - draft.more_rows;
+}
+
+// Tokens of the next query of a running sequence that does not decode, as many as rows are left for: at least 1.
+uint32_t Scheduler::next_query(const Draft& draft, const Sequence& sequence) const {
+  const uint32_t rows = rows_left(draft) + 1, start = sequence.planned_computed();
+  uint32_t end = std::min(sequence.num_known, start + draft.budget);
+  const auto rows_of = [&] {
+    const bool samples = end == sequence.num_known && sequence.samples();
+    return sequence.rows_scored(end) + (samples ? 1U : 0U);
+  };
+  if (const uint32_t scored = sequence.rows_scored(end); scored > rows) end -= scored - rows;
+  if (rows_of() > rows) --end;
+  return end - start;
 }
 
 // As in vLLM min_tokens forbids the model's ends also where ignore_eos lets a completion go on after them.
@@ -166,19 +222,21 @@ SamplingParams Scheduler::for_ranks(const Sequence& sequence) const {
     ends.insert(ends.end(), config_.eos_token_ids.begin(), config_.eos_token_ids.end());
   else
     ends.clear();
+  params.stop.clear();
+  params.bad_words.clear();
   return params;
 }
 
 void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   sequence->status = SequenceStatus::running;
-  sequence->num_known = sequence->num_tokens();
+  sequence->num_known = sequence->num_inputs();
   sequence->seat = free_seats_.back();
   free_seats_.pop_back();
   running_.push_back(sequence);
-  counts_.cached_tokens += sequence->num_computed;
+  counts_.cached_tokens += sequence->num_cached;
   const auto blocks = sequence->blocks.ids();
   draft.plan.admissions.push_back({.seat = sequence->seat,
-                                   .cached_length = sequence->num_computed,
+                                   .cached_length = sequence->num_cached,
                                    .sampling = for_ranks(*sequence),
                                    .blocks = {blocks.begin(), blocks.end()},
                                    .request = sequence->id,
@@ -188,22 +246,27 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
 void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {
   const uint32_t start = sequence->planned_computed();
   const uint32_t end = start + query_length;
-  const bool prompt = !sequence->decoding(), known = prompt || config_.tokens_in_plan;
+  const bool prompt = !sequence->decoding();
   if (prompt) prompt_tokens_ += query_length;
-  if (known)
-    draft.plan.known_tokens.insert(draft.plan.known_tokens.end(), sequence->tokens.begin() + start,
-                                   sequence->tokens.begin() + end);
-  draft.plan.sequences.push_back({.seat = sequence->seat,
-                                  .query_length = query_length,
-                                  .known = known ? query_length : 0,
-                                  .rows_sampled = end == sequence->planned_tokens() ? 1U : 0U});
+  SequenceStep step{.seat = sequence->seat,
+                    .query_length = query_length,
+                    .known = prompt || config_.tokens_in_plan ? query_length : 0,
+                    .rows_sampled = end == sequence->planned_tokens() && sequence->samples() ? 1U : 0U,
+                    .rows_scored = sequence->rows_scored(end)};
+  if (start < sequence->num_cached) step.past_length = start;
+  if (step.rows_scored > 0 && end < sequence->num_prompt_tokens) ++step.known;
+  draft.plan.known_tokens.insert(draft.plan.known_tokens.end(), sequence->tokens.begin() + start,
+                                 sequence->tokens.begin() + start + step.known);
+  draft.plan.sequences.push_back(step);
   draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
   context_ += start;
   attended_ += uint64_t{query_length} * start + uint64_t{query_length} * (query_length + 1) / 2;
   draft.budget -= query_length;
   draft.sequences.push_back(sequence);
+  draft.more_rows += std::max(step.rows(), 1U) - 1;
   sequence->num_computing += query_length;
-  sequence->num_sampling += draft.plan.sequences.back().rows_sampled;
+  sequence->num_sampling += step.rows_sampled;
+  sequence->num_scoring += step.rows_scored;
 }
 
 // Preempts the newest sequences until this one has its blocks; false if it was preempted itself. Only with
@@ -239,32 +302,65 @@ std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
   in_flight_.pop_front();
   blocks_.answered(step.step);
   std::vector<TokenEvent> events;
-  auto token = result.tokens.begin();
+  auto row = result.tokens.begin();
   auto alternative = result.alternatives.begin();
   for (size_t i = 0; i < step.sequences.size(); ++i) {
-    Sequence& sequence = *step.sequences[i];
-    sequence.num_computing -= step.planned[i].query_length;
-    sequence.num_sampling -= step.planned[i].rows_sampled;
-    if (sequence.status != SequenceStatus::finished) {
-      sequence.num_computed += step.planned[i].query_length;
-      blocks_.publish(sequence);
+    const SequencePtr& sequence = step.sequences[i];
+    const SequenceStep& planned = step.planned[i];
+    sequence->num_computing -= planned.query_length;
+    sequence->num_sampling -= planned.rows_sampled;
+    sequence->num_scoring -= planned.rows_scored;
+    if (sequence->status != SequenceStatus::finished) {
+      sequence->num_computed += planned.query_length;
+      blocks_.publish(*sequence);
     }
-    for (uint32_t n = 0; n < result.counts[i]; ++n, ++token) {
-      const auto first = std::exchange(alternative, alternative + token->alternatives);
-      if (sequence.status == SequenceStatus::finished) continue;
-      if (token->id < 0) {
-        events.push_back({sequence.id, token->id, 0, {}, FinishReason::not_finite});
-        retire(step.sequences[i], FinishReason::not_finite);
-        continue;
-      }
-      sequence.tokens.push_back(token->id);
-      const FinishReason reason = reason_to_stop(sequence);
-      events.push_back({sequence.id, token->id, token->logprob, {first, alternative}, reason});
-      if (reason == FinishReason::length) count_length_end(sequence);
-      if (reason != FinishReason::none) retire(step.sequences[i], reason);
+    for (uint32_t n = 0; n < planned.rows(); ++n, ++row) {
+      const auto first = std::exchange(alternative, alternative + row->alternatives);
+      if (sequence->status == SequenceStatus::finished) continue;
+      TokenEvent event{
+          .request = sequence->id,
+          .index = sequence->index,
+          .token = row->id,
+          .position = n < planned.rows_scored ? sequence->first_scored + 1 : sequence->num_tokens(),
+          .logprob = row->logprob,
+          .alternatives = {first, alternative}};
+      if (row->id < 0)
+        event.finish_reason = FinishReason::not_finite;
+      else
+        take_row(*sequence, n < planned.rows_scored, event);
+      end_by(event, sequence, events);
     }
+    if (ends_without_token(*sequence))
+      end_by({.request = sequence->id,
+              .index = sequence->index,
+              .kind = TokenEvent::Kind::end,
+              .finish_reason = FinishReason::length},
+             sequence, events);
   }
   return events;
+}
+
+void Scheduler::take_row(Sequence& sequence, bool scored, TokenEvent& event) const {
+  if (scored) {
+    const int32_t token = sequence.tokens[++sequence.first_scored];
+    event.kind = TokenEvent::Kind::score;
+    event.greedy = std::exchange(event.token, token) == token;
+    return;
+  }
+  sequence.tokens.push_back(event.token);
+  event.finish_reason = reason_to_stop(sequence);
+}
+
+bool Scheduler::ends_without_token(const Sequence& sequence) {
+  return sequence.status != SequenceStatus::finished && !sequence.samples() &&
+         sequence.num_computed == sequence.num_known;
+}
+
+void Scheduler::end_by(TokenEvent event, const SequencePtr& sequence, std::vector<TokenEvent>& events) {
+  const FinishReason reason = event.finish_reason;
+  events.push_back(std::move(event));
+  if (reason == FinishReason::length) count_length_end(*sequence);
+  if (reason != FinishReason::none) retire(sequence, reason);
 }
 
 void Scheduler::check_answer(const StepResult& result) const {
@@ -272,7 +368,7 @@ void Scheduler::check_answer(const StepResult& result) const {
     fail(ExitCode::fault, "a result for step {} arrived and one for step {} is due", result.step,
          in_flight_.empty() ? 0 : in_flight_.front().step);
   const bool counts_fit =
-      std::ranges::equal(result.counts, in_flight_.front().planned, {}, {}, &SequenceStep::rows_sampled);
+      std::ranges::equal(result.counts, in_flight_.front().planned, {}, {}, &SequenceStep::rows);
   uint64_t tokens = 0, alternatives = 0;
   for (const uint32_t count : result.counts) tokens += count;
   for (const SampledToken& token : result.tokens) alternatives += token.alternatives;
@@ -301,11 +397,13 @@ void Scheduler::count_length_end(const Sequence& sequence) {
   if (cut) ++(context ? counts_.ended_by_context : counts_.ended_by_cache);
 }
 
-bool Scheduler::finish(RequestId request, FinishReason reason) {
+size_t Scheduler::finish(RequestId request, FinishReason reason, std::optional<uint32_t> index) {
   const auto found = sequences_.find(request);
-  if (found == sequences_.end()) return false;
-  retire(SequencePtr(found->second), reason);
-  return true;
+  if (found == sequences_.end()) return 0;
+  std::vector<SequencePtr> ended = found->second;
+  std::erase_if(ended, [&](const SequencePtr& sequence) { return index && sequence->index != *index; });
+  for (const SequencePtr& sequence : ended) retire(sequence, reason);
+  return ended.size();
 }
 
 void Scheduler::retire(const SequencePtr& sequence, FinishReason reason) {
@@ -315,7 +413,9 @@ void Scheduler::retire(const SequencePtr& sequence, FinishReason reason) {
     std::erase(waiting_, sequence);
   sequence->status = SequenceStatus::finished;
   sequence->finish_reason = reason;
-  sequences_.erase(sequence->id);
+  std::vector<SequencePtr>& of_request = sequences_.at(sequence->id);
+  std::erase(of_request, sequence);
+  if (of_request.empty()) sequences_.erase(sequence->id);
 }
 
 StepPlan Scheduler::command(Command command) {
@@ -339,9 +439,11 @@ KvUse Scheduler::kv_use() const {
   return {held, held * config_.block_size - empty};
 }
 
-const Sequence* Scheduler::find(RequestId request) const {
+const Sequence* Scheduler::find(RequestId request, uint32_t index) const {
   const auto found = sequences_.find(request);
-  return found == sequences_.end() ? nullptr : found->second.get();
+  if (found == sequences_.end()) return nullptr;
+  const auto sequence = std::ranges::find(found->second, index, &Sequence::index);
+  return sequence == found->second.end() ? nullptr : sequence->get();
 }
 
 }  // namespace maniple

@@ -22,6 +22,7 @@ enum class Policy : uint8_t { mixed, prefill_first };
 struct SchedulerConfig {
   uint32_t max_num_seqs = 256;             // running at once: seats
   uint32_t max_num_batched_tokens = 8192;  // of one step; at least max_num_seqs
+  uint32_t max_rows = 0;                   // of logits in a step; 0: max_num_seqs, which is the least
   uint32_t max_model_len = 4096;           // prompt and completion
   uint32_t block_size = 256;
   uint32_t num_blocks = 0;     // the smallest count of any rank of the replica
@@ -40,12 +41,18 @@ struct Rejection {
   std::string reason;  // for the user
 };
 
-// A sequence advanced by one token; the last event of a request that ends by itself carries the reason.
+// What a sequence got: a token, the score of a token of its prompt, or its end without a token. The last event of one that ends by itself
+// carries the reason.
 struct TokenEvent {
+  enum class Kind : uint8_t { token, score, end };
   RequestId request = 0;
+  uint32_t index = 0;  // of the answer
+  Kind kind = Kind::token;
   int32_t token = 0;
+  uint32_t position = 0;  // of the token
+  bool greedy = false;    // a score is of the token that a greedy draw takes
   float logprob = 0.0F;
-  std::vector<TokenLogprob> alternatives;
+  std::vector<TokenLogprob> alternatives = {};
   FinishReason finish_reason = FinishReason::none;
 };
 
@@ -94,16 +101,16 @@ class Scheduler {
   // Takes the result of the oldest plan in flight. Throws Error (fault) if it does not answer that plan.
   std::vector<TokenEvent> commit(const StepResult& result);
 
-  // Ends a request from outside (abort, stop string) in any state; a result still in flight for it is
-  // dropped. False if there is no such request (any more).
-  bool finish(RequestId request, FinishReason reason);
+  // Ends an answer, or all of a request, from outside (abort, stop string) in any state; a result still in flight for it is
+  // dropped. Returns how many there were.
+  size_t finish(RequestId request, FinishReason reason, std::optional<uint32_t> index = {});
 
   // A plan without sequences that takes the next step number. Ranks do not answer it.
   StepPlan command(Command command);
 
   bool has_work() const { return !sequences_.empty() || !in_flight_.empty(); }
   SchedulerCounts counts() const;
-  const Sequence* find(RequestId request) const;
+  const Sequence* find(RequestId request, uint32_t index = 0) const;
 
  private:
   friend struct Inspector;  // of the tests
@@ -118,6 +125,7 @@ class Scheduler {
     StepPlan plan;
     std::vector<SequencePtr> sequences;
     uint32_t budget;              // tokens left
+    uint32_t more_rows = 0;       // of logits than the one that each running sequence keeps for a token
     bool under_pressure = false;  // a running sequence lacked a block
   };
 
@@ -126,6 +134,9 @@ class Scheduler {
   void plan_decodes(Draft& draft);
   void plan_chunks(Draft& draft);
   void plan_admissions(Draft& draft);
+  bool waits_for_prompt(const Sequence& sequence) const;
+  uint32_t rows_left(const Draft& draft) const;
+  uint32_t next_query(const Draft& draft, const Sequence& sequence) const;
   SamplingParams for_ranks(const Sequence& sequence) const;
   void seat(Draft& draft, const SequencePtr& sequence);
   void plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length);
@@ -137,13 +148,16 @@ class Scheduler {
   void preempt(const SequencePtr& sequence);
   void leave_seat(Sequence& sequence);
   void retire(const SequencePtr& sequence, FinishReason reason);
+  void take_row(Sequence& sequence, bool scored, TokenEvent& event) const;
+  static bool ends_without_token(const Sequence& sequence);
+  void end_by(TokenEvent event, const SequencePtr& sequence, std::vector<TokenEvent>& events);
   FinishReason reason_to_stop(const Sequence& sequence) const;
   void count_length_end(const Sequence& sequence);
   void check_answer(const StepResult& result) const;
 
   SchedulerConfig config_;
   BlockManager blocks_;
-  std::unordered_map<RequestId, SequencePtr> sequences_;  // all unfinished
+  std::unordered_map<RequestId, std::vector<SequencePtr>> sequences_;  // all unfinished
   std::deque<SequencePtr> waiting_;
   std::vector<SequencePtr> running_;                         // oldest admission first
   std::vector<Seat> free_seats_;                             // taken from the back

@@ -2,8 +2,10 @@
 // prompts, chunks, prefix hits, decoding and readmission after preemption (as in nano-vLLM's Sequence).
 #pragma once
 
-#include <cstdint>
 #include <kernels/support/sampling_params.hpp>
+
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <runtime/scheduling/step_plan.hpp>
 #include <vector>
@@ -25,19 +27,27 @@ struct PrefixChain {
 };
 
 struct Sequence {
-  RequestId id = 0;
+  RequestId id = 0;             // of its request
+  uint32_t index = 0;           // among the sequences of the request, one for each answer
   std::vector<int32_t> tokens;  // prompt, then completion as far as it is committed; a stop token is kept
   uint32_t num_prompt_tokens = 0;
   SamplingParams sampling;
-
+  // Others of its request, or with its key, have the first num_shared tokens too: it waits while one of them computes these, and then finds them
+  // in the cache, also what fills no block.
+  bool shares_prompt = false;
+  uint32_t num_shared = 0;
+  uint64_t shared_key = 0;             // 0: none
+  uint32_t first_scored = UINT32_MAX;  // the first row of the prompt whose score is wanted and not committed
   SequenceStatus status = SequenceStatus::waiting;
   FinishReason finish_reason = FinishReason::none;
+  uint32_t num_cached = 0;    // tokens whose KV was there at admission: it never writes it
   uint32_t num_computed = 0;  // tokens whose KV is present
   uint32_t num_known = 0;  // tokens at admission: the plan carries them; later ones were sampled in this seat
   Seat seat = 0;           // while running
   // In plans that are not committed:
   uint32_t num_computing = 0;  // tokens whose KV they write
   uint32_t num_sampling = 0;   // tokens that they append
+  uint32_t num_scoring = 0;    // rows that they score
   BlockTable blocks;
   PrefixChain chain;
 
@@ -47,6 +57,24 @@ struct Sequence {
   uint32_t planned_computed() const { return num_computed + num_computing; }
   uint32_t planned_tokens() const { return num_tokens() + num_sampling; }
   bool decoding() const { return planned_computed() >= num_known; }
+  // Tokens to compute before the next one; without a next one the last is no input.
+  uint32_t num_inputs() const { return samples() ? num_tokens() : std::max(num_tokens() - 1, 1U); }
+  bool samples() const { return sampling.max_tokens > 0; }
+  bool has_prompt_of(const Sequence& other) const {
+    return id == other.id || (shared_key != 0 && shared_key == other.shared_key);
+  }
+  bool scores() const { return first_scored < num_prompt_tokens - 1; }
+  // The rows, up to position `end`, that the next query scores: row i is against token i + 1 of the prompt.
+  uint32_t rows_scored(uint32_t end) const {
+    if (!scores()) return 0;
+    const uint32_t first = std::max(planned_computed(), first_scored + num_scoring),
+                   last = std::min(end, num_prompt_tokens - 1);
+    return last > first ? last - first : 0;
+  }
+  // How many leading tokens a cache may give. Where it gives all, the last one is computed again: a row comes of it.
+  uint32_t most_cached() const {
+    return scores() ? first_scored : shares_prompt && samples() ? num_tokens() : num_inputs() - 1;
+  }
 };
 
 }  // namespace maniple

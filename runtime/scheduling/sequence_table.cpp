@@ -1,6 +1,7 @@
 #include <kernels/support/check.hpp>
 #include <runtime/scheduling/sequence_table.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace maniple {
@@ -17,8 +18,12 @@ void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace
 
 SequenceTable::SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size,
-                             bool tokens_in_plan)
-    : num_blocks_(num_blocks), block_size_(block_size), tokens_in_plan_(tokens_in_plan), rows_(max_num_seqs) {
+                             bool tokens_in_plan, uint32_t max_rows)
+    : num_blocks_(num_blocks),
+      block_size_(block_size),
+      tokens_in_plan_(tokens_in_plan),
+      max_rows_(std::max(max_rows, max_num_seqs)),
+      rows_(max_num_seqs) {
   require(block_size > 0, "a block holds at least one token");
 }
 
@@ -28,6 +33,10 @@ std::span<const SequenceView> SequenceTable::apply(const StepPlan& plan) {
   for (const Seat seat : plan.released) release(seat);
   for (const Admission& admission : plan.admissions) admit(admission);
   for (const NewBlocks& fresh : plan.new_blocks) append(seated(fresh.seat), fresh.ids);
+  for (const BlockCopy& copy : plan.copies) {
+    check_block(copy.from);
+    check_block(copy.to);
+  }
   views_.clear();
   std::span<const int32_t> known_tokens = plan.known_tokens;
   for (const SequenceStep& sequence : plan.sequences) view(sequence, known_tokens);
@@ -56,16 +65,20 @@ void SequenceTable::admit(const Admission& admission) {
         admission.prompt_length);
   Row& row = rows_[admission.seat];
   row.taken = true;
-  row.length = admission.cached_length;
+  row.length = row.cached_length = admission.cached_length;
   row.sampling = admission.sampling;
   row.prompt_length = admission.prompt_length;
   append(row, admission.blocks);
 }
 
+void SequenceTable::check_block(int32_t block) const {
+  check(block >= 0 && static_cast<uint32_t>(block) < num_blocks_, "block {} is not one of {}", block,
+        num_blocks_);
+}
+
 void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
   for (const int32_t block : blocks) {
-    check(block >= 0 && static_cast<uint32_t>(block) < num_blocks_, "block {} is not one of {}", block,
-          num_blocks_);
+    check_block(block);
     row.blocks.append(block);
   }
 }
@@ -81,29 +94,34 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
         "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, query, past,
         row.blocks.size(), block_size_);
   const uint32_t known = sequence.known;
-  check((known == query || (known + 1 == query && !tokens_in_plan_)) && known <= known_tokens.size(),
+  const bool one_less = known + 1 == query && !tokens_in_plan_, one_more = known == query + 1;
+  check((known == query || one_less || one_more) && known <= known_tokens.size(),
         "seat {} computes {} tokens, {} of them known, and the plan holds {}", sequence.seat, query, known,
         known_tokens.size());
   check(sequence.rows_sampled <= query, "seat {} computes {} tokens and samples {}", sequence.seat, query,
         sequence.rows_sampled);
+  check(sequence.rows_scored < std::max(known, 1U) && (sequence.rows_scored > 0 || !one_more),
+        "seat {} computes {} tokens, {} of them known, and scores {}", sequence.seat, query, known,
+        sequence.rows_scored);
   views_.push_back({.seat = sequence.seat,
                     .past_length = past,
                     .query_length = query,
                     .rows_sampled = sequence.rows_sampled,
+                    .rows_scored = sequence.rows_scored,
                     .known_tokens = known_tokens.first(known),
                     .blocks = row.blocks.ids(),
                     .seen_blocks = row.seen_blocks,
                     .sampling = &row.sampling,
+                    .cached_length = row.cached_length,
                     .prompt_length = row.prompt_length});
   row.seen_blocks = static_cast<uint32_t>(row.blocks.size());
   known_tokens = known_tokens.subspan(known);
 }
 
-// Buffers have room for one sampled row per seat.
 void SequenceTable::check_rows(const StepPlan& plan) const {
   uint64_t rows = 0;
-  for (const SequenceView& view : views_) rows += view.rows_sampled;
-  check(rows <= rows_.size(), "plan {} samples {} rows, and {} is the most", plan.step, rows, rows_.size());
+  for (const SequenceView& view : views_) rows += view.rows();
+  check(rows <= max_rows_, "plan {} has {} rows, and {} is the most", plan.step, rows, max_rows_);
 }
 
 void SequenceTable::check_state(const StepPlan& plan, std::span<const int32_t> left_over) const {

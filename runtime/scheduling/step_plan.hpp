@@ -38,8 +38,16 @@ struct NewBlocks {
   bool operator==(const NewBlocks&) const = default;
 };
 
+// The keys and values of a block, and its tokens, become those of another.
+struct BlockCopy {
+  int32_t from = 0, to = 0;
+
+  bool operator==(const BlockCopy&) const = default;
+};
+
 // query_length >= 1 tokens of one sequence. Their ids are, in this order: `known` ones of
-// StepPlan::known_tokens, then, if one is missing, the token last sampled for the seat.
+// StepPlan::known_tokens, then, if one is missing, the token last sampled for the seat. One more than the query has may be known, where its
+// last row is scored.
 struct SequenceStep {
   Seat seat = 0;
   // Position of the first token. Absent: the sequence's length after the earlier plans, which every rank
@@ -47,8 +55,11 @@ struct SequenceStep {
   // plan finds a sequence of past_length + query_length tokens, whatever the step's result is.
   std::optional<uint32_t> past_length = {};
   uint32_t query_length = 1;
-  uint32_t known = 0;         // query_length, or one less
+  uint32_t known = 0;         // query_length, or one less or more
   uint32_t rows_sampled = 1;  // the last rows of the query; the last of them is the token last sampled
+  uint32_t rows_scored = 0;   // rows before the last known tokens, one for each: the scores of these
+
+  uint32_t rows() const { return rows_scored + rows_sampled; }
 
   bool operator==(const SequenceStep&) const = default;
 };
@@ -60,7 +71,8 @@ struct StepPlan {
   std::vector<Seat> released;  // before the admissions, which may take the same seats
   std::vector<Admission> admissions;
   std::vector<NewBlocks> new_blocks;
-  std::vector<SequenceStep> sequences;  // in batch order, of different seats; at most max_num_seqs rows
+  std::vector<BlockCopy> copies;        // one after the other, before the step
+  std::vector<SequenceStep> sequences;  // in batch order, of different seats; at most max_rows rows
   std::vector<int32_t> known_tokens;    // of the sequences, concatenated
   uint64_t state_hash = 0;              // fold_state over the sequences, in batch order
 
@@ -73,8 +85,8 @@ inline uint64_t fold_state(uint64_t hash, Seat seat, uint32_t past_length, const
 }
 
 struct SampledToken {
-  int32_t id = 0;             // -1: a raw logit was not finite
-  float logprob = 0.0F;       // 0 unless asked for
+  int32_t id = 0;             // -1: a raw logit was not finite; of a scored row: what a greedy draw takes
+  float logprob = 0.0F;       // 0 unless asked for; of a scored row: that of the known token
   uint32_t alternatives = 0;  // how many of StepResult::alternatives are this token's
 
   bool operator==(const SampledToken&) const = default;
@@ -94,7 +106,7 @@ struct StepTimes {
 // The answer to every plan with Command::run, also if it samples nothing.
 struct StepResult {
   uint64_t step = 0;
-  std::vector<uint32_t> counts;            // tokens of each of the plan's sequences: their rows_sampled
+  std::vector<uint32_t> counts;  // tokens of each of the plan's sequences: their rows(), scored ones first
   std::vector<SampledToken> tokens;        // concatenated in batch order
   std::vector<TokenLogprob> alternatives;  // concatenated in the order of tokens, most likely first
   StepTimes times;

@@ -18,4 +18,9 @@ struct TokenScore {
   std::vector<TokenLogprob> alternatives;  // likeliest first
 };
 
+// Of a token of the prompt, given those before it.
+struct PromptScore : TokenScore {
+  bool greedy = false;  // it is the token that a greedy draw takes
+};
+
 }  // namespace maniple

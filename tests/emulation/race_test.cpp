@@ -351,7 +351,7 @@ void adjusted(Scene& scene) {
   const std::vector<int32_t> words = words_of_lists({.stop_token_ids = {3, 4100},
                                                      .allowed_token_ids = {1, 2, 3, 4100, 4150},
                                                      .logit_bias = {{2, 1.0f}, {4101, 2.0f}},
-                                                     .bad_words = {{3}, {7, 3}}},
+                                                     .bad_word_ids = {{3}, {7, 3}}},
                                                     width);
   std::vector<int32_t> tokens(length + 12);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 5 * 1030);
@@ -371,6 +371,7 @@ void adjusted(Scene& scene) {
                       tables);
   cuda::raw_logits(scene.stream(), shard, scene.put(std::vector<int32_t>{0}),
                    scene.put(std::vector<Candidate>{{1, 4, 0}}));
+  cuda::logits_of(scene.stream(), shard, scene.put(std::vector<int32_t>{4}), scene.room<float>(1));
 }
 
 void experts(Scene& scene) {

@@ -41,6 +41,8 @@ bool is_accepted(LineReader& reader, InputSummary& summary) {
 void check(const RequestLine& request) {
   require(!request.label.id.empty(), "a request has an id");
   if (request.prompt) check_utf8(*request.prompt, "prompt");
+  check_utf8(request.continuation, "continuation");
+  require(request.continued_from <= request.tokens.size(), "a continuation is within the tokens");
   if (request.reasoning)
     require(reasoning_name(*request.reasoning) == *request.reasoning, "a name of reasoning is known");
   for (const int32_t token : request.tokens) require(token >= 0, "token ids are not negative");

@@ -25,7 +25,7 @@ std::vector<StepPlan> plans() {
                             .repetition_penalty = 1.1F,
                             .allowed_token_ids = {7, 8, 2},
                             .logit_bias = {{7, -1.5F}},
-                            .bad_words = {{8}, {7, 8}}},
+                            .bad_word_ids = {{8}, {7, 8}}},
                            {5, 6, 7}},
                           {0, 0, {}, {1}}};
   admission.sequences = {{2, {}, 20, 20, 0}, {0, {}, 3, 3, 1}};

@@ -26,7 +26,7 @@ std::vector<float> plainly_adjusted(std::vector<float> logits, const Asked& aske
   for (const int32_t id : s.allowed_token_ids) allowed[static_cast<size_t>(id)] = true;
   for (size_t id = 0; id < logits.size(); ++id)
     if (!allowed[id]) ban(static_cast<int32_t>(id));
-  for (const std::vector<int32_t>& word : s.bad_words) {
+  for (const std::vector<int32_t>& word : s.bad_word_ids) {
     const size_t others = word.size() - 1;
     if (asked.output.size() >= others &&
         std::equal(word.begin(), word.end() - 1, asked.output.end() - static_cast<std::ptrdiff_t>(others)))
@@ -130,9 +130,10 @@ std::vector<Asked> random_requests(size_t count, int32_t vocabulary, std::mt1993
       if (below(2)) s.logit_bias.push_back({id, bias});
     for (int32_t word = below(6); word > 0; --word) {
       const auto others = std::min<size_t>(asked.output.size(), static_cast<size_t>(below(4)));
-      s.bad_words.emplace_back(asked.output.end() - static_cast<std::ptrdiff_t>(others), asked.output.end());
-      if (others > 0 && below(3) == 0) s.bad_words.back()[0] ^= 1;
-      s.bad_words.back().push_back(below(vocabulary));
+      s.bad_word_ids.emplace_back(asked.output.end() - static_cast<std::ptrdiff_t>(others),
+                                  asked.output.end());
+      if (others > 0 && below(3) == 0) s.bad_word_ids.back()[0] ^= 1;
+      s.bad_word_ids.back().push_back(below(vocabulary));
     }
   }
   return all;
@@ -186,7 +187,7 @@ TEST_P(AdjustLogits, TheOrderIsMasksThenBiasThenRepetitionThenFrequencyAndPresen
                                  .stop_token_ids = {1},
                                  .repetition_penalty = 0.5F,
                                  .logit_bias = {{1, 100}, {2, 100}},
-                                 .bad_words = {{2}}}}};
+                                 .bad_word_ids = {{2}}}}};
   const Seated seated(device(), all, 4, 0, 1);
   Tensor logits(device(), DType::fp32, {2, 4});
   fill(logits, 1);
@@ -226,10 +227,18 @@ TEST_P(AdjustLogits, ACandidateGetsItsRawLogitBack) {
   EXPECT_EQ(candidates[3].logit, 8);
 }
 
+TEST_P(AdjustLogits, OnlyTheShardOfAGivenTokenHasItsLogit) {
+  std::vector<float> given(3);
+  Tensor logits(device(), DType::fp32, {3, 8});
+  for (int64_t i = 0; i < 24; ++i) set(logits, i, static_cast<float>(100 + i));
+  ops().logits_of(logits, int_tensor(device(), {12, 15, -1}), {10, 15}, given);
+  EXPECT_EQ(given, (std::vector<float>{102, -INFINITY, -INFINITY}));
+}
+
 TEST(TokenLists, BeyondTheLimitsAreRefused) {
   EXPECT_NO_THROW(words_of_lists({.stop_token_ids = std::vector<int32_t>(max_ends)}, 64));
   EXPECT_THROW(words_of_lists({.stop_token_ids = std::vector<int32_t>(5000)}, 64), Error);
-  EXPECT_THROW(words_of_lists({.bad_words = {{}}}, 64), Error);
+  EXPECT_THROW(words_of_lists({.bad_word_ids = {{}}}, 64), Error);
 }
 
 }  // namespace

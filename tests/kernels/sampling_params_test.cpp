@@ -1,5 +1,6 @@
 #include <kernels/support/sampling_params.hpp>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -35,9 +36,13 @@ TEST(SamplingParams, WhatLiesOutsideARangeIsRefusedWithItsNameAndValue) {
   EXPECT_TRUE(reason([](auto& p) { p.top_p = std::numeric_limits<float>::quiet_NaN(); }));
   EXPECT_EQ(reason([](auto& p) { p.min_p = -1; }), "min_p (-1) must be from 0 to 1");
   EXPECT_TRUE(reason([](auto& p) { p.min_p = 1.1F; }));
-  EXPECT_EQ(reason([](auto& p) { p.max_tokens = 0; }), "max_tokens (0) must be at least 1");
+  EXPECT_FALSE(reason([](auto& p) { p.max_tokens = 0; }));
+  for (const uint32_t n : {0, 257})
+    EXPECT_EQ(reason([&](auto& p) { p.n = n; }), fmt::format("n ({}) must be from 1 to 256", n));
   EXPECT_EQ(reason([](auto& p) { p.min_tokens = 65; }), "min_tokens (65) must not exceed max_tokens (64)");
-  EXPECT_EQ(reason([](auto& p) { p.logprobs = 21; }), "logprobs (21) must be from 0 to 20, or -1 for none");
+  EXPECT_EQ(reason([](auto& p) { p.logprobs = 1025; }),
+            "logprobs (1025) must be from 0 to 1024, or -1 for none");
+  EXPECT_TRUE(reason([](auto& p) { p.prompt_logprobs = 1025; }));
   EXPECT_TRUE(reason([](auto& p) { p.logprobs = -2; }));
 }
 

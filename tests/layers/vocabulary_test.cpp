@@ -4,8 +4,10 @@
 #include <layers/vocab_embedding.hpp>
 #include <support/random_tensors.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "layer_testing.hpp"
 
@@ -48,19 +50,21 @@ struct Seating {
       seats.push_back(static_cast<int32_t>(rows.size() - row));
       if (rows[row].draw.filtered_by_candidates()) listed.push_back(static_cast<int32_t>(row));
       if (rows[row].needs_full_logits()) full.push_back(static_cast<int32_t>(row));
-      if (rows[row].logprobs >= 0) scored.push_back(static_cast<int32_t>(row));
+      if (rows[row].logprobs < 0) continue;
+      scored.push_back(static_cast<int32_t>(row));
+      given.push_back(rows[row].given);
     }
   }
   SamplerBatch batch() {
     const auto ints = [](std::vector<int32_t>& v) {
       return view_of(v.data(), DType::int32, {static_cast<int64_t>(v.size())});
     };
-    return {rows, draws, ints(seats), ints(listed), ints(full), ints(scored), ints(last_tokens)};
+    return {rows, draws, ints(seats), ints(listed), ints(full), ints(scored), ints(given), ints(last_tokens)};
   }
 
   const std::vector<SamplerRow>& rows;
   std::vector<SamplingRow> draws;
-  std::vector<int32_t> seats, listed, full, scored, last_tokens;
+  std::vector<int32_t> seats, listed, full, scored, given, last_tokens;
 };
 
 // The same logits, sharded over any number of ranks, give the same draws and the same bits of
@@ -76,6 +80,7 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
                 i,
                 i};
     row.logprobs = static_cast<int32_t>(i % 4) - 1;
+    if (row.logprobs >= 0 && i % 3 == 0) row.given = static_cast<int32_t>(13 * i);
   }
   const auto logit = [](uint64_t row, int64_t id) { return 4 * uniform(row, static_cast<uint64_t>(id)); };
   std::vector<SampledRow> expected;
@@ -114,12 +119,84 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
       largest = std::max(largest, logit(row, id));
     }
     if (rows[row].logprobs >= 0) {
-      EXPECT_NEAR(expected[row].logprob, logit(row, expected[row].id) - std::log(sum), 1e-5);
+      const int32_t token = rows[row].given >= 0 ? rows[row].given : expected[row].id;
+      EXPECT_NEAR(expected[row].logprob, logit(row, token) - std::log(sum), 1e-5);
     }
     if (rows[row].draw.temperature == 0) {
       EXPECT_EQ(logit(row, expected[row].id), largest);
     }
     EXPECT_EQ(expected[row].alternatives.size(), static_cast<size_t>(std::max(rows[row].logprobs, 0)));
+  }
+}
+
+// What a draw's filters leave of a distribution, by the definition.
+std::vector<double> kept_probabilities(const std::vector<float>& logits, const SamplingRow& how) {
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  std::vector<double> weights(logits.size());
+  const auto share = [&](size_t token) {
+    return std::exp(double{logits[token] - logits[order[0]]} / how.temperature);
+  };
+  double all = 0, sum = 0;
+  std::vector<size_t> kept;
+  for (const size_t token : order)
+    if ((how.top_k == 0 || kept.size() < static_cast<size_t>(how.top_k)) && share(token) >= how.min_p)
+      kept.push_back(token);
+  for (const size_t token : kept) all += share(token);
+  for (const size_t token : kept) {
+    weights[token] = share(token);
+    if ((sum += weights[token]) >= double{how.top_p} * all) break;
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+// Pearson's chi-square of 10^5 draws; a right sampler fails once in 10^6 (the quantile is Wilson and Hilferty's). Two draws of a request, and
+// one of two, share nothing.
+TEST(Sampler, DrawsFromTheDistribution) {
+  constexpr size_t tokens = 40, rows = 1000, rounds = 100;
+  std::vector<float> logits;
+  for (uint64_t id = 0; id < tokens; ++id) logits.push_back(2 * uniform(77, id));
+  for (const SamplingRow& how :
+       {SamplingRow{.temperature = 1}, SamplingRow{.temperature = 0.6F, .top_k = 12},
+        SamplingRow{.temperature = 1.5F, .top_p = 0.8F}, SamplingRow{.temperature = 0.9F, .min_p = 0.1F},
+        SamplingRow{.temperature = 1.2F, .top_k = 30, .top_p = 0.9F, .min_p = 0.02F}}) {
+    const std::vector<double> expected = kept_probabilities(logits, how);
+    std::vector<double> seen(tokens);
+    run_ranks(2, [&](World& world) {
+      Rank rank(world);
+      ForwardContext context = rank.context();
+      const VocabularyShard shard = vocabulary_shard(tokens, 2, world.rank());
+      std::vector<float> all;
+      for (size_t row = 0; row < rows; ++row)
+        for (int64_t id = shard.padded.begin; id < shard.padded.end; ++id)
+          all.push_back(id < static_cast<int64_t>(tokens) ? logits[static_cast<size_t>(id)] : 1e9F);
+      const TensorView view = view_of(all.data(), DType::fp32, {rows, shard.padded.size()});
+      for (uint32_t round = 0; round < rounds; ++round) {
+        std::vector<SamplerRow> draws(rows, {how});
+        for (uint32_t row = 0; row < rows; ++row) {
+          draws[row].draw.seed = round % 2 == 0 ? row : 5;
+          draws[row].draw.position = round % 2 == 0 ? round : 1000 * round + row;
+        }
+        Seating seating(draws);
+        for (const SampledRow& drawn : Sampler(tokens, shard).launch(view, seating.batch(), context).wait())
+          if (world.rank() == 0) ++seen[static_cast<size_t>(drawn.id)];
+      }
+    });
+    double statistic = 0, freedom = -1;
+    for (size_t id = 0; id < tokens; ++id) {
+      const double mean = expected[id] * rows * rounds;
+      if (mean == 0) {
+        EXPECT_EQ(seen[id], 0) << "a token that the filters drop";
+        continue;
+      }
+      statistic += (seen[id] - mean) * (seen[id] - mean) / mean;
+      ++freedom;
+    }
+    const double spread = 2 / (9 * freedom);
+    EXPECT_LT(statistic, freedom * std::pow(1 - spread + 4.753 * std::sqrt(spread), 3)) << freedom;
+    EXPECT_GT(freedom, 3);
   }
 }
 
@@ -136,7 +213,7 @@ TEST(Sampler, AdjustsTheSameOverAnyNumberOfShards) {
     for (int32_t at = 0; at < length; ++at) tokens.push_back((i * 7 + at * at) % 150);
     blocks.push_back(i);
     std::vector<int32_t> words =
-        words_of_lists({.logit_bias = {{9, 3}, {149, 4}}, .bad_words = {{149}}}, vocabulary);
+        words_of_lists({.logit_bias = {{9, 3}, {149, 4}}, .bad_word_ids = {{149}}}, vocabulary);
     words.resize(static_cast<size_t>(most_list_words(vocabulary)));
     lists.insert(lists.end(), words.begin(), words.end());
   }

@@ -50,7 +50,7 @@ std::vector<GenerationRequest> requests_of_all_kinds(size_t count) {
     if (i % 6 == 5) sampling.logit_bias = {{13, 3.5F}, {1999, -100}};
     if (i % 7 == 2)
       for (int32_t id = 5; id < 2040; id += 3) sampling.allowed_token_ids.push_back(id);
-    if (i % 5 == 4) request.bad_words = {"the", "and", "my lord"};
+    if (i % 5 == 4) request.sampling.bad_words = {"the", "and", "my lord"};
     for (int32_t token = below(7); token < 2048; token += 29) sampling.stop_token_ids.push_back(token);
   }
   return requests;
@@ -118,15 +118,15 @@ TEST(AdjustedLogits, RepetitionOverACompletionIsThatOfOneTokenAtATime) {
   for (const GenerationRequest& request : requests)
     for (size_t at = 0; at < 12; ++at) {
       GenerationRequest& one = single.emplace_back(request);
-      const std::vector<int32_t>& tokens = at_once.completions.at(request.id).tokens;
+      const std::vector<int32_t>& tokens = at_once.completions.at(request.id).answers.at(0).tokens;
       one.id = request.id * 12 + at;
       one.prompt.insert(one.prompt.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(at));
       one.sampling.max_tokens = 1;
     }
   const Served one_at_a_time = serve(1, options, single);
   for (const GenerationRequest& one : single)
-    EXPECT_EQ(one_at_a_time.completions.at(one.id).tokens[0],
-              at_once.completions.at(one.id / 12).tokens[one.id % 12])
+    EXPECT_EQ(one_at_a_time.completions.at(one.id).answers.at(0).tokens[0],
+              at_once.completions.at(one.id / 12).answers.at(0).tokens[one.id % 12])
         << one.id;
   for (GenerationRequest& request : requests) request.sampling.repetition_penalty = 1;
   EXPECT_NE(print(serve(1, options, requests)), print(at_once));
@@ -145,7 +145,7 @@ TEST(AdjustedLogits, WhatARequestForbidsIsNotDrawn) {
   requests[4].sampling.stop_token_ids.resize(250);
   requests[4].sampling.min_tokens = 30;
   const Served served = serve(2, options_for(DType::fp32), requests);
-  const auto tokens_of = [&](size_t i) { return served.completions.at(i).tokens; };
+  const auto tokens_of = [&](size_t i) { return served.completions.at(i).answers.at(0).tokens; };
   EXPECT_EQ(tokens_of(0).size(), 60u);
   for (const int32_t id : tokens_of(1)) EXPECT_TRUE(id == 7 || id == 9 || id == 300) << id;
   for (const int32_t id : tokens_of(3)) EXPECT_GE(id, 300);
@@ -154,9 +154,10 @@ TEST(AdjustedLogits, WhatARequestForbidsIsNotDrawn) {
   EXPECT_NE(tokens_of(2), tokens_of(0));
   // Of a word the last token, where the others stand before it; text with and without a space.
   const std::vector<int32_t> tokens = tokens_of(0);
-  plain.sampling.bad_words = {{tokens[0], tokens[1]}, {tokens[9]}};
-  plain.bad_words = {","};
-  const std::vector<int32_t> others = serve(2, options_for(DType::fp32), {plain}).completions.at(0).tokens;
+  plain.sampling.bad_word_ids = {{tokens[0], tokens[1]}, {tokens[9]}};
+  plain.sampling.bad_words = {","};
+  const std::vector<int32_t> others =
+      serve(2, options_for(DType::fp32), {plain}).completions.at(0).answers.at(0).tokens;
   constexpr int32_t comma = 11;
   EXPECT_GT(std::ranges::count(tokens, comma), 0);
   EXPECT_EQ(std::ranges::count(others, comma), 0);
@@ -168,7 +169,7 @@ TEST(AdjustedLogits, WhatARequestForbidsIsNotDrawn) {
 TEST(AdjustedLogits, ARequestThatCouldDrawNoTokenIsRefused) {
   GenerationRequest plain;
   plain.prompt = {5};
-  std::vector<GenerationRequest> requests(7, plain);
+  std::vector<GenerationRequest> requests(9, plain);
   for (size_t i = 0; i < requests.size(); ++i) requests[i].id = i;
   requests[0].sampling.allowed_token_ids = {2048};
   requests[1].sampling.logit_bias = {{-1, 1}};
@@ -178,6 +179,9 @@ TEST(AdjustedLogits, ARequestThatCouldDrawNoTokenIsRefused) {
   requests[4].sampling.frequency_penalty = 2.5F;
   requests[5].sampling.repetition_penalty = 0;
   for (int32_t id = 0; id < 301; ++id) requests[6].sampling.logit_bias.push_back({id, 1});
+  requests[7].prompt.assign(4001, 5);
+  requests[7].sampling.prompt_logprobs = 1001;
+  requests[8].sampling.n = 257;
   const Served served = serve(1, options_for(DType::fp32), requests);
   const std::vector<std::string> errors{
       "allowed_token_ids: token id 2048 is not in the vocabulary (0 to 2047)",
@@ -186,7 +190,9 @@ TEST(AdjustedLogits, ARequestThatCouldDrawNoTokenIsRefused) {
       "bad_words and min_tokens ban all tokens that are allowed, and none could be drawn",
       "frequency_penalty (2.5) must be from -2 to 2",
       "repetition_penalty (0) must be above 0",
-      "logit_bias has 301 tokens, and 300 is the most"};
+      "logit_bias has 301 tokens, and 300 is the most",
+      "prompt_logprobs (1001) of 4000 tokens are more than 4000000 log-probabilities; ask for fewer",
+      "n (257) must be from 1 to 256"};
   for (size_t i = 0; i < errors.size(); ++i) EXPECT_EQ(served.completions.at(i).error, errors[i]);
 }
 

@@ -83,7 +83,8 @@ TEST_P(GoldenTokens, SurviveSmallBudgetsBlocksAndCaches) {
     const Served served = serve(tensor, options, twice);
     ASSERT_EQ(served.completions.size(), twice.size()) << where;
     for (size_t i = 0; i < twice.size(); ++i)
-      EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens)
+      EXPECT_EQ(served.completions.at(i).answers.at(0).tokens,
+                golden.sequences[i % golden.sequences.size()].tokens)
           << where << ", " << i;
   }
 }
@@ -159,7 +160,9 @@ TEST(Engine, KeepsItsTokensWhenPreempted) {
   const Served served = serve(1, options, requests);
   EXPECT_GT(served.summary.preemptions, 0u);
   for (size_t i = 0; i < requests.size(); ++i)
-    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i % golden.sequences.size()].tokens) << i;
+    EXPECT_EQ(served.completions.at(i).answers.at(0).tokens,
+              golden.sequences[i % golden.sequences.size()].tokens)
+        << i;
 }
 
 std::vector<GenerationRequest> varied_requests(size_t count) {
@@ -323,8 +326,9 @@ TEST(Engine, GivesTheSameBitsForEveryScheduleAndNumberOfStepsInFlight) {
   }
   EngineOptions options = options_for("tiny-qwen3-kv1", DType::fp32);
   const Served expected = serve(1, options, requests);
-  EXPECT_GT(std::count_if(expected.completions.begin(), expected.completions.end(),
-                          [](const auto& entry) { return entry.second.reason == FinishReason::stop; }),
+  EXPECT_GT(std::count_if(
+                expected.completions.begin(), expected.completions.end(),
+                [](const auto& entry) { return entry.second.answers.at(0).reason == FinishReason::stop; }),
             5);
   const std::vector<std::pair<Policy, uint32_t>> schedules{
       {Policy::mixed, 2}, {Policy::mixed, 3}, {Policy::prefill_first, 1}, {Policy::prefill_first, 2}};
@@ -459,18 +463,19 @@ TEST(Engine, EndsAtStopTokensAndStopStringsAndGivesText) {
   for (GenerationRequest& request : requests) request.sampling.ignore_eos = false;
   GenerationRequest until = requests[0];  // "Thou art a man, and thou art a man.\n\nROMEO: ..."
   until.id = 1000;
-  until.stop = {"nobody says this", " a man."};
+  until.sampling.stop = {"nobody says this", " a man."};
   requests.push_back(until);
   const Served served = serve(2, options, requests);
   for (size_t i = 0; i < golden.sequences.size(); ++i) {
     const auto& expected = meta.at("sequences")[i];
-    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << i;
-    EXPECT_EQ(served.completions.at(i).text, expected.at("text").get<std::string>()) << i;
-    EXPECT_EQ(served.completions.at(i).reason == FinishReason::stop, expected.at("finish_reason") == "stop")
+    EXPECT_EQ(served.completions.at(i).answers.at(0).tokens, golden.sequences[i].tokens) << i;
+    EXPECT_EQ(served.completions.at(i).answers.at(0).text, expected.at("text").get<std::string>()) << i;
+    EXPECT_EQ(served.completions.at(i).answers.at(0).reason == FinishReason::stop,
+              expected.at("finish_reason") == "stop")
         << i;
   }
-  EXPECT_EQ(served.completions.at(1000).text, "Thou art a man, and thou art");
-  EXPECT_EQ(served.completions.at(1000).reason, FinishReason::stop);
+  EXPECT_EQ(served.completions.at(1000).answers.at(0).text, "Thou art a man, and thou art");
+  EXPECT_EQ(served.completions.at(1000).answers.at(0).reason, FinishReason::stop);
 }
 
 TEST(Engine, TellsTheTextOfAStreamAsItGrowsUpToTheStopString) {
@@ -478,7 +483,7 @@ TEST(Engine, TellsTheTextOfAStreamAsItGrowsUpToTheStopString) {
   std::vector<GenerationRequest> requests = golden_requests(testing::read_golden("shakespeare"));
   requests.push_back(requests[0]);
   requests.back().id = requests.size() - 1;
-  requests.back().stop = {" a man."};
+  requests.back().sampling.stop = {" a man."};
   const Served apart = serve(1, options, requests);
   EXPECT_TRUE(apart.pieces.empty());
   for (GenerationRequest& request : requests) request.stream = true;
@@ -486,10 +491,11 @@ TEST(Engine, TellsTheTextOfAStreamAsItGrowsUpToTheStopString) {
   for (const auto& [request, completion] : streamed.completions) {
     const std::vector<std::string>& pieces = streamed.pieces.at(request);
     const std::string told = fmt::format("{}", fmt::join(pieces, ""));
-    EXPECT_EQ(completion.text, apart.completions.at(request).text);
-    EXPECT_TRUE(completion.text->starts_with(told)) << told;
-    EXPECT_GE(2 * pieces.size(), completion.tokens.size());
-    EXPECT_GE(told.size() + 8, completion.text->size());
+    const Answer& answer = completion.answers.at(0);
+    EXPECT_EQ(answer.text, apart.completions.at(request).answers.at(0).text);
+    EXPECT_TRUE(answer.text->starts_with(told)) << told;
+    EXPECT_GE(2 * pieces.size(), answer.tokens.size());
+    EXPECT_GE(told.size() + 8, answer.text->size());
   }
   EXPECT_EQ(fmt::format("{}", fmt::join(streamed.pieces.at(requests.back().id), "")),
             "Thou art a man, and thou art");

@@ -60,7 +60,8 @@ TEST(QuantisedModels, OfFourBitsGiveTheTokensOfTheirNumbers) {
     const Served expected = run(plain.path(), DType::fp32, {}, requests),
                  found = run(coded.path(), DType::fp32, {}, requests);
     for (const auto& [id, completion] : expected.completions)
-      EXPECT_EQ(found.completions.at(id).tokens, completion.tokens) << where << ", request " << id;
+      EXPECT_EQ(found.completions.at(id).answers.at(0).tokens, completion.answers.at(0).tokens)
+          << where << ", request " << id;
     EXPECT_LT(found.info.weight_bytes, expected.info.weight_bytes) << where;
     expect_same_bits(coded.path(), requests, where);
   }
@@ -76,7 +77,8 @@ TEST(QuantisedModels, DecodeWhatMakesKeysAndValuesOfLatentRows) {
   for (const Grid& grid : {Grid{}, Grid{1, 1, 2}}) {
     const Served found = run(coded.path(), DType::fp32, grid, requests);
     for (const auto& [id, completion] : expected.completions)
-      EXPECT_EQ(found.completions.at(id).tokens, completion.tokens) << text_of(grid) << ", request " << id;
+      EXPECT_EQ(found.completions.at(id).answers.at(0).tokens, completion.answers.at(0).tokens)
+          << text_of(grid) << ", request " << id;
   }
 }
 

@@ -175,6 +175,10 @@ class DeferredOps : public Ops {
                   std::span<Candidate> candidates) override {
     device_.defer([=, this] { inner_.raw_logits(raw, rows, vocabulary, candidates); });
   }
+  void logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                 std::span<float> out) override {
+    device_.defer([=, this] { inner_.logits_of(logits, ids, vocabulary, out); });
+  }
   void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
     device_.defer([=, this] { inner_.head_squares(qkv, heads, out); });
   }

@@ -215,6 +215,10 @@ class MirroredOps : public Ops {
                   std::span<Candidate> candidates) override {
     run([&](Ops& ops, Transfer& t) { ops.raw_logits(t.in(raw), t.in(rows), vocabulary, t.out(candidates)); });
   }
+  void logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
+                 std::span<float> out) override {
+    run([&](Ops& ops, Transfer& t) { ops.logits_of(t.in(logits), t.in(ids), vocabulary, t.out(out)); });
+  }
   void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.head_squares(t.in(qkv), heads, t.out(out)); });
   }

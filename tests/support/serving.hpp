@@ -84,7 +84,8 @@ inline Served serve(int ranks, const std::function<EngineOptions(int rank)>& opt
     served.completions = std::move(sink.completions);
     served.pieces = std::move(sink.pieces);
     if (const Tokenizer* tokenizer = engine.model().tokenizer())
-      for (auto& [id, completion] : served.completions) add_text(*tokenizer, completion);
+      for (auto& [id, completion] : served.completions)
+        for (Answer& answer : completion.answers) add_text(*tokenizer, answer);
     served.info = engine.model().info();
     served.plan = placed.job.plan;
   });
@@ -113,21 +114,29 @@ inline std::vector<GenerationRequest> golden_requests(const Golden& golden) {
 inline void expect_golden(const Golden& golden, const Served& served, const std::string& where) {
   ASSERT_EQ(served.completions.size(), golden.sequences.size()) << where;
   for (size_t i = 0; i < golden.sequences.size(); ++i)
-    EXPECT_EQ(served.completions.at(i).tokens, golden.sequences[i].tokens) << where << ", sequence " << i;
+    EXPECT_EQ(served.completions.at(i).answers.at(0).tokens, golden.sequences[i].tokens)
+        << where << ", sequence " << i;
+}
+
+inline std::string print(const TokenScore& score) {
+  std::string text = fmt::format(" {:a}", score.logprob);
+  for (const TokenLogprob& other : score.alternatives)
+    text += fmt::format(" ({} {:a})", other.id, other.logprob);
+  return text;
 }
 
 // Everything that must be the same on any grid; log-probabilities bit by bit.
 inline std::string print(const Served& served) {
   std::string text;
   for (const auto& [id, completion] : served.completions) {
-    text += fmt::format("{} [", id);
-    for (const int32_t token : completion.tokens) text += fmt::format("{} ", token);
-    text += fmt::format("] {} {}{}", static_cast<int>(completion.reason), completion.text.value_or(""),
-                        completion.error);
-    for (const TokenScore& score : completion.scores) {
-      text += fmt::format(" {:a}", score.logprob);
-      for (const TokenLogprob& other : score.alternatives)
-        text += fmt::format(" ({} {:a})", other.id, other.logprob);
+    text += fmt::format("{}{}", id, completion.error);
+    for (const PromptScore& score : completion.prompt_scores)
+      text += print(score) + (score.greedy ? " greedy" : "");
+    for (const Answer& answer : completion.answers) {
+      text += " [";
+      for (const int32_t token : answer.tokens) text += fmt::format("{} ", token);
+      text += fmt::format("] {} {}", static_cast<int>(answer.reason), answer.text.value_or(""));
+      for (const TokenScore& score : answer.scores) text += print(score);
     }
     text += '\n';
   }

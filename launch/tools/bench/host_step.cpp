@@ -38,7 +38,7 @@ class Requests final : public RequestSource, public CompletionSink {
     return request;
   }
   void finished(FinishedRequest completion) override {
-    require(completion.tokens.size() == tokens_, "a request without a model has all its tokens");
+    require(completion.answers[0].tokens.size() == tokens_, "a request without a model has all its tokens");
   }
 
  private:

@@ -27,7 +27,7 @@ void Rounds::finished(FinishedRequest completion) {
     throw Error(ExitCode::preflight,
                 fmt::format("request {} of the workload is refused: {}", index + 1, completion.error),
                 "a bench serves all of its requests or none", "a smaller workload, or more --kv-memory");
-  require(completion.tokens.size() == workload_.requests[index].output,
+  require(completion.answers[0].tokens.size() == workload_.requests[index].output,
           "an output has not the tokens that were asked for");
   if (++finished_ == round().requests)
     round().seconds = std::chrono::duration<double>(Clock::now() - began_).count();

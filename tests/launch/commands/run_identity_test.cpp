@@ -119,6 +119,7 @@ TEST(RunIdentity, ChangesWithWhatDecidesTheBytesAndNotWithTheLayout) {
   differs("sampling", [](auto& o, auto&, auto&) { o.sampling.temperature = 0.5F; });
   differs("sampling", [](auto& o, auto&, auto&) { o.sampling.stop = {"a"}; });
   differs("sampling", [](auto& o, auto&, auto&) { o.sampling.max_tokens = 9; });
+  differs("sampling", [](auto& o, auto&, auto&) { o.sampling.n = 2; });
 }
 
 TEST(RunIdentity, SaysHowToGoOnWithARunOfAnotherVersionOrProcessor) {

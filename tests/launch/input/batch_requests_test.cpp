@@ -1,10 +1,13 @@
 #include <kernels/support/check.hpp>
 #include <launch/input/requests.hpp>
 #include <launch/output/result_lines.hpp>
+#include <runtime/checkpoint/model_files.hpp>
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include <set>
 
 namespace maniple {
 namespace {
@@ -50,8 +53,9 @@ TEST(BatchRequest, OfACompletionArrives) {
                                                    {"seed", 5},
                                                    {"stop", {"x"}},
                                                    {"logprobs", 3},
-                                                   {"n", 1},
-                                                   {"best_of", 1},
+                                                   {"n", 3},
+                                                   {"best_of", 3},
+                                                   {"prompt_logprobs", 2},
                                                    {"stream", false},
                                                    {"echo", false},
                                                    {"frequency_penalty", 0.5},
@@ -64,16 +68,20 @@ TEST(BatchRequest, OfACompletionArrives) {
   EXPECT_EQ(line.label.model, "m");
   EXPECT_EQ(line.prompt, "ROMEO:");
   GenerationRequest request;
-  line.sampling.apply_to(request);
+  apply_stated(line.sampling, request.sampling);
   EXPECT_EQ(request.sampling.max_tokens, 9U);
   EXPECT_EQ(request.sampling.temperature, 0.5F);
   EXPECT_EQ(request.sampling.top_p, 0.25F);
   EXPECT_EQ(request.sampling.seed, 5U);
   EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_EQ(request.sampling.n, 3U);
+  EXPECT_EQ(request.sampling.prompt_logprobs, 2);
+  EXPECT_FALSE(line.label.echo);
+  EXPECT_EQ(parsed(completion_line({{"echo", true}})).label.echo->text, "ROMEO:");
   EXPECT_EQ(request.sampling.frequency_penalty, 0.5F);
   EXPECT_EQ(request.sampling.logit_bias, (std::vector<TokenBias>{{50256, -100}}));
   EXPECT_EQ(request.sampling.top_k, 4);
-  EXPECT_EQ(request.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(request.sampling.stop, std::vector<std::string>{"x"});
   EXPECT_EQ(parsed(completion_line({{"prompt", {1, 2}}})).tokens, (std::vector<int32_t>{1, 2}));
 }
 
@@ -81,12 +89,16 @@ TEST(BatchRequest, OfAChatKeepsWhatTheTemplateNeeds) {
   const RequestLine line = parsed(chat_line({{"max_completion_tokens", 9},
                                              {"logprobs", true},
                                              {"top_logprobs", 2},
+                                             {"prompt_logprobs", 1},
+                                             {"n", 2},
                                              {"tools", {{{"type", "function"}}}},
                                              {"chat_template_kwargs", {{"enable_thinking", false}}},
                                              {"response_format", {{"type", "text"}}}}));
   EXPECT_EQ(line.label.shape, RequestShape::chat);
   EXPECT_EQ(line.sampling.max_tokens, 9U);
   EXPECT_EQ(line.sampling.logprobs, 2);
+  EXPECT_EQ(line.sampling.prompt_logprobs, 1);
+  EXPECT_EQ(line.sampling.n, 2U);
   const nlohmann::ordered_json& chat = *line.chat;
   EXPECT_EQ(chat["messages"][0]["content"], "Hi");
   EXPECT_EQ(chat["tools"][0]["type"], "function");
@@ -129,10 +141,7 @@ TEST(BatchRequest, OfAChatMaySayWhetherThoughtsGoApart) {
 }
 
 TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
-  for (const json& asked : std::vector<json>{{{"n", 2}},
-                                             {{"best_of", 3}},
-                                             {{"echo", true}},
-                                             {{"suffix", "x"}},
+  for (const json& asked : std::vector<json>{{{"suffix", "x"}},
                                              {{"use_beam_search", true}},
                                              {{"length_penalty", 0.5}},
                                              {{"guided_json", json::object()}},
@@ -146,6 +155,7 @@ TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
                                              {{"response_format", {{"type", "json_object"}}}}})
     expect_batch_refusal(completion_line(asked), "body." + asked.items().begin().key() + " is ");
   for (const json& asked : std::vector<json>{{{"tool_choice", "required"}},
+                                             {{"echo", true}},
                                              {{"tool_choice", {{"type", "function"}}}},
                                              {{"parallel_tool_calls", false}},
                                              {{"functions", json::array()}},
@@ -203,6 +213,15 @@ TEST(BatchRequest, NumbersOutOfRangeFailTheRequestAlone) {
             "top_logprobs (21) must be from 0 to 20");
   EXPECT_EQ(parsed(chat_line({{"logprobs", true}, {"top_logprobs", -1}})).error,
             "top_logprobs (-1) must be from 0 to 20");
+  EXPECT_EQ(parsed(completion_line({{"best_of", 3}, {"n", 2}})).error,
+            "best_of (3) must be n (2): none of the answers is left out");
+  EXPECT_EQ(parsed(completion_line({{"best_of", 2}})).error,
+            "best_of (2) must be n (1): none of the answers is left out");
+  for (const json& line : {completion_line({{"prompt_logprobs", 21}}), chat_line({{"prompt_logprobs", 21}})})
+    EXPECT_EQ(parsed(line).error, "prompt_logprobs (21) must be from 0 to 20");
+  EXPECT_EQ(parsed(completion_line({{"n", -1}})).error, "n (-1) must be from 0 to 4294967295");
+  expect_batch_refusal(completion_line({{"n", "2"}}), "body.n is \"2\"");
+  expect_batch_refusal(completion_line({{"echo", 1}}), "body.echo is 1");
   EXPECT_NE(parsed(chat_line({{"max_completion_tokens", -1}})).error, "");
   EXPECT_NE(parsed(chat_line({{"seed", -1}})).error, "");
   expect_batch_refusal(chat_line({{"max_completion_tokens", "9"}}), "body.max_completion_tokens is \"9\"");
@@ -245,10 +264,11 @@ TEST(BatchRequest, IsRefusedWithItsLine) {
 
 FinishedRequest scored() {
   FinishedRequest done;
-  done.text = "a\"b";
-  done.tokens = {3, 4};
-  done.scores = {{-0.5F, {{3, -0.5F}, {9, -1.5F}}}, {-1, {}}};
-  done.reason = FinishReason::length;
+  Answer& answer = done.answers.emplace_back();
+  answer.text = "a\"b";
+  answer.tokens = {3, 4};
+  answer.scores = {{-0.5F, {{3, -0.5F}, {9, -1.5F}}}, {-1, {}}};
+  answer.reason = FinishReason::length;
   done.prompt_tokens = 5;
   return done;
 }
@@ -260,7 +280,7 @@ TEST(BatchResult, OfACompletionIsTheseBytes) {
       R"({"id":"batch_req_18f580383ca83dec","custom_id":"a","response":{"status_code":200,"request_id":"req_18f580383ca83dec",)"
       R"("body":{"id":"cmpl-18f580383ca83dec","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"a\"b",)"
       R"("logprobs":{"tokens":["token_id:3","token_id:4"],"token_logprobs":[-0.5,-1],"top_logprobs":[{"token_id:3":-0.5,"token_id:9":-1.5},{}],)"
-      R"("text_offset":[0,10]},"finish_reason":"length"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}},"error":null})");
+      R"("text_offset":[0,0]},"finish_reason":"length"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}},"error":null})");
 }
 
 TEST(BatchResult, OfAChatHasTheFieldsOfAChat) {
@@ -273,17 +293,140 @@ TEST(BatchResult, OfAChatHasTheFieldsOfAChat) {
   EXPECT_EQ(scores[0]["top_logprobs"][1]["logprob"], -1.5);
   EXPECT_EQ(scores[0]["bytes"].size(), std::string("token_id:3").size());
   FinishedRequest bare = scored();
-  bare.scores.clear();
+  bare.answers[0].scores.clear();
   EXPECT_TRUE(json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, bare,
                                       nullptr))["response"]["body"]["choices"][0]["logprobs"]
                   .is_null());
 }
 
+FinishedRequest scored_prompt(int32_t first) {
+  FinishedRequest done = scored();
+  done.prompt = {first, 8, 9};
+  done.prompt_scores.resize(2);
+  done.prompt_scores[0].logprob = -2;
+  done.prompt_scores[0].alternatives = {{8, -2}, {7, -3}};
+  done.prompt_scores[1].logprob = -0.25F;
+  return done;
+}
+
+json body_of(const RequestLabel& label, const FinishedRequest& done, const Tokenizer* tokenizer = nullptr) {
+  return json::parse(result_line(label, done, tokenizer))["response"]["body"];
+}
+
+TEST(BatchResult, OfSeveralAnswersHasAChoiceForEach) {
+  FinishedRequest done = scored();
+  done.answers.push_back(done.answers[0]);
+  done.answers[1].text = "c";
+  done.answers[1].reason = FinishReason::stop;
+  for (const RequestShape shape : {RequestShape::completion, RequestShape::chat}) {
+    const json body = body_of({"\"a\"", shape, "m", 7}, done);
+    ASSERT_EQ(body["choices"].size(), 2U);
+    for (uint32_t i = 0; i < 2; ++i) {
+      const json& choice = body["choices"][i];
+      EXPECT_EQ(choice["index"], i);
+      EXPECT_EQ(choice["seed"], answer_seed(7, i));
+      EXPECT_EQ(choice["finish_reason"], i == 0 ? "length" : "stop");
+      EXPECT_EQ(shape == RequestShape::chat ? choice["message"]["content"] : choice["text"],
+                i == 0 ? "a\"b" : "c");
+    }
+    EXPECT_EQ(body["usage"], (json{{"prompt_tokens", 5}, {"completion_tokens", 4}, {"total_tokens", 9}}));
+  }
+}
+
+TEST(BatchResult, ListsThePromptWhereVllmDoes) {
+  RequestLabel label{"\"a\"", RequestShape::completion, "m", 7};
+  label.prompt_logprobs = 1;
+  const json listed = json::parse(
+      R"([null, {"8": {"logprob": -2.0, "decoded_token": "token_id:8"}}, {"9": {"logprob": -0.25, "decoded_token": "token_id:9"}}])");
+  const json body = body_of(label, scored_prompt(5));
+  EXPECT_EQ(body["choices"][0]["prompt_logprobs"], listed) << "with as many alternatives as were asked for";
+  label.prompt_logprobs = 2;
+  EXPECT_EQ(body_of(label, scored_prompt(5))["choices"][0]["prompt_logprobs"][1]["7"]["logprob"], -3);
+  label.shape = RequestShape::chat;
+  EXPECT_EQ(body_of(label, scored_prompt(5))["prompt_logprobs"].size(), 3U);
+  EXPECT_FALSE(body_of(label, scored_prompt(5))["choices"][0].contains("prompt_logprobs"));
+  label.prompt_logprobs = -1;
+  EXPECT_FALSE(body_of(label, scored_prompt(5)).contains("prompt_logprobs"));
+}
+
+Tokenizer style(const std::string& name) {
+  return Tokenizer::from_json(
+      ModelFiles(std::filesystem::path(MANIPLE_TEST_DATA) / "tokenizers" / name).text("tokenizer.json"));
+}
+
+TEST(BatchResult, OfAnEchoHasThePromptBeforeTheAnswerAlsoInTheListsOfTokens) {
+  const Tokenizer tokenizer = style("llama3-style");
+  RequestLabel label{"\"a\"", RequestShape::completion, "m", 7};
+  label.echo = Echo{"Hé", 1};
+  FinishedRequest done;
+  done.prompt = tokenizer.encode("Hé", true);
+  done.prompt_scores.resize(done.prompt.size() - 1);
+  for (PromptScore& score : done.prompt_scores)
+    score.alternatives = {{done.prompt[1], -1}, {done.prompt[0], -2}};
+  Answer& answer = done.answers.emplace_back();
+  answer.tokens = tokenizer.encode("ü!", false);
+  answer.scores.resize(answer.tokens.size());
+  answer.text = "ü";  // a stop string has cut it
+  const json choice = body_of(label, done, &tokenizer)["choices"][0], &lists = choice["logprobs"];
+  EXPECT_EQ(choice["text"], "Héü");
+  const size_t prompt = done.prompt.size(), all = prompt + answer.tokens.size();
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+    EXPECT_EQ(lists[list].size(), all) << list;
+  EXPECT_EQ(lists["tokens"][0], *tokenizer.token_text(done.prompt[0]));
+  EXPECT_TRUE(lists["token_logprobs"][0].is_null() && lists["top_logprobs"][0].is_null());
+  EXPECT_EQ(lists["top_logprobs"][1].size(), 1U) << "no more than the answer lists";
+  EXPECT_EQ(lists["token_logprobs"][prompt], 0);
+  EXPECT_EQ(lists["text_offset"][0], 0) << "the tokenizer's own token stands before the text";
+  EXPECT_EQ(lists["text_offset"][1], 0);
+  EXPECT_EQ(lists["text_offset"][2], 1);
+  EXPECT_EQ(lists["text_offset"][prompt], 2);
+  EXPECT_EQ(lists["text_offset"][all - 1], 3) << "behind the text";
+
+  label.echo->logprobs = -1;
+  done.prompt.clear();
+  done.prompt_scores.clear();
+  answer.scores.clear();
+  EXPECT_EQ(body_of(label, done, &tokenizer)["choices"][0]["text"], "Héü");
+  EXPECT_TRUE(body_of(label, done, &tokenizer)["choices"][0]["logprobs"].is_null());
+}
+
+// Scoring, as OpenAI's clients ask for it.
+TEST(BatchResult, OfAnEchoWithoutAnAnswerListsThePromptAlone) {
+  RequestLabel label{"\"a\"", RequestShape::completion, "m", 7};
+  label.echo = Echo{"Hi", 1};
+  FinishedRequest done = scored_prompt(5);
+  done.answers[0] = {};
+  done.answers[0].reason = FinishReason::length;
+  EXPECT_EQ(
+      body_of(label, done)["choices"].dump(),
+      R"([{"finish_reason":"length","index":0,"logprobs":{"text_offset":[0,0,0],"token_logprobs":[null,-2,-0.25],)"
+      R"("tokens":["token_id:5","token_id:8","token_id:9"],"top_logprobs":[null,{"token_id:8":-2},{}]},"text":"Hi"}])");
+}
+
+TEST(BatchResult, CountsOffsetsInCharactersOfTheRealText) {
+  for (const char* name : {"qwen-style", "mistral-v1-style", "llama3-style"}) {
+    const Tokenizer tokenizer = style(name);
+    FinishedRequest done;
+    Answer& answer = done.answers.emplace_back();
+    answer.text = "a 😀你 b";
+    answer.tokens = tokenizer.encode(*answer.text, false);
+    answer.scores.resize(answer.tokens.size());
+    const json offsets = body_of({"\"a\"", RequestShape::completion, "m", 7}, done,
+                                 &tokenizer)["choices"][0]["logprobs"]["text_offset"];
+    EXPECT_EQ(offsets.front(), 0) << name;
+    EXPECT_EQ(offsets.back(), 4) << name << offsets;
+    std::set<size_t> begun;
+    for (const json& offset : offsets) begun.insert(offset.get<size_t>());
+    EXPECT_TRUE(begun.contains(2)) << name << offsets;
+    EXPECT_LE(*begun.rbegin(), 4U) << name;
+  }
+}
+
 TEST(BatchResult, OfAChatHasItsThoughtUnderBothNamesAndNoContentBeforeTheAnswer) {
   const auto message = [](const std::string& thought, const std::string& answer) {
     FinishedRequest done = scored();
-    done.reasoning = thought;
-    done.text = answer;
+    done.answers[0].reasoning = thought;
+    done.answers[0].text = answer;
     const json line = json::parse(result_line({"\"a\"", RequestShape::chat, "m", 7}, done, nullptr));
     EXPECT_EQ(line["response"]["body"]["choices"][0]["finish_reason"], "length");
     return line["response"]["body"]["choices"][0]["message"];

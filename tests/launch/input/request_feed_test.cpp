@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <set>
@@ -19,6 +20,7 @@ struct Order : RequestOrder {
   void expect(RequestId request, const RequestLabel& label) override {
     expected.emplace_back(request, label.id);
     if (label.reasoning) split.insert(request);
+    labels.push_back(label);
     open.insert(request);
   }
   void refuse(RequestId request, const std::string& reason) override {
@@ -35,6 +37,7 @@ struct Order : RequestOrder {
   std::vector<std::pair<RequestId, std::string>> expected, refused;
   std::set<RequestId> open, split;
   std::vector<RequestId> alone;
+  std::vector<RequestLabel> labels;
   bool room = true;
 };
 
@@ -138,11 +141,115 @@ TEST(RequestFeed, ABodyHasTheDefaultsOfItsShape) {
   }
 }
 
+Tokenizer llama_style() {
+  std::ifstream stream(std::filesystem::path(MANIPLE_TEST_DATA) / "tokenizers/llama3-style/tokenizer.json");
+  return Tokenizer::from_json(std::string{std::istreambuf_iterator<char>(stream), {}});
+}
+
+struct Taken {
+  std::vector<GenerationRequest> requests;
+  Order order;
+};
+Taken taken(const std::vector<std::string>& lines, const Tokenizer* tokenizer) {
+  Taken all;
+  RequestReader::Options options;
+  options.tokenizer = tokenizer;
+  RequestFeed feed(lines_of(lines), options, all.order);
+  while (auto request = feed.next()) all.requests.push_back(std::move(*request));
+  return all;
+}
+
+TEST(RequestFeed, ScoresTheIdsOfPromptAndContinuationFromThoseOfThePromptOn) {
+  const Tokenizer tokenizer = llama_style();
+  const Taken all =
+      taken({R"({"prompt":"The sky is ","continuation":"blue"})",
+             R"({"prompt":"The sky is","continuation":" blue","prompt_logprobs":3,"max_tokens":2})",
+             R"({"prompt":"","continuation":"blue"})",
+             R"({"tokens":[5,6],"continuation":[7],"prompt_logprobs":-1})",
+             R"({"tokens":[5,6,7],"prompt_logprobs":1})"},
+            &tokenizer);
+  ASSERT_EQ(all.requests.size(), 5U) << all.order.refused[0].second;
+  for (const size_t i : {0, 1}) {
+    EXPECT_EQ(all.requests[i].prompt, tokenizer.encode("The sky is blue", true));
+    EXPECT_EQ(all.requests[i].score_from, tokenizer.encode("The sky is", true).size());
+    EXPECT_EQ(all.requests[i].sampling.prompt_logprobs, i == 0 ? 0 : 3);
+    EXPECT_EQ(all.order.labels[i].prompt_logprobs, i == 0 ? -1 : 3) << "lists what the line asks for";
+    EXPECT_EQ(all.requests[i].sampling.max_tokens, i == 0 ? 0U : 2U);
+  }
+  EXPECT_EQ(all.requests[2].score_from, 1U) << "behind the token that the tokenizer puts first";
+  EXPECT_EQ(all.requests[3].prompt, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(all.requests[3].score_from, 2U);
+  EXPECT_EQ(all.requests[3].sampling.prompt_logprobs, 0);
+  EXPECT_EQ(all.requests[4].score_from, 1U);
+  EXPECT_FALSE(all.order.labels[4].continuation);
+}
+
+TEST(RequestFeed, RefusesScoresThatThereAreNot) {
+  const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
+  const auto ids = [](size_t count) { return nlohmann::json(std::vector<int>(count, 5)).dump(); };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"prompt":"","continuation":"x"})", "the prompt has no tokens"},
+      {R"({"tokens":[],"continuation":[5]})", "the prompt has no tokens"},
+      {R"({"prompt":"x ","continuation":""})", "continuation is empty"},
+      {R"({"tokens":)" + ids(4001) + R"(,"prompt_logprobs":1000})", ""},
+      {R"({"tokens":)" + ids(5000) + R"(,"continuation":[1,2],"prompt_logprobs":1000})", ""}};
+  std::vector<std::string> lines;
+  for (const auto& [line, reason] : cases) lines.push_back(line);
+  const Taken all = taken(lines, &tokenizer);
+  EXPECT_EQ(all.requests.size(), 2U);
+  size_t refused = 0;
+  for (const auto& [line, reason] : cases) {
+    if (reason.empty()) continue;
+    ASSERT_LT(refused, all.order.refused.size());
+    EXPECT_NE(all.order.refused[refused].second.find(reason), std::string::npos)
+        << all.order.refused[refused].second;
+    ++refused;
+  }
+}
+
+// Two texts of which the longer one has as many tokens.
+TEST(RequestFeed, RefusesAContinuationThatLeavesNoTokenOfItsOwn) {
+  auto json =
+      nlohmann::json::parse(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare").text("tokenizer.json"));
+  json["added_tokens"].push_back({{"content", "xyz"},
+                                  {"id", json["model"]["vocab"].size() + json["added_tokens"].size()},
+                                  {"single_word", false},
+                                  {"lstrip", false},
+                                  {"rstrip", false},
+                                  {"normalized", false},
+                                  {"special", false}});
+  const Tokenizer tokenizer = Tokenizer::from_json(json.dump());
+  const Taken all = taken({R"({"prompt":"xy","continuation":"z"})"}, &tokenizer);
+  ASSERT_EQ(all.order.refused.size(), 1U);
+  EXPECT_NE(all.order.refused[0].second.find("nothing is left to score"), std::string::npos)
+      << all.order.refused[0].second;
+}
+
+TEST(RequestFeed, AnEchoHasTheTextOfThePromptAndScoresOfItWhereTheAnswerHasThem) {
+  const Tokenizer tokenizer = llama_style();
+  const auto line = [](const std::string& id, const std::string& fields) {
+    return R"({"custom_id":")" + id + R"(","url":"/v1/completions","body":{"echo":true,)" + fields + "}}";
+  };
+  const nlohmann::json ids = tokenizer.encode("Hé", true);
+  const Taken all = taken(
+      {line("a", R"("prompt":"Hé ")"), line("b", R"("prompt":"Hé ","logprobs":2,"max_tokens":0)"),
+       line("c", R"("prompt":)" + ids.dump()), line("d", R"("prompt":"x","logprobs":1,"prompt_logprobs":3)")},
+      &tokenizer);
+  ASSERT_EQ(all.requests.size(), 4U);
+  const std::vector<std::string> texts = {"Hé ", "Hé ",
+                                          tokenizer.decode(ids.get<std::vector<int32_t>>(), false), "x"};
+  const std::vector<std::array<int32_t, 3>> scores = {{-1, -1, -1}, {2, -1, 2}, {-1, -1, -1}, {1, 3, 3}};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(all.order.labels[i].echo->text, texts[i]);
+    EXPECT_EQ(all.order.labels[i].echo->logprobs, scores[i][0]) << i;
+    EXPECT_EQ(all.order.labels[i].prompt_logprobs, scores[i][1]) << i;
+    EXPECT_EQ(all.requests[i].sampling.prompt_logprobs, scores[i][2]) << i;
+  }
+  EXPECT_EQ(all.requests[1].sampling.max_tokens, 0U);
+}
+
 TEST(RequestFeed, TellsOnceOfAPromptThatBeginsWithTheTokenThatTheTokenizerAdds) {
-  const std::filesystem::path file =
-      std::filesystem::path(MANIPLE_TEST_DATA) / "tokenizers/llama3-style/tokenizer.json";
-  std::ifstream stream(file);
-  const Tokenizer tokenizer = Tokenizer::from_json(std::string{std::istreambuf_iterator<char>(stream), {}});
+  const Tokenizer tokenizer = llama_style();
   const auto start = tokenizer.encode("", true);
   ASSERT_EQ(start.size(), 1U);
   const std::string first(*tokenizer.token_text(start[0]));

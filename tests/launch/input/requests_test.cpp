@@ -65,14 +65,14 @@ TEST(RequestLine, HoldsEveryField) {
   const RequestLine line = parse_request(
       {3,
        R"({"id":"a","tokens":[1,2],"temperature":0.25,"top_k":5,"top_p":0.5,"min_p":0.125,"seed":18446744073709551615,"max_tokens":9,)"
-       R"("min_tokens":2,"ignore_eos":true,"stop":["x","y"],"stop_token_ids":[4],"logprobs":3,)"
+       R"("min_tokens":2,"ignore_eos":true,"stop":["x","y"],"stop_token_ids":[4],"logprobs":3,"n":5,"prompt_logprobs":2,)"
        R"("repetition_penalty":1.5,"frequency_penalty":-2,"presence_penalty":0.5,"allowed_token_ids":[4,5],"bad_words":"w",)"
        R"("logit_bias":{"7":-100,"10":2.5}})"});
   EXPECT_EQ(line.label.id, "\"a\"");
   EXPECT_FALSE(line.prompt);
   EXPECT_EQ(line.tokens, (std::vector<int32_t>{1, 2}));
   GenerationRequest request;
-  line.sampling.apply_to(request);
+  apply_stated(line.sampling, request.sampling);
   EXPECT_EQ(request.sampling.temperature, 0.25F);
   EXPECT_EQ(request.sampling.top_k, 5);
   EXPECT_EQ(request.sampling.top_p, 0.5F);
@@ -83,13 +83,15 @@ TEST(RequestLine, HoldsEveryField) {
   EXPECT_TRUE(request.sampling.ignore_eos);
   EXPECT_EQ(request.sampling.stop_token_ids, std::vector<int32_t>{4});
   EXPECT_EQ(request.sampling.logprobs, 3);
+  EXPECT_EQ(request.sampling.n, 5U);
+  EXPECT_EQ(request.sampling.prompt_logprobs, 2);
   EXPECT_EQ(request.sampling.repetition_penalty, 1.5F);
   EXPECT_EQ(request.sampling.frequency_penalty, -2.0F);
   EXPECT_EQ(request.sampling.presence_penalty, 0.5F);
   EXPECT_EQ(request.sampling.allowed_token_ids, (std::vector<int32_t>{4, 5}));
   EXPECT_EQ(request.sampling.logit_bias, (std::vector<TokenBias>{{7, -100}, {10, 2.5F}}));
-  EXPECT_EQ(request.stop, (std::vector<std::string>{"x", "y"}));
-  EXPECT_EQ(request.bad_words, std::vector<std::string>{"w"});
+  EXPECT_EQ(request.sampling.stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(request.sampling.bad_words, std::vector<std::string>{"w"});
 }
 
 TEST(RequestLine, HasABiasOfTokenIdsOrIsMalformed) {
@@ -103,6 +105,39 @@ TEST(RequestLine, HasABiasOfTokenIdsOrIsMalformed) {
   for (const char* refused :
        {R"("logit_bias":{"99999999999":1})", R"("logit_bias":{"1":1,"01":2})", R"("allowed_token_ids":[])"})
     EXPECT_NE(with(refused).error, "") << refused;
+}
+
+TEST(RequestLine, MayHaveAContinuationThatTakesTheBlanksAtTheEndOfThePrompt) {
+  struct Case {
+    const char *prompt, *continuation, *before, *after;
+  };
+  for (const Case& one : {Case{"The sky is", " blue", "The sky is", " blue"},
+                          Case{"The sky is \t\n", "blue", "The sky is", " \t\nblue"},
+                          Case{"é\u3000\u00a0", "x ", "é", "\u3000\u00a0x "}, Case{" ", "x", "", " x"}}) {
+    const nlohmann::json line = {{"prompt", one.prompt}, {"continuation", one.continuation}};
+    const RequestLine parsed = parse_request({1, line.dump()});
+    EXPECT_EQ(parsed.prompt, one.before);
+    EXPECT_EQ(parsed.continuation, one.after);
+    EXPECT_TRUE(parsed.label.continuation);
+    EXPECT_EQ(parsed.sampling.max_tokens, 0U);
+    EXPECT_EQ(parsed.error, "");
+  }
+  const RequestLine ids = parse_request({1, R"({"tokens":[1,2],"continuation":[3,4],"max_tokens":5,"n":2})"});
+  EXPECT_EQ(ids.tokens, (std::vector<int32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(ids.continued_from, 2U);
+  EXPECT_EQ(ids.sampling.max_tokens, 5U);
+  EXPECT_FALSE(parse_request({1, R"({"prompt":"x ","continuation":null})"}).label.continuation);
+  EXPECT_EQ(parse_request({1, R"({"prompt":"x ","continuation":null})"}).prompt, "x ");
+}
+
+TEST(RequestLine, RefusesAContinuationOfAnotherFormThanThePrompt) {
+  for (const char* line : {R"({"messages":[1],"continuation":"x"})", R"({"messages":[1],"continuation":[1]})",
+                           R"({"prompt":"x","continuation":[1]})", R"({"prompt":"x","continuation":1})",
+                           R"({"tokens":[1],"continuation":"x"})"})
+    expect_refusal(line, "supported: a text beside prompt, or token ids beside tokens");
+  expect_refusal(R"({"tokens":[1],"continuation":[-1]})", "token id");
+  for (const char* line : {R"({"prompt":"x ","continuation":""})", R"({"tokens":[1],"continuation":[]})"})
+    EXPECT_EQ(parse_request({1, line}).error, "continuation is empty: there is nothing to score");
 }
 
 TEST(RequestLine, TheIdIsKeptAsItWasWrittenAndTheLineNumberStandsInForNone) {
@@ -355,6 +390,14 @@ TEST(Validation, CountsChatsThatStateNoLimitAndFindsRawText) {
   EXPECT_EQ(summary.first_prompt, "line 5");
 }
 
+TEST(Validation, TakesAPromptWithAContinuationForNoQuestion) {
+  const InputFileOnDisk file(R"({"prompt":"x","continuation":"y"})");
+  LineReader reader(file.path());
+  const InputSummary summary = validate_requests(reader);
+  EXPECT_EQ(summary.first_prompt, "");
+  EXPECT_EQ(summary.first_text, "line 1");
+}
+
 TEST(Validation, NamesTheFilesOfIdsThatAreDoubled) {
   const InputFileOnDisk first("{\"id\":1,\"prompt\":\"a\"}\n\n{\"id\":2,\"prompt\":\"a\"}\n"),
       second("{\"id\":3,\"prompt\":\"a\"}\n"),
@@ -403,22 +446,22 @@ TEST(Defaults, GoFromTheModelOverTheCommandLineToTheRequest) {
   GenerationConfig model;
   EXPECT_EQ(default_request(model, {}).sampling.temperature, 0.0F);
   model.sampling.max_tokens = 7;
-  model.stop = {"m"};
+  model.sampling.stop = {"m"};
   EXPECT_EQ(default_request(model, {}).sampling.max_tokens, 7U);
-  EXPECT_EQ(default_request(model, {}).stop, std::vector<std::string>{"m"});
+  EXPECT_EQ(default_request(model, {}).sampling.stop, std::vector<std::string>{"m"});
   model.sampling.max_tokens.reset();
   model.sampling.temperature = 0.5;
   model.sampling.top_k = 10;
   model.sampling.top_p = 0.75;
-  SamplingFields command_line;
+  StatedSampling command_line;
   command_line.top_k = 20;
   command_line.stop = {"a"};
   GenerationRequest request = default_request(model, command_line);
-  parse_request({1, R"({"prompt":"x","top_p":0.25,"stop":["b"]})"}).sampling.apply_to(request);
+  apply_stated(parse_request({1, R"({"prompt":"x","top_p":0.25,"stop":["b"]})"}).sampling, request.sampling);
   EXPECT_EQ(request.sampling.temperature, 0.5F);
   EXPECT_EQ(request.sampling.top_k, 20);
   EXPECT_EQ(request.sampling.top_p, 0.25F);
-  EXPECT_EQ(request.stop, std::vector<std::string>{"b"});
+  EXPECT_EQ(request.sampling.stop, std::vector<std::string>{"b"});
   EXPECT_EQ(request.sampling.max_tokens, 64U);
 }
 

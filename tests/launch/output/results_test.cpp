@@ -36,9 +36,10 @@ class OutputPath {
 FinishedRequest completion(RequestId id, const std::string& text) {
   FinishedRequest done;
   done.id = id;
-  done.text = text;
-  done.tokens = {3, 4};
-  done.reason = FinishReason::stop;
+  Answer& answer = done.answers.emplace_back();
+  answer.text = text;
+  answer.tokens = {3, 4};
+  answer.reason = FinishReason::stop;
   done.prompt_tokens = 5;
   return done;
 }
@@ -55,8 +56,8 @@ TEST(ResultLine, IsTheseBytes) {
 
 TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
   FinishedRequest done = completion(0, "");
-  done.text.reset();
-  done.reason = FinishReason::length;
+  done.answers[0].text.reset();
+  done.answers[0].reason = FinishReason::length;
   EXPECT_EQ(
       plain_line("7", done),
       R"({"id":7,"tokens":[3,4],"finish_reason":"length","usage":{"prompt_tokens":5,"completion_tokens":2}})");
@@ -64,9 +65,10 @@ TEST(ResultLine, LeavesTheTextOutWithoutATokenizer) {
 
 TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
   FinishedRequest done = completion(0, "");
-  done.text.reset();
-  done.tokens = {3, 4, 5};
-  done.scores = {
+  Answer& answer = done.answers[0];
+  answer.text.reset();
+  answer.tokens = {3, 4, 5};
+  answer.scores = {
       {-0.1F, {}}, {-1.0F, {{4, -1.0F}, {9, -1.25e-7F}}}, {-std::numeric_limits<float>::infinity(), {}}};
   EXPECT_EQ(
       plain_line("7", done),
@@ -75,12 +77,71 @@ TEST(ResultLine, WritesTheShortestNumbersThatReadBackAsTheSameFloat) {
       R"("usage":{"prompt_tokens":5,"completion_tokens":3}})");
 }
 
+FinishedRequest with_scores_of_the_prompt(FinishedRequest done) {
+  done.prompt = {5, 6, 7};
+  for (const float logprob : {-0.1F, -0.2F}) {
+    PromptScore& score = done.prompt_scores.emplace_back();
+    score.logprob = logprob;
+    score.greedy = true;
+  }
+  done.prompt_scores[1].alternatives = {{8, -0.05F}};
+  return done;
+}
+
+TEST(ResultLine, OfSeveralAnswersHasAChoiceForEach) {
+  FinishedRequest done = completion(0, "one");
+  done.answers.push_back(completion(0, "two").answers[0]);
+  done.answers[1].reasoning = "why";
+  done.answers[1].tokens = {3};
+  done.answers[1].reason = FinishReason::length;
+  EXPECT_EQ(
+      result_line({.id = "7", .seed = 11}, done, nullptr),
+      fmt::format(
+          R"({{"id":7,"choices":[{{"index":0,"seed":11,"text":"one","tokens":[3,4],"finish_reason":"stop"}},)"
+          R"({{"index":1,"seed":{},"reasoning":"why","text":"two","tokens":[3],"finish_reason":"length"}}],)"
+          R"("usage":{{"prompt_tokens":5,"completion_tokens":3}}}})",
+          answer_seed(11, 1)));
+}
+
+TEST(ResultLine, ListsTheScoresOfThePromptWhereTheLineAsksForThem) {
+  FinishedRequest done = with_scores_of_the_prompt(completion(0, ""));
+  done.answers[0] = {};
+  const std::string rest =
+      R"("tokens":[],"finish_reason":"length","usage":{"prompt_tokens":5,"completion_tokens":0}})";
+  EXPECT_EQ(result_line({.id = "7"}, done, nullptr), R"({"id":7,)" + rest);
+  RequestLabel label{.id = "7"};
+  label.prompt_logprobs = 1;
+  EXPECT_EQ(result_line(label, done, nullptr),
+            R"({"id":7,"prompt_logprobs":[null,{"token":6,"logprob":-0.1},{"token":7,"logprob":-0.2,)"
+            R"("top":[{"token":8,"logprob":-0.05}]}],)" +
+                rest);
+}
+
+TEST(ResultLine, OfAContinuationHasItsSumItsTokensAndWhetherItIsTheGreedyOne) {
+  FinishedRequest done = with_scores_of_the_prompt(completion(0, "x"));
+  RequestLabel label{.id = "7"};
+  label.continuation = true;
+  const auto scored = [&] {
+    return nlohmann::json::parse(result_line(label, done, nullptr))["continuation"];
+  };
+  EXPECT_TRUE(
+      result_line(label, done, nullptr).starts_with(R"({"id":7,"continuation":{"logprob":-0.30000000)"))
+      << result_line(label, done, nullptr);
+  EXPECT_EQ(scored()["logprob"], double{-0.1F} + double{-0.2F});
+  EXPECT_EQ(scored()["tokens"], 2);
+  EXPECT_EQ(scored()["greedy"], true);
+  done.prompt_scores[0].greedy = false;
+  EXPECT_EQ(scored()["greedy"], false);
+  done.prompt_scores[0].logprob = -std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(scored()["logprob"].is_null());
+}
+
 TEST(ResultLine, SpellsTheTokensThatHaveLogProbabilities) {
   const Tokenizer tokenizer = read_tokenizer(ModelFiles(MANIPLE_TEST_DATA "/models/shakespeare"));
   const int32_t the = tokenizer.encode(" the", false).at(0);
   FinishedRequest done = completion(0, "");
-  done.tokens = {the, 2047};
-  done.scores = {{-0.5F, {}}, {-1, {{2047, -1}, {the, -2}}}};
+  done.answers[0].tokens = {the, 2047};
+  done.answers[0].scores = {{-0.5F, {}}, {-1, {{2047, -1}, {the, -2}}}};
   const auto line = nlohmann::json::parse(result_line({.id = "7"}, done, &tokenizer));
   EXPECT_EQ(line["logprobs"][0].dump(), fmt::format(R"({{"logprob":-0.5,"text":" the","token":{}}})", the));
   EXPECT_EQ(line["logprobs"][1]["text"], "<|im_end|>");
@@ -96,9 +157,9 @@ TEST(ResultLine, OfARefusedRequestSaysWhy) {
 
 TEST(ResultLine, HasTheThoughtBeforeTheText) {
   FinishedRequest done = completion(0, "4");
-  done.reasoning = "Add.";
+  done.answers[0].reasoning = "Add.";
   EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"Add.","text":"4","tokens":[3,4])"));
-  done.reasoning = "";
+  done.answers[0].reasoning = "";
   EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"","text":"4")"));
 }
 
@@ -192,10 +253,11 @@ TEST(Results, HaveTheThoughtApartOfRequestsThatAskForIt) {
     results.expect(1, label);
     FinishedRequest done;
     done.id = 1;
-    done.tokens = thought;
-    if (!text) done.tokens.push_back(end);
-    done.text = std::move(text);
-    done.reason = FinishReason::stop;
+    Answer& answer = done.answers.emplace_back();
+    answer.tokens = thought;
+    if (!text) answer.tokens.push_back(end);
+    answer.text = std::move(text);
+    answer.reason = FinishReason::stop;
     results.finished(std::move(done));
     results.drain();
     return nlohmann::json::parse(kept.lines[1]);
@@ -231,6 +293,35 @@ TEST(Results, OfAStreamAreWrittenAsTheyGrowEachByteOnceAndEndTheirLine) {
   }
 }
 
+TEST(Results, OfABarePromptWithSeveralAnswersHaveANumberAboveEach) {
+  Kept kept;
+  Results results(kept, nullptr, true);
+  FinishedRequest done = completion(1, "one\nline");
+  done.answers.push_back(completion(1, "two").answers[0]);
+  results.expect(1, {.id = "1"});
+  results.finished(std::move(done));
+  results.drain();
+  EXPECT_EQ(kept.lines[1], "--- 1 ---\none\nline\n--- 2 ---\ntwo\n");
+}
+
+TEST(Results, CountTheAnswersThatEndAtALimitThatNobodyStated) {
+  Kept kept;
+  Results results(kept, nullptr, false);
+  for (const bool stated : {false, true}) {
+    FinishedRequest done = completion(1, "");
+    done.answers.resize(3);
+    for (Answer& answer : done.answers) {
+      answer.tokens.resize(64);
+      answer.reason = FinishReason::length;
+    }
+    done.answers[1].reason = FinishReason::stop;
+    results.expect(1, {.id = "1", .default_length = !stated});
+    results.finished(std::move(done));
+    EXPECT_EQ(results.cut_at_default(), 2U);
+  }
+  results.drain();
+}
+
 TEST(Results, AStopIsOnRecordAtOnceBehindWhatHadStarted) {
   OutputPath folder;
   std::filesystem::remove(folder.path());
@@ -264,7 +355,8 @@ TEST(Results, HaveNoRoomWhileTheWriterIsFarBehind) {
   Held held;
   Results results(held, nullptr, false);
   FinishedRequest large = completion(0, "");
-  large.tokens.resize(size_t{9} << 20);
+  large.answers.resize(2);
+  for (Answer& answer : large.answers) answer.tokens.resize(size_t{9} << 19);
   results.expect(0, {.id = "0"});
   EXPECT_TRUE(results.has_room());
   results.finished(std::move(large));

@@ -68,13 +68,20 @@ Texts of_whole_world(const char* model) {
   if (rank_of(MPI_COMM_WORLD) == 0) check(texts[0] != texts[2], "the seed does not follow the position");
   const auto by_ids = llm.generate(
       {maniple::Prompt(std::vector<int32_t>{1, 2, 3}), maniple::Prompt(std::vector<int32_t>{-1})},
-      {.max_tokens = 2, .ignore_eos = true, .logprobs = 1});
+      {.seed = 3, .max_tokens = 2, .ignore_eos = true, .n = 2, .logprobs = 1, .prompt_logprobs = 0});
+  const auto second = llm.generate({maniple::Prompt(std::vector<int32_t>{1, 2, 3})},
+                                   {.seed = maniple::answer_seed(3, 1), .max_tokens = 2, .ignore_eos = true});
   if (rank_of(MPI_COMM_WORLD) == 0) {
-    check(by_ids.size() == 2 && by_ids[0].tokens.size() == 2 && by_ids[0].scores.size() == 2,
-          "an answer to ids");
+    check(by_ids.size() == 4, "two answers to each prompt");
+    for (size_t i = 0; i < by_ids.size(); ++i)
+      check(by_ids[i].prompt == i / 2 && by_ids[i].index == i % 2, "an answer is not in its place");
+    check(by_ids[0].tokens.size() == 2 && by_ids[0].scores.size() == 2, "an answer to ids");
     check(by_ids[0].finish_reason == "length" && by_ids[0].prompt_tokens == 3, "how an answer ended");
-    check(by_ids[1].error.find("-1") != std::string::npos && by_ids[1].tokens.empty(),
-          "an id outside the vocabulary");
+    check(by_ids[1].prompt_scores.size() == 2, "scores of a prompt");
+    check(by_ids[1].tokens == second[0].tokens, "an answer is not that of a request with its seed");
+    for (const size_t i : {2, 3})
+      check(by_ids[i].error.find("-1") != std::string::npos && by_ids[i].tokens.empty(),
+            "an id outside the vocabulary");
   }
   return texts;
 }

@@ -117,8 +117,8 @@ TEST(GenerationConfig, AppliesEveryFieldOrIgnoresWhatChangesNoTextOrWarnsByName)
 TEST(GenerationConfig, SuggestsALengthAndStopStringsAlsoWhereNothingIsSampled) {
   const GenerationConfig config = parse(R"({"max_new_tokens": 7, "stop_strings": ["a", "b"]})");
   EXPECT_EQ(config.sampling.max_tokens, 7u);
-  EXPECT_EQ(config.stop, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(parse(R"({"stop_strings": "a"})").stop, std::vector<std::string>{"a"});
+  EXPECT_EQ(config.sampling.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(parse(R"({"stop_strings": "a"})").sampling.stop, std::vector<std::string>{"a"});
   EXPECT_EQ(parse(R"({"do_sample": true, "top_k": -1})").sampling.top_k, 0);
 }
 

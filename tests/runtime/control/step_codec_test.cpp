@@ -48,7 +48,7 @@ SamplingParams random_sampling(Random& r) {
           .logit_bias = r.some<TokenBias>([&] {
             return TokenBias{static_cast<int32_t>(r.number()), r.real()};
           }),
-          .bad_words = r.some<std::vector<int32_t>>([&] { return r.ids(); })};
+          .bad_word_ids = r.some<std::vector<int32_t>>([&] { return r.ids(); })};
 }
 
 StepPlan random_plan(Random& r) {

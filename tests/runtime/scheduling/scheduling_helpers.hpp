@@ -41,13 +41,13 @@ inline GenerationRequest request(RequestId id, size_t prompt_length, uint32_t ma
   return made;
 }
 
-// Answers with the same token for every sequence that samples.
+// Answers with the same token for every row.
 inline StepResult answer(const StepPlan& plan, int32_t token = 42) {
   StepResult result;
   result.step = plan.step;
   for (const SequenceStep& sequence : plan.sequences) {
-    result.counts.push_back(sequence.rows_sampled);
-    result.tokens.insert(result.tokens.end(), sequence.rows_sampled, SampledToken{token, 0.0F, 0});
+    result.counts.push_back(sequence.rows());
+    result.tokens.insert(result.tokens.end(), sequence.rows(), SampledToken{token, 0.0F, 0});
   }
   return result;
 }

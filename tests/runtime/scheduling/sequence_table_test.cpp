@@ -114,8 +114,7 @@ TEST(SequenceTable, AStepSamplesNoMoreRowsThanThereAreSeats) {
   SequenceTable table(seats, blocks, block_size);
   table.apply(first_plan());
   EXPECT_EQ(table.apply(again(2, 17, 7, 4))[0].rows_sampled, 4U);
-  EXPECT_EQ(refusal(table, again(3, 17, 7, 5)),
-            "rank state drifted: plan 3 samples 5 rows, and 4 is the most");
+  EXPECT_EQ(refusal(table, again(3, 17, 7, 5)), "rank state drifted: plan 3 has 5 rows, and 4 is the most");
 }
 
 TEST(SequenceTable, ASeatReleasedInAPlanCanBeTakenInTheSamePlan) {

@@ -28,7 +28,8 @@ struct Rows final : RunObserver {
 FinishedRequest completion_of(RequestId id, size_t tokens) {
   FinishedRequest completion;
   completion.id = id;
-  completion.tokens.resize(tokens);
+  completion.answers.resize(1);
+  completion.answers[0].tokens.resize(tokens);
   return completion;
 }
 
