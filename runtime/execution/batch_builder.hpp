@@ -36,7 +36,7 @@ class BatchBuilder {
   // up to `at_least`; each is one sampled row, and a draw that no seat keeps. All batches of n sequences with one token each, all sampled,
   // have the same views, which captured graphs need.
   StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
-  // What a slot of the history has, where one is kept.
+  // Copies the tokens of blocks, where they are kept.
   void copy(std::span<const BlockCopy> copies);
   // int32 [tokens]: the model's input for the latest batch.
   TensorView token_ids() const { return token_ids_; }

@@ -78,6 +78,8 @@ def main():
         for number, grid in enumerate(given.grids.split(";")):
             began = time.monotonic()
             lines = sorted(results_of(given, grid, Path(folder) / str(number), 3 if number == 2 else 0))
+            if len(lines) != given.lines:
+                sys.exit(f"{len(lines)} of {given.lines} lines have a result: {grid}")
             reference = reference or lines
             different = [pair for pair in zip(reference, lines) if pair[0] != pair[1]]
             print(f"{'ok ' if lines == reference else 'BAD'} {len(lines)} lines, {len(different)} differ, {time.monotonic() - began:.0f} s; --seed {given.seed}: {grid}", flush=True)

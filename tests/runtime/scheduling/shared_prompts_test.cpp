@@ -138,13 +138,26 @@ TEST(SharedPrompts, AStepScoresNoMoreRowsThanItHas) {
   EXPECT_EQ(play(scheduler).lengths, (Lengths{1, 11})) << "10 scores and a token";
 }
 
-TEST(SharedPrompts, OnlyWhatASentenceOfScoresNeedsIsTakenFromTheCache) {
+TEST(SharedPrompts, ScoresTakeFromTheCacheWhatLiesBeforeTheirFirstRow) {
   Scheduler scheduler(sharing(true));
   ASSERT_FALSE(scheduler.add(request(7, 64, 1)));
   play(scheduler);
   ASSERT_FALSE(scheduler.add(continuation(1, 40, 24)));
   EXPECT_EQ(play(scheduler).lengths, Lengths{63 - 32})
       << "from the block of the row before the first scored token on";
+}
+
+TEST(SharedPrompts, WithThePrefixCacheOffOtherRequestsFindNothing) {
+  Scheduler scheduler(sharing(false));
+  ASSERT_FALSE(scheduler.add(answers(1, 64, 2)));
+  play(scheduler);
+  play(scheduler);
+  EXPECT_EQ(scheduler.counts().cached_tokens, 64U) << "of the second answer";
+  GenerationRequest same = request(1, 64, 1);
+  same.id = 2;
+  ASSERT_FALSE(scheduler.add(same));
+  EXPECT_EQ(play(scheduler).lengths, (Lengths{1, 1, 64}));
+  EXPECT_EQ(scheduler.counts().cached_tokens, 64U);
 }
 
 TEST(SharedPrompts, APromptOfOneTokenAndNothingToGenerateTakesAStep) {
