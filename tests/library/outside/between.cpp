@@ -71,7 +71,19 @@ Texts of_whole_world(const char* model) {
       {.seed = 3, .max_tokens = 2, .ignore_eos = true, .n = 2, .logprobs = 1, .prompt_logprobs = 0});
   const auto second = llm.generate({maniple::Prompt(std::vector<int32_t>{1, 2, 3})},
                                    {.seed = maniple::answer_seed(3, 1), .max_tokens = 2, .ignore_eos = true});
+  maniple::SamplingParams greedy{.temperature = 0, .max_tokens = 30, .ignore_eos = true};
+  const Texts whole = texts_of(llm.generate({maniple::Prompt("ROMEO:")}, greedy));
+  greedy.stop = {"man,"};
+  const Texts stopped = texts_of(llm.generate({maniple::Prompt("ROMEO:")}, greedy));
+  greedy.stop.clear();
+  greedy.bad_words = {"and"};
+  const Texts without = texts_of(llm.generate({maniple::Prompt("ROMEO:")}, greedy));
   if (rank_of(MPI_COMM_WORLD) == 0) {
+    check(
+        whole[0].find("man,") != std::string::npos && stopped[0] == whole[0].substr(0, whole[0].find("man,")),
+        "a text does not end before its stop string");
+    check(whole[0].find(" and") != std::string::npos && without[0].find(" and") == std::string::npos,
+          "a bad word is there");
     check(by_ids.size() == 4, "two answers to each prompt");
     for (size_t i = 0; i < by_ids.size(); ++i)
       check(by_ids[i].prompt == i / 2 && by_ids[i].index == i % 2, "an answer is not in its place");
