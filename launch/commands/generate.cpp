@@ -72,6 +72,7 @@ RunSummary run_requests(Engine& engine, const World& world, const GenerateOption
     results.progress(job_now);
     if (shows_progress) say(line.update(job_now, now));
   };
+  if (!options.follow) feed.fill(size_t{2} * options.engine.max_num_seqs * static_cast<size_t>(world.size()));
   std::optional<CollectiveError> failure;
   RunSummary summary;
   try {

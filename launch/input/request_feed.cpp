@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -58,6 +59,13 @@ bool RequestReader::dry() const {
 void RequestReader::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+}
+
+void RequestReader::wait_for(size_t requests) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::seconds(1), [&] {
+    return ended_ || queue_.size() >= std::min(requests, max_requests) || tokens_ >= max_queued_tokens;
+  });
 }
 
 void RequestReader::read(const std::stop_token& stop) {

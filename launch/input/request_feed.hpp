@@ -56,6 +56,8 @@ class RequestReader {
   bool dry() const;
   // Returns when take() would return a request or throw, or when dry().
   void wait();
+  // Returns when that many requests are ready, or as many as it holds, or the input has ended; after a second in any case.
+  void wait_for(size_t requests);
   uint64_t lines_read() const { return lines_read_; }
 
  private:
@@ -110,6 +112,8 @@ class RequestFeed : public RequestSource {
         order_(order),
         reader_(std::move(lines), options) {}
 
+  // Waits for the first requests, so that first steps are full, and the same in each run.
+  void fill(size_t requests) { reader_.wait_for(requests); }
   bool ready() override;
   bool moved() override;
   std::optional<GenerationRequest> next() override;

@@ -117,7 +117,8 @@ void settle(JobOptions& options, const Grammar& grammar, const Launch& launch) {
   if (!grammar.wrote("max-num-seqs"))
     options.engine.max_num_seqs =
         std::min(options.engine.max_num_seqs, options.engine.max_num_batched_tokens);
-  options.engine.share_gpus = options.transport == GpuTransport::host;
+  options.engine.share_gpus = options.transport == GpuTransport::host ||
+                              (options.transport == GpuTransport::nccl && launch.nccl_shares_gpus);
   if (options.engine.context_size > 1 && options.engine.block_size != 256)
     refuse(fmt::format("--cp {} needs --block-size 256, and {} was given", options.engine.context_size,
                        options.engine.block_size),

@@ -106,6 +106,7 @@ Launch detect_launch(const Environment& lookup) {
     launch.job_end = std::chrono::system_clock::from_time_t(end);
   launch.requeued = number_or(lookup("SLURM_RESTART_COUNT"), 0) > 0;
   launch.het_components = number_or(lookup("SLURM_HET_SIZE"), 1);
+  launch.nccl_shares_gpus = lookup("NCCL_MULTI_RANK_GPU_ENABLE") == "1";
   launch.nccl_off_fabric = nccl_off_fabric(lookup);
   launch.settle = time_to_settle(lookup);
   read_place(launch, lookup);

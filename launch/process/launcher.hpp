@@ -32,7 +32,8 @@ struct Launch {
   int het_components = 1;  // of a heterogeneous Slurm job
   // Wait this long after MPI_Init, which may not have waited for all ranks.
   std::chrono::milliseconds settle{0};
-  std::string nccl_off_fabric;  // the setting that keeps NCCL on sockets: "NCCL_IB_DISABLE=1"; may be empty
+  bool nccl_shares_gpus = false;  // NCCL is asked to let ranks have the same GPU, as it can from 2.30 on
+  std::string nccl_off_fabric;    // the setting that keeps NCCL on sockets: "NCCL_IB_DISABLE=1"; may be empty
   // Copies that the nearest launcher started. Several copies without MPI
   // between them are a launch mistake. launcher: null for srun or none.
   int copies = 1;

@@ -66,29 +66,27 @@ std::optional<Stall> Coordinator::stall() const {
 }
 
 bool Coordinator::advance(const std::function<void(const TokenEvent&)>& on_token, const OnStart& on_start) {
-  bool busy = receive(on_token);
+  bool planned = false, sent = false;
   for (Replica& replica : replicas_) {
-    busy |= plan(replica, on_start);
-    busy |= flush(replica);
+    planned |= plan(replica, on_start);
+    sent |= flush(replica);
   }
-  return busy;
+  return (!planned && receive(on_token)) || planned || sent;
 }
 
 bool Coordinator::receive(const std::function<void(const TokenEvent&)>& on_token) {
-  bool received = false;
-  while (const std::optional<Message> message = mailbox_.try_receive()) {
-    received = true;
-    Replica& replica = replicas_[static_cast<size_t>(position_in(grid_, message->from).data)];
-    replica.active = Clock::now();
-    const StepResult result = decode_result(message->bytes);
-    const std::vector<TokenEvent> events = replica.scheduler.commit(result);
-    if (observer_) observe_answer(replica, result, message->bytes.size());
-    for (const TokenEvent& event : events) {
-      if (event.finish_reason != FinishReason::none) --replica.unfinished;
-      on_token(event);
-    }
+  const std::optional<Message> message = mailbox_.try_receive();
+  if (!message) return false;
+  Replica& replica = replicas_[static_cast<size_t>(position_in(grid_, message->from).data)];
+  replica.active = Clock::now();
+  const StepResult result = decode_result(message->bytes);
+  const std::vector<TokenEvent> events = replica.scheduler.commit(result);
+  if (observer_) observe_answer(replica, result, message->bytes.size());
+  for (const TokenEvent& event : events) {
+    if (event.finish_reason != FinishReason::none) --replica.unfinished;
+    on_token(event);
   }
-  return received;
+  return true;
 }
 
 bool Coordinator::plan(Replica& replica, const OnStart& on_start) {

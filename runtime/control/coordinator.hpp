@@ -39,8 +39,9 @@ class Coordinator {
   SchedulerCounts counts() const;                                                           // of all replicas
   std::optional<Stall> stall() const;                                                       // the longest
 
-  // Sends plans that are due and takes results that have arrived; never blocks. False if there was nothing to
-  // do. Calls on_start before it sends a plan with a request's first step (or its first since a preemption).
+  // Sends plans that are due; if none was, takes one result. Plans so follow from the order of results, not from
+  // their times, and a run on a GPU, whose sums depend on the batch, can be repeated. Never blocks. False if there
+  // was nothing to do. Calls on_start before it sends a plan with a request's first step (or its first since a preemption).
   using OnStart = std::function<void(const Admission& admission, uint32_t replica)>;
   bool advance(const std::function<void(const TokenEvent&)>& on_token, const OnStart& on_start);
   // Sends the stop command: every rank leaves its loop after the steps it has launched. Returns when the

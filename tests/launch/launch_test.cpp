@@ -191,6 +191,8 @@ TEST(Launcher, KnowsHeterogeneousJobsAndWhatKeepsNcclOnSockets) {
   EXPECT_EQ(launched_with({{"NCCL_IB_DISABLE", "0"}}).nccl_off_fabric, "");
   EXPECT_EQ(launched_with({{"NCCL_IB_DISABLE", "1"}}).nccl_off_fabric, "NCCL_IB_DISABLE=1");
   EXPECT_EQ(launched_with({{"NCCL_NET", "Socket"}}).nccl_off_fabric, "NCCL_NET=Socket");
+  EXPECT_FALSE(launched_with({{"NCCL_MULTI_RANK_GPU_ENABLE", "0"}}).nccl_shares_gpus);
+  EXPECT_TRUE(launched_with({{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}}).nccl_shares_gpus);
 }
 
 TEST(Launcher, SeveralTasksThatMpiSeesAsOneAreRefusedWhateverTheVariables) {

@@ -83,6 +83,23 @@ TEST(RequestFeed, NumbersRequestsInOrderAndRefusesWhatNobodyCanServe) {
   EXPECT_EQ(order.refused[0].first, 1U);
 }
 
+TEST(RequestFeed, FillWaitsForAsManyRequestsAndForNoMoreThanTheInputHas) {
+  const auto slowly =
+      [lines = lines_of({R"({"tokens":[5]})", R"({"tokens":[6]})", R"({"tokens":[7]})"})]() mutable {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return lines();
+      };
+  for (const size_t wanted : {2, 9}) {
+    Order order;
+    RequestFeed feed(slowly, seeded(1), order);
+    feed.fill(wanted);
+    for (size_t i = 0; i < std::min<size_t>(wanted, 3); ++i) {
+      EXPECT_TRUE(feed.ready()) << i << " of " << wanted;
+      EXPECT_TRUE(feed.next());
+    }
+  }
+}
+
 TEST(RequestFeed, ASeedFollowsFromTheRunsSeedAndTheIdUnlessTheRequestHasOne) {
   const auto seeds = [](uint64_t run_seed, const std::vector<std::string>& lines) {
     Order order;

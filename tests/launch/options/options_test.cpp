@@ -332,6 +332,18 @@ TEST(Options, FollowTakesOnePipeAndNothingThatNeedsTheWholeInput) {
     EXPECT_THROW(read_command_line(options(args)), Error) << args.back();
 }
 
+TEST(Options, RanksShareAGpuThroughTheHostOrWhereNcclIsAskedTo) {
+  const auto share = [](const char* transport, bool nccl_shares) {
+    Launch launch;
+    launch.nccl_shares_gpus = nccl_shares;
+    const auto command = std::ranges::find(commands(), "doctor", &CommandRow::name);
+    const Args args{"--transport", transport};
+    return std::get<1>(read_options<parse_doctor>(*command, args, launch)).engine.share_gpus;
+  };
+  EXPECT_TRUE(share("host", false) && share("nccl", true));
+  EXPECT_FALSE(share("nccl", false) || share("auto", true));
+}
+
 TEST(Options, DoctorIsToldWhatGenerateWillBe) {
   const auto given = options_of<parse_doctor>(
       Args{"doctor", "--model", "m", "--tp", "2", "--run-dir", "r", "--kv-memory", "1G", "--dtype", "fp32",
