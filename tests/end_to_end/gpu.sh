@@ -1,8 +1,9 @@
-# The program on GPUs: golden text, graphs, and ranks that die or hang. All ranks share one GPU through the host's memory; with two GPUs
-# the same runs over NCCL too. Arguments name parts; without them all run.
+# The program on GPUs: golden text, graphs, and ranks that die or hang. All ranks share one GPU through the host's memory; with two GPUs, or
+# where NCCL lets ranks share one, the same runs over NCCL too. Arguments name parts; without them all run.
 . "$HERE/lib.sh"
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 ((gpus > 0)) || { say "no GPU: nvidia-smi lists none"; exit 77; }
+[ "${NCCL_MULTI_RANK_GPU_ENABLE:-}" != 1 ] || gpus=4
 cuda=(--backend cuda --transport host)
 over_nccl=(--backend cuda --transport nccl --tp 2)
 

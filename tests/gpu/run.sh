@@ -276,6 +276,7 @@ run_stage() {
       else
         skip parallel_gpu_test.nccl 'two GPUs, or NCCL 2.30 or newer, which lets ranks share one'
       fi
+      ((gpus > 1)) || ! nccl_shares_gpus || export NCCL_MULTI_RANK_GPU_ENABLE=1
       for part in "${parts[@]}"; do try "end_to_end.$part" 120 bash "$HERE/gpu.sh" "$part"; done
       ;;
     sanitizers)
