@@ -364,29 +364,35 @@ class Decode {
     return exchange_.arrival == part.sequence_slots - 1;
   }
 
-  // The sum of the classes at multiples of `distance` from `first`: a chain over the slots of one class, or the tree of
-  // merge_classes.
-  template <int distance>
-  __device__ Partial sum_of_classes(const Part& part, int first, int v) const {
-    if constexpr (distance == most_classes) {
-      return sum_of_class(part, first, v);
-    } else {
-      if (distance == a_.classes) return sum_of_class(part, first, v);
-      const Partial sum = sum_of_classes<2 * distance>(part, first, v);
-      if (first + distance >= part.sequence_slots) return sum;
-      return merged(sum, sum_of_classes<2 * distance>(part, first + distance, v));
+  // A chain over the slots of each class, then the tree of merge_classes. Slots are loaded by fours before they are merged: loads need
+  // not wait for each other.
+  __device__ Partial sum_of_slots(const Part& part, int v) const {
+    constexpr int together = dims <= 32 ? 2 : 4;
+    const int slots = part.sequence_slots, classes = a_.classes;
+    const auto loaded = [&](int slot) { return load(part, part.first_slot + (slot < slots ? slot : 0), v); };
+    Partial sums[most_classes];
+    for (int c = 0; c < most_classes; ++c) sums[c] = loaded(computed_here(c));
+    DEVICE_ROLLED
+    for (int first = classes; first < slots; first += classes) {
+      const int end = first + classes < slots ? first + classes : slots;
+      for (int c = 0; c < most_classes; c += together) {
+        Partial next[together];
+        for (int i = 0; i < together; ++i) next[i] = loaded(computed_here(first + c) + i);
+        for (int i = 0; i < together; ++i) {
+          const Partial both = merged(sums[c + i], next[i]);
+          if (first + c + i < end) sums[c + i] = both;
+        }
+      }
     }
-  }
-  __device__ Partial sum_of_class(const Part& part, int first, int v) const {
-    Partial sum = load(part, part.first_slot + first, v);
-    for (int slot = first + a_.classes; slot < part.sequence_slots; slot += a_.classes)
-      sum = merged(sum, load(part, part.first_slot + slot, v));
-    return sum;
+    for (int distance = most_classes / 2; distance > 0; distance /= 2)
+      for (int c = 0; c < distance; ++c)
+        if (c + distance < classes && c + distance < slots) sums[c] = merged(sums[c], sums[c + distance]);
+    return sums[0];
   }
   __device__ void combine(const PlacedPart& part) const {
     memory_fence();
     for (int v = thread_index(); v < part.rows * vectors; v += block_threads())
-      write(part, v, sum_of_classes<1>(part, 0, v));
+      write(part, v, sum_of_slots(part, computed_here(v)));
   }
 
   const AttentionArguments& a_;
@@ -405,7 +411,7 @@ static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_decode_sequ
 static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
 
 template <typename T, typename Kept, int dims>
-__global__ void __launch_bounds__(32 * warps, dims <= 32    ? 5
+__global__ void __launch_bounds__(32 * warps, dims <= 32    ? 4
                                               : dims <= 128 ? 3
                                                             : 2)
     decode(AttentionArguments arguments, DecodeWorkspace workspace) {

@@ -195,7 +195,7 @@ FinishArguments CudaOps::finish_of(const Weight& weight, ConstTensorView bias) {
 bool CudaOps::multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
                                          TensorView out, ConstTensorView row_maxima, bool gated) {
   const int64_t m = x.shape[0], stride = padded(weight.columns);
-  if (m > max_skinny_rows || x.dtype == DType::fp32) return false;
+  if (m > max_code_rows || x.dtype == DType::fp32) return false;
   const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {0, m}, stride, inputs_part);
   return dequant_gemm(stream_,
                       {{x.dtype, out.dtype, inputs.data, nullptr, nullptr, out.data, narrow(m),

@@ -43,7 +43,7 @@ std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& ga
   require(x.shape == Shape{routing.chosen.shape[0], gate.columns} && gate.dtype == DType::fp32 &&
               gate.rows == routing.counts.shape[0],
           "matmul_route: an fp32 gate of all experts");
-  if (x.shape[0] > max_skinny_rows || x.shape[0] * gate.rows > skinny_partial_floats) return {};
+  if (x.shape[0] > max_routed_tokens || x.shape[0] * gate.rows > skinny_partial_floats) return {};
   float* const logits = skinny_partials_.view().as<float>();
   return route_rows(stream_, router, routing, logits,
                     {x.dtype, x.data, gate.packed.view().as<float>(), narrow(gate.columns), logits,

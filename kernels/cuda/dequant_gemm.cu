@@ -58,7 +58,7 @@ void launch_product(Stream stream, const DequantGemmArguments& a, const SkinnyGe
 
 bool dequant_gemm(Stream stream, const DequantGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
   const DType type = a.product.dtype;
-  if (a.product.m > max_skinny_rows || (type != DType::bf16 && type != DType::fp16)) return false;
+  if (a.product.m > max_code_rows || (type != DType::bf16 && type != DType::fp16)) return false;
   const auto of_type = [&](auto element) {
     using T = decltype(element);
     a.weight.codes.bits == 4 ? launch_product<T, 4>(stream, a, workspace)

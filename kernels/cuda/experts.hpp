@@ -19,6 +19,8 @@ struct RouterArguments {
   float epsilon = 0, scale = 1;
   const float *bias = nullptr, *logit_bias = nullptr;  // [all_experts] or null
 };
+// Of more tokens the library multiplies.
+inline constexpr int max_routed_tokens = 64;
 // Where logits come from: x widened to fp32, times the gate's rows. Without x they are there already.
 struct RouterProduct {
   DType dtype = DType::fp32;    // of x

@@ -26,29 +26,25 @@ struct SkinnyOperands {
   __device__ float finished(float sum, int, int column) const { return sum + (a.bias ? a.bias[column] : 0); }
 };
 
-template <typename T, int rows, int columns, bool aligned>
-__global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2)
+constexpr int columns = columns_for(max_skinny_rows);
+
+template <typename T, bool aligned>
+using Product = SkinnyProduct<SkinnyOperands<T>, max_skinny_rows, columns, aligned>;
+
+template <typename T, bool aligned>
+__global__ void __launch_bounds__(32 * product_warps, 3)
     skinny_product(SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
   const SkinnyOperands<T> operands{arguments};
-  SkinnyProduct<SkinnyOperands<T>, rows, columns, aligned>(operands, arguments, workspace).run();
-}
-
-template <typename T, int rows>
-void launch_skinny(Stream stream, const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
-  constexpr int columns = columns_for(rows);
-  const bool aligned =
-      a.k % 8 == 0 && (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.weight)) % 16 == 0;
-  launch(aligned ? skinny_product<T, rows, columns, true> : skinny_product<T, rows, columns, false>,
-         {(a.n + columns - 1) / columns, slices_of(a.n, a.k)}, 32 * product_warps,
-         SkinnyProduct<SkinnyOperands<T>, rows, columns, true>::shared_bytes, stream, a, workspace);
+  Product<T, aligned>(operands, arguments, workspace).run();
 }
 
 template <typename T>
 void launch_skinny(Stream stream, const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
-  if (a.m <= 8) return launch_skinny<T, 8>(stream, a, workspace);
-  if (a.m <= 16) return launch_skinny<T, 16>(stream, a, workspace);
-  if (a.m <= 32) return launch_skinny<T, 32>(stream, a, workspace);
-  launch_skinny<T, 64>(stream, a, workspace);
+  const bool aligned =
+      a.k % 8 == 0 && (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.weight)) % 16 == 0;
+  launch(aligned ? skinny_product<T, true> : skinny_product<T, false>,
+         {(a.n + columns - 1) / columns, slices_of(a.n, a.k)}, 32 * product_warps,
+         Product<T, true>::shared_bytes, stream, a, workspace);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The product of a few rows with a weight, on tensor cores: out[m, n] = x[m, k] * weight[n, k]^T + bias[n]
-// for m up to 64, bf16 and fp16. It reads the weight once, as fast as memory allows. If gated, the first half
+// for m up to 8, bf16 and fp16. It reads the weight once, as fast as memory allows. If gated, the first half
 // of the columns gates the second before rounding: out[m, n / 2] = silu(first) * second.
 //
 // n and k alone decide the order in which k is summed: a row's bits do not depend on the other rows.
@@ -12,7 +12,9 @@
 
 namespace maniple::cuda {
 
-inline constexpr int max_skinny_rows = 64;
+// Beyond them the library is faster. A weight of codes, which it does not read, has more (dequant_gemm.hpp).
+inline constexpr int max_skinny_rows = 8;
+inline constexpr int max_code_rows = 64;
 
 struct SkinnyGemmArguments {
   DType dtype;         // of x and weight
@@ -28,8 +30,9 @@ struct SkinnyGemmArguments {
 };
 
 // Holds the sums of slices of k until the last slice of their columns.
-inline constexpr int skinny_partial_floats = 256 * 32 * max_skinny_rows;
-inline constexpr int skinny_arrivals = 256;
+// Their tiles are about as many as multiprocessors: on more of them a slice costs more than it saves.
+inline constexpr int skinny_arrivals = 128;
+inline constexpr int skinny_partial_floats = skinny_arrivals * 32 * max_code_rows;
 struct SkinnyGemmWorkspace {
   float* partials;    // skinny_partial_floats
   int32_t* arrivals;  // skinny_arrivals; zero before the first call, and left zero

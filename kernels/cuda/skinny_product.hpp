@@ -1,4 +1,4 @@
-// A product of up to 64 rows by tiles and slices of k. Operands (TileProduct) also have
+// A product of few rows by tiles and slices of k. Operands (TileProduct) also have
 //   float finished(float sum, int row, int column): before gating.
 #pragma once
 

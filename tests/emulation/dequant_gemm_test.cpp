@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace maniple {
@@ -55,7 +56,7 @@ class CodeProduct {
         },
         rows, nullptr, nullptr);
   }
-  // The matrix is expanded before; for several scales of a row.
+  // The matrix is expanded before, and rows are multiplied by eights; for several scales of a row.
   std::vector<float> by_elements(int rows) {
     Tensor bias = upload(bias_),
            expanded = upload(std::vector<uint16_t>(static_cast<size_t>(case_.n * case_.k)));
@@ -68,7 +69,7 @@ class CodeProduct {
     Tensor weight = upload(wide);
     return product(
         [&](const cuda::SkinnyGemmArguments& a, const cuda::SkinnyGemmWorkspace& workspace) {
-          return cuda::skinny_gemm(device_.stream(), a, workspace);
+          return multiply_by_eights(a, workspace);
         },
         rows, weight.view().data, data<float>(bias));
   }
@@ -80,6 +81,17 @@ class CodeProduct {
   }
   uint16_t rounded(float value) const {
     return dtype_ == DType::bf16 ? BFloat16(value).bits : Float16(value).bits;
+  }
+
+  bool multiply_by_eights(const cuda::SkinnyGemmArguments& all, const cuda::SkinnyGemmWorkspace& workspace) {
+    for (int row = 0; row < all.m; row += cuda::max_skinny_rows) {
+      cuda::SkinnyGemmArguments a = all;
+      a.x = static_cast<const uint16_t*>(all.x) + row * all.k;
+      a.out = static_cast<float*>(all.out) + row * all.n / (all.gated ? 2 : 1);
+      a.m = std::min(all.m - row, cuda::max_skinny_rows);
+      if (!cuda::skinny_gemm(device_.stream(), a, workspace)) return false;
+    }
+    return true;
   }
 
   template <typename Multiply>
@@ -142,7 +154,7 @@ TEST_P(DequantGemm, LeavesOtherTypesAndMoreRowsToOthers) {
                                {{dtype, dtype, nullptr, nullptr, nullptr, nullptr, m, 1, 8}, {}}, {});
   };
   EXPECT_TRUE(refused(DType::fp32, 1));
-  EXPECT_TRUE(refused(DType::bf16, cuda::max_skinny_rows + 1));
+  EXPECT_TRUE(refused(DType::bf16, cuda::max_code_rows + 1));
 }
 
 }  // namespace

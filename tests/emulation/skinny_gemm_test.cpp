@@ -116,9 +116,8 @@ using SkinnyGemm = testing::DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Orders, SkinnyGemm, ::testing::Range(uint64_t{0}, uint64_t{4}));
 
 TEST_P(SkinnyGemm, AgreesWithDoublePrecisionOnAnyShapeAndAlignment) {
-  const std::vector<Shape3> shapes{{1, 64, 512},  {1, 1, 1},     {3, 33, 72},   {8, 96, 1000},
-                                   {9, 31, 256},  {16, 70, 136}, {17, 100, 77}, {32, 32, 1032},
-                                   {33, 65, 320}, {64, 130, 264}};
+  const std::vector<Shape3> shapes{{1, 64, 512}, {1, 1, 1},    {3, 33, 72},   {8, 96, 1000}, {5, 31, 256},
+                                   {6, 70, 136}, {7, 100, 77}, {8, 32, 1032}, {2, 65, 320},  {8, 130, 264}};
   for (const Shape3 shape : shapes)
     for (const DType dtype : {DType::bf16, DType::fp16})
       for (const DType out_type : {dtype, DType::fp32}) {
@@ -129,9 +128,8 @@ TEST_P(SkinnyGemm, AgreesWithDoublePrecisionOnAnyShapeAndAlignment) {
 }
 
 TEST_P(SkinnyGemm, TheFirstHalfGatesTheSecond) {
-  const std::vector<Shape3> shapes{{1, 64, 512},  {1, 2, 1},     {3, 34, 72},   {8, 96, 1000},
-                                   {9, 30, 256},  {16, 70, 136}, {17, 100, 77}, {32, 32, 520},
-                                   {33, 66, 320}, {64, 130, 264}};
+  const std::vector<Shape3> shapes{{1, 64, 512}, {1, 2, 1},    {3, 34, 72},  {8, 96, 1000}, {5, 30, 256},
+                                   {6, 70, 136}, {7, 100, 77}, {8, 32, 520}, {2, 66, 320},  {8, 130, 264}};
   for (const Shape3 shape : shapes)
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       const bool biased = (shape.n + shape.k + static_cast<int>(GetParam())) % 4 < 2;
@@ -141,9 +139,9 @@ TEST_P(SkinnyGemm, TheFirstHalfGatesTheSecond) {
 }
 
 TEST_P(SkinnyGemm, ARowHasTheSameBitsInAnyCompanyAndOrder) {
-  for (const Shape3 shape : {Shape3{64, 70, 1100}, {64, 40, 90}}) {
+  for (const Shape3 shape : {Shape3{8, 70, 1100}, {8, 40, 90}, {8, 33, 2100}}) {
     const std::vector<float> expected = Product(device(), shape, DType::bf16).multiply(true, DType::fp32);
-    for (const int m : {1, 5, 13, 32, 50}) {
+    for (const int m : {1, 3, 5, 7}) {
       const std::vector<float> fewer =
           Product(device(), {m, shape.n, shape.k}, DType::bf16).multiply(true, DType::fp32);
       EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), expected.begin())) << m;

@@ -299,7 +299,7 @@ void bench_gemm(Bench& bench) {
                                             {24576, 4096}, {4096, 12288}, {151936, 1024}};
   for (const auto& [rows, columns] : shapes)
     for (const int many : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 8192}) {
-      const bool few = many <= 64;
+      const bool few = many <= cuda::max_skinny_rows;
       const int m = few ? many : shrunk(many), n = shrunk(rows), k = shrunk(columns);
       const int64_t elements = int64_t{n} * k;
       const int sets = sets_for(2 * elements);

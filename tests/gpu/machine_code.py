@@ -11,11 +11,9 @@ import shutil
 import subprocess
 import sys
 
-# Kernel instance -> most instructions of a pass, by architecture where they differ much: a step of a product (4 KiB of weight, 64 rows: half), a tile of attention.
+# Kernel instance -> most instructions of a pass, by architecture where they differ much: a step of a product (4 KiB of weight), a tile of attention.
 STEPS = {
-    "skinny_product<bf16, 8, 32, true>": 120,
-    "skinny_product<bf16, 32, 32, true>": 185,
-    "skinny_product<bf16, 64, 64, true>": 215,
+    "skinny_product<bf16, true>": 120,
     "decode<bf16, bf16, 128>": 340,
     "prefill<bf16, bf16, 128, 2>": {"sm_80": 1550, "sm_90": 1380, "sm_100": 1190},
 }
