@@ -414,7 +414,8 @@ template <typename T, typename Kept, int dims>
 __global__ void __launch_bounds__(32 * warps, dims <= 32    ? 4
                                               : dims <= 128 ? 3
                                                             : 2)
-    decode(AttentionArguments arguments, DecodeWorkspace workspace) {
+    decode(PreviousKernel previous, AttentionArguments arguments, DecodeWorkspace workspace) {
+  wait_for(previous);
   Decode<T, Kept, dims>(arguments, workspace).run();
 }
 
@@ -432,8 +433,8 @@ bool attention_decode(Stream stream, const AttentionArguments& arguments, const 
     const auto kernel = decode<decltype(element), decltype(kept), dims()>;
     const size_t bytes = bytes_before_ends<decltype(element), decltype(kept), dims()> +
                          sizeof(int) * static_cast<size_t>(arguments.sequences);
-    launch(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, arguments,
-           workspace);
+    launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, arguments,
+                 workspace);
   });
 }
 

@@ -33,17 +33,17 @@ using CodeProduct = SkinnyProduct<CodeOperands<T, bits>, rows, columns_for(rows)
 
 template <typename T, int bits, int rows>
 __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2)
-    code_product(DequantGemmArguments arguments, SkinnyGemmWorkspace workspace) {
+    code_product(PreviousKernel previous, DequantGemmArguments arguments, SkinnyGemmWorkspace workspace) {
   const CodeOperands<T, bits> operands{arguments};
-  CodeProduct<T, bits, rows>(operands, arguments.product, workspace).run();
+  CodeProduct<T, bits, rows>(operands, arguments.product, workspace).run(previous);
 }
 
 template <typename T, int bits, int rows>
 void launch_product(Stream stream, const DequantGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
   constexpr int columns = columns_for(rows);
-  launch(code_product<T, bits, rows>,
-         {(a.product.n + columns - 1) / columns, slices_of(a.product.n, a.product.k)}, 32 * product_warps,
-         CodeProduct<T, bits, rows>::shared_bytes, stream, a, workspace);
+  launch_early(code_product<T, bits, rows>,
+               {(a.product.n + columns - 1) / columns, slices_of(a.product.n, a.product.k)},
+               32 * product_warps, CodeProduct<T, bits, rows>::shared_bytes, stream, a, workspace);
 }
 
 template <typename T, int bits>

@@ -12,8 +12,9 @@ namespace {
 // One row per block. A thread keeps its chunk for the second
 // pass; only rows of more than 8192 elements are read twice.
 template <typename T, typename Delta, bool aligned>
-__global__ void __launch_bounds__(1024)
-    norm_row(T* x, const Delta* delta, const float* weight, float epsilon, T* out, int width) {
+__global__ void __launch_bounds__(1024) norm_row(PreviousKernel previous, T* x, const Delta* delta,
+                                                 const float* weight, float epsilon, T* out, int width) {
+  wait_for(previous);
   const int64_t start = static_cast<int64_t>(block_index().x) * width;
   const int first = chunk_size * thread_index(), step = chunk_size * block_threads();
   Chunk held{};
@@ -40,7 +41,8 @@ __global__ void __launch_bounds__(1024)
 
 template <typename T, bool aligned>
 __global__ void __launch_bounds__(flat_threads)
-    silu_mul_chunk(const T* gate_up, T* out, int64_t rows, int width) {
+    silu_mul_chunk(PreviousKernel previous, const T* gate_up, T* out, int64_t rows, int width) {
+  wait_for(previous);
   const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
   if (row >= rows) return;
   Chunk gate = load_chunk<aligned>(gate_up + 2 * row * width, at, width);
@@ -92,8 +94,9 @@ __global__ void __launch_bounds__(flat_threads) convert_chunk(const From* x, To*
 // Word: what a thread moves, sixteen bytes or two.
 template <typename Word>
 __global__ void __launch_bounds__(flat_threads)
-    gather_row(const int32_t* ids, int64_t first, int64_t table_rows, const Word* table, Word* out,
-               int64_t row_words) {
+    gather_row(PreviousKernel previous, const int32_t* ids, int64_t first, int64_t table_rows,
+               const Word* table, Word* out, int64_t row_words) {
+  wait_for(previous);
   const int64_t row = ids[block_index().x] - first, place = block_index().x * row_words;
   for (int64_t i = thread_index(); i < row_words; i += block_threads())
     out[place + i] = 0 <= row && row < table_rows ? table[row * row_words + i] : Word{};
@@ -103,9 +106,9 @@ template <typename T, typename Delta>
 void launch_norm(Stream stream, const NormArguments& a) {
   const int threads = threads_for((a.width + chunk_size - 1) / chunk_size, 1024);
   with_alignment(vectors_fit(a.width, a.x, a.delta, a.weight, a.out), [&](auto aligned) {
-    launch(norm_row<T, Delta, aligned.value>, {a.rows}, threads, 32 * sizeof(float), stream,
-           static_cast<T*>(a.x), static_cast<const Delta*>(a.delta), a.weight, a.epsilon,
-           static_cast<T*>(a.out), a.width);
+    launch_early(norm_row<T, Delta, aligned.value>, {a.rows}, threads, 32 * sizeof(float), stream,
+                 static_cast<T*>(a.x), static_cast<const Delta*>(a.delta), a.weight, a.epsilon,
+                 static_cast<T*>(a.out), a.width);
   });
 }
 
@@ -143,8 +146,8 @@ void silu_mul(Stream stream, DType dtype, const void* gate_up, void* out, int64_
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
     with_alignment(vectors_fit(width, gate_up, out), [&](auto aligned) {
-      launch(silu_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream,
-             static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
+      launch_early(silu_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream,
+                   static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
     });
   });
 }
@@ -190,8 +193,8 @@ void gather_rows(Stream stream, const int32_t* ids, int64_t first, int64_t table
   const auto copy = [&](auto word) {
     using Word = decltype(word);
     const int64_t words = row_bytes / static_cast<int64_t>(sizeof(Word));
-    launch(gather_row<Word>, {count}, threads_for(words, flat_threads), 0, stream, ids, first, table_rows,
-           static_cast<const Word*>(table), static_cast<Word*>(out), words);
+    launch_early(gather_row<Word>, {count}, threads_for(words, flat_threads), 0, stream, ids, first,
+                 table_rows, static_cast<const Word*>(table), static_cast<Word*>(out), words);
   };
   const bool aligned = (reinterpret_cast<uintptr_t>(table) | reinterpret_cast<uintptr_t>(out) |
                         static_cast<uintptr_t>(row_bytes)) %

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2) groupe
   if (work.m == 0) return;
   const Operands operands{a, work};
   Product product(operands, block_index().y);
-  product.multiply(0, 1);
+  product.multiply(0, 1, [] {});
   product.write(
       first_of<T>(a.out, a.out_type, work.first_row * a.width), a.out_type, [&](int row, int column) {
         return operands.finished(Product::sum_of_warps(row, column), row, product.column_of(column));

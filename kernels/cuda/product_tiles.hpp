@@ -66,10 +66,12 @@ class TileProduct {
     return place >= o_.width() ? o_.n() : column < side_ ? place : place + o_.n() / 2;
   }
 
-  // Slice `slice` of `slices` equal parts of k, in whole turns. Afterwards sum_of_warps() is the block's sum.
-  __device__ void multiply(int slice, int slices) {
+  // Slice `slice` of `slices` equal parts of k, in whole turns. Afterwards sum_of_warps() is the block's sum. before_x(): called by all
+  // threads when the first copies of the weight travel, and before x is read.
+  template <typename F>
+  __device__ void multiply(int slice, int slices, F before_x) {
     Sums sums = {};
-    multiply(sums, slice, slices);
+    multiply(sums, slice, slices, before_x);
     exchange(sums);
   }
   // column: of the tile.
@@ -98,7 +100,8 @@ class TileProduct {
 
  private:
   // Sixteen rows of the weight, eight of x at a time.
-  __device__ void multiply(Sums& sums, int slice, int slices) {
+  template <typename F>
+  __device__ void multiply(Sums& sums, int slice, int slices, F before_x) {
     constexpr int steps_a_turn = turn_k / step_k;
     const int all = (o_.k() + turn_k - 1) / turn_k;
     const int begin = all * slice / slices + device::warp_index(), end = all * (slice + 1) / slices;
@@ -107,16 +110,22 @@ class TileProduct {
     const auto k_of = [&](int step) {
       return (begin + step / steps_a_turn * product_warps) * turn_k + step % steps_a_turn * step_k;
     };
-    const auto fetch = [&](int step) {
-      if (step < steps) fetch_stage(k_of(step), stage(step));
+    const auto fetch_weights = [&](int step) {
+      if (step < steps) fetch_weight(k_of(step), stage(step));
+    };
+    const auto fetch_inputs = [&](int step) {
+      if (step < steps) fetch_x(k_of(step), stage(step) + Sizes::weight_bytes);
       device::commit_copies();
     };
+    for (int step = 0; step < Sizes::depth - 1; ++step) fetch_weights(step);
+    before_x();
+    for (int step = 0; step < Sizes::depth - 1; ++step) fetch_inputs(step);
     const ColumnGroups groups = groups_of_codes();
-    for (int step = 0; step < Sizes::depth - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
       device::wait_copies<Sizes::depth - 2>();
       device::synchronize_warp();  // and all lanes have read the stage that the next copy overwrites
-      fetch(step + Sizes::depth - 1);
+      fetch_weights(step + Sizes::depth - 1);
+      fetch_inputs(step + Sizes::depth - 1);
       const T* const weight = elements_of(stage(step), k_of(step), groups);
       const T* const x = reinterpret_cast<const T*>(stage(step) + Sizes::weight_bytes);
       for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, x, k);
@@ -142,16 +151,15 @@ class TileProduct {
     }
   }
 
-  // Uses few instructions: they, not memory, would be the limit.
-  __device__ void fetch_stage(int k, std::byte* stage) const {
-    constexpr int chunks = step_k / 8, together = 32 / chunks;  // rows of a warp's copy
-    const int row = device::lane_index() / chunks, chunk = device::lane_index() % chunks;
-    const int64_t begin = k + 8 * chunk;
-    [[maybe_unused]] const int64_t step = static_cast<int64_t>(together) * o_.k();
+  static constexpr int chunks_of_step = step_k / 8, together = 32 / chunks_of_step;  // rows of a warp's copy
 
+  // Uses few instructions, as fetch_x: they, not memory, would be the limit.
+  __device__ void fetch_weight(int k, std::byte* stage) const {
     if constexpr (bits < 16) {
       fetch_codes(k, stage);
     } else {
+      const int row = device::lane_index() / chunks_of_step, chunk = device::lane_index() % chunks_of_step;
+      const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * o_.k();
       const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.k() + begin;
       int place = first_ + row;
       for (int i = 0; i < columns / together; ++i, from += step, place += together) {
@@ -163,7 +171,11 @@ class TileProduct {
                     place < o_.width());
       }
     }
-    T* const to = reinterpret_cast<T*>(stage + Sizes::weight_bytes);
+  }
+  __device__ void fetch_x(int k, std::byte* stage) const {
+    const int row = device::lane_index() / chunks_of_step, chunk = device::lane_index() % chunks_of_step;
+    const int64_t begin = k + 8 * chunk;
+    T* const to = reinterpret_cast<T*>(stage);
     if constexpr (Operands::gathers) {
       for (int i = 0; i < rows / together; ++i) {
         const bool valid = row + i * together < o_.rows();
@@ -172,6 +184,7 @@ class TileProduct {
       }
     } else {
       const T* from = o_.x(row) + begin;
+      const int64_t step = static_cast<int64_t>(together) * o_.k();
       for (int i = 0; i < rows / together; ++i, from += step)
         fetch_chunk(to + swizzled<step_k>(row + i * together, chunk), from, begin,
                     row + i * together < o_.rows());

@@ -102,7 +102,8 @@ __device__ void store_codes(Float8* to, const Head<steps>& head, int half, float
 }
 
 template <typename T, int steps>
-__global__ void __launch_bounds__(threads) rotary_store_head(RotaryArguments a) {
+__global__ void __launch_bounds__(threads) rotary_store_head(PreviousKernel previous, RotaryArguments a) {
+  wait_for(previous);
   const int heads = a.query_heads + 2 * a.kv_heads, half = a.head_dim / 2;
   const int64_t item = static_cast<int64_t>(block_index().x) * (block_threads() / 32) + warp_index();
   const int64_t token = item / heads;
@@ -170,8 +171,8 @@ void rotary_store(Stream stream, const RotaryArguments& arguments) {
   with_element_type(arguments.dtype, [&](auto element) {
     using T = decltype(element);
     const bool few = arguments.head_dim <= 128 * few_steps;
-    launch(few ? rotary_store_head<T, few_steps> : rotary_store_head<T, most_steps>, {blocks}, threads, 0,
-           stream, arguments);
+    launch_early(few ? rotary_store_head<T, few_steps> : rotary_store_head<T, most_steps>, {blocks}, threads,
+                 0, stream, arguments);
   });
 }
 

@@ -137,7 +137,9 @@ __device__ float maximum_of(const Entries& entries) {
 
 // Block (part, row).
 __global__ void __launch_bounds__(max_threads)
-    best_of_part(Logits logits, const SamplingRow* how, const Cut* cuts, Candidate* out) {
+    best_of_part(PreviousKernel previous, Logits logits, const SamplingRow* how, const Cut* cuts,
+                 Candidate* out) {
+  wait_for(previous);
   const int row = block_index().y, part = block_index().x, parts = grid_size().x;
   const Scorer score(how[row]);
   const Cut cut = cuts && how[row].filtered() ? cuts[row] : Cut{};
@@ -154,7 +156,9 @@ __global__ void __launch_bounds__(max_threads)
 }
 
 // One warp per row.
-__global__ void __launch_bounds__(32) best_of_partial(const Candidate* partial, int parts, Candidate* out) {
+__global__ void __launch_bounds__(32)
+    best_of_partial(PreviousKernel previous, const Candidate* partial, int parts, Candidate* out) {
+  wait_for(previous);
   const int row = block_index().x;
   Candidate best = no_candidate();
   for (int i = lane_index(); i < parts; i += 32) best = better(best, partial[row * parts + i]);
@@ -340,9 +344,9 @@ __global__ void __launch_bounds__(max_threads)
 void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
                      Candidate* partial, Candidate* out) {
   const int parts = std::clamp(1024 / std::max(logits.rows, 1), 1, parts_of(logits.count));
-  launch(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts), max_warps * sizeof(Candidate),
-         stream, logits, how, cuts, parts > 1 ? partial : out);
-  if (parts > 1) launch(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
+  launch_early(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts),
+               max_warps * sizeof(Candidate), stream, logits, how, cuts, parts > 1 ? partial : out);
+  if (parts > 1) launch_early(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
 }
 
 void row_maxima(Stream stream, const Logits& logits, float* maxima) {

@@ -13,13 +13,16 @@ constexpr int threads = 128;
 __device__ int entry_index() { return block_index().x * threads + thread_index(); }
 Grid grid_of(int entries) { return {(entries + threads - 1) / threads}; }
 
-__global__ void __launch_bounds__(threads)
-    scatter_entry(const int32_t* indices, const int32_t* values, int32_t* out, int count) {
+__global__ void __launch_bounds__(threads) scatter_entry(PreviousKernel previous, const int32_t* indices,
+                                                         const int32_t* values, int32_t* out, int count) {
+  wait_for(previous);
   if (const int i = entry_index(); i < count) out[indices[i]] = values[i];
 }
 
-__global__ void __launch_bounds__(threads) resolve_entry(const int32_t* last_tokens, int32_t* ids, int count,
-                                                         const int32_t* places, int32_t* tokens) {
+__global__ void __launch_bounds__(threads)
+    resolve_entry(PreviousKernel previous, const int32_t* last_tokens, int32_t* ids, int count,
+                  const int32_t* places, int32_t* tokens) {
+  wait_for(previous);
   const int i = entry_index();
   if (i >= count) return;
   if (ids[i] < 0) ids[i] = last_tokens[-1 - ids[i]];
@@ -27,8 +30,9 @@ __global__ void __launch_bounds__(threads) resolve_entry(const int32_t* last_tok
 }
 
 __global__ void __launch_bounds__(threads)
-    choose_row(const Candidate* gathered, int shards, int rows, const int32_t* seats, Candidate* out,
-               int32_t* last_tokens) {
+    choose_row(PreviousKernel previous, const Candidate* gathered, int shards, int rows, const int32_t* seats,
+               Candidate* out, int32_t* last_tokens) {
+  wait_for(previous);
   const int row = entry_index();
   if (row >= rows) return;
   Candidate best = gathered[row];
@@ -43,17 +47,18 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void scatter(Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count) {
-  launch(scatter_entry, grid_of(count), threads, 0, stream, indices, values, out, count);
+  launch_early(scatter_entry, grid_of(count), threads, 0, stream, indices, values, out, count);
 }
 
 void resolve_last_tokens(Stream stream, const int32_t* last_tokens, int32_t* ids, int count,
                          const int32_t* places, int32_t* tokens) {
-  launch(resolve_entry, grid_of(count), threads, 0, stream, last_tokens, ids, count, places, tokens);
+  launch_early(resolve_entry, grid_of(count), threads, 0, stream, last_tokens, ids, count, places, tokens);
 }
 
 void choose(Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,
             Candidate* out, int32_t* last_tokens) {
-  launch(choose_row, grid_of(rows), threads, 0, stream, gathered, shards, rows, seats, out, last_tokens);
+  launch_early(choose_row, grid_of(rows), threads, 0, stream, gathered, shards, rows, seats, out,
+               last_tokens);
 }
 
 }  // namespace maniple::cuda

@@ -33,18 +33,18 @@ using Product = SkinnyProduct<SkinnyOperands<T>, max_skinny_rows, columns, align
 
 template <typename T, bool aligned>
 __global__ void __launch_bounds__(32 * product_warps, 3)
-    skinny_product(SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
+    skinny_product(PreviousKernel previous, SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
   const SkinnyOperands<T> operands{arguments};
-  Product<T, aligned>(operands, arguments, workspace).run();
+  Product<T, aligned>(operands, arguments, workspace).run(previous);
 }
 
 template <typename T>
 void launch_skinny(Stream stream, const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
   const bool aligned =
       a.k % 8 == 0 && (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.weight)) % 16 == 0;
-  launch(aligned ? skinny_product<T, true> : skinny_product<T, false>,
-         {(a.n + columns - 1) / columns, slices_of(a.n, a.k)}, 32 * product_warps,
-         Product<T, true>::shared_bytes, stream, a, workspace);
+  launch_early(aligned ? skinny_product<T, true> : skinny_product<T, false>,
+               {(a.n + columns - 1) / columns, slices_of(a.n, a.k)}, 32 * product_warps,
+               Product<T, true>::shared_bytes, stream, a, workspace);
 }
 
 }  // namespace

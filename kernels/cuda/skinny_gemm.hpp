@@ -20,7 +20,7 @@ struct SkinnyGemmArguments {
   DType dtype;         // of x and weight
   DType out_type;      // the same or fp32
   const void* x;       // [m, k]
-  const void* weight;  // [n, k]
+  const void* weight;  // [n, k]; no kernel that may still run writes it
   const float* bias;   // [n] or null
   void* out;           // [m, n], or [m, n / 2]
   int m;

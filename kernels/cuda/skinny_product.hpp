@@ -27,9 +27,10 @@ class SkinnyProduct {
                            const SkinnyGemmWorkspace& workspace)
       : a_(a), workspace_(workspace), operands_(operands), product_(operands, device::block_index().x) {}
 
-  __device__ void run() {
+  // The first copies of the weight, which no kernel writes, do not wait.
+  __device__ void run(device::PreviousKernel previous) {
     const int slices = device::grid_size().y;
-    product_.multiply(device::block_index().y, slices);
+    product_.multiply(device::block_index().y, slices, [&] { device::wait_for(previous); });
     if (slices == 1) return write_results(Product::sum_of_warps);
     for (int i = device::thread_index(); i < a_.m * columns; i += device::block_threads()) {
       const int row = i / columns, column = i % columns;

@@ -76,6 +76,14 @@ constexpr bool is_possible(const Grid& grid, int threads, size_t shared_bytes) {
 // memory has exactly the requested size and starts as NaN.
 void run(Grid grid, int threads, size_t shared_bytes, Order& order, const std::function<void()>& kernel);
 
+// A thread of a kernel that may start before the one before it has ended. kernel(waited) sets *waited.
+template <typename Kernel>
+void run_waiting(Kernel kernel) {
+  bool waited = false;
+  kernel(&waited);
+  if (!waited) throw EmulationError("a thread has ended and has not waited for the kernel before");
+}
+
 // Of the calling fiber.
 int thread_index();
 int block_threads();

@@ -23,6 +23,15 @@ std::string error_of(const std::function<void()>& kernel, int threads = 64, uint
   return "no error";
 }
 
+void wait_in(PreviousKernel previous, int warps) {
+  if (warp_index() < warps) wait_for(previous);
+}
+TEST(Emulator, ReportsAThreadThatDoesNotWaitForTheKernelBefore) {
+  emulation::Order order;
+  EXPECT_NO_THROW(launch_early(wait_in, {3}, 64, 0, &order, 2));
+  EXPECT_THROW(launch_early(wait_in, {3}, 64, 0, &order, 1), emulation::EmulationError);
+}
+
 TEST(Emulator, ReportsABarrierThatNotAllThreadsReach) {
   const std::string left_early = error_of([] {
     if (thread_index() < 10) return;

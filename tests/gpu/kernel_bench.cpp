@@ -4,6 +4,7 @@
 // microseconds of one call. Many calls are captured in one graph, so launches cost what
 // they cost in a decode step. Their operands take turns among sets that together exceed
 // the L2 cache. KERNEL_BENCH_SHRINK=N divides all sizes by N, to test the program itself.
+#include <device/launch.hpp>
 #include <gpu/bench.hpp>
 #include <gpu/bench_kernels.hpp>
 #include <kernels/cuda/attention_decode.hpp>
@@ -573,6 +574,9 @@ void bench_launches(Bench& bench) {
     const auto what = [&](const char* name) {
       return fmt::format(R"("kernel": "{}", "nodes": {})", name, nodes);
     };
+    device::allow_early_starts(false);
+    bench.report(what("small kernels that start in turn, a node"), bench.time(nodes, small), 0);
+    device::allow_early_starts(true);
     bench.report(what("small kernels, a node"), bench.time(nodes, small), 0);
     const cudaGraph_t graph = bench.graph_of(nodes, small);
     cudaGraphExec_t captured;

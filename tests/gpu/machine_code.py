@@ -3,7 +3,8 @@
 
 usage: machine_code.py CUOBJDUMP OBJECT...     exit 1 where a budget is missed, 77 without nvdisasm, which stands beside cuobjdump or in PATH.
 A tile loop is an innermost loop that copies (LDGSTS) and multiplies on tensor cores (HMMA). None may use local memory (LDL, STL) or
-divide (I2F, MUFU.RCP); the budgets below are instructions of one pass."""
+divide (I2F, MUFU.RCP); the budgets below are instructions of one pass. A kernel that may start before the one before it has ended (its first
+parameter is a PreviousKernel) waits (ACQBULK) on every way before it touches memory that kernels write, from sm_90 on."""
 import collections
 import os
 import re
@@ -19,6 +20,9 @@ STEPS = {
 }
 # Two registers too many for heads of 256 there.
 SPILLING = {"prefill<bf16, bf16, 256, 1> sm_100", "prefill<fp16, fp16, 256, 1> sm_100"}
+# Of memory that kernels write, or the end.
+TOUCHES = {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CALL", "BRX", "EXIT"}
+FETCHES = {"LDG", "LDGSTS"}
 # Kernel instance, way through the loop that widens codes -> most instructions of a lane for sixteen bytes.
 WIDENINGS = {
     ("code_product<bf16, 8, 8>", "integers"): 112,
@@ -40,7 +44,7 @@ def functions(cuobjdump, path):
         elif name and (match := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line)):
             found.setdefault((name, architecture), []).append((int(match[1], 16), match[2]))
     readable = subprocess.run(["c++filt"], input="\n".join(key[0] for key in found), capture_output=True, text=True, check=True).stdout.split("\n")
-    return {(short(name), key[1]): code for (key, code), name in zip(found.items(), readable)}
+    return {(name, key[1]): code for (key, code), name in zip(found.items(), readable)}
 
 
 def short(name):
@@ -115,12 +119,30 @@ def widenings(code):
     return best
 
 
+def before_waiting(code):
+    """Operations on the ways from a kernel's start to its wait."""
+    place = {address: k for k, (address, _) in enumerate(code)}
+    seen, left, found = set(), [0], set()
+    while left:
+        k = left.pop()
+        if k in seen or k >= len(code) or operation(code[k][1]) == "ACQBULK":
+            continue
+        seen.add(k)
+        found.add(operation(code[k][1]).split(".")[0])
+        jump = branch(code[k][1])
+        if jump:
+            left.append(place[jump[0]])
+        if not jump or jump[1]:
+            left.append(k + 1)
+    return found
+
+
 def main(cuobjdump, objects):
     os.environ["PATH"] += os.pathsep + os.path.dirname(os.path.abspath(cuobjdump))
     if not shutil.which("nvdisasm"):
         print("skipped: no nvdisasm")
         return 77
-    missed, seen = [], set()
+    missed, seen, waiting = [], set(), 0
 
     def check(name, what, number, most):
         print(f"{name}: {what} {number}" + (f" of {most}" if most else ""))
@@ -128,13 +150,18 @@ def main(cuobjdump, objects):
             missed.append(f"{name}: {what} {number}, at most {most}")
 
     for path in objects:
-        if not re.search("attention_decode|attention_prefill|dequant_gemm|grouped_gemm|skinny_gemm", os.path.basename(path)):
-            continue
-        for (name, architecture), code in functions(cuobjdump, path).items():
+        for (signature, architecture), code in functions(cuobjdump, path).items():
+            name = short(signature)
+            full = f"{name} {architecture}"
+            if "PreviousKernel" in signature and int(architecture[3:]) >= 90:
+                waiting += 1
+                # Products fetch their weights, which no kernel writes.
+                early = before_waiting(code) & (TOUCHES - FETCHES if "_product<" in name else TOUCHES)
+                if early:
+                    missed.append(f"{full}: {', '.join(sorted(early))} before it waits")
             loop = tile_loop(code)
             if not loop:
                 continue
-            full = f"{name} {architecture}"
             counts = counted(code, loop)
             for banned in ("LDL", "STL", "I2F"):
                 if counts[banned] and full not in SPILLING:
@@ -152,6 +179,7 @@ def main(cuobjdump, objects):
                     if kind in found:
                         seen.add((name, kind))
                         check(full, f"instructions for sixteen bytes, {kind}", found[kind], WIDENINGS[name, kind])
+    print(f"{waiting} kernels wait for the one before")
     missed += [f"not found: {wanted}" for wanted in [*STEPS, *WIDENINGS] if wanted not in seen]
     for line in missed:
         print("MISSED", line, file=sys.stderr)

@@ -2,6 +2,7 @@
 #include <kernels/cuda/device/cuda_check.hpp>
 
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -19,6 +20,7 @@ dim3 dimensions(Grid grid) {
 struct Known {
   size_t reserved = usual_shared_bytes;
   std::map<std::pair<int, size_t>, int> resident;  // by threads and bytes
+  std::optional<bool> waits;
 };
 Known& known(const void* kernel) {
   static std::unordered_map<const void*, Known> kernels;  // a process has one thread that launches
@@ -50,7 +52,22 @@ int ask_for_resident_blocks(const void* kernel, int threads, size_t shared_bytes
   return blocks * multiprocessors;
 }
 
+// Code that was made for GPUs before 9.0 does not wait, on whatever GPU it runs. Older drivers do not capture such launches.
+bool waits_for_previous(const void* kernel) {
+  std::optional<bool>& waits = known(kernel).waits;
+  if (waits) return *waits;
+  int driver = 0;
+  cudaFuncAttributes attributes{};
+  cuda::check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  cuda::check(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel's code");
+  return waits.emplace(attributes.ptxVersion >= 90 && driver >= 12030);
+}
+
+bool early_starts_allowed = true;
+
 }  // namespace
+
+void allow_early_starts(bool allowed) { early_starts_allowed = allowed; }
 
 int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
   reserve_shared_memory(kernel, shared_bytes);
@@ -60,12 +77,20 @@ int resident_blocks_of(const void* kernel, int threads, size_t shared_bytes) {
 }
 
 void launch_kernel(const void* kernel, Grid grid, int threads, size_t shared_bytes, Stream stream,
-                   void** arguments) {
+                   void** arguments, bool early) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   reserve_shared_memory(kernel, shared_bytes);
-  cuda::check(cudaLaunchKernel(kernel, dimensions(grid), {static_cast<unsigned>(threads), 1, 1}, arguments,
-                               shared_bytes, stream),
-              "launching a kernel");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dimensions(grid);
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = early && early_starts_allowed && waits_for_previous(kernel) ? 1 : 0;
+  cuda::check(cudaLaunchKernelExC(&config, kernel, arguments), "launching a kernel");
 }
 
 }  // namespace maniple::device

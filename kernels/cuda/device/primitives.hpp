@@ -68,6 +68,15 @@ __device__ inline T atomic_add(T* place, T value) {
 // A thread that sees a write after the fence also sees this thread's writes before it.
 __device__ inline void memory_fence() { __threadfence(); }
 
+// --- order of kernels ---
+// Every thread of a kernel that is launched early calls it, on every way through the kernel, before it reads or writes memory that a
+// kernel writes. Then the kernel before has ended, and since that one waited too, so have all before it. Lets the next kernel start.
+__device__ inline void wait_for(PreviousKernel) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents; griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // --- barriers and exchange ---
 __device__ inline void synchronize_block() { __syncthreads(); }
 __device__ inline void synchronize_warp() { __syncwarp(); }

@@ -66,6 +66,9 @@ T atomic_add(T* place, T value) {
 inline float rounded_product(float a, float b) { return a * b; }
 inline void memory_fence(Place place = Place::current()) { emulation::memory_fence(place); }
 
+// --- order of kernels ---
+inline void wait_for(PreviousKernel previous) { *previous.waited = true; }
+
 // --- barriers and exchange ---
 inline void synchronize_block(Place place = Place::current()) { emulation::block_barrier(place); }
 // complete(parts) gets the parts of all 32 lanes.
