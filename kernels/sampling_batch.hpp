@@ -53,8 +53,9 @@ struct CandidateList {
 struct Cut {
   float logit = -std::numeric_limits<float>::infinity();
   int32_t id = std::numeric_limits<int32_t>::max();
+  // Without branches.
   constexpr bool keeps(const TokenLogit& token) const {
-    return token.logit > logit || (token.logit == logit && token.id <= id);
+    return (token.logit > logit) | ((token.logit == logit) & (token.id <= id));
   }
 };
 

@@ -1,9 +1,8 @@
 #include <kernels/cuda/reductions.hpp>
-#include <kernels/cuda/sampling.hpp>
+#include <kernels/cuda/sampling_entries.hpp>
 #include <kernels/reference/noise.hpp>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 
 namespace maniple::cuda {
@@ -15,36 +14,33 @@ namespace {
 constexpr int max_threads = 512;
 constexpr int max_warps = max_threads / 32;
 
-// Blocks of a row of columns: fewer than 4096 do not pay.
-int parts_of(int columns) { return std::clamp(columns / 4096, 1, max_parts); }
+// Blocks of each of some rows, about `blocks` of all: fewer than 4096 columns do not pay.
+int parts_of(const Logits& logits, int rows, int blocks) {
+  return std::clamp(blocks / std::max(rows, 1), 1, std::clamp(logits.count / 4096, 1, max_parts));
+}
 int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, max_threads); }
-
-// NaN never wins. -0 becomes +0, because equal logits must have equal keys.
-__device__ float nan_to_lowest(float logit) { return std::isnan(logit) ? -INFINITY : logit + 0.0f; }
-// Keys order as logits do.
-__device__ uint32_t key_of(float logit) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, nan_to_lowest(logit));
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-__device__ float logit_of(uint32_t key) {
-  return __builtin_bit_cast(float, key >> 31 ? key & 0x7fffffffu : ~key);
-}
-// logit - maximum; the difference of equal infinities is 0.
-__device__ float distance(float logit, float maximum) { return logit == maximum ? 0.0f : logit - maximum; }
 
 // The score of each token of a row.
 class Scorer {
  public:
   __device__ explicit Scorer(const SamplingRow& row)
-      : temperature_(row.temperature), key_(noise_key(row.seed, row.position)) {}
+      : temperature_(row.temperature),
+        above_((1 + 0x1p-20f) / temperature_),
+        below_((1 - 0x1p-20f) / temperature_),
+        key_(noise_key(row.seed, row.position)) {}
   __device__ Candidate operator()(int32_t id, float logit) const {
     if (temperature_ <= 0) return {logit, id, logit};
     const float noise = -logf(-log1pf(-noise_uniform(key_, static_cast<uint32_t>(id))));
     return {logit / temperature_ + noise, id, logit};
   }
+  // No score is larger, and it takes neither logarithm nor division: both quotients' factors are 2^-20 off, more than their rounding.
+  __device__ float ceiling(int32_t id, float logit) const {
+    if (temperature_ <= 0) return logit;
+    return larger(logit * above_, logit * below_) + noise_ceiling(key_, static_cast<uint32_t>(id));
+  }
 
  private:
-  float temperature_;
+  float temperature_, above_, below_;  // 1 / temperature
   NoiseKey key_;
 };
 
@@ -53,78 +49,6 @@ __device__ Candidate not_finite() { return {INFINITY, -1, 0}; }  // no_token
 __device__ Candidate better(const Candidate& a, const Candidate& b) {
   return a.score > b.score || (a.score == b.score && a.id < b.id) ? a : b;
 }
-
-__device__ float larger(float a, float b) { return a > b ? a : b; }
-
-// --- entries ---
-
-// Columns of a row of logits: one of equal parts of a shard, or all shards.
-struct Columns {
-  const float* logits;
-  int64_t stride;  // from one shard to the next
-  int width, first, count;
-
-  __device__ Columns(const Logits& all, int row, int part = 0, int parts = 1) : width(all.width) {
-    const int size = (all.count + 4 * parts - 1) / (4 * parts) * 4, begin = part * size;
-    logits = all.logits + static_cast<int64_t>(row) * width + begin;
-    stride = static_cast<int64_t>(all.rows) * width;
-    first = all.first + begin;
-    count = all.count - begin < size ? all.count - begin : size;
-  }
-
-  // Calls f(id, logit, 1) for each entry, by all threads of the block: sixteen bytes a load where rows are aligned, one load ahead.
-  template <typename F>
-  __device__ void for_each(F f) const {
-    const float* row = logits;
-    for (int begin = 0; begin < count; begin += width, row += stride) {
-      const int end = count - begin < width ? count - begin : width, threads = block_threads(),
-                fours = reinterpret_cast<uintptr_t>(row) % 16 == 0 ? end / 4 : 0;
-      Vector<float> next{};
-      for (int at = thread_index() - threads; at < fours; at += threads) {
-        const Vector<float> four = next;
-        if (at + threads < fours) next = load_vector(row + 4 * (at + threads));
-        for (int i = 0; i < 4 && at >= 0; ++i) f(first + begin + 4 * at + i, four.values[i], 1);
-      }
-      for (int i = 4 * fours + thread_index(); i < end; i += threads) f(first + begin + i, row[i], 1);
-    }
-  }
-  // The id of the n-th entry with that logit: -1 before the first, INT_MAX after the last.
-  __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
-    if (thread_index() == 0) *found = n > 0 ? INT_MAX : -1;
-    for (int begin = 0, total; begin < count && n > 0; begin += block_threads(), n -= total) {
-      const int i = begin + thread_index();
-      const bool same = i < count && nan_to_lowest(logits[i / width * stride + i % width]) == logit;
-      if (block_sum_before(same, scratch, total) == n - 1 && same) *found = first + i;
-    }
-    synchronize_block();
-    return *found;
-  }
-};
-
-// What lists say of a row's entries. Ties are searched in the columns of one of their shards.
-struct Lists {
-  const CandidateList* lists;
-  int count, stride;
-  Columns mine;
-
-  // The last call for a list is for its further entries; their ids are unknown.
-  template <typename F>
-  __device__ void for_each(F f) const {
-    for (int i = thread_index(); i < count * max_candidates; i += block_threads()) {
-      const CandidateList& list = lists[i / max_candidates * stride];
-      const TokenLogit token = list.tokens[i % max_candidates];
-      if (token.id != INT_MAX) f(token.id, token.logit, 1);
-      if (i % max_candidates == max_candidates - 1 && list.further > 0) f(INT_MAX, token.logit, list.further);
-    }
-  }
-  __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
-    for (int i = 0; i < count && lists[i * stride].tokens[0].id < mine.first; ++i) {
-      for (const TokenLogit& token : lists[i * stride].tokens) n -= token.logit == logit;
-      if (lists[i * stride].tokens[max_candidates - 1].logit == logit) n -= lists[i * stride].further;
-    }
-    return mine.tie(logit, n, scratch, found);
-  }
-};
 
 template <typename Entries>
 __device__ float maximum_of(const Entries& entries) {
@@ -136,21 +60,33 @@ __device__ float maximum_of(const Entries& entries) {
 // --- shards ---
 
 // Block (part, row).
-__global__ void __launch_bounds__(max_threads)
+__global__ void __launch_bounds__(max_threads, 3)
     best_of_part(PreviousKernel previous, Logits logits, const SamplingRow* how, const Cut* cuts,
                  Candidate* out) {
   wait_for(previous);
   const int row = block_index().y, part = block_index().x, parts = grid_size().x;
   const Scorer score(how[row]);
   const Cut cut = cuts && how[row].filtered() ? cuts[row] : Cut{};
+  Columns columns(logits, row, part, parts);
+  if (!cuts && how[row].filtered()) columns.count = 0;
+  // A thread scores its entry with the highest ceiling. All threads score the others if one of them may still win.
   Candidate best = no_candidate();
-  const auto take = [&](int32_t id, float logit, int) {
-    if (!std::isfinite(logit))
-      best = better(best, not_finite());
-    else if (cut.keeps({id, logit}))
-      best = better(best, score(id, logit + 0.0f));
-  };
-  if (cuts || !how[row].filtered()) Columns(logits, row, part, parts).for_each(take);
+  TokenLogit likely{INT_MAX, -INFINITY};
+  float highest = -INFINITY, second = -INFINITY;
+  columns.for_each([&](int32_t id, float logit, int) {
+    if (!std::isfinite(logit)) best = not_finite();
+    if (!cut.keeps({id, logit})) return;
+    const float ceiling = score.ceiling(id, logit);
+    second = larger(second, ceiling > highest ? highest : ceiling);
+    if (ceiling > highest) highest = ceiling, likely = {id, logit};
+  });
+  if (likely.id != INT_MAX) best = better(best, score(likely.id, likely.logit + 0.0f));
+  auto* const floats = reinterpret_cast<float*>(shared_memory());
+  const float so_far = block_reduce(best.score, floats, larger);
+  if (block_reduce(second, floats, larger) >= so_far)
+    for (int i = thread_index(); i < columns.count; i += block_threads())
+      if (const TokenLogit token{columns.first + i, columns.logits[i]}; cut.keeps(token))
+        best = better(best, score(token.id, token.logit + 0.0f));
   best = block_reduce(best, reinterpret_cast<Candidate*>(shared_memory()), better);
   if (thread_index() == 0) out[row * parts + part] = best;
 }
@@ -195,12 +131,16 @@ struct Reach {
   unsigned long long above, inside;  // sums of larger keys, and of this one
 };
 
+// Threads whose largest entries are one group's.
+constexpr int group_threads = 4, num_groups = max_threads / group_threads;
+
 struct FilterScratch {
   uint32_t low[num_bins], high[num_bins];  // the halves of sums
   Reach reach;
   unsigned long long sums[max_warps];
   int counts[max_warps], found;
   int32_t id;
+  float bound, maxima[num_groups];
   TokenLogit tokens[max_largest_logits];
 
   // Shared memory adds 32 bits at once, 64 only by trial.
@@ -258,31 +198,76 @@ __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weigh
           taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
 }
 
-// Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
+// Collects the entries that reach the most-th largest maximum of a group: the first `most` are among them, and few others unless entries
+// are equal or in order. Whether there was room for all.
 template <typename Entries>
-__device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
+__device__ bool collect_first(const Entries& entries, int most) {
   FilterScratch& scratch = filter_scratch();
+  float mine = -INFINITY;
+  entries.for_each([&](int32_t, float logit, int) { mine = larger(logit, mine); });
+  const int group = thread_index() / group_threads, member = thread_index() % group_threads;
+  float maximum = mine;
+  for (int mask = 1; mask < group_threads; mask *= 2) maximum = larger(maximum, shuffle_xor(maximum, mask));
+  if (member == 0) scratch.maxima[group] = maximum;
   if (thread_index() == 0) scratch.found = 0;
+  synchronize_block();
+  int place = 0;  // of this group's maximum, from 1
+  for (int other = member; other < num_groups; other += group_threads)
+    place += Cut{maximum, group}.keeps({other, scratch.maxima[other]});
+  for (int mask = 1; mask < group_threads; mask *= 2) place += shuffle_xor(place, mask);
+  if (member == 0 && place == most) scratch.bound = maximum;
+  synchronize_block();
+  const float bound = scratch.bound;
+  if (mine >= bound)
+    entries.for_each([&](int32_t id, float logit, int) {
+      if (id == INT_MAX || nan_to_lowest(logit) < bound) return;
+      const int at = atomic_add(&scratch.found, 1);
+      if (at < max_largest_logits) scratch.tokens[at] = {id, nan_to_lowest(logit)};
+    });
+  synchronize_block();
+  return scratch.found <= max_largest_logits;
+}
+
+// Collects the first `most` entries whatever they are. Returns the number of further ones with the logit of the last.
+template <typename Entries>
+__device__ int collect_by_digits(const Entries& entries, int most) {
+  FilterScratch& scratch = filter_scratch();
   const Cut last = where_sum_reaches(
       entries, [&](double all) { return all < most ? all : most; }, [](uint32_t) { return 1ull; });
+  if (thread_index() == 0) scratch.found = 0;
+  synchronize_block();
   entries.for_each([&](int32_t id, float logit, int) {
     const TokenLogit token{id, nan_to_lowest(logit)};
     if (last.keeps(token)) scratch.tokens[atomic_add(&scratch.found, 1)] = token;
   });
   synchronize_block();
-  for (int i = thread_index(); i < most; i += block_threads()) {
-    const TokenLogit token = i < scratch.found ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
-    int place = i < scratch.found ? -1 : i;
-    for (int other = 0; other < scratch.found && i < scratch.found; ++other)
-      place += Cut{token.logit, token.id}.keeps(scratch.tokens[other]);
-    out[place] = token;
-  }
-  if (further && thread_index() == 0)
-    *further = static_cast<int>(scratch.reach.above + scratch.reach.inside) - scratch.found;
+  return static_cast<int>(scratch.reach.above + scratch.reach.inside) - scratch.found;
 }
 
+// Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
 template <typename Entries>
-__device__ Cut cut_of(const Entries& entries, const SamplingRow& row) {
+__device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
+  const bool collected = most <= num_groups && collect_first(entries, most);
+  const int not_collected = collected ? 0 : collect_by_digits(entries, most);
+  const FilterScratch& scratch = filter_scratch();
+  for (int i = thread_index(); i < scratch.found || i < most; i += block_threads()) {
+    const bool is_entry = i < scratch.found;
+    const TokenLogit token = is_entry ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
+    // Entries before this one; those with its logit or a larger one.
+    int place = is_entry ? -1 : i, reached = is_entry ? 0 : most;
+    for (int other = 0; other < scratch.found && is_entry; ++other) {
+      place += Cut{token.logit, token.id}.keeps(scratch.tokens[other]);
+      reached += scratch.tokens[other].logit >= token.logit;
+    }
+    if (place < most) out[place] = token;
+    if (further && place == most - 1)
+      *further = reached - most + (collected ? entries.further(token.logit) : not_collected);
+  }
+}
+
+// row: a copy, which writes to shared memory cannot change.
+template <typename Entries>
+__device__ Cut cut_of(const Entries& entries, const SamplingRow row) {
   const float maximum = row.top_p < 1 || row.min_p > 0 ? maximum_of(entries) / row.temperature : 0;
   const auto relative = [&](uint32_t key) { return distance(logit_of(key) / row.temperature, maximum); };
   uint32_t smallest = 0;
@@ -295,11 +280,20 @@ __device__ Cut cut_of(const Entries& entries, const SamplingRow& row) {
     smallest = key_of(logit);
   }
   // Probabilities as integers in units of 2^-40 of the largest.
-  const auto wanted = [&](double all) { return row.top_p * all > 1 ? row.top_p * all : 1; };
   const auto share = [&](uint32_t key) {
     return key < smallest ? 0ull : static_cast<unsigned long long>(expf(relative(key)) * 0x1p40f);
   };
-  return where_sum_reaches(entries, wanted, share);
+  unsigned long long mine = 0, all;
+  entries.for_each([&](int32_t, float logit, int number) { mine += number * share(key_of(logit)); });
+  block_sum_before(mine, filter_scratch().sums, all);
+  const double wanted = row.top_p * static_cast<double>(all);
+  // Entries below the floor together have at most half of what top_p leaves over: the sum reaches it without them. Rounding is below the margins.
+  const float floor = logf((1 - row.top_p) * static_cast<float>(all) * 0x1p-41f / entries.most()) - 0.01f -
+                      0x1p-20f * fabsf(maximum);
+  if (const uint32_t lowest = key_of((floor + maximum) * row.temperature); lowest > smallest)
+    smallest = lowest;
+  return where_sum_reaches(
+      entries, [&](double) { return wanted > 1 ? wanted : 1; }, share);
 }
 
 // Block (part, listed row).
@@ -343,7 +337,7 @@ __global__ void __launch_bounds__(max_threads)
 
 void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
                      Candidate* partial, Candidate* out) {
-  const int parts = std::clamp(1024 / std::max(logits.rows, 1), 1, parts_of(logits.count));
+  const int parts = parts_of(logits, logits.rows, 1536);
   launch_early(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts),
                max_warps * sizeof(Candidate), stream, logits, how, cuts, parts > 1 ? partial : out);
   if (parts > 1) launch_early(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
@@ -361,7 +355,7 @@ void exp_sums(Stream stream, const Logits& logits, const float* maxima, int shar
 
 void candidates(Stream stream, const Logits& logits, const int32_t* listed, int rows, CandidateList* partial,
                 CandidateList* out) {
-  const int parts = parts_of(logits.count);
+  const int parts = parts_of(logits, rows, 2048);
   launch(list_of_part, {parts, rows}, max_threads, sizeof(FilterScratch), stream, logits, listed,
          parts > 1 ? partial : out);
   if (parts > 1)
@@ -381,7 +375,8 @@ void filter_logits(Stream stream, const Logits& logits, bool in_place, const int
 }
 
 void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {
-  launch(largest_of_row, {1}, max_threads, sizeof(FilterScratch), stream, logits, row, count, out);
+  launch(largest_of_row, {std::min(count, 1)}, max_threads, sizeof(FilterScratch), stream, logits, row, count,
+         out);
 }
 
 }  // namespace maniple::cuda

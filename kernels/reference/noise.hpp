@@ -4,6 +4,7 @@
 
 #include <kernels/support/split_mix.hpp>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -39,6 +40,12 @@ constexpr float noise_uniform(NoiseKey key, uint32_t id) {
 // Standard Gumbel: -log(E), E = -log(1 - w) exponential. In [-2.82, 22.19].
 inline float gumbel_noise(NoiseKey key, uint32_t id) {
   return -std::log(-std::log1p(-noise_uniform(key, id)));
+}
+
+// No less than gumbel_noise, without logarithms: -log(E) <= -log(w), as E >= w, and -log2(w) <= 127 - bits of w / 2^23, as log2(1 + m) >= m
+// below 1. The factor is log(2) / 2^23 and 0.00007 of it, more than all rounding of the noise.
+constexpr float noise_ceiling(NoiseKey key, uint32_t id) {
+  return static_cast<float>(0x3f800000 - std::bit_cast<int32_t>(noise_uniform(key, id))) * 0x1.63p-24f;
 }
 
 }  // namespace maniple

@@ -532,7 +532,7 @@ const std::vector<Family> families{
     {"dequant", dequant},
     {"grouped", grouped, {summed}},
     {"codes", codes, {reduced}},
-    {"sampling", sampling, {reduced}},
+    {"sampling", sampling},
     {"filtered", filtered},
     {"adjusted", adjusted},
     {"experts", experts, {"is_last_to_arrive, barrier 1"}},  // one thread has written
@@ -601,7 +601,7 @@ class ReadCounter : public RaceDetector {
   size_t bytes_ = 0, loads_ = 0;
 };
 
-TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
+TEST(FilteredDraw, ReadsARowAtMostSixTimes) {
   constexpr int width = 12300;
   Scene scene(1);
   const float* const row = scene.floats(width);
@@ -630,7 +630,10 @@ TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
     cuda::best_candidates(scene.stream(), logits, how, cut, of_parts, drawn);
     const double times = reads.times_read();
     EXPECT_GT(times, 1.9);
-    EXPECT_LT(times, 5.01) << top_k << ' ' << top_p << ' ' << min_p;
+    EXPECT_LT(times, draw.filtered_by_candidates() ? 2.5
+                     : top_p < 1                   ? 6.01
+                                                   : 5.01)
+        << top_k << ' ' << top_p << ' ' << min_p;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gpu/bench_kernels.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <vector>
 
@@ -18,16 +19,29 @@ __device__ int64_t flat_index() {
 }
 __device__ int64_t flat_size() { return static_cast<int64_t>(grid_size().x) * block_threads(); }
 
+// In [-1, 1), by place and seed.
+__device__ float uniform(int64_t place, uint32_t seed) {
+  uint32_t bits = (static_cast<uint32_t>(place) ^ seed) * 0x9e3779b9u;
+  bits = (bits ^ bits >> 16) * 0x85ebca6bu;
+  return static_cast<float>(static_cast<int32_t>(bits ^ bits >> 13)) * 0x1p-31f;
+}
+
 __global__ void __launch_bounds__(threads) fill_vectors(bf16* values, int64_t vectors, uint32_t seed) {
   for (int64_t v = flat_index(); v < vectors; v += flat_size()) {
     Vector<bf16> vector;
     for (int i = 0; i < 8; ++i) {
-      uint32_t bits = (static_cast<uint32_t>(8 * v + i) ^ seed) * 0x9e3779b9u;
-      bits = (bits ^ bits >> 16) * 0x85ebca6bu;
-      vector.values[i] =
-          static_cast<bf16>(static_cast<float>(static_cast<int32_t>(bits ^ bits >> 13)) * 0x1p-31f);
+      const auto bits = __builtin_bit_cast(uint16_t, static_cast<bf16>(uniform(8 * v + i, seed)));
+      vector.values[i] = __builtin_bit_cast(bf16, static_cast<uint16_t>(bits & 0xfffeu));
     }
     store_vector(values + 8 * v, vector);
+  }
+}
+
+__global__ void __launch_bounds__(threads)
+    fill_normal(float* values, int64_t count, float deviation, uint32_t seed) {
+  for (int64_t i = flat_index(); i < count; i += flat_size()) {
+    const float radius = sqrtf(-2 * logf(0.5f + 0.499999f * uniform(i, seed)));
+    values[i] = deviation * radius * cosf(3.14159265f * uniform(i, ~seed));
   }
 }
 
@@ -88,6 +102,11 @@ __global__ void count_residents(int* now, int* most) {
 void fill_random(Stream stream, void* values, int64_t count, uint32_t seed) {
   launch(fill_vectors, {resident_blocks(fill_vectors, threads, 0)}, threads, 0, stream,
          static_cast<bf16*>(values), count / 8, seed);
+}
+
+void fill_logits(Stream stream, float* logits, int64_t count, uint32_t seed) {
+  launch(fill_normal, {resident_blocks(fill_normal, threads, 0)}, threads, 0, stream, logits, count, 3.0f,
+         seed);
 }
 
 void read_all(Stream stream, const void* data, int64_t bytes, uint32_t* sink) {

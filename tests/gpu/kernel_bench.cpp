@@ -512,17 +512,17 @@ void bench_sampling(Bench& bench) {
     const int rows = shrunk(most), vocabulary = shrunk(151936);
     std::vector<int32_t> every(static_cast<size_t>(rows));
     std::iota(every.begin(), every.end(), 0);
-    Tensor logits = bench.random(2 * int64_t{rows} * vocabulary, 1),
-           drawn(bench.device(), DType::uint8, {rows, sizeof(Candidate)}),
-           lists(bench.device(), DType::uint8, {rows, sizeof(CandidateList)}),
-           cuts(bench.device(), DType::uint8, {rows, sizeof(Cut)}),
-           partial(bench.device(), DType::uint8, {cuda::max_parts, rows, sizeof(CandidateList)}),
-           listed = bench.ints(every);
+    Tensor logits(bench.device(), DType::fp32, {rows, vocabulary}),
+        drawn(bench.device(), DType::uint8, {rows, sizeof(Candidate)}),
+        lists(bench.device(), DType::uint8, {rows, sizeof(CandidateList)}),
+        cuts(bench.device(), DType::uint8, {rows, sizeof(Cut)}),
+        partial(bench.device(), DType::uint8, {cuda::max_parts, rows, sizeof(CandidateList)}),
+        listed = bench.ints(every);
+    fill_logits(bench.stream(), logits.view().as<float>(), logits.shape().elements(), 1);
     auto* const of_rows = reinterpret_cast<CandidateList*>(lists.view().data);
     auto* const of_parts = partial.view().data;
     auto* const cut = reinterpret_cast<Cut*>(cuts.view().data);
     const auto* const ids = listed.view().as<int32_t>();
-    const auto* first = reinterpret_cast<const float*>(logits.view().data);
     const auto report = [&](const char* name, const SamplingRow& row, const auto& sample) {
       const std::vector<SamplingRow> rows_here(static_cast<size_t>(rows), row);
       Tensor how(bench.device(), DType::uint8, {static_cast<int64_t>(rows_here.size() * sizeof row)});
@@ -535,7 +535,7 @@ void bench_sampling(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "rows": {}, "vocabulary": {})", name, rows, vocabulary),
                    timing, 4.0 * rows * vocabulary);
     };
-    const cuda::Logits all_logits{first, rows, vocabulary, 0, vocabulary};
+    const cuda::Logits all_logits{logits.view().as<float>(), rows, vocabulary, 0, vocabulary};
     const auto best = [&](const SamplingRow* how, Candidate* out) {
       cuda::best_candidates(bench.stream(), all_logits, how, cut, reinterpret_cast<Candidate*>(of_parts),
                             out);

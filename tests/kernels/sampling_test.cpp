@@ -208,6 +208,16 @@ TEST_P(Sampling, NoiseIsTheSpecifiedGumbelOfSeedPositionAndId) {
   EXPECT_NEAR(variance, 1.64493, 5 * 3.45 / std::sqrt(draws));
 }
 
+TEST(Noise, IsNeverAboveItsCeilingNorFarBelowWhereItIsLarge) {
+  for (uint32_t position = 0; position < 20; ++position)
+    for (uint32_t id = 0; id < 100000; ++id) {
+      const NoiseKey key = noise_key(3, position);
+      const float noise = gumbel_noise(key, id), gap = noise_ceiling(key, id) - noise;
+      ASSERT_GE(gap, 0) << noise_uniform(key, id);
+      ASSERT_LE(gap, 0.07f + std::exp(-noise)) << noise_uniform(key, id);
+    }
+}
+
 // Sum of (observed - expected)^2 / expected.
 double chi_square(const std::vector<int>& counts, const std::vector<double>& probabilities) {
   double draws = 0, sum = 0;
@@ -286,10 +296,10 @@ struct Filters {
   int32_t top_k;
   float top_p, min_p;
 };
-constexpr Filters all_filters[] = {{1, 1, 0},         {3, 1, 0},     {50, 1, 0},      {999, 1, 0},
-                                   {0, 0.9f, 0},      {0, 0.3f, 0},  {0, 1e-6f, 0},   {0, 1, 0.1f},
-                                   {0, 1, 1.0f},      {20, 0.8f, 0}, {900, 0.95f, 0}, {5, 1, 0.05f},
-                                   {100, 0.7f, 0.01f}};
+constexpr Filters all_filters[] = {{1, 1, 0},          {3, 1, 0},      {50, 1, 0},      {999, 1, 0},
+                                   {0, 0.9f, 0},       {0, 0.3f, 0},   {0, 1e-6f, 0},   {0, 1, 0.1f},
+                                   {0, 1, 1.0f},       {20, 0.8f, 0},  {900, 0.95f, 0}, {5, 1, 0.05f},
+                                   {100, 0.7f, 0.01f}, {0, 0.9999f, 0}};
 
 SamplingRow with(SamplingRow row, const Filters& filters) {
   row.top_k = filters.top_k;
@@ -406,8 +416,8 @@ TEST_P(Sampling, PaddingOfALargeVocabularyIsNeverChosen) {
 }
 
 TEST_P(Sampling, CandidatesAreTheFirstOfTheOrderWithTheNumberOfFurtherTies) {
-  constexpr int64_t width = 10000;
-  for (const int64_t count : {1, 63, 64, 65, 700, 9999}) {
+  constexpr int64_t width = 17004;
+  for (const int64_t count : {1, 63, 64, 65, 700, 9999, 17001}) {
     std::vector<std::vector<float>> rows;
     for (const float step : {1e-6f, 0.01f, 0.5f, 4.0f}) {  // from no ties to all
       rows.push_back(random_logits(count, rows.size(), 1));
@@ -415,15 +425,26 @@ TEST_P(Sampling, CandidatesAreTheFirstOfTheOrderWithTheNumberOfFurtherTies) {
     }
     rows.push_back(random_logits(count, 5, 1));
     std::sort(rows.back().begin(), rows.back().end());
-    const std::vector<int32_t> listed{4, 0, 3, 2, 1};
-    std::vector<CandidateList> lists(5);
-    ops().candidates(logits_of(rows, width).view(), {7, 7 + count}, view_of(listed.data(), DType::int32, {5}),
+    for (const int64_t equal : {1024, 1025}) {  // what a block has room for, and one more
+      rows.push_back(rows[0]);
+      std::fill_n(rows.back().begin(), std::min(equal, count), 2.0f);
+    }
+    for (const int finite : {40, 900}) {  // in a thousand
+      rows.push_back(rows[0]);
+      const float odd[] = {nan, -infinity, infinity, -0.0f, 0.0f};
+      for (size_t at = 0; at < rows.back().size(); ++at)
+        if (noise_bits({5, 6}, static_cast<uint32_t>(at)) % 1000 >= static_cast<uint32_t>(finite))
+          rows.back()[at] = odd[at % 97 == 0 ? 2 : at % 31 == 0 ? 3 + at % 2 : at % 2];
+    }
+    const std::vector<int32_t> listed{4, 0, 3, 8, 7, 2, 6, 5, 1};
+    std::vector<CandidateList> lists(listed.size());
+    ops().candidates(logits_of(rows, width).view(), {7, 7 + count}, view_of(listed.data(), DType::int32, {9}),
                      lists);
-    for (size_t i = 0; i < 5; ++i) {
+    for (size_t i = 0; i < lists.size(); ++i) {
       const std::vector<float>& logits = rows[static_cast<size_t>(listed[i])];
       std::vector<std::pair<float, int32_t>> order;  // (-logit, id)
       for (size_t at = 0; at < logits.size(); ++at)
-        order.push_back({-logits[at], 7 + static_cast<int32_t>(at)});
+        order.push_back({std::isnan(logits[at]) ? infinity : -logits[at], 7 + static_cast<int32_t>(at)});
       std::sort(order.begin(), order.end());
       const size_t kept = std::min<size_t>(order.size(), max_candidates);
       for (size_t at = 0; at < max_candidates; ++at) {
@@ -496,18 +517,24 @@ TEST_P(Sampling, ChunkSumsAgreeWithDoublePrecisionAndShardsHaveTheSameBits) {
 
 TEST_P(Sampling, DrawsAreThoseOfTheReference) {
   const Backend reference = backend_of(BackendKind::reference);
-  constexpr int64_t vocabulary = 3001, width = 3008;
-  for (uint32_t trial = 0; trial < 20; ++trial) {
+  constexpr int64_t vocabulary = 9001, width = 9004;
+  for (uint32_t trial = 0; trial < 10; ++trial) {
     std::vector<SamplingRow> how;
     std::vector<std::vector<float>> rows;
     for (uint32_t r = 0; r < 10; ++r) {
       rows.push_back(random_logits(vocabulary, trial * 10 + r, r % 2 ? 10 : 1));
       how.push_back(with(row_of(0.9f, r, trial), all_filters[r]));
     }
+    for (const float step :
+         {1e-6f, 100.0f, 4.0f}) {  // without filters: all different, all equal, and the largest of many
+      rows.push_back(random_logits(vocabulary, trial, 10));
+      for (float& logit : rows.back()) logit = std::round(logit / step) * step;
+      how.push_back(row_of(step == 4 ? 0.0f : 0.9f, 5, trial));
+    }
     const Tensor logits = logits_of(rows, width);
     const std::vector<Candidate> expected = filtered(logits, 1, vocabulary, how, *reference.ops),
                                  drawn = filtered(logits, 1, vocabulary, how);
-    for (size_t r = 0; r < 10; ++r) {
+    for (size_t r = 0; r < how.size(); ++r) {
       EXPECT_EQ(drawn[r].id, expected[r].id);
       EXPECT_NEAR(drawn[r].score, expected[r].score, 1e-5 * std::max(1.0f, std::abs(expected[r].score)));
     }
