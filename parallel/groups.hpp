@@ -36,7 +36,8 @@ struct Groups {
   void poll() const {
     if (stages) stages->poll();
   }
-  bool capture() const { return tensor->captures(); }
+  // Not where NCCL orders the launches of two communicators: the driver crashed in the upload of such a graph (2.30.7, driver 580.159).
+  bool capture() const { return tensor->captures() && !(stages && tensor->size() > 1); }
   std::map<GroupAxis, CollectiveCounts> counts() const {
     std::map<GroupAxis, CollectiveCounts> counts;
     for_each([&](GroupAxis axis, const auto& group) { counts[axis] = group.counts(); });

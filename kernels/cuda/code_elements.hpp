@@ -68,17 +68,6 @@ __device__ void for_elements(const CodeMatrix& m, const ColumnGroups& groups, in
   }
 }
 
-// Sixteen e4m3 codes of one group. They are exact in bf16, so the product is rounded once.
-template <typename T, typename F>
-__device__ void widen_scaled_e4m3(const device::Vector<uint32_t>& chunk, float scale, F store) {
-  widen_e4m3<device::bf16>(chunk, [&](int half, Eight eight) {
-    for (uint32_t& pair : eight.values)
-      pair = device::packed_pair<T>(std::bit_cast<float>(pair << 16) * scale,
-                                    std::bit_cast<float>(pair & 0xffff0000u) * scale);
-    store(half, eight);
-  });
-}
-
 // The integer code at a place of sixteen bytes, in the last bits of 2^23.
 template <int bits>
 __device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
@@ -102,10 +91,15 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
       });
     });
   if (bits == 8 && m.e4m3 && !m.scaled)
-    return f([](int64_t, const device::Vector<uint32_t>& chunk, auto store) { widen_e4m3<T>(chunk, store); });
+    return f([](int64_t, const device::Vector<uint32_t>& chunk, auto store) {
+      widen_e4m3<T>(
+          chunk, [](float number) { return number; }, store);
+    });
   if (bits == 8 && m.e4m3)
     return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
-      widen_scaled_e4m3<T>(chunk, scale_of(m, row, group), store);
+      const float scale = scale_of(m, row, group);
+      widen_e4m3<T>(
+          chunk, [scale](float number) { return number * scale; }, store);
     });
   f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
     const GroupFactors factors = factors_of(m, row, group);

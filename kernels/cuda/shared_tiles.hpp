@@ -47,11 +47,13 @@ __device__ void widen_rows(T* tile, const Float8* codes) {
   for (int turn = 0; turn < (rows * columns / 16 + 31) / 32; ++turn) {
     const int i = 32 * turn + device::lane_index();
     if (i >= rows * columns / 16) return;
-    widen_e4m3<T>(device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i),
-                  [&](int half, const Eight& eight) {
-                    T* const to = tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half);
-                    device::store_vector(reinterpret_cast<uint32_t*>(to), eight);
-                  });
+    widen_e4m3<T>(
+        device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i),
+        [](float number) { return number; },
+        [&](int half, const Eight& eight) {
+          T* const to = tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half);
+          device::store_vector(reinterpret_cast<uint32_t*>(to), eight);
+        });
   }
 }
 

@@ -25,9 +25,9 @@ TOUCHES = {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "
 FETCHES = {"LDG", "LDGSTS"}
 # Kernel instance, way through the loop that widens codes -> most instructions of a lane for sixteen bytes.
 WIDENINGS = {
-    ("code_product<bf16, 8, 8>", "integers"): 112,
-    ("code_product<bf16, 8, 8>", "e4m3"): 84,
-    ("code_product<bf16, 8, 8>", "e4m3 with a scale"): 146,
+    ("code_product<bf16, 8, 8>", "integers"): 96,
+    ("code_product<bf16, 8, 8>", "e4m3"): 112,
+    ("code_product<bf16, 8, 8>", "e4m3 with a scale"): 152,
     ("code_product<bf16, 4, 8>", "integers"): 232,
 }
 
@@ -85,20 +85,19 @@ def ways(code, loop):
     """{kind: fewest instructions} of the ways through a loop that widens, without turns of inner loops."""
     place = {address: k for k, (address, _) in enumerate(code)}
     head, end = loop
-    best, states = {}, {head: {(0, 0, 0): 0}}  # HMUL2 (HFMA2 on sm_80), F2FP, FADD -> instructions so far
+    best, states = {}, {head: {(0, 0, 0): 0}}  # FMUL, F2FP, FADD -> instructions so far
     for k in range(head, end + 1):
         instruction = code[k][1]
         op = operation(instruction)
         arrived = collections.defaultdict(lambda: 1 << 30)
-        for (hmul, pack, add), length in states.pop(k, {}).items():
-            key = (min(hmul + op.startswith(("HMUL2", "HFMA2")), 8), min(pack + op.startswith("F2FP"), 8), min(add + op.startswith("FADD"), 16))
+        for (mul, pack, add), length in states.pop(k, {}).items():
+            key = (min(mul + op.startswith("FMUL"), 32), min(pack + op.startswith("F2FP"), 8), min(add + op.startswith("FADD"), 16))
             arrived[key] = min(arrived[key], length + 1)
         jump = branch(instruction)
         follows = [k + 1] if not jump else ([k + 1] if jump[1] else []) + [place[jump[0]]] * (jump[0] > code[k][0])
         if k == end:
-            for (hmul, pack, add), length in arrived.items():
-                kind = "e4m3 with a scale" if hmul == pack == 8 else "e4m3" if hmul == 8 and pack == 0 else \
-                       "integers" if pack == 8 and add == 16 and hmul == 0 else None
+            for (mul, pack, add), length in arrived.items():
+                kind = {(32, 0): "e4m3 with a scale", (16, 0): "e4m3"}.get((mul, add), "integers" if add == 16 else None) if pack == 8 else None
                 if kind:
                     best[kind] = min(best.get(kind, length), length)
             break

@@ -213,7 +213,7 @@ nano_vllm_requests() { python3 -B "$here/tests/gpu/nano_vllm_requests.py"; }
 serve() { # TOOL: what $results/STAGE.jsonl asks for, twice; the row holds the program's own summary
   local summary='tok/s'
   for run in 1 2; do
-    needs "$1" "$stage.$run" 120 "$MANIPLE" generate --backend cuda --model "$results/qwen3-0.6b" --load random --max-model-len 4096 \
+    needs "$1" "$stage.$run" 60 "$MANIPLE" generate --backend cuda --model "$results/qwen3-0.6b" --load random --max-model-len 4096 \
       --max-num-batched-tokens 16384 --in "$results/$stage.jsonl" --out "$results/$stage.$run.out" --overwrite
   done
 }
@@ -234,7 +234,7 @@ over_ranks() { # NAME RANKS [VARIABLE=VALUE] [option]
   local option=() setting=() summary='PASSED|FAILED TEST'
   for each in "${@:3}"; do case $each in --*) option=("$each") ;; *) setting=("$each") ;; esac; done
   # shellcheck disable=SC2086
-  try "parallel_gpu_test.$1" 120 env "${setting[@]}" $MPIRUN -n "$2" "$build/parallel_gpu_test" --ranks="$2" "${option[@]}"
+  try "parallel_gpu_test.$1" 60 env "${setting[@]}" $MPIRUN -n "$2" "$build/parallel_gpu_test" --ranks="$2" "${option[@]}"
 }
 sanitize() { # TOOL.NAME PROGRAM FILTER
   needs compute-sanitizer "$1" 60 compute-sanitizer --tool "${1%.*}" --error-exitcode 1 "$build/$2" --gtest_filter="$3"
@@ -258,17 +258,17 @@ run_stage() {
       for part in text graphs; do try "smoke.$part" 30 bash "$HERE/gpu.sh" "$part"; done
       ;;
     kernels)
-      for part in ceilings decode prefill gemm codes experts rows sampling launches blocks; do try "kernels.$part" 120 "$build/kernel_bench" "$part"; done
+      for part in ceilings decode prefill gemm codes experts rows sampling launches blocks; do try "kernels.$part" 40 "$build/kernel_bench" "$part"; done
       ;;
     single) serve true ;;
     engine) serve python3 ;;
     gates) gates gates ;;
     tests)
       gtest 1 60 primitives_gpu_test
-      gtest 2 120 cuda_kernels_gpu_test
-      gtest 2 120 kernels_test --gtest_filter='*/cuda*'
-      gtest 1 120 model_test --gtest_filter='*/cuda*'
-      MANIPLE_WHOLE=yes gtest 4 120 engine_test --gtest_filter='*/cuda*'  # all grids
+      gtest 2 60 cuda_kernels_gpu_test
+      gtest 2 60 kernels_test --gtest_filter='*/cuda*'
+      gtest 1 60 model_test --gtest_filter='*/cuda*'
+      MANIPLE_WHOLE=yes gtest 4 60 engine_test --gtest_filter='*/cuda*'  # all grids
       over_ranks 1_ranks 1
       over_ranks 2_ranks 2
       if nccl_shares_gpus; then
@@ -277,7 +277,7 @@ run_stage() {
         skip parallel_gpu_test.nccl 'two GPUs, or NCCL 2.30 or newer, which lets ranks share one'
       fi
       ((gpus > 1)) || ! nccl_shares_gpus || export NCCL_MULTI_RANK_GPU_ENABLE=1
-      for part in "${parts[@]}"; do try "end_to_end.$part" 120 bash "$HERE/gpu.sh" "$part"; done
+      for part in "${parts[@]}"; do try "end_to_end.$part" 60 bash "$HERE/gpu.sh" "$part"; done
       ;;
     sanitizers)
       for tool in memcheck racecheck initcheck synccheck; do

@@ -165,13 +165,6 @@ __device__ inline uint32_t packed_pair(float low, float high) {
 // --- arithmetic ---
 // a * b, not fused with an addition.
 __device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
-// The products of two pairs of T, as packed_pair packs them.
-template <typename T>
-__device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
-  using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
-  const Pair product = __hmul2(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&product);
-}
 // Four of the eight bytes of a (0 to 3) and b (4 to 7), each named by four bits of the selector, the lowest first.
 __device__ inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);

@@ -197,13 +197,6 @@ uint32_t packed_pair(float low, float high) {
 }
 
 // --- arithmetic ---
-template <typename T>
-uint32_t multiply_pairs(uint32_t a, uint32_t b) {
-  float x[2], y[2];
-  unpack_pair<T>(a, x[0], x[1]);
-  unpack_pair<T>(b, y[0], y[1]);
-  return packed_pair<T>(x[0] * y[0], x[1] * y[1]);
-}
 inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   uint32_t chosen = 0;
