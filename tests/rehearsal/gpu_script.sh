@@ -72,7 +72,7 @@ has_row() { (($(rows "$1" "$2") == ${3:-1})) || bad "not ${3:-1} rows \"$1: $2\"
 says() { grep -q -- "$2" "$work/$1/out" || bad "$1 does not say \"$2\": $(cat "$work/$1/out")"; }
 
 # Everything, in calls that end early: one that has time for the short tries alone, one that cuts a hanging try, and the rest.
-script 75 whole --seconds 85
+script 75 whole --seconds 58
 has_row smoke.graphs passed
 has_row 'kernels[^ ]*' '' 0
 says whole 'left to the next call: kernels.ceilings'
