@@ -53,7 +53,7 @@ struct CandidateList {
 struct Cut {
   float logit = -std::numeric_limits<float>::infinity();
   int32_t id = std::numeric_limits<int32_t>::max();
-  // Without branches.
+  // Without branches, which a GPU would take apart for each lane.
   constexpr bool keeps(const TokenLogit& token) const {
     return (token.logit > logit) | ((token.logit == logit) & (token.id <= id));
   }
